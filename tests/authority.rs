@@ -6,8 +6,9 @@ mod support;
 use std::fs;
 
 use rankguard_model::{
-    Body, ClassId, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId,
-    Mark, NodeId, NodeInfo, Rank, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+    ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId,
+    EvidenceSource, FieldValues, Generation, JobId, NodeId, NodeInfo, ProcessExit, Rank, Role, Sequence, ShardSeal,
+    Step, Timestamp,
 };
 use rankguard_proto::v1;
 use rankguard_proto::v1::control_client::ControlClient;
@@ -19,12 +20,12 @@ use support::until;
 
 const FORGER: &str = "n3";
 
-fn mark(class: &str, fields: &[(&str, &str)]) -> Vec<Mark> {
-    let mut all = Fields::new();
+fn mark(class: &str, fields: &[(&str, &str)]) -> Vec<Classification> {
+    let mut all = FieldValues::new();
     for (name, value) in fields {
         all.insert((*name).to_owned(), (*value).to_owned());
     }
-    vec![Mark {
+    vec![Classification {
         class: ClassId::from(class),
         role: Role::Root,
         confidence: 1.0,
@@ -33,8 +34,8 @@ fn mark(class: &str, fields: &[(&str, &str)]) -> Vec<Mark> {
     }]
 }
 
-fn line(text: &str) -> Body {
-    Body::Line {
+fn line(text: &str) -> EvidenceBody {
+    EvidenceBody::Line {
         text: text.to_owned(),
         context: Vec::new(),
         repeats: 1,
@@ -51,7 +52,7 @@ fn rank(rank: u32, node: &str) -> Entity {
 }
 
 /// Everything that a node without part in the job can say against it and its nodes.
-fn forgeries(step: u64) -> Vec<(Source, Entity, Body, Vec<Mark>)> {
+fn forgeries(step: u64) -> Vec<(EvidenceSource, Entity, EvidenceBody, Vec<Classification>)> {
     let gpu = |node: &str, address: &str| Entity::Device {
         node: NodeId::from(node),
         device: Device {
@@ -62,9 +63,14 @@ fn forgeries(step: u64) -> Vec<(Source, Entity, Body, Vec<Mark>)> {
     let xid = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, GPU has fallen off the bus.";
     let lost = mark("gpu-fallen-off-bus", &[("xid", "79")]);
     let mut all = vec![
-        (Source::KernelLog, gpu("n1", "0000:9b:00"), line(xid), lost.clone()),
         (
-            Source::KernelLog,
+            EvidenceSource::KernelLog,
+            gpu("n1", "0000:9b:00"),
+            line(xid),
+            lost.clone(),
+        ),
+        (
+            EvidenceSource::KernelLog,
             gpu("n2", "\u{1b}]0;owned\u{7}\u{1b}[2J\nINFO all is well"),
             line(xid),
             lost,
@@ -81,31 +87,36 @@ fn forgeries(step: u64) -> Vec<(Source, Entity, Body, Vec<Mark>)> {
                 ledger: None,
                 schema: String::new(),
             };
-            let progress = Body::Progress {
+            let progress = EvidenceBody::Progress {
                 step: Step(u64::MAX),
                 loss: None,
                 step_ms: 1.0,
                 own_ms: None,
             };
-            let failed = Body::ShardFailed {
+            let failed = EvidenceBody::ShardFailed {
                 step: Step(step + 20),
                 reason: "forged".to_owned(),
             };
-            let bodies = [progress, Body::ShardDurable { seal }, failed, Body::RankFinished];
-            all.extend(bodies.map(|body| (Source::Ranks, rank(number, node), body, Vec::new())));
+            let bodies = [
+                progress,
+                EvidenceBody::ShardDurable { seal },
+                failed,
+                EvidenceBody::RankFinished,
+            ];
+            all.extend(bodies.map(|body| (EvidenceSource::Ranks, rank(number, node), body, Vec::new())));
             let step = step.to_string();
             let damage = mark("checkpoint-corrupt", &[("step", &step), ("generation", "1")]);
             all.push((
-                Source::Checkpoint,
+                EvidenceSource::Checkpoint,
                 rank(number, node),
                 line("it cannot be read"),
                 damage,
             ));
-            let exit = Exit::Code(0);
+            let exit = ProcessExit::Code(0);
             all.push((
-                Source::Ranks,
+                EvidenceSource::Ranks,
                 rank(number, node),
-                Body::RankExited {
+                EvidenceBody::RankExited {
                     pid: 1,
                     exit,
                     ended_by_agent: false,
@@ -118,7 +129,7 @@ fn forgeries(step: u64) -> Vec<(Source, Entity, Body, Vec<Mark>)> {
 }
 
 /// Joins as the forger, submits all of it and waits for the acknowledgement.
-async fn forge(controller: &str, all: Vec<(Source, Entity, Body, Vec<Mark>)>) {
+async fn forge(controller: &str, all: Vec<(EvidenceSource, Entity, EvidenceBody, Vec<Classification>)>) {
     let info = NodeInfo {
         node: NodeId::from(FORGER),
         incarnation: "1".to_owned(),

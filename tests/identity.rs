@@ -15,7 +15,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankguard_identity::{Authority, Card, Expected, Files, Identity, Issue, Network, Role};
+use rankguard_identity::{
+    CertificateAuthority, CertificateFields, ExpectedPeer, IdentityFiles, IssueRequest, PeerRole, PeerTransport,
+    TlsIdentity,
+};
 use rankguard_model::{ClockOffset, NodeId, NodeInfo};
 use rankguard_proto::v1;
 use rankguard_proto::v1::control_client::ControlClient;
@@ -32,15 +35,15 @@ const LOOPBACK: &str = "127.0.0.1";
 /// An authority and what it has issued, in a folder of their own.
 struct Site {
     dir: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
         let ca = dir.path().join("ca");
-        Authority::create(&ca, "test", 30).expect("an authority");
-        let authority = Authority::open(&ca).expect("it was just made");
+        CertificateAuthority::create(&ca, "test", 30).expect("an authority");
+        let authority = CertificateAuthority::open(&ca).expect("it was just made");
         Self { dir, authority }
     }
 
@@ -48,12 +51,12 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    fn issue(&self, role: Role, name: &str, host: &str) -> Files {
+    fn issue(&self, role: PeerRole, name: &str, host: &str) -> IdentityFiles {
         self.issue_for(role, name, host, 5, &format!("{role}{name}"))
     }
 
-    fn issue_for(&self, role: Role, name: &str, host: &str, days: u32, folder: &str) -> Files {
-        let wanted = Issue {
+    fn issue_for(&self, role: PeerRole, name: &str, host: &str, days: u32, folder: &str) -> IdentityFiles {
+        let wanted = IssueRequest {
             role,
             name: name.to_owned(),
             hosts: vec![host.to_owned()],
@@ -64,7 +67,7 @@ impl Site {
     }
 
     /// Starts a controller of this identity and waits for its address.
-    fn controller(&self, files: &Files, listen: &str) -> (Daemon, String) {
+    fn controller(&self, files: &IdentityFiles, listen: &str) -> (Daemon, String) {
         let (state, told) = (
             self.path("controller-state"),
             self.path("controller-state/controller.addr"),
@@ -82,7 +85,7 @@ impl Site {
     }
 
     /// Starts the agent of a node, of one slot.
-    fn agent(&self, files: &Files, node: &str, host: &str, controller: &str) -> Daemon {
+    fn agent(&self, files: &IdentityFiles, node: &str, host: &str, controller: &str) -> Daemon {
         let (config, state, log) = (
             self.path("test.toml"),
             self.path(node),
@@ -112,7 +115,7 @@ impl Drop for Site {
 }
 
 /// Words of a command and the flags of an identity.
-fn with<'a>(words: &[&'a str], files: &'a Files) -> Vec<&'a str> {
+fn with<'a>(words: &[&'a str], files: &'a IdentityFiles) -> Vec<&'a str> {
     let flags = [
         "--identity-ca",
         text_of(&files.ca),
@@ -124,7 +127,7 @@ fn with<'a>(words: &[&'a str], files: &'a Files) -> Vec<&'a str> {
     [&flags[..], words].concat()
 }
 
-fn ask(files: &Files, controller: &str, words: &[&str]) -> Ran {
+fn ask(files: &IdentityFiles, controller: &str, words: &[&str]) -> Ran {
     rankguard(&with(&[words, &["--controller", controller]].concat(), files))
 }
 
@@ -209,11 +212,11 @@ fn certificates_are_made_shown_and_never_overwritten() {
 fn a_configuration_is_checked_with_its_files() {
     let site = Site::new();
     let (one, other) = (
-        site.issue(Role::Operator, "ada", LOOPBACK),
-        site.issue(Role::Operator, "bob", LOOPBACK),
+        site.issue(PeerRole::Operator, "ada", LOOPBACK),
+        site.issue(PeerRole::Operator, "bob", LOOPBACK),
     );
     rankguard(&with(&["config", "check"], &one)).expect(0);
-    let mixed = Files {
+    let mixed = IdentityFiles {
         key: other.key.clone(),
         ..one.clone()
     };
@@ -236,7 +239,7 @@ fn a_configuration_is_checked_with_its_files() {
     rankguard(&with(&words, &other))
         .expect(2)
         .says(&["is the certificate of operator bob"]);
-    let agent = site.issue(Role::Agent, "n2", LOOPBACK);
+    let agent = site.issue(PeerRole::Agent, "n2", LOOPBACK);
     let words = [
         "agent",
         "--node",
@@ -277,12 +280,12 @@ fn without_an_identity_nothing_but_loopback_is_spoken_to() {
 #[test]
 fn operators_ask_and_nobody_else_does() {
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", LOOPBACK);
+    let files = site.issue(PeerRole::Controller, "", LOOPBACK);
     let (_controller, address) = site.controller(&files, LOOPBACK);
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     ask(&ada, &address, &["status", "nodes"]).expect(0);
 
-    let agent = site.issue(Role::Agent, "n1", LOOPBACK);
+    let agent = site.issue(PeerRole::Agent, "n1", LOOPBACK);
     ask(&agent, &address, &["status", "nodes"])
         .expect(2)
         .says(&["agent n1 may not use", "role operator"]);
@@ -292,11 +295,11 @@ fn operators_ask_and_nobody_else_does() {
         .says(&["wants TLS", "identity.certificate"]);
     // Another authority, of the same name: each side says what it does not like.
     let foreign = Site::new();
-    let eve = foreign.issue(Role::Operator, "eve", LOOPBACK);
+    let eve = foreign.issue(PeerRole::Operator, "eve", LOOPBACK);
     ask(&eve, &address, &["status"])
         .expect(2)
         .says(&["signed by another authority"]);
-    let blind = Files {
+    let blind = IdentityFiles {
         ca: ada.ca.clone(),
         ..eve
     };
@@ -304,10 +307,10 @@ fn operators_ask_and_nobody_else_does() {
         .expect(2)
         .says(&["identity.ca did not sign it"]);
     // It was good when it was made.
-    let short = site.issue_for(Role::Operator, "old", LOOPBACK, 0, "old");
+    let short = site.issue_for(PeerRole::Operator, "old", LOOPBACK, 0, "old");
     until("a certificate to end", LIMIT, || {
         let text = fs::read(&short.certificate).expect("it is there");
-        (Card::of_pem(&text).expect("it is one").days_left() < -2e-5).then_some(())
+        (CertificateFields::of_pem(&text).expect("it is one").days_left() < -2e-5).then_some(())
     });
     ask(&short, &address, &["status"]).expect(2).says(&["has expired"]);
     // The controller's own certificate is for 127.0.0.1.
@@ -324,12 +327,12 @@ fn operators_ask_and_nobody_else_does() {
 }
 
 /// A session of somebody who says that it is node n1: what the controller answers.
-fn join_as_n1(files: &Files, controller: &str) -> tonic::Status {
+fn join_as_n1(files: &IdentityFiles, controller: &str) -> tonic::Status {
     let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-    let network = Network::with(Identity::new(files.clone()));
+    let network = PeerTransport::with(TlsIdentity::new(files.clone()));
     runtime.block_on(async {
         let endpoint = Endpoint::from_shared(format!("http://{controller}")).expect("an address");
-        let connector = network.connector(Expected::Controller, LIMIT);
+        let connector = network.connector(ExpectedPeer::Controller, LIMIT);
         let channel = endpoint
             .connect_with_connector(connector)
             .await
@@ -362,16 +365,16 @@ fn join_as_n1(files: &Files, controller: &str) -> tonic::Status {
 #[test]
 fn an_agent_speaks_for_its_own_node_only_and_an_operator_for_none() {
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", LOOPBACK);
+    let files = site.issue(PeerRole::Controller, "", LOOPBACK);
     let (_controller, address) = site.controller(&files, LOOPBACK);
-    let n2 = site.issue(Role::Agent, "n2", LOOPBACK);
+    let n2 = site.issue(PeerRole::Agent, "n2", LOOPBACK);
     let status = join_as_n1(&n2, &address);
     assert_eq!(status.code(), tonic::Code::PermissionDenied);
     assert!(
         status.message().contains("agent n2 may not speak for node n1"),
         "{status}"
     );
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     let status = join_as_n1(&ada, &address);
     assert_eq!(status.code(), tonic::Code::PermissionDenied);
     assert!(
@@ -391,7 +394,7 @@ fn a_secure_caller_of_a_plain_controller_is_told_so() {
     let address = until("the controller to listen", LIMIT, || {
         fs::read_to_string(state.join("controller.addr")).ok()
     });
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     ask(&ada, address.trim(), &["status"])
         .expect(2)
         .says(&["TLS", "identity.* settings"]);
@@ -400,9 +403,9 @@ fn a_secure_caller_of_a_plain_controller_is_told_so() {
 #[test]
 fn a_slow_handshake_ends_and_holds_up_nobody() {
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", LOOPBACK);
+    let files = site.issue(PeerRole::Controller, "", LOOPBACK);
     let (_controller, address) = site.controller(&files, LOOPBACK);
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     let mut silent: Vec<TcpStream> = (0..20)
         .map(|_| TcpStream::connect(&address).expect("it listens"))
         .collect();
@@ -425,10 +428,10 @@ fn a_slow_handshake_ends_and_holds_up_nobody() {
 #[test]
 fn renewed_files_are_taken_and_broken_ones_refused() {
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", LOOPBACK);
+    let files = site.issue(PeerRole::Controller, "", LOOPBACK);
     let (_controller, address) = site.controller(&files, LOOPBACK);
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
-    let n1 = site.issue(Role::Agent, "n1", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
+    let n1 = site.issue(PeerRole::Agent, "n1", LOOPBACK);
     let agent = site.agent(&n1, "n1", LOOPBACK, &address);
     let state = site.path("n1");
     let view = || {
@@ -444,7 +447,7 @@ fn renewed_files_are_taken_and_broken_ones_refused() {
     assert_eq!(before["name"], "rankguard://test/agent/n1");
 
     // The key of another pair: refused with its reason, and the pair before stays in force.
-    let other = site.issue(Role::Agent, "n9", LOOPBACK);
+    let other = site.issue(PeerRole::Agent, "n9", LOOPBACK);
     let good = fs::read(&n1.key).expect("it is there");
     fs::write(&n1.key, fs::read(&other.key).expect("it is there")).expect("written");
     agent.hang_up();
@@ -458,7 +461,7 @@ fn renewed_files_are_taken_and_broken_ones_refused() {
     fs::write(&n1.key, good).expect("written");
 
     // A new pair, as `mv` puts it there: taken on SIGHUP.
-    let renewed = site.issue_for(Role::Agent, "n1", LOOPBACK, 20, "renewed");
+    let renewed = site.issue_for(PeerRole::Agent, "n1", LOOPBACK, 20, "renewed");
     fs::rename(&renewed.key, &n1.key).expect("moved");
     fs::rename(&renewed.certificate, &n1.certificate).expect("moved");
     agent.hang_up();
@@ -466,7 +469,7 @@ fn renewed_files_are_taken_and_broken_ones_refused() {
         view().filter(|it| it["valid_until"] != before["valid_until"])
     });
     // The controller sees its own new files at the next handshake, without a word.
-    let renewed = site.issue_for(Role::Controller, "", LOOPBACK, 20, "renewed-controller");
+    let renewed = site.issue_for(PeerRole::Controller, "", LOOPBACK, 20, "renewed-controller");
     fs::rename(&renewed.key, &files.key).expect("moved");
     fs::rename(&renewed.certificate, &files.certificate).expect("moved");
     until("the controller to have read them", LIMIT, || {
@@ -483,10 +486,10 @@ fn renewed_files_are_taken_and_broken_ones_refused() {
 fn a_run_with_copies_and_a_lost_node_over_tls() {
     let host = own_address().to_string();
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", &host);
+    let files = site.issue(PeerRole::Controller, "", &host);
     let (_controller, address) = site.controller(&files, &host);
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
-    let start = |node: &str| site.agent(&site.issue(Role::Agent, node, &host), node, &host, &address);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
+    let start = |node: &str| site.agent(&site.issue(PeerRole::Agent, node, &host), node, &host, &address);
     let mut agents: Vec<Daemon> = ["n1", "n2", "n3"].into_iter().map(start).collect();
     let ask = |words: &[&str]| json(&ask(&ada, &address, &[words, &["--format", "json"]].concat()).expect(0));
     until("the agents to join", LIMIT, || {
@@ -574,12 +577,12 @@ fn a_run_with_copies_and_a_lost_node_over_tls() {
 #[test]
 fn agents_ask_each_other_for_the_controller_over_tls() {
     let site = Site::new();
-    let files = site.issue(Role::Controller, "", LOOPBACK);
+    let files = site.issue(PeerRole::Controller, "", LOOPBACK);
     let (mut controller, address) = site.controller(&files, LOOPBACK);
     let config = site.path("test.toml");
     let settings = fs::read_to_string(&config).expect("it was written");
     fs::write(&config, format!("{settings}[agent]\nlease_ms = 3_000\n")).expect("written");
-    let start = |node| site.agent(&site.issue(Role::Agent, node, LOOPBACK), node, LOOPBACK, &address);
+    let start = |node| site.agent(&site.issue(PeerRole::Agent, node, LOOPBACK), node, LOOPBACK, &address);
     let _agents = ["n1", "n2"].map(start);
     let view = |node: &str| {
         let state = site.path(node);
@@ -590,7 +593,7 @@ fn agents_ask_each_other_for_the_controller_over_tls() {
         let known = |node| view(node)["lease"]["witnesses"].as_array().map(Vec::len) == Some(1);
         (known("n1") && known("n2")).then_some(())
     });
-    let ada = site.issue(Role::Operator, "ada", LOOPBACK);
+    let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     let run = [
         "run",
         "--detach",

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use rankguard_identity::{Authority, Files, Issue, Role};
+use rankguard_identity::{CertificateAuthority, IdentityFiles, IssueRequest, PeerRole};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
@@ -110,7 +110,7 @@ impl Drop for Daemon {
 struct Site {
     dir: tempfile::TempDir,
     address: String,
-    operator: Files,
+    operator: IdentityFiles,
     key: PathBuf,
     controller: Daemon,
     agent: Daemon,
@@ -121,11 +121,11 @@ impl Site {
         let dir = tempfile::tempdir().expect("a folder");
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).expect("passed by all");
         let path = |name: &str| dir.path().join(name);
-        Authority::create(&path("ca"), "test", 30).expect("an authority");
-        let authority = Authority::open(&path("ca")).expect("it was just made");
+        CertificateAuthority::create(&path("ca"), "test", 30).expect("an authority");
+        let authority = CertificateAuthority::open(&path("ca")).expect("it was just made");
         let issue = |role, name: &str| {
-            let own = if role == Role::Controller { "" } else { name };
-            let wanted = Issue {
+            let own = if role == PeerRole::Controller { "" } else { name };
+            let wanted = IssueRequest {
                 role,
                 name: own.to_owned(),
                 hosts: vec!["127.0.0.1".to_owned()],
@@ -134,9 +134,9 @@ impl Site {
             authority.issue(&wanted, &path(name)).expect("issued").1
         };
         let (server, operator, node) = (
-            issue(Role::Controller, "controller-identity"),
-            issue(Role::Operator, "ada"),
-            issue(Role::Agent, "n1"),
+            issue(PeerRole::Controller, "controller-identity"),
+            issue(PeerRole::Operator, "ada"),
+            issue(PeerRole::Agent, "n1"),
         );
         fs::write(path("test.toml"), format!("[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n[agent]\njob_users = [\"{NAMED_USER}\", \"{AGENT_USER}\", \"0\"]\n")).expect("written");
         let state = path("controller");
@@ -208,14 +208,14 @@ impl Drop for Site {
 }
 
 /// Words of a command and the flags of an identity.
-fn with<'a>(words: &[&'a str], files: &'a Files) -> Vec<&'a str> {
+fn with<'a>(words: &[&'a str], files: &'a IdentityFiles) -> Vec<&'a str> {
     let flags = ["--identity-ca", text_of(&files.ca), "--identity-certificate"];
     let more = [text_of(&files.certificate), "--identity-key", text_of(&files.key)];
     [&flags[..], &more, words].concat()
 }
 
 /// The unit's words with the places and users of this test.
-fn agent_command(dir: &Path, address: &str, files: &Files) -> Command {
+fn agent_command(dir: &Path, address: &str, files: &IdentityFiles) -> Command {
     let state = dir.join("agent");
     fs::create_dir(&state).expect("made");
     // As wide as a directory may have been made by hand.

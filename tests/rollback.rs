@@ -9,7 +9,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use rankguard_controller::journal;
-use rankguard_model::{Body, Evidence};
+use rankguard_model::{Evidence, EvidenceBody};
 use support::cluster::{Cluster, LIMIT, text_of};
 use support::{logs, nodes, rankguard, until};
 
@@ -32,7 +32,8 @@ impl Site {
         cluster.start_agent(&[&words[0], &words[1]]);
         let site = Self { cluster, log, words };
         until("the log to be followed", LIMIT, || {
-            let is_first = |body: &Body| matches!(body, Body::Gap { what, .. } if what.contains(FIRST_START));
+            let is_first =
+                |body: &EvidenceBody| matches!(body, EvidenceBody::Gap { what, .. } if what.contains(FIRST_START));
             site.evidence().iter().any(|one| is_first(&one.body)).then_some(())
         });
         site
@@ -66,7 +67,7 @@ impl Site {
     fn found(&self) -> BTreeMap<String, u32> {
         let mut found = BTreeMap::new();
         for one in self.evidence() {
-            let Body::Line { text, repeats, .. } = &one.body else {
+            let EvidenceBody::Line { text, repeats, .. } = &one.body else {
                 continue;
             };
             if let Some((_, rest)) = text.split_once("directory: '/data/") {
@@ -124,7 +125,7 @@ impl Site {
         let mut newest = 0;
         for one in self.evidence() {
             let lost = match one.body {
-                Body::Gap { lost, .. } => lost.unwrap_or(1),
+                EvidenceBody::Gap { lost, .. } => lost.unwrap_or(1),
                 _ => 1,
             };
             let seq = one.id.seq.0;
@@ -138,7 +139,7 @@ impl Site {
 
     fn gaps(&self, part: &str) -> Vec<String> {
         let what = |one: Evidence| match one.body {
-            Body::Gap { what, .. } => Some(what),
+            EvidenceBody::Gap { what, .. } => Some(what),
             _ => None,
         };
         let gaps = self.evidence().into_iter().filter_map(what);

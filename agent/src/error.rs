@@ -40,7 +40,7 @@ pub enum AgentError {
     },
     /// The files of the identity cannot be used.
     #[error("use the identity:\n{0}")]
-    Identity(#[from] rankguard_identity::Problems),
+    Identity(#[from] rankguard_identity::IdentityProblems),
     /// The identity's certificate belongs to another node or role.
     #[error(
         "speak as the agent of {node}: {file} is the certificate of {name} (set agent.node to it, or issue one: `rankguard identity issue --role agent --name {node}`)"
@@ -54,7 +54,7 @@ pub enum AgentError {
     },
     /// A listener beyond loopback requires an identity.
     #[error("listen for peers beyond this machine")]
-    Exposed(#[from] rankguard_identity::Exposed),
+    Exposed(#[from] rankguard_identity::ExposedAddress),
     /// The peer service cannot listen.
     #[error("listen for peers on {address} (set peer_listen to a free address of this host, port 0 takes any)")]
     PeerListen {
@@ -123,7 +123,7 @@ pub enum AgentError {
 
 /// Result of an agent's orderly end.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ended {
+pub struct ShutdownReport {
     /// Number of ranks that were still running and were ended.
     pub ranks_ended: usize,
     /// Messages about ranks that did not end within the deadline; empty in a clean shutdown.

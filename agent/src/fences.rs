@@ -19,20 +19,20 @@ const JOBS_MAX: usize = 4_096;
 
 /// Fences of a node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Fences {
+pub(crate) struct FenceTable {
     shared: Arc<SharedFences>,
 }
 
 #[derive(Debug)]
 struct SharedFences {
     path: PathBuf,
-    newest: Mutex<BTreeMap<JobId, Fence>>,
+    newest: Mutex<BTreeMap<JobId, FencedGeneration>>,
 }
 
 /// Newest generation of one job.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "StoredFence")]
-struct Fence {
+struct FencedGeneration {
     generation: Generation,
     /// Controller start in which the generation was begun; 0 if unknown.
     life: u64,
@@ -53,7 +53,7 @@ enum StoredFence {
     },
 }
 
-impl From<StoredFence> for Fence {
+impl From<StoredFence> for FencedGeneration {
     fn from(stored: StoredFence) -> Self {
         match stored {
             StoredFence::Number(generation) => Self {
@@ -88,7 +88,7 @@ impl StaleOrder {
     }
 }
 
-impl Fences {
+impl FenceTable {
     /// Reads the fences of a state directory; an absent file means no fences.
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let newest = match fs::read(path) {
@@ -105,7 +105,7 @@ impl Fences {
         })
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Fence>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, FencedGeneration>> {
         self.shared.newest.lock().expect("no holder of the fences panics")
     }
 
@@ -135,7 +135,7 @@ impl Fences {
         }
         let turn = newest.values().map(|fence| fence.turn).max().unwrap_or_default() + 1;
         let mut changed = newest.clone();
-        let fence = Fence { generation, life, turn };
+        let fence = FencedGeneration { generation, life, turn };
         changed.insert(job.clone(), fence);
         while changed.len() > JOBS_MAX {
             let oldest = changed.iter().min_by_key(|(_, fence)| (fence.turn, fence.generation));
@@ -152,9 +152,9 @@ impl Fences {
     /// Returns the newest fences, at most `most`.
     pub(crate) fn newest(&self, most: usize) -> Vec<JobFence> {
         let fences = self.lock();
-        let mut all: Vec<(&JobId, &Fence)> = fences.iter().collect();
+        let mut all: Vec<(&JobId, &FencedGeneration)> = fences.iter().collect();
         all.sort_by_key(|(_, fence)| std::cmp::Reverse((fence.turn, fence.generation)));
-        let report = |(job, fence): (&JobId, &Fence)| JobFence {
+        let report = |(job, fence): (&JobId, &FencedGeneration)| JobFence {
             job: job.clone(),
             generation: fence.generation,
             life: fence.life,
@@ -162,7 +162,7 @@ impl Fences {
         all.into_iter().take(most).map(report).collect()
     }
 
-    fn write(&self, newest: &BTreeMap<JobId, Fence>) -> io::Result<()> {
+    fn write(&self, newest: &BTreeMap<JobId, FencedGeneration>) -> io::Result<()> {
         let path = &self.shared.path;
         let temp = path.with_extension("tmp");
         let mut options = OpenOptions::new();
@@ -199,12 +199,12 @@ mod tests {
     fn a_fence_never_sinks_and_outlives_the_agent() {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let (path, job) = (folder.path().join("fences.json"), JobId::from("train"));
-        let fences = Fences::open(&path).expect("no fences yet");
+        let fences = FenceTable::open(&path).expect("no fences yet");
         fences.raise(&job, Generation(3), 7).expect("it can be written");
         fences
             .raise(&job, Generation(2), 8)
             .expect("an older one changes nothing");
-        let again = Fences::open(&path).expect("it can be read");
+        let again = FenceTable::open(&path).expect("it can be read");
         assert_eq!(again.newest(9), [fence("train", 3, 7)]);
         let older = again.admit(&job, Generation(2), 7).expect_err("an older generation");
         assert_eq!(older.newest(), Generation(3));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_number_that_another_journal_has_given_is_refused() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let fences = Fences::open(&folder.path().join("fences.json")).expect("no fences yet");
+        let fences = FenceTable::open(&folder.path().join("fences.json")).expect("no fences yet");
         let job = JobId::from("train");
         fences.raise(&job, Generation(3), 7).expect("it can be written");
         assert_eq!(fences.admit(&job, Generation(3), 7), Ok(()));
@@ -232,7 +232,7 @@ mod tests {
         let full = |number: usize| (format!("job-{number}"), 5);
         let old: BTreeMap<String, u64> = (0..JOBS_MAX).map(full).collect();
         fs::write(&path, serde_json::to_vec(&old).expect("JSON")).expect("it can be written");
-        let fences = Fences::open(&path).expect("the form of earlier versions");
+        let fences = FenceTable::open(&path).expect("the form of earlier versions");
         let job = JobId::from("train");
         fences.raise(&job, Generation(1), 7).expect("it can be written");
         assert_eq!(fences.newest(1), [fence("train", 1, 7)]);
@@ -244,6 +244,6 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("fences.json");
         fs::write(&path, b"{\"train\": ").expect("it can be written");
-        assert!(Fences::open(&path).is_err());
+        assert!(FenceTable::open(&path).is_err());
     }
 }

@@ -2,20 +2,20 @@
 
 use std::time::Duration;
 
-use rankguard_identity::{Card, Network};
-use rankguard_model::{Body, Source};
+use rankguard_identity::{CertificateFields, PeerTransport};
+use rankguard_model::{EvidenceBody, EvidenceSource};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::intake::Intake;
-use crate::sighting::Sighting;
-use crate::{AgentError, Settings};
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use crate::{AgentError, AgentSettings};
 
 /// Interval between reports that the certificate expires soon.
 const DAY: Duration = Duration::from_secs(86_400);
 
 /// Refuses an identity that cannot be read or that names another node.
-pub(crate) async fn is_own(settings: &Settings) -> Result<(), AgentError> {
+pub(crate) async fn is_own(settings: &AgentSettings) -> Result<(), AgentError> {
     let Some(identity) = settings.network.identity().cloned() else {
         return Ok(());
     };
@@ -36,20 +36,20 @@ pub(crate) async fn is_own(settings: &Settings) -> Result<(), AgentError> {
 }
 
 /// Watches the certificate's validity. Near its end, evidence is emitted once a day.
-pub(crate) fn watch(network: Network, intake: Intake) -> JoinHandle<()> {
+pub(crate) fn watch(network: PeerTransport, intake: EvidenceIntake) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut told: Option<Instant> = None;
-        let tell = |card: &Card| {
+        let tell = |card: &CertificateFields| {
             if !card.ends_soon() || told.is_some_and(|at| at.elapsed() < DAY) {
                 return;
             }
             told = Some(Instant::now());
-            let body = Body::Sample {
+            let body = EvidenceBody::Sample {
                 metric: "identity.valid".to_owned(),
                 value: card.days_left(),
                 unit: "days".to_owned(),
             };
-            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body));
+            intake.push(PendingEvidence::now(EvidenceSource::Agent, intake.node_entity(), body));
         };
         match network.watch(tell).await {}
     })

@@ -14,7 +14,7 @@ mod watch;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rankguard_model::Peer;
+use rankguard_model::PeerAgent;
 
 use crate::boot_clock::boot_now;
 use crate::outlets::LeaseView;
@@ -26,17 +26,17 @@ pub(crate) use watch::LeaseWatch;
 /// Lease on this node's ranks. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct RankLease {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLease>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedLease {
     length: Duration,
-    terms: Mutex<Terms>,
+    terms: Mutex<LeaseTerms>,
 }
 
 #[derive(Debug)]
-struct Terms {
+struct LeaseTerms {
     /// Expiry of the lease.
     until: Duration,
     /// Newest send time of a message that the controller answered.
@@ -44,7 +44,7 @@ struct Terms {
     /// Earliest time at which contact can have been lost: the last contact, or the start of the agent.
     alone_since: Duration,
     /// Agents to query; `None` until a controller has named them, `Some` also when it named none.
-    witnesses: Option<Vec<Peer>>,
+    witnesses: Option<Vec<PeerAgent>>,
     verdict: Option<LeaseVerdict>,
 }
 
@@ -52,7 +52,7 @@ impl RankLease {
     /// Returns a lease that begins now.
     pub(crate) fn new(length: Duration) -> Self {
         let now = boot_now();
-        let terms = Terms {
+        let terms = LeaseTerms {
             until: now + length,
             contact: None,
             alone_since: now,
@@ -60,14 +60,14 @@ impl RankLease {
             verdict: None,
         };
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(SharedLease {
                 length,
                 terms: Mutex::new(terms),
             }),
         }
     }
 
-    fn terms(&self) -> MutexGuard<'_, Terms> {
+    fn terms(&self) -> MutexGuard<'_, LeaseTerms> {
         self.shared.terms.lock().expect("no holder of the lease panics")
     }
 
@@ -127,12 +127,12 @@ impl RankLease {
     }
 
     /// Sets the agents to query, as named by the controller.
-    pub(crate) fn set_witnesses(&self, witnesses: Vec<Peer>) {
+    pub(crate) fn set_witnesses(&self, witnesses: Vec<PeerAgent>) {
         self.terms().witnesses = Some(witnesses);
     }
 
     /// Returns the agents to query; `None` until a controller has named them.
-    pub(crate) fn witnesses(&self) -> Option<Vec<Peer>> {
+    pub(crate) fn witnesses(&self) -> Option<Vec<PeerAgent>> {
         self.terms().witnesses.clone()
     }
 

@@ -18,58 +18,60 @@
 //!
 //! Absent: ranks that survive their agent.
 
+mod accept_loop;
 mod boot_clock;
 mod bounded;
+mod catalogue_handle;
 mod checkpoint;
 mod clock;
 mod collectors;
-mod door;
 mod error;
 mod fences;
-mod holders;
 mod identity;
 mod inject;
 mod intake;
-mod knowledge;
 mod lease;
 mod links;
 mod membership;
 mod memory;
+mod memory_holders;
+mod mount_users;
 mod orders;
 mod outlets;
 mod packets;
+mod pending_evidence;
 mod preflight;
 mod processes;
+mod quantities;
 mod ranks;
 mod run;
 pub mod scenario;
 mod settings;
-mod sighting;
 mod spool;
 mod stacks;
 mod state_dir;
 mod supervision;
 mod supervisor;
 mod uplink;
-mod uses;
-mod words;
 
+pub use catalogue_handle::CatalogueHandle;
 pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use collectors::is_log_path;
-pub use error::{AgentError, Ended};
-pub use inject::{InjectError, Injected, Injection, LAST_MAX_MS, WhichRank, inject};
-pub use knowledge::Knowledge;
-pub use links::{Blame, Measured, Pair, Search, Station, Survey, measure, survey};
+pub use error::{AgentError, ShutdownReport};
+pub use inject::{FaultInjection, InjectError, InjectionRecord, LAST_MAX_MS, RankSelector, inject};
+pub use links::{LinkBlame, LinkMeasurement, LinkSearch, LinkSurvey, MeasuringAgent, NodePair, measure, survey};
 pub use memory::share_heap;
 pub use outlets::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LeaseView,
-    LocalError, MigView, OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, OtlpView, PressureView, RankRightsView,
-    RankView, RefusedView, RoomView, SeriesView, SpoolView, UplinkView, ask_agent,
+    AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
+    FileSystemView, GapView, HostView, IdentityView, LeaseView, MigView, OtlpEndpoint, OtlpError, OtlpProtocol,
+    OtlpSettings, OtlpView, PressureView, RankRightsView, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
 };
-pub use preflight::{Check, Need, Surroundings, Verdict, preflight};
+pub use preflight::{CheckVerdict, JobRequirements, PreflightCheck, ProgramEnvironment, preflight};
 pub use run::run;
-pub use settings::{ImageSettings, Intervals, KernelLogSource, PluginCheck, RankPeers, Settings, WhenFull};
+pub use settings::{
+    AgentIntervals, AgentSettings, FullArenaPolicy, ImageSettings, KernelLogSource, PluginCheck, RankPeerPolicy,
+};
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;
 pub use supervisor::{restrict_process, supervise_ranks};

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint_tiers::bulk::Callers;
-use rankguard_model::{Generation, JobId, Launch, NodeId, Order, Peer};
+use rankguard_checkpoint_tiers::bulk::CallerAuthorization;
+use rankguard_model::{AgentOrder, Generation, JobId, LaunchOrder, NodeId, PeerAgent};
 use tokio::sync::watch;
 
 /// Time for which nodes may measure after a preflight named them: several times the longest preflight.
@@ -26,21 +26,21 @@ const ORDER_WAIT: Duration = Duration::from_secs(4);
 
 /// Nodes that orders named. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Membership {
-    table: Arc<Mutex<Table>>,
+pub(crate) struct JobMembership {
+    table: Arc<Mutex<MembershipTable>>,
     /// Counts changes, for callers that wait.
     learned: Arc<watch::Sender<u64>>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
-    jobs: BTreeMap<JobId, Members>,
+struct MembershipTable {
+    jobs: BTreeMap<JobId, GenerationMembers>,
     links: BTreeMap<JobId, LinkPermit>,
 }
 
 /// Nodes that take part in the newest generation of a job.
 #[derive(Debug)]
-struct Members {
+struct GenerationMembers {
     generation: Generation,
     /// `None` if the controller is an older version that does not name them.
     nodes: Option<Vec<NodeId>>,
@@ -49,32 +49,35 @@ struct Members {
 #[derive(Debug)]
 struct LinkPermit {
     since: Instant,
-    peers: Vec<Peer>,
+    peers: Vec<PeerAgent>,
 }
 
-impl Membership {
-    fn lock(&self) -> MutexGuard<'_, Table> {
+impl JobMembership {
+    fn lock(&self) -> MutexGuard<'_, MembershipTable> {
         self.table.lock().expect("no holder of the membership panics")
     }
 
     /// Records the nodes that an order names. Called when the order arrives, ahead of queued orders.
-    pub(crate) fn learn(&self, order: &Order) {
+    pub(crate) fn learn(&self, order: &AgentOrder) {
         match order {
-            Order::Fence {
+            AgentOrder::Fence {
                 job, generation, nodes, ..
             } => {
                 let named = Some(nodes.clone()).filter(|nodes| !nodes.is_empty());
                 self.lock().name(job, *generation, named);
             }
-            Order::Launch(launch) => self.launch(launch),
-            Order::Preflight(wanted) => self.lock().permit(&wanted.job, &wanted.links),
-            Order::Keep { .. } | Order::Finish(_) | Order::Stop { .. } | Order::Checkpoint { .. } => return,
+            AgentOrder::Launch(launch) => self.launch(launch),
+            AgentOrder::Preflight(wanted) => self.lock().permit(&wanted.job, &wanted.links),
+            AgentOrder::Keep { .. }
+            | AgentOrder::Finish(_)
+            | AgentOrder::Stop { .. }
+            | AgentOrder::Checkpoint { .. } => return,
         }
         self.learned.send_modify(|count| *count = count.wrapping_add(1));
     }
 
     /// Records the nodes of a generation that runs here.
-    pub(crate) fn launch(&self, launch: &Launch) {
+    pub(crate) fn launch(&self, launch: &LaunchOrder) {
         let nodes = Some(launch.nodes.clone()).filter(|nodes| !nodes.is_empty());
         self.lock().name(&launch.job, launch.generation, nodes);
     }
@@ -124,14 +127,14 @@ pub(crate) fn host_of(address: &str) -> &str {
     host.trim_matches(['[', ']'])
 }
 
-impl Table {
+impl MembershipTable {
     fn name(&mut self, job: &JobId, generation: Generation, nodes: Option<Vec<NodeId>>) {
         if self.jobs.get(job).is_none_or(|known| known.generation <= generation) {
-            self.jobs.insert(job.clone(), Members { generation, nodes });
+            self.jobs.insert(job.clone(), GenerationMembers { generation, nodes });
         }
     }
 
-    fn permit(&mut self, job: &JobId, peers: &[Peer]) {
+    fn permit(&mut self, job: &JobId, peers: &[PeerAgent]) {
         self.links.retain(|_, permit| permit.is_valid());
         if peers.is_empty() {
             return;
@@ -159,7 +162,7 @@ impl LinkPermit {
     }
 }
 
-impl Callers for Membership {
+impl CallerAuthorization for JobMembership {
     /// Admits only nodes of the newest generation that an order named. An older generation is admitted here and
     /// refused as stale by the fence of the images; a newer one is not known to exist.
     fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
@@ -179,8 +182,8 @@ impl Callers for Membership {
 mod tests {
     use super::*;
 
-    fn fence(generation: u64, nodes: &[&str]) -> Order {
-        Order::Fence {
+    fn fence(generation: u64, nodes: &[&str]) -> AgentOrder {
+        AgentOrder::Fence {
             job: JobId::from("llm"),
             generation: Generation(generation),
             reserve_port: false,
@@ -190,7 +193,7 @@ mod tests {
 
     #[test]
     fn only_nodes_of_the_newest_generation_use_images() {
-        let members = Membership::default();
+        let members = JobMembership::default();
         let may =
             |node: &str, generation: u64| members.may(&NodeId::from(node), &JobId::from("llm"), Generation(generation));
         assert!(!may("a", 1), "a job that nobody named");
@@ -210,8 +213,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn nodes_measure_with_those_that_a_preflight_named() {
-        let members = Membership::default();
-        let peer = |node: &str, address: &str| Peer {
+        let members = JobMembership::default();
+        let peer = |node: &str, address: &str| PeerAgent {
             node: NodeId::from(node),
             address: address.to_owned(),
             failure_domain: String::new(),

@@ -10,24 +10,24 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use rankguard_model::{
-    Body, Entity, FailedCheck, Finish, Generation, JobId, LEASE_SIGNATURE, Launch, NodeId, Order, OrderId, Preflight,
-    RankRef, Role, Source,
+    AgentOrder, Entity, EvidenceBody, EvidenceSource, FailedCheck, FinishOrder, Generation, JobId, LEASE_SIGNATURE,
+    LaunchOrder, NodeId, OrderId, PreflightOrder, RankRef, Role,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
 
-use crate::checkpoint::Checkpoints;
+use crate::checkpoint::CheckpointService;
 use crate::collectors::mark;
-use crate::fences::Fences;
-use crate::intake::Intake;
+use crate::fences::FenceTable;
+use crate::intake::EvidenceIntake;
 use crate::lease::RankLease;
 use crate::links;
-use crate::preflight::{self, Need};
+use crate::pending_evidence::PendingEvidence;
+use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
-use crate::ranks::{RankReports, RankUserRules, Roster, Surroundings, reserve, spawn};
-use crate::sighting::Sighting;
+use crate::ranks::{LaunchContext, RankReports, RankRoster, RankUserRules, reserve, spawn};
 use crate::supervisor::RankSupervisors;
 
 /// Maximum queued orders. When the queue is full the session stops reading, and the controller sends missing orders
@@ -35,37 +35,37 @@ use crate::supervisor::RankSupervisors;
 const QUEUE: usize = 256;
 
 /// Inputs of the order thread.
-pub(crate) struct Orders {
+pub(crate) struct OrderExecutor {
     pub(crate) node: NodeId,
     pub(crate) host: String,
     pub(crate) state_dir: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) kill_limit: Duration,
     pub(crate) lease: RankLease,
-    pub(crate) fences: Fences,
-    pub(crate) roster: Roster,
-    pub(crate) intake: Intake,
-    pub(crate) checkpoints: Arc<Checkpoints>,
+    pub(crate) fences: FenceTable,
+    pub(crate) roster: RankRoster,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) checkpoints: Arc<CheckpointService>,
     pub(crate) supervisors: RankSupervisors,
     pub(crate) reports: Arc<RankReports>,
     pub(crate) mark: FenceMark,
     pub(crate) users: RankUserRules,
-    /// As [`crate::Settings::rank_environment`].
+    /// As [`crate::AgentSettings::rank_environment`].
     pub(crate) rank_environment: Vec<String>,
-    /// As [`crate::Settings::flight_recorder_pipe`].
+    /// As [`crate::AgentSettings::flight_recorder_pipe`].
     pub(crate) flight_pipe: bool,
     /// Paths and libraries of the node that preflight checks.
-    pub(crate) need: Need,
+    pub(crate) need: JobRequirements,
     /// Runtime for link measurements between nodes.
     pub(crate) runtime: Handle,
-    pub(crate) network: Network,
+    pub(crate) network: PeerTransport,
 }
 
 /// Message to the order thread.
 #[allow(clippy::large_enum_variant, reason = "errands are few and are moved once")]
-pub(crate) enum Errand {
+pub(crate) enum OrderMessage {
     /// Order of the controller, and the controller start in which its generation was begun (0: unknown).
-    Order(OrderId, Order, u64),
+    Order(OrderId, AgentOrder, u64),
     /// The lease expired: end all ranks.
     LeaseOver {
         /// Reason, as text for operators.
@@ -80,60 +80,60 @@ pub(crate) enum Errand {
 
 /// Result of the thread's end.
 #[derive(Debug, Default)]
-pub(crate) struct Left {
+pub(crate) struct RankEndReport {
     pub(crate) ranks_ended: usize,
     pub(crate) left_behind: Vec<String>,
 }
 
 /// Creates the queue of the order thread.
-pub(crate) fn queue() -> (SyncSender<Errand>, Receiver<Errand>) {
+pub(crate) fn queue() -> (SyncSender<OrderMessage>, Receiver<OrderMessage>) {
     sync_channel(QUEUE)
 }
 
-impl Orders {
+impl OrderExecutor {
     /// Runs until the end message arrives or all senders are dropped.
-    pub(crate) fn run(mut self, errands: &Receiver<Errand>) -> Left {
+    pub(crate) fn run(mut self, errands: &Receiver<OrderMessage>) -> RankEndReport {
         loop {
             match errands.recv() {
-                Ok(Errand::Order(id, order, life)) => self.carry_out(id, order, life),
-                Ok(Errand::LeaseOver { reason }) => self.end_by_lease(&reason),
-                Ok(Errand::End { grace }) => return self.end(grace),
+                Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
+                Ok(OrderMessage::LeaseOver { reason }) => self.end_by_lease(&reason),
+                Ok(OrderMessage::End { grace }) => return self.end(grace),
                 Err(_) => return self.end(Duration::ZERO),
             }
         }
     }
 
-    fn carry_out(&mut self, id: OrderId, order: Order, life: u64) {
+    fn carry_out(&mut self, id: OrderId, order: AgentOrder, life: u64) {
         let (job, generation) = order.fence();
         // Retaining an older checkpoint in memory is harmless and often right.
-        if !matches!(order, Order::Keep { .. })
+        if !matches!(order, AgentOrder::Keep { .. })
             && let Err(stale) = self.fences.admit(job, generation, life)
         {
             let job = job.clone();
             return self.report_failure(id, &job, generation, stale.to_string(), Some(stale.newest()));
         }
         match order {
-            Order::Fence {
+            AgentOrder::Fence {
                 job,
                 generation,
                 reserve_port,
                 ..
             } => self.fence(id, &job, (generation, life), reserve_port),
-            Order::Preflight(wanted) => self.preflight(wanted),
-            Order::Finish(wanted) => self.finish(id, wanted, life),
-            Order::Launch(launch) => self.launch(id, launch, life),
-            Order::Keep {
+            AgentOrder::Preflight(wanted) => self.preflight(wanted),
+            AgentOrder::Finish(wanted) => self.finish(id, wanted, life),
+            AgentOrder::Launch(launch) => self.launch(id, launch, life),
+            AgentOrder::Keep {
                 job,
                 generation,
                 step,
                 stays,
             } => self.checkpoints.keep(&job, CheckpointId { step, generation }, stays),
-            Order::Stop {
+            AgentOrder::Stop {
                 job,
                 generation,
                 grace_ms,
             } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
-            Order::Checkpoint {
+            AgentOrder::Checkpoint {
                 job,
                 generation,
                 number,
@@ -160,7 +160,7 @@ impl Orders {
             self.roster.wait_gone(self.kill_limit, old);
         }
         let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
-        let body = Body::Fenced {
+        let body = EvidenceBody::Fenced {
             job: job.clone(),
             generation,
             master_port,
@@ -168,24 +168,24 @@ impl Orders {
             left: ended.left_names(),
         };
         self.intake
-            .push(Sighting::now(Source::Agent, self.intake.node_entity(), body).urgent());
+            .push(PendingEvidence::now(EvidenceSource::Agent, self.intake.node_entity(), body).urgent());
     }
 
     /// Runs the preflight on its own thread, so that fences and stops do not wait for a Python import. If no thread
     /// can be started, the controller's deadline ends its wait.
-    fn preflight(&self, wanted: Preflight) {
+    fn preflight(&self, wanted: PreflightOrder) {
         let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
         let network = self.network.clone();
         let look = move || {
             let (mut failed, environment) = preflight::for_job(&wanted, &need);
             failed.extend(bad_ways(&wanted, &network, &runtime, &intake));
-            let body = Body::Preflighted {
+            let body = EvidenceBody::Preflighted {
                 job: wanted.job,
                 generation: wanted.generation,
                 failed,
                 environment,
             };
-            intake.push(Sighting::now(Source::Agent, intake.node_entity(), body).urgent());
+            intake.push(PendingEvidence::now(EvidenceSource::Agent, intake.node_entity(), body).urgent());
         };
         if let Err(problem) = std::thread::Builder::new().name("preflight".to_owned()).spawn(look) {
             tracing::warn!(%problem, "no thread for a preflight");
@@ -193,7 +193,7 @@ impl Orders {
     }
 
     /// A new generation may finish the images of the previous one only if the fence is durable.
-    fn finish(&mut self, id: OrderId, wanted: Finish, life: u64) {
+    fn finish(&mut self, id: OrderId, wanted: FinishOrder, life: u64) {
         if let Err(problem) = self.fences.raise(&wanted.job, wanted.generation, life) {
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, &wanted.job, wanted.generation, reason);
@@ -202,7 +202,7 @@ impl Orders {
         self.checkpoints.finish(wanted);
     }
 
-    fn launch(&mut self, id: OrderId, launch: Launch, life: u64) {
+    fn launch(&mut self, id: OrderId, launch: LaunchOrder, life: u64) {
         if !self.lease.is_held() {
             // The order may have waited while the agent was stopped, and its generation may be over elsewhere (RG-3).
             let reason = "the lease of this agent is over, and the controller has not answered since".to_owned();
@@ -226,7 +226,7 @@ impl Orders {
             self.checkpoints.start(&launch);
         }
         for slot in fresh {
-            let around = Surroundings {
+            let around = LaunchContext {
                 state_dir: &self.state_dir,
                 socket: &self.socket,
                 node: &self.node,
@@ -249,14 +249,15 @@ impl Orders {
     fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration) {
         let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
         self.checkpoints.forget(job);
-        let body = Body::Stopped {
+        let body = EvidenceBody::Stopped {
             job: job.clone(),
             generation,
             ended: ended.count(),
             left: ended.left_names(),
         };
         let entity = self.intake.node_entity();
-        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Agent, entity, body).urgent());
     }
 
     /// Ends all ranks because the lease expired. The evidence precedes the exits that follow from it.
@@ -272,7 +273,7 @@ impl Orders {
         for ((job, generation), count) in ranks {
             let text = format!("{reason}; {count} ranks of job {job}, generation {generation}, are ended");
             tracing::warn!(%job, %generation, "{text}");
-            let body = Body::Line {
+            let body = EvidenceBody::Line {
                 text,
                 context: Vec::new(),
                 repeats: 1,
@@ -283,7 +284,7 @@ impl Orders {
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect();
-            let sighting = Sighting::now(Source::Agent, self.intake.node_entity(), body);
+            let sighting = PendingEvidence::now(EvidenceSource::Agent, self.intake.node_entity(), body);
             self.intake.push(sighting.marked(vec![says]).urgent());
         }
         let ended = self.end_ranks(Duration::ZERO, |_, _| true);
@@ -307,11 +308,11 @@ impl Orders {
         ended
     }
 
-    fn end(&mut self, grace: Duration) -> Left {
+    fn end(&mut self, grace: Duration) -> RankEndReport {
         let ranks_ended = self.roster.running().len();
         let ended = self.end_ranks(grace, |_, _| true);
         self.supervisors.close();
-        Left {
+        RankEndReport {
             ranks_ended,
             left_behind: ended.left_names(),
         }
@@ -331,7 +332,7 @@ impl Orders {
         newest: Option<Generation>,
     ) {
         tracing::warn!(%order, %job, %generation, reason, "cannot carry out an order");
-        let body = Body::OrderFailed {
+        let body = EvidenceBody::OrderFailed {
             order,
             job: job.clone(),
             generation,
@@ -339,13 +340,19 @@ impl Orders {
             newest,
         };
         let entity = Entity::Job { job: job.clone() };
-        self.intake.push(Sighting::now(Source::Agent, entity, body).urgent());
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Agent, entity, body).urgent());
     }
 }
 
 /// Measures the links between the nodes of a job, if this node has to. Bad nodes are returned as failed checks;
 /// results that blame no node become evidence.
-fn bad_ways(wanted: &Preflight, network: &Network, runtime: &Handle, intake: &Intake) -> Vec<FailedCheck> {
+fn bad_ways(
+    wanted: &PreflightOrder,
+    network: &PeerTransport,
+    runtime: &Handle,
+    intake: &EvidenceIntake,
+) -> Vec<FailedCheck> {
     if wanted.between.len() < 2 {
         return Vec::new();
     }
@@ -353,11 +360,11 @@ fn bad_ways(wanted: &Preflight, network: &Network, runtime: &Handle, intake: &In
     let limit = Duration::from_millis(wanted.deadline_ms) * 2;
     let ways = runtime.block_on(links::before_job(network, &wanted.between, limit));
     if let Some(what) = ways.unknown {
-        intake.gap(Source::Nic, what, None);
+        intake.gap(EvidenceSource::Nic, what, None);
     }
     for text in ways.single {
         let says = mark("network-slow", Role::Confirmation, 0.6, "links.between");
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text,
             context: Vec::new(),
             repeats: 1,
@@ -365,7 +372,7 @@ fn bad_ways(wanted: &Preflight, network: &Network, runtime: &Handle, intake: &In
         let entity = Entity::Job {
             job: wanted.job.clone(),
         };
-        intake.push(Sighting::now(Source::Nic, entity, body).marked(vec![says]));
+        intake.push(PendingEvidence::now(EvidenceSource::Nic, entity, body).marked(vec![says]));
     }
     ways.failed
 }

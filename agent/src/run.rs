@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rankguard_identity::{Gate, Listener, Protocol, Role};
+use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, RoleInterceptor};
 use rankguard_model::{ClockOffset, NodeHistory, NodeInfo};
 use rankguard_proto::v1::links_server::LinksServer;
 use rankguard_proto::v1::rank_logs_server::RankLogsServer;
@@ -15,22 +15,22 @@ use tokio::sync::oneshot;
 use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Endpoint, Server};
 
-use crate::checkpoint::Checkpoints;
-use crate::collectors::{Collectors, Injectable, Stop};
-use crate::fences::Fences;
-use crate::inject::{Desk, Ends, InjectSocket, Means};
-use crate::intake::Intake;
+use crate::checkpoint::CheckpointService;
+use crate::collectors::{CollectorSet, InjectionTargets, StopFlag};
+use crate::fences::FenceTable;
+use crate::inject::{InjectSocket, InjectionContext, InjectionExecutor, InjectionThread};
+use crate::intake::EvidenceIntake;
 use crate::lease::{LeaseWatch, RankLease};
 use crate::links::LinkService;
-use crate::orders::{self, Errand, Left, Orders};
-use crate::outlets::{LocalSocket, LogQueue, Outlet, Snapshots, serve_metrics, start_otlp};
-use crate::preflight::Need;
-use crate::ranks::{RankLogService, RankReports, RankSocket, RankUserRules, Roster};
+use crate::orders::{self, OrderExecutor, OrderMessage, RankEndReport};
+use crate::outlets::{LogQueue, OtlpClient, StatusSocket, ViewSource, serve_metrics, start_otlp};
+use crate::preflight::JobRequirements;
+use crate::ranks::{RankLogService, RankReports, RankRoster, RankSocket, RankUserRules};
 use crate::spool::Spool;
 use crate::state_dir::{prepare_state_dir, tighten_files};
-use crate::supervision::Supervision;
-use crate::uplink::Uplink;
-use crate::{AgentError, Ended, Settings, clock, identity, memory};
+use crate::supervision::RankSupervision;
+use crate::uplink::ControllerUplink;
+use crate::{AgentError, AgentSettings, ShutdownReport, clock, identity, memory};
 
 /// Longest wait for the controller to acknowledge the last evidence when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);
@@ -42,7 +42,10 @@ const LAST_TRIES: u32 = 10;
 const COMMIT: usize = 512;
 
 /// Runs the agent until `shutdown`. Leaves no process, socket or shared memory behind.
-pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, AgentError> {
+pub async fn run(
+    mut settings: AgentSettings,
+    shutdown: impl Future<Output = ()>,
+) -> Result<ShutdownReport, AgentError> {
     // Ranks receive paths of the socket and of their dumps, and have working directories of their own.
     settings.state_dir = absolute(&settings.state_dir).map_err(|source| AgentError::StateDir {
         path: settings.state_dir.clone(),
@@ -79,7 +82,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         source,
     })?;
     let fences_path = state_dir.join("fences.json");
-    let fences = Fences::open(&fences_path).map_err(|source| AgentError::Fences {
+    let fences = FenceTable::open(&fences_path).map_err(|source| AgentError::Fences {
         path: fences_path,
         source,
     })?;
@@ -92,16 +95,16 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     })?;
     network.may_use(peer_address.ip())?;
 
-    let stop = Stop::default();
+    let stop = StopFlag::default();
     let started = clock::now();
-    let intake = Intake::new(settings.node.clone());
+    let intake = EvidenceIntake::new(settings.node.clone());
     let otlp = otlp(&settings)?;
     if let Some((_, queue)) = &otlp {
         intake.copy_to(queue.clone());
     }
-    let roster = Roster::new(settings.node.clone());
+    let roster = RankRoster::new(settings.node.clone());
     let lease = RankLease::new(settings.lease);
-    let checkpoints = Checkpoints::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
+    let checkpoints = CheckpointService::new(&settings, &intake, &roster, tokio::runtime::Handle::current());
     let images = checkpoints.serve(peer_address.ip()).await?;
     let writer = spool_writer(&settings, &intake, &spool)?;
     let socket = RankSocket::start(&settings, &roster, &intake, &checkpoints, &stop, separate).map_err(|source| {
@@ -111,7 +114,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         }
     })?;
 
-    let collectors = Collectors::start(&settings, &intake, &roster, &spool, &stop)?;
+    let collectors = CollectorSet::start(&settings, &intake, &roster, &spool, &stop)?;
     let injection = match settings.injection {
         true => Some(injection(&settings, &intake, &roster, &spool, &collectors)?),
         false => {
@@ -128,13 +131,13 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     let (prepared, for_intake, for_reports) = (settings.clone(), intake.clone(), reports.clone());
     let held = lease.clone();
     let supervision =
-        tokio::task::spawn_blocking(move || Supervision::start(&prepared, held, &for_intake, for_reports));
+        tokio::task::spawn_blocking(move || RankSupervision::start(&prepared, held, &for_intake, for_reports));
     let supervision = supervision.await.map_err(|problem| AgentError::PartEnded {
         part: "supervision",
         problem: problem.to_string(),
     })??;
     let (errands, queue) = orders::queue();
-    let orders = Orders {
+    let orders = OrderExecutor {
         node: settings.node.clone(),
         host: settings.host.clone(),
         state_dir: state_dir.clone(),
@@ -151,17 +154,17 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         users: supervision.users,
         rank_environment: settings.rank_environment.clone(),
         flight_pipe: settings.flight_recorder_pipe,
-        need: Need {
+        need: JobRequirements {
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
             gpu_process: settings.gpu_process.clone(),
             knowledge: settings.knowledge.clone(),
-            ..Need::default()
+            ..JobRequirements::default()
         },
         runtime: tokio::runtime::Handle::current(),
         network: network.clone(),
     };
-    let (gone, mut orders_ended) = oneshot::channel::<Left>();
+    let (gone, mut orders_ended) = oneshot::channel::<RankEndReport>();
     let carry_out = move || {
         let _ = gone.send(orders.run(&queue));
     };
@@ -174,21 +177,21 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         checkpoints.membership().clone(),
         lease.clone(),
     ));
-    let askers = &[Role::Agent, Role::Operator];
-    let gate = Gate::new("the measuring of links", askers, network.refusals().clone());
+    let askers = &[PeerRole::Agent, PeerRole::Operator];
+    let gate = RoleInterceptor::new("the measuring of links", askers, network.refusals().clone());
     let logs = RankLogsServer::new(RankLogService::new(state_dir.clone()));
-    let logs_gate = Gate::new("the output of ranks", &[Role::Operator], network.refusals().clone());
+    let logs_gate = RoleInterceptor::new("the output of ranks", &[PeerRole::Operator], network.refusals().clone());
     let serving = Server::builder()
         .add_service(InterceptedService::new(links, gate))
         .add_service(InterceptedService::new(logs, logs_gate));
-    let incoming = Listener::new(peer_listener, &network, Protocol::grpc());
+    let incoming = PeerListener::new(peer_listener, &network, AlpnProtocol::grpc());
     let peers = serving.serve_with_incoming_shutdown(incoming, async {
         let _ = peers_end.await;
     });
     let peers = tokio::spawn(peers);
     let renewal = identity::watch(network.clone(), intake.clone());
     let host = settings.host.clone();
-    let uplink = Uplink {
+    let uplink = ControllerUplink {
         info: NodeInfo {
             node: settings.node.clone(),
             incarnation: format!("{}-{}", std::process::id(), clock::now().0),
@@ -224,7 +227,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     let watching = watch
         .start()
         .map_err(|source| AgentError::Thread { part: "lease", source })?;
-    let snapshots = Snapshots {
+    let snapshots = ViewSource {
         lease,
         node: settings.node.clone(),
         started,
@@ -240,7 +243,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     };
     let exporting = otlp.map(|(outlet, queue)| start_otlp(outlet, queue, snapshots.clone(), settings.intervals.otlp));
     // Both outlets run until they are dropped.
-    let local = LocalSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
+    let local = StatusSocket::start(&state_dir, snapshots.clone()).map_err(|source| AgentError::LocalSocket {
         path: state_dir.clone(),
         source,
     })?;
@@ -274,7 +277,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     }
     if unexpected.is_none() {
         checkpoints.bid_farewell(settings.intervals.last_checkpoint).await;
-        let _ = errands.send(Errand::End {
+        let _ = errands.send(OrderMessage::End {
             grace: settings.intervals.shutdown_grace,
         });
     }
@@ -313,7 +316,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
             part,
             problem: "its thread is gone".to_owned(),
         }),
-        None => Ok(Ended {
+        None => Ok(ShutdownReport {
             ranks_ended: left.ranks_ended,
             left_behind: left.left_behind,
             unacknowledged: spool.unacknowledged(),
@@ -321,7 +324,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     }
 }
 
-fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
+fn endpoint(settings: &AgentSettings) -> Result<Endpoint, AgentError> {
     let endpoint = Endpoint::from_shared(format!("http://{}", settings.controller)).map_err(|source| {
         AgentError::ControllerAddress {
             address: settings.controller.clone(),
@@ -332,26 +335,26 @@ fn endpoint(settings: &Settings) -> Result<Endpoint, AgentError> {
 }
 
 /// Creates the OTLP client and its queue, if enabled.
-fn otlp(settings: &Settings) -> Result<Option<(Outlet, LogQueue)>, AgentError> {
+fn otlp(settings: &AgentSettings) -> Result<Option<(OtlpClient, LogQueue)>, AgentError> {
     let Some(otlp) = &settings.otlp else { return Ok(None) };
-    Ok(Some((Outlet::new(otlp)?, LogQueue::new(&otlp.endpoint))))
+    Ok(Some((OtlpClient::new(otlp)?, LogQueue::new(&otlp.endpoint))))
 }
 
 /// Opens the injection socket.
 fn injection(
-    settings: &Settings,
-    intake: &Intake,
-    roster: &Roster,
+    settings: &AgentSettings,
+    intake: &EvidenceIntake,
+    roster: &RankRoster,
     spool: &Arc<Spool>,
-    collectors: &Collectors,
-) -> Result<(InjectSocket, Ends), AgentError> {
-    let Injectable {
+    collectors: &CollectorSet,
+) -> Result<(InjectSocket, InjectionThread), AgentError> {
+    let InjectionTargets {
         xids,
         overlay,
         uses,
         scenario,
     } = collectors.injectable.clone();
-    let means = Means {
+    let means = InjectionContext {
         knowledge: settings.knowledge.clone(),
         intake: intake.clone(),
         roster: roster.clone(),
@@ -361,7 +364,7 @@ fn injection(
         uses,
         scenario,
     };
-    let opened = Desk::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
+    let opened = InjectionExecutor::open(means).map_err(|source| AgentError::Thread { part: "inject", source });
     let (desk, ends) = opened?;
     let door = InjectSocket::start(&settings.state_dir, desk).map_err(|source| AgentError::LocalSocket {
         path: settings.state_dir.clone(),
@@ -372,7 +375,11 @@ fn injection(
 }
 
 /// Starts the only thread that writes evidence to disk.
-fn spool_writer(settings: &Settings, intake: &Intake, spool: &Arc<Spool>) -> Result<JoinHandle<()>, AgentError> {
+fn spool_writer(
+    settings: &AgentSettings,
+    intake: &EvidenceIntake,
+    spool: &Arc<Spool>,
+) -> Result<JoinHandle<()>, AgentError> {
     let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
     thread("spool", move || {
         let mut tries = 0;

@@ -123,7 +123,7 @@ const PARTS: u64 = 7;
 
 /// Line with a fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct ScenarioFact {
     /// Time after the start from which it holds.
     pub from: Duration,
     /// Words of the fact, without the time.
@@ -132,21 +132,21 @@ pub struct Line {
 
 /// First invalid line of a scenario.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mistake {
+pub struct ScenarioError {
     /// Line number, from 1.
     pub line: usize,
     /// Description of the problem, with the valid words.
     pub problem: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ScenarioError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "line {}: {}", self.line, self.problem)
     }
 }
 
 /// Parses all facts in the order of the text. Fails at the first mistake.
-pub fn parse(text: &str) -> Result<Vec<Line>, Mistake> {
+pub fn parse(text: &str) -> Result<Vec<ScenarioFact>, ScenarioError> {
     let mut lines = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let stated = line.split('#').next().unwrap_or_default();
@@ -154,7 +154,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, Mistake> {
         if words.is_empty() {
             continue;
         }
-        let mistake = |problem| Mistake { line: number, problem };
+        let mistake = |problem| ScenarioError { line: number, problem };
         let mut from = Duration::ZERO;
         if words.first().is_some_and(|word| word == "at") {
             let told = words.get(1).map_or("", String::as_str);
@@ -162,7 +162,7 @@ pub fn parse(text: &str) -> Result<Vec<Line>, Mistake> {
             words.drain(..2);
         }
         known(&words).map_err(mistake)?;
-        lines.push(Line { from, words });
+        lines.push(ScenarioFact { from, words });
     }
     Ok(lines)
 }

@@ -4,24 +4,24 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
-use crate::Knowledge;
+use crate::CatalogueHandle;
 use crate::outlets::OtlpSettings;
 use crate::ranks::DEFAULT_RANK_ENVIRONMENT;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct AgentSettings {
     pub node: NodeId,
     /// Address at which other nodes reach this one (host or IP, no port).
     pub host: String,
     /// Address of the controller (`host:port`).
     pub controller: String,
     /// Transport to the controller and other agents: with an identity, which must be this node's, or over loopback.
-    pub network: Network,
+    pub network: PeerTransport,
     /// Directory of the agent's own files: spool, fences, cursors, output of the ranks. One agent per directory.
     pub state_dir: PathBuf,
     /// Maximum ranks that run on this node at once.
@@ -51,7 +51,7 @@ pub struct Settings {
     /// to [`crate::serve_stack_calls`]. No stacks are read if empty.
     pub stack_process: Vec<OsString>,
     /// Program and arguments of the process that holds arenas when this agent is killed: it receives the state
-    /// directory and [`Intervals::arenas_kept`] in milliseconds, and passes both to [`crate::keep_arenas`]. If empty,
+    /// directory and [`AgentIntervals::arenas_kept`] in milliseconds, and passes both to [`crate::keep_arenas`]. If empty,
     /// arenas end with the agent.
     pub arena_process: Vec<OsString>,
     /// Program and arguments of the process that supervises the ranks of one generation: it calls
@@ -71,15 +71,15 @@ pub struct Settings {
     pub job_users: Vec<String>,
     /// Scenario file that a simulated GPU library plays; GPU evidence is then marked as synthetic.
     pub simulate: Option<PathBuf>,
-    /// Enables fault injection ([`crate::Injection`]).
+    /// Enables fault injection ([`crate::FaultInjection`]).
     pub injection: bool,
     /// Enables a flight-recorder pipe for ranks, which requests a dump when they are silent. Jobs that configure one
     /// have it in any case. A rank that cannot create its pipe ends.
     pub flight_recorder_pipe: bool,
     /// Processes that may act for a rank at the agent's socket.
-    pub rank_peers: RankPeers,
+    pub rank_peers: RankPeerPolicy,
     /// Catalogue that lines are matched against.
-    pub knowledge: Knowledge,
+    pub knowledge: CatalogueHandle,
     /// Log files to follow in addition to the output of ranks; glob patterns are allowed.
     pub job_logs: Vec<PathBuf>,
     /// Plug-in checks to run.
@@ -89,17 +89,17 @@ pub struct Settings {
     /// Memory settings for images of the ranks.
     pub images: ImageSettings,
     /// Intervals and deadlines.
-    pub intervals: Intervals,
+    pub intervals: AgentIntervals,
 }
 
-impl Settings {
+impl AgentSettings {
     /// Returns the defaults for a node: loopback, one slot, the system's own log, file trees and libraries.
     pub fn new(node: NodeId, controller: impl Into<String>, state_dir: impl Into<PathBuf>) -> Self {
         Self {
             node,
             host: "127.0.0.1".to_owned(),
             controller: controller.into(),
-            network: Network::loopback(),
+            network: PeerTransport::loopback(),
             state_dir: state_dir.into(),
             slots: 1,
             failure_domain: String::new(),
@@ -123,13 +123,13 @@ impl Settings {
             simulate: None,
             injection: false,
             flight_recorder_pipe: false,
-            rank_peers: RankPeers::OwnProcesses,
-            knowledge: Knowledge::default(),
+            rank_peers: RankPeerPolicy::OwnProcesses,
+            knowledge: CatalogueHandle::default(),
             job_logs: Vec::new(),
             checks: Vec::new(),
             spool_bytes: 64 << 20,
             images: ImageSettings::default(),
-            intervals: Intervals::default(),
+            intervals: AgentIntervals::default(),
         }
     }
 }
@@ -141,7 +141,7 @@ pub struct ImageSettings {
     /// image is on disk, and a rank that dies while it saves is restored from there.
     pub slots: u32,
     /// Behaviour of a save while earlier images are not on disk yet, unless the trainer sets another.
-    pub when_full: WhenFull,
+    pub when_full: FullArenaPolicy,
     /// Longest wait of a save; then it is skipped and counted.
     pub wait: Duration,
     /// Bytes of memory left free for ranks and system: arenas that would leave less are refused.
@@ -156,7 +156,7 @@ impl Default for ImageSettings {
     fn default() -> Self {
         Self {
             slots: 1,
-            when_full: WhenFull::Wait,
+            when_full: FullArenaPolicy::Wait,
             wait: Duration::from_secs(30),
             memory_reserve: 256 << 20,
             kept_for_others: None,
@@ -167,7 +167,7 @@ impl Default for ImageSettings {
 
 /// Behaviour of a save while every slot holds an image that is not stored elsewhere yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenFull {
+pub enum FullArenaPolicy {
     /// Waits for a slot.
     Wait,
     /// Replaces the oldest image that is not being written; that attempt is void.
@@ -178,7 +178,7 @@ pub enum WhenFull {
 
 /// Processes that may act for a rank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum RankPeers {
+pub enum RankPeerPolicy {
     /// Only the rank's process and processes that it started.
     OwnProcesses,
     /// Every process of the rank's user: for ranks that another service starts, for example in containers.
@@ -217,7 +217,7 @@ pub enum KernelLogSource {
 
 /// Intervals and deadlines of the agent.
 #[derive(Debug, Clone)]
-pub struct Intervals {
+pub struct AgentIntervals {
     /// Interval between heartbeats.
     pub heartbeat: Duration,
     /// Silence of the controller after which the session is closed and opened again.
@@ -264,7 +264,7 @@ pub struct Intervals {
     pub arenas_kept: Duration,
 }
 
-impl Default for Intervals {
+impl Default for AgentIntervals {
     fn default() -> Self {
         Self {
             heartbeat: Duration::from_millis(300),

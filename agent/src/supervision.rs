@@ -3,32 +3,32 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_model::Source;
+use rankguard_model::EvidenceSource;
 
 use crate::error::AgentError;
-use crate::intake::Intake;
+use crate::intake::EvidenceIntake;
 use crate::lease::RankLease;
 use crate::outlets::RankRightsView;
 use crate::processes::{CgroupBase, FenceMark, end_marked_processes};
 use crate::ranks::{RankReports, RankUserRules};
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 use crate::supervisor::{RankSupervisors, adopt_orphans};
 
 /// Rank supervision of one agent.
-pub(crate) struct Supervision {
+pub(crate) struct RankSupervision {
     pub(crate) supervisors: RankSupervisors,
     pub(crate) mark: FenceMark,
     pub(crate) users: RankUserRules,
     pub(crate) view: RankRightsView,
 }
 
-impl Supervision {
+impl RankSupervision {
     /// Ends the processes that an earlier agent of the state directory left, and prepares for ranks. The spool must be
     /// open: its lock prevents that a second agent of the directory ends the ranks of the first.
     pub(crate) fn start(
-        settings: &Settings,
+        settings: &AgentSettings,
         lease: RankLease,
-        intake: &Intake,
+        intake: &EvidenceIntake,
         reports: Arc<RankReports>,
     ) -> Result<Self, AgentError> {
         let failed = |source| AgentError::Supervision {
@@ -79,7 +79,7 @@ impl Supervision {
 }
 
 /// Ends processes of an earlier agent, by control group and by mark.
-fn end_leftovers(mark: &FenceMark, limit: Duration, intake: &Intake) {
+fn end_leftovers(mark: &FenceMark, limit: Duration, intake: &EvidenceIntake) {
     let mut count = 0;
     if let Some(path) = &mark.cgroup {
         count += CgroupBase::end_left(path, &mark.id, limit).len();
@@ -100,7 +100,7 @@ fn end_leftovers(mark: &FenceMark, limit: Duration, intake: &Intake) {
             left.join("; ")
         );
         tracing::error!("{what}");
-        intake.gap(Source::Agent, what, None);
+        intake.gap(EvidenceSource::Agent, what, None);
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::mpsc::{SyncSender, TrySendError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use rankguard_identity::{DialError, Expected};
+use rankguard_identity::{DialError, ExpectedPeer};
 use rankguard_model::{
-    ClockOffset, Evidence, JournalMark, NodeHistory, NodeInfo, Order, OrderId, Peer, Sequence, SpoolEpoch,
+    AgentOrder, ClockOffset, Evidence, JournalMark, NodeHistory, NodeInfo, OrderId, PeerAgent, Sequence, SpoolEpoch,
 };
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
@@ -24,13 +24,13 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::Endpoint;
 
 use crate::clock::{self, OffsetFilter};
-use crate::fences::Fences;
+use crate::fences::FenceTable;
 use crate::lease::{ProofLog, RankLease};
-use crate::membership::Membership;
-use crate::orders::Errand;
-use crate::outlets::Board;
-use crate::ranks::Roster;
-use crate::settings::Settings;
+use crate::membership::JobMembership;
+use crate::orders::OrderMessage;
+use crate::outlets::StatusBoard;
+use crate::ranks::RankRoster;
+use crate::settings::AgentSettings;
 use crate::spool::{Spool, SpoolError, SpoolJoin};
 
 /// Maximum evidence records in one message.
@@ -41,27 +41,27 @@ const OUTGOING: usize = 16;
 const FENCES_REPORTED: usize = 64;
 
 /// Inputs of the session thread.
-pub(crate) struct Uplink {
-    pub(crate) settings: Settings,
+pub(crate) struct ControllerUplink {
+    pub(crate) settings: AgentSettings,
     pub(crate) info: NodeInfo,
     pub(crate) endpoint: Endpoint,
     pub(crate) spool: Arc<Spool>,
-    pub(crate) fences: Fences,
-    pub(crate) roster: Roster,
-    pub(crate) orders: SyncSender<Errand>,
-    pub(crate) board: Board,
+    pub(crate) fences: FenceTable,
+    pub(crate) roster: RankRoster,
+    pub(crate) orders: SyncSender<OrderMessage>,
+    pub(crate) board: StatusBoard,
     pub(crate) lease: RankLease,
     /// Nodes that orders name.
-    pub(crate) membership: Membership,
+    pub(crate) membership: JobMembership,
 }
 
 /// Running session; it ends when this is dropped.
-pub(crate) struct Running {
+pub(crate) struct UplinkHandle {
     end: oneshot::Sender<()>,
     thread: JoinHandle<()>,
 }
 
-impl Running {
+impl UplinkHandle {
     /// Ends the session and waits until it has released the spool.
     pub(crate) async fn end(self) {
         drop(self.end);
@@ -71,7 +71,7 @@ impl Running {
 
 /// Reason for the end of a session.
 #[derive(Debug, thiserror::Error)]
-enum Lost {
+enum SessionLoss {
     #[error("connect: {0}")]
     Connect(String),
     #[error("{0}")]
@@ -90,7 +90,7 @@ enum Lost {
     Foreign(String),
 }
 
-impl From<tonic::Status> for Lost {
+impl From<tonic::Status> for SessionLoss {
     fn from(status: tonic::Status) -> Self {
         Self::Status(Box::new(status))
     }
@@ -114,9 +114,9 @@ fn evidence_message(batch: Vec<Evidence>, clock: &ClockOffset) -> Option<(Sequen
     Some((newest?, message))
 }
 
-impl Uplink {
+impl ControllerUplink {
     /// Starts the session thread, which reconnects whenever the session is lost.
-    pub(crate) fn start(self) -> io::Result<Running> {
+    pub(crate) fn start(self) -> io::Result<UplinkHandle> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ends) = oneshot::channel::<()>();
         let talk = move || {
@@ -128,7 +128,7 @@ impl Uplink {
             });
         };
         let thread = std::thread::Builder::new().name("uplink".to_owned()).spawn(talk)?;
-        Ok(Running { end, thread })
+        Ok(UplinkHandle { end, thread })
     }
 
     /// Runs sessions forever; dropping the future ends it.
@@ -142,14 +142,17 @@ impl Uplink {
             let lost = self.session(&mut filter).await;
             self.board.session(&self.settings.controller, Some(lost.to_string()));
             // The next session reports the new epoch.
-            let is_renumbered = matches!(lost, Lost::Renumbered | Lost::Spool(SpoolError::EpochEnded));
+            let is_renumbered = matches!(
+                lost,
+                SessionLoss::Renumbered | SessionLoss::Spool(SpoolError::EpochEnded)
+            );
             match lost {
                 // Logged as a warning only once, because connecting is retried indefinitely.
-                Lost::Connect(problem) if said.as_ref() != Some(&problem) => {
+                SessionLoss::Connect(problem) if said.as_ref() != Some(&problem) => {
                     tracing::warn!(problem, "no session with the controller yet");
                     said = Some(problem);
                 }
-                Lost::Connect(problem) => tracing::debug!(problem, "the controller does not answer"),
+                SessionLoss::Connect(problem) => tracing::debug!(problem, "the controller does not answer"),
                 lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
             // A session that lasted shows that the controller works: restart with short pauses.
@@ -168,19 +171,19 @@ impl Uplink {
         }
     }
 
-    async fn session(&mut self, filter: &mut OffsetFilter) -> Lost {
+    async fn session(&mut self, filter: &mut OffsetFilter) -> SessionLoss {
         match self.talk(filter).await {
             Ok(never) => match never {},
             Err(lost) => lost,
         }
     }
 
-    async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, Lost> {
+    async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, SessionLoss> {
         let silence = self.settings.intervals.controller_silence;
-        let connector = self.settings.network.connector(Expected::Controller, silence);
+        let connector = self.settings.network.connector(ExpectedPeer::Controller, silence);
         let connected = self.endpoint.connect_with_connector(connector).await;
         let channel = connected.map_err(|problem| {
-            Lost::Connect(DialError::within(&problem).map_or_else(|| problem.to_string(), DialError::words))
+            SessionLoss::Connect(DialError::within(&problem).map_or_else(|| problem.to_string(), DialError::words))
         })?;
         let mut client = ControlClient::new(channel)
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
@@ -198,14 +201,14 @@ impl Uplink {
             kind: Some(Say::Join((&self.info).into())),
         };
         let mut proofs = ProofLog::start();
-        say.send(join).await.map_err(|_| Lost::Closed)?;
+        say.send(join).await.map_err(|_| SessionLoss::Closed)?;
         let opened = tokio::time::timeout(silence, client.session(ReceiverStream::new(outgoing)));
-        let mut incoming = opened.await.map_err(|_| Lost::Silent(silence))??.into_inner();
+        let mut incoming = opened.await.map_err(|_| SessionLoss::Silent(silence))??.into_inner();
         let first = tokio::time::timeout(silence, incoming.message())
             .await
-            .map_err(|_| Lost::Silent(silence))??;
+            .map_err(|_| SessionLoss::Silent(silence))??;
         let Some(Hear::Joined(joined)) = first.and_then(|message| message.kind) else {
-            return Err(Lost::Foreign("its first word was not `joined`".to_owned()));
+            return Err(SessionLoss::Foreign("its first word was not `joined`".to_owned()));
         };
         self.lease.renew(proofs.joined());
         self.take_joined(&joined)?;
@@ -236,8 +239,8 @@ impl Uplink {
                 };
                 tokio::time::timeout(silence, say.send(message))
                     .await
-                    .map_err(|_| Lost::Silent(silence))?
-                    .map_err(|_| Lost::Closed)?;
+                    .map_err(|_| SessionLoss::Silent(silence))?
+                    .map_err(|_| SessionLoss::Closed)?;
                 proofs.batch(newest.0);
                 sent = newest;
                 // The spool may hold more.
@@ -245,12 +248,12 @@ impl Uplink {
             }
             tokio::select! {
                 changed = news.changed() => {
-                    changed.map_err(|_| Lost::Closed)?;
+                    changed.map_err(|_| SessionLoss::Closed)?;
                     is_news = true;
                 }
                 _ = beat.tick() => {
                     if heard.elapsed() > silence {
-                        return Err(Lost::Silent(silence));
+                        return Err(SessionLoss::Silent(silence));
                     }
                     let clock = filter.estimate().unwrap_or_default();
                     let heartbeat = v1::Heartbeat { sent_ns: clock::now().0, clock: Some((&clock).into()) };
@@ -260,7 +263,7 @@ impl Uplink {
                 }
                 message = incoming.message() => {
                     heard = Instant::now();
-                    let kind = message?.ok_or(Lost::Closed)?.kind;
+                    let kind = message?.ok_or(SessionLoss::Closed)?.kind;
                     self.hear(kind, filter, &mut proofs)?;
                 }
             }
@@ -268,15 +271,15 @@ impl Uplink {
     }
 
     /// Compares the spool with the controller's record of it. Returns an error if unsent evidence was renumbered.
-    fn take_joined(&self, joined: &v1::Joined) -> Result<(), Lost> {
-        let foreign = |problem: rankguard_proto::WireError| Lost::Foreign(problem.to_string());
+    fn take_joined(&self, joined: &v1::Joined) -> Result<(), SessionLoss> {
+        let foreign = |problem: rankguard_proto::WireError| SessionLoss::Foreign(problem.to_string());
         let epochs: Result<Vec<SpoolEpoch>, _> = joined.spool_epochs.iter().map(|epoch| (*epoch).try_into()).collect();
         if self
             .spool
             .joined(Sequence(joined.acknowledged), &epochs.map_err(foreign)?)?
             == SpoolJoin::Renumbered
         {
-            return Err(Lost::Renumbered);
+            return Err(SessionLoss::Renumbered);
         }
         if let Some(mark) = joined.journal {
             let mark = JournalMark::try_from(mark).map_err(foreign)?;
@@ -288,7 +291,7 @@ impl Uplink {
         Ok(())
     }
 
-    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter, proofs: &mut ProofLog) -> Result<(), Lost> {
+    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter, proofs: &mut ProofLog) -> Result<(), SessionLoss> {
         match kind {
             Some(Hear::Ack(ack)) => {
                 if let Some(proof) = proofs.ack(ack.sequence) {
@@ -311,22 +314,22 @@ impl Uplink {
             Some(Hear::Order(frame)) => {
                 let order = frame
                     .order
-                    .ok_or_else(|| Lost::Foreign("an order without content".to_owned()))?;
-                let order: Order = order
+                    .ok_or_else(|| SessionLoss::Foreign("an order without content".to_owned()))?;
+                let order: AgentOrder = order
                     .try_into()
-                    .map_err(|problem: WireError| Lost::Foreign(format!("{problem}")))?;
+                    .map_err(|problem: WireError| SessionLoss::Foreign(format!("{problem}")))?;
                 self.membership.learn(&order);
                 match self
                     .orders
-                    .try_send(Errand::Order(OrderId(frame.id), order, frame.life))
+                    .try_send(OrderMessage::Order(OrderId(frame.id), order, frame.life))
                 {
                     Ok(()) => {}
                     // The controller repeats pending orders when the session is opened again.
-                    Err(TrySendError::Full(_)) => return Err(Lost::Orders),
-                    Err(TrySendError::Disconnected(_)) => return Err(Lost::Orders),
+                    Err(TrySendError::Full(_)) => return Err(SessionLoss::Orders),
+                    Err(TrySendError::Disconnected(_)) => return Err(SessionLoss::Orders),
                 }
             }
-            Some(Hear::Joined(_)) => return Err(Lost::Foreign("it answered a join twice".to_owned())),
+            Some(Hear::Joined(_)) => return Err(SessionLoss::Foreign("it answered a join twice".to_owned())),
             None => tracing::debug!("the controller said something this version does not know"),
         }
         Ok(())
@@ -334,14 +337,14 @@ impl Uplink {
 }
 
 /// Returns the witnesses that can be decoded; others are skipped.
-fn peers(listed: Vec<v1::Peer>) -> Vec<Peer> {
-    let read = listed.into_iter().filter_map(|peer| Peer::try_from(peer).ok());
+fn peers(listed: Vec<v1::Peer>) -> Vec<PeerAgent> {
+    let read = listed.into_iter().filter_map(|peer| PeerAgent::try_from(peer).ok());
     read.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Body, Entity, EvidenceId, NodeId, Source, Timestamp};
+    use rankguard_model::{Entity, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Timestamp};
 
     use super::*;
 
@@ -352,9 +355,9 @@ mod tests {
                 seq: Sequence(seq),
             },
             at: Timestamp(1),
-            source: Source::JobLog,
+            source: EvidenceSource::JobLog,
             entity: Entity::Unknown,
-            body: Body::Line {
+            body: EvidenceBody::Line {
                 text: "x".repeat(bytes),
                 context: Vec::new(),
                 repeats: 1,

@@ -9,10 +9,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use rankguard_agent::{RankPeers, keep_arenas, run};
+use rankguard_agent::{RankPeerPolicy, keep_arenas, run};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
-use rankguard_model::{Body, Generation, JobId, Order, RestoreBytes, RestorePoint, Step};
+use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, RestoreBytes, RestorePoint, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
 use support::agent::{client_at, settings, tells_its_socket};
@@ -34,7 +34,7 @@ async fn agent_process() {
     settings.arena_process = vec![std::env::current_exe().unwrap().into()];
     settings.arena_process.extend(keeper);
     // The test acts for the ranks, and is none of their processes.
-    settings.rank_peers = RankPeers::SameUser;
+    settings.rank_peers = RankPeerPolicy::SameUser;
     let _ = run(settings, std::future::pending()).await;
 }
 
@@ -74,9 +74,11 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
     let controller = FakeController::start(true).await;
     let agent = Process::start(dir.path(), &controller);
     controller.joined(1).await;
-    controller.order(&Order::Launch(launch(4, &["sleep", "300"]))).await;
+    controller
+        .order(&AgentOrder::Launch(launch(4, &["sleep", "300"])))
+        .await;
     let pid = controller.wait_body("start", |body| match body {
-        Body::RankStarted { pid } => Some(*pid),
+        EvidenceBody::RankStarted { pid } => Some(*pid),
         _ => None,
     });
     let pid = pid.await;
@@ -91,7 +93,7 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
         journal.joins.iter().map(|join| join.incarnation.clone()).collect()
     };
     assert_ne!(incarnations[0], incarnations[1]);
-    let stale = Order::Fence {
+    let stale = AgentOrder::Fence {
         job: JobId::from("train"),
         generation: Generation(3),
         reserve_port: false,
@@ -102,7 +104,7 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
         .wait_body("refusal", |body| {
             matches!(
                 body,
-                Body::OrderFailed {
+                EvidenceBody::OrderFailed {
                     generation: Generation(3),
                     ..
                 }
@@ -125,7 +127,10 @@ async fn a_killed_spool_neither_skips_nor_reuses_a_number() {
         let before = controller.all().len();
         for generation in 0..4 {
             controller
-                .order(&Order::Launch(launch(round * 10 + generation, &["sh", "-c", "exit 1"])))
+                .order(&AgentOrder::Launch(launch(
+                    round * 10 + generation,
+                    &["sh", "-c", "exit 1"],
+                )))
                 .await;
         }
         let enough = before + usize::try_from(round).unwrap();
@@ -171,7 +176,7 @@ async fn rank(dir: &Path, controller: &FakeController, generation: u64, restore:
         step: id.step,
         generation: id.generation,
     });
-    controller.order(&Order::Launch(order)).await;
+    controller.order(&AgentOrder::Launch(order)).await;
     tokio::task::spawn_blocking(move || client_at(&place, generation))
         .await
         .unwrap()
@@ -193,7 +198,7 @@ async fn restored(controller: &FakeController, client: RankClient, step: u64, ti
     let told = |journal: &support::Journal| {
         let bodies = journal.evidence.iter().map(|evidence| &evidence.body);
         let mut all = bodies.filter_map(|body| match body {
-            Body::Restored { from, .. } => Some(*from),
+            EvidenceBody::Restored { from, .. } => Some(*from),
             _ => None,
         });
         all.nth(times - 1)
@@ -218,8 +223,8 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
         client
     });
     let client = saved.await.unwrap();
-    let durable = |body: &Body| match body {
-        Body::ShardDurable { seal } => Some(seal.clone()),
+    let durable = |body: &EvidenceBody| match body {
+        EvidenceBody::ShardDurable { seal } => Some(seal.clone()),
         _ => None,
     };
     let seal = controller.wait_body("durable shard", durable).await;
@@ -241,7 +246,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
     // The job ends on this node: its remaining images are released, here and in the keeper.
     let agent = Process::start(&state, &controller);
     controller.joined(3).await;
-    let stop = Order::Stop {
+    let stop = AgentOrder::Stop {
         job: JobId::from("train"),
         generation: Generation(3),
         grace_ms: 0,
@@ -251,7 +256,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
     let from = restored(&controller, client, 7, 2).await;
     assert_eq!((from.arena, from.disk), (0, 3_000_077), "the job was over");
     controller
-        .order(&Order::Stop {
+        .order(&AgentOrder::Stop {
             job: JobId::from("train"),
             generation: Generation(4),
             grace_ms: 0,
@@ -260,14 +265,14 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
     // Orders are carried out in sequence: an answer to this one proves that earlier ones are done.
     let later = JobId::from("later");
     controller
-        .order(&Order::Fence {
+        .order(&AgentOrder::Fence {
             job: later.clone(),
             generation: Generation(1),
             reserve_port: false,
             nodes: Vec::new(),
         })
         .await;
-    let fenced = |body: &Body| matches!(body, Body::Fenced { job, .. } if *job == later).then_some(());
+    let fenced = |body: &EvidenceBody| matches!(body, EvidenceBody::Fenced { job, .. } if *job == later).then_some(());
     controller.wait_body("fence", fenced).await;
     let left = state.join("arenas.sock");
     assert!(left.exists(), "a keeper is there");

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rankguard_agent::{KernelLogSource, Settings, run};
-use rankguard_model::{Body, Entity, Evidence, NodeId, Source};
+use rankguard_agent::{AgentSettings, KernelLogSource, run};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceSource, NodeId};
 use support::guard::guarded;
 use support::{FakeController, NOBODY};
 
@@ -32,7 +32,7 @@ async fn agent_process() {
         return;
     };
     let state = PathBuf::from(state);
-    let mut settings = Settings::new(NodeId::from("n1"), controller, state.join("agent"));
+    let mut settings = AgentSettings::new(NodeId::from("n1"), controller, state.join("agent"));
     settings.kernel_log = KernelLogSource::File(state.join("kern.log"));
     settings.job_logs = vec![state.join("job.log")];
     settings.sysfs_root = state.join("no-sysfs");
@@ -122,7 +122,9 @@ impl Logs {
 
     /// Waits until the first agent has polled the job log and recorded that on disk: later lines are new.
     async fn followed(controller: &FakeController) {
-        let left_out = |body: &Body| matches!(body, Body::Gap { what, .. } if what.contains(FIRST_START)).then_some(());
+        let left_out = |body: &EvidenceBody| {
+            matches!(body, EvidenceBody::Gap { what, .. } if what.contains(FIRST_START)).then_some(())
+        };
         controller.wait_body("word of what was left out", left_out).await;
     }
 
@@ -131,7 +133,9 @@ impl Logs {
         let until = Instant::now() + LIMIT;
         loop {
             let view = tokio::task::block_in_place(|| rankguard_agent::ask_agent(agent, LIMIT));
-            let gap = view.ok().and_then(|view| view.gaps.get(&Source::JobLog).cloned());
+            let gap = view
+                .ok()
+                .and_then(|view| view.gaps.get(&EvidenceSource::JobLog).cloned());
             if gap.is_some_and(|gap| gap.what.contains(FIRST_START)) {
                 return;
             }
@@ -168,7 +172,7 @@ fn found(evidence: &[Evidence]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>
     let by_number: BTreeMap<u64, &Evidence> = evidence.iter().map(|one| (one.id.seq.0, one)).collect();
     let (mut kernel, mut job) = (BTreeMap::new(), BTreeMap::new());
     for one in by_number.values() {
-        let Body::Line { text, repeats, .. } = &one.body else {
+        let EvidenceBody::Line { text, repeats, .. } = &one.body else {
             continue;
         };
         if let Entity::Device { device, .. } = &one.entity {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rankguard_agent::run;
-use rankguard_model::{Body, Generation, JobId, Launch, Order};
+use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, LaunchOrder};
 use rustix::process::{Pid, Signal, kill_process};
 use support::agent::settings;
 use support::{FakeController, LIMIT, launch};
@@ -138,7 +138,7 @@ impl Tree {
     }
 }
 
-fn job_launch(job: &str, generation: u64, script: &str) -> Launch {
+fn job_launch(job: &str, generation: u64, script: &str) -> LaunchOrder {
     let mut order = launch(generation, &["sh", "-c", script]);
     order.job = JobId::from(job);
     order
@@ -149,12 +149,12 @@ async fn start_tree(controller: &FakeController, job: &str, generation: u64, tre
     let (script, count) = tree.script(word);
     let before = controller.all().len();
     controller
-        .order(&Order::Launch(job_launch(job, generation, &script)))
+        .order(&AgentOrder::Launch(job_launch(job, generation, &script)))
         .await;
     let started = |journal: &support::Journal| {
         let mut new = journal.evidence.iter().skip(before);
         new.find_map(|evidence| match evidence.body {
-            Body::RankStarted { pid } => Some(pid),
+            EvidenceBody::RankStarted { pid } => Some(pid),
             _ => None,
         })
     };
@@ -178,8 +178,8 @@ fn parent_of(pid: u32) -> u32 {
     rest.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-fn fence(job: &str, generation: u64) -> Order {
-    Order::Fence {
+fn fence(job: &str, generation: u64) -> AgentOrder {
+    AgentOrder::Fence {
         job: JobId::from(job),
         generation: Generation(generation),
         reserve_port: false,
@@ -187,8 +187,8 @@ fn fence(job: &str, generation: u64) -> Order {
     }
 }
 
-fn stop(job: &str, generation: u64, grace_ms: u64) -> Order {
-    Order::Stop {
+fn stop(job: &str, generation: u64, grace_ms: u64) -> AgentOrder {
+    AgentOrder::Stop {
         job: JobId::from(job),
         generation: Generation(generation),
         grace_ms,
@@ -196,16 +196,16 @@ fn stop(job: &str, generation: u64, grace_ms: u64) -> Order {
 }
 
 /// Returns count and names from the answer to a fence.
-fn fenced(body: &Body) -> Option<(u32, Vec<String>)> {
+fn fenced(body: &EvidenceBody) -> Option<(u32, Vec<String>)> {
     match body {
-        Body::Fenced { ended, left, .. } => Some((*ended, left.clone())),
+        EvidenceBody::Fenced { ended, left, .. } => Some((*ended, left.clone())),
         _ => None,
     }
 }
 
-fn stopped(body: &Body) -> Option<(u32, Vec<String>)> {
+fn stopped(body: &EvidenceBody) -> Option<(u32, Vec<String>)> {
     match body {
-        Body::Stopped { ended, left, .. } => Some((*ended, left.clone())),
+        EvidenceBody::Stopped { ended, left, .. } => Some((*ended, left.clone())),
         _ => None,
     }
 }
@@ -240,7 +240,7 @@ async fn strike(tree: Tree, fault: Fault, with_groups: bool) -> Duration {
     let took = until(&what, limit, || processes_with(&word).is_empty()).await;
     if matches!(fault, Fault::KillSupervisor) {
         // The agent continues: the rank's end is reported, and another generation runs.
-        let exited = |body: &Body| matches!(body, Body::RankExited { .. }).then_some(());
+        let exited = |body: &EvidenceBody| matches!(body, EvidenceBody::RankExited { .. }).then_some(());
         controller.wait_body("exit", exited).await;
         let again = unique_sleep();
         start_tree(&controller, "train", 2, Tree::Wrapper, &again).await;
@@ -364,13 +364,15 @@ async fn a_rank_that_ends_leaves_no_daemon() {
         controller.joined(1).await;
         let word = unique_sleep();
         let script = format!("(env -i setsid sleep {word} &); sleep 0.3; exit 7");
-        controller.order(&Order::Launch(job_launch("train", 1, &script))).await;
-        let exited = |body: &Body| match body {
-            Body::RankExited { exit, .. } => Some(*exit),
+        controller
+            .order(&AgentOrder::Launch(job_launch("train", 1, &script)))
+            .await;
+        let exited = |body: &EvidenceBody| match body {
+            EvidenceBody::RankExited { exit, .. } => Some(*exit),
             _ => None,
         };
         let exit = controller.wait_body("exit", exited).await;
-        assert_eq!(exit, rankguard_model::Exit::Code(7));
+        assert_eq!(exit, rankguard_model::ProcessExit::Code(7));
         assert_eq!(processes_with(&word), Vec::<u32>::new());
     }
 }
@@ -388,6 +390,6 @@ async fn a_stopped_supervisor_does_not_stop_a_fence() {
     controller.order(&fence("train", 2)).await;
     controller.wait_body("fence", fenced).await;
     assert_eq!(processes_with(&word), Vec::<u32>::new());
-    let exited = |body: &Body| matches!(body, Body::RankExited { .. }).then_some(());
+    let exited = |body: &EvidenceBody| matches!(body, EvidenceBody::RankExited { .. }).then_some(());
     controller.wait_body("exit", exited).await;
 }

@@ -8,33 +8,33 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, Order, Step};
+use rankguard_model::{AgentOrder, CheckpointCall, EvidenceBody, Generation, JobId, ProcessExit, Step};
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, LIMIT, gone, launch, lives};
 
-fn started(body: &Body) -> Option<u32> {
+fn started(body: &EvidenceBody) -> Option<u32> {
     match body {
-        Body::RankStarted { pid } => Some(*pid),
+        EvidenceBody::RankStarted { pid } => Some(*pid),
         _ => None,
     }
 }
 
-fn exited(body: &Body) -> Option<Exit> {
+fn exited(body: &EvidenceBody) -> Option<ProcessExit> {
     match body {
-        Body::RankExited { exit, .. } => Some(*exit),
+        EvidenceBody::RankExited { exit, .. } => Some(*exit),
         _ => None,
     }
 }
 
-fn failed(body: &Body) -> Option<String> {
+fn failed(body: &EvidenceBody) -> Option<String> {
     match body {
-        Body::OrderFailed { reason, .. } => Some(reason.clone()),
+        EvidenceBody::OrderFailed { reason, .. } => Some(reason.clone()),
         _ => None,
     }
 }
 
-fn fence(generation: u64, reserve_port: bool) -> Order {
-    Order::Fence {
+fn fence(generation: u64, reserve_port: bool) -> AgentOrder {
+    AgentOrder::Fence {
         job: JobId::from("train"),
         generation: Generation(generation),
         reserve_port,
@@ -52,13 +52,13 @@ async fn a_rank_runs_and_its_exit_code_is_told_after_its_last_words() {
                 "printf 'Traceback (most recent call last):\\n  File \"t.py\", line 7, in <module>\\n' >&2; {script}"
             );
             controller
-                .order(&Order::Launch(launch(1, &["sh", "-c", &traceback])))
+                .order(&AgentOrder::Launch(launch(1, &["sh", "-c", &traceback])))
                 .await;
-            assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(3));
-            let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+            assert_eq!(controller.wait_body("exit", exited).await, ProcessExit::Code(3));
+            let bodies: Vec<EvidenceBody> = controller.all().into_iter().map(|evidence| evidence.body).collect();
             let line = bodies
                 .iter()
-                .position(|body| matches!(body, Body::Line { text, .. } if text.contains("ValueError")));
+                .position(|body| matches!(body, EvidenceBody::Line { text, .. } if text.contains("ValueError")));
             let exit = bodies.iter().position(|body| exited(body).is_some());
             assert!(line.is_some() && line < exit, "{bodies:#?}");
         },
@@ -75,21 +75,24 @@ async fn a_flight_recorder_dump_is_sent_before_its_rank_ends() {
             let dump = r#"{"version":"2.9","pg_config":{"0":{"desc":"default_pg","ranks":"[0, 1]"}},"entries":[]}"#;
             let script = format!("echo '{dump}' > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\"; exit 6");
             controller
-                .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+                .order(&AgentOrder::Launch(launch(1, &["sh", "-c", &script])))
                 .await;
             controller.wait_body("exit", exited).await;
-            let bodies: Vec<Body> = controller.all().into_iter().map(|evidence| evidence.body).collect();
-            let place = |wanted: &dyn Fn(&Body) -> bool| bodies.iter().position(wanted);
-            let sent = place(&|body| matches!(body, Body::FlightDump { dump, .. } if dump.contains("default_pg")));
+            let bodies: Vec<EvidenceBody> = controller.all().into_iter().map(|evidence| evidence.body).collect();
+            let place = |wanted: &dyn Fn(&EvidenceBody) -> bool| bodies.iter().position(wanted);
+            let sent =
+                place(&|body| matches!(body, EvidenceBody::FlightDump { dump, .. } if dump.contains("default_pg")));
             assert!(
                 sent.is_some() && sent < place(&|body| exited(body).is_some()),
                 "{bodies:#?}"
             );
 
             let script = "echo nonsense > \"$TORCH_FR_DUMP_TEMP_FILE$RANK\"; sleep 300";
-            controller.order(&Order::Launch(launch(2, &["sh", "-c", script]))).await;
-            let told = |body: &Body| match body {
-                Body::Gap { what, .. } if what.contains("nccl_trace_rank_0") => Some(what.clone()),
+            controller
+                .order(&AgentOrder::Launch(launch(2, &["sh", "-c", script])))
+                .await;
+            let told = |body: &EvidenceBody| match body {
+                EvidenceBody::Gap { what, .. } if what.contains("nccl_trace_rank_0") => Some(what.clone()),
                 _ => None,
             };
             let what = controller.wait_body("word of a dump that is none", told).await;
@@ -105,14 +108,14 @@ async fn a_command_and_a_folder_that_do_not_exist_are_named() {
         |_| {},
         |controller| async move {
             controller
-                .order(&Order::Launch(launch(1, &["no-such-program-here"])))
+                .order(&AgentOrder::Launch(launch(1, &["no-such-program-here"])))
                 .await;
             let reason = controller.wait_body("refusal", failed).await;
             assert!(reason.contains("no-such-program-here"), "{reason}");
             let mut elsewhere = launch(2, &["true"]);
             elsewhere.workdir = Some("/no/such/folder".to_owned());
-            controller.order(&Order::Launch(elsewhere)).await;
-            let named = |body: &Body| failed(body).filter(|reason| reason.contains("/no/such/folder"));
+            controller.order(&AgentOrder::Launch(elsewhere)).await;
+            let named = |body: &EvidenceBody| failed(body).filter(|reason| reason.contains("/no/such/folder"));
             controller.wait_body("refusal that names the folder", named).await;
         },
     )
@@ -126,7 +129,9 @@ async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
         |_| {},
         |controller| async move {
             let script = "trap '' TERM; sleep 300 & echo $!; wait";
-            controller.order(&Order::Launch(launch(1, &["sh", "-c", script]))).await;
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sh", "-c", script])))
+                .await;
             let pid = controller.wait_body("start", started).await;
             let children = format!("/proc/{pid}/task/{pid}/children");
             let child: u32 = {
@@ -142,7 +147,7 @@ async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
             };
             controller.order(&fence(2, true)).await;
             let port = controller.wait_body("fenced", |body| match body {
-                Body::Fenced {
+                EvidenceBody::Fenced {
                     generation: Generation(2),
                     master_port,
                     ..
@@ -152,8 +157,10 @@ async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
             assert!(port.await.is_some_and(|port| port > 0));
             assert!(!lives(pid), "the rank is gone when the fence is up");
             assert!(gone(child).await, "its child went with it");
-            assert_eq!(controller.wait_body("exit", exited).await, Exit::Signal(9));
-            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            assert_eq!(controller.wait_body("exit", exited).await, ProcessExit::Signal(9));
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sleep", "300"])))
+                .await;
             controller
                 .wait_body("refusal", |body| {
                     failed(body).filter(|reason| reason.contains("generation 1"))
@@ -171,7 +178,7 @@ async fn a_fence_kills_the_whole_group_and_refuses_what_is_stale() {
                 let fenced = journal
                     .evidence
                     .iter()
-                    .filter(|evidence| matches!(evidence.body, Body::Fenced { .. }));
+                    .filter(|evidence| matches!(evidence.body, EvidenceBody::Fenced { .. }));
                 (fenced.count() == 2).then_some(())
             };
             controller.wait("second answer", twice).await;
@@ -185,7 +192,7 @@ async fn a_repeated_launch_starts_nothing_twice() {
     with_agent(
         |_| {},
         |controller| async move {
-            let order = Order::Launch(launch(1, &["sleep", "300"]));
+            let order = AgentOrder::Launch(launch(1, &["sleep", "300"]));
             controller.order(&order).await;
             controller.wait_body("start", started).await;
             controller.order(&order).await;
@@ -193,7 +200,9 @@ async fn a_repeated_launch_starts_nothing_twice() {
             // handled.
             controller.order(&fence(1, false)).await;
             controller
-                .wait_body("fenced", |body| matches!(body, Body::Fenced { .. }).then_some(()))
+                .wait_body("fenced", |body| {
+                    matches!(body, EvidenceBody::Fenced { .. }).then_some(())
+                })
                 .await;
             let starts = controller
                 .all()
@@ -211,7 +220,7 @@ async fn asked_to_end(controller: &FakeController, dir: &Path, generation: u64, 
     let note = dir.join(generation.to_string());
     let script = format!("trap '{then}' TERM; : > \"$0\"; while :; do sleep 0.05; done");
     let words = ["sh", "-c", &script, note.to_str().unwrap()];
-    controller.order(&Order::Launch(launch(generation, &words))).await;
+    controller.order(&AgentOrder::Launch(launch(generation, &words))).await;
     let until = Instant::now() + LIMIT;
     while !note.exists() {
         assert!(Instant::now() < until, "the shell sets no trap");
@@ -226,16 +235,16 @@ async fn a_stop_asks_first_and_kills_after_the_grace() {
         |controller| async move {
             let dir = tempfile::tempdir().unwrap();
             asked_to_end(&controller, dir.path(), 1, "exit 5").await;
-            let stop = |generation, grace_ms| Order::Stop {
+            let stop = |generation, grace_ms| AgentOrder::Stop {
                 job: JobId::from("train"),
                 generation: Generation(generation),
                 grace_ms,
             };
             controller.order(&stop(1, 60_000)).await;
-            assert_eq!(controller.wait_body("exit", exited).await, Exit::Code(5));
+            assert_eq!(controller.wait_body("exit", exited).await, ProcessExit::Code(5));
             asked_to_end(&controller, dir.path(), 2, "").await;
             controller.order(&stop(2, 100)).await;
-            let killed = |body: &Body| exited(body).filter(|exit| *exit == Exit::Signal(9));
+            let killed = |body: &EvidenceBody| exited(body).filter(|exit| *exit == ProcessExit::Signal(9));
             controller.wait_body("kill", killed).await;
         },
     )
@@ -251,7 +260,10 @@ async fn what_a_rank_started_ends_when_the_rank_does() {
             let dir = tempfile::tempdir().unwrap();
             let note = dir.path().join("child");
             controller
-                .order(&Order::Launch(launch(1, &["sh", "-c", script, note.to_str().unwrap()])))
+                .order(&AgentOrder::Launch(launch(
+                    1,
+                    &["sh", "-c", script, note.to_str().unwrap()],
+                )))
                 .await;
             controller.wait_body("exit", exited).await;
             let child: u32 = std::fs::read_to_string(&note).unwrap().trim().parse().unwrap();
@@ -274,7 +286,9 @@ async fn a_clean_end_takes_the_ranks_along() {
     let ended = with_agent(
         |_| {},
         |controller| async move {
-            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sleep", "300"])))
+                .await;
             *known.lock().unwrap() = controller.wait_body("start", started).await;
         },
     )
@@ -291,7 +305,9 @@ async fn a_clean_end_leaves_no_supervisor_and_no_control_group() {
     with_agent(
         |_| {},
         |controller| async move {
-            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sleep", "300"])))
+                .await;
             let pid = controller.wait_body("start", started).await;
             let read = |file: &str| std::fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap();
             let status = read("status");
@@ -324,7 +340,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
         |controller| async move {
             let mut order = launch(1, &["sh", "-c", &tells_its_socket(&place)]);
             order.checkpoint_store = store;
-            controller.order(&Order::Launch(order)).await;
+            controller.order(&AgentOrder::Launch(order)).await;
             let pid = controller.wait_body("start", started).await;
             let client = tokio::task::spawn_blocking(move || {
                 let mut client = client_at(&place, 1);
@@ -332,7 +348,8 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
                 client
             });
             let client = client.await.unwrap();
-            let stepped = |body: &Body| matches!(body, Body::Progress { step: Step(7), .. }).then_some(());
+            let stepped =
+                |body: &EvidenceBody| matches!(body, EvidenceBody::Progress { step: Step(7), .. }).then_some(());
             controller.wait_body("progress", stepped).await;
             // Runs concurrently with the agent's end.
             *keeps.lock().unwrap() = Some(tokio::spawn(async move {
@@ -342,7 +359,7 @@ async fn an_agent_that_is_asked_to_end_waits_for_one_more_checkpoint() {
                     classes.any(|class| class == "maintenance").then_some(())
                 };
                 controller.wait("announcement", announced).await;
-                let keep = |step| Order::Keep {
+                let keep = |step| AgentOrder::Keep {
                     job: JobId::from("train"),
                     generation: Generation(1),
                     step: Step(step),
@@ -372,10 +389,10 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
         |controller| async move {
             let script = tells_its_socket(&place);
             controller
-                .order(&Order::Launch(launch(1, &["sh", "-c", &script])))
+                .order(&AgentOrder::Launch(launch(1, &["sh", "-c", &script])))
                 .await;
             controller.wait_body("start", started).await;
-            let call = |number, step| Order::Checkpoint {
+            let call = |number, step| AgentOrder::Checkpoint {
                 job: JobId::from("train"),
                 generation: Generation(1),
                 number,
@@ -394,8 +411,8 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
                 client
             });
             let client = missed.await.unwrap();
-            let failed = |body: &Body| match body {
-                Body::ShardFailed { step, reason } => Some((*step, reason.clone())),
+            let failed = |body: &EvidenceBody| match body {
+                EvidenceBody::ShardFailed { step, reason } => Some((*step, reason.clone())),
                 _ => None,
             };
             let told = controller.wait_body("missed step", failed).await;
@@ -414,7 +431,9 @@ async fn old_ranks_end_although_the_fence_cannot_be_written() {
     with_agent(
         move |settings| drop(told.set(settings.state_dir.clone())),
         |controller| async move {
-            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sleep", "300"])))
+                .await;
             let pid = controller.wait_body("start", started).await;
             // The temporary file of the fences cannot be created.
             let state_dir: &PathBuf = state_dir.get().unwrap();
@@ -433,9 +452,11 @@ async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
     with_agent(
         |_| {},
         |controller| async move {
-            controller.order(&Order::Launch(launch(1, &["sleep", "300"]))).await;
+            controller
+                .order(&AgentOrder::Launch(launch(1, &["sleep", "300"])))
+                .await;
             let pid = controller.wait_body("start", started).await;
-            let stop = Order::Stop {
+            let stop = AgentOrder::Stop {
                 job: JobId::from("train"),
                 generation: Generation(1),
                 grace_ms: 2_000,
@@ -443,7 +464,7 @@ async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
             controller.order(&stop).await;
             let answer = controller
                 .wait_body("answer", |body| match body {
-                    Body::Stopped { ended, left, .. } => Some((*ended, left.clone())),
+                    EvidenceBody::Stopped { ended, left, .. } => Some((*ended, left.clone())),
                     _ => None,
                 })
                 .await;
@@ -453,7 +474,7 @@ async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
             controller.order(&stop).await;
             let twice = |journal: &support::Journal| {
                 let answers = journal.evidence.iter();
-                let answers = answers.filter(|evidence| matches!(evidence.body, Body::Stopped { .. }));
+                let answers = answers.filter(|evidence| matches!(evidence.body, EvidenceBody::Stopped { .. }));
                 (answers.count() == 2).then_some(())
             };
             controller.wait("second answer", twice).await;

@@ -7,7 +7,7 @@ mod support;
 use std::time::{Duration, Instant};
 
 use rankguard_agent::{AgentError, ask_agent, run};
-use rankguard_model::{Body, Order};
+use rankguard_model::{AgentOrder, EvidenceBody};
 use support::agent::settings;
 use support::{FakeController, LIMIT, NOBODY, launch};
 use tokio::sync::oneshot;
@@ -21,9 +21,11 @@ async fn absent_collectors_say_so_once_and_numbers_have_no_gaps() {
         let _ = ended.await;
     }));
     controller.joined(1).await;
-    controller.order(&Order::Launch(launch(1, &["true"]))).await;
+    controller.order(&AgentOrder::Launch(launch(1, &["true"]))).await;
     controller
-        .wait_body("exit", |body| matches!(body, Body::RankExited { .. }).then_some(()))
+        .wait_body("exit", |body| {
+            matches!(body, EvidenceBody::RankExited { .. }).then_some(())
+        })
         .await;
     end.send(()).unwrap();
     let ended = tokio::time::timeout(LIMIT, agent).await.unwrap().unwrap().unwrap();
@@ -34,7 +36,7 @@ async fn absent_collectors_say_so_once_and_numbers_have_no_gaps() {
     let mut gaps: Vec<String> = all
         .iter()
         .filter_map(|evidence| match &evidence.body {
-            Body::Gap { what, .. } => Some(what.clone()),
+            EvidenceBody::Gap { what, .. } => Some(what.clone()),
             _ => None,
         })
         .collect();

@@ -8,16 +8,18 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use rankguard_agent::{Settings, Station, measure};
-use rankguard_identity::Network;
-use rankguard_model::{Body, Evidence, Generation, JobId, NodeId, Order, Peer, Preflight, Rank, Step};
+use rankguard_agent::{AgentSettings, MeasuringAgent, measure};
+use rankguard_identity::PeerTransport;
+use rankguard_model::{
+    AgentOrder, Evidence, EvidenceBody, Generation, JobId, NodeId, PeerAgent, PreflightOrder, Rank, Step,
+};
 use rankguard_rank::RankClient;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, NOBODY, launch};
 use tempfile::TempDir;
 
 /// Polls ranks often, and treats a short silence as a hang.
-fn impatient(settings: &mut Settings) {
+fn impatient(settings: &mut AgentSettings) {
     settings.intervals.ranks = Duration::from_millis(20);
     settings.intervals.stall = Duration::from_millis(300);
     settings.flight_recorder_pipe = true;
@@ -32,7 +34,7 @@ async fn silent_rank(controller: &FakeController, env: &[(&str, String)], script
     order.world_size = 4;
     let vars = env.iter().map(|(name, value)| ((*name).to_owned(), value.clone()));
     order.env.extend(vars);
-    controller.order(&Order::Launch(order)).await;
+    controller.order(&AgentOrder::Launch(order)).await;
     let steps = tokio::task::spawn_blocking(move || {
         let mut client = client_at(&place, 1);
         for step in 1..=10 {
@@ -59,7 +61,7 @@ async fn a_rank_that_makes_no_more_steps_is_told_with_where_its_process_stands()
         let told = marked(&controller, "ranks.stalled").await;
         assert_eq!(told.entity.rank(), Some(Rank(0)));
         assert_eq!(told.marks[0].fields["step"], "10");
-        let Body::Line { context, .. } = told.body else {
+        let EvidenceBody::Line { context, .. } = told.body else {
             panic!("{told:?}")
         };
         assert!(
@@ -79,8 +81,8 @@ async fn a_silent_rank_is_asked_for_its_flight_recorder_and_what_it_dumps_is_sen
             dump='{\"version\":\"2.9\",\"pg_config\":{\"0\":{\"desc\":\"asked_for\",\"ranks\":\"[0, 1]\"}},\"entries\":[]}'
             (head -c 1 <&3 >/dev/null; echo \"$dump\" > \"$TORCH_NCCL_DEBUG_INFO_TEMP_FILE$RANK\") &";
         let _rank = silent_rank(&controller, &[], recorder).await;
-        let dumped = |body: &Body| match body {
-            Body::FlightDump { dump, .. } if dump.contains("asked_for") => Some(()),
+        let dumped = |body: &EvidenceBody| match body {
+            EvidenceBody::FlightDump { dump, .. } if dump.contains("asked_for") => Some(()),
             _ => None,
         };
         controller.wait_body("dump", dumped).await;
@@ -108,7 +110,7 @@ async fn nccls_own_threads_are_asked_about_a_silent_job() {
         let words = "has launched 11 AllReduce operations, most ranks 12";
         assert_eq!(told.marks[0].fields["rank 2"], words);
         assert!(
-            matches!(&told.body, Body::Line { text, .. } if text.contains(words)),
+            matches!(&told.body, EvidenceBody::Line { text, .. } if text.contains(words)),
             "{told:?}"
         );
     })
@@ -146,7 +148,7 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
     with_agent(
         |_| {},
         |controller| async move {
-            let wanted = Preflight {
+            let wanted = PreflightOrder {
                 job: JobId::from("train"),
                 generation: Generation(1),
                 command: vec!["sh".to_owned()],
@@ -157,9 +159,9 @@ async fn a_job_that_lacks_something_is_answered_with_what_and_with_what_must_be_
                 between: Vec::new(),
                 links: Vec::new(),
             };
-            controller.order(&Order::Preflight(wanted)).await;
-            let answer = |body: &Body| match body {
-                Body::Preflighted {
+            controller.order(&AgentOrder::Preflight(wanted)).await;
+            let answer = |body: &EvidenceBody| match body {
+                EvidenceBody::Preflighted {
                     failed, environment, ..
                 } => Some((failed.clone(), environment.clone())),
                 _ => None,
@@ -186,12 +188,12 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
             let address = controller
                 .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
                 .await;
-            let peer = |name: &str, address: &str| Peer {
+            let peer = |name: &str, address: &str| PeerAgent {
                 node: name.into(),
                 address: address.to_owned(),
                 failure_domain: String::new(),
             };
-            let wanted = Preflight {
+            let wanted = PreflightOrder {
                 job: JobId::from("train"),
                 generation: Generation(1),
                 command: vec!["sh".to_owned()],
@@ -208,9 +210,9 @@ async fn a_node_that_nobody_reaches_is_named_by_the_one_that_measures() {
                 ],
                 links: Vec::new(),
             };
-            controller.order(&Order::Preflight(wanted)).await;
-            let answer = |body: &Body| match body {
-                Body::Preflighted { failed, .. } => Some(failed.clone()),
+            controller.order(&AgentOrder::Preflight(wanted)).await;
+            let answer = |body: &EvidenceBody| match body {
+                EvidenceBody::Preflighted { failed, .. } => Some(failed.clone()),
                 _ => None,
             };
             let failed = controller.wait_body("answer", answer).await;
@@ -230,8 +232,8 @@ async fn agents_measure_the_way_between_them() {
             let address = controller
                 .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
                 .await;
-            let (network, lasts) = (Network::loopback(), Duration::from_millis(20));
-            let station = |address: &str| Station {
+            let (network, lasts) = (PeerTransport::loopback(), Duration::from_millis(20));
+            let station = |address: &str| MeasuringAgent {
                 node: NodeId::from("n1"),
                 address: address.to_owned(),
             };

@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rankguard_agent::run;
-use rankguard_model::{Body, Order, Rank, RankSlot, Step};
+use rankguard_model::{AgentOrder, EvidenceBody, Rank, RankSlot, Step};
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Said;
@@ -104,7 +104,7 @@ async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
         })
         .to_vec();
     order.env.insert("OUT".to_owned(), dir.display().to_string());
-    controller.order(&Order::Launch(order)).await;
+    controller.order(&AgentOrder::Launch(order)).await;
 }
 
 fn hello(stream: &mut UnixStream) {
@@ -178,7 +178,7 @@ async fn a_rank_is_spoken_for_by_its_own_processes_and_by_no_other() {
     let steps = controller
         .all()
         .into_iter()
-        .filter(|evidence| matches!(evidence.body, Body::Progress { .. }));
+        .filter(|evidence| matches!(evidence.body, EvidenceBody::Progress { .. }));
     assert!(steps.count() >= 2, "what ranks say of themselves is heard");
 }
 

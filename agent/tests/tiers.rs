@@ -11,7 +11,9 @@ use std::time::Duration;
 use rankguard_agent::run;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
-use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Order, RestorePoint, ShardSeal, Stays, Step};
+use rankguard_model::{
+    AgentOrder, CopyTier, Entity, EvidenceBody, Generation, JobId, RestorePoint, RetainedSet, ShardSeal, Step,
+};
 use rankguard_rank::RankClient;
 use serde_json::json;
 use support::agent::{client_at, settings, tells_its_socket};
@@ -81,7 +83,7 @@ impl Scene {
             step: id.step,
             generation: id.generation,
         });
-        self.controller.order(&Order::Launch(order)).await;
+        self.controller.order(&AgentOrder::Launch(order)).await;
         tokio::task::spawn_blocking(move || client_at(&place, generation))
             .await
             .unwrap()
@@ -105,7 +107,7 @@ impl Scene {
         at: CheckpointId,
         parent: Option<CheckpointId>,
         tensors: Tensors,
-        stays: Option<Stays>,
+        stays: Option<RetainedSet>,
     ) -> RankClient {
         let step = at.step;
         let saved = tokio::task::spawn_blocking(move || {
@@ -119,13 +121,13 @@ impl Scene {
         let seal: ShardSeal = self
             .controller
             .wait_body("durable shard", |body| match body {
-                Body::ShardDurable { seal } if seal.step == step => Some(seal.clone()),
+                EvidenceBody::ShardDurable { seal } if seal.step == step => Some(seal.clone()),
                 _ => None,
             })
             .await;
         let manifest = Manifest::from_seals(&job(), at, parent, &[seal]).unwrap();
         self.store.commit(&manifest).unwrap();
-        let keep = Order::Keep {
+        let keep = AgentOrder::Keep {
             job: job(),
             generation: at.generation,
             step,
@@ -140,7 +142,7 @@ impl Scene {
         let told = |journal: &support::Journal| {
             let there = journal.evidence.iter().find(|evidence| {
                 let of = Entity::Job { job: job() };
-                let is = matches!(&evidence.body, Body::Copied { step: of, tier: CopyTier::Mirror, failed: None, .. }
+                let is = matches!(&evidence.body, EvidenceBody::Copied { step: of, tier: CopyTier::Mirror, failed: None, .. }
                     if *of == Step(step));
                 is && evidence.entity == of
             });
@@ -150,7 +152,7 @@ impl Scene {
     }
 
     async fn stop(&self, generation: u64) {
-        let stop = Order::Stop {
+        let stop = AgentOrder::Stop {
             job: job(),
             generation: Generation(generation),
             grace_ms: 0,
@@ -199,8 +201,8 @@ async fn what_is_committed_goes_to_the_object_store_and_heals_from_there() {
         );
         let client = scene.rank(2, Some(id(5, 1))).await;
         expect(client, state(5, 8)).await;
-        let healed = |body: &Body| match body {
-            Body::Gap { what, .. } if what.contains("object store file://") => Some(what.clone()),
+        let healed = |body: &EvidenceBody| match body {
+            EvidenceBody::Gap { what, .. } if what.contains("object store file://") => Some(what.clone()),
             _ => None,
         };
         let told = scene.controller.wait_body("word of the damage", healed).await;
@@ -228,7 +230,7 @@ async fn the_object_store_keeps_what_the_rules_leave() {
         };
         let mut client = scene.rank(1, None).await;
         for (step, left) in [(5, &[5][..]), (6, &[5, 6]), (7, &[5, 6, 7]), (8, &[5, 7, 8])] {
-            let stays = Stays {
+            let stays = RetainedSet {
                 newest: 2,
                 named: vec![(Generation(1), Step(5))],
             };

@@ -12,8 +12,8 @@ use std::time::Duration;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
 use rankguard_checkpoint::verify::verify;
-use rankguard_model::{Body, Generation, JobId, Order, RestorePoint, ShardSeal, Step};
-use rankguard_rank::{BackPressure, Notes, Part, RankClient, SaveOutcome};
+use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, RestorePoint, ShardSeal, Step};
+use rankguard_rank::{BackPressure, RankClient, SaveNotes, SaveOutcome, TensorPart};
 use serde_json::json;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, launch};
@@ -52,7 +52,7 @@ async fn rank(controller: &FakeController, dir: &Path, generation: u64, restore:
         step: id.step,
         generation: id.generation,
     });
-    controller.order(&Order::Launch(order)).await;
+    controller.order(&AgentOrder::Launch(order)).await;
     blocking(move || client_at(&place, generation)).await
 }
 
@@ -61,8 +61,8 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
 }
 
 async fn commit(controller: &FakeController, store: &Store, step: u64) {
-    let durable = |body: &Body| match body {
-        Body::ShardDurable { seal } if seal.step == Step(step) => Some(seal.clone()),
+    let durable = |body: &EvidenceBody| match body {
+        EvidenceBody::ShardDurable { seal } if seal.step == Step(step) => Some(seal.clone()),
         _ => None,
     };
     let seal: ShardSeal = controller.wait_body("durable shard", durable).await;
@@ -91,8 +91,8 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
             });
             let client = client.await;
             commit(&controller, &store, 10).await;
-            let sealed = |body: &Body| match body {
-                Body::ShardSealed { step, bytes, .. } => (*step == Step(10)).then_some(*bytes),
+            let sealed = |body: &EvidenceBody| match body {
+                EvidenceBody::ShardSealed { step, bytes, .. } => (*step == Step(10)).then_some(*bytes),
                 _ => None,
             };
             let bytes = controller.wait_body("word of the image", sealed).await;
@@ -101,11 +101,11 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
             let client = blocking(move || {
                 let mut client = client;
                 client.set_policy(BackPressure::Wait(Duration::from_secs(20)));
-                let parts = state(20).into_iter().map(|(boxed, data)| Part {
+                let parts = state(20).into_iter().map(|(boxed, data)| TensorPart {
                     boxed,
                     data: Arc::new(data),
                 });
-                let begun = client.begin(Step(20), parts.collect(), json!({"at": 20}), Notes::default());
+                let begun = client.begin(Step(20), parts.collect(), json!({"at": 20}), SaveNotes::default());
                 assert_eq!(begun.unwrap(), None);
                 let saved = client.finish().unwrap().unwrap();
                 assert_eq!(saved.outcome, SaveOutcome::Sealed);
@@ -133,7 +133,7 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
             })
             .await;
             let from = controller.wait_body("word of the restore", |body| match body {
-                Body::Restored { from, .. } => Some(*from),
+                EvidenceBody::Restored { from, .. } => Some(*from),
                 _ => None,
             });
             assert_eq!(from.await.disk, 7_501_000);
@@ -161,7 +161,8 @@ async fn a_store_that_refuses_makes_the_attempt_void_and_training_goes_on() {
                 client
             });
             let client = client.await;
-            let failed = |body: &Body| matches!(body, Body::ShardFailed { step: Step(10), .. }).then_some(());
+            let failed =
+                |body: &EvidenceBody| matches!(body, EvidenceBody::ShardFailed { step: Step(10), .. }).then_some(());
             controller.wait_body("word of the failure", failed).await;
             std::fs::remove_file(store.root().join("train")).unwrap();
             blocking(move || {

@@ -11,7 +11,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use rankguard_checkpoint::arena::{ImageOf, SealedImage};
+use rankguard_checkpoint::arena::{SaveRequest, SealedImage};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox, plan};
 use rankguard_checkpoint::{Arena, Store};
 use rankguard_model::{Generation, JobId, Rank, Step};
@@ -29,7 +29,7 @@ fn fill(c: &mut Criterion) {
         .enumerate()
         .map(|(n, data)| (boxed(n), data))
         .collect();
-    let of = ImageOf::new(&job, Step(1), Generation(1), Rank(0), 1);
+    let of = SaveRequest::new(&job, Step(1), Generation(1), Rank(0), 1);
     let arena = Arena::create("bench", 1, BYTES as u64).expect("64 MiB of memory");
 
     let mut group = c.benchmark_group("arena");
@@ -82,7 +82,7 @@ fn fill(c: &mut Criterion) {
             store.remove(&job, id(step)).expect("removable");
             step += 1;
             arena.release(0).expect("slot 0");
-            let of = ImageOf { step: Step(step), ..of };
+            let of = SaveRequest { step: Step(step), ..of };
             arena.fill(0, &of, &tensors, &Value::Null).expect("it fits");
             arena.sealed(0).expect("just sealed")
         };

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, RunStart, Step, StoreClaim, Timestamp};
 
 use crate::format::{AttemptRecord, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
-use crate::store::{Lease, Store, StoreError, random_suffix};
+use crate::store::{CheckpointLease, Store, StoreError, random_suffix};
 
 /// Maximum number of checkpoints that a claim returns; the newest are returned.
 const CHECKPOINTS_MAX: usize = 64;
@@ -304,7 +304,7 @@ impl FolderClaim<'_> {
         store: &Store,
         candidates: &[CheckpointId],
         source: &ResumeSource,
-    ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<Lease>), ClaimError> {
+    ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<CheckpointLease>), ClaimError> {
         let (mut views, mut passed_over, mut lease) = (Vec::new(), Vec::new(), None);
         for id in candidates.iter().rev() {
             // A step that a later generation repeated, or that lies after its start, is not a valid fallback.

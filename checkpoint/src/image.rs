@@ -5,7 +5,7 @@ use std::io;
 use std::ops::Range;
 
 use crate::arena::kernel;
-use crate::arena::mapping::Mapping;
+use crate::arena::mapping::SharedMapping;
 use crate::format::ChunkDigest;
 
 /// Source of image bytes.
@@ -26,7 +26,7 @@ pub trait ImageSink {
 
     /// Returns the destinations of `ranges`, which are sorted, do not overlap and lie within the capacity; each is
     /// filled by one thread.
-    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>>;
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>>;
 }
 
 impl ImageSource for &[u8] {
@@ -42,13 +42,13 @@ impl ImageSink for &mut [u8] {
         self.len() as u64
     }
 
-    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>> {
         let (mut rest, mut at) = (&mut **self, 0);
         let piece = |range: &Range<u64>| {
             let (_, after) = std::mem::take(&mut rest).split_at_mut((range.start - at) as usize);
             let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
             (rest, at) = (after, range.end);
-            Piece(Place::Memory(piece))
+            SinkRegion(RegionMemory::Memory(piece))
         };
         ranges.iter().map(piece).collect()
     }
@@ -56,16 +56,16 @@ impl ImageSink for &mut [u8] {
 
 /// Separate memory blocks, one per requested box and in the same order: the tensors of a trainer.
 #[derive(Debug)]
-pub struct Scattered<'a>(pub Vec<&'a mut [u8]>);
+pub struct ScatteredBuffers<'a>(pub Vec<&'a mut [u8]>);
 
-impl ImageSink for Scattered<'_> {
+impl ImageSink for ScatteredBuffers<'_> {
     fn capacity(&self) -> u64 {
         self.0.iter().map(|part| part.len() as u64).sum()
     }
 
     /// A restore requests no range that spans two boxes, so each range lies in one block if a block is at least one
     /// box.
-    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>> {
         let (mut pieces, mut ranges, mut end) = (Vec::with_capacity(ranges.len()), ranges, 0);
         for part in &mut self.0 {
             let start = end;
@@ -81,7 +81,7 @@ impl ImageSink for Scattered<'_> {
                 let (_, after) = std::mem::take(&mut rest_of_part).split_at_mut((range.start - at) as usize);
                 let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
                 (rest_of_part, at) = (after, range.end);
-                pieces.push(Piece(Place::Memory(piece)));
+                pieces.push(SinkRegion(RegionMemory::Memory(piece)));
             }
             ranges = rest;
         }
@@ -90,20 +90,20 @@ impl ImageSink for Scattered<'_> {
 }
 
 /// Destination of some bytes of an image.
-pub struct Piece<'a>(Place<'a>);
+pub struct SinkRegion<'a>(RegionMemory<'a>);
 
-enum Place<'a> {
+enum RegionMemory<'a> {
     Memory(&'a mut [u8]),
     Mapped {
-        mapping: &'a Mapping,
+        mapping: &'a SharedMapping,
         at: usize,
         length: usize,
     },
 }
 
-impl<'a> Piece<'a> {
-    pub(crate) fn mapped(mapping: &'a Mapping, base: usize, range: &Range<u64>) -> Self {
-        Self(Place::Mapped {
+impl<'a> SinkRegion<'a> {
+    pub(crate) fn mapped(mapping: &'a SharedMapping, base: usize, range: &Range<u64>) -> Self {
+        Self(RegionMemory::Mapped {
             mapping,
             at: base + range.start as usize,
             length: (range.end - range.start) as usize,
@@ -112,8 +112,8 @@ impl<'a> Piece<'a> {
 
     pub(crate) fn len(&self) -> usize {
         match &self.0 {
-            Place::Memory(memory) => memory.len(),
-            Place::Mapped { length, .. } => *length,
+            RegionMemory::Memory(memory) => memory.len(),
+            RegionMemory::Mapped { length, .. } => *length,
         }
     }
 
@@ -129,21 +129,21 @@ impl<'a> Piece<'a> {
     pub(crate) fn put(&mut self, bytes: &[u8]) -> ChunkDigest {
         assert_eq!(bytes.len(), self.len(), "a piece is filled whole");
         match &mut self.0 {
-            Place::Memory(memory) => kernel::copy(bytes, memory),
-            Place::Mapped { mapping, at, .. } => mapping.copy_in(*at, bytes),
+            RegionMemory::Memory(memory) => kernel::copy(bytes, memory),
+            RegionMemory::Mapped { mapping, at, .. } => mapping.copy_in(*at, bytes),
         }
     }
 
     /// Returns the memory if it is private.
     pub(crate) fn memory(&mut self) -> Option<&mut [u8]> {
         match &mut self.0 {
-            Place::Memory(memory) => Some(memory),
-            Place::Mapped { .. } => None,
+            RegionMemory::Memory(memory) => Some(memory),
+            RegionMemory::Mapped { .. } => None,
         }
     }
 }
 
-impl std::fmt::Debug for Piece<'_> {
+impl std::fmt::Debug for SinkRegion<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Piece").field("len", &self.len()).finish()
     }
@@ -153,13 +153,13 @@ impl std::fmt::Debug for Piece<'_> {
 /// owner may change it at any time, so its bytes are only digested and written.
 #[derive(Clone, Copy)]
 pub struct MappedImage<'a> {
-    mapping: &'a Mapping,
+    mapping: &'a SharedMapping,
     base: usize,
     length: usize,
 }
 
 impl<'a> MappedImage<'a> {
-    pub(crate) fn new(mapping: &'a Mapping, base: usize, length: usize) -> Self {
+    pub(crate) fn new(mapping: &'a SharedMapping, base: usize, length: usize) -> Self {
         Self { mapping, base, length }
     }
 

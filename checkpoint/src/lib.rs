@@ -18,7 +18,7 @@
 //! stores, parity and sockets between agents are in `checkpoint/tiers`, intervals and agreement in
 //! `checkpoint/schedule`, foreign formats in `checkpoint/exchange`.
 //!
-//! Not supported: io_uring; leases on filesystems without `flock` ([`store`], [`Lease`]).
+//! Not supported: io_uring; leases on filesystems without `flock` ([`store`], [`CheckpointLease`]).
 
 #![deny(unsafe_code)]
 
@@ -38,9 +38,10 @@ pub mod verify;
 
 pub use arena::Arena;
 pub use failure::ReadFailure;
-pub use image::{ImageSink, ImageSource, MappedImage, Piece, Scattered};
-pub use priority::{give_way, in_background};
+pub use image::{ImageSink, ImageSource, MappedImage, ScatteredBuffers, SinkRegion};
+pub use priority::{in_background, lower_priority};
 pub use rankguard_checkpoint_format as format;
 pub use store::{
-    Checkpoint, FillLease, IncomingFile, Lease, Problem, Published, Store, StoreError, WorkRecord, set_store_umask,
+    Checkpoint, CheckpointLease, FillLease, IncomingFile, PublishResult, Store, StoreError, StoreProblem, WorkRecord,
+    set_store_umask,
 };

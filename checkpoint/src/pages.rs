@@ -20,7 +20,7 @@ const HUGE: usize = 2 << 20;
 
 /// Zeroed memory, aligned to a page, and to a huge page if it is that long.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct AlignedPages {
     /// Base of the whole mapping.
     base: NonNull<c_void>,
     mapped: usize,
@@ -30,11 +30,11 @@ pub(crate) struct Pages {
 }
 
 // SAFETY: the mapping is plain memory that this value alone owns.
-unsafe impl Send for Pages {}
+unsafe impl Send for AlignedPages {}
 // SAFETY: as above; a shared reference only reads.
-unsafe impl Sync for Pages {}
+unsafe impl Sync for AlignedPages {}
 
-impl Pages {
+impl AlignedPages {
     /// Maps memory for `length` bytes; no page is touched yet.
     pub(crate) fn new(length: usize) -> io::Result<Self> {
         let slack = if length < HUGE { 0 } else { HUGE };
@@ -61,7 +61,7 @@ impl Pages {
     }
 }
 
-impl Deref for Pages {
+impl Deref for AlignedPages {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -70,14 +70,14 @@ impl Deref for Pages {
     }
 }
 
-impl DerefMut for Pages {
+impl DerefMut for AlignedPages {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as above, and `self` is borrowed exclusively.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
     }
 }
 
-impl Drop for Pages {
+impl Drop for AlignedPages {
     fn drop(&mut self) {
         // SAFETY: exactly the range that was mapped; no reference outlives `self`. It can fail only for a range that is
         // no mapping, which would be a bug, and then there is nothing to free.
@@ -92,12 +92,12 @@ mod tests {
     #[test]
     fn memory_is_zeroed_whole_and_aligned_at_every_length() {
         for (length, aligned) in [(0, 1), (1, 4096), (HUGE - 1, 4096), (HUGE, HUGE), (2 * HUGE + 5, HUGE)] {
-            let mut pages = Pages::new(length).expect("a few MiB of memory");
+            let mut pages = AlignedPages::new(length).expect("a few MiB of memory");
             assert_eq!((pages.len(), pages.as_ptr().addr() % aligned), (length, 0));
             assert!(pages.iter().all(|byte| *byte == 0));
             pages.fill(7);
             assert!(pages.iter().all(|byte| *byte == 7));
         }
-        assert!(Pages::new(usize::MAX).is_err());
+        assert!(AlignedPages::new(usize::MAX).is_err());
     }
 }

@@ -9,7 +9,7 @@ const NICE: i32 = 10;
 
 /// Lowers the CPU priority of this thread and of threads that it starts later. Not reversible. Ignored if the system
 /// refuses.
-pub fn give_way() {
+pub fn lower_priority() {
     // On Linux the nice value is per thread.
     let _ = rustix::process::nice(NICE);
 }
@@ -20,7 +20,7 @@ pub fn in_background<T: Send>(name: &str, work: impl FnOnce() -> T + Send) -> T 
     let mut take = || work.take().map(|work| work());
     let done = scope(|scope| {
         let behind = || {
-            give_way();
+            lower_priority();
             take()
         };
         let thread = Builder::new().name(name.to_owned()).spawn_scoped(scope, behind).ok()?;

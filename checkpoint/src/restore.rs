@@ -8,13 +8,13 @@ use rankguard_model::{Rank, RestoreBytes, with_causes};
 use crate::arena::kernel;
 use crate::failure::{ReadFailure, failure_of};
 use crate::format::{ChunkDigest, Manifest, OwnTensors, PlanError, ShardIndex, TensorBox};
-use crate::image::{ImageSink, Piece};
-use crate::source::{ChunkBytes, ChunkId, ChunkSource, Tier};
+use crate::image::{ImageSink, SinkRegion};
+use crate::source::{ChunkBytes, ChunkId, ChunkSource, SourceTier};
 use crate::store::direct::READ;
 
 mod pieces;
 
-use pieces::{Places, Wanted, wanted_chunks};
+use pieces::{ChunkDestinations, RequestedChunk, wanted_chunks};
 
 /// Number of concurrent reads of one restore. More than the number of processors on purpose: a thread that digests and
 /// copies does not read, and the disk must not idle during a cold load. Reading threads use no processor.
@@ -44,20 +44,20 @@ pub enum RestoreError {
     Foreign { rank: Rank, problem: &'static str },
     #[error("wanted boxes have {wanted} bytes and the destination {capacity}")]
     Destination { wanted: u64, capacity: u64 },
-    #[error("no good copy of tensor {tensor}: rank {rank}, chunk {chunk}: {}", told(.tries))]
+    #[error("no good copy of tensor {tensor}: rank {rank}, chunk {chunk}: {}", format_attempts(.tries))]
     NoGoodCopy {
         tensor: String,
         rank: Rank,
         chunk: u32,
-        tries: Vec<Try>,
+        tries: Vec<ReadAttempt>,
     },
 }
 
 /// Failed attempt to read a chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Try {
+pub struct ReadAttempt {
     /// Tier of the source.
-    pub tier: Tier,
+    pub tier: SourceTier,
     /// Name of the source.
     pub source: String,
     /// Description of the problem.
@@ -73,7 +73,7 @@ impl RestoreError {
         let Self::NoGoodCopy { tries, .. } = self else {
             return ReadFailure::Invalid;
         };
-        let durable = tries.iter().filter(|one| one.tier == Tier::Disk);
+        let durable = tries.iter().filter(|one| one.tier == SourceTier::Disk);
         let found: Vec<ReadFailure> = durable.map(|one| one.failure).collect();
         let any = |failure| found.contains(&failure);
         if found.iter().any(|failure| failure.may_pass()) {
@@ -88,7 +88,7 @@ impl RestoreError {
     }
 }
 
-fn told(tries: &[Try]) -> String {
+fn format_attempts(tries: &[ReadAttempt]) -> String {
     if tries.is_empty() {
         return "no tier holds it".to_owned();
     }
@@ -100,7 +100,7 @@ fn told(tries: &[Try]) -> String {
 }
 
 /// Restore request of one rank.
-pub struct Request<'a> {
+pub struct RankRestore<'a> {
     /// Requested boxes, in their order in the destination.
     pub wanted: &'a [TensorBox],
     /// Destination of the boxes.
@@ -139,7 +139,7 @@ pub fn assemble_into(
     out: &mut dyn ImageSink,
 ) -> Result<RestoreReport, RestoreError> {
     let reader = None;
-    assemble_many(manifest, indexes, &mut [Request { wanted, out, reader }], sources)
+    assemble_many(manifest, indexes, &mut [RankRestore { wanted, out, reader }], sources)
 }
 
 /// Returns the tensors of which this reader gets its own part, if it has the world size of the checkpoint.
@@ -151,10 +151,10 @@ pub(crate) fn own_tensors(reader: Option<Rank>, indexes: &[ShardIndex]) -> OwnTe
 pub fn assemble_many(
     manifest: &Manifest,
     indexes: &[ShardIndex],
-    requests: &mut [Request<'_>],
+    requests: &mut [RankRestore<'_>],
     sources: &[&dyn ChunkSource],
 ) -> Result<RestoreReport, RestoreError> {
-    indexes.iter().try_for_each(|index| belongs(manifest, index))?;
+    indexes.iter().try_for_each(|index| check_index(manifest, index))?;
     for request in &*requests {
         let (wanted, capacity) = (size(request.wanted), request.out.capacity());
         if wanted > capacity {
@@ -163,7 +163,7 @@ pub fn assemble_many(
     }
     let by_rank: BTreeMap<Rank, &ShardIndex> = indexes.iter().map(|index| (index.rank, index)).collect();
     let wanted = wanted_chunks(requests, indexes)?;
-    let jobs = Jobs {
+    let jobs = RestoreQueue {
         queue: Mutex::new(shares_of(wanted)),
         by_rank,
         sources,
@@ -187,7 +187,7 @@ fn size(wanted: &[TensorBox]) -> u64 {
 }
 
 /// Checks that an index belongs to the manifest, so that two checkpoints are never mixed.
-fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> {
+fn check_index(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> {
     let rank = index.rank;
     let foreign = |problem| Err(RestoreError::Foreign { rank, problem });
     if index.check().is_err() {
@@ -204,9 +204,9 @@ fn belongs(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreError> 
 
 /// Groups the chunks of one file, sorted by offset, into reads of limited size. Threads take groups in order, so that
 /// each file is read sequentially.
-fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
+fn shares_of(mut wanted: Vec<RequestedChunk<'_>>) -> Vec<Vec<RequestedChunk<'_>>> {
     wanted.sort_by_key(|one| (one.id.place.file, one.id.place.at));
-    let (mut shares, mut filled) = (Vec::<Vec<Wanted<'_>>>::new(), 0);
+    let (mut shares, mut filled) = (Vec::<Vec<RequestedChunk<'_>>>::new(), 0);
     for one in wanted {
         filled += u64::from(one.id.bytes());
         match shares.last_mut() {
@@ -223,17 +223,17 @@ fn shares_of(mut wanted: Vec<Wanted<'_>>) -> Vec<Vec<Wanted<'_>>> {
 }
 
 /// Reason for refusing a copy of a chunk, and its classification.
-type WrongCopy = (String, ReadFailure);
+type CopyRefusal = (String, ReadFailure);
 
 /// State shared by the threads of a restore.
-struct Jobs<'a> {
-    queue: Mutex<Vec<Vec<Wanted<'a>>>>,
+struct RestoreQueue<'a> {
+    queue: Mutex<Vec<Vec<RequestedChunk<'a>>>>,
     by_rank: BTreeMap<Rank, &'a ShardIndex>,
     sources: &'a [&'a dyn ChunkSource],
     report: Mutex<RestoreReport>,
 }
 
-impl Jobs<'_> {
+impl RestoreQueue<'_> {
     fn work(&self) -> Result<(), RestoreError> {
         let mut report = RestoreReport::default();
         let next = || self.queue.lock().expect("no holder of the queue panics").pop();
@@ -254,11 +254,11 @@ impl Jobs<'_> {
     }
 
     /// Tries one source after the other until every chunk of a group was read with the right digest.
-    fn fetch(&self, mut open: Vec<Wanted<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
+    fn fetch(&self, mut open: Vec<RequestedChunk<'_>>, report: &mut RestoreReport) -> Result<(), RestoreError> {
         for (rank, source) in self.sources.iter().enumerate() {
             let mut healed = Vec::new();
             let mut good = vec![false; open.len()];
-            let (ids, mut places): (Vec<&ChunkId>, Vec<&mut Places<'_>>) =
+            let (ids, mut places): (Vec<&ChunkId>, Vec<&mut ChunkDestinations<'_>>) =
                 open.iter_mut().map(|wanted| (&wanted.id, &mut wanted.places)).unzip();
             source.chunks(&ids, &mut |nth, answer| {
                 let Some((id, places)) = ids.get(nth).zip(places.get_mut(nth)).filter(|_| !good[nth]) else {
@@ -278,7 +278,7 @@ impl Jobs<'_> {
                     },
                     Err(error) => (with_causes(error.as_ref()), failure_of(&error)),
                 };
-                places.tries.push(Try {
+                places.tries.push(ReadAttempt {
                     tier: source.tier(),
                     source: source.name(),
                     problem,
@@ -315,13 +315,13 @@ impl Jobs<'_> {
         })
     }
 
-    fn took(&self, wanted: &Wanted<'_>, source: &dyn ChunkSource, report: &mut RestoreReport) {
+    fn took(&self, wanted: &RequestedChunk<'_>, source: &dyn ChunkSource, report: &mut RestoreReport) {
         report.chunks += 1;
         report.read += u64::from(wanted.id.bytes());
         *match source.tier() {
-            Tier::Arena => &mut report.bytes.arena,
-            Tier::Peer => &mut report.bytes.peer,
-            Tier::Disk => &mut report.bytes.disk,
+            SourceTier::Arena => &mut report.bytes.arena,
+            SourceTier::Peer => &mut report.bytes.peer,
+            SourceTier::Disk => &mut report.bytes.disk,
         } += wanted.places.bytes();
         if !wanted.places.tries.is_empty() {
             let tensor = self.by_rank[&wanted.id.rank].tensor_in(wanted.id.chunk);
@@ -330,7 +330,7 @@ impl Jobs<'_> {
                 wanted.id.checkpoint,
                 wanted.id.rank,
                 wanted.id.chunk,
-                told(&wanted.places.tries),
+                format_attempts(&wanted.places.tries),
                 source.name(),
                 match wanted.places.healed.as_slice() {
                     [] => String::new(),
@@ -341,10 +341,10 @@ impl Jobs<'_> {
     }
 }
 
-impl Places<'_> {
+impl ChunkDestinations<'_> {
     /// Copies a verified chunk to its destinations. The digest is computed during the copy: bytes of a wrong chunk are
     /// overwritten by the right one, or the whole restore fails.
-    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), WrongCopy> {
+    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), CopyRefusal> {
         let length = id.bytes() as usize;
         match bytes {
             ChunkBytes::Private(bytes) if bytes.len() != length => {
@@ -368,7 +368,7 @@ impl Places<'_> {
         }
     }
 
-    fn take_private(&mut self, id: &ChunkId, bytes: &[u8]) -> Result<(), WrongCopy> {
+    fn take_private(&mut self, id: &ChunkId, bytes: &[u8]) -> Result<(), CopyRefusal> {
         let mut pieces = self.pieces.iter_mut();
         match pieces.next() {
             Some((_, first)) if first.len() == bytes.len() => id.check(first.put(bytes))?,
@@ -387,13 +387,13 @@ impl Places<'_> {
     }
 }
 
-fn put((from, piece): &mut (usize, Piece<'_>), bytes: &[u8]) {
+fn put((from, piece): &mut (usize, SinkRegion<'_>), bytes: &[u8]) {
     let to = *from + piece.len();
     piece.put(&bytes[*from..to]);
 }
 
 impl ChunkId {
-    fn check(&self, found: ChunkDigest) -> Result<(), WrongCopy> {
+    fn check(&self, found: ChunkDigest) -> Result<(), CopyRefusal> {
         if found == self.digest {
             return Ok(());
         }

@@ -3,15 +3,15 @@
 use rankguard_model::JobId;
 
 use crate::format::{AttemptSet, CheckpointId};
-use crate::store::remove::{Lent, Removal};
-use crate::store::{Lease, Problem, Store, StoreError};
+use crate::store::remove::{BorrowedShards, RemovalResult};
+use crate::store::{CheckpointLease, Store, StoreError, StoreProblem};
 
 /// Callback that returns true if a file of a checkpoint may be removed now.
-pub type MayRemove<'a> = &'a dyn Fn(CheckpointId) -> bool;
+pub type RemovalCheck<'a> = &'a dyn Fn(CheckpointId) -> bool;
 
 /// Result of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Collected {
+pub struct CollectionReport {
     /// Removed committed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointId>,
     /// Removed committed checkpoints that a later attempt of the run had superseded.
@@ -21,12 +21,12 @@ pub struct Collected {
     /// Number of abandoned temporary files removed from retained folders.
     pub temps: u64,
     /// Failed removals, and retained checkpoints that are damaged. The next call tries again.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
 }
 
 /// Planned removals of a collection.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Plan {
+pub struct CollectionPlan {
     /// Committed checkpoints to remove, oldest first.
     pub checkpoints: Vec<CheckpointId>,
     /// Folders without a manifest to remove, oldest first.
@@ -36,7 +36,7 @@ pub struct Plan {
     /// Retained committed checkpoints, oldest first.
     pub stays: Vec<CheckpointId>,
     /// Checkpoints newer than the oldest retained one that do not load and are therefore not counted.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
     /// Checkpoints to remove that a later attempt of the run superseded.
     pub superseded: Vec<CheckpointId>,
     /// Attempts of the run at planning time.
@@ -44,11 +44,11 @@ pub struct Plan {
 }
 
 /// Plans a collection without removing anything; see [`collect`].
-pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Plan, StoreError> {
+pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<CollectionPlan, StoreError> {
     let attempts = store.attempts(job)?;
-    let mut plan = Plan {
+    let mut plan = CollectionPlan {
         attempts: attempts.clone(),
-        ..Plan::default()
+        ..CollectionPlan::default()
     };
     let folders = store.folders(job)?;
     let mut kept = Vec::new();
@@ -60,7 +60,9 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
         }
         match store.load(job, *id) {
             Ok(_) => kept.push(*id),
-            Err(error) => plan.problems.push(Problem::of(*id, store.dir(job, *id)?, None, &error)),
+            Err(error) => plan
+                .problems
+                .push(StoreProblem::of(*id, store.dir(job, *id)?, None, &error)),
         }
     }
     let (Some(newest), Some(oldest)) = (kept.first(), kept.last()) else {
@@ -93,7 +95,7 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
 /// If no checkpoint loads, nothing is removed. A damaged checkpoint newer than the oldest retained one is left for
 /// inspection. Superseded checkpoints are not counted, and are removed, pinned or not, once the attempt that superseded
 /// them has a commit.
-pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Collected, StoreError> {
+pub fn collect(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<CollectionReport, StoreError> {
     collect_while(store, job, keep, pinned, &|_| true)
 }
 
@@ -104,29 +106,34 @@ pub fn collect_while(
     job: &JobId,
     keep: u32,
     pinned: &[CheckpointId],
-    may_remove: MayRemove<'_>,
-) -> Result<Collected, StoreError> {
+    may_remove: RemovalCheck<'_>,
+) -> Result<CollectionReport, StoreError> {
     let plan = plan(store, job, keep, pinned)?;
     carry_out_while(store, job, plan, may_remove)
 }
 
 /// Executes a planned collection.
-pub fn carry_out(store: &Store, job: &JobId, plan: Plan) -> Result<Collected, StoreError> {
+pub fn carry_out(store: &Store, job: &JobId, plan: CollectionPlan) -> Result<CollectionReport, StoreError> {
     carry_out_while(store, job, plan, &|_| true)
 }
 
-fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove<'_>) -> Result<Collected, StoreError> {
-    let mut collected = Collected {
+fn carry_out_while(
+    store: &Store,
+    job: &JobId,
+    plan: CollectionPlan,
+    may_remove: RemovalCheck<'_>,
+) -> Result<CollectionReport, StoreError> {
+    let mut collected = CollectionReport {
         problems: plan.problems,
-        ..Collected::default()
+        ..CollectionReport::default()
     };
     let problem =
-        |id: CheckpointId, error: &StoreError| store.dir(job, id).map(|dir| Problem::of(id, dir, None, error));
+        |id: CheckpointId, error: &StoreError| store.dir(job, id).map(|dir| StoreProblem::of(id, dir, None, error));
     let mut stays = plan.stays;
     stays.extend(plan.leased);
     // Holding each checkpoint exclusively prevents new leases; one leased since the plan is retained with its borrowed
     // shards.
-    let mut alone: Vec<(CheckpointId, Option<Lease>)> = Vec::new();
+    let mut alone: Vec<(CheckpointId, Option<CheckpointLease>)> = Vec::new();
     for id in plan.checkpoints {
         let held = store.hold_alone(job, id);
         // An attempt that started since may start from this checkpoint: it took its lease before its record was
@@ -153,7 +160,7 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
     for (id, _hold) in &alone {
         let id = *id;
         match store.remove_unlent(job, id, &lent, &|| may_remove(id)) {
-            Ok(Removal::Refused) => {}
+            Ok(RemovalResult::Refused) => {}
             Ok(_) if plan.superseded.contains(&id) => collected.superseded.push(id),
             Ok(_) => collected.checkpoints.push(id),
             Err(error) => collected.problems.push(problem(id, &error)?),
@@ -161,7 +168,7 @@ fn carry_out_while(store: &Store, job: &JobId, plan: Plan, may_remove: MayRemove
     }
     for id in plan.torn {
         match remove_torn(store, job, id, &lent, may_remove) {
-            Ok(Removal::Whole) => collected.torn.push(id),
+            Ok(RemovalResult::Whole) => collected.torn.push(id),
             Ok(_) => {}
             Err(error) => collected.problems.push(problem(id, &error)?),
         }
@@ -174,17 +181,17 @@ fn remove_torn(
     store: &Store,
     job: &JobId,
     id: CheckpointId,
-    lent: &Lent,
-    may_remove: MayRemove<'_>,
-) -> Result<Removal, StoreError> {
+    lent: &BorrowedShards,
+    may_remove: RemovalCheck<'_>,
+) -> Result<RemovalResult, StoreError> {
     if !store.dir(job, id)?.is_dir() {
-        return Ok(Removal::Whole);
+        return Ok(RemovalResult::Whole);
     }
     let Some(_lease) = store.try_fill_lease(job, id)? else {
-        return Ok(Removal::Refused);
+        return Ok(RemovalResult::Refused);
     };
     if store.has_live_writer(job, id)? || store.committed_ids(job)?.contains(&id) {
-        return Ok(Removal::Refused);
+        return Ok(RemovalResult::Refused);
     }
     store.remove_unlent(job, id, lent, &|| may_remove(id))
 }

@@ -8,16 +8,16 @@ use rankguard_model::{JobId, Rank};
 use serde::Serialize;
 
 use crate::arena::{Arena, ArenaError, SealedImage, kernel};
-use crate::format::{CheckpointId, ChunkDigest, ChunkPlace, Origin};
-use crate::store::direct::Aligned;
-use crate::store::reader::Reader;
-use crate::store::runs::{self, Run};
+use crate::format::{CheckpointId, ChunkDigest, ChunkOrigin, ChunkPlace};
+use crate::store::direct::SectorBuffer;
+use crate::store::reader::RangeReader;
+use crate::store::runs::{self, ChunkRun};
 use crate::store::{Store, StoreError};
 
 /// Distance of a copy, nearest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Tier {
+pub enum SourceTier {
     /// Memory of this node.
     Arena,
     /// Memory of another node.
@@ -26,7 +26,7 @@ pub enum Tier {
     Disk,
 }
 
-impl fmt::Display for Tier {
+impl fmt::Display for SourceTier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             Self::Arena => "arena",
@@ -85,13 +85,13 @@ pub enum ChunkBytes<'a> {
 }
 
 /// Result of a source for one requested chunk: its bytes, `None` if the source does not hold that shard, or an error.
-pub type Answer<'a> = Result<Option<ChunkBytes<'a>>, ChunkError>;
+pub type ChunkReadResult<'a> = Result<Option<ChunkBytes<'a>>, ChunkError>;
 
 /// Source of chunks. The caller verifies all bytes, so a source need not be trusted. A source must answer within a
 /// deadline of its own, and should stop trying a peer that does not answer (RG-9). Called from several threads.
 pub trait ChunkSource: Sync {
     /// Returns the tier, which orders sources by distance.
-    fn tier(&self) -> Tier;
+    fn tier(&self) -> SourceTier;
 
     /// Returns the display name for messages (`peer node-3`).
     fn name(&self) -> String {
@@ -102,14 +102,14 @@ pub trait ChunkSource: Sync {
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError>;
 
     /// Stores a verified copy of a chunk that this source returned damaged or not at all. Returns true if it was
-    /// stored. The default does nothing; see [`crate::repair::Healing`].
+    /// stored. The default does nothing; see [`crate::repair::HealingStore`].
     fn heal(&self, _id: &ChunkId, _good: &[u8]) -> Result<bool, ChunkError> {
         Ok(false)
     }
 
     /// Calls `answer` once for each of `ids`, with its position. The chunks lie near each other in one file and are
     /// sorted by location, so that a source can read them in one operation.
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         for (nth, id) in ids.iter().enumerate() {
             match self.chunk(id) {
                 Ok(bytes) => answer(nth, Ok(bytes.as_deref().map(ChunkBytes::Private))),
@@ -172,15 +172,15 @@ impl<'a> ArenaSource<'a> {
 }
 
 impl ChunkSource for ArenaSource<'_> {
-    fn tier(&self) -> Tier {
-        Tier::Arena
+    fn tier(&self) -> SourceTier {
+        SourceTier::Arena
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
         Ok(self.sealed_chunk(&id.job, id.checkpoint, id.rank, id.chunk)?)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         for (nth, id) in ids.iter().enumerate() {
             let image = self.images.get(&(id.job.clone(), id.checkpoint, id.rank));
             answer(nth, Ok(image.map(ChunkBytes::Sealed)));
@@ -189,8 +189,8 @@ impl ChunkSource for ArenaSource<'_> {
 }
 
 impl ChunkSource for Store {
-    fn tier(&self) -> Tier {
-        Tier::Disk
+    fn tier(&self) -> SourceTier {
+        SourceTier::Disk
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
@@ -199,7 +199,7 @@ impl ChunkSource for Store {
         bytes.unwrap_or(Ok(None))
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         let places = (0u32..).zip(ids).map(|(nth, id)| (nth, id.place)).collect();
         let mut open = None;
         for run in runs::of(places) {
@@ -223,19 +223,19 @@ impl Store {
     fn read_run(
         &self,
         job: &JobId,
-        run: &Run,
-        open: &mut Option<(Origin, Reader)>,
-        answer: &mut dyn FnMut(usize, Answer<'_>),
+        run: &ChunkRun,
+        open: &mut Option<(ChunkOrigin, RangeReader)>,
+        answer: &mut dyn FnMut(usize, ChunkReadResult<'_>),
     ) -> Result<(), StoreError> {
         thread_local! {
             /// Read buffer, reused per thread: allocating fresh memory costs more than the read.
-            static BUFFER: RefCell<Aligned> = RefCell::default();
+            static BUFFER: RefCell<SectorBuffer> = RefCell::default();
         }
         let path = self.shard_path(job, run.file.id(), run.file.rank)?;
         let opened = open.take().filter(|(file, _)| *file == run.file);
         let (_, reader) = match opened {
             Some(same) => open.insert(same),
-            None => open.insert((run.file, Reader::open(&path)?)),
+            None => open.insert((run.file, RangeReader::open(&path)?)),
         };
         BUFFER.with_borrow_mut(|buffer| {
             let bytes = reader

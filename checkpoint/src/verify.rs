@@ -6,25 +6,25 @@ use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use crate::format::{CheckpointId, ShardIndex, tensor_differences};
-use crate::store::direct::Aligned;
-use crate::store::reader::Reader;
+use crate::store::direct::SectorBuffer;
+use crate::store::reader::RangeReader;
 use crate::store::runs;
-use crate::store::{Checkpoint, Problem, Store, StoreError};
+use crate::store::{Checkpoint, Store, StoreError, StoreProblem};
 
 /// Result of verifying a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Committed checkpoints, oldest first.
-    pub checkpoints: Vec<Verified>,
+    pub checkpoints: Vec<VerifiedCheckpoint>,
     /// Folders without a manifest: in progress or torn. They are neither checkpoints nor problems.
     pub torn: Vec<CheckpointId>,
     /// All problems found.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
 }
 
 /// Verification result of one committed checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Verified {
+pub struct VerifiedCheckpoint {
     pub id: CheckpointId,
     /// True if every byte is as committed.
     pub intact: bool,
@@ -39,7 +39,7 @@ pub struct Verified {
     pub differing: Vec<String>,
 }
 
-impl Verified {
+impl VerifiedCheckpoint {
     /// Creates the result of a checkpoint before anything was read.
     pub fn unread(id: CheckpointId) -> Self {
         Self {
@@ -59,7 +59,7 @@ impl Verified {
     }
 }
 
-impl Report {
+impl VerifyReport {
     /// True if no problem was found.
     pub fn is_intact(&self) -> bool {
         self.problems.is_empty()
@@ -68,7 +68,7 @@ impl Report {
 
 /// Verifies every committed checkpoint of a job, or those of one step. Continues after a problem, so that one damaged
 /// file does not hide another.
-pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<Report, StoreError> {
+pub fn verify(store: &Store, job: &JobId, step: Option<Step>) -> Result<VerifyReport, StoreError> {
     verify_paced(store, job, step, &mut |_| {})
 }
 
@@ -79,8 +79,8 @@ pub fn verify_paced(
     job: &JobId,
     step: Option<Step>,
     pace: &mut dyn FnMut(u64),
-) -> Result<Report, StoreError> {
-    let mut report = Report::default();
+) -> Result<VerifyReport, StoreError> {
+    let mut report = VerifyReport::default();
     for (id, committed) in store.folders(job)? {
         if step.is_some_and(|step| step != id.step) {
             continue;
@@ -103,12 +103,12 @@ pub(crate) fn verify_one(
     job: &JobId,
     id: CheckpointId,
     pace: &mut dyn FnMut(u64),
-) -> Result<(Verified, Vec<Problem>), StoreError> {
-    let mut verified = Verified::unread(id);
+) -> Result<(VerifiedCheckpoint, Vec<StoreProblem>), StoreError> {
+    let mut verified = VerifiedCheckpoint::unread(id);
     let manifest = match store.manifest(job, id) {
         Ok(manifest) => manifest,
         Err(error) => {
-            let problem = Problem::of(id, store.manifest_path(job, id)?, None, &error);
+            let problem = StoreProblem::of(id, store.manifest_path(job, id)?, None, &error);
             return Ok((verified, vec![problem]));
         }
     };
@@ -123,7 +123,7 @@ pub(crate) fn verify_one(
             }
             Err(error) => {
                 let path = store.index_path(job, id, shard.rank)?;
-                problems.push(Problem::of(id, path, Some(shard.rank), &error));
+                problems.push(StoreProblem::of(id, path, Some(shard.rank), &error));
             }
         }
     }
@@ -133,7 +133,7 @@ pub(crate) fn verify_one(
 }
 
 /// Returns a problem for every damaged chunk of a checkpoint.
-pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Vec<Problem>, StoreError> {
+pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Vec<StoreProblem>, StoreError> {
     let mut problems = Vec::new();
     for index in &checkpoint.indexes {
         problems.extend(verify_image(store, index, &mut |_| {})?);
@@ -142,19 +142,19 @@ pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Ve
 }
 
 /// Reads every chunk of a shard, including borrowed chunks.
-fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) -> Result<Vec<Problem>, StoreError> {
-    let (mut problems, mut buffer) = (Vec::new(), Aligned::default());
+fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) -> Result<Vec<StoreProblem>, StoreError> {
+    let (mut problems, mut buffer) = (Vec::new(), SectorBuffer::default());
     let (chunking, mut readers) = (index.chunking(), BTreeMap::new());
     let runs = runs::of((0u32..).zip(index.places()).collect());
     for run in runs {
         let path = store.shard_path(&index.job, run.file.id(), run.file.rank)?;
-        let reader = readers.entry(run.file).or_insert_with(|| Reader::open(&path));
+        let reader = readers.entry(run.file).or_insert_with(|| RangeReader::open(&path));
         let reader = match reader {
             Ok(reader) => reader,
             Err(error) => {
-                let named = problems.iter().any(|problem: &Problem| problem.file == path);
+                let named = problems.iter().any(|problem: &StoreProblem| problem.file == path);
                 if !named {
-                    problems.push(Problem::of(index.id(), path, Some(index.rank), error));
+                    problems.push(StoreProblem::of(index.id(), path, Some(index.rank), error));
                 }
                 continue;
             }
@@ -172,7 +172,7 @@ fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) ->
             let tensor = chunking
                 .tensor_of(chunk)
                 .map(|place| index.tensors[place].boxed.name.clone());
-            Problem {
+            StoreProblem {
                 checkpoint: Some(index.id()),
                 file: path.clone(),
                 rank: Some(index.rank),

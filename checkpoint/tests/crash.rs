@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::{Dice, Job, SMALL, id, job};
 use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Manifest};
 use rankguard_checkpoint::retention::collect;
-use rankguard_checkpoint::store::{Committed, Depth};
+use rankguard_checkpoint::store::{CommitResult, VerifyDepth};
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
 
@@ -73,7 +73,7 @@ impl Save {
     /// Checks that the newest checkpoint is the first, with exactly the saved content, and that the second cannot be
     /// loaded.
     fn first_stands(&self, state: &str) {
-        let newest = self.store.newest(&job(), Depth::Bytes).unwrap();
+        let newest = self.store.newest(&job(), VerifyDepth::Bytes).unwrap();
         let checkpoint = newest.checkpoint.unwrap_or_else(|| panic!("{state}: nothing loads"));
         assert_eq!(
             checkpoint.id(),
@@ -102,7 +102,12 @@ impl Save {
         self.store
             .commit(&self.manifest)
             .unwrap_or_else(|error| panic!("{state}: {error}"));
-        let newest = self.store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap();
+        let newest = self
+            .store
+            .newest(&job(), VerifyDepth::Bytes)
+            .unwrap()
+            .checkpoint
+            .unwrap();
         assert_eq!(newest.id(), id(SECOND.0, SECOND.1), "{state}");
         assert_eq!(
             SMALL.load(&newest, &[&self.store]).unwrap().0,
@@ -198,8 +203,8 @@ fn rg_1_a_commit_needs_every_file_that_it_names() {
         assert!(!save.folder.join(MANIFEST_FILE).exists());
     }
     save.stage(save.whole().filter(|(name, _)| name != MANIFEST_FILE));
-    assert_eq!(save.store.commit(&save.manifest).unwrap(), Committed::Committed);
-    assert_eq!(save.store.commit(&save.manifest).unwrap(), Committed::AlreadyThere);
+    assert_eq!(save.store.commit(&save.manifest).unwrap(), CommitResult::Committed);
+    assert_eq!(save.store.commit(&save.manifest).unwrap(), CommitResult::AlreadyThere);
 }
 
 #[test]
@@ -253,7 +258,7 @@ fn saver_child() {
     let Ok(root) = std::env::var(SAVER) else { return };
     let store = Store::open(root).unwrap();
     let mut newest = store
-        .newest(&job(), Depth::Names)
+        .newest(&job(), VerifyDepth::Names)
         .unwrap()
         .checkpoint
         .map(|checkpoint| checkpoint.id());
@@ -315,7 +320,7 @@ fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
         let said = reader.join().unwrap();
         commits += said.len();
 
-        let newest = store.newest(&job(), Depth::Bytes).unwrap();
+        let newest = store.newest(&job(), VerifyDepth::Bytes).unwrap();
         assert_eq!(newest.skipped, [], "kill {kill}: a committed checkpoint is damaged");
         let checkpoint = newest
             .checkpoint

@@ -11,8 +11,8 @@ use common::{Job, SMALL, id, job};
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, PlanError, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, assemble};
-use rankguard_checkpoint::source::{ArenaSource, ChunkError, ChunkId, ChunkSource, Tier};
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::source::{ArenaSource, ChunkError, ChunkId, ChunkSource, SourceTier};
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_model::Rank;
@@ -45,10 +45,10 @@ fn sealed(of: Job, at: CheckpointId) -> Vec<Arena> {
 }
 
 /// Source with scripted answers.
-struct Told<F>(Tier, F);
+struct Told<F>(SourceTier, F);
 
 impl<F: Sync + Fn(&ChunkId) -> Result<Option<Vec<u8>>, ChunkError>> ChunkSource for Told<F> {
-    fn tier(&self) -> Tier {
+    fn tier(&self) -> SourceTier {
         self.0
     }
 
@@ -92,7 +92,11 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
                     "{place}: {}",
                     report.problems[0]
                 );
-                assert_eq!(store.newest(&job(), Depth::Bytes).unwrap().checkpoint, None, "{place}");
+                assert_eq!(
+                    store.newest(&job(), VerifyDepth::Bytes).unwrap().checkpoint,
+                    None,
+                    "{place}"
+                );
                 let loaded = store.load(&job(), intact.id());
                 if !name.ends_with(".shard") {
                     let error = loaded.expect_err(&place);
@@ -161,7 +165,7 @@ fn every_byte_or_an_error(
     else {
         panic!("{place}: {error}");
     };
-    assert_eq!((*at, *nth, tries[0].tier), (rank, chunk, Tier::Disk), "{place}");
+    assert_eq!((*at, *nth, tries[0].tier), (rank, chunk, SourceTier::Disk), "{place}");
     assert_eq!(*tensor, index.tensor_in(chunk), "{place}");
     let (bytes, report) = load(&[store, &ArenaSource::new(arenas)]).expect(place);
     assert!(bytes == expected, "{place}: wrong bytes");
@@ -200,10 +204,10 @@ fn the_nearest_good_copy_is_taken_and_each_chunk_once() {
 #[test]
 fn rg_2_a_source_that_lies_fails_or_gives_too_little_is_passed_over() {
     let (_dir, store, checkpoint) = saved(SMALL);
-    let lies = Told(Tier::Peer, |id: &ChunkId| Ok(Some(vec![0; id.bytes() as usize])));
-    let fails = Told(Tier::Peer, |_: &ChunkId| Err("connection refused".into()));
-    let short = Told(Tier::Peer, |_: &ChunkId| Ok(Some(vec![1])));
-    let absent = Told(Tier::Peer, |_: &ChunkId| Ok(None));
+    let lies = Told(SourceTier::Peer, |id: &ChunkId| Ok(Some(vec![0; id.bytes() as usize])));
+    let fails = Told(SourceTier::Peer, |_: &ChunkId| Err("connection refused".into()));
+    let short = Told(SourceTier::Peer, |_: &ChunkId| Ok(Some(vec![1])));
+    let absent = Told(SourceTier::Peer, |_: &ChunkId| Ok(None));
     let (bytes, report) = SMALL
         .load(&checkpoint, &[&lies, &fails, &short, &absent, &store])
         .unwrap();

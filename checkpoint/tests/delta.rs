@@ -7,10 +7,10 @@ mod common;
 use std::fs;
 
 use common::{SMALL, files_below, id, job};
-use rankguard_checkpoint::format::{CheckpointId, Dtype, Known, Manifest, ShardIndex, TensorBox};
-use rankguard_checkpoint::restore::{Request, assemble, assemble_many};
+use rankguard_checkpoint::format::{CheckpointId, Dtype, KnownChunks, Manifest, ShardIndex, TensorBox};
+use rankguard_checkpoint::restore::{RankRestore, assemble, assemble_many};
 use rankguard_checkpoint::retention::collect;
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::Rank;
@@ -58,7 +58,9 @@ fn save(store: &Store, step: u64, parent: Option<u64>) -> u64 {
     let (mut seals, mut new_bytes) = (Vec::new(), 0);
     for rank in 0..2 {
         let (index, image) = image(step, rank);
-        let known = parent.map_or_else(Known::default, |parent| store.known(&job(), id(parent, 1), Rank(rank)));
+        let known = parent.map_or_else(KnownChunks::default, |parent| {
+            store.known(&job(), id(parent, 1), Rank(rank))
+        });
         let written = store.write_new(&index, &image.as_slice(), &known).unwrap();
         new_bytes += written.new_bytes;
         seals.push(written.seal);
@@ -209,7 +211,7 @@ fn rg_2_damage_in_an_origin_is_named_in_every_checkpoint_that_borrows_it() {
             .iter()
             .all(|it| it.file == origin && it.tensors == ["frozen"])
     );
-    assert_eq!(store.newest(&job(), Depth::Bytes).unwrap().checkpoint, None);
+    assert_eq!(store.newest(&job(), VerifyDepth::Bytes).unwrap().checkpoint, None);
 }
 
 #[test]
@@ -221,9 +223,9 @@ fn several_ranks_read_what_they_share_once() {
     let wanted = SMALL.everything();
     let mut outs = [vec![0; 303], vec![0; 303], vec![0; 303]];
     let mut memory: Vec<&mut [u8]> = outs.iter_mut().map(Vec::as_mut_slice).collect();
-    let mut requests: Vec<Request<'_>> = memory
+    let mut requests: Vec<RankRestore<'_>> = memory
         .iter_mut()
-        .map(|out| Request {
+        .map(|out| RankRestore {
             wanted: &wanted,
             out,
             reader: None,

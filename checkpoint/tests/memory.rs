@@ -8,7 +8,7 @@ mod common;
 use std::fs;
 
 use common::{id, job};
-use rankguard_checkpoint::arena::ImageOf;
+use rankguard_checkpoint::arena::SaveRequest;
 use rankguard_checkpoint::format::{Dtype, Manifest, TensorBox};
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::{Arena, Store};
@@ -41,7 +41,7 @@ fn fifty_saves_and_loads_take_what_the_second_took_and_leave_nothing() {
     let mut after_two = (0, 0);
     for step in 1..=50 {
         tensor.fill(step as u8);
-        let of = ImageOf::new(&name, Step(step), id(step, 1).generation, Rank(0), 1);
+        let of = SaveRequest::new(&name, Step(step), id(step, 1).generation, Rank(0), 1);
         arena
             .fill(0, &of, &[(boxed.clone(), &tensor[..])], &Value::Null)
             .unwrap();

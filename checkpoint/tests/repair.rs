@@ -9,7 +9,7 @@ use std::fs;
 use common::{SMALL, files_below, id, job};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::MANIFEST_FILE;
-use rankguard_checkpoint::repair::{Healing, Mirror, repair};
+use rankguard_checkpoint::repair::{HealingStore, MirrorSource, repair};
 use rankguard_checkpoint::verify::verify;
 use rankguard_model::{Rank, Step};
 
@@ -44,7 +44,7 @@ fn rg_2_a_damaged_chunk_is_written_again_and_nothing_else_is() {
     let mut bytes = fs::read(&path).unwrap();
     bytes[1] ^= 4;
     fs::write(&path, &bytes).unwrap();
-    let done = repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap();
+    let done = repair(&store, &[&mirror as &dyn MirrorSource], &job(), None).unwrap();
     let [mended] = done.mended.as_slice() else {
         panic!("{done:?}")
     };
@@ -54,7 +54,9 @@ fn rg_2_a_damaged_chunk_is_written_again_and_nothing_else_is() {
     );
     assert!(done.left.is_empty() && same(&store, &mirror), "{done:?}");
     assert_eq!(
-        repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap().mended,
+        repair(&store, &[&mirror as &dyn MirrorSource], &job(), None)
+            .unwrap()
+            .mended,
         []
     );
 }
@@ -69,7 +71,7 @@ fn rg_2_a_mirror_that_is_damaged_in_the_same_place_repairs_nothing() {
         fs::write(&path, &bytes).unwrap();
     }
     let before = verify(&store, &job(), None).unwrap();
-    let done = repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap();
+    let done = repair(&store, &[&mirror as &dyn MirrorSource], &job(), None).unwrap();
     assert_eq!((done.mended.len(), done.left.len()), (0, 1), "{done:?}");
     assert_eq!(verify(&store, &job(), None).unwrap(), before);
 }
@@ -78,7 +80,7 @@ fn rg_2_a_mirror_that_is_damaged_in_the_same_place_repairs_nothing() {
 fn rg_1_what_was_removed_comes_back_only_when_its_step_is_asked_for() {
     let (_dir, store, mirror) = twins();
     store.remove(&job(), id(10, 1)).unwrap();
-    let mirrors = [&mirror as &dyn Mirror];
+    let mirrors = [&mirror as &dyn MirrorSource];
     assert_eq!(repair(&store, &mirrors, &job(), None).unwrap().mended, []);
     assert_eq!(store.committed_ids(&job()).unwrap(), [id(20, 1)]);
     let done = repair(&store, &mirrors, &job(), Some(Step(10))).unwrap();
@@ -92,7 +94,7 @@ fn rg_1_the_manifest_comes_back_only_when_everything_it_names_is_whole() {
     for of in [&store, &mirror] {
         fs::remove_file(of.shard_path(&job(), id(20, 1), Rank(1)).unwrap()).unwrap();
     }
-    let done = repair(&store, &[&mirror as &dyn Mirror], &job(), None).unwrap();
+    let done = repair(&store, &[&mirror as &dyn MirrorSource], &job(), None).unwrap();
     assert!(!done.left.is_empty(), "{done:?}");
     assert!(!store.dir(&job(), id(20, 1)).unwrap().join(MANIFEST_FILE).exists());
 }
@@ -111,7 +113,7 @@ fn rg_2_a_restore_heals_in_passing_where_it_may() {
         "without leave nothing is written"
     );
     assert!(!report.repairs[0].contains("written back"), "{:?}", report.repairs);
-    let (got, report) = SMALL.load(&checkpoint, &[&Healing(&store), &mirror]).unwrap();
+    let (got, report) = SMALL.load(&checkpoint, &[&HealingStore(&store), &mirror]).unwrap();
     assert!(got == SMALL.expected(20) && same(&store, &mirror));
     assert!(
         report.repairs[0].ends_with("written back to disk"),

@@ -11,7 +11,7 @@ use std::process::Command;
 use common::{Job, SMALL, files_below, id, job};
 use rankguard_checkpoint::format::{MANIFEST_FILE, Manifest};
 use rankguard_checkpoint::retention::collect;
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::{JobId, Rank};
 
@@ -24,9 +24,9 @@ fn store() -> (tempfile::TempDir, Store) {
 #[test]
 fn a_checkpoint_comes_back_with_its_state() {
     let (_dir, store) = store();
-    assert_eq!(store.newest(&job(), Depth::Bytes).unwrap().checkpoint, None);
+    assert_eq!(store.newest(&job(), VerifyDepth::Bytes).unwrap().checkpoint, None);
     let manifest = SMALL.save(&store, id(10, 1), None).unwrap();
-    let checkpoint = store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap();
+    let checkpoint = store.newest(&job(), VerifyDepth::Bytes).unwrap().checkpoint.unwrap();
     assert_eq!(checkpoint.manifest, manifest);
     assert_eq!(checkpoint.indexes[1].state, serde_json::json!({"step": 10, "rank": 1}));
     assert_eq!(SMALL.load(&checkpoint, &[&store]).unwrap().0, SMALL.expected(10));
@@ -89,7 +89,12 @@ fn rg_3_a_stale_generation_cannot_commit_and_could_never_be_newest() {
     // Even if the stale commit had succeeded between check and rename.
     fs::write(store.manifest_path(&job(), id(20, 1)).unwrap(), stale.to_bytes()).unwrap();
     assert_eq!(
-        store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap().id(),
+        store
+            .newest(&job(), VerifyDepth::Bytes)
+            .unwrap()
+            .checkpoint
+            .unwrap()
+            .id(),
         id(10, 2)
     );
 }
@@ -131,7 +136,7 @@ fn a_manifest_in_the_wrong_folder_is_a_stranger() {
         store.dir(&job(), id(99, 1)).unwrap(),
     );
     fs::rename(from, to).unwrap();
-    let newest = store.newest(&job(), Depth::Names).unwrap();
+    let newest = store.newest(&job(), VerifyDepth::Names).unwrap();
     assert_eq!(newest.checkpoint, None);
     assert!(
         newest.skipped[0]
@@ -280,7 +285,7 @@ fn full_child() {
     assert_eq!(*bytes, LARGE.sealed(id(2, 1), 0).0.image_bytes, "{error}");
     assert!(error.is_no_space() && !error.is_retryable());
     assert_eq!(files_below(store.root()), before, "half a shard is left");
-    let checkpoint = store.newest(&job(), Depth::Bytes).unwrap().checkpoint.unwrap();
+    let checkpoint = store.newest(&job(), VerifyDepth::Bytes).unwrap().checkpoint.unwrap();
     assert_eq!(SMALL.load(&checkpoint, &[&store]).unwrap().0, SMALL.expected(1));
     eprintln!("full: {error}: {source}");
 }

@@ -11,10 +11,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
-use rankguard_checkpoint::arena::{FillError, Filled, ImageOf, SlotState, StreamError, Streaming};
+use rankguard_checkpoint::arena::{FillError, PendingStream, SaveRequest, SaveResult, SlotState, StreamError};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, TensorBox};
-use rankguard_checkpoint::store::Written;
-use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
+use rankguard_checkpoint::store::WrittenShard;
+use rankguard_checkpoint::store::disk::{self, CallFault, FaultSource, FileOperation};
 use rankguard_checkpoint::{Arena, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use rustix::io::Errno;
@@ -61,17 +61,17 @@ fn filled(arena: &Arena) -> u64 {
     u64::from_le_bytes(word)
 }
 
-fn begin(arena: &Arena, step: u64, tensors: &Tensors, threads: usize) -> Result<Streaming, FillError> {
+fn begin(arena: &Arena, step: u64, tensors: &Tensors, threads: usize) -> Result<PendingStream, FillError> {
     let job = job();
-    let of = ImageOf {
+    let of = SaveRequest {
         threads,
-        ..ImageOf::new(&job, Step(step), ONE, Rank(0), 1)
+        ..SaveRequest::new(&job, Step(step), ONE, Rank(0), 1)
     };
     arena.begin_stream(0, &of, &lent(tensors), &json!({"step": step}))
 }
 
 /// Agent side on a thread of its own; it begins when the slot is being filled.
-fn take(arena: &Arena, store: &Store, gone: &AtomicBool) -> Result<Written, StoreError> {
+fn take(arena: &Arena, store: &Store, gone: &AtomicBool) -> Result<WrittenShard, StoreError> {
     let gone = || gone.load(Ordering::SeqCst);
     let image = arena.streamed(0, ONE, &gone).unwrap();
     store.write_streamed(&image)
@@ -93,7 +93,12 @@ fn folder(store: &Store, step: u64) -> std::path::PathBuf {
 }
 
 /// Saves through the window; returns the results of both sides.
-fn save(arena: &Arena, store: &Store, tensors: &Tensors, threads: usize) -> (Result<Filled, FillError>, Written) {
+fn save(
+    arena: &Arena,
+    store: &Store,
+    tensors: &Tensors,
+    threads: usize,
+) -> (Result<SaveResult, FillError>, WrittenShard) {
     let streaming = begin(arena, 10, tensors, threads).unwrap();
     let alive = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -107,7 +112,7 @@ fn save(arena: &Arena, store: &Store, tensors: &Tensors, threads: usize) -> (Res
 fn of_a_whole_image(store: &Store, tensors: &Tensors) {
     let arena = Arena::create("whole", 1, 64 << 20).unwrap();
     let job = job();
-    let of = ImageOf::new(&job, Step(10), ONE, Rank(0), 1);
+    let of = SaveRequest::new(&job, Step(10), ONE, Rank(0), 1);
     arena.fill(0, &of, &lent(tensors), &json!({"step": 10})).unwrap();
     let image = arena.sealed(0).unwrap();
     store.write_shard(image.index(), &image).unwrap();
@@ -222,16 +227,16 @@ fn a_store_that_takes_nothing_makes_the_attempt_void_and_does_not_disturb_the_ra
 /// Disk that fails after the first window has passed, while all threads wait for it.
 struct FailsLate;
 
-impl Faults for FailsLate {
-    fn strike(&self, op: Op, path: &Path, _: u64) -> Option<Strike> {
+impl FaultSource for FailsLate {
+    fn strike(&self, op: FileOperation, path: &Path, _: u64) -> Option<CallFault> {
         static WRITES: AtomicU64 = AtomicU64::new(0);
-        let ours = op == Op::Write && path.components().any(|part| part.as_os_str() == "fails-late");
+        let ours = op == FileOperation::Write && path.components().any(|part| part.as_os_str() == "fails-late");
         if !ours || WRITES.fetch_add(1, Ordering::SeqCst) < 4 {
             return None;
         }
         // Long enough that the window is full, and all of it digested.
         thread::sleep(Duration::from_millis(100));
-        Some(Strike::Refuse(Errno::IO))
+        Some(CallFault::Refuse(Errno::IO))
     }
 }
 
@@ -336,7 +341,7 @@ fn no_image_is_held_so_none_is_found() {
     assert!(save(&arena, &store, &tensors, 1).0.is_ok());
     assert!(arena.sealed_images().is_empty());
     let (job, data) = (job(), lent(&tensors));
-    let of = ImageOf::new(&job, Step(20), ONE, Rank(0), 1);
+    let of = SaveRequest::new(&job, Step(20), ONE, Rank(0), 1);
     let refused = arena.fill(0, &of, &data, &json!({})).unwrap_err();
     assert!(refused.to_string().contains("never holds one"), "{refused}");
     let small = Arena::windowed("test", 1 << 30, 4096).unwrap_err().to_string();

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-pub(crate) use rankguard_console::{Format, FormatArgs};
+pub(crate) use rankguard_console::{FormatArgs, OutputFormat};
 use rankguard_files::ReadLimits;
 
-use crate::client::Client;
-use crate::config::{Config, Flag, Mistakes};
+use crate::client::ControllerClient;
+use crate::config::{ConfigMistakes, FlagValue, ResolvedConfig};
 use crate::error::CliError;
 
 /// Options of every command.
@@ -43,7 +43,10 @@ pub(crate) struct CommonArgs {
 impl CommonArgs {
     /// Loads the settings: configuration file, environment, the shared flags, and `flags` of the command. Mistakes
     /// become one error.
-    pub(crate) fn settings(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, CliError> {
+    pub(crate) fn settings(
+        &self,
+        flags: impl IntoIterator<Item = Option<FlagValue>>,
+    ) -> Result<ResolvedConfig, CliError> {
         self.load(flags).map_err(|mistakes| {
             CliError::usage(
                 mistakes.to_string(),
@@ -53,20 +56,23 @@ impl CommonArgs {
     }
 
     /// Loads the settings as [`Self::settings`] does, with each mistake as a value.
-    pub(crate) fn load(&self, flags: impl IntoIterator<Item = Option<Flag>>) -> Result<Config, Mistakes> {
+    pub(crate) fn load(
+        &self,
+        flags: impl IntoIterator<Item = Option<FlagValue>>,
+    ) -> Result<ResolvedConfig, ConfigMistakes> {
         let shared = [
-            Flag::of("log.filter", "--log", self.log.as_deref()),
-            Flag::of("log.format", "--log-format", self.log_format.as_deref()),
-            Flag::of("identity.ca", "--identity-ca", self.identity_ca.as_deref()),
-            Flag::of(
+            FlagValue::of("log.filter", "--log", self.log.as_deref()),
+            FlagValue::of("log.format", "--log-format", self.log_format.as_deref()),
+            FlagValue::of("identity.ca", "--identity-ca", self.identity_ca.as_deref()),
+            FlagValue::of(
                 "identity.certificate",
                 "--identity-certificate",
                 self.identity_certificate.as_deref(),
             ),
-            Flag::of("identity.key", "--identity-key", self.identity_key.as_deref()),
+            FlagValue::of("identity.key", "--identity-key", self.identity_key.as_deref()),
         ];
-        let flags: Vec<Flag> = shared.into_iter().chain(flags).flatten().collect();
-        Config::load(self.config.as_deref(), std::env::vars_os(), &flags)
+        let flags: Vec<FlagValue> = shared.into_iter().chain(flags).flatten().collect();
+        ResolvedConfig::load(self.config.as_deref(), std::env::vars_os(), &flags)
     }
 }
 
@@ -80,10 +86,10 @@ pub(crate) struct ControllerAddress {
 
 impl ControllerAddress {
     /// Returns a client for the configured controller.
-    pub(crate) fn client(&self, common: &CommonArgs) -> Result<Client, CliError> {
-        let flag = Flag::of("client.controller", "--controller", self.controller.as_deref());
+    pub(crate) fn client(&self, common: &CommonArgs) -> Result<ControllerClient, CliError> {
+        let flag = FlagValue::of("client.controller", "--controller", self.controller.as_deref());
         let config = common.settings([flag])?;
-        Ok(Client::new(&config.client_address(), config.network()))
+        Ok(ControllerClient::new(&config.client_address(), config.network()))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rankguard_identity::{DialError, Expected, Network};
+use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
 use rankguard_model::{Case, CaseId, JobId, JobSpec, NodeId, StatusView};
 use rankguard_proto::v1;
 use rankguard_proto::v1::operator_client::OperatorClient;
@@ -12,7 +12,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Response, Status};
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Maximum wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -23,9 +23,9 @@ const RESUME_LIMIT: Duration = Duration::from_secs(620);
 
 /// Client of the controller at one address. Connects at the first call and reconnects after a lost connection.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub(crate) struct ControllerClient {
     address: String,
-    network: Network,
+    network: PeerTransport,
     channel: OnceLock<Channel>,
     /// Maximum wait for an answer.
     limit: Duration,
@@ -61,9 +61,9 @@ impl ClientError {
     }
 }
 
-impl Client {
+impl ControllerClient {
     /// Creates a client without connecting.
-    pub(crate) fn new(address: &str, network: Network) -> Self {
+    pub(crate) fn new(address: &str, network: PeerTransport) -> Self {
         Self {
             address: address.to_owned(),
             network,
@@ -83,7 +83,7 @@ impl Client {
     }
 
     /// Transport settings: identity and connector.
-    pub(crate) fn network(&self) -> &Network {
+    pub(crate) fn network(&self) -> &PeerTransport {
         &self.network
     }
 
@@ -173,7 +173,7 @@ impl Client {
             Some(channel) => channel.clone(),
             None => {
                 let endpoint = endpoint(&self.address)?.timeout(self.limit);
-                let connector = self.network.connector(Expected::Controller, CONNECT_LIMIT);
+                let connector = self.network.connector(ExpectedPeer::Controller, CONNECT_LIMIT);
                 let connect = || endpoint.connect_with_connector_lazy(connector);
                 self.channel.get_or_init(connect).clone()
             }
@@ -281,7 +281,7 @@ impl From<ClientError> for CliError {
             ClientError::Address { .. } => Self::usage(what, hint),
             ClientError::Answer { source, .. } => Self::failure(what, hint).because(source),
             ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
-                Self::failure(what, hint).exiting(Exit::NoController)
+                Self::failure(what, hint).exiting(CommandExit::NoController)
             }
             _ => Self::failure(what, hint),
         }

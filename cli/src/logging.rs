@@ -6,17 +6,17 @@
 use std::fmt;
 use std::io::IsTerminal as _;
 
-use rankguard_model::Printable;
+use rankguard_model::PrintableText;
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{Writer, debug_fn};
 
-use crate::config::Config;
+use crate::config::ResolvedConfig;
 
 /// Starts logging; a second call has no effect. Only the daemons log; other commands write to standard output and
 /// error.
-pub(crate) fn start(config: &Config) {
+pub(crate) fn start(config: &ResolvedConfig) {
     // The directives were validated when the configuration was read.
     let filter = EnvFilter::new(config.log_filter());
     let lines = tracing_subscriber::fmt()
@@ -39,5 +39,5 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -
     if field.name() != "message" {
         write!(writer, "{}=", field.name().trim_start_matches("r#"))?;
     }
-    write!(writer, "{}", Printable::new(&text))
+    write!(writer, "{}", PrintableText::new(&text))
 }

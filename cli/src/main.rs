@@ -15,6 +15,7 @@ mod commands;
 mod config;
 mod demo;
 mod diagnose;
+mod display_text;
 mod logging;
 mod parity;
 mod program;
@@ -22,7 +23,6 @@ mod report;
 mod runtime;
 mod signals;
 mod torture;
-mod words;
 
 pub(crate) use rankguard_console::{error, exit, listing, out};
 

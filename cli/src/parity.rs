@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_checkpoint_schedule::lanes::{Lane, lanes_survival, smallest_fatal};
+use rankguard_checkpoint_schedule::lanes::{ParityLane, lanes_survival, smallest_fatal};
 use rankguard_checkpoint_tiers::parity::{MEMBERS_MAX, PARITY_MAX};
-use rankguard_checkpoint_tiers::placement::{Member, ParityGroup, plan_parity};
+use rankguard_checkpoint_tiers::placement::{ParityGroup, PlacementNode, plan_parity};
 use rankguard_model::{CheckpointParity, NodeId};
 use serde::Serialize;
 
@@ -30,24 +30,24 @@ pub(crate) fn parse(text: &str) -> Result<CheckpointParity, String> {
 
 /// Parity groups of nodes, with the holders of their parity.
 #[derive(Debug)]
-pub(crate) struct Lanes {
+pub(crate) struct ParityLanes {
     groups: Vec<ParityGroup>,
     nodes: Vec<NodeId>,
-    lanes: Vec<Lane>,
+    lanes: Vec<ParityLane>,
 }
 
 /// Probability that every image is present or can be restored after `lost` nodes are lost at once.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub(crate) struct Survival {
+pub(crate) struct ImageSurvival {
     pub(crate) lost: u32,
     pub(crate) probability: f64,
     /// True if `probability` is exact; otherwise it is a lower bound.
     pub(crate) exact: bool,
 }
 
-impl Lanes {
+impl ParityLanes {
     /// Plans parity for `members` with the function that the agents use.
-    pub(crate) fn plan(members: &[Member], parity: CheckpointParity) -> Self {
+    pub(crate) fn plan(members: &[PlacementNode], parity: CheckpointParity) -> Self {
         let groups = plan_parity(members, parity.nodes as usize, parity.parities as usize, &[]);
         let mut nodes: Vec<NodeId> = members.iter().map(|member| member.node.clone()).collect();
         nodes.sort();
@@ -55,7 +55,7 @@ impl Lanes {
         let of = |names: &[NodeId]| names.iter().filter_map(|node| numbers.get(node).copied()).collect();
         let lanes = groups
             .iter()
-            .map(|group| Lane {
+            .map(|group| ParityLane {
                 members: of(&group.members),
                 holders: of(&group.holders),
             })
@@ -65,7 +65,7 @@ impl Lanes {
 
     /// Plans parity for `nodes` unnamed nodes without shared failure domains.
     pub(crate) fn of_any(nodes: u32, parity: CheckpointParity) -> Self {
-        let member = |number| Member::new(&format!("{number:06}"), &[]);
+        let member = |number| PlacementNode::new(&format!("{number:06}"), &[]);
         Self::plan(&(0..nodes).map(member).collect::<Vec<_>>(), parity)
     }
 
@@ -81,11 +81,11 @@ impl Lanes {
     }
 
     /// Computes the survival probability for each count of [`LOST`] below the number of nodes.
-    pub(crate) fn survival(&self) -> Vec<Survival> {
+    pub(crate) fn survival(&self) -> Vec<ImageSurvival> {
         let nodes = self.nodes.len() as u32;
         let ask = |lost| {
             let found = lanes_survival(&self.lanes, nodes, lost);
-            Survival {
+            ImageSurvival {
                 lost,
                 probability: found.probability,
                 exact: found.exact,
@@ -148,8 +148,8 @@ mod tests {
 
     #[test]
     fn what_is_said_of_four_nodes_is_who_may_be_lost_and_who_may_not() {
-        let members = ["n1", "n2", "n3", "n4"].map(|node| Member::new(node, &[]));
-        let lanes = Lanes::plan(&members, CheckpointParity { nodes: 2, parities: 1 });
+        let members = ["n1", "n2", "n3", "n4"].map(|node| PlacementNode::new(node, &[]));
+        let lanes = ParityLanes::plan(&members, CheckpointParity { nodes: 2, parities: 1 });
         let said = lanes.sentences();
         assert_eq!(said.len(), 3, "two groups, and what is fatal: {said:?}");
         assert!(said[0].ends_with("any one of these nodes may be lost"), "{said:?}");
@@ -158,15 +158,15 @@ mod tests {
         let survival = lanes.survival();
         assert_eq!((survival[0].lost, survival[0].probability), (1, 1.0));
         assert!(survival[1].probability < 0.5, "{survival:?}");
-        let alone = Lanes::plan(&members[..1], CheckpointParity { nodes: 2, parities: 1 });
+        let alone = ParityLanes::plan(&members[..1], CheckpointParity { nodes: 2, parities: 1 });
         assert_eq!((alone.shares(2), alone.survival()), (0, Vec::new()));
     }
 
     /// Smallest possible groups: with too few nodes there is no place for all parities.
     #[test]
     fn groups_smaller_than_what_was_asked_for_have_the_holders_that_there_are() {
-        let members = ["n1", "n2", "n3"].map(|node| Member::new(node, &[]));
-        let lanes = Lanes::plan(&members, CheckpointParity { nodes: 8, parities: 3 });
+        let members = ["n1", "n2", "n3"].map(|node| PlacementNode::new(node, &[]));
+        let lanes = ParityLanes::plan(&members, CheckpointParity { nodes: 8, parities: 3 });
         for lane in &lanes.lanes {
             assert!(
                 (1..=2).contains(&lane.members.len()) && lane.holders.len() == 3 - lane.members.len(),

@@ -30,7 +30,7 @@ use crate::commands::status::StatusArgs;
 use crate::commands::taxonomy::TaxonomyArgs;
 use crate::demo::DemoArgs;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::runtime::block_on;
 use crate::{commands, demo, out};
 
@@ -117,8 +117,8 @@ pub(crate) enum Command {
 const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes";
 
 /// Runs the program.
-pub(crate) fn main() -> Exit {
-    let ended = |ended: Result<Exit, CliError>| {
+pub(crate) fn main() -> CommandExit {
+    let ended = |ended: Result<CommandExit, CliError>| {
         ended.unwrap_or_else(|error| {
             out::notes(&error.lines());
             error.exit()
@@ -129,7 +129,7 @@ pub(crate) fn main() -> Exit {
     }
     // Helper processes of an agent parse their own arguments only: building the parser of all commands would occupy
     // memory for their whole life.
-    let exit = match (commands::gpu_calls::asked_for(), commands::keep_arenas::asked_for()) {
+    let exit = match (commands::gpu_calls::parse_args(), commands::keep_arenas::parse_args()) {
         (Some(Ok(args)), _) => ended(commands::gpu_calls::run(&args)),
         (_, Some(Ok(args))) => ended(commands::keep_arenas::run(&args)),
         (Some(Err(problem)), _) | (_, Some(Err(problem))) => ending::usage(&problem, HINT),
@@ -141,7 +141,7 @@ pub(crate) fn main() -> Exit {
     ending::last(exit)
 }
 
-fn dispatch(cli: Cli) -> Result<Exit, CliError> {
+fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
     let common = &cli.common;
     match cli.command {
         Command::Demo(args) => block_on(demo::run(args))?.map_err(|problem| {
@@ -177,10 +177,10 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Classify(args) => commands::classify::run(args),
         Command::Diagnose(args) => commands::diagnose::run(args),
         Command::Explain(args) => commands::explain::run(&args),
-        Command::Dataset(args) => Err(commands::history::become_it("dataset", args.words)),
-        Command::Study(args) => Err(commands::history::become_it("study", args.words)),
-        Command::Replay(args) => Err(commands::history::become_it("replay", args.words)),
-        Command::Simulate(args) => Err(commands::history::become_it("simulate", args.words)),
+        Command::Dataset(args) => Err(commands::history::exec_history("dataset", args.words)),
+        Command::Study(args) => Err(commands::history::exec_history("study", args.words)),
+        Command::Replay(args) => Err(commands::history::exec_history("replay", args.words)),
+        Command::Simulate(args) => Err(commands::history::exec_history("simulate", args.words)),
         Command::Taxonomy(args) => commands::taxonomy::run(&args),
         Command::Report(args) => {
             let client = args.address.client(common)?;

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::error::CliError;
@@ -26,7 +26,7 @@ pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
 }
 
 /// Reloads the identity files. A failure is logged and the current identity stays in use.
-pub(crate) async fn reload_identity(network: Network) {
+pub(crate) async fn reload_identity(network: PeerTransport) {
     if let Err(problem) = tokio::task::spawn_blocking(move || network.reload()).await {
         tracing::error!(%problem, "the identity could not be read again");
     }

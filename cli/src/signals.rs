@@ -5,12 +5,12 @@ use std::io;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// SIGINT and SIGTERM, caught since construction.
-pub(crate) struct Stop {
+pub(crate) struct StopSignals {
     interrupt: Signal,
     terminate: Signal,
 }
 
-impl Stop {
+impl StopSignals {
     /// Installs the handlers: the signals no longer end the process by themselves.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self {
@@ -29,9 +29,9 @@ impl Stop {
 }
 
 /// SIGHUP, caught since construction.
-pub(crate) struct Hangup(Signal);
+pub(crate) struct HangupSignal(Signal);
 
-impl Hangup {
+impl HangupSignal {
     /// Installs the handler: the signal no longer ends the process.
     pub(crate) fn catch() -> io::Result<Self> {
         Ok(Self(signal(SignalKind::hangup())?))

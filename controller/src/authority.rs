@@ -6,9 +6,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rankguard_core::State;
-use rankguard_core::authority::{REFUSED_CLASS, REFUSED_SIGNATURE, Rule, Ruling, judge};
-use rankguard_model::{Body, ClassId, Entity, Evidence, Fields, Mark, NodeId, Printable, Role, Timestamp};
+use rankguard_core::DecisionState;
+use rankguard_core::authority::{AuthorityRule, EvidenceRuling, REFUSED_CLASS, REFUSED_SIGNATURE, judge};
+use rankguard_model::{
+    ClassId, Classification, Entity, Evidence, EvidenceBody, FieldValues, NodeId, PrintableText, Role, Timestamp,
+};
 
 use crate::intake::gap;
 
@@ -25,7 +27,7 @@ pub(crate) type StartedProcesses = BTreeSet<(NodeId, u32)>;
 
 /// Returns evidence of a session of `sender` in the form in which it is journalled.
 pub(crate) fn admit(
-    state: &State,
+    state: &DecisionState,
     sender: &NodeId,
     now: Timestamp,
     started: &mut StartedProcesses,
@@ -35,38 +37,38 @@ pub(crate) fn admit(
         evidence.at = now;
     }
     match judge(state, sender, now, &evidence) {
-        Ruling::Accept => {
-            if let Body::RankStarted { pid } = evidence.body {
+        EvidenceRuling::Accept => {
+            if let EvidenceBody::RankStarted { pid } = evidence.body {
                 started.insert((sender.clone(), pid));
             }
             evidence
         }
         // The rank was restarted and ended at once: both reports are in one batch.
-        Ruling::Refuse {
-            rule: Rule::WrongProcess,
+        EvidenceRuling::Refuse {
+            rule: AuthorityRule::WrongProcess,
             ..
-        } if matches!(evidence.body, Body::RankExited { pid, .. } if started.contains(&(sender.clone(), pid))) => {
+        } if matches!(evidence.body, EvidenceBody::RankExited { pid, .. } if started.contains(&(sender.clone(), pid))) => {
             evidence
         }
-        Ruling::Void { why } => without_effect(sender, evidence, &why),
-        Ruling::Refuse { rule, why } => refused(sender, evidence, rule, &why),
+        EvidenceRuling::Void { why } => without_effect(sender, evidence, &why),
+        EvidenceRuling::Refuse { rule, why } => refused(sender, evidence, rule, &why),
     }
 }
 
 /// Returns the record of refused evidence, with a classification against the sender.
-fn refused(sender: &NodeId, evidence: Evidence, rule: Rule, why: &str) -> Evidence {
+fn refused(sender: &NodeId, evidence: Evidence, rule: AuthorityRule, why: &str) -> Evidence {
     let what = format!(
         "evidence {} ({}) was refused, rule {rule}: {}",
         evidence.id.seq,
         body_name(&evidence.body),
-        Printable::first(why, TEXT_MAX)
+        PrintableText::first(why, TEXT_MAX)
     );
-    let mark = Mark {
+    let mark = Classification {
         class: ClassId::from(REFUSED_CLASS),
         role: Role::Noise,
         confidence: 1.0,
         signature: format!("{REFUSED_SIGNATURE}{rule}").into(),
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     };
     Evidence {
         marks: vec![mark],
@@ -81,7 +83,7 @@ fn without_effect(sender: &NodeId, evidence: Evidence, why: &str) -> Evidence {
     let node = sender.clone();
     if matches!(
         evidence.body,
-        Body::Line { .. } | Body::Sample { .. } | Body::Gap { .. }
+        EvidenceBody::Line { .. } | EvidenceBody::Sample { .. } | EvidenceBody::Gap { .. }
     ) {
         return Evidence {
             entity: Entity::Node { node },
@@ -93,7 +95,7 @@ fn without_effect(sender: &NodeId, evidence: Evidence, why: &str) -> Evidence {
         "evidence {} ({}) has no effect: {}",
         evidence.id.seq,
         body_name(&evidence.body),
-        Printable::first(why, TEXT_MAX)
+        PrintableText::first(why, TEXT_MAX)
     );
     record(sender, evidence, what)
 }
@@ -104,25 +106,25 @@ fn record(sender: &NodeId, evidence: Evidence, what: String) -> Evidence {
     gap(id, evidence.at, what, 1)
 }
 
-fn body_name(body: &Body) -> &'static str {
+fn body_name(body: &EvidenceBody) -> &'static str {
     match body {
-        Body::Line { .. } => "line",
-        Body::Sample { .. } => "sample",
-        Body::Gap { .. } => "gap",
-        Body::RankStarted { .. } => "rank-started",
-        Body::RankExited { .. } => "rank-exited",
-        Body::Progress { .. } => "progress",
-        Body::Fenced { .. } => "fenced",
-        Body::Stopped { .. } => "stopped",
-        Body::ShardSealed { .. } => "shard-sealed",
-        Body::ShardDurable { .. } => "shard-durable",
-        Body::ShardFailed { .. } => "shard-failed",
-        Body::Copied { .. } => "copied",
-        Body::ShardsFinished { .. } => "shards-finished",
-        Body::Restored { .. } => "restored",
-        Body::FlightDump { .. } => "flight-dump",
-        Body::RankFinished => "rank-finished",
-        Body::Preflighted { .. } => "preflighted",
-        Body::OrderFailed { .. } => "order-failed",
+        EvidenceBody::Line { .. } => "line",
+        EvidenceBody::Sample { .. } => "sample",
+        EvidenceBody::Gap { .. } => "gap",
+        EvidenceBody::RankStarted { .. } => "rank-started",
+        EvidenceBody::RankExited { .. } => "rank-exited",
+        EvidenceBody::Progress { .. } => "progress",
+        EvidenceBody::Fenced { .. } => "fenced",
+        EvidenceBody::Stopped { .. } => "stopped",
+        EvidenceBody::ShardSealed { .. } => "shard-sealed",
+        EvidenceBody::ShardDurable { .. } => "shard-durable",
+        EvidenceBody::ShardFailed { .. } => "shard-failed",
+        EvidenceBody::Copied { .. } => "copied",
+        EvidenceBody::ShardsFinished { .. } => "shards-finished",
+        EvidenceBody::Restored { .. } => "restored",
+        EvidenceBody::FlightDump { .. } => "flight-dump",
+        EvidenceBody::RankFinished => "rank-finished",
+        EvidenceBody::Preflighted { .. } => "preflighted",
+        EvidenceBody::OrderFailed { .. } => "order-failed",
     }
 }

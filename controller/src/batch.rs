@@ -2,43 +2,43 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_core::{Event, Stamped};
+use rankguard_core::{Event, StampedEvent};
 use rankguard_model::{NodeId, Timestamp};
 
 use crate::authority::StartedProcesses;
 use crate::inbound::InboundPermit;
-use crate::input::{Query, Reply};
+use crate::input::{CommandReply, OperatorQuery};
 use crate::journal;
-use crate::roster::SessionId;
+use crate::session_table::SessionId;
 
 /// Events of one journal commit, with the replies that are due after it.
 #[derive(Debug, Default)]
-pub(crate) struct Batch {
-    pub(crate) entries: Vec<Entry>,
+pub(crate) struct EventBatch {
+    pub(crate) entries: Vec<BatchEntry>,
     /// Agents that receive an acknowledgement.
     pub(crate) acknowledge: BTreeSet<NodeId>,
     /// Inbound permits of its evidence.
     pub(crate) permits: Vec<InboundPermit>,
     /// Queries, answered after all events have been applied.
-    pub(crate) queries: Vec<Query>,
+    pub(crate) queries: Vec<OperatorQuery>,
     /// Rank processes that its evidence reports as started.
     pub(crate) started: StartedProcesses,
 }
 
 /// Event with its journal entry.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct BatchEntry {
     /// Event as decoded from the entry.
-    pub(crate) stamped: Stamped,
+    pub(crate) stamped: StampedEvent,
     /// Encoded journal entry.
     pub(crate) bytes: Vec<u8>,
     /// Reply that is due after the event.
-    pub(crate) after: After,
+    pub(crate) after: DeferredReply,
 }
 
 /// Reply that is due after an event has been applied.
 #[derive(Debug)]
-pub(crate) enum After {
+pub(crate) enum DeferredReply {
     Nothing,
     /// First message of a session, sent before the orders that follow from the event.
     Welcome {
@@ -46,15 +46,15 @@ pub(crate) enum After {
         session: SessionId,
     },
     /// Reply to an operator.
-    Reply(Reply),
+    Reply(CommandReply),
 }
 
-impl Batch {
+impl EventBatch {
     /// Adds an event. Fails if the event cannot be decoded from its encoded entry.
-    pub(crate) fn push(&mut self, at: Timestamp, event: Event, after: After) -> Result<(), serde_json::Error> {
-        let bytes = journal::encode(&Stamped { at, event })?;
+    pub(crate) fn push(&mut self, at: Timestamp, event: Event, after: DeferredReply) -> Result<(), serde_json::Error> {
+        let bytes = journal::encode(&StampedEvent { at, event })?;
         let stamped = journal::decode(&bytes)?;
-        self.entries.push(Entry { stamped, bytes, after });
+        self.entries.push(BatchEntry { stamped, bytes, after });
         Ok(())
     }
 
@@ -62,7 +62,7 @@ impl Batch {
     /// dropped.
     pub(crate) fn events(&mut self, held: Vec<Event>, at: Timestamp) {
         for event in held {
-            if let Err(problem) = self.push(at, event, After::Nothing) {
+            if let Err(problem) = self.push(at, event, DeferredReply::Nothing) {
                 tracing::error!(%problem, "an event cannot be written to the journal and is dropped");
             }
         }

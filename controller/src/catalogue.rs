@@ -14,7 +14,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::spawn_blocking;
 use tracing::{error, info};
 
-use crate::input::Input;
+use crate::input::LoopInput;
 
 /// Paths of the catalogue files, and the reload signal of a running controller. Clones share the signal.
 #[derive(Clone, Default)]
@@ -44,7 +44,7 @@ impl CatalogueFiles {
     }
 
     /// Reads the files again on every reload request.
-    pub(crate) async fn follow(self, inputs: mpsc::Sender<Input>) -> Infallible {
+    pub(crate) async fn follow(self, inputs: mpsc::Sender<LoopInput>) -> Infallible {
         loop {
             self.again.notified().await;
             let again = self.clone();
@@ -52,7 +52,7 @@ impl CatalogueFiles {
                 Ok(Ok((files, version))) => {
                     info!(version, files = files.len(), "catalogue files read again");
                     // The receiver is gone only when the controller stops.
-                    let _ = inputs.send(Input::Catalogue { files, version }).await;
+                    let _ = inputs.send(LoopInput::Catalogue { files, version }).await;
                 }
                 Ok(Err(problem)) => {
                     error!("the catalogue files cannot be used and the one before stays in force:\n{problem}");

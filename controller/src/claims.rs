@@ -26,7 +26,7 @@ pub(crate) struct ClaimRegistry {
 
 /// Guard of a job name while its submission claims the folder.
 #[derive(Debug)]
-pub(crate) struct ClaimHold {
+pub(crate) struct NameReservation {
     registry: ClaimRegistry,
     job: JobId,
 }
@@ -34,21 +34,21 @@ pub(crate) struct ClaimHold {
 impl ClaimRegistry {
     /// Reserves the name of a job.
     #[allow(clippy::result_large_err, reason = "the operator service answers with it")]
-    pub(crate) fn hold(&self, job: &JobId) -> Result<ClaimHold, Status> {
+    pub(crate) fn hold(&self, job: &JobId) -> Result<NameReservation, Status> {
         let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         if !jobs.insert(job.clone()) {
             let what =
                 format!("job {job} is being submitted at this moment; `rankguard status` shows it when that has ended");
             return Err(Status::already_exists(what));
         }
-        Ok(ClaimHold {
+        Ok(NameReservation {
             registry: self.clone(),
             job: job.clone(),
         })
     }
 }
 
-impl Drop for ClaimHold {
+impl Drop for NameReservation {
     fn drop(&mut self) {
         let mut jobs = self.registry.jobs.lock().unwrap_or_else(PoisonError::into_inner);
         jobs.remove(&self.job);

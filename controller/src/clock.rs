@@ -11,12 +11,12 @@ use rankguard_model::Timestamp;
 
 /// Monotonic wall clock; copies agree.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Clock {
+pub(crate) struct MonotonicClock {
     base: Timestamp,
     started: Instant,
 }
 
-impl Clock {
+impl MonotonicClock {
     /// Creates a clock that shows at least `not_before`.
     pub(crate) fn start(not_before: Timestamp) -> Self {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn a_clock_set_back_between_two_lives_neither_goes_back_nor_stands_still() {
         let last = Timestamp::from_millis(4_000_000_000_000);
-        let clock = Clock::start(last);
+        let clock = MonotonicClock::start(last);
         let first = clock.now();
         assert!(first >= last);
         let begin = Instant::now();

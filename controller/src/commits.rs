@@ -1,13 +1,13 @@
 //! Commit executor: lists shards, writes manifests, removes checkpoints that retention does not keep, and checks
 //! checkpoints that a node reported as damaged. All file access runs on blocking threads.
 //!
-//! One thread at a time works in a store ([`StoreTurns`]): a commit stops the running collection and waits for it, so
+//! One thread at a time works in a store ([`StoreLocks`]): a commit stops the running collection and waits for it, so
 //! that no collection with an older retained set runs beside a newer commit. A thread that exceeds its deadline retains
 //! its turn until it ends, and changes nothing after the call in which it hangs.
 
 mod check;
 mod collect;
-mod turns;
+mod store_locks;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, StoreError};
-use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
+use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
 use rankguard_core::{ChunkName, Event};
 use rankguard_model::{Generation, JobId, Step, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
 use tracing::{info, warn};
 
-use self::collect::Collection;
-use self::turns::{StoreTurn, StoreTurns, TurnGuard};
+use self::collect::CheckpointCollection;
+use self::store_locks::{StoreLock, StoreLockGuard, StoreLocks};
 
 /// Time limit of a commit. Then the checkpoint counts as void; if its manifest appears later, it is a complete
 /// checkpoint that was not reported, never a corrupt one.
@@ -39,17 +39,17 @@ const DIFFERENCES_MAX: usize = 16;
 /// Running commits (the decision core requests one at a time per job), collections (one per store) and checks (one per
 /// checkpoint).
 #[derive(Debug, Default)]
-pub(crate) struct Commits {
-    running: JoinSet<Ended>,
-    turns: StoreTurns,
+pub(crate) struct StoreTasks {
+    running: JoinSet<TaskResult>,
+    turns: StoreLocks,
 }
 
 /// Result of a task.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "commits are few and their ends are moved once")]
-enum Ended {
+enum TaskResult {
     /// Event for the decision core, with the collection to start after it.
-    Answered(Event, Option<Collection>),
+    Answered(Event, Option<CheckpointCollection>),
     /// End of a collection.
     Collected,
 }
@@ -60,13 +60,13 @@ struct CommitTask {
     store: String,
     manifest: Manifest,
     keep: u32,
-    turn: Arc<StoreTurn>,
+    turn: Arc<StoreLock>,
     /// Number of this commit in its store.
     epoch: u64,
     deadline: Duration,
 }
 
-impl Commits {
+impl StoreTasks {
     /// Starts a commit; [`next`](Self::next) returns its outcome. The running collection in the same store is stopped.
     pub(crate) fn start(&mut self, store: String, manifest: Manifest, keep: u32, pinned: Vec<CheckpointId>) {
         self.start_within(store, manifest, keep, pinned, COMMIT_DEADLINE);
@@ -96,7 +96,7 @@ impl Commits {
     /// [`next`](Self::next) returns the result.
     pub(crate) fn find(&mut self, store: String, job: JobId, generation: Generation, left: (Generation, Option<Step>)) {
         self.running
-            .spawn(async move { Ended::Answered(find(store, job, generation, left).await, None) });
+            .spawn(async move { TaskResult::Answered(find(store, job, generation, left).await, None) });
     }
 
     /// Starts a check of a checkpoint that a node reported as damaged; [`next`](Self::next) returns the result. Nothing
@@ -104,23 +104,23 @@ impl Commits {
     pub(crate) fn check(&mut self, store: String, job: JobId, id: CheckpointId, chunk: Option<ChunkName>) {
         self.turns.of(&store).end_collections();
         self.running
-            .spawn(async move { Ended::Answered(check::check(store, job, id, chunk).await, None) });
+            .spawn(async move { TaskResult::Answered(check::check(store, job, id, chunk).await, None) });
     }
 
     /// Returns the outcome of the next commit, listing or check that ends; pending while there is none. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
             match self.running.join_next().await {
-                Some(Ok(Ended::Answered(event, collection))) => {
+                Some(Ok(TaskResult::Answered(event, collection))) => {
                     if let Some(collection) = collection {
                         self.running.spawn(async move {
                             collection.run().await;
-                            Ended::Collected
+                            TaskResult::Collected
                         });
                     }
                     return event;
                 }
-                Some(Ok(Ended::Collected)) => {}
+                Some(Ok(TaskResult::Collected)) => {}
                 // The tasks catch the panics of their threads and do not panic themselves.
                 Some(Err(problem)) => warn!(%problem, "a commit ended without an outcome"),
                 None => std::future::pending().await,
@@ -157,7 +157,7 @@ async fn find(store: String, job: JobId, generation: Generation, (of, after): (G
     }
 }
 
-async fn carry_out(task: CommitTask) -> Ended {
+async fn carry_out(task: CommitTask) -> TaskResult {
     let CommitTask {
         store,
         manifest,
@@ -189,14 +189,14 @@ async fn carry_out(task: CommitTask) -> Ended {
     };
     match outcome {
         Ok(differing) => {
-            let collection = guard.map(|guard| Collection::new(store, job.clone(), keep, turn, epoch, guard));
+            let collection = guard.map(|guard| CheckpointCollection::new(store, job.clone(), keep, turn, epoch, guard));
             let event = Event::ManifestCommitted {
                 job,
                 step,
                 generation,
                 differing,
             };
-            Ended::Answered(event, collection)
+            TaskResult::Answered(event, collection)
         }
         Err(reason) => {
             let event = Event::ManifestRefused {
@@ -205,7 +205,7 @@ async fn carry_out(task: CommitTask) -> Ended {
                 generation,
                 reason,
             };
-            Ended::Answered(event, None)
+            TaskResult::Answered(event, None)
         }
     }
 }
@@ -214,15 +214,15 @@ async fn carry_out(task: CommitTask) -> Ended {
 async fn commit_thread(
     store: String,
     manifest: Manifest,
-    guard: TurnGuard,
+    guard: StoreLockGuard,
     given_up: Arc<AtomicBool>,
-) -> Result<(Result<Vec<Difference>, String>, TurnGuard), tokio::task::JoinError> {
+) -> Result<(Result<Vec<ReplicaDifference>, String>, StoreLockGuard), tokio::task::JoinError> {
     spawn_blocking(move || (commit(&store, &manifest, &given_up), guard)).await
 }
 
 /// Commits, then compares replicas. A failure after the commit refuses nothing. Returns the first differences between
 /// replicas that must be equal.
-fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec<Difference>, String> {
+fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec<ReplicaDifference>, String> {
     let store = Store::open(store).map_err(|e| with_causes(&e))?;
     let committed = store.commit_unless(manifest, &|| given_up.load(Ordering::SeqCst));
     let committed = committed.map_err(|e| with_causes(&e))?;
@@ -238,12 +238,12 @@ fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec
 }
 
 /// Returns the first boxes that several ranks hold with differing chunks.
-fn differing(indexes: &[ShardIndex]) -> Vec<Difference> {
+fn differing(indexes: &[ShardIndex]) -> Vec<ReplicaDifference> {
     let replicas = indexes.iter().flat_map(|index| {
         let chunking = index.chunking();
         index.tensors.iter().enumerate().map(move |(at, entry)| {
             let chunks = chunking.chunks_of(at);
-            Replica {
+            BoxReplica {
                 rank: index.rank,
                 tensor: &entry.boxed.name,
                 offset: &entry.boxed.offset,

@@ -14,13 +14,13 @@ pub enum ControllerError {
     Exposed {
         address: SocketAddr,
         /// Requirement for a safe exposure.
-        source: rankguard_identity::Exposed,
+        source: rankguard_identity::ExposedAddress,
     },
     /// The identity files cannot be used.
     #[error("the identity cannot be used:\n{problems}")]
     Identity {
         /// All problems of the files.
-        problems: rankguard_identity::Problems,
+        problems: rankguard_identity::IdentityProblems,
     },
     /// The certificate has another role than controller.
     #[error(

@@ -3,7 +3,7 @@
 //! Agents observe these limits themselves. Larger evidence comes from a faulty or hostile peer, and would otherwise
 //! remain in the journal, in cases and in memory.
 
-use rankguard_model::{Body, Entity, Evidence, Fields, Mark};
+use rankguard_model::{Classification, Entity, Evidence, EvidenceBody, FieldValues};
 
 /// Text of a line or a reason, bytes.
 const TEXT_BYTES: usize = 8 << 10;
@@ -64,42 +64,42 @@ fn check_names(evidence: &Evidence) -> Result<(), String> {
     Ok(())
 }
 
-fn limit_body(body: &mut Body) -> Result<(), String> {
+fn limit_body(body: &mut EvidenceBody) -> Result<(), String> {
     match body {
-        Body::Line { text, context, .. } => {
+        EvidenceBody::Line { text, context, .. } => {
             cut(text, TEXT_BYTES);
             limit_context(context);
         }
-        Body::Sample { metric, unit, .. } => {
+        EvidenceBody::Sample { metric, unit, .. } => {
             check_name("metric name", metric)?;
             check_name("unit name", unit)?;
         }
-        Body::Gap { what, .. } => cut(what, TEXT_BYTES),
-        Body::Fenced { job, left, .. } | Body::Stopped { job, left, .. } => {
+        EvidenceBody::Gap { what, .. } => cut(what, TEXT_BYTES),
+        EvidenceBody::Fenced { job, left, .. } | EvidenceBody::Stopped { job, left, .. } => {
             check_name("job name", job.as_str())?;
             left.truncate(ENTRIES);
             left.iter_mut().for_each(|process| cut(process, NAME_BYTES));
         }
-        Body::ShardDurable { seal } => {
+        EvidenceBody::ShardDurable { seal } => {
             check_name("index digest", &seal.index)?;
             check_name("schema name", &seal.schema)?;
         }
-        Body::ShardFailed { reason, .. } => cut(reason, TEXT_BYTES),
-        Body::Copied { to, failed, .. } => {
+        EvidenceBody::ShardFailed { reason, .. } => cut(reason, TEXT_BYTES),
+        EvidenceBody::Copied { to, failed, .. } => {
             cut(to, NAME_BYTES);
             cut_some(failed);
         }
-        Body::ShardsFinished { job, failed, .. } => {
+        EvidenceBody::ShardsFinished { job, failed, .. } => {
             check_name("job name", job.as_str())?;
             cut_some(failed);
         }
-        Body::FlightDump { dump, .. } if dump.len() > DUMP_BYTES => {
+        EvidenceBody::FlightDump { dump, .. } if dump.len() > DUMP_BYTES => {
             return Err(format!(
                 "its flight-recorder dump has {} bytes; at most {DUMP_BYTES} are taken",
                 dump.len()
             ));
         }
-        Body::Preflighted {
+        EvidenceBody::Preflighted {
             job,
             failed,
             environment,
@@ -124,7 +124,7 @@ fn limit_body(body: &mut Body) -> Result<(), String> {
             environment.retain(|name, _| name.len() <= NAME_BYTES);
             environment.values_mut().for_each(|value| cut(value, FIELD_BYTES));
         }
-        Body::OrderFailed { job, reason, .. } => {
+        EvidenceBody::OrderFailed { job, reason, .. } => {
             check_name("job name", job.as_str())?;
             cut(reason, TEXT_BYTES);
         }
@@ -149,14 +149,14 @@ fn limit_context(context: &mut Vec<String>) {
     context.drain(..gone);
 }
 
-fn limit_mark(mark: &mut Mark) {
+fn limit_mark(mark: &mut Classification) {
     let is_long = |(name, value): (&str, &str)| name.len() > NAME_BYTES || value.len() > FIELD_BYTES;
     let pairs = || mark.fields.iter();
     if mark.fields.len() <= FIELDS && !pairs().any(is_long) {
         return;
     }
     let short = pairs().filter(|(name, _)| name.len() <= NAME_BYTES).take(FIELDS);
-    let fields: Fields = short
+    let fields: FieldValues = short
         .map(|(name, value)| {
             let mut value = value.to_owned();
             cut(&mut value, FIELD_BYTES);
@@ -185,18 +185,18 @@ fn cut(text: &mut String, most: usize) {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{EvidenceId, JobId, NodeId, Role, Sequence, Source, Timestamp};
+    use rankguard_model::{EvidenceId, EvidenceSource, JobId, NodeId, Role, Sequence, Timestamp};
 
     use super::*;
 
-    fn evidence(body: Body) -> Evidence {
+    fn evidence(body: EvidenceBody) -> Evidence {
         Evidence {
             id: EvidenceId {
                 node: NodeId::from("n1"),
                 seq: Sequence(1),
             },
             at: Timestamp(1),
-            source: Source::JobLog,
+            source: EvidenceSource::JobLog,
             entity: Entity::Job {
                 job: JobId::from("llm"),
             },
@@ -213,7 +213,7 @@ mod tests {
     #[test]
     fn rg_9_whatever_an_agent_sends_takes_a_bounded_number_of_bytes() {
         let long = "é".repeat(2 << 20);
-        let line = evidence(Body::Line {
+        let line = evidence(EvidenceBody::Line {
             text: long.clone(),
             context: vec![long.clone(); 20],
             repeats: 1,
@@ -224,7 +224,7 @@ mod tests {
             "{}",
             size(&limited)
         );
-        let Body::Line { text, .. } = &limited.body else {
+        let EvidenceBody::Line { text, .. } = &limited.body else {
             panic!("{limited:?}")
         };
         assert!(
@@ -232,8 +232,8 @@ mod tests {
             "{}",
             &text[text.len() - 30..]
         );
-        let mut marked = evidence(Body::RankFinished);
-        let mark = Mark {
+        let mut marked = evidence(EvidenceBody::RankFinished);
+        let mark = Classification {
             class: "xid".into(),
             role: Role::Root,
             confidence: 1.0,
@@ -251,13 +251,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_cut_is_not_taken() {
-        let mut named = evidence(Body::RankFinished);
+        let mut named = evidence(EvidenceBody::RankFinished);
         named.entity = Entity::Job {
             job: JobId::from("j".repeat(300)),
         };
         let problem = limit_evidence(named).expect_err("a long name");
         assert_eq!(problem, "its job name has 300 bytes; at most 256 are taken");
-        let dump = evidence(Body::FlightDump {
+        let dump = evidence(EvidenceBody::FlightDump {
             dump: "x".repeat(DUMP_BYTES + 1),
             left_out: 0,
         });
@@ -266,7 +266,7 @@ mod tests {
 
     #[test]
     fn evidence_of_the_usual_size_stays_as_it_is() {
-        let usual = evidence(Body::Line {
+        let usual = evidence(EvidenceBody::Line {
             text: "NVRM: Xid (PCI:0000:1b:00): 79".to_owned(),
             context: vec!["before".to_owned(); 20],
             repeats: 3,

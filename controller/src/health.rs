@@ -11,7 +11,7 @@ use rankguard_model::Timestamp;
 
 use crate::inbound::{INBOUND_BYTES_MAX, InboundBudget};
 
-pub(crate) use http::{Serving, serve};
+pub(crate) use http::{HealthEndpoint, serve};
 
 /// Longest interval between two turns of the event loop, also when nothing happens.
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(1);
@@ -20,10 +20,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(15);
 
 /// Health view that the event loop updates and the HTTP endpoint reads; clones share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Health(Arc<Shared>);
+pub(crate) struct SharedHealth(Arc<HealthState>);
 
 #[derive(Debug)]
-struct Shared {
+struct HealthState {
     started: Instant,
     /// Milliseconds from `started` to the latest turn of the event loop.
     turned_ms: AtomicU64,
@@ -56,9 +56,9 @@ pub(crate) struct HealthView {
     pub(crate) now: Timestamp,
 }
 
-impl Health {
+impl SharedHealth {
     pub(crate) fn new(inbound: InboundBudget) -> Self {
-        Self(Arc::new(Shared {
+        Self(Arc::new(HealthState {
             started: Instant::now(),
             turned_ms: AtomicU64::new(0),
             inbound,
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_controller_that_cannot_write_is_live_and_not_ready() {
-        let health = Health::new(InboundBudget::default());
+        let health = SharedHealth::new(InboundBudget::default());
         health.turn();
         assert_eq!((health.live(), health.ready()), (Ok(()), Ok(())));
         health.renew(HealthView {

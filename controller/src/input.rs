@@ -7,7 +7,7 @@ use rankguard_model::{
 use tokio::sync::oneshot;
 
 use crate::inbound::InboundPermit;
-use crate::roster::{Link, SessionId};
+use crate::session_table::{SessionId, SessionLink};
 
 /// Inputs that may wait for the event loop. When the queue is full, senders wait: an agent's stream then backs up into
 /// the agent's spool, and an operator's call runs into its deadline.
@@ -15,12 +15,12 @@ pub(crate) const INPUTS_MAX: usize = 256;
 
 /// Input from a session or an operator.
 #[derive(Debug)]
-pub(crate) enum Input {
+pub(crate) enum LoopInput {
     /// An agent opened a session.
     Joined {
         session: SessionId,
         info: NodeInfo,
-        link: Link,
+        link: SessionLink,
     },
     /// A session sent evidence, in the order of its sequence numbers.
     Evidence {
@@ -35,15 +35,18 @@ pub(crate) enum Input {
     /// Additional catalogue files were read; the merged catalogue is valid and has this version.
     Catalogue { files: Vec<CatalogueFile>, version: String },
     /// Command of an operator.
-    Command { command: Command, reply: Reply },
+    Command {
+        command: OperatorCommand,
+        reply: CommandReply,
+    },
     /// Query of an operator.
-    Query(Query),
+    Query(OperatorQuery),
 }
 
 /// Command of an operator.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "commands are few and are moved once")]
-pub(crate) enum Command {
+pub(crate) enum OperatorCommand {
     Submit {
         spec: JobSpec,
         /// Claim of its checkpoint folder; absent for a job without checkpoints.
@@ -73,11 +76,11 @@ pub(crate) enum Command {
 }
 
 /// Reply channel of a command; the reply is sent after the resulting actions were started.
-pub(crate) type Reply = oneshot::Sender<Result<(), Refusal>>;
+pub(crate) type CommandReply = oneshot::Sender<Result<(), CommandRefusal>>;
 
 /// Reason to refuse a command.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum CommandRefusal {
     /// The name exists already.
     Exists(String),
     /// The name does not exist.
@@ -90,10 +93,10 @@ pub(crate) enum Refusal {
 
 /// Query of an operator, with its reply channel.
 #[derive(Debug)]
-pub(crate) enum Query {
+pub(crate) enum OperatorQuery {
     Status(oneshot::Sender<StatusView>),
     Cases(oneshot::Sender<Vec<Case>>),
     Case(CaseId, oneshot::Sender<Option<Case>>),
     /// Checks that a submission may use its name; returns the newest known generation of that name.
-    Name(Box<JobSpec>, oneshot::Sender<Result<Generation, Refusal>>),
+    Name(Box<JobSpec>, oneshot::Sender<Result<Generation, CommandRefusal>>),
 }

@@ -2,41 +2,41 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_core::{Event, State};
+use rankguard_core::{DecisionState, Event};
 use rankguard_model::{
-    Body, CaseNoteKind, Entity, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Source, Timestamp,
+    CaseNoteKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, NodeInfo, Sequence, Timestamp,
 };
 use tonic::Status;
 use tracing::{error, info, warn};
 
 use crate::authority::admit;
-use crate::batch::{After, Batch};
-use crate::input::{Command, Input, Refusal, Reply};
-use crate::liveness::Liveness;
+use crate::batch::{DeferredReply, EventBatch};
+use crate::input::{CommandRefusal, CommandReply, LoopInput, OperatorCommand};
+use crate::liveness::NodeLiveness;
 use crate::name_conflicts::NameConflicts;
-use crate::roster::{Link, Roster, SessionId};
+use crate::session_table::{SessionId, SessionLink, SessionTable};
 use crate::submission;
 
 /// Newest sequence number of each node that is journalled, or will be with the current batch.
-pub(crate) type Acknowledged = BTreeMap<NodeId, Sequence>;
+pub(crate) type AcknowledgedSequences = BTreeMap<NodeId, Sequence>;
 
 /// Builder of one batch.
-pub(crate) struct Intake<'a> {
-    pub(crate) state: &'a State,
-    pub(crate) roster: &'a mut Roster,
-    pub(crate) liveness: &'a Liveness,
-    pub(crate) acknowledged: &'a mut Acknowledged,
+pub(crate) struct BatchBuilder<'a> {
+    pub(crate) state: &'a DecisionState,
+    pub(crate) roster: &'a mut SessionTable,
+    pub(crate) liveness: &'a NodeLiveness,
+    pub(crate) acknowledged: &'a mut AcknowledgedSequences,
     pub(crate) name_conflicts: &'a mut NameConflicts,
     pub(crate) now: Timestamp,
-    pub(crate) batch: Batch,
+    pub(crate) batch: EventBatch,
 }
 
-impl Intake<'_> {
+impl BatchBuilder<'_> {
     /// Converts one input.
-    pub(crate) fn take(&mut self, input: Input) {
+    pub(crate) fn take(&mut self, input: LoopInput) {
         match input {
-            Input::Joined { session, info, link } => self.join(session, info, link),
-            Input::Evidence {
+            LoopInput::Joined { session, info, link } => self.join(session, info, link),
+            LoopInput::Evidence {
                 session,
                 node,
                 evidence,
@@ -49,20 +49,20 @@ impl Intake<'_> {
                     self.batch.permits.push(permit);
                 }
             }
-            Input::Catalogue { files, version } => {
+            LoopInput::Catalogue { files, version } => {
                 if self.state.catalogue().version() != version {
-                    self.event(Event::CatalogueGiven { files }, After::Nothing);
+                    self.event(Event::CatalogueGiven { files }, DeferredReply::Nothing);
                 }
             }
-            Input::Left { session, node } => self.leave(session, node),
-            Input::Command { command, reply } => self.command(command, reply),
-            Input::Query(query) => self.batch.queries.push(query),
+            LoopInput::Left { session, node } => self.leave(session, node),
+            LoopInput::Command { command, reply } => self.command(command, reply),
+            LoopInput::Query(query) => self.batch.queries.push(query),
         }
     }
 
     /// Handles a join. A second agent under the name of a live one is refused: the two would replace each other's
     /// session in turn. A restarted agent joins once the session of its predecessor has ended or is silent.
-    fn join(&mut self, session: SessionId, info: NodeInfo, link: Link) {
+    fn join(&mut self, session: SessionId, info: NodeInfo, link: SessionLink) {
         let node = info.node.clone();
         let is_other = self.roster.is_held_by_other(&node, &info.incarnation);
         if is_other && !self.state.policy().replay_only && self.liveness.is_heard(&node, self.now) {
@@ -79,7 +79,7 @@ impl Intake<'_> {
         self.roster.seat(&node, session, &info.incarnation, link);
         self.liveness.watch(&node, self.now);
         self.compare_journal(&info);
-        self.event(Event::NodeJoined { info }, After::Welcome { node, session });
+        self.event(Event::NodeJoined { info }, DeferredReply::Welcome { node, session });
     }
 
     /// Handles the end of a session. The end of a session that another one has replaced is ignored.
@@ -87,7 +87,7 @@ impl Intake<'_> {
         let is_current = self.roster.is_current(&node, session);
         self.roster.leave(&node, session);
         if is_current && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
-            self.event(Event::SessionEnded { node }, After::Nothing);
+            self.event(Event::SessionEnded { node }, DeferredReply::Nothing);
         }
     }
 
@@ -116,12 +116,12 @@ impl Intake<'_> {
         let Some(mark) = info.history.journal else { return };
         if lives.compare(&mark).is_some() && !lives.is_announced(&mark) {
             let node = info.node.clone();
-            self.event(Event::JournalDiffers { node, mark }, After::Nothing);
+            self.event(Event::JournalDiffers { node, mark }, DeferredReply::Nothing);
         }
     }
 
     /// Adds an event; one that cannot be encoded is logged and dropped.
-    pub(crate) fn event(&mut self, event: Event, after: After) {
+    pub(crate) fn event(&mut self, event: Event, after: DeferredReply) {
         if let Err(problem) = self.batch.push(self.now, event, after) {
             error!(%problem, "an event cannot be written to the journal and is dropped");
         }
@@ -148,13 +148,13 @@ impl Intake<'_> {
                 seq: Sequence(seq.0 - 1),
             };
             let gap = gap(id, evidence.at, what, lost);
-            self.event(Event::EvidenceArrived { evidence: gap }, After::Nothing);
+            self.event(Event::EvidenceArrived { evidence: gap }, DeferredReply::Nothing);
         }
         let evidence = admit(self.state, &node, self.now, &mut self.batch.started, evidence);
         let (id, at) = (evidence.id.clone(), evidence.at);
         if let Err(problem) = self
             .batch
-            .push(self.now, Event::EvidenceArrived { evidence }, After::Nothing)
+            .push(self.now, Event::EvidenceArrived { evidence }, DeferredReply::Nothing)
         {
             let what = format!("evidence {seq} of node {node} cannot be written to the journal: {problem}");
             error!(%node, "{what}");
@@ -162,15 +162,15 @@ impl Intake<'_> {
                 Event::EvidenceArrived {
                     evidence: gap(id, at, what, 1),
                 },
-                After::Nothing,
+                DeferredReply::Nothing,
             );
         }
         self.acknowledged.insert(node, seq);
     }
 
-    fn command(&mut self, command: Command, reply: Reply) {
+    fn command(&mut self, command: OperatorCommand, reply: CommandReply) {
         match self.judge(command) {
-            Ok(event) => self.event(event, After::Reply(reply)),
+            Ok(event) => self.event(event, DeferredReply::Reply(reply)),
             Err(refusal) => {
                 // The operator may have disconnected.
                 let _ = reply.send(Err(refusal));
@@ -178,21 +178,21 @@ impl Intake<'_> {
         }
     }
 
-    fn judge(&self, command: Command) -> Result<Event, Refusal> {
+    fn judge(&self, command: OperatorCommand) -> Result<Event, CommandRefusal> {
         let known_node = |node: &NodeId| match self.state.fleet().get(node) {
             Some(_) => Ok(()),
-            None => Err(Refusal::Absent(format!("no node {node} has ever joined"))),
+            None => Err(CommandRefusal::Absent(format!("no node {node} has ever joined"))),
         };
         match command {
-            Command::Submit { .. } if self.state.policy().replay_only => Err(Refusal::Invalid(vec![
+            OperatorCommand::Submit { .. } if self.state.policy().replay_only => Err(CommandRefusal::Invalid(vec![
                 "this controller takes replays only and runs no jobs: submit it to one that was started without \
                  --replay-only"
                     .to_owned(),
             ])),
-            Command::Submit { spec, claim } => {
+            OperatorCommand::Submit { spec, claim } => {
                 let problems = submission::problems(&spec);
                 if !problems.is_empty() {
-                    return Err(Refusal::Invalid(problems));
+                    return Err(CommandRefusal::Invalid(problems));
                 }
                 let is_same =
                     |event: &Event| matches!(event, Event::JobSubmitted { spec: other, .. } if other.id == spec.id);
@@ -204,11 +204,13 @@ impl Intake<'_> {
                 }
                 Ok(Event::JobSubmitted { spec, claim })
             }
-            Command::Cancel { job } if self.state.jobs().contains_key(&job) => Ok(Event::JobCancelled { job }),
-            Command::Cancel { job } => Err(Refusal::Absent(format!("there is no job {job}"))),
-            Command::Cordon { node, reason } => known_node(&node).map(|()| Event::NodeCordoned { node, reason }),
-            Command::Drain { node, reason } => known_node(&node).map(|()| Event::NodeDrained { node, reason }),
-            Command::Forget { node } => {
+            OperatorCommand::Cancel { job } if self.state.jobs().contains_key(&job) => Ok(Event::JobCancelled { job }),
+            OperatorCommand::Cancel { job } => Err(CommandRefusal::Absent(format!("there is no job {job}"))),
+            OperatorCommand::Cordon { node, reason } => {
+                known_node(&node).map(|()| Event::NodeCordoned { node, reason })
+            }
+            OperatorCommand::Drain { node, reason } => known_node(&node).map(|()| Event::NodeDrained { node, reason }),
+            OperatorCommand::Forget { node } => {
                 known_node(&node)?;
                 let speaks = self.state.fleet().is_live(&node);
                 let user = self
@@ -217,30 +219,30 @@ impl Intake<'_> {
                     .values()
                     .find(|job| !job.is_over() && job.nodes().contains(&node));
                 match (speaks, user) {
-                    (true, _) => Err(Refusal::Invalid(vec![format!(
+                    (true, _) => Err(CommandRefusal::Invalid(vec![format!(
                         "node {node} speaks: stop its agent first, and wait until it counts as lost"
                     )])),
-                    (_, Some(job)) => Err(Refusal::Invalid(vec![format!(
+                    (_, Some(job)) => Err(CommandRefusal::Invalid(vec![format!(
                         "job {} has its place on node {node}: wait until it has moved, or cancel it",
                         job.spec.id
                     )])),
                     _ => Ok(Event::NodeForgotten { node }),
                 }
             }
-            Command::Note { case, note } => {
+            OperatorCommand::Note { case, note } => {
                 if !self.state.cases().contains_key(&case) {
-                    return Err(Refusal::Absent(format!("there is no case {case}")));
+                    return Err(CommandRefusal::Absent(format!("there is no case {case}")));
                 }
                 if let CaseNoteKind::Corrected { class } = &note.kind
                     && self.state.catalogue().class(class).is_none()
                 {
-                    return Err(Refusal::Invalid(vec![format!(
+                    return Err(CommandRefusal::Invalid(vec![format!(
                         "there is no class {class}; `rankguard taxonomy crosswalk` lists the classes"
                     )]));
                 }
                 Ok(Event::CaseNoted { case, note })
             }
-            Command::Uncordon { node } => known_node(&node).map(|()| Event::NodeUncordoned { node }),
+            OperatorCommand::Uncordon { node } => known_node(&node).map(|()| Event::NodeUncordoned { node }),
         }
     }
 }
@@ -249,9 +251,9 @@ impl Intake<'_> {
 pub(crate) fn gap(id: EvidenceId, at: Timestamp, what: String, lost: u64) -> Evidence {
     Evidence {
         at,
-        source: Source::Agent,
+        source: EvidenceSource::Agent,
         entity: Entity::Node { node: id.node.clone() },
-        body: Body::Gap { what, lost: Some(lost) },
+        body: EvidenceBody::Gap { what, lost: Some(lost) },
         marks: Vec::new(),
         synthetic: false,
         id,
@@ -270,7 +272,7 @@ mod tests {
 
     use super::*;
     use crate::inbound::InboundPermit;
-    use crate::roster::OutboundBytes;
+    use crate::session_table::OutboundBytes;
 
     fn node() -> NodeId {
         NodeId::from("n1")
@@ -283,9 +285,9 @@ mod tests {
                 seq: Sequence(seq),
             },
             at: Timestamp(5),
-            source: Source::JobLog,
+            source: EvidenceSource::JobLog,
             entity: Entity::Unknown,
-            body: Body::Line {
+            body: EvidenceBody::Line {
                 text: "a".to_owned(),
                 context: Vec::new(),
                 repeats: 1,
@@ -295,7 +297,7 @@ mod tests {
         }
     }
 
-    fn join(session: u64) -> (Input, oneshot::Receiver<tonic::Status>) {
+    fn join(session: u64) -> (LoopInput, oneshot::Receiver<tonic::Status>) {
         let (outbound, _) = mpsc::channel(1);
         let (close, closed) = oneshot::channel();
         let info = NodeInfo {
@@ -311,13 +313,13 @@ mod tests {
             lease_ms: 0,
             history: rankguard_model::NodeHistory::default(),
         };
-        let link = Link {
+        let link = SessionLink {
             outbound,
             waiting: OutboundBytes::default(),
             close,
         };
         (
-            Input::Joined {
+            LoopInput::Joined {
                 session: SessionId(session),
                 info,
                 link,
@@ -326,9 +328,9 @@ mod tests {
         )
     }
 
-    fn brings(session: u64, seqs: impl IntoIterator<Item = u64>) -> Input {
+    fn brings(session: u64, seqs: impl IntoIterator<Item = u64>) -> LoopInput {
         let evidence = seqs.into_iter().map(evidence).collect();
-        Input::Evidence {
+        LoopInput::Evidence {
             session: SessionId(session),
             node: node(),
             evidence,
@@ -338,26 +340,26 @@ mod tests {
 
     /// Returns the evidence of the resulting events as (sequence number, evidence lost before it), in order, without
     /// the joins.
-    fn taken(inputs: Vec<Input>) -> Vec<(u64, Option<u64>)> {
-        let state = State::new(Policy::default(), Catalogue::builtin());
-        let (mut roster, mut acknowledged) = (Roster::default(), Acknowledged::new());
-        let liveness = Liveness::new(Duration::from_secs(1), [], Timestamp(0));
-        let mut intake = Intake {
+    fn taken(inputs: Vec<LoopInput>) -> Vec<(u64, Option<u64>)> {
+        let state = DecisionState::new(Policy::default(), Catalogue::builtin());
+        let (mut roster, mut acknowledged) = (SessionTable::default(), AcknowledgedSequences::new());
+        let liveness = NodeLiveness::new(Duration::from_secs(1), [], Timestamp(0));
+        let mut intake = BatchBuilder {
             state: &state,
             roster: &mut roster,
             liveness: &liveness,
             acknowledged: &mut acknowledged,
             name_conflicts: &mut NameConflicts::default(),
             now: Timestamp(9),
-            batch: Batch::default(),
+            batch: EventBatch::default(),
         };
         inputs.into_iter().for_each(|input| intake.take(input));
-        let event = |entry: crate::batch::Entry| match entry.stamped.event {
+        let event = |entry: crate::batch::BatchEntry| match entry.stamped.event {
             Event::EvidenceArrived { evidence } => Some(evidence),
             _ => None,
         };
         let lost = |evidence: Evidence| match evidence.body {
-            Body::Gap { lost, .. } => (evidence.id.seq.0, lost),
+            EvidenceBody::Gap { lost, .. } => (evidence.id.seq.0, lost),
             _ => (evidence.id.seq.0, None),
         };
         intake.batch.entries.into_iter().filter_map(event).map(lost).collect()

@@ -1,6 +1,6 @@
 //! Checks of the node description in a join.
 
-use rankguard_model::{NodeInfo, Printable, is_hidden};
+use rankguard_model::{NodeInfo, PrintableText, is_hidden};
 
 /// Longest name of a node, as in certificates, bytes.
 const NAME_MAX: usize = 128;
@@ -17,7 +17,7 @@ pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
     let name = info.node.as_str();
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
     if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(plain) {
-        let shown = Printable::first(name, NAME_MAX);
+        let shown = PrintableText::first(name, NAME_MAX);
         return Some(format!(
             "`node`: {shown} is no name of a node; want 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
         ));
@@ -31,7 +31,7 @@ pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
     ];
     let wrong = |(_, text): &(&str, &String)| text.len() > WORD_MAX || text.chars().any(is_hidden);
     if let Some((field, text)) = words.into_iter().find(wrong) {
-        let shown = Printable::first(text, WORD_MAX);
+        let shown = PrintableText::first(text, WORD_MAX);
         return Some(format!(
             "`{field}`: {shown} is longer than {WORD_MAX} bytes or has control characters"
         ));

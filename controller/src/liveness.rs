@@ -13,24 +13,24 @@ use rankguard_model::{NodeId, Timestamp};
 
 /// Time of the last message of each node, with the silence limit.
 #[derive(Debug)]
-pub(crate) struct Liveness {
+pub(crate) struct NodeLiveness {
     limit: Duration,
-    table: Mutex<Table>,
+    table: Mutex<LivenessTable>,
 }
 
 #[derive(Debug)]
-struct Table {
+struct LivenessTable {
     heard: BTreeMap<NodeId, Timestamp>,
     checked: Timestamp,
 }
 
-impl Liveness {
+impl NodeLiveness {
     /// Creates a table that watches these nodes; each has the whole limit from `now` on.
     pub(crate) fn new(limit: Duration, nodes: impl IntoIterator<Item = NodeId>, now: Timestamp) -> Self {
         let heard = nodes.into_iter().map(|node| (node, now)).collect();
         Self {
             limit,
-            table: Mutex::new(Table { heard, checked: now }),
+            table: Mutex::new(LivenessTable { heard, checked: now }),
         }
     }
 
@@ -83,7 +83,7 @@ impl Liveness {
         })
     }
 
-    fn locked<T>(&self, act: impl FnOnce(&mut Table) -> T) -> T {
+    fn locked<T>(&self, act: impl FnOnce(&mut LivenessTable) -> T) -> T {
         // Every statement leaves the table consistent, so a panic elsewhere cannot have left it half written.
         act(&mut self.table.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -107,7 +107,7 @@ mod tests {
     }
 
     /// Polls every 25 ns from `from` to `to`, as the event loop would.
-    fn ask(liveness: &Liveness, from: i64, to: i64) -> Vec<Event> {
+    fn ask(liveness: &NodeLiveness, from: i64, to: i64) -> Vec<Event> {
         (from..=to)
             .step_by(25)
             .flat_map(|now| liveness.take_fallen(Timestamp(now)))
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn silence_beyond_the_limit_is_told_once_with_the_last_word() {
-        let liveness = Liveness::new(LIMIT, [node("a"), node("b")], Timestamp(0));
+        let liveness = NodeLiveness::new(LIMIT, [node("a"), node("b")], Timestamp(0));
         liveness.hear(&node("a"), Timestamp(60));
         assert_eq!(ask(&liveness, 0, 125), [fell("b", 0)]);
         assert_eq!(ask(&liveness, 150, 400), [fell("a", 60)]);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn a_node_that_fell_silent_must_join_anew_to_be_heard() {
-        let liveness = Liveness::new(LIMIT, [node("a")], Timestamp(0));
+        let liveness = NodeLiveness::new(LIMIT, [node("a")], Timestamp(0));
         assert_eq!(ask(&liveness, 0, 125), [fell("a", 0)]);
         liveness.hear(&node("a"), Timestamp(130));
         assert_eq!(ask(&liveness, 150, 400), []);
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_controller_that_was_held_up_judges_nobody_for_that_time() {
-        let liveness = Liveness::new(LIMIT, [node("a")], Timestamp(0));
+        let liveness = NodeLiveness::new(LIMIT, [node("a")], Timestamp(0));
         assert_eq!(liveness.take_fallen(Timestamp(10_000)), []);
         assert_eq!(ask(&liveness, 10_025, 10_100), []);
         assert_eq!(ask(&liveness, 10_125, 10_125), [fell("a", 10_000)]);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rankguard_checkpoint::Store;
-use rankguard_identity::Caller;
+use rankguard_identity::ConnectionPeer;
 use rankguard_model::{CaseId, CaseNote, CaseNoteKind, JobId, JobSpec, NodeId, Timestamp, with_causes};
 use rankguard_proto::v1;
 use serde::Serialize;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 use tonic::{Request, Response, Status};
 
 use crate::claims::{self, ClaimRegistry};
-use crate::input::{Command, Input, Query, Refusal};
+use crate::input::{CommandRefusal, LoopInput, OperatorCommand, OperatorQuery};
 use crate::session::stopping;
 use crate::submission;
 
@@ -25,20 +25,20 @@ const NAME_BYTES_MAX: usize = 128;
 
 /// gRPC service for operators.
 #[derive(Debug)]
-pub(crate) struct Operator {
-    inputs: mpsc::Sender<Input>,
+pub(crate) struct OperatorService {
+    inputs: mpsc::Sender<LoopInput>,
     claims: ClaimRegistry,
 }
 
-impl Operator {
-    pub(crate) fn new(inputs: mpsc::Sender<Input>) -> Self {
+impl OperatorService {
+    pub(crate) fn new(inputs: mpsc::Sender<LoopInput>) -> Self {
         Self {
             inputs,
             claims: ClaimRegistry::default(),
         }
     }
 
-    async fn ask<T>(&self, input: Input, answer: oneshot::Receiver<T>) -> Result<T, Status> {
+    async fn ask<T>(&self, input: LoopInput, answer: oneshot::Receiver<T>) -> Result<T, Status> {
         let exchange = async {
             self.inputs.send(input).await.map_err(|_| stopping())?;
             answer.await.map_err(|_| stopping())
@@ -51,24 +51,24 @@ impl Operator {
         })?
     }
 
-    async fn command(&self, command: Command) -> Result<(), Status> {
+    async fn command(&self, command: OperatorCommand) -> Result<(), Status> {
         let (reply, answer) = oneshot::channel();
-        let answer = self.ask(Input::Command { command, reply }, answer).await?;
+        let answer = self.ask(LoopInput::Command { command, reply }, answer).await?;
         answer.map_err(refused)
     }
 
-    async fn query<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> Query) -> Result<T, Status> {
+    async fn query<T>(&self, query: impl FnOnce(oneshot::Sender<T>) -> OperatorQuery) -> Result<T, Status> {
         let (reply, answer) = oneshot::channel();
-        self.ask(Input::Query(query(reply)), answer).await
+        self.ask(LoopInput::Query(query(reply)), answer).await
     }
 }
 
-fn refused(refusal: Refusal) -> Status {
+fn refused(refusal: CommandRefusal) -> Status {
     match refusal {
-        Refusal::Exists(why) => Status::already_exists(why),
-        Refusal::Absent(why) => Status::not_found(why),
-        Refusal::Unavailable(why) => Status::unavailable(why),
-        Refusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
+        CommandRefusal::Exists(why) => Status::already_exists(why),
+        CommandRefusal::Absent(why) => Status::not_found(why),
+        CommandRefusal::Unavailable(why) => Status::unavailable(why),
+        CommandRefusal::Invalid(problems) => Status::invalid_argument(problems.join("\n")),
     }
 }
 
@@ -98,21 +98,23 @@ async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
 }
 
 #[tonic::async_trait]
-impl v1::operator_server::Operator for Operator {
+impl v1::operator_server::Operator for OperatorService {
     async fn submit_job(&self, request: Request<v1::JobSpec>) -> Result<Response<v1::SubmitReply>, Status> {
         let spec = JobSpec::try_from(request.into_inner()).map_err(|e| Status::invalid_argument(e.to_string()))?;
         let job = spec.id.to_string();
         store_can_be_used(&spec).await?;
         if spec.checkpoint.is_none() || !submission::problems(&spec).is_empty() {
-            self.command(Command::Submit { spec, claim: None }).await?;
+            self.command(OperatorCommand::Submit { spec, claim: None }).await?;
             return Ok(Response::new(v1::SubmitReply { job }));
         }
         let _hold = self.claims.hold(&spec.id)?;
-        let floor = self.query(|reply| Query::Name(Box::new(spec.clone()), reply)).await?;
+        let floor = self
+            .query(|reply| OperatorQuery::Name(Box::new(spec.clone()), reply))
+            .await?;
         let floor = floor.map_err(refused)?;
         let claimed = claims::claim_store(&spec, floor).await?;
         let claim = Some(Box::new(claimed.claim.clone()));
-        let submitted = self.command(Command::Submit { spec, claim }).await;
+        let submitted = self.command(OperatorCommand::Submit { spec, claim }).await;
         if let Err(refusal) = submitted {
             claims::undo(claimed, &refusal).await;
             return Err(refusal);
@@ -122,47 +124,48 @@ impl v1::operator_server::Operator for Operator {
 
     async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
         let job = JobId::from(request.into_inner().job);
-        self.command(Command::Cancel { job }).await?;
+        self.command(OperatorCommand::Cancel { job }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn get_status(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        document(&self.query(Query::Status).await?)
+        document(&self.query(OperatorQuery::Status).await?)
     }
 
     async fn list_cases(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        document(&self.query(Query::Cases).await?)
+        document(&self.query(OperatorQuery::Cases).await?)
     }
 
     async fn get_case(&self, request: Request<v1::CaseNumber>) -> Result<Response<v1::Document>, Status> {
         let id = CaseId(request.into_inner().id);
-        let case = self.query(|reply| Query::Case(id, reply)).await?;
+        let case = self.query(|reply| OperatorQuery::Case(id, reply)).await?;
         document(&case.ok_or_else(|| Status::not_found(format!("there is no case {id}")))?)
     }
 
     async fn cordon_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
-        self.command(Command::Cordon { node, reason }).await?;
+        self.command(OperatorCommand::Cordon { node, reason }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn drain_node(&self, request: Request<v1::CordonRequest>) -> Result<Response<v1::Empty>, Status> {
         let v1::CordonRequest { node, reason } = request.into_inner();
         let node = NodeId::from(node);
-        self.command(Command::Drain { node, reason }).await?;
+        self.command(OperatorCommand::Drain { node, reason }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn forget_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
         let node = NodeId::from(request.into_inner().node);
-        self.command(Command::Forget { node }).await?;
+        self.command(OperatorCommand::Forget { node }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
         // The name in a certificate takes precedence over the name that the client sent.
-        let named = Caller::of(&request).and_then(|caller| caller.name.as_ref().map(|name| name.own().to_owned()));
+        let named =
+            ConnectionPeer::of(&request).and_then(|caller| caller.name.as_ref().map(|name| name.own().to_owned()));
         let v1::CaseNoteRequest {
             id,
             by,
@@ -186,13 +189,13 @@ impl v1::operator_server::Operator for Operator {
             text,
         };
         let case = CaseId(id);
-        self.command(Command::Note { case, note }).await?;
+        self.command(OperatorCommand::Note { case, note }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
     async fn uncordon_node(&self, request: Request<v1::NodeName>) -> Result<Response<v1::Empty>, Status> {
         let node = NodeId::from(request.into_inner().node);
-        self.command(Command::Uncordon { node }).await?;
+        self.command(OperatorCommand::Uncordon { node }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 }

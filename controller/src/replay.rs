@@ -11,32 +11,32 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Evidence, NodeId, Timestamp};
+use rankguard_model::{Evidence, EvidenceBody, NodeId, Timestamp};
 
-use crate::batch::After;
+use crate::batch::DeferredReply;
 use crate::inbound::InboundPermit;
-use crate::intake::Intake;
-use crate::roster::SessionId;
-use crate::timers::Timers;
+use crate::intake::BatchBuilder;
+use crate::session_table::SessionId;
+use crate::timers::TimerTable;
 
 /// Pieces of evidence per commit.
 const BATCH: usize = 4_096;
 
 /// Evidence that waits, with its session. The permit of its batch is held until all of its evidence was processed.
-type Waiting = (SessionId, NodeId, Evidence, Arc<InboundPermit>);
+type QueuedEvidence = (SessionId, NodeId, Evidence, Arc<InboundPermit>);
 
 /// Clock of recorded evidence, with the evidence that waits.
 #[derive(Debug)]
-pub(crate) struct Replay {
+pub(crate) struct ReplayClock {
     now: Timestamp,
     /// Monotonic time at which `now` was reached.
     since: Instant,
     /// Shortest delay of a timer that evidence sets.
     settle: Duration,
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedEvidence>,
 }
 
-impl Replay {
+impl ReplayClock {
     /// Continues at the time of the journal's last entry.
     pub(crate) fn new(last: Timestamp, settle: Duration) -> Self {
         Self {
@@ -67,26 +67,26 @@ impl Replay {
     }
 
     /// Returns the time until the first timer, assuming that no more evidence arrives.
-    pub(crate) fn wait(&self, timers: &Timers) -> Option<Duration> {
+    pub(crate) fn wait(&self, timers: &TimerTable) -> Option<Duration> {
         let wait = timers.first()?.since(self.now);
         Some(wait.saturating_sub(self.since.elapsed()))
     }
 
     /// Fires the first timer after a pause in the input.
-    pub(crate) fn idle(&mut self, intake: &mut Intake<'_>, timers: &mut Timers) {
+    pub(crate) fn idle(&mut self, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
         if let Some(due) = timers.first() {
             self.ring(due, intake, timers);
         }
     }
 
-    fn ring(&mut self, due: Timestamp, intake: &mut Intake<'_>, timers: &mut Timers) {
+    fn ring(&mut self, due: Timestamp, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
         self.advance(due, intake);
         for event in timers.take_due(self.now) {
-            intake.event(event, After::Nothing);
+            intake.event(event, DeferredReply::Nothing);
         }
     }
 
-    fn advance(&mut self, to: Timestamp, intake: &mut Intake<'_>) {
+    fn advance(&mut self, to: Timestamp, intake: &mut BatchBuilder<'_>) {
         if to > self.now {
             (self.now, self.since) = (to, Instant::now());
         }
@@ -94,7 +94,7 @@ impl Replay {
     }
 
     /// Processes evidence up to the next time at which a timer could fire, or fires it.
-    pub(crate) fn fill(&mut self, intake: &mut Intake<'_>, timers: &mut Timers) {
+    pub(crate) fn fill(&mut self, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
         let mut earliest = Timestamp(i64::MAX);
         for _ in 0..BATCH {
             let Some((_, _, next, _)) = self.waiting.front() else {
@@ -129,7 +129,10 @@ impl Replay {
 fn may_set_alarms(evidence: &Evidence) -> bool {
     let plain = matches!(
         evidence.body,
-        Body::Line { .. } | Body::Sample { .. } | Body::Progress { .. } | Body::ShardSealed { .. }
+        EvidenceBody::Line { .. }
+            | EvidenceBody::Sample { .. }
+            | EvidenceBody::Progress { .. }
+            | EvidenceBody::ShardSealed { .. }
     );
     !plain || !evidence.marks.is_empty()
 }

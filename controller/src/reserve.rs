@@ -16,11 +16,11 @@ pub(crate) const RESERVE_BYTES: u64 = 16 << 20;
 
 /// Reserve of a state directory.
 #[derive(Debug)]
-pub(crate) struct Reserve {
+pub(crate) struct DiskReserve {
     path: PathBuf,
 }
 
-impl Reserve {
+impl DiskReserve {
     pub(crate) fn new(dir: &Path) -> Self {
         Self {
             path: dir.join(RESERVE_FILE),
@@ -88,7 +88,7 @@ mod tests {
         use std::os::unix::fs::MetadataExt;
 
         let dir = tempfile::tempdir().expect("a directory");
-        let reserve = Reserve::new(dir.path());
+        let reserve = DiskReserve::new(dir.path());
         reserve.hold().expect("room");
         let file = fs::metadata(dir.path().join(RESERVE_FILE)).expect("there");
         assert_eq!((file.len(), file.mode() & 0o777), (RESERVE_BYTES, 0o600));

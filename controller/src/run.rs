@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_core::Policy;
-use rankguard_identity::{Gate, Listener, Network, Protocol, Role};
+use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RoleInterceptor};
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
@@ -20,18 +20,18 @@ use tonic::transport::Server;
 use tracing::{info, warn};
 
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
-use crate::clock::Clock;
-use crate::health::{self, Health, Serving};
-use crate::helm::Helm;
+use crate::clock::MonotonicClock;
+use crate::event_loop::EventLoop;
+use crate::health::{self, HealthEndpoint, SharedHealth};
 use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
-use crate::input::{INPUTS_MAX, Input};
-use crate::keeper::{Keeper, Opened};
-use crate::liveness::Liveness;
-use crate::operator::Operator;
-use crate::replay::Replay;
-use crate::session::Control;
+use crate::input::{INPUTS_MAX, LoopInput};
+use crate::journal_keeper::{JournalKeeper, OpenedJournal};
+use crate::liveness::NodeLiveness;
+use crate::operator::OperatorService;
+use crate::replay::ReplayClock;
+use crate::session::AgentService;
 use crate::state_dir::prepare_state_dir;
-use crate::{ControllerError, Ended, JournalRetention, Settings};
+use crate::{ControllerError, JournalRetention, Settings, ShutdownReport};
 
 /// Time limit for open streams to end after the event loop; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
@@ -48,9 +48,12 @@ type ServerTask = JoinHandle<Result<(), tonic::transport::Error>>;
 ///
 /// When this returns, the journal is closed and the port is free. A controller that is killed instead loses nothing
 /// that it acknowledged.
-pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> Result<Ended, ControllerError> {
+pub async fn run(
+    mut settings: Settings,
+    shutdown: impl Future<Output = ()>,
+) -> Result<ShutdownReport, ControllerError> {
     if settings.policy.replay_only {
-        settings.network = Network::loopback();
+        settings.network = PeerTransport::loopback();
         // Journal retention by age has no meaning on the clock of replayed evidence.
         settings.journal = JournalRetention::unlimited();
     }
@@ -71,7 +74,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         warn!("this controller takes replays only: it refuses live agents and jobs, and its cases are marked");
     }
     let last = life.opened.last;
-    let clock = Clock::start(last);
+    let clock = MonotonicClock::start(last);
     let live = life
         .opened
         .state
@@ -79,13 +82,13 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         .iter()
         .filter(|(_, node)| node.lost_since.is_none());
     let live = live.map(|(node, _)| node.clone());
-    let liveness = Arc::new(Liveness::new(settings.silence_limit, live, clock.now()));
+    let liveness = Arc::new(NodeLiveness::new(settings.silence_limit, live, clock.now()));
     let (inputs, queue) = mpsc::channel(INPUTS_MAX);
     let refusals = network.refusals().clone();
     let inbound = InboundBudget::default();
-    let health = Health::new(inbound.clone());
+    let health = SharedHealth::new(inbound.clone());
     let _metrics = serve_metrics(&settings, &health).await?;
-    let control = Control::new(
+    let control = AgentService::new(
         inputs.clone(),
         Arc::clone(&liveness),
         clock,
@@ -93,7 +96,7 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
         refusals,
         inbound,
     );
-    let (drain, mut server) = serve(listener, &network, control, Operator::new(inputs.clone()));
+    let (drain, mut server) = serve(listener, &network, control, OperatorService::new(inputs.clone()));
 
     if let Some(given) = life.given {
         // The queue is empty and has room.
@@ -102,10 +105,10 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     let follow = settings.catalogue.clone().follow(inputs.clone());
 
     let settle = Duration::from_millis(life.opened.keeper.policy().settle_ms);
-    let replay = replay_only.then(|| Replay::new(last, settle));
+    let replay = replay_only.then(|| ReplayClock::new(last, settle));
     // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
-    let helm = Helm::new(clock, life.opened, queue, liveness, health, replay, name);
+    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
@@ -132,19 +135,19 @@ pub async fn run(mut settings: Settings, shutdown: impl Future<Output = ()>) -> 
     }
     let events = outcome?;
     info!(%address, events, "controller ended");
-    Ok(Ended { address, events })
+    Ok(ShutdownReport { address, events })
 }
 
 /// State of earlier controller starts.
-struct Life {
-    opened: Opened,
+struct ControllerStart {
+    opened: OpenedJournal,
     /// Catalogue files, if they differ from those in the state.
-    given: Option<Input>,
+    given: Option<LoopInput>,
 }
 
 /// Opens and replays the journal on a blocking thread. Actions of the replay were carried out before and are dropped;
 /// the decision core requests unfinished ones again on `ControllerStarted`.
-async fn open(settings: Settings) -> Result<Life, ControllerError> {
+async fn open(settings: Settings) -> Result<ControllerStart, ControllerError> {
     let replay = spawn_blocking(move || {
         settings.check_identity()?;
         // Read before the journal is opened: verdicts without the configured catalogue files would mislead operators.
@@ -154,7 +157,7 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
             .map_err(|source| ControllerError::Catalogue { source })?;
         let dir = &settings.state_dir;
         prepare_state_dir(dir)?;
-        let opened = Keeper::open(dir, &settings.policy, settings.journal)?;
+        let opened = JournalKeeper::open(dir, &settings.policy, settings.journal)?;
         let policy = opened.keeper.policy();
         if policy.replay_only != settings.policy.replay_only {
             return Err(ControllerError::ReplayJournal {
@@ -174,8 +177,8 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
                  change it"
             );
         }
-        let given = (opened.state.catalogue().version() != version).then_some(Input::Catalogue { files, version });
-        Ok(Life { opened, given })
+        let given = (opened.state.catalogue().version() != version).then_some(LoopInput::Catalogue { files, version });
+        Ok(ControllerStart { opened, given })
     });
     replay.await.map_err(|problem| ControllerError::Task {
         task: "replay",
@@ -184,7 +187,7 @@ async fn open(settings: Settings) -> Result<Life, ControllerError> {
 }
 
 /// Serves health and metrics if an address is configured.
-async fn serve_metrics(settings: &Settings, health: &Health) -> Result<Option<Serving>, ControllerError> {
+async fn serve_metrics(settings: &Settings, health: &SharedHealth) -> Result<Option<HealthEndpoint>, ControllerError> {
     let Some(address) = &settings.metrics_listen else {
         return Ok(None);
     };
@@ -237,20 +240,20 @@ async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), Contro
 /// Serves until the returned sender is dropped and the last stream has ended.
 fn serve(
     listener: TcpListener,
-    network: &Network,
-    control: Control,
-    operator: Operator,
+    network: &PeerTransport,
+    control: AgentService,
+    operator: OperatorService,
 ) -> (oneshot::Sender<()>, ServerTask) {
     let (drain, drained) = oneshot::channel();
-    let gate = |service, roles| Gate::new(service, roles, network.refusals().clone());
+    let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
-    let control = InterceptedService::new(control, gate("the agents' door", &[Role::Agent]));
+    let control = InterceptedService::new(control, gate("the agents' door", &[PeerRole::Agent]));
     let operator = OperatorServer::new(operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
-    let operators = &[Role::Operator, Role::Controller];
+    let operators = &[PeerRole::Operator, PeerRole::Controller];
     let operator = InterceptedService::new(operator, gate("the operators' door", operators));
-    let incoming = Listener::new(listener, network, Protocol::grpc());
+    let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rankguard_identity::{Caller, Refusal, Refusals};
+use rankguard_identity::{ConnectionPeer, RefusalCounters, RefusalReason};
 use rankguard_model::{Evidence, EvidenceId, NodeId, NodeInfo, Timestamp};
 use rankguard_proto::v1::from_agent::Kind;
 use rankguard_proto::{Message, REPLAY_HEADER, v1};
@@ -14,14 +14,14 @@ use tonic::metadata::MetadataValue;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::{debug, warn};
 
-use crate::clock::Clock;
+use crate::clock::MonotonicClock;
 use crate::evidence_limits::limit_evidence;
 use crate::inbound::{InboundBudget, InboundPermit, SessionBudget};
-use crate::input::Input;
+use crate::input::LoopInput;
 use crate::intake::gap;
 use crate::join;
-use crate::liveness::Liveness;
-use crate::roster::{Link, OUTBOUND_MAX, Outbound, OutboundBytes, OutboundStream, SessionId};
+use crate::liveness::NodeLiveness;
+use crate::session_table::{OUTBOUND_MAX, OutboundBytes, OutboundSender, OutboundStream, SessionId, SessionLink};
 
 /// Time limit from the opening of a stream to its `join` message.
 const JOIN_DEADLINE: Duration = Duration::from_secs(5);
@@ -36,24 +36,24 @@ const JOIN_BYTES_MAX: usize = 256 << 10;
 
 /// gRPC service for agents.
 #[derive(Debug)]
-pub(crate) struct Control {
-    inputs: mpsc::Sender<Input>,
-    liveness: Arc<Liveness>,
-    clock: Clock,
+pub(crate) struct AgentService {
+    inputs: mpsc::Sender<LoopInput>,
+    liveness: Arc<NodeLiveness>,
+    clock: MonotonicClock,
     /// True if only recorded evidence is accepted.
     replay_only: bool,
-    refusals: Refusals,
+    refusals: RefusalCounters,
     inbound: InboundBudget,
     sessions: AtomicU64,
 }
 
-impl Control {
+impl AgentService {
     pub(crate) fn new(
-        inputs: mpsc::Sender<Input>,
-        liveness: Arc<Liveness>,
-        clock: Clock,
+        inputs: mpsc::Sender<LoopInput>,
+        liveness: Arc<NodeLiveness>,
+        clock: MonotonicClock,
         replay_only: bool,
-        refusals: Refusals,
+        refusals: RefusalCounters,
         inbound: InboundBudget,
     ) -> Self {
         Self {
@@ -69,7 +69,7 @@ impl Control {
 }
 
 #[tonic::async_trait]
-impl v1::control_server::Control for Control {
+impl v1::control_server::Control for AgentService {
     type SessionStream = OutboundStream;
 
     /// Returns the response headers at once and awaits the agent's first message afterwards: a client that opens the
@@ -79,11 +79,11 @@ impl v1::control_server::Control for Control {
         request: Request<Streaming<v1::FromAgent>>,
     ) -> Result<Response<Self::SessionStream>, Status> {
         welcome(self.replay_only, request.metadata().contains_key(REPLAY_HEADER))?;
-        let caller = Caller::of(&request).cloned();
+        let caller = ConnectionPeer::of(&request).cloned();
         let caller = caller.ok_or_else(|| Status::internal("nobody knows who opens this session"))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let waiting = OutboundBytes::default();
-        let session = Session {
+        let session = AgentSession {
             id: SessionId(self.sessions.fetch_add(1, Ordering::Relaxed)),
             caller,
             refusals: self.refusals.clone(),
@@ -128,39 +128,39 @@ fn welcome(replay_only: bool, is_replay: bool) -> Result<(), Status> {
 }
 
 /// Open stream of one agent.
-struct Session {
+struct AgentSession {
     id: SessionId,
-    caller: Caller,
-    refusals: Refusals,
+    caller: ConnectionPeer,
+    refusals: RefusalCounters,
     replay_only: bool,
     inbound: Streaming<v1::FromAgent>,
-    outbound: Outbound,
+    outbound: OutboundSender,
     waiting: OutboundBytes,
     budget: SessionBudget,
-    inputs: mpsc::Sender<Input>,
-    liveness: Arc<Liveness>,
-    clock: Clock,
+    inputs: mpsc::Sender<LoopInput>,
+    liveness: Arc<NodeLiveness>,
+    clock: MonotonicClock,
 }
 
-impl Session {
+impl AgentSession {
     async fn run(mut self) -> Result<(), Status> {
         let info = self.join().await?;
         let node = info.node.clone();
         if !self.caller.speaks_for(&node) {
             let what = format!("{} may not speak for node {node}", self.caller.words());
-            self.refusals.tell(Refusal::Node, self.caller.address, &what);
+            self.refusals.tell(RefusalReason::Node, self.caller.address, &what);
             return Err(Status::permission_denied(format!(
                 "{what}: it takes that node's own certificate (`rankguard identity issue --role agent --name {node}`)"
             )));
         }
         let (close, mut closed) = oneshot::channel();
-        let link = Link {
+        let link = SessionLink {
             outbound: self.outbound.clone(),
             waiting: self.waiting.clone(),
             close,
         };
         let session = self.id;
-        self.tell(Input::Joined { session, info, link }).await?;
+        self.tell(LoopInput::Joined { session, info, link }).await?;
         let ended = loop {
             tokio::select! {
                 message = self.inbound.message() => match message {
@@ -177,7 +177,7 @@ impl Session {
         if let Err(status) = &ended {
             warn!(%node, %status, "session of an agent ended");
         }
-        self.tell(Input::Left { session, node }).await?;
+        self.tell(LoopInput::Left { session, node }).await?;
         ended
     }
 
@@ -229,7 +229,7 @@ impl Session {
                 let read = batch.evidence.into_iter().map(|one| read_evidence(node, one, now));
                 let evidence = read.collect::<Result<Vec<_>, _>>()?;
                 let (session, node) = (self.id, node.clone());
-                self.tell(Input::Evidence {
+                self.tell(LoopInput::Evidence {
                     session,
                     node,
                     evidence,
@@ -260,7 +260,7 @@ impl Session {
         ))
     }
 
-    async fn tell(&self, input: Input) -> Result<(), Status> {
+    async fn tell(&self, input: LoopInput) -> Result<(), Status> {
         self.inputs.send(input).await.map_err(|_| stopping())
     }
 }
@@ -296,7 +296,7 @@ fn read_evidence(node: &NodeId, message: v1::Evidence, now: Timestamp) -> Result
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Body, Entity, Sequence, Source};
+    use rankguard_model::{Entity, EvidenceBody, EvidenceSource, Sequence};
 
     use super::*;
 
@@ -307,9 +307,9 @@ mod tests {
                 seq: Sequence(7),
             },
             at: Timestamp(1),
-            source: Source::Gpu,
+            source: EvidenceSource::Gpu,
             entity: Entity::Unknown,
-            body: Body::RankFinished,
+            body: EvidenceBody::RankFinished,
             marks: Vec::new(),
             synthetic: false,
         })
@@ -323,7 +323,7 @@ mod tests {
         let evidence = read_evidence(&node, spoilt, Timestamp(9)).expect("it has a sequence number");
         assert_eq!(evidence.id.seq, Sequence(7));
         assert_eq!(evidence.at, Timestamp(9));
-        let Body::Gap { what, lost } = evidence.body else {
+        let EvidenceBody::Gap { what, lost } = evidence.body else {
             panic!("{:?}", evidence.body)
         };
         assert_eq!(lost, Some(1));

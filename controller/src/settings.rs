@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rankguard_core::Policy;
-use rankguard_identity::{Network, Role};
+use rankguard_identity::{PeerRole, PeerTransport};
 
 use crate::{CatalogueFiles, ControllerError, JournalRetention};
 
@@ -24,7 +24,7 @@ pub struct Settings {
     pub silence_limit: Duration,
     /// Transport: with an identity, agents and operators must have one too. A replay-only controller uses loopback
     /// regardless of this setting.
-    pub network: Network,
+    pub network: PeerTransport,
     /// Files added to the built-in catalogue.
     pub catalogue: CatalogueFiles,
     /// Retention of the journal.
@@ -44,7 +44,7 @@ impl Settings {
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 7700)),
             state_dir: state_dir.into(),
             silence_limit: Duration::from_secs(5),
-            network: Network::loopback(),
+            network: PeerTransport::loopback(),
             catalogue: CatalogueFiles::default(),
             journal: JournalRetention::default(),
             metrics_listen: None,
@@ -78,7 +78,7 @@ impl Settings {
             .reload()
             .map_err(|problems| ControllerError::Identity { problems })?;
         match card.name.role() {
-            Role::Controller => Ok(()),
+            PeerRole::Controller => Ok(()),
             _ => Err(ControllerError::Role {
                 file: identity.files().certificate.clone(),
                 name: card.name.short(),

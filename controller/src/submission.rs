@@ -2,10 +2,10 @@
 
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
-use rankguard_core::State;
+use rankguard_core::DecisionState;
 use rankguard_model::{JobId, JobSpec, ResumePlace};
 
-use crate::input::Refusal;
+use crate::input::CommandRefusal;
 
 /// Returns all problems of a submission, as sentences; empty if it is valid.
 ///
@@ -84,7 +84,7 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
 }
 
 /// Returns the reason to refuse the name of a submission, or `None`.
-pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
+pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<CommandRefusal> {
     if !state.has_job_name(&spec.id) || state.may_replace(spec) {
         return None;
     }
@@ -92,7 +92,7 @@ pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
         return Some(name_taken(&spec.id));
     };
     let id = &spec.id;
-    Some(Refusal::Exists(if job.is_over() {
+    Some(CommandRefusal::Exists(if job.is_over() {
         format!("cannot resume job {id}: its last checkpoint is being committed; submit it again in a moment")
     } else {
         format!(
@@ -103,8 +103,8 @@ pub(crate) fn name_refusal(state: &State, spec: &JobSpec) -> Option<Refusal> {
 }
 
 /// Returns the refusal of a name that is in use.
-pub(crate) fn name_taken(id: &JobId) -> Refusal {
-    Refusal::Exists(format!(
+pub(crate) fn name_taken(id: &JobId) -> CommandRefusal {
+    CommandRefusal::Exists(format!(
         "job {id} exists already; a name is used once in the life of a controller; `--resume-from {id}` goes on from its \
          checkpoints"
     ))
@@ -152,7 +152,7 @@ mod tests {
             every_steps: 0,
             store: String::new(),
             keep: 0,
-            retention: rankguard_model::Retention::default(),
+            retention: rankguard_model::RetentionPolicy::default(),
             tiers: rankguard_model::CheckpointTiers {
                 nodes: 1,
                 window: std::num::NonZero::new(1000),

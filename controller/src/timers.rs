@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_core::{Event, Timer};
+use rankguard_core::{Event, TimerKey};
 use rankguard_model::Timestamp;
 
 /// Timers by purpose: one each, a later request replaces an earlier one.
 #[derive(Debug, Default)]
-pub(crate) struct Timers {
-    set: BTreeMap<Timer, Timestamp>,
+pub(crate) struct TimerTable {
+    set: BTreeMap<TimerKey, Timestamp>,
 }
 
-impl Timers {
+impl TimerTable {
     /// Sets a timer, which replaces an earlier one for the same purpose.
-    pub(crate) fn set(&mut self, timer: Timer, at: Timestamp) {
+    pub(crate) fn set(&mut self, timer: TimerKey, at: Timestamp) {
         self.set.insert(timer, at);
     }
 
@@ -30,7 +30,7 @@ impl Timers {
 
     /// Removes the timers that are due, and returns their events, earliest first.
     pub(crate) fn take_due(&mut self, now: Timestamp) -> Vec<Event> {
-        let mut due: Vec<(Timestamp, Timer)> = self
+        let mut due: Vec<(Timestamp, TimerKey)> = self
             .set
             .extract_if(.., |_, at| *at <= now)
             .map(|(timer, at)| (at, timer))
@@ -46,13 +46,13 @@ mod tests {
 
     use super::*;
 
-    fn grow(job: &str) -> Timer {
-        Timer::Grow { job: JobId::from(job) }
+    fn grow(job: &str) -> TimerKey {
+        TimerKey::Grow { job: JobId::from(job) }
     }
 
     #[test]
     fn an_alarm_fires_once_and_the_earliest_first() {
-        let mut timers = Timers::default();
+        let mut timers = TimerTable::default();
         timers.set(grow("a"), Timestamp(30));
         timers.set(grow("b"), Timestamp(20));
         timers.set(grow("c"), Timestamp(40));
@@ -65,21 +65,23 @@ mod tests {
 
     #[test]
     fn a_later_wish_replaces_an_earlier_one() {
-        let mut timers = Timers::default();
-        timers.set(Timer::Settle, Timestamp(10));
-        timers.set(Timer::Settle, Timestamp(50));
+        let mut timers = TimerTable::default();
+        timers.set(TimerKey::Settle, Timestamp(10));
+        timers.set(TimerKey::Settle, Timestamp(50));
         assert_eq!(timers.take_due(Timestamp(49)), []);
         assert_eq!(
             timers.take_due(Timestamp(50)),
-            [Event::TimerFired { timer: Timer::Settle }]
+            [Event::TimerFired {
+                timer: TimerKey::Settle
+            }]
         );
         assert_eq!(timers.wait(Timestamp(50)), None);
     }
 
     #[test]
     fn an_alarm_for_a_moment_that_has_passed_is_due_at_once() {
-        let mut timers = Timers::default();
-        timers.set(Timer::Settle, Timestamp(10));
+        let mut timers = TimerTable::default();
+        timers.set(TimerKey::Settle, Timestamp(10));
         assert_eq!(timers.wait(Timestamp(99)), Some(Duration::ZERO));
     }
 }

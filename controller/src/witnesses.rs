@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{Event, Fleet, WitnessRing};
-use rankguard_model::{NodeId, Peer};
+use rankguard_model::{NodeId, PeerAgent};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
 
-use crate::roster::Roster;
+use crate::session_table::SessionTable;
 
 /// Fleet size up to which the ring is rebuilt at each join, so that a small cluster has its witnesses at once.
 const SMALL_FLEET: usize = 256;
@@ -19,7 +19,7 @@ const SMALL_FLEET: usize = 256;
 #[derive(Debug, Default)]
 pub(crate) struct WitnessBoard {
     ring: WitnessRing,
-    sent: BTreeMap<NodeId, Vec<Peer>>,
+    sent: BTreeMap<NodeId, Vec<PeerAgent>>,
     /// True if nodes may have come or gone since the ring was built.
     is_stale: bool,
 }
@@ -44,7 +44,7 @@ impl WitnessBoard {
     }
 
     /// Sends the witnesses of agents with a changed set.
-    pub(crate) fn refresh(&mut self, fleet: &Fleet, roster: &mut Roster) {
+    pub(crate) fn refresh(&mut self, fleet: &Fleet, roster: &mut SessionTable) {
         if !std::mem::take(&mut self.is_stale) {
             return;
         }
@@ -63,7 +63,7 @@ impl WitnessBoard {
         }
     }
 
-    fn of(&self, fleet: &Fleet, node: &NodeId) -> Vec<Peer> {
+    fn of(&self, fleet: &Fleet, node: &NodeId) -> Vec<PeerAgent> {
         let domain = fleet.get(node).map_or("", |entry| entry.info.failure_domain.as_str());
         self.ring.witnesses(node, domain)
     }

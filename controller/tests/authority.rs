@@ -11,11 +11,11 @@ use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_controller::{Settings, journal};
 use rankguard_core::{Event, Policy};
-use rankguard_identity::{Authority, Identity, Issue, Network, Role};
+use rankguard_identity::{CertificateAuthority, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, CopyTier, Device, DeviceKind, Entity, Evidence, Exit, FailedCheck, Generation,
-    HeldIn, JobId, JobState, Mark, NodeId, NodeRange, NodeState, Order, OrderId, Rank, RestoreBytes, ShardSeal, Source,
-    StatusView, Step, Timestamp,
+    AgentOrder, CheckpointPolicy, ClassId, Classification, CopyTier, Device, DeviceKind, Entity, Evidence,
+    EvidenceBody, EvidenceSource, FailedCheck, Generation, ImageLocation, JobId, JobState, NodeId, NodeRange,
+    NodeState, OrderId, ProcessExit, Rank, RestoreBytes, ShardSeal, StatusView, Step, Timestamp,
 };
 
 const ONE: &str = "one";
@@ -26,19 +26,19 @@ const NOW: Generation = Generation(2);
 /// Certificate authority and the networks of its certificate holders.
 struct Site {
     dir: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
     fn new() -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        Authority::create(&dir.path().join("ca"), "test", 9).expect("an authority");
-        let authority = Authority::open(&dir.path().join("ca")).expect("it was just made");
+        CertificateAuthority::create(&dir.path().join("ca"), "test", 9).expect("an authority");
+        let authority = CertificateAuthority::open(&dir.path().join("ca")).expect("it was just made");
         Self { dir, authority }
     }
 
-    fn network(&self, role: Role, name: &str) -> Network {
-        let wanted = Issue {
+    fn network(&self, role: PeerRole, name: &str) -> PeerTransport {
+        let wanted = IssueRequest {
             role,
             name: name.to_owned(),
             hosts: vec!["127.0.0.1".to_owned()],
@@ -47,7 +47,7 @@ impl Site {
         let issued = self
             .authority
             .issue(&wanted, &self.dir.path().join(format!("{role}{name}")));
-        Network::with(Identity::new(issued.expect("issued").1))
+        PeerTransport::with(TlsIdentity::new(issued.expect("issued").1))
     }
 
     fn state(&self) -> std::path::PathBuf {
@@ -85,7 +85,7 @@ fn write_shard(store: &Store, rank: u32, step: u64) -> ShardSeal {
 /// Confirms the next fence.
 async fn fenced(agent: &mut Agent) {
     loop {
-        if let Order::Fence { job, generation, .. } = agent.order().await {
+        if let AgentOrder::Fence { job, generation, .. } = agent.order().await {
             return agent.fenced(&job, generation).await;
         }
     }
@@ -94,10 +94,10 @@ async fn fenced(agent: &mut Agent) {
 /// Starts the ranks of the next launch; returns the number of the order.
 async fn launched(agent: &mut Agent) -> OrderId {
     loop {
-        if let (id, Order::Launch(launch)) = agent.numbered_order().await {
+        if let (id, AgentOrder::Launch(launch)) = agent.numbered_order().await {
             for slot in &launch.ranks {
                 let rank = agent.rank(&launch.job, launch.generation, slot.rank.0);
-                agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
+                agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
                 agent.report(rank, progress(5)).await;
             }
             return id;
@@ -109,18 +109,18 @@ impl Cluster {
     async fn start() -> Self {
         let site = Site::new();
         let settings = Settings {
-            network: site.network(Role::Controller, ""),
+            network: site.network(PeerRole::Controller, ""),
             policy: Policy {
                 grow_ms: 3_600_000,
                 ..quick_policy()
             },
             ..settings(&site.state())
         };
-        let controller = Running::start_for(settings, site.network(Role::Operator, "ada")).await;
+        let controller = Running::start_for(settings, site.network(PeerRole::Operator, "ada")).await;
         let mut agents = BTreeMap::new();
         // Nodes are chosen by name, so each job is submitted when its nodes are the free ones.
         for node in ["a", "b"] {
-            let network = site.network(Role::Agent, node);
+            let network = site.network(PeerRole::Agent, node);
             agents.insert(node, Agent::join_as(&network, controller.address, node).await);
         }
         let store = Store::open(site.dir.path().join("store")).expect("a store");
@@ -130,7 +130,7 @@ impl Cluster {
             every_steps: 10,
             store: site.dir.path().join("store").display().to_string(),
             keep: 2,
-            retention: rankguard_model::Retention::default(),
+            retention: rankguard_model::RetentionPolicy::default(),
             tiers: rankguard_model::CheckpointTiers::default(),
         });
         controller.submit(&one).await.expect("a sound job");
@@ -144,17 +144,17 @@ impl Cluster {
             let rank = u32::try_from(rank).expect("few");
             let seal = write_shard(&store, rank, 10);
             let entity = agent.rank(&JobId::from(ONE), Generation(1), rank);
-            agent.report(entity, Body::ShardDurable { seal }).await;
+            agent.report(entity, EvidenceBody::ShardDurable { seal }).await;
         }
         let committed = |status: &StatusView| status.jobs[0].checkpoints.len() == 1;
         controller.status_until(committed).await;
         let first = agents.get_mut("a").expect("it joined");
         let entity = first.rank(&JobId::from(ONE), Generation(1), 0);
-        let exit = Exit::Code(3);
+        let exit = ProcessExit::Code(3);
         first
             .report(
                 entity,
-                Body::RankExited {
+                EvidenceBody::RankExited {
                     pid: 7,
                     exit,
                     ended_by_agent: false,
@@ -169,7 +169,7 @@ impl Cluster {
             orders.push(launched(agent).await);
         }
         for node in ["c", "d"] {
-            let network = site.network(Role::Agent, node);
+            let network = site.network(PeerRole::Agent, node);
             agents.insert(node, Agent::join_as(&network, controller.address, node).await);
             if node == "c" {
                 controller.submit(&job(TWO)).await.expect("a sound job");
@@ -240,14 +240,14 @@ struct Row {
     name: String,
     session: &'static str,
     entity: Entity,
-    source: Source,
-    body: Body,
-    marks: Vec<Mark>,
+    source: EvidenceSource,
+    body: EvidenceBody,
+    marks: Vec<Classification>,
     expected: Expected,
 }
 
-fn progress(step: u64) -> Body {
-    Body::Progress {
+fn progress(step: u64) -> EvidenceBody {
+    EvidenceBody::Progress {
         step: Step(step),
         loss: None,
         step_ms: 3.0,
@@ -255,16 +255,16 @@ fn progress(step: u64) -> Body {
     }
 }
 
-fn line() -> Body {
-    Body::Line {
+fn line() -> EvidenceBody {
+    EvidenceBody::Line {
         text: "RuntimeError: x".to_owned(),
         context: Vec::new(),
         repeats: 1,
     }
 }
 
-fn mark(class: &str, fields: &[(&'static str, &'static str)]) -> Mark {
-    Mark {
+fn mark(class: &str, fields: &[(&'static str, &'static str)]) -> Classification {
+    Classification {
         class: ClassId::from(class),
         role: rankguard_model::Role::Root,
         confidence: 0.9,
@@ -331,7 +331,7 @@ fn entity(kind: &str, session: &str) -> Entity {
 }
 
 /// Returns the bodies that contain a rank, with the generation and rank that they contain.
-fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
+fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, EvidenceBody)> {
     let (rank, generation) = match entity {
         Entity::Rank { rank, generation, .. } => (*rank, *generation),
         _ => (Rank(own_rank(session)), NOW),
@@ -347,7 +347,7 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
         schema: String::new(),
     };
     let (dump, reason) = ("{}".to_owned(), "no space left on device".to_owned());
-    let copied = Body::Copied {
+    let copied = EvidenceBody::Copied {
         generation,
         step: Step(10),
         tier: CopyTier::Peer,
@@ -357,10 +357,10 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
         failed: None,
     };
     vec![
-        ("flight-dump", Body::FlightDump { dump, left_out: 0 }),
+        ("flight-dump", EvidenceBody::FlightDump { dump, left_out: 0 }),
         (
             "restored",
-            Body::Restored {
+            EvidenceBody::Restored {
                 step: Step(10),
                 from: RestoreBytes::default(),
                 took_ms: 1.0,
@@ -369,22 +369,22 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
         ("copied", copied),
         (
             "shard-sealed",
-            Body::ShardSealed {
+            EvidenceBody::ShardSealed {
                 step: Step(20),
                 stall_ms: 1.0,
                 bytes: 64,
             },
         ),
-        ("shard-durable", Body::ShardDurable { seal }),
-        ("shard-failed", Body::ShardFailed { step: Step(30), reason }),
+        ("shard-durable", EvidenceBody::ShardDurable { seal }),
+        ("shard-failed", EvidenceBody::ShardFailed { step: Step(30), reason }),
         ("progress", progress(6)),
-        ("rank-started", Body::RankStarted { pid: 7 }),
-        ("rank-finished", Body::RankFinished),
+        ("rank-started", EvidenceBody::RankStarted { pid: 7 }),
+        ("rank-finished", EvidenceBody::RankFinished),
         (
             "rank-exited",
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: 7,
-                exit: Exit::Code(0),
+                exit: ProcessExit::Code(0),
                 ended_by_agent: false,
             },
         ),
@@ -392,24 +392,28 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, Body)> {
 }
 
 /// Returns the bodies that every session may report about its own entities.
-fn observations() -> Vec<(&'static str, Body)> {
-    let sample = Body::Sample {
+fn observations() -> Vec<(&'static str, EvidenceBody)> {
+    let sample = EvidenceBody::Sample {
         metric: "gpu.temperature".to_owned(),
         value: 99.0,
         unit: "celsius".to_owned(),
     };
     let (what, lost) = ("lines".to_owned(), Some(3));
-    vec![("line", line()), ("sample", sample), ("gap", Body::Gap { what, lost })]
+    vec![
+        ("line", line()),
+        ("sample", sample),
+        ("gap", EvidenceBody::Gap { what, lost }),
+    ]
 }
 
 /// Returns the answers of a node to orders about a job.
-fn answers(name: &str) -> Vec<(&'static str, Body)> {
+fn answers(name: &str) -> Vec<(&'static str, EvidenceBody)> {
     let job = JobId::from(name);
     let generation = if name == ONE { NOW } else { Generation(1) };
     vec![
         (
             "fenced",
-            Body::Fenced {
+            EvidenceBody::Fenced {
                 job: job.clone(),
                 generation,
                 master_port: Some(1),
@@ -419,7 +423,7 @@ fn answers(name: &str) -> Vec<(&'static str, Body)> {
         ),
         (
             "stopped",
-            Body::Stopped {
+            EvidenceBody::Stopped {
                 job: job.clone(),
                 generation,
                 ended: 1,
@@ -428,17 +432,17 @@ fn answers(name: &str) -> Vec<(&'static str, Body)> {
         ),
         (
             "shards-finished",
-            Body::ShardsFinished {
+            EvidenceBody::ShardsFinished {
                 job: job.clone(),
                 generation,
-                from: HeldIn::Arenas,
+                from: ImageLocation::Arenas,
                 shards: 1,
                 failed: None,
             },
         ),
         (
             "preflighted",
-            Body::Preflighted {
+            EvidenceBody::Preflighted {
                 job,
                 generation,
                 failed: Vec::new(),
@@ -448,8 +452,8 @@ fn answers(name: &str) -> Vec<(&'static str, Body)> {
     ]
 }
 
-fn mirrored() -> Body {
-    Body::Copied {
+fn mirrored() -> EvidenceBody {
+    EvidenceBody::Copied {
         generation: Generation(1),
         step: Step(10),
         tier: CopyTier::Mirror,
@@ -560,12 +564,12 @@ const MIRRORED: [(&str, &str); 15] = [
     ("absent-job",       "VVV"),
 ];
 
-fn row(name: &str, session: &'static str, entity: Entity, body: Body, letter: char) -> Row {
+fn row(name: &str, session: &'static str, entity: Entity, body: EvidenceBody, letter: char) -> Row {
     Row {
         name: format!("{session}: {name} about {entity}"),
         session,
         entity,
-        source: Source::Ranks,
+        source: EvidenceSource::Ranks,
         body,
         marks: Vec::new(),
         expected: match letter {
@@ -578,7 +582,10 @@ fn row(name: &str, session: &'static str, entity: Entity, body: Body, letter: ch
 }
 
 /// Returns all rows of a table.
-fn table(rows: &[(&str, &str)], bodies: impl Fn(&'static str, &Entity) -> Vec<(&'static str, Body)>) -> Vec<Row> {
+fn table(
+    rows: &[(&str, &str)],
+    bodies: impl Fn(&'static str, &Entity) -> Vec<(&'static str, EvidenceBody)>,
+) -> Vec<Row> {
     let mut all = Vec::new();
     for (kind, letters) in rows {
         for (session, letter) in SESSIONS.into_iter().zip(letters.chars()) {
@@ -594,7 +601,7 @@ fn table(rows: &[(&str, &str)], bodies: impl Fn(&'static str, &Entity) -> Vec<(&
 /// Returns submissions of node a with a permitted subject and a forbidden content.
 fn contents(order: OrderId) -> Vec<Row> {
     let rank = || entity("own-rank", "a");
-    let refused = |name: &str, entity: Entity, body: Body| row(name, "a", entity, body, 'R');
+    let refused = |name: &str, entity: Entity, body: EvidenceBody| row(name, "a", entity, body, 'R');
     let seal = |rank: u32, world_size: u32| ShardSeal {
         rank: Rank(rank),
         step: Step(20),
@@ -604,24 +611,24 @@ fn contents(order: OrderId) -> Vec<Row> {
         ledger: None,
         schema: String::new(),
     };
-    let order_failed = |order: u64, job: &str, generation: u64| Body::OrderFailed {
+    let order_failed = |order: u64, job: &str, generation: u64| EvidenceBody::OrderFailed {
         order: OrderId(order),
         job: JobId::from(job),
         generation: Generation(generation),
         reason: "it cannot".to_owned(),
         newest: None,
     };
-    let sealed = |stall_ms: f64| Body::ShardSealed {
+    let sealed = |stall_ms: f64| EvidenceBody::ShardSealed {
         step: Step(20),
         stall_ms,
         bytes: 64,
     };
-    let exit = |pid: u32| Body::RankExited {
+    let exit = |pid: u32| EvidenceBody::RankExited {
         pid,
-        exit: Exit::Code(0),
+        exit: ProcessExit::Code(0),
         ended_by_agent: false,
     };
-    let copied = Body::Copied {
+    let copied = EvidenceBody::Copied {
         generation: Generation(1),
         step: Step(10),
         tier: CopyTier::Peer,
@@ -630,7 +637,7 @@ fn contents(order: OrderId) -> Vec<Row> {
         took_ms: 1.0,
         failed: None,
     };
-    let between = Body::Preflighted {
+    let between = EvidenceBody::Preflighted {
         job: JobId::from(ONE),
         generation: NOW,
         failed: vec![FailedCheck {
@@ -648,7 +655,7 @@ fn contents(order: OrderId) -> Vec<Row> {
         refused(
             "the largest step of a shard",
             rank(),
-            Body::ShardFailed {
+            EvidenceBody::ShardFailed {
                 step: Step(u64::MAX),
                 reason: String::new(),
             },
@@ -657,12 +664,12 @@ fn contents(order: OrderId) -> Vec<Row> {
         refused(
             "a shard of another rank",
             rank(),
-            Body::ShardDurable { seal: seal(1, 2) },
+            EvidenceBody::ShardDurable { seal: seal(1, 2) },
         ),
         refused(
             "a shard of another world",
             rank(),
-            Body::ShardDurable { seal: seal(0, 1) },
+            EvidenceBody::ShardDurable { seal: seal(0, 1) },
         ),
         refused("an exit of another process", rank(), exit(8)),
         refused("a copy of another generation", rank(), copied),
@@ -701,7 +708,7 @@ fn contents(order: OrderId) -> Vec<Row> {
 fn marked() -> Vec<Row> {
     let marked = |name: &str, session, entity, marks, letter| Row {
         marks,
-        source: Source::Checkpoint,
+        source: EvidenceSource::Checkpoint,
         ..row(name, session, entity, line(), letter)
     };
     let damage = |generation: &'static str, step: &'static str| {
@@ -711,7 +718,7 @@ fn marked() -> Vec<Row> {
         )]
     };
     let sure = |confidence: f64| {
-        vec![Mark {
+        vec![Classification {
             confidence,
             ..mark("gpu-fallen-off-bus", &[])
         }]
@@ -792,8 +799,10 @@ fn outcome(row: &Row, recorded: &Evidence) -> Expected {
     let own = Entity::Node {
         node: NodeId::from(row.session),
     };
-    let accuses = |mark: &Mark| mark.class.as_str() == "evidence-refused" && mark.signature.starts_with("authority.");
-    if recorded.marks.iter().any(accuses) && matches!(recorded.body, Body::Gap { .. }) && recorded.entity == own {
+    let accuses =
+        |mark: &Classification| mark.class.as_str() == "evidence-refused" && mark.signature.starts_with("authority.");
+    if recorded.marks.iter().any(accuses) && matches!(recorded.body, EvidenceBody::Gap { .. }) && recorded.entity == own
+    {
         return Expected::Refused;
     }
     if (&recorded.body, &recorded.entity, &recorded.marks) == (&row.body, &row.entity, &row.marks) {
@@ -811,7 +820,7 @@ fn outcome(row: &Row, recorded: &Evidence) -> Expected {
 async fn rg_13_every_body_about_every_entity_by_every_session() {
     let mut cluster = Cluster::start().await;
     let order = cluster.order;
-    let order_failed = Body::OrderFailed {
+    let order_failed = EvidenceBody::OrderFailed {
         order,
         job: JobId::from(ONE),
         generation: NOW,
@@ -907,7 +916,7 @@ async fn rg_2_a_report_of_damage_is_taken_and_strikes_nothing_off_by_itself() {
     let mut cluster = Cluster::start().await;
     let row = Row {
         marks: vec![mark("checkpoint-corrupt", &[("generation", "1"), ("step", "10")])],
-        source: Source::Checkpoint,
+        source: EvidenceSource::Checkpoint,
         ..row("damage", "a", entity("own-rank", "a"), line(), 'A')
     };
     cluster.submit(&row).await;
@@ -924,10 +933,10 @@ async fn a_rank_that_is_started_anew_may_end_in_the_same_breath() {
     let mut cluster = Cluster::start().await;
     let agent = cluster.agent("a");
     let rank = agent.rank(&JobId::from(ONE), NOW, 0);
-    let exit = Exit::Code(0);
+    let exit = ProcessExit::Code(0);
     let bodies = [
-        Body::RankStarted { pid: 8 },
-        Body::RankExited {
+        EvidenceBody::RankStarted { pid: 8 },
+        EvidenceBody::RankExited {
             pid: 8,
             exit,
             ended_by_agent: false,
@@ -949,23 +958,23 @@ async fn a_rank_that_is_started_anew_may_end_in_the_same_breath() {
 async fn a_generation_that_is_being_fenced_has_no_ranks() {
     let site = Site::new();
     let settings = Settings {
-        network: site.network(Role::Controller, ""),
+        network: site.network(PeerRole::Controller, ""),
         ..settings(&site.state())
     };
-    let controller = Running::start_for(settings, site.network(Role::Operator, "ada")).await;
-    let mut agent = Agent::join_as(&site.network(Role::Agent, "n1"), controller.address, "n1").await;
+    let controller = Running::start_for(settings, site.network(PeerRole::Operator, "ada")).await;
+    let mut agent = Agent::join_as(&site.network(PeerRole::Agent, "n1"), controller.address, "n1").await;
     controller.submit(&job(ONE)).await.expect("a sound job");
-    let Order::Fence { job, generation, .. } = agent.order().await else {
+    let AgentOrder::Fence { job, generation, .. } = agent.order().await else {
         panic!("a fence comes first");
     };
     // The rank reports its completion before it was launched: the job is not finished.
     let rank = agent.rank(&job, generation, 0);
-    let exit = Exit::Code(0);
-    agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
+    let exit = ProcessExit::Code(0);
+    agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
     let sequence = agent
         .report(
             rank,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: 7,
                 exit,
                 ended_by_agent: false,
@@ -977,7 +986,7 @@ async fn a_generation_that_is_being_fenced_has_no_ranks() {
     assert_eq!(status.jobs[0].state, JobState::Starting);
     assert_eq!(status.nodes[0].refused_evidence, 2);
     agent.fenced(&job, generation).await;
-    assert!(matches!(agent.order().await, Order::Launch(_)));
+    assert!(matches!(agent.order().await, AgentOrder::Launch(_)));
     controller.stop().await;
 }
 
@@ -996,7 +1005,7 @@ async fn a_time_in_the_future_is_replaced_and_a_name_with_control_characters_is_
         agent.acknowledged(sequence).await;
     }
     let mut client = rankguard_proto::v1::control_client::ControlClient::new(
-        common::connect(&Network::loopback(), controller.address)
+        common::connect(&PeerTransport::loopback(), controller.address)
             .await
             .expect("it listens"),
     );

@@ -11,7 +11,7 @@ use std::time::Duration;
 use common::process::{ControllerProcess, http_get, run_child};
 use common::{Agent, DEADLINE, Running, job, settings};
 use rankguard_controller::{JournalRetention, METRICS_ADDRESS_FILE};
-use rankguard_model::{Body, Entity, Evidence, JobState, NodeState};
+use rankguard_model::{Entity, Evidence, EvidenceBody, JobState, NodeState};
 use rankguard_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 use tonic::Code;
@@ -22,8 +22,8 @@ async fn controller_child() {
     run_child().await;
 }
 
-fn line(text: String) -> Body {
-    Body::Line {
+fn line(text: String) -> EvidenceBody {
+    EvidenceBody::Line {
         text,
         context: Vec::new(),
         repeats: 1,

@@ -12,8 +12,8 @@ use rankguard_controller::journal::{self, JOURNAL_FILE, JournalError};
 use rankguard_controller::{ControllerError, run};
 use rankguard_core::Event;
 use rankguard_model::{
-    Body, CaseId, CheckpointPolicy, Exit, Generation, JobId, JobState, Launch, NodeRange, NodeState, Order, ShardSeal,
-    Step,
+    AgentOrder, CaseId, CheckpointPolicy, EvidenceBody, Generation, JobId, JobState, LaunchOrder, NodeRange, NodeState,
+    ProcessExit, ShardSeal, Step,
 };
 use rankguard_proto::v1;
 use tokio::time::timeout;
@@ -29,9 +29,9 @@ fn state_of(status: &rankguard_model::StatusView, job: &JobId) -> JobState {
 }
 
 /// Passes a job from its fence to its launch.
-async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
+async fn launch(agent: &mut Agent, job: &JobId) -> LaunchOrder {
     let generation = match agent.order().await {
-        Order::Fence {
+        AgentOrder::Fence {
             job: name,
             generation,
             reserve_port: true,
@@ -41,20 +41,20 @@ async fn launch(agent: &mut Agent, job: &JobId) -> Launch {
     };
     agent.fenced(job, generation).await;
     match agent.order().await {
-        Order::Launch(launch) => launch,
+        AgentOrder::Launch(launch) => launch,
         other => panic!("a launch comes next: {other:?}"),
     }
 }
 
 /// Starts the rank of a launch and reports a step.
-async fn start(agent: &mut Agent, launch: &Launch) {
+async fn start(agent: &mut Agent, launch: &LaunchOrder) {
     let rank = agent.rank(&launch.job, launch.generation, 0);
-    agent.report(rank.clone(), Body::RankStarted { pid: 7 }).await;
+    agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
     let step = Step(1);
     agent
         .report(
             rank,
-            Body::Progress {
+            EvidenceBody::Progress {
                 step,
                 loss: Some(0.5),
                 step_ms: 3.0,
@@ -66,12 +66,12 @@ async fn start(agent: &mut Agent, launch: &Launch) {
 
 async fn finish(agent: &mut Agent, job: &JobId, generation: Generation) {
     let rank = agent.rank(job, generation, 0);
-    agent.report(rank.clone(), Body::RankFinished).await;
-    let exit = Exit::Code(0);
+    agent.report(rank.clone(), EvidenceBody::RankFinished).await;
+    let exit = ProcessExit::Code(0);
     agent
         .report(
             rank,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: 7,
                 exit,
                 ended_by_agent: false,
@@ -111,7 +111,7 @@ async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
     let controller = Running::start(settings(dir.path())).await;
     let mut agent = Agent::join(controller.address, "n1").await;
     controller.submit(&spec).await.expect("a sound job");
-    let Order::Fence { generation, .. } = agent.order().await else {
+    let AgentOrder::Fence { generation, .. } = agent.order().await else {
         panic!("a fence")
     };
     // The controller is killed after it ordered the fence and before the answer.
@@ -213,7 +213,7 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
         every_steps: 10,
         store: store_dir.path().display().to_string(),
         keep: 2,
-        retention: rankguard_model::Retention::default(),
+        retention: rankguard_model::RetentionPolicy::default(),
         tiers: rankguard_model::CheckpointTiers::default(),
     });
     controller.submit(&spec).await.expect("a sound job");
@@ -222,9 +222,9 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
     let rank = agent.rank(&spec.id, launched.generation, 0);
     for step in [Step(10), Step(20), Step(30)] {
         let seal = write_shard(&store, &spec.id, launched.generation, step);
-        agent.report(rank.clone(), Body::ShardDurable { seal }).await;
+        agent.report(rank.clone(), EvidenceBody::ShardDurable { seal }).await;
         match agent.order().await {
-            Order::Keep { step: kept, .. } => assert_eq!(kept, step),
+            AgentOrder::Keep { step: kept, .. } => assert_eq!(kept, step),
             other => panic!("a commit is followed by keep: {other:?}"),
         }
     }
@@ -234,11 +234,11 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
     // A missing shard prevents the commit, and the journal holds the reason.
     let mut seal = write_shard(&store, &spec.id, launched.generation, Step(40));
     seal.index = "0".repeat(64);
-    agent.report(rank.clone(), Body::ShardDurable { seal }).await;
+    agent.report(rank.clone(), EvidenceBody::ShardDurable { seal }).await;
     let sequence = agent
         .report(
             rank,
-            Body::ShardSealed {
+            EvidenceBody::ShardSealed {
                 step: Step(50),
                 stall_ms: 0.1,
                 bytes: 64,

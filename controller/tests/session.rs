@@ -7,15 +7,15 @@ use std::time::Duration;
 use common::{Agent, Running, job, settings};
 use rankguard_controller::{Settings, journal};
 use rankguard_core::Event;
-use rankguard_model::{Body, Entity, NodeId, NodeState};
+use rankguard_model::{Entity, EvidenceBody, NodeId, NodeState};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_agent::Kind as Up;
 use rankguard_proto::v1::to_agent::Kind as Down;
 use tokio::time::Instant;
 use tonic::Code;
 
-fn line(text: &str) -> Body {
-    Body::Line {
+fn line(text: &str) -> EvidenceBody {
+    EvidenceBody::Line {
         text: text.to_owned(),
         context: Vec::new(),
         repeats: 1,

@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use crate::csv::Csv;
-use crate::load::Load;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::load::LoadState;
+use crate::table::TableKind;
 use crate::time;
 use crate::words;
 
 /// Column names of the source; an empty name is a column that the source lacks.
-pub(crate) struct Columns {
+pub(crate) struct AccountingColumns {
     pub(crate) job: &'static str,
     pub(crate) user: &'static str,
     pub(crate) queue: &'static str,
@@ -29,7 +29,7 @@ pub(crate) struct Columns {
 }
 
 /// Parses a time. A file that mixes times with and without offset is reported, because they are not comparable.
-pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
+pub(crate) fn instant(field: &str, text: &str, load: &mut LoadState) -> Option<f64> {
     if matches!(text, "" | "None" | "NULL" | "Unknown" | "NaT" | "nan" | "N/A" | "NA") {
         return None;
     }
@@ -44,7 +44,7 @@ pub(crate) fn instant(field: &str, text: &str, load: &mut Load) -> Option<f64> {
     Some(seconds)
 }
 /// Reads jobs to the end of the file.
-pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
+pub(crate) fn read(csv: &mut DelimitedFile<'_>, columns: &AccountingColumns, load: &mut LoadState) {
     let mut jobs = HashSet::new();
     let named = [
         columns.user,
@@ -91,7 +91,7 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
             raw => words::state(raw),
         };
         let mut row = load
-            .row(Table::Jobs)
+            .row(TableKind::Jobs)
             .text("job", &job)
             .text("user", csv.get(columns.user))
             .text("queue", csv.get(columns.queue))
@@ -116,7 +116,7 @@ pub(crate) fn read(csv: &mut Csv<'_>, columns: &Columns, load: &mut Load) {
 const NO_SECONDS: f64 = 1e11;
 
 /// Checks seconds since 1970, or since a zero of the file's own; reports values too large for seconds.
-pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
+pub(crate) fn unix(field: &str, seconds: f64, load: &mut LoadState) -> Option<f64> {
     if seconds.abs() > NO_SECONDS {
         load.odd("unit", field, || {
             format!("{seconds} s lie beyond the year 5000: milliseconds? read as seconds")
@@ -127,7 +127,13 @@ pub(crate) fn unix(field: &str, seconds: f64, load: &mut Load) -> Option<f64> {
 
 /// Reports an inconsistent span of a row: it ends before it starts, or its elapsed time differs from the clock
 /// times. A difference of an hour is a change of the clock, and the elapsed time is right.
-pub(crate) fn check_span(field: &str, start: Option<f64>, end: Option<f64>, elapsed: Option<f64>, load: &mut Load) {
+pub(crate) fn check_span(
+    field: &str,
+    start: Option<f64>,
+    end: Option<f64>,
+    elapsed: Option<f64>,
+    load: &mut LoadState,
+) {
     if elapsed.is_some_and(|elapsed| elapsed < 0.0) {
         load.odd("negative", field, || "takes less than no time; kept".to_owned());
     }

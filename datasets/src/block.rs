@@ -9,13 +9,13 @@ pub const MAX_LINE: usize = 1 << 20;
 
 /// Consecutive whole lines of a file; the last may lack a line end.
 #[derive(Debug, Default)]
-pub(crate) struct Block {
+pub(crate) struct LineBlock {
     pub(crate) text: String,
     /// Start offsets of lines that are not UTF-8 and were read as Latin-1.
     pub(crate) latin: Vec<usize>,
 }
 
-impl Block {
+impl LineBlock {
     fn new(bytes: Vec<u8>) -> Self {
         match String::from_utf8(bytes) {
             Ok(text) => Self {
@@ -57,8 +57,8 @@ impl Block {
 }
 
 /// Next item of a stream.
-pub(crate) enum Next {
-    Block(Block),
+pub(crate) enum NextBlock {
+    Block(LineBlock),
     /// A line over the limit was skipped.
     TooLong,
     End,
@@ -66,7 +66,7 @@ pub(crate) enum Next {
 }
 
 /// Reader of a stream in blocks.
-pub(crate) struct Blocks {
+pub(crate) struct BlockReader {
     reader: Box<dyn BufRead>,
     /// Start of the line that follows the last block.
     rest: Vec<u8>,
@@ -77,7 +77,7 @@ pub(crate) struct Blocks {
     broken: Option<io::Error>,
 }
 
-impl Blocks {
+impl BlockReader {
     pub(crate) fn new(reader: Box<dyn BufRead>) -> Self {
         Self {
             reader,
@@ -104,7 +104,7 @@ impl Blocks {
     }
 
     /// Returns the next block of about `wanted` bytes.
-    pub(crate) fn next(&mut self, wanted: usize) -> Next {
+    pub(crate) fn next(&mut self, wanted: usize) -> NextBlock {
         let mut bytes = std::mem::take(&mut self.rest);
         // Allocated once, with room for reads beyond it.
         bytes.reserve(wanted + wanted / 8);
@@ -118,25 +118,25 @@ impl Blocks {
                     Some(end) => {
                         self.rest = bytes.split_off(end + 1);
                         self.skipping = false;
-                        return Next::TooLong;
+                        return NextBlock::TooLong;
                     }
-                    None if self.ended => return Next::TooLong,
+                    None if self.ended => return NextBlock::TooLong,
                     None => bytes.clear(),
                 }
             } else if bytes.len() >= wanted {
                 match memrchr(b'\n', &bytes) {
                     Some(end) => {
                         self.rest = bytes.split_off(end + 1);
-                        return Next::Block(Block::new(bytes));
+                        return NextBlock::Block(LineBlock::new(bytes));
                     }
                     None => self.skipping = bytes.len() > MAX_LINE,
                 }
             }
         }
         if !bytes.is_empty() {
-            return Next::Block(Block::new(bytes));
+            return NextBlock::Block(LineBlock::new(bytes));
         }
-        self.broken.take().map_or(Next::End, Next::Broken)
+        self.broken.take().map_or(NextBlock::End, NextBlock::Broken)
     }
 
     /// Appends the buffered bytes of the stream.

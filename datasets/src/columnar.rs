@@ -15,7 +15,7 @@ use parquet::record::Field;
 use parquet::schema::types::Type;
 use polars::prelude::{DataFrame, DataType};
 
-use crate::quiet::quietly;
+use crate::panic_guard::quietly;
 use crate::time;
 
 /// Metadata key for data stored beside the rows.
@@ -46,14 +46,14 @@ pub(crate) fn about(path: &Path) -> Option<(Vec<String>, u64)> {
 }
 
 /// Properties of a file that are read before its rows.
-pub(crate) struct Details {
+pub(crate) struct FileDetails {
     /// True for each column of numbers.
     pub(crate) numbers: Vec<bool>,
     /// Data that this program stored beside the rows.
     pub(crate) beside: Option<String>,
 }
 
-pub(crate) fn details(path: &Path) -> Option<Details> {
+pub(crate) fn details(path: &Path) -> Option<FileDetails> {
     let file = rankguard_files::open_regular(path).ok()?;
     let details = guarded(|| {
         let reader = SerializedFileReader::new(file)?;
@@ -66,7 +66,7 @@ pub(crate) fn details(path: &Path) -> Option<Details> {
             )
         };
         let mut noted = about.key_value_metadata().into_iter().flatten();
-        Ok(Details {
+        Ok(FileDetails {
             numbers: about.schema().get_fields().iter().map(is_number).collect(),
             beside: noted
                 .find(|note| note.key == BESIDE)
@@ -81,9 +81,13 @@ pub(crate) fn details(path: &Path) -> Option<Details> {
 pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<()> {
     let file = rankguard_files::open_regular(path)?;
     let reader = guarded(|| SerializedFileReader::new(file))?;
-    let moments: Vec<Option<Moments>> = guarded(|| {
+    let moments: Vec<Option<TimeEncoding>> = guarded(|| {
         let schema = reader.metadata().file_metadata().schema();
-        Ok(schema.get_fields().iter().map(|field| Moments::of(field)).collect())
+        Ok(schema
+            .get_fields()
+            .iter()
+            .map(|field| TimeEncoding::of(field))
+            .collect())
     })?;
     let mut found = guarded(|| reader.get_row_iter(None))?;
     while let Some(next) = guarded(|| found.next().transpose())? {
@@ -96,14 +100,14 @@ pub(crate) fn rows(path: &Path, mut row: impl FnMut(Vec<String>)) -> io::Result<
 }
 
 /// Encoding of times in a column.
-struct Moments {
+struct TimeEncoding {
     /// Nanoseconds of one count.
     unit: i128,
     /// True for instants; false for wall clock times.
     instants: bool,
 }
 
-impl Moments {
+impl TimeEncoding {
     fn of(column: &Type) -> Option<Self> {
         let about = column.get_basic_info();
         let instants = match about.logical_type_ref() {
@@ -127,7 +131,7 @@ impl Moments {
     }
 }
 
-fn text(field: &Field, moments: Option<&Moments>) -> String {
+fn text(field: &Field, moments: Option<&TimeEncoding>) -> String {
     match (field, moments) {
         (Field::Null, _) => String::new(),
         (Field::Str(text), _) => text.clone(),

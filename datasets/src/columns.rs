@@ -7,19 +7,19 @@ use polars::prelude::{
     StringChunked,
 };
 
-use crate::labels::Labels;
-use crate::packed::Packed;
+use crate::labels::LabelColumn;
+use crate::packed::PackedTexts;
 
 /// Cells of a column.
 #[derive(Debug)]
-pub(crate) enum Cells {
+pub(crate) enum ColumnCells {
     /// Values, NaN if absent, and the number of present ones.
     Numbers(Arc<Vec<f64>>, usize),
-    Labels(Arc<Labels>),
-    Texts(Arc<Packed>),
+    Labels(Arc<LabelColumn>),
+    Texts(Arc<PackedTexts>),
 }
 
-impl Cells {
+impl ColumnCells {
     pub(crate) fn numbers(values: Vec<f64>) -> Self {
         let known = values.iter().filter(|value| !value.is_nan()).count();
         Self::Numbers(values.into(), known)
@@ -27,37 +27,37 @@ impl Cells {
 }
 
 #[derive(Debug)]
-pub(crate) struct Column {
+pub(crate) struct TableColumn {
     pub(crate) name: String,
-    pub(crate) cells: Cells,
+    pub(crate) cells: ColumnCells,
 }
 
-impl Column {
+impl TableColumn {
     fn series(&self) -> Series {
         let name = self.name.as_str().into();
         let texts = |texts: StringChunked| texts.into_series().into_column();
         match &self.cells {
-            Cells::Numbers(values, _) => {
+            ColumnCells::Numbers(values, _) => {
                 let cells = values.iter().map(|value| Some(*value).filter(|value| !value.is_nan()));
                 Float64Chunked::from_iter_options(name, cells)
                     .into_series()
                     .into_column()
             }
-            Cells::Labels(labels) => texts(StringChunked::from_iter_options(name, labels.texts())),
-            Cells::Texts(packed) => texts(StringChunked::from_iter_options(name, packed.texts())),
+            ColumnCells::Labels(labels) => texts(StringChunked::from_iter_options(name, labels.texts())),
+            ColumnCells::Texts(packed) => texts(StringChunked::from_iter_options(name, packed.texts())),
         }
     }
 }
 
 /// Columns of a table, all of one length.
 #[derive(Debug)]
-pub(crate) struct Columns {
+pub(crate) struct TableColumns {
     rows: usize,
-    columns: Vec<Column>,
+    columns: Vec<TableColumn>,
 }
 
-impl Columns {
-    pub(crate) fn new(rows: usize, columns: Vec<Column>) -> Self {
+impl TableColumns {
+    pub(crate) fn new(rows: usize, columns: Vec<TableColumn>) -> Self {
         Self { rows, columns }
     }
 
@@ -65,18 +65,18 @@ impl Columns {
         self.rows
     }
 
-    fn column(&self, name: &str) -> Option<&Column> {
+    fn column(&self, name: &str) -> Option<&TableColumn> {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    fn cells(&self, name: &str) -> Option<&Cells> {
+    fn cells(&self, name: &str) -> Option<&ColumnCells> {
         Some(&self.column(name)?.cells)
     }
 
     /// Returns a column of numbers, NaN if absent; `None` if there is no such column of numbers.
     pub(crate) fn numbers(&self, name: &str) -> Option<Arc<Vec<f64>>> {
         match self.cells(name)? {
-            Cells::Numbers(values, _) => Some(Arc::clone(values)),
+            ColumnCells::Numbers(values, _) => Some(Arc::clone(values)),
             _ => None,
         }
     }
@@ -84,17 +84,17 @@ impl Columns {
     /// Returns the number of rows with a number in a column of numbers.
     pub(crate) fn known(&self, name: &str) -> Option<usize> {
         match self.cells(name)? {
-            Cells::Numbers(_, known) => Some(*known),
+            ColumnCells::Numbers(_, known) => Some(*known),
             _ => None,
         }
     }
 
     /// Returns a column of texts; `None` if there is no such column of texts.
-    pub(crate) fn labels(&self, name: &str) -> Option<Arc<Labels>> {
+    pub(crate) fn labels(&self, name: &str) -> Option<Arc<LabelColumn>> {
         match self.cells(name)? {
-            Cells::Labels(labels) => Some(Arc::clone(labels)),
-            Cells::Texts(packed) => Some(Arc::new(packed.texts().collect())),
-            Cells::Numbers(..) => None,
+            ColumnCells::Labels(labels) => Some(Arc::clone(labels)),
+            ColumnCells::Texts(packed) => Some(Arc::new(packed.texts().collect())),
+            ColumnCells::Numbers(..) => None,
         }
     }
 
@@ -102,9 +102,9 @@ impl Columns {
     pub(crate) fn strings(&self, name: &str) -> Option<Vec<Option<String>>> {
         let own = |text: Option<&str>| text.map(str::to_owned);
         match self.cells(name)? {
-            Cells::Labels(labels) => Some(labels.texts().map(own).collect()),
-            Cells::Texts(packed) => Some(packed.texts().map(own).collect()),
-            Cells::Numbers(..) => None,
+            ColumnCells::Labels(labels) => Some(labels.texts().map(own).collect()),
+            ColumnCells::Texts(packed) => Some(packed.texts().map(own).collect()),
+            ColumnCells::Numbers(..) => None,
         }
     }
 
@@ -133,6 +133,6 @@ impl Columns {
 
     /// Converts the table to a frame.
     pub(crate) fn frame(&self) -> PolarsResult<DataFrame> {
-        DataFrame::new(self.rows, self.columns.iter().map(Column::series).collect())
+        DataFrame::new(self.rows, self.columns.iter().map(TableColumn::series).collect())
     }
 }

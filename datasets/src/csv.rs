@@ -1,27 +1,27 @@
 //! Reader of delimited files with a header, record by record.
 
 use crate::block::MAX_LINE;
-use crate::input::Input;
-use crate::load::{Load, cut};
-use crate::record::Record;
+use crate::input::InputFile;
+use crate::load::{LoadState, cut};
+use crate::record::FieldRecord;
 
 /// Maximum lines of one quoted record, beyond which its quote counts as an error.
 const MOST_LINES: usize = 100;
 
 /// Delimited file with named columns.
-pub(crate) struct Csv<'a> {
-    input: &'a mut Input,
+pub(crate) struct DelimitedFile<'a> {
+    input: &'a mut InputFile,
     header: Vec<String>,
     delimiter: &'static str,
     /// True if fields may be quoted and contain the delimiter.
     quotes: bool,
-    record: Record,
+    record: FieldRecord,
 }
 
-impl<'a> Csv<'a> {
+impl<'a> DelimitedFile<'a> {
     /// Reads the header and creates the reader.
-    pub(crate) fn new(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
-        let mut record = Record::default();
+    pub(crate) fn new(input: &'a mut InputFile, delimiter: &'static str, load: &mut LoadState) -> Option<Self> {
+        let mut record = FieldRecord::default();
         record.split(input.line(load)?, delimiter);
         let header: Vec<String> = record.fields().map(str::to_owned).collect();
         named_twice(&header, load);
@@ -29,19 +29,19 @@ impl<'a> Csv<'a> {
     }
 
     /// Creates a reader for a file without a header.
-    pub(crate) fn with_header(input: &'a mut Input, delimiter: &'static str, header: Vec<String>) -> Self {
+    pub(crate) fn with_header(input: &'a mut InputFile, delimiter: &'static str, header: Vec<String>) -> Self {
         Self {
             input,
             header,
             delimiter,
             quotes: true,
-            record: Record::default(),
+            record: FieldRecord::default(),
         }
     }
 
     /// Creates a reader for a file without quoting, in which fields may contain line breaks: short lines are
     /// joined with the next.
-    pub(crate) fn unquoted(input: &'a mut Input, delimiter: &'static str, load: &mut Load) -> Option<Self> {
+    pub(crate) fn unquoted(input: &'a mut InputFile, delimiter: &'static str, load: &mut LoadState) -> Option<Self> {
         let line = input.line(load)?;
         let header: Vec<String> = line.split(delimiter).map(|name| name.trim().to_owned()).collect();
         named_twice(&header, load);
@@ -56,7 +56,7 @@ impl<'a> Csv<'a> {
     }
 
     /// Moves to the next record with as many fields as the header; any other record is reported as lost.
-    pub(crate) fn next(&mut self, load: &mut Load) -> bool {
+    pub(crate) fn next(&mut self, load: &mut LoadState) -> bool {
         loop {
             let Some(line) = self.input.line(load) else {
                 return false;
@@ -99,7 +99,7 @@ impl<'a> Csv<'a> {
     }
 
     /// Joins an incomplete record with the next lines. If it does not end, those lines are put back.
-    fn join(&mut self, first: String, load: &mut Load) -> bool {
+    fn join(&mut self, first: String, load: &mut LoadState) -> bool {
         let at = self.input.number();
         let mut whole = first.clone();
         let mut taken = Vec::new();
@@ -127,7 +127,7 @@ impl<'a> Csv<'a> {
     }
 
     /// Splits a line; returns true if it is a complete record.
-    fn complete(record: &mut Record, line: &str, delimiter: &str, quotes: bool, wanted: usize) -> bool {
+    fn complete(record: &mut FieldRecord, line: &str, delimiter: &str, quotes: bool, wanted: usize) -> bool {
         if quotes {
             return record.split(line, delimiter);
         }
@@ -147,12 +147,12 @@ impl<'a> Csv<'a> {
     }
 
     /// Parses the number in a column.
-    pub(crate) fn num(&self, name: &str, load: &mut Load) -> Option<f64> {
+    pub(crate) fn num(&self, name: &str, load: &mut LoadState) -> Option<f64> {
         load.number(name, self.get(name))
     }
 
     /// Returns a required text; if it is empty, the row is reported as lost.
-    pub(crate) fn need(&self, name: &str, load: &mut Load) -> Option<String> {
+    pub(crate) fn need(&self, name: &str, load: &mut LoadState) -> Option<String> {
         let text = self.get(name);
         if text.is_empty() {
             let row = cut(self.record.at(0));
@@ -164,7 +164,7 @@ impl<'a> Csv<'a> {
 }
 
 /// Reports columns with the same name.
-fn named_twice(header: &[String], load: &mut Load) {
+fn named_twice(header: &[String], load: &mut LoadState) {
     for (at, name) in header.iter().enumerate() {
         if !name.is_empty() && header[..at].contains(name) {
             load.odd("columns", name, || {

@@ -7,19 +7,19 @@ use std::sync::Arc;
 
 use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
 
-use crate::columns::Columns;
+use crate::columns::TableColumns;
 use crate::error::Error;
-use crate::labels::Labels;
-use crate::load::Load;
-use crate::problem::Problems;
+use crate::labels::LabelColumn;
+use crate::load::LoadState;
+use crate::problem::ProblemSummary;
 use crate::provenance::{ClockRule, FileRead, Population};
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
 /// Loaded data set.
 #[derive(Clone)]
 pub struct Dataset {
-    /// Name of its [`Source`].
+    /// Name of its [`SourceFormat`].
     pub source: &'static str,
     /// Title in one line.
     pub title: &'static str,
@@ -36,11 +36,11 @@ pub struct Dataset {
     /// Total number of nodes or devices, where known.
     pub population: Option<Population>,
     /// Problems of the input.
-    pub problems: Problems,
+    pub problems: ProblemSummary,
     /// Number of rows of each table.
-    pub rows: BTreeMap<Table, u64>,
+    pub rows: BTreeMap<TableKind, u64>,
     /// Columns of each table.
-    pub(crate) tables: BTreeMap<Table, Arc<Columns>>,
+    pub(crate) tables: BTreeMap<TableKind, Arc<TableColumns>>,
 }
 
 impl fmt::Debug for Dataset {
@@ -62,18 +62,18 @@ impl Dataset {
     }
 
     /// Returns true if the table exists.
-    pub fn has(&self, table: Table) -> bool {
+    pub fn has(&self, table: TableKind) -> bool {
         self.tables.contains_key(&table)
     }
 
     /// Returns a table as a lazy frame.
-    pub fn frame(&self, table: Table) -> Result<LazyFrame, Error> {
+    pub fn frame(&self, table: TableKind) -> Result<LazyFrame, Error> {
         let frame = self.table(table)?.frame().map_err(refused(table, "*"))?;
         Ok(frame.lazy())
     }
 
     /// Returns the number of rows of a table with a number in a column.
-    pub fn known(&self, table: Table, column: &str) -> Result<u64, Error> {
+    pub fn known(&self, table: TableKind, column: &str) -> Result<u64, Error> {
         if let Some(known) = self.table(table)?.known(column) {
             return Ok(known as u64);
         }
@@ -83,7 +83,7 @@ impl Dataset {
     }
 
     /// Returns a column of numbers in file order, NaN if absent.
-    pub fn numbers(&self, table: Table, column: &str) -> Result<Arc<Vec<f64>>, Error> {
+    pub fn numbers(&self, table: TableKind, column: &str) -> Result<Arc<Vec<f64>>, Error> {
         if let Some(numbers) = self.table(table)?.numbers(column) {
             return Ok(numbers);
         }
@@ -94,14 +94,14 @@ impl Dataset {
     }
 
     /// Returns a column of numbers in file order.
-    pub fn f64s(&self, table: Table, column: &str) -> Result<Vec<Option<f64>>, Error> {
+    pub fn f64s(&self, table: TableKind, column: &str) -> Result<Vec<Option<f64>>, Error> {
         let numbers = self.numbers(table, column)?;
         let known = |number: &f64| Some(*number).filter(|number| !number.is_nan());
         Ok(numbers.iter().map(known).collect())
     }
 
     /// Returns a column of texts in file order. Numbers are converted to text.
-    pub fn strings(&self, table: Table, column: &str) -> Result<Vec<Option<String>>, Error> {
+    pub fn strings(&self, table: TableKind, column: &str) -> Result<Vec<Option<String>>, Error> {
         if let Some(strings) = self.table(table)?.strings(column) {
             return Ok(strings);
         }
@@ -113,7 +113,7 @@ impl Dataset {
     }
 
     /// Returns a column of texts in file order, each distinct text stored once, which suffices for grouping.
-    pub fn labels(&self, table: Table, column: &str) -> Result<Arc<Labels>, Error> {
+    pub fn labels(&self, table: TableKind, column: &str) -> Result<Arc<LabelColumn>, Error> {
         if let Some(labels) = self.table(table)?.labels(column) {
             return Ok(labels);
         }
@@ -122,7 +122,7 @@ impl Dataset {
         Ok(Arc::new(found.map_err(refused(table, column))?.iter().collect()))
     }
 
-    fn table(&self, table: Table) -> Result<&Columns, Error> {
+    fn table(&self, table: TableKind) -> Result<&TableColumns, Error> {
         let found = self.tables.get(&table).ok_or(Error::NoTable {
             source_name: self.source,
             table: table.name(),
@@ -131,14 +131,14 @@ impl Dataset {
     }
 
     /// Casts a column to another type; the error is that of the frame if a value cannot be cast.
-    fn cast(&self, table: Table, column: &str, kind: DataType) -> Result<DataFrame, Error> {
+    fn cast(&self, table: TableKind, column: &str, kind: DataType) -> Result<DataFrame, Error> {
         let frame = self.table(table)?.only(column).map_err(refused(table, column))?;
         let frame = frame.lazy().select([col(column).strict_cast(kind)]).collect();
         frame.map_err(refused(table, column))
     }
 }
 
-pub(crate) fn refused(table: Table, column: &str) -> impl FnOnce(polars::error::PolarsError) -> Error {
+pub(crate) fn refused(table: TableKind, column: &str) -> impl FnOnce(polars::error::PolarsError) -> Error {
     let column = column.to_owned();
     move |source| Error::Column {
         table: table.name(),
@@ -148,8 +148,8 @@ pub(crate) fn refused(table: Table, column: &str) -> impl FnOnce(polars::error::
 }
 
 /// Builds the data set from loaded tables.
-pub(crate) fn assemble(source: &Source, load: Load) -> Dataset {
-    let tables: BTreeMap<Table, Arc<Columns>> = load
+pub(crate) fn assemble(source: &SourceFormat, load: LoadState) -> Dataset {
+    let tables: BTreeMap<TableKind, Arc<TableColumns>> = load
         .tables
         .into_iter()
         .map(|(table, rows)| (table, Arc::new(rows.into_columns())))

@@ -13,9 +13,9 @@ pub(crate) fn digest(text: &[u8]) -> u64 {
 
 /// Hasher that uses a digest unchanged, because it is already mixed.
 #[derive(Debug, Default)]
-pub(crate) struct Digested(u64);
+pub(crate) struct DigestHasher(u64);
 
-impl Hasher for Digested {
+impl Hasher for DigestHasher {
     fn finish(&self) -> u64 {
         self.0
     }

@@ -1,4 +1,4 @@
-//! Errors that prevent the opening of a data set; lesser ones are a [`crate::Problem`].
+//! Errors that prevent the opening of a data set; lesser ones are a [`crate::InputProblem`].
 
 use std::io;
 use std::path::PathBuf;

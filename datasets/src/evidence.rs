@@ -6,15 +6,15 @@
 
 use std::io::Write;
 
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source, Timestamp};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Sequence, Timestamp};
 
 use crate::dataset::Dataset;
 use crate::error::Error;
-use crate::table::Table;
+use crate::table::TableKind;
 
 /// Result of an export.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EvidenceWritten {
+pub struct EvidenceExport {
     /// Number of exported pieces of evidence.
     pub pieces: u64,
     /// Number of rows left out because they lack a time or a text.
@@ -23,10 +23,10 @@ pub struct EvidenceWritten {
 
 impl Dataset {
     /// Writes the events, or the failures if there are none, as evidence.
-    pub fn evidence(&self, mut sink: impl Write) -> Result<EvidenceWritten, Error> {
-        let table = match self.has(Table::Events) {
-            true => Table::Events,
-            false => Table::Failures,
+    pub fn evidence(&self, mut sink: impl Write) -> Result<EvidenceExport, Error> {
+        let table = match self.has(TableKind::Events) {
+            true => TableKind::Events,
+            false => TableKind::Failures,
         };
         let times = self.f64s(table, "time")?;
         let nodes = self.strings(table, "node")?;
@@ -34,7 +34,7 @@ impl Dataset {
         let whole = self.strings(table, "x_evidence").unwrap_or_default();
         // A journal's own events are not evidence and are not replayed.
         let kinds = self.strings(table, "x_kind").unwrap_or_default();
-        let mut written = EvidenceWritten::default();
+        let mut written = EvidenceExport::default();
         let mut order: Vec<(f64, usize)> = Vec::new();
         for (at, time) in times.iter().enumerate() {
             match time {
@@ -73,8 +73,8 @@ impl Dataset {
     }
 
     /// Returns the text of each row: the message of an event, or class and subclass of a failure.
-    fn texts(&self, table: Table) -> Result<Vec<Option<String>>, Error> {
-        if table == Table::Events {
+    fn texts(&self, table: TableKind) -> Result<Vec<Option<String>>, Error> {
+        if table == TableKind::Events {
             return self.strings(table, "message");
         }
         let classes = self.strings(table, "class")?;
@@ -96,11 +96,11 @@ fn line(source: &str, seq: Sequence, time: f64, node: Option<&str>, text: &str) 
             seq,
         },
         at: Timestamp((time * 1e9) as i64),
-        source: Source::KernelLog,
+        source: EvidenceSource::KernelLog,
         entity: node.map_or(Entity::Unknown, |node| Entity::Node {
             node: NodeId::from(node),
         }),
-        body: Body::Line {
+        body: EvidenceBody::Line {
             text: text.to_owned(),
             context: Vec::new(),
             repeats: 1,

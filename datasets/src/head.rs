@@ -17,7 +17,7 @@ const MOST_FILES: usize = 8_000;
 
 /// Properties of a file before it is read.
 #[derive(Debug)]
-pub(crate) struct Head {
+pub(crate) struct FileHead {
     pub(crate) path: PathBuf,
     /// Path relative to the opened one.
     pub(crate) relative: String,
@@ -34,7 +34,7 @@ pub(crate) struct Head {
     pub(crate) header: Option<String>,
 }
 
-impl Head {
+impl FileHead {
     fn new(root: &Path, path: PathBuf) -> Self {
         let mut bytes = Vec::new();
         // A truncated file still has a start.
@@ -96,7 +96,7 @@ fn beside(path: &Path) -> Option<String> {
 }
 
 /// Returns the files below a path, sorted, and true if there are more than the limit.
-pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
+pub(crate) fn heads(root: &Path) -> io::Result<(Vec<FileHead>, bool)> {
     let mut paths = Vec::new();
     let mut more = false;
     let about = fs::metadata(root)?;
@@ -109,7 +109,7 @@ pub(crate) fn heads(root: &Path) -> io::Result<(Vec<Head>, bool)> {
         // Files are read twice, for their digest and for their rows, so a pipe is refused.
         return Err(io::Error::other("neither a file nor a folder"));
     }
-    Ok((paths.into_iter().map(|path| Head::new(root, path)).collect(), more))
+    Ok((paths.into_iter().map(|path| FileHead::new(root, path)).collect(), more))
 }
 
 /// Adds the files of a folder. `above` holds its ancestors by device and inode: a link back to one is not followed.

@@ -10,19 +10,19 @@ use memchr::memchr;
 use rankguard_files::{open_regular, within_ratio};
 use sha2::{Digest, Sha256};
 
-use crate::block::{Block, Blocks, MAX_LINE, Next};
-use crate::load::Load;
+use crate::block::{BlockReader, LineBlock, MAX_LINE, NextBlock};
+use crate::load::LoadState;
 use crate::zip;
 
 /// Block size of a read in bytes.
 const BLOCK: usize = 1 << 18;
 
 /// File that is being read.
-pub(crate) struct Input {
-    blocks: Blocks,
+pub(crate) struct InputFile {
+    blocks: BlockReader,
     /// Blocks that were read ahead.
-    ahead: VecDeque<Block>,
-    block: Block,
+    ahead: VecDeque<LineBlock>,
+    block: LineBlock,
     /// Offset of the next line in the block, and number of its Latin-1 lines already read.
     at: usize,
     latin: usize,
@@ -39,8 +39,8 @@ pub(crate) struct Input {
 }
 
 /// Consecutive lines: the block, the number of its line ends, and the number of the line before the first.
-pub(crate) struct Part {
-    pub(crate) block: Block,
+pub(crate) struct InputPart {
+    pub(crate) block: LineBlock,
     pub(crate) lines: u64,
     pub(crate) before: u64,
 }
@@ -81,12 +81,12 @@ pub(crate) fn digest(path: &Path) -> io::Result<(String, u64)> {
     Ok((hex, bytes))
 }
 
-impl Input {
+impl InputFile {
     pub(crate) fn new(reader: Box<dyn BufRead>) -> Self {
         Self {
-            blocks: Blocks::new(reader),
+            blocks: BlockReader::new(reader),
             ahead: VecDeque::new(),
-            block: Block::default(),
+            block: LineBlock::default(),
             at: 0,
             latin: 0,
             line: 0,
@@ -99,7 +99,7 @@ impl Input {
     }
 
     /// Creates an input with the lines of one part.
-    pub(crate) fn of(part: Part) -> Self {
+    pub(crate) fn of(part: InputPart) -> Self {
         let mut input = Self::new(Box::new(io::empty()));
         input.line = part.before;
         input.ahead.push_back(part.block);
@@ -107,7 +107,7 @@ impl Input {
     }
 
     /// Returns the next line without its end. A line that is not UTF-8 is reported and read as Latin-1.
-    pub(crate) fn line(&mut self, load: &mut Load) -> Option<&str> {
+    pub(crate) fn line(&mut self, load: &mut LoadState) -> Option<&str> {
         if let Some(line) = self.back.pop() {
             self.line += 1;
             load.at(self.line);
@@ -138,10 +138,10 @@ impl Input {
     }
 
     /// Moves to the next block; returns `None` at the end.
-    fn advance(&mut self, load: &mut Load) -> Option<()> {
-        let ahead = self.ahead.pop_front().map(Next::Block);
+    fn advance(&mut self, load: &mut LoadState) -> Option<()> {
+        let ahead = self.ahead.pop_front().map(NextBlock::Block);
         match ahead.unwrap_or_else(|| self.blocks.next(BLOCK)) {
-            Next::Block(block) => {
+            NextBlock::Block(block) => {
                 self.block = block;
                 self.at = 0;
                 self.latin = 0;
@@ -163,30 +163,30 @@ impl Input {
     }
 
     /// Reports the event that came in place of lines; returns `None` at the end.
-    pub(crate) fn tell(&mut self, next: Next, load: &mut Load) -> Option<()> {
+    pub(crate) fn tell(&mut self, next: NextBlock, load: &mut LoadState) -> Option<()> {
         match next {
-            Next::TooLong => {
+            NextBlock::TooLong => {
                 self.line += 1;
                 load.at(self.line);
                 too_long(load);
                 Some(())
             }
-            Next::Broken(problem) => {
+            NextBlock::Broken(problem) => {
                 load.cut_short(&problem);
                 None
             }
-            Next::Block(_) | Next::End => None,
+            NextBlock::Block(_) | NextBlock::End => None,
         }
     }
 
     /// Returns the next `count` parts of about `bytes` bytes each, and the event that came in place of further ones.
     /// Lines that were put back are in none.
-    pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<Part>, Option<Next>) {
+    pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<InputPart>, Option<NextBlock>) {
         let mut parts = Vec::new();
-        let mut take = |block: Block| {
+        let mut take = |block: LineBlock| {
             let (before, lines) = (self.line, block.lines());
             self.line += lines;
-            parts.push(Part { block, lines, before });
+            parts.push(InputPart { block, lines, before });
         };
         let rest = std::mem::take(&mut self.block).from(self.at);
         self.at = 0;
@@ -195,7 +195,7 @@ impl Input {
         ahead.filter(|block| !block.text.is_empty()).for_each(&mut take);
         for _ in 0..count {
             match self.blocks.next(bytes) {
-                Next::Block(block) => take(block),
+                NextBlock::Block(block) => take(block),
                 other => return (parts, Some(other)),
             }
         }
@@ -203,7 +203,7 @@ impl Input {
     }
 
     /// Puts back the parts that were taken last.
-    pub(crate) fn untake(&mut self, parts: impl IntoIterator<Item = Part>) {
+    pub(crate) fn untake(&mut self, parts: impl IntoIterator<Item = InputPart>) {
         let mut parts = parts.into_iter().peekable();
         if let Some(first) = parts.peek() {
             self.line = first.before;
@@ -212,7 +212,7 @@ impl Input {
     }
 
     /// Returns the lines as a block, and true if a record continues beyond them.
-    pub(crate) fn into_block(self) -> (Block, bool) {
+    pub(crate) fn into_block(self) -> (LineBlock, bool) {
         (self.block, self.torn)
     }
 
@@ -233,7 +233,7 @@ impl Input {
     }
 
     /// Reads the rest of the file if it is at most `most` bytes, for documents that cannot be read in pieces.
-    pub(crate) fn whole(&mut self, most: usize, load: &mut Load) -> Option<Vec<u8>> {
+    pub(crate) fn whole(&mut self, most: usize, load: &mut LoadState) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
         load.at(1);
         match self.blocks.reader().take(most as u64 + 1).read_to_end(&mut bytes) {
@@ -250,7 +250,7 @@ impl Input {
     }
 
     /// Returns the next element of the file's JSON array as bytes. An element over the limit is skipped.
-    pub(crate) fn element(&mut self, load: &mut Load) -> Option<&[u8]> {
+    pub(crate) fn element(&mut self, load: &mut LoadState) -> Option<&[u8]> {
         loop {
             match self.element_step(load) {
                 Ok(Some(true)) => return Some(&self.buffer),
@@ -271,7 +271,7 @@ impl Input {
     }
 
     /// Reads one element. Some(true): it is in the buffer; Some(false): it was too long; None: the array has ended.
-    fn element_step(&mut self, load: &mut Load) -> io::Result<Option<bool>> {
+    fn element_step(&mut self, load: &mut LoadState) -> io::Result<Option<bool>> {
         self.buffer.clear();
         let (mut depth, mut in_text, mut escaped, mut long, mut begun) = (0_u32, false, false, false, false);
         while !self.blocks.has_ended() {
@@ -337,7 +337,7 @@ impl Input {
 }
 
 /// Reports that the current line is skipped.
-fn too_long(load: &mut Load) {
+fn too_long(load: &mut LoadState) {
     load.read_row();
     load.lose("line-too-long", "", || {
         format!("longer than {MAX_LINE} bytes, passed over")
@@ -364,8 +364,8 @@ mod tests {
     #[test]
     fn a_line_of_ten_gigabytes_is_a_problem_and_takes_a_megabyte() {
         let file = (&b"first\n"[..]).chain(Endless(10 << 30)).chain(&b"\nlast\n"[..]);
-        let mut input = Input::new(Box::new(BufReader::with_capacity(1 << 20, file)));
-        let mut load = Load::default();
+        let mut input = InputFile::new(Box::new(BufReader::with_capacity(1 << 20, file)));
+        let mut load = LoadState::default();
         load.begin(FileRead {
             path: "file".to_owned(),
             role: "lines",

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
 
-use crate::digested::{Digested, digest};
-use crate::packed::Packed;
+use crate::digested::{DigestHasher, digest};
+use crate::packed::PackedTexts;
 
 /// Number of names above which a dictionary must pay off by [`ROWS_A_NAME`].
 const MANY_NAMES: usize = 1 << 16;
@@ -14,9 +14,9 @@ const ROWS_A_NAME: usize = 4;
 
 /// Name of a row, as a number in half the space of an optional integer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Label(u32);
+pub struct RowLabel(u32);
 
-impl Label {
+impl RowLabel {
     /// Label of a row without a text.
     const NONE: Self = Self(0);
 
@@ -31,25 +31,25 @@ impl Label {
 }
 
 /// Converts to an index at which 0 is a row without a text and names start at 1.
-impl From<Label> for usize {
-    fn from(label: Label) -> Self {
+impl From<RowLabel> for usize {
+    fn from(label: RowLabel) -> Self {
         label.0 as Self
     }
 }
 
 /// Column of texts with many repetitions.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Labels {
+pub struct LabelColumn {
     /// Distinct texts, in order of first occurrence.
     pub names: Vec<String>,
     /// Label of each row.
-    pub of: Vec<Label>,
+    pub of: Vec<RowLabel>,
     /// Number of rows of each text.
     counts: Vec<u64>,
 }
 
-impl Labels {
-    fn new(names: Vec<String>, of: Vec<Label>) -> Self {
+impl LabelColumn {
+    fn new(names: Vec<String>, of: Vec<RowLabel>) -> Self {
         let mut counts = vec![0; names.len()];
         let named = of.iter().filter_map(|label| label.name());
         named.for_each(|name| counts[name as usize] += 1);
@@ -74,8 +74,8 @@ impl Labels {
     }
 }
 
-impl From<Labels> for Packed {
-    fn from(labels: Labels) -> Self {
+impl From<LabelColumn> for PackedTexts {
+    fn from(labels: LabelColumn) -> Self {
         let mut packed = Self::default();
         packed.join(labels.texts());
         packed
@@ -84,13 +84,13 @@ impl From<Labels> for Packed {
 
 /// Distinct texts, numbered in order of first occurrence.
 #[derive(Debug, Default, Clone)]
-struct Names {
-    texts: Packed,
+struct NameTable {
+    texts: PackedTexts,
     /// Number of each name by its digest; a name with a digest in use has the next free digest.
-    numbers: HashMap<u64, u32, BuildHasherDefault<Digested>>,
+    numbers: HashMap<u64, u32, BuildHasherDefault<DigestHasher>>,
 }
 
-impl Names {
+impl NameTable {
     fn len(&self) -> usize {
         self.texts.len()
     }
@@ -119,16 +119,16 @@ impl Names {
 
 /// Labels during loading.
 #[derive(Debug, Default)]
-pub(crate) struct Dictionary {
+pub(crate) struct LabelDictionary {
     /// Earlier names, shared by the dictionaries of [parts](Self::part).
-    known: Arc<Names>,
+    known: Arc<NameTable>,
     /// Names added since.
-    new: Names,
-    of: Vec<Label>,
+    new: NameTable,
+    of: Vec<RowLabel>,
     last: Option<u32>,
 }
 
-impl Dictionary {
+impl LabelDictionary {
     /// Creates a dictionary for the next `rows` rows, to be [joined](Self::join) to this one.
     pub(crate) fn part(&mut self, rows: usize) -> Self {
         if self.new.len() > 0 {
@@ -151,7 +151,7 @@ impl Dictionary {
     }
 
     pub(crate) fn grow_to(&mut self, rows: usize) {
-        self.of.resize(rows, Label::NONE);
+        self.of.resize(rows, RowLabel::NONE);
     }
 
     /// Adds a row.
@@ -162,11 +162,11 @@ impl Dictionary {
         };
         let number = self.last.filter(same).unwrap_or_else(|| self.number(text));
         self.last = Some(number);
-        self.of.push(Label::new(number));
+        self.of.push(RowLabel::new(number));
     }
 
     /// Returns the names that contain this number, and its index there.
-    fn names_of(&self, number: u32) -> (&Names, usize) {
+    fn names_of(&self, number: u32) -> (&NameTable, usize) {
         let number = number as usize;
         match number.checked_sub(self.known.len()) {
             None => (&self.known, number),
@@ -192,7 +192,11 @@ impl Dictionary {
             None => number,
             Some(new) => numbers[new],
         };
-        let here = |label: Label| label.name().map_or(Label::NONE, |name| Label::new(numbered(name)));
+        let here = |label: RowLabel| {
+            label
+                .name()
+                .map_or(RowLabel::NONE, |name| RowLabel::new(numbered(name)))
+        };
         self.of.extend(behind.of.into_iter().map(here));
     }
 
@@ -205,16 +209,16 @@ impl Dictionary {
         self.names() > MANY_NAMES && self.names() > self.of.len() / ROWS_A_NAME
     }
 
-    pub(crate) fn into_labels(self) -> Labels {
+    pub(crate) fn into_labels(self) -> LabelColumn {
         let names = self.known.texts.texts().chain(self.new.texts.texts());
         let names = names.map(|name| name.unwrap_or_default().to_owned());
-        Labels::new(names.collect(), self.of)
+        LabelColumn::new(names.collect(), self.of)
     }
 }
 
-impl<'a> FromIterator<Option<&'a str>> for Labels {
+impl<'a> FromIterator<Option<&'a str>> for LabelColumn {
     fn from_iter<I: IntoIterator<Item = Option<&'a str>>>(texts: I) -> Self {
-        let mut dictionary = Dictionary::default();
+        let mut dictionary = LabelDictionary::default();
         for text in texts {
             match text {
                 Some(text) => dictionary.push(text),
@@ -231,7 +235,7 @@ mod tests {
 
     #[test]
     fn names_stand_in_the_order_in_which_they_come_first() {
-        let labels: Labels = [Some("b"), None, Some("a"), Some("a"), Some("b")].into_iter().collect();
+        let labels: LabelColumn = [Some("b"), None, Some("a"), Some("a"), Some("b")].into_iter().collect();
         assert_eq!(labels.names, ["b", "a"]);
         let of: Vec<Option<u32>> = labels.of.iter().map(|label| label.name()).collect();
         assert_eq!(of, [Some(0), None, Some(1), Some(1), Some(0)]);
@@ -241,7 +245,7 @@ mod tests {
 
     #[test]
     fn what_is_joined_is_what_would_have_been_read_at_once() {
-        let mut joined = Dictionary::default();
+        let mut joined = LabelDictionary::default();
         for rows in ["b a", "c a a d", "d b e", "e a"] {
             // Two concurrent parts share the same names.
             let mut parts = [joined.part(4), joined.part(4)];
@@ -252,20 +256,20 @@ mod tests {
             parts.into_iter().for_each(|part| joined.join(part));
         }
         let rows = "b a - c a - a d d b - e e a -".split(' ');
-        let whole: Labels = rows.map(|text| Some(text).filter(|text| *text != "-")).collect();
+        let whole: LabelColumn = rows.map(|text| Some(text).filter(|text| *text != "-")).collect();
         assert_eq!(joined.into_labels(), whole);
         assert_eq!((whole.counts(), whole.without()), (&[2, 4, 1, 2, 2][..], 4));
     }
 
     #[test]
     fn two_names_with_one_digest_are_two() {
-        let mut dictionary = Dictionary::default();
+        let mut dictionary = LabelDictionary::default();
         dictionary.push("one");
         // Simulates equal digests of "two" and "one".
         let taken = dictionary.new.numbers.remove(&digest(b"one")).expect("it was pushed");
         dictionary.new.numbers.insert(digest(b"two"), taken);
         dictionary.push("two");
         dictionary.push("two");
-        assert_eq!(dictionary.into_labels().of, [0, 1, 1].map(Label::new));
+        assert_eq!(dictionary.into_labels().of, [0, 1, 1].map(RowLabel::new));
     }
 }

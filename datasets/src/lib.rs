@@ -1,8 +1,8 @@
 //! Loading of published and own failure data as canonical tables.
 //!
-//! [`open`] recognises the [`Source`] of a folder or file by content (never by name), reads every file that belongs to
+//! [`open`] recognises the [`SourceFormat`] of a folder or file by content (never by name), reads every file that belongs to
 //! it and returns a [`Dataset`]: tables as columns and lazy frames, lists of read and skipped files, and every
-//! [`Problem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and reported, a value
+//! [`InputProblem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and reported, a value
 //! that cannot be read becomes null and is reported, and memory is bounded ([`MAX_LINE`], [`MAX_ROWS`]).
 //!
 //! Times are seconds in the data set's own clock: wall clocks without an offset count as UTC, and elapsed columns of
@@ -16,6 +16,7 @@ mod accounting;
 mod block;
 mod columnar;
 mod columns;
+mod contained_folders;
 mod csv;
 mod dataset;
 mod digested;
@@ -29,16 +30,15 @@ mod mapped;
 mod mapping;
 mod open;
 mod packed;
+mod panic_guard;
 mod parallel;
 mod problem;
 mod provenance;
-mod quiet;
 mod reading;
 mod recognise;
 mod record;
 mod repeats;
 mod rows;
-mod several;
 mod source;
 mod sources;
 mod table;
@@ -48,20 +48,20 @@ mod write;
 mod zip;
 
 pub use block::MAX_LINE;
+pub use contained_folders::{ContainedFolder, several};
 pub use dataset::Dataset;
 pub use error::Error;
-pub use evidence::EvidenceWritten;
+pub use evidence::EvidenceExport;
 pub use input::unpacked;
-pub use labels::{Label, Labels};
+pub use labels::{LabelColumn, RowLabel};
 pub use mapped::open_mapped;
 pub use open::open;
-pub use problem::{Group, Problem, Problems};
+pub use problem::{InputProblem, ProblemGroup, ProblemSummary};
 pub use provenance::{ClockRule, FileRead, Population};
 pub use recognise::recognise;
 pub use rows::MAX_ROWS;
-pub use several::{Inside, several};
-pub use source::Source;
+pub use source::SourceFormat;
 pub use sources::sources;
-pub use table::{Kind, Table};
+pub use table::{ColumnType, TableKind};
 pub use time::date_of;
-pub use write::Shape;
+pub use write::OutputFormat;

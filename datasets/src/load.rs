@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::problem::{Problem, Problems};
+use crate::problem::{InputProblem, ProblemSummary};
 use crate::provenance::{FileRead, Population};
-use crate::repeats::Repeats;
-use crate::rows::{MAX_ROWS, Row, Rows};
-use crate::table::Table;
+use crate::repeats::RowDigests;
+use crate::rows::{GrowingTable, LastRow, MAX_ROWS};
+use crate::table::TableKind;
 
 /// Order check of the times of a table in a file: the first with its line, and the last.
 #[derive(Debug)]
-struct Order {
+struct TimeOrderCheck {
     first: f64,
     line: u64,
     last: f64,
@@ -20,11 +20,11 @@ struct Order {
 
 /// Tables, files and problems loaded so far, and the current position.
 #[derive(Debug, Default)]
-pub(crate) struct Load {
+pub(crate) struct LoadState {
     pub(crate) root: PathBuf,
     pub(crate) files: Vec<FileRead>,
-    pub(crate) tables: BTreeMap<Table, Rows>,
-    pub(crate) problems: Problems,
+    pub(crate) tables: BTreeMap<TableKind, GrowingTable>,
+    pub(crate) problems: ProblemSummary,
     pub(crate) population: Option<Population>,
     /// Start and end, if the publication states them.
     pub(crate) window: Option<(f64, f64)>,
@@ -33,15 +33,15 @@ pub(crate) struct Load {
     line: u64,
     /// True if the first time of this file had an offset.
     offset: Option<bool>,
-    order: BTreeMap<Table, Order>,
+    order: BTreeMap<TableKind, TimeOrderCheck>,
     /// Number of rows lost before this file.
     lost_before: u64,
-    repeats: Repeats,
+    repeats: RowDigests,
     /// Target of rows beyond the limit.
-    spill: Option<Rows>,
+    spill: Option<GrowingTable>,
 }
 
-impl Load {
+impl LoadState {
     /// Creates an empty load with the population that the publication states.
     pub(crate) fn new(root: &Path, population: Option<Population>) -> Self {
         Self {
@@ -94,7 +94,10 @@ impl Load {
         self.problems.join(part.problems);
         self.repeats.join(part.repeats);
         for (table, rows) in part.tables {
-            self.tables.entry(table).or_insert_with(|| Rows::new(table)).join(rows);
+            self.tables
+                .entry(table)
+                .or_insert_with(|| GrowingTable::new(table))
+                .join(rows);
         }
         if let Some((file, read)) = self.files.last_mut().zip(part.files.first()) {
             file.rows_read += read.rows_read;
@@ -159,7 +162,7 @@ impl Load {
 
     fn say(&mut self, kind: &'static str, loses: bool, field: &str, what: impl FnOnce() -> String) {
         let (file, line) = (self.files.last().map_or("", |file| file.path.as_str()), self.line);
-        self.problems.add(kind, loses, || Problem {
+        self.problems.add(kind, loses, || InputProblem {
             file: file.to_owned(),
             line,
             field: field.to_owned(),
@@ -201,30 +204,33 @@ impl Load {
     }
 
     /// Returns the number of rows of a table.
-    pub(crate) fn len(&self, table: Table) -> usize {
-        self.tables.get(&table).map_or(0, Rows::len)
+    pub(crate) fn len(&self, table: TableKind) -> usize {
+        self.tables.get(&table).map_or(0, GrowingTable::len)
     }
 
     /// Discards the numbers of a column from a row on.
-    pub(crate) fn forget(&mut self, table: Table, column: &str, row: usize) {
+    pub(crate) fn forget(&mut self, table: TableKind, column: &str, row: usize) {
         if let Some(rows) = self.tables.get_mut(&table) {
             rows.forget(column, row);
         }
     }
 
     /// Adds a row to a table.
-    pub(crate) fn row(&mut self, table: Table) -> Row<'_> {
+    pub(crate) fn row(&mut self, table: TableKind) -> LastRow<'_> {
         if self.len(table) >= MAX_ROWS {
             self.lose("limit", "", || {
                 format!("table {} is full with {MAX_ROWS} rows", table.name())
             });
-            return self.spill.insert(Rows::new(table)).row();
+            return self.spill.insert(GrowingTable::new(table)).row();
         }
-        self.tables.entry(table).or_insert_with(|| Rows::new(table)).row()
+        self.tables
+            .entry(table)
+            .or_insert_with(|| GrowingTable::new(table))
+            .row()
     }
 
     /// Reports a time before the previous one of the table in this file.
-    pub(crate) fn in_order(&mut self, table: Table, time: Option<f64>) {
+    pub(crate) fn in_order(&mut self, table: TableKind, time: Option<f64>) {
         let Some(time) = time else {
             return;
         };
@@ -232,7 +238,7 @@ impl Load {
             return;
         };
         let (line, first) = (self.line, time);
-        let order = self.order.entry(table).or_insert(Order {
+        let order = self.order.entry(table).or_insert(TimeOrderCheck {
             first,
             line,
             last: time,

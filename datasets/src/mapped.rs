@@ -1,4 +1,4 @@
-//! Reader of files in an unknown format, by a [`Mapping`].
+//! Reader of files in an unknown format, by a [`ColumnMapping`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -6,22 +6,22 @@ use std::path::Path;
 
 use crate::accounting::check_span;
 use crate::columnar;
-use crate::csv::Csv;
+use crate::csv::DelimitedFile;
 use crate::dataset::{Dataset, assemble};
 use crate::error::Error;
-use crate::head::{Head, heads};
-use crate::input::{Input, unpacked};
-use crate::load::{Load, cut, is_null};
-use crate::mapping::{Becomes, EXAMPLE, Form, Mapped, Mapping};
+use crate::head::{FileHead, heads};
+use crate::input::{InputFile, unpacked};
+use crate::load::{LoadState, cut, is_null};
+use crate::mapping::{ColumnConversion, ColumnMapping, EXAMPLE, MappedColumn, MappingFormat};
 use crate::parallel;
 use crate::provenance::Population;
 use crate::reading;
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::words;
 
 /// Source without recognition: the owner of the file describes it.
-pub(crate) const SOURCE: Source = Source {
+pub(crate) const SOURCE: SourceFormat = SourceFormat {
     name: "mapped",
     title: "A file of one's own, read by a mapping",
     licence: "one's own",
@@ -29,7 +29,7 @@ pub(crate) const SOURCE: Source = Source {
     home: "CSV, JSON lines or Parquet, with --mapping FILE beside it",
     clock: "as the mapping says: instants in Unix seconds; times without an offset lie in its zone",
     example: EXAMPLE,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 /// Reads a folder's files, or one file, by a mapping file.
@@ -38,11 +38,11 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
         path: mapping.to_owned(),
         source,
     })?;
-    let mapping: Mapping = text.parse().map_err(|what| Error::Mapping {
+    let mapping: ColumnMapping = text.parse().map_err(|what| Error::Mapping {
         path: mapping.to_owned(),
         what,
     })?;
-    let mut load = Load::new(
+    let mut load = LoadState::new(
         path,
         mapping.population.map(|count| Population {
             count,
@@ -64,12 +64,12 @@ pub fn open_mapped(path: &Path, mapping: &Path) -> Result<Dataset, Error> {
     Ok(assemble(&SOURCE, load))
 }
 
-fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
+fn read(head: &FileHead, mapping: &ColumnMapping, load: &mut LoadState) {
     if let Some(problem) = &head.unreadable {
         return load.cut_short(problem);
     }
-    if mapping.format == Form::Parquet {
-        let mut rows = Rows::new(mapping);
+    if mapping.format == MappingFormat::Parquet {
+        let mut rows = RowConverter::new(mapping);
         missing(&head.columns, mapping, load);
         let places = places(mapping, &head.columns);
         let mut number = 0;
@@ -93,11 +93,11 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
         return;
     }
     let mut input = match unpacked(&head.path) {
-        Ok(reader) => Input::new(reader),
+        Ok(reader) => InputFile::new(reader),
         Err(problem) => return load.cut_short(&problem),
     };
-    if mapping.format == Form::Csv {
-        let Some(csv) = Csv::new(&mut input, mapping.delimiter, load) else {
+    if mapping.format == MappingFormat::Csv {
+        let Some(csv) = DelimitedFile::new(&mut input, mapping.delimiter, load) else {
             return;
         };
         let header = csv.header().to_vec();
@@ -105,8 +105,8 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
         missing(&header, mapping, load);
         let places = places(mapping, &header);
         return parallel::read(&mut input, load, |input, load| {
-            let mut csv = Csv::with_header(input, mapping.delimiter, header.clone());
-            let mut rows = Rows::new(mapping);
+            let mut csv = DelimitedFile::with_header(input, mapping.delimiter, header.clone());
+            let mut rows = RowConverter::new(mapping);
             while csv.next(load) {
                 rows.add(|column| places[column].map_or("", |at| csv.at(at)), load);
             }
@@ -115,8 +115,8 @@ fn read(head: &Head, mapping: &Mapping, load: &mut Load) {
     parallel::read(&mut input, load, |input, load| json_lines(input, mapping, load));
 }
 
-fn json_lines(input: &mut Input, mapping: &Mapping, load: &mut Load) {
-    let mut rows = Rows::new(mapping);
+fn json_lines(input: &mut InputFile, mapping: &ColumnMapping, load: &mut LoadState) {
+    let mut rows = RowConverter::new(mapping);
     while let Some(line) = input.line(load) {
         if line.trim().is_empty() {
             continue;
@@ -144,7 +144,7 @@ fn plain(value: Option<&serde_json::Value>) -> String {
 }
 
 /// Reports columns that the mapping names and the file lacks.
-fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
+fn missing(header: &[String], mapping: &ColumnMapping, load: &mut LoadState) {
     let names = mapping.columns.iter().map(|mapped| &mapped.from);
     for name in names.filter(|name| !header.contains(name)) {
         load.odd("columns", name, || {
@@ -154,7 +154,7 @@ fn missing(header: &[String], mapping: &Mapping, load: &mut Load) {
 }
 
 /// Reports a header of one column that contains another delimiter.
-fn other_delimiter(header: &[String], mapping: &Mapping, load: &mut Load) {
+fn other_delimiter(header: &[String], mapping: &ColumnMapping, load: &mut LoadState) {
     let [only] = header else {
         return;
     };
@@ -172,14 +172,14 @@ fn other_delimiter(header: &[String], mapping: &Mapping, load: &mut Load) {
 }
 
 /// Returns the index of each mapped column in a header.
-fn places(mapping: &Mapping, header: &[String]) -> Vec<Option<usize>> {
+fn places(mapping: &ColumnMapping, header: &[String]) -> Vec<Option<usize>> {
     let place = |name: &String| header.iter().position(|column| column == name);
     mapping.columns.iter().map(|mapped| place(&mapped.from)).collect()
 }
 
 /// Converter of a file's rows to the table.
-struct Rows<'a> {
-    mapping: &'a Mapping,
+struct RowConverter<'a> {
+    mapping: &'a ColumnMapping,
     /// Numbers and times of the current row, by mapped column.
     numbers: Vec<Option<f64>>,
     /// Mapped columns that a row of this table requires.
@@ -188,8 +188,8 @@ struct Rows<'a> {
     span: [Option<usize>; 3],
 }
 
-impl<'a> Rows<'a> {
-    fn new(mapping: &'a Mapping) -> Self {
+impl<'a> RowConverter<'a> {
+    fn new(mapping: &'a ColumnMapping) -> Self {
         let place = |name: &&str| mapping.columns.iter().position(|mapped| mapped.column == **name);
         Self {
             mapping,
@@ -200,14 +200,14 @@ impl<'a> Rows<'a> {
     }
 
     /// Adds a row, given the text of each mapped column.
-    fn add<'t>(&mut self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
-        let Mapping { table, columns, .. } = self.mapping;
+    fn add<'t>(&mut self, text: impl Fn(usize) -> &'t str, load: &mut LoadState) {
+        let ColumnMapping { table, columns, .. } = self.mapping;
         let mut any = false;
         for (at, mapped) in columns.iter().enumerate() {
             self.numbers[at] = match mapped.becomes {
-                Becomes::Time => self.mapping.moment(&mapped.from, text(at), load),
-                Becomes::Number(scale) => load.number(&mapped.from, text(at)).map(|value| value * scale),
-                Becomes::State | Becomes::Text => {
+                ColumnConversion::Time => self.mapping.moment(&mapped.from, text(at), load),
+                ColumnConversion::Number(scale) => load.number(&mapped.from, text(at)).map(|value| value * scale),
+                ColumnConversion::State | ColumnConversion::Text => {
                     any |= !text(at).is_empty();
                     None
                 }
@@ -227,24 +227,24 @@ impl<'a> Rows<'a> {
         let mut row = load.row(*table);
         for (at, mapped) in columns.iter().enumerate() {
             row = match mapped.becomes {
-                Becomes::Time | Becomes::Number(_) => row.num(&mapped.column, self.numbers[at]),
-                Becomes::State => {
+                ColumnConversion::Time | ColumnConversion::Number(_) => row.num(&mapped.column, self.numbers[at]),
+                ColumnConversion::State => {
                     let raw = text(at);
                     let state = if raw.is_empty() { "" } else { words::state(raw) };
                     row.text("state", state).text(kept_as(*table), raw)
                 }
-                Becomes::Text => row.text(&mapped.column, text(at)),
+                ColumnConversion::Text => row.text(&mapped.column, text(at)),
             };
         }
     }
 
     /// Reports a row that lacks a required value or is inconsistent.
-    fn check<'t>(&self, text: impl Fn(usize) -> &'t str, load: &mut Load) {
-        let Mapping { columns, .. } = self.mapping;
+    fn check<'t>(&self, text: impl Fn(usize) -> &'t str, load: &mut LoadState) {
+        let ColumnMapping { columns, .. } = self.mapping;
         for at in &self.needed {
-            let Mapped { from, becomes, .. } = &columns[*at];
+            let MappedColumn { from, becomes, .. } = &columns[*at];
             // An invalid time or number was reported when it was parsed.
-            let number = !matches!(becomes, Becomes::Text | Becomes::State);
+            let number = !matches!(becomes, ColumnConversion::Text | ColumnConversion::State);
             if text(*at).is_empty() || number && is_null(text(*at)) {
                 load.odd("null", from, || "holds nothing; null".to_owned());
             }
@@ -257,9 +257,9 @@ impl<'a> Rows<'a> {
 }
 
 /// Returns the column that retains the original state.
-fn kept_as(table: Table) -> &'static str {
+fn kept_as(table: TableKind) -> &'static str {
     match table {
-        Table::Jobs => "state_raw",
+        TableKind::Jobs => "state_raw",
         _ => "x_state_raw",
     }
 }

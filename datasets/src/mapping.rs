@@ -7,8 +7,8 @@ use jiff::tz::TimeZone;
 use serde::Deserialize;
 
 use crate::accounting::unix;
-use crate::load::Load;
-use crate::table::{Kind, Table};
+use crate::load::LoadState;
+use crate::table::{ColumnType, TableKind};
 use crate::time;
 
 /// Mapping with every option and its meaning.
@@ -19,13 +19,13 @@ const WITHOUT_OFFSET: &str = "lie in the mapping's zone";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Written {
+struct MappingFile {
     table: String,
     #[serde(default)]
-    format: Form,
+    format: MappingFormat,
     delimiter: Option<String>,
     #[serde(default)]
-    time: Clock,
+    time: TimeFormat,
     zone: Option<String>,
     population: Option<u64>,
     columns: BTreeMap<String, String>,
@@ -35,7 +35,7 @@ struct Written {
 
 #[derive(Deserialize, Default, Clone, Copy, PartialEq)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Form {
+pub(crate) enum MappingFormat {
     #[default]
     Csv,
     Jsonl,
@@ -44,7 +44,7 @@ pub(crate) enum Form {
 
 #[derive(Deserialize, Default, Clone, Copy)]
 #[serde(rename_all = "snake_case")]
-enum Clock {
+enum TimeFormat {
     #[default]
     Iso,
     Unix,
@@ -54,7 +54,7 @@ enum Clock {
 
 /// Type of a mapped column.
 #[derive(Clone, Copy)]
-pub(crate) enum Becomes {
+pub(crate) enum ColumnConversion {
     Time,
     /// Number, multiplied by this factor.
     Number(f64),
@@ -64,30 +64,30 @@ pub(crate) enum Becomes {
 }
 
 /// Table column and the file column that it is read from.
-pub(crate) struct Mapped {
+pub(crate) struct MappedColumn {
     pub(crate) column: String,
     pub(crate) from: String,
-    pub(crate) becomes: Becomes,
+    pub(crate) becomes: ColumnConversion,
 }
 
 /// Validated mapping of a file to a table.
-pub(crate) struct Mapping {
-    pub(crate) table: Table,
-    pub(crate) format: Form,
+pub(crate) struct ColumnMapping {
+    pub(crate) table: TableKind,
+    pub(crate) format: MappingFormat,
     pub(crate) delimiter: &'static str,
     pub(crate) population: Option<u64>,
-    pub(crate) columns: Vec<Mapped>,
-    time: Clock,
+    pub(crate) columns: Vec<MappedColumn>,
+    time: TimeFormat,
     zone: TimeZone,
 }
 
-impl FromStr for Mapping {
+impl FromStr for ColumnMapping {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let written: Written = toml::from_str(text).map_err(|problem| problem.to_string())?;
-        let Some(table) = Table::named(&written.table) else {
-            let names = Table::ALL.map(Table::name).join(", ");
+        let written: MappingFile = toml::from_str(text).map_err(|problem| problem.to_string())?;
+        let Some(table) = TableKind::named(&written.table) else {
+            let names = TableKind::ALL.map(TableKind::name).join(", ");
             return Err(format!("table {:?} is none of {names}", written.table));
         };
         let known = |name: &str| table.columns().iter().any(|(column, _)| *column == name);
@@ -103,7 +103,7 @@ impl FromStr for Mapping {
             ));
         }
         let scalable = |name: &str| {
-            let is_number = table.columns().contains(&(name, Kind::Number));
+            let is_number = table.columns().contains(&(name, ColumnType::Number));
             written.columns.contains_key(name) && is_number && !table.is_time(name)
         };
         if let Some(name) = written.scale.keys().find(|name| !scalable(name)) {
@@ -136,13 +136,15 @@ impl FromStr for Mapping {
             }
         };
         let becomes = |column: &str| match table.columns().iter().find(|(known, _)| *known == column) {
-            _ if table.is_time(column) => Becomes::Time,
-            Some((_, Kind::Number)) => Becomes::Number(written.scale.get(column).copied().unwrap_or(1.0)),
+            _ if table.is_time(column) => ColumnConversion::Time,
+            Some((_, ColumnType::Number)) => {
+                ColumnConversion::Number(written.scale.get(column).copied().unwrap_or(1.0))
+            }
             // A node is up or down, which are not job states.
-            _ if column == "state" && table != Table::Outages => Becomes::State,
-            _ => Becomes::Text,
+            _ if column == "state" && table != TableKind::Outages => ColumnConversion::State,
+            _ => ColumnConversion::Text,
         };
-        let columns = written.columns.iter().map(|(column, from)| Mapped {
+        let columns = written.columns.iter().map(|(column, from)| MappedColumn {
             column: column.clone(),
             from: from.clone(),
             becomes: becomes(column),
@@ -159,25 +161,25 @@ impl FromStr for Mapping {
     }
 }
 
-impl Mapping {
+impl ColumnMapping {
     /// Parses a time by the mapping's clock and zone.
-    pub(crate) fn moment(&self, name: &str, text: &str, load: &mut Load) -> Option<f64> {
+    pub(crate) fn moment(&self, name: &str, text: &str, load: &mut LoadState) -> Option<f64> {
         if text.is_empty() {
             return None;
         }
         let clock = match self.format {
             // A Parquet timestamp is passed as ISO text, independently of its unit.
-            Form::Parquet if time::iso(text).is_some() => Clock::Iso,
+            MappingFormat::Parquet if time::iso(text).is_some() => TimeFormat::Iso,
             _ => self.time,
         };
         let wall = match clock {
-            Clock::Unix | Clock::UnixMs => {
-                let a_second = if matches!(clock, Clock::Unix) { 1.0 } else { 1000.0 };
+            TimeFormat::Unix | TimeFormat::UnixMs => {
+                let a_second = if matches!(clock, TimeFormat::Unix) { 1.0 } else { 1000.0 };
                 let count = load.number(name, text);
                 return count.and_then(|count| unix(name, count / a_second, load));
             }
-            Clock::American => load.time(name, text, time::american)?,
-            Clock::Iso => match time::iso(text) {
+            TimeFormat::American => load.time(name, text, time::american)?,
+            TimeFormat::Iso => match time::iso(text) {
                 Some((instant, Some(_))) => {
                     load.offset(name, true, WITHOUT_OFFSET);
                     return Some(instant);

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use crate::contained_folders::several;
 use crate::dataset::{Dataset, assemble};
 use crate::error::Error;
-use crate::head::{Head, heads};
-use crate::input::{Input, unpacked};
-use crate::load::Load;
+use crate::head::{FileHead, heads};
+use crate::input::{InputFile, unpacked};
+use crate::load::LoadState;
 use crate::reading;
 use crate::recognise::choose;
-use crate::several::several;
-use crate::source::Source;
+use crate::source::SourceFormat;
 
 /// Reads a folder or file of a known source.
 pub fn open(path: &Path) -> Result<Dataset, Error> {
@@ -31,7 +31,7 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
     let Some((source, roles)) = choose(&heads) else {
         return Err(Error::Unknown { path: path.to_owned() });
     };
-    let mut load = Load::new(path, source.population);
+    let mut load = LoadState::new(path, source.population);
     for (head, role) in heads.iter().zip(roles) {
         read_file(source, head, role, &mut load);
     }
@@ -40,7 +40,7 @@ pub fn open(path: &Path) -> Result<Dataset, Error> {
     Ok(assemble(source, load))
 }
 
-fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mut Load) {
+fn read_file(source: &SourceFormat, head: &FileHead, role: Option<&'static str>, load: &mut LoadState) {
     reading::file(head, role, load, |load| {
         if let Some(problem) = &head.unreadable {
             return load.cut_short(problem);
@@ -49,7 +49,7 @@ fn read_file(source: &Source, head: &Head, role: Option<&'static str>, load: &mu
             return;
         };
         match unpacked(&head.path) {
-            Ok(reader) => (source.read)(role, head, &mut Input::new(reader), load),
+            Ok(reader) => (source.read)(role, head, &mut InputFile::new(reader), load),
             Err(problem) => return load.cut_short(&problem),
         }
         load.end();

@@ -2,12 +2,12 @@
 
 /// Concatenated texts and the end of each. An empty text is absent.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Packed {
+pub(crate) struct PackedTexts {
     text: String,
     ends: Vec<usize>,
 }
 
-impl Packed {
+impl PackedTexts {
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

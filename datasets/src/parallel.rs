@@ -8,8 +8,8 @@ use std::num::NonZero;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, Scope};
 
-use crate::input::{Input, Part};
-use crate::load::Load;
+use crate::input::{InputFile, InputPart};
+use crate::load::LoadState;
 
 /// Bytes of a part: large enough that common names are few relative to its rows.
 const PART: usize = 4 << 20;
@@ -17,17 +17,17 @@ const PART: usize = 4 << 20;
 const MOST: usize = 16;
 
 /// Reads all remaining lines with `rows`.
-pub(crate) fn read(input: &mut Input, load: &mut Load, rows: impl Fn(&mut Input, &mut Load) + Sync) {
+pub(crate) fn read(input: &mut InputFile, load: &mut LoadState, rows: impl Fn(&mut InputFile, &mut LoadState) + Sync) {
     let cores = thread::available_parallelism().map_or(1, NonZero::get).min(MOST);
     read_in(input, load, cores, PART, rows);
 }
 
 fn read_in(
-    input: &mut Input,
-    load: &mut Load,
+    input: &mut InputFile,
+    load: &mut LoadState,
     cores: usize,
     bytes: usize,
-    rows: impl Fn(&mut Input, &mut Load) + Sync,
+    rows: impl Fn(&mut InputFile, &mut LoadState) + Sync,
 ) {
     let rows = &rows;
     thread::scope(|scope| {
@@ -35,14 +35,14 @@ fn read_in(
         loop {
             let (parts, other) = input.parts(cores, bytes);
             if parts.len() > 1 && workers.is_empty() {
-                workers.extend((1..cores).map(|_| Worker::new(scope, rows)));
+                workers.extend((1..cores).map(|_| ReaderThread::new(scope, rows)));
             }
             // A missing worker has panicked, and the scope propagates that at its end.
             let Some(done) = each(parts, load, &workers, rows) else {
                 return;
             };
             let mut done = done.into_iter();
-            while let Some(Done { part, found }) = done.next() {
+            while let Some(PartResult { part, found }) = done.next() {
                 match found.filter(|found| load.fits(found)) {
                     Some(found) => load.join(found),
                     None => {
@@ -61,22 +61,25 @@ fn read_in(
 }
 
 /// Part for a worker, and the target of its rows.
-type Job = (Part, Load);
+type PartJob = (InputPart, LoadState);
 
 /// Result of a part; `found` is `None` if its last record continues beyond it.
-struct Done {
-    part: Part,
-    found: Option<Load>,
+struct PartResult {
+    part: InputPart,
+    found: Option<LoadState>,
 }
 
 /// Thread that reads parts until the channel closes: one a file, so that its memory stays warm.
-struct Worker {
-    jobs: Sender<Job>,
-    done: Receiver<Done>,
+struct ReaderThread {
+    jobs: Sender<PartJob>,
+    done: Receiver<PartResult>,
 }
 
-impl Worker {
-    fn new<'scope>(scope: &'scope Scope<'scope, '_>, rows: &'scope (impl Fn(&mut Input, &mut Load) + Sync)) -> Self {
+impl ReaderThread {
+    fn new<'scope>(
+        scope: &'scope Scope<'scope, '_>,
+        rows: &'scope (impl Fn(&mut InputFile, &mut LoadState) + Sync),
+    ) -> Self {
         let (jobs, mine) = mpsc::channel();
         let (told, done) = mpsc::channel();
         scope.spawn(move || {
@@ -89,24 +92,24 @@ impl Worker {
     }
 }
 
-fn one((part, mut found): Job, rows: &impl Fn(&mut Input, &mut Load)) -> Done {
+fn one((part, mut found): PartJob, rows: &impl Fn(&mut InputFile, &mut LoadState)) -> PartResult {
     let (lines, before) = (part.lines, part.before);
-    let mut input = Input::of(part);
+    let mut input = InputFile::of(part);
     rows(&mut input, &mut found);
     let (block, torn) = input.into_block();
-    Done {
-        part: Part { block, lines, before },
+    PartResult {
+        part: InputPart { block, lines, before },
         found: Some(found).filter(|_| !torn),
     }
 }
 
 /// Reads parts, one of each turn here and the others by workers, and returns them in order; `None` if a worker is gone.
 fn each(
-    parts: Vec<Part>,
-    load: &mut Load,
-    workers: &[Worker],
-    rows: &impl Fn(&mut Input, &mut Load),
-) -> Option<Vec<Done>> {
+    parts: Vec<InputPart>,
+    load: &mut LoadState,
+    workers: &[ReaderThread],
+    rows: &impl Fn(&mut InputFile, &mut LoadState),
+) -> Option<Vec<PartResult>> {
     let count = parts.len();
     let worker = |at: usize| (at % (workers.len() + 1)).checked_sub(1).map(|worker| &workers[worker]);
     let mut mine = Vec::new();
@@ -117,7 +120,7 @@ fn each(
             None => mine.push((part, found)),
         }
     }
-    let mine: Vec<Done> = mine.into_iter().map(|job| one(job, rows)).collect();
+    let mine: Vec<PartResult> = mine.into_iter().map(|job| one(job, rows)).collect();
     let mut mine = mine.into_iter();
     let done = (0..count).map(|at| match worker(at) {
         Some(worker) => worker.done.recv().ok(),
@@ -133,17 +136,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::csv::Csv;
+    use crate::csv::DelimitedFile;
     use crate::provenance::FileRead;
-    use crate::table::Table;
+    use crate::table::TableKind;
 
-    fn rows(input: &mut Input, load: &mut Load) {
-        let mut csv = Csv::with_header(input, ",", vec!["time".to_owned(), "node".to_owned()]);
+    fn rows(input: &mut InputFile, load: &mut LoadState) {
+        let mut csv = DelimitedFile::with_header(input, ",", vec!["time".to_owned(), "node".to_owned()]);
         while csv.next(load) {
             let time = csv.num("time", load);
-            load.in_order(Table::Failures, time);
+            load.in_order(TableKind::Failures, time);
             load.offset("time", csv.get("time") != "7", "count as UTC");
-            load.row(Table::Failures)
+            load.row(TableKind::Failures)
                 .num("time", time)
                 .text("node", csv.get("node"));
         }
@@ -151,13 +154,13 @@ mod tests {
 
     /// Result of reading in parts of `bytes` bytes.
     fn read(text: &str, bytes: usize) -> String {
-        let mut load = Load::default();
+        let mut load = LoadState::default();
         load.begin(FileRead::default());
-        let mut input = Input::new(Box::new(Cursor::new(text.to_owned())));
+        let mut input = InputFile::new(Box::new(Cursor::new(text.to_owned())));
         read_in(&mut input, &mut load, 3, bytes, rows);
         load.told_repeats();
         let (files, problems) = (std::mem::take(&mut load.files), std::mem::take(&mut load.problems));
-        let columns = load.tables.remove(&Table::Failures).map(|rows| rows.into_columns());
+        let columns = load.tables.remove(&TableKind::Failures).map(|rows| rows.into_columns());
         let found = columns.map(|columns| (columns.rows(), columns.numbers("time"), columns.labels("node")));
         format!("{files:?} {problems:?} {found:?}")
     }

@@ -9,7 +9,7 @@ const KEPT: usize = 100;
 
 /// Problem of the input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct InputProblem {
     /// Path of the file, relative to the opened path.
     pub file: String,
     /// Line, from 1; 0 for the whole file.
@@ -22,25 +22,25 @@ pub struct Problem {
 
 /// Problems of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Group {
+pub struct ProblemGroup {
     /// Total number, including those not retained.
     pub count: u64,
     /// Number of problems that lost their row.
     pub rows_lost: u64,
     /// First hundred problems.
-    pub first: Vec<Problem>,
+    pub first: Vec<InputProblem>,
 }
 
 /// Problems by kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
-pub struct Problems {
-    pub kinds: BTreeMap<&'static str, Group>,
+pub struct ProblemSummary {
+    pub kinds: BTreeMap<&'static str, ProblemGroup>,
 }
 
-impl Problems {
+impl ProblemSummary {
     /// Adds a problem; `problem` is called only if it is retained.
-    pub(crate) fn add(&mut self, kind: &'static str, loses: bool, problem: impl FnOnce() -> Problem) {
+    pub(crate) fn add(&mut self, kind: &'static str, loses: bool, problem: impl FnOnce() -> InputProblem) {
         let group = self.kinds.entry(kind).or_default();
         group.count += 1;
         group.rows_lost += u64::from(loses);

@@ -2,13 +2,18 @@
 
 use std::thread;
 
-use crate::head::Head;
+use crate::head::FileHead;
 use crate::input::digest;
-use crate::load::Load;
+use crate::load::LoadState;
 use crate::provenance::FileRead;
 
 /// Reads a file with a role in its source. The digest is empty if the file cannot be read.
-pub(crate) fn file(head: &Head, role: Option<&'static str>, load: &mut Load, rows: impl FnOnce(&mut Load)) {
+pub(crate) fn file(
+    head: &FileHead,
+    role: Option<&'static str>,
+    load: &mut LoadState,
+    rows: impl FnOnce(&mut LoadState),
+) {
     load.begin(FileRead {
         path: head.relative.clone(),
         role: role.unwrap_or(""),

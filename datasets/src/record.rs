@@ -6,13 +6,13 @@ use memchr::{memchr, memchr_iter};
 
 /// Fields of a record.
 #[derive(Debug, Default, Clone)]
-pub(crate) struct Record {
+pub(crate) struct FieldRecord {
     text: String,
     /// Range of each field in the text.
     fields: Vec<Range<usize>>,
 }
 
-impl Record {
+impl FieldRecord {
     /// Splits at the delimiter and removes RFC 4180 quotes. Returns false if a quote is open at the end.
     pub(crate) fn split(&mut self, line: &str, delimiter: &str) -> bool {
         if memchr(b'"', line.as_bytes()).is_none() {
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn split(line: &str) -> Option<Vec<String>> {
-        let mut record = Record::default();
+        let mut record = FieldRecord::default();
         record
             .split(line, ",")
             .then(|| record.fields().map(str::to_owned).collect())

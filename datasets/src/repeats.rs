@@ -3,9 +3,9 @@
 use std::collections::HashSet;
 use std::hash::BuildHasherDefault;
 
-use crate::digested::{Digested, digest};
+use crate::digested::{DigestHasher, digest};
 
-type Digests = HashSet<u64, BuildHasherDefault<Digested>>;
+type DigestSet = HashSet<u64, BuildHasherDefault<DigestHasher>>;
 
 /// Number of partitions of the digests.
 const SHARES: usize = 1 << 8;
@@ -14,13 +14,13 @@ const REMEMBERED: usize = 20_000_000;
 
 /// Rows of a file as digests, with their lines.
 #[derive(Debug, Default)]
-pub(crate) struct Repeats {
+pub(crate) struct RowDigests {
     digests: Vec<u64>,
     /// Row and line from which on lines are consecutive: nearly every line is a row.
     lines: Vec<(usize, u64)>,
 }
 
-impl Repeats {
+impl RowDigests {
     /// Adds a row.
     pub(crate) fn add(&mut self, row: &[u8], line: u64) {
         if self.digests.len() < REMEMBERED {
@@ -53,7 +53,7 @@ impl Repeats {
         if twice.is_empty() {
             return Vec::new();
         }
-        let mut seen = Digests::default();
+        let mut seen = DigestSet::default();
         let rows = self.digests.iter().enumerate();
         let again = rows.filter(|(_, digest)| twice.contains(*digest) && !seen.insert(**digest));
         again.map(|(row, _)| self.line(row)).collect()
@@ -67,7 +67,7 @@ impl Repeats {
 
     /// Returns the digests that occur more than once. They are partitioned, so that each partition and its table fit
     /// the processor's cache.
-    fn twice(&self) -> Digests {
+    fn twice(&self) -> DigestSet {
         // Uses bits that a hash table uses neither for slots nor for tags.
         let share = |digest: &u64| (digest >> 40) as usize % SHARES;
         let mut begins = [0; SHARES + 1];
@@ -82,7 +82,7 @@ impl Repeats {
             dealt[*next] = *digest;
             *next += 1;
         }
-        let (mut seen, mut twice) = (Digests::default(), Digests::default());
+        let (mut seen, mut twice) = (DigestSet::default(), DigestSet::default());
         for bounds in begins.windows(2) {
             seen.clear();
             let again = dealt[bounds[0]..bounds[1]]
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn a_row_that_comes_thrice_repeats_twice_whatever_part_it_is_in() {
         let of = |rows: &[(&str, u64)]| {
-            let mut repeats = Repeats::default();
+            let mut repeats = RowDigests::default();
             rows.iter().for_each(|(row, line)| repeats.add(row.as_bytes(), *line));
             repeats
         };

@@ -1,29 +1,29 @@
 //! Table during loading: columns that grow by rows, packed so that millions of rows fit.
 //!
-//! A column grows only when it receives a value; gaps are null. Equal texts are stored once ([`Dictionary`]), until too
+//! A column grows only when it receives a value; gaps are null. Equal texts are stored once ([`LabelDictionary`]), until too
 //! few are equal.
 
-use crate::columns::{Cells, Column, Columns};
-use crate::labels::Dictionary;
-use crate::packed::Packed;
-use crate::table::{Kind, Table};
+use crate::columns::{ColumnCells, TableColumn, TableColumns};
+use crate::labels::LabelDictionary;
+use crate::packed::PackedTexts;
+use crate::table::{ColumnType, TableKind};
 
 /// Maximum rows of a table; further ones are counted as lost.
 pub const MAX_ROWS: usize = 50_000_000;
 
 #[derive(Debug)]
-enum Growing {
+enum GrowingColumn {
     /// Values, NaN if absent.
     Numbers(Vec<f64>),
-    Labels(Dictionary),
-    Texts(Packed),
+    Labels(LabelDictionary),
+    Texts(PackedTexts),
 }
 
-impl Growing {
-    fn new(kind: Kind) -> Self {
+impl GrowingColumn {
+    fn new(kind: ColumnType) -> Self {
         match kind {
-            Kind::Number => Self::Numbers(Vec::new()),
-            Kind::Text => Self::Labels(Dictionary::default()),
+            ColumnType::Number => Self::Numbers(Vec::new()),
+            ColumnType::Text => Self::Labels(LabelDictionary::default()),
         }
     }
 
@@ -39,8 +39,8 @@ impl Growing {
     /// Creates an empty column of the same kind.
     fn empty(&self) -> Self {
         Self::new(match self {
-            Self::Numbers(_) => Kind::Number,
-            Self::Labels(_) | Self::Texts(_) => Kind::Text,
+            Self::Numbers(_) => ColumnType::Number,
+            Self::Labels(_) | Self::Texts(_) => ColumnType::Text,
         })
     }
 
@@ -71,7 +71,7 @@ impl Growing {
             (Self::Texts(texts), Self::Labels(behind)) => texts.join(behind.into_labels().texts()),
             (Self::Texts(texts), Self::Texts(behind)) => texts.join(behind.texts()),
             (Self::Labels(labels), Self::Texts(behind)) => {
-                let mut texts: Packed = std::mem::take(labels).into_labels().into();
+                let mut texts: PackedTexts = std::mem::take(labels).into_labels().into();
                 texts.join(behind.texts());
                 *self = Self::Texts(texts);
             }
@@ -89,30 +89,30 @@ impl Growing {
         }
     }
 
-    fn finish(mut self, rows: usize) -> Cells {
+    fn finish(mut self, rows: usize) -> ColumnCells {
         self.grow_to(rows);
         match self {
-            Self::Numbers(values) => Cells::numbers(values),
-            Self::Labels(labels) => Cells::Labels(labels.into_labels().into()),
-            Self::Texts(texts) => Cells::Texts(texts.into()),
+            Self::Numbers(values) => ColumnCells::numbers(values),
+            Self::Labels(labels) => ColumnCells::Labels(labels.into_labels().into()),
+            Self::Texts(texts) => ColumnCells::Texts(texts.into()),
         }
     }
 }
 
 #[derive(Debug)]
-pub(crate) struct Rows {
-    columns: Vec<(String, Growing)>,
+pub(crate) struct GrowingTable {
+    columns: Vec<(String, GrowingColumn)>,
     count: usize,
     /// Column of each value of the last row: a source sets values in the same order in every row.
     order: Vec<usize>,
 }
 
-impl Rows {
-    pub(crate) fn new(table: Table) -> Self {
+impl GrowingTable {
+    pub(crate) fn new(table: TableKind) -> Self {
         let columns = table.columns().iter();
         Self {
             columns: columns
-                .map(|(name, kind)| ((*name).to_owned(), Growing::new(*kind)))
+                .map(|(name, kind)| ((*name).to_owned(), GrowingColumn::new(*kind)))
                 .collect(),
             count: 0,
             order: Vec::new(),
@@ -134,13 +134,13 @@ impl Rows {
     }
 
     /// Starts a row; all its values are null.
-    pub(crate) fn row(&mut self) -> Row<'_> {
+    pub(crate) fn row(&mut self) -> LastRow<'_> {
         self.count += 1;
-        Row { rows: self, turn: 0 }
+        LastRow { rows: self, turn: 0 }
     }
 
     /// Returns the column for a row's value number `turn`.
-    fn column(&mut self, name: &str, kind: Kind, turn: usize) -> &mut Growing {
+    fn column(&mut self, name: &str, kind: ColumnType, turn: usize) -> &mut GrowingColumn {
         let before = self.order.get(turn).copied();
         let at = match before.filter(|at| self.columns[*at].0 == name) {
             Some(at) => at,
@@ -149,11 +149,11 @@ impl Rows {
         &mut self.columns[at].1
     }
 
-    fn search(&mut self, name: &str, kind: Kind, turn: usize) -> usize {
+    fn search(&mut self, name: &str, kind: ColumnType, turn: usize) -> usize {
         let at = match self.columns.iter().position(|(known, _)| known == name) {
             Some(at) => at,
             None => {
-                self.columns.push((name.to_owned(), Growing::new(kind)));
+                self.columns.push((name.to_owned(), GrowingColumn::new(kind)));
                 self.columns.len() - 1
             }
         };
@@ -165,7 +165,7 @@ impl Rows {
     /// Sets a column's numbers to null from a row on.
     pub(crate) fn forget(&mut self, name: &str, row: usize) {
         for (_, cells) in self.columns.iter_mut().filter(|(known, _)| known == name) {
-            if let Growing::Numbers(values) = cells {
+            if let GrowingColumn::Numbers(values) = cells {
                 values.truncate(row);
             }
         }
@@ -186,33 +186,33 @@ impl Rows {
         self.count += behind.count;
     }
 
-    pub(crate) fn into_columns(self) -> Columns {
+    pub(crate) fn into_columns(self) -> TableColumns {
         let count = self.count;
-        let finished = self.columns.into_iter().map(|(name, cells)| Column {
+        let finished = self.columns.into_iter().map(|(name, cells)| TableColumn {
             name,
             cells: cells.finish(count),
         });
-        Columns::new(count, finished.collect())
+        TableColumns::new(count, finished.collect())
     }
 }
 
 /// Last row of a table.
-pub(crate) struct Row<'a> {
-    rows: &'a mut Rows,
+pub(crate) struct LastRow<'a> {
+    rows: &'a mut GrowingTable,
     /// Number of values given so far, absent ones included.
     turn: usize,
 }
 
-impl Row<'_> {
+impl LastRow<'_> {
     /// Sets a number; an absent or not finite one is null.
     pub(crate) fn num(mut self, name: &str, value: impl Into<Option<f64>>) -> Self {
         if let Some(value) = value.into().filter(|value| value.is_finite()) {
             let row = self.rows.count - 1;
-            let column = self.rows.column(name, Kind::Number, self.turn);
+            let column = self.rows.column(name, ColumnType::Number, self.turn);
             if column.len() < row {
                 column.grow_to(row);
             }
-            if let Growing::Numbers(values) = column {
+            if let GrowingColumn::Numbers(values) = column {
                 values.truncate(row);
                 values.push(value);
             }
@@ -225,16 +225,16 @@ impl Row<'_> {
     pub(crate) fn text(mut self, name: &str, value: &str) -> Self {
         if !value.is_empty() {
             let row = self.rows.count - 1;
-            let column = self.rows.column(name, Kind::Text, self.turn);
+            let column = self.rows.column(name, ColumnType::Text, self.turn);
             if column.len() < row {
                 column.grow_to(row);
             }
             match column {
-                Growing::Labels(labels) if labels.len() == row => {
+                GrowingColumn::Labels(labels) if labels.len() == row => {
                     labels.push(value);
                     column.drop_useless();
                 }
-                Growing::Texts(texts) if texts.len() == row => texts.push(value),
+                GrowingColumn::Texts(texts) if texts.len() == row => texts.push(value),
                 _ => {}
             }
         }
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn texts_of_which_few_are_equal_lose_their_dictionary_and_nothing_else() {
-        let mut rows = Rows::new(Table::Events);
+        let mut rows = GrowingTable::new(TableKind::Events);
         let text = |at: usize| {
             if at.is_multiple_of(3) {
                 String::new()
@@ -263,8 +263,14 @@ mod tests {
                 .text("message", &text(at))
                 .text("node", "a");
         }
-        assert!(matches!(rows.column("message", Kind::Text, 1), Growing::Texts(_)));
-        assert!(matches!(rows.column("node", Kind::Text, 2), Growing::Labels(_)));
+        assert!(matches!(
+            rows.column("message", ColumnType::Text, 1),
+            GrowingColumn::Texts(_)
+        ));
+        assert!(matches!(
+            rows.column("node", ColumnType::Text, 2),
+            GrowingColumn::Labels(_)
+        ));
         let columns = rows.into_columns();
         let found = columns.labels("message").expect("a column");
         assert_eq!(found.names.len(), 133_333);
@@ -274,7 +280,7 @@ mod tests {
 
     #[test]
     fn a_row_that_skips_a_value_and_one_that_names_them_in_another_order_are_right() {
-        let mut rows = Rows::new(Table::Failures);
+        let mut rows = GrowingTable::new(TableKind::Failures);
         rows.row().num("time", 1.0).text("node", "a").text("x_more", "one");
         rows.row().num("time", None).text("node", "").text("x_more", "two");
         rows.row().text("x_more", "three").text("node", "c").num("time", 3.0);

@@ -1,12 +1,12 @@
 //! Description of a published data set or a file format, with its reader.
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
 
 /// Known data set or format.
-pub struct Source {
+pub struct SourceFormat {
     /// Name in commands.
     pub name: &'static str,
     /// Title in one line.
@@ -26,16 +26,16 @@ pub struct Source {
     /// Total number of nodes or devices, if only the publication states it.
     pub(crate) population: Option<Population>,
     /// Returns the role of a file in the source, by content.
-    pub(crate) role: fn(&Head) -> Option<&'static str>,
+    pub(crate) role: fn(&FileHead) -> Option<&'static str>,
     /// Returns true if all files together belong to this source.
-    pub(crate) sign: fn(&[&Head]) -> bool,
+    pub(crate) sign: fn(&[&FileHead]) -> bool,
     /// Reads one file with a role.
-    pub(crate) read: fn(&'static str, &Head, &mut Input, &mut Load),
+    pub(crate) read: fn(&'static str, &FileHead, &mut InputFile, &mut LoadState),
     /// Runs after the last file.
-    pub(crate) finish: fn(&mut Load),
+    pub(crate) finish: fn(&mut LoadState),
 }
 
-impl Source {
+impl SourceFormat {
     /// Default values of a source.
     pub(crate) const PLAIN: Self = Self {
         name: "",
@@ -54,7 +54,7 @@ impl Source {
     };
 }
 
-impl std::fmt::Debug for Source {
+impl std::fmt::Debug for SourceFormat {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Source")
             .field("name", &self.name)

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// Type of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum ColumnType {
     /// Double, null if absent. Times are seconds in the data set's own clock.
     Number,
     /// UTF-8 text, null if absent.
@@ -14,7 +14,7 @@ pub enum Kind {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Table {
+pub enum TableKind {
     /// One row a job, from the scheduler's accounting.
     Jobs,
     /// One row an attempt of a job, or a step of it.
@@ -33,15 +33,15 @@ pub enum Table {
     Events,
 }
 
-const fn number(name: &'static str) -> (&'static str, Kind) {
-    (name, Kind::Number)
+const fn number(name: &'static str) -> (&'static str, ColumnType) {
+    (name, ColumnType::Number)
 }
 
-const fn text(name: &'static str) -> (&'static str, Kind) {
-    (name, Kind::Text)
+const fn text(name: &'static str) -> (&'static str, ColumnType) {
+    (name, ColumnType::Text)
 }
 
-impl Table {
+impl TableKind {
     /// All tables, in listing order.
     pub const ALL: [Self; 8] = [
         Self::Jobs,
@@ -74,8 +74,8 @@ impl Table {
     }
 
     /// Returns the canonical columns. A source may add more, with names that begin with `x_`.
-    pub fn columns(self) -> &'static [(&'static str, Kind)] {
-        const JOBS: &[(&str, Kind)] = &[
+    pub fn columns(self) -> &'static [(&'static str, ColumnType)] {
+        const JOBS: &[(&str, ColumnType)] = &[
             text("job"),
             text("user"),
             text("queue"),
@@ -89,7 +89,7 @@ impl Table {
             number("gpus"),
             text("exit_code"),
         ];
-        const ATTEMPTS: &[(&str, Kind)] = &[
+        const ATTEMPTS: &[(&str, ColumnType)] = &[
             text("job"),
             text("attempt"),
             number("start"),
@@ -97,7 +97,7 @@ impl Table {
             text("state"),
             text("node"),
         ];
-        const NODES: &[(&str, Kind)] = &[
+        const NODES: &[(&str, ColumnType)] = &[
             text("node"),
             text("kind"),
             text("rack"),
@@ -107,7 +107,7 @@ impl Table {
             number("gpus"),
             number("cpus"),
         ];
-        const FAILURES: &[(&str, Kind)] = &[
+        const FAILURES: &[(&str, ColumnType)] = &[
             number("time"),
             number("end"),
             number("repair_s"),
@@ -119,16 +119,16 @@ impl Table {
             text("level"),
             text("job"),
         ];
-        const OUTAGES: &[(&str, Kind)] = &[text("node"), number("start"), number("end"), text("state")];
-        const CAPACITY: &[(&str, Kind)] = &[number("time"), text("zone"), number("available")];
-        const SAMPLES: &[(&str, Kind)] = &[
+        const OUTAGES: &[(&str, ColumnType)] = &[text("node"), number("start"), number("end"), text("state")];
+        const CAPACITY: &[(&str, ColumnType)] = &[number("time"), text("zone"), number("available")];
+        const SAMPLES: &[(&str, ColumnType)] = &[
             number("time"),
             text("node"),
             text("metric"),
             number("value"),
             text("unit"),
         ];
-        const EVENTS: &[(&str, Kind)] = &[
+        const EVENTS: &[(&str, ColumnType)] = &[
             number("time"),
             text("node"),
             text("label"),

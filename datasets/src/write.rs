@@ -9,12 +9,12 @@ use polars::prelude::{AnyValue, DataFrame};
 use crate::columnar;
 use crate::dataset::{Dataset, refused};
 use crate::error::Error;
-use crate::sources::imported::Beside;
-use crate::table::Table;
+use crate::sources::imported::TableMetadata;
+use crate::table::TableKind;
 
 /// Output format of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shape {
+pub enum OutputFormat {
     /// RFC 4180 with a header, null as an empty field.
     Csv,
     /// One JSON object a line, null as null.
@@ -47,12 +47,12 @@ impl Dataset {
     }
 
     /// Writes one table.
-    pub fn export(&self, table: Table, shape: Shape, mut sink: impl Write + Send) -> Result<(), Error> {
+    pub fn export(&self, table: TableKind, shape: OutputFormat, mut sink: impl Write + Send) -> Result<(), Error> {
         let frame = self.collect(table)?;
         let written = match shape {
-            Shape::Parquet => columnar::write(&frame, self.beside(), &mut sink),
-            Shape::Csv => csv(&frame, &mut sink),
-            Shape::Jsonl => jsonl(&frame, &mut sink),
+            OutputFormat::Parquet => columnar::write(&frame, self.beside(), &mut sink),
+            OutputFormat::Csv => csv(&frame, &mut sink),
+            OutputFormat::Jsonl => jsonl(&frame, &mut sink),
         };
         let flushed = written.and_then(|()| sink.flush().map_err(|problem| problem.to_string()));
         flushed.map_err(|what| Error::Write {
@@ -65,11 +65,11 @@ impl Dataset {
     fn beside(&self) -> String {
         let population = self.population.map(|all| (all.count, all.unit.to_owned()));
         let window = self.window;
-        Beside { population, window }.to_string()
+        TableMetadata { population, window }.to_string()
     }
 
     /// Collects a table into memory.
-    fn collect(&self, table: Table) -> Result<DataFrame, Error> {
+    fn collect(&self, table: TableKind) -> Result<DataFrame, Error> {
         self.frame(table)?.collect().map_err(refused(table, "*"))
     }
 }

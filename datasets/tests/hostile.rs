@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use rankguard_datasets::{Dataset, Error, Table, open, open_mapped};
+use rankguard_datasets::{Dataset, Error, TableKind, open, open_mapped};
 
 fn read(bytes: impl AsRef<[u8]>) -> Dataset {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -44,12 +44,12 @@ fn plain(id: u32) -> String {
 #[test]
 fn the_header_of_a_file_that_was_appended_is_no_job() {
     let data = read(format!("{HELIOS}{}{HELIOS}{}", plain(1), plain(2)));
-    assert_eq!(data.rows[&Table::Jobs], 2);
+    assert_eq!(data.rows[&TableKind::Jobs], 2);
     assert_eq!(problems(&data), [("header-again", 1)]);
     assert_eq!(data.problems.kinds["header-again"].first[0].line, 3);
     let slurm = read("JobID|State|Start\n1|COMPLETED|2024-03-10T01:30:00\nJobID|State|Start\n");
     assert_eq!(
-        (slurm.rows[&Table::Jobs], problems(&slurm)),
+        (slurm.rows[&TableKind::Jobs], problems(&slurm)),
         (1, vec![("header-again", 1)])
     );
 }
@@ -73,7 +73,7 @@ fn other_units_and_changed_clocks_contradict_the_elapsed_time() {
         job(4, "2020-11-01 01:50:00", "2020-11-01 01:10:00", "1200"),
         job(5, "2020-04-01 00:00:00", "", "-5"),
     ));
-    assert_eq!(data.rows[&Table::Jobs], 5, "all are kept");
+    assert_eq!(data.rows[&TableKind::Jobs], 5, "all are kept");
     assert_eq!(
         problems(&data),
         [("backwards", 1), ("clock", 2), ("elapsed", 1), ("negative", 1)]
@@ -88,11 +88,11 @@ fn columns_that_are_missing_or_named_twice_are_told_and_others_do_no_harm() {
     let data = read(
         "state,job_id,extra,extra,vc,gpu_num,node_num,submit_time,duration\nFAILED,1,x,y,v,8,1,2020-04-01 00:00:00,10\n",
     );
-    assert_eq!(data.rows[&Table::Jobs], 1);
+    assert_eq!(data.rows[&TableKind::Jobs], 1);
     let told = &data.problems.kinds["columns"];
     let fields: Vec<&str> = told.first.iter().map(|problem| problem.field.as_str()).collect();
     assert_eq!(fields, ["extra", "user", "start_time", "end_time", "cpu_num", "queue"]);
-    assert_eq!(data.f64s(Table::Jobs, "gpus").expect("GPUs"), [Some(8.0)]);
+    assert_eq!(data.f64s(TableKind::Jobs, "gpus").expect("GPUs"), [Some(8.0)]);
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn gpus_of_a_kind_count_once_and_an_invalid_time_is_told() {
          4|RUNNING|2024-03-10T05:30:00|Unknown|00:10:00|\n",
     );
     assert_eq!(
-        data.f64s(Table::Jobs, "gpus").expect("GPUs"),
+        data.f64s(TableKind::Jobs, "gpus").expect("GPUs"),
         [Some(8.0), Some(8.0), Some(0.0), None]
     );
     // The clock went forward during the first; Slurm prints INVALID for what ends before it starts.
@@ -120,7 +120,7 @@ fn lists_that_are_null_are_empty_and_an_attempt_that_ends_first_is_told() {
               {"start_time": "2017-11-05 01:50:00", "end_time": "2017-11-05 01:10:00", "detail": null},
               {"start_time": "2017-11-05 02:00:00", "end_time": "2017-11-05 03:00:00", "detail": [{"ip": "m", "gpus": null}]}]}]"#,
     );
-    assert_eq!((data.rows[&Table::Jobs], data.rows[&Table::Attempts]), (2, 2));
+    assert_eq!((data.rows[&TableKind::Jobs], data.rows[&TableKind::Attempts]), (2, 2));
     assert_eq!(problems(&data), [("backwards", 1)]);
 }
 
@@ -134,7 +134,7 @@ fn milliseconds_that_were_said_to_be_seconds_are_told() {
     assert_eq!(problems(&wrong), [("unit", 1)]);
     let right = mapped(lines, &mapping("unix_ms")).expect("it is read");
     assert!(right.problems.is_empty(), "{:?}", right.problems);
-    assert_eq!(right.f64s(Table::Failures, "time").expect("times"), [Some(1.7e9)]);
+    assert_eq!(right.f64s(TableKind::Failures, "time").expect("times"), [Some(1.7e9)]);
 }
 
 #[test]
@@ -170,10 +170,13 @@ fn the_mapping_that_is_shown_can_be_used() {
     assert!(data.problems.is_empty(), "{:?}", data.problems);
     // Summer time of New York, four hours behind.
     assert_eq!(
-        data.f64s(Table::Failures, "time").expect("times"),
+        data.f64s(TableKind::Failures, "time").expect("times"),
         [Some(1_719_849_600.0)]
     );
-    assert_eq!(data.f64s(Table::Failures, "repair_s").expect("repair"), [Some(120.0)]);
+    assert_eq!(
+        data.f64s(TableKind::Failures, "repair_s").expect("repair"),
+        [Some(120.0)]
+    );
     assert_eq!(data.population.map(|all| all.count), Some(512));
 }
 
@@ -193,5 +196,8 @@ fn a_scale_that_would_do_nothing_or_undo_everything_is_refused() {
         assert!(refused.contains(said), "{scale}: {refused}");
     }
     let data = mapped("t,r,n\n2024-01-01 00:00:00,2,a\n", &mapping("repair_s = 60")).expect("a mapping");
-    assert_eq!(data.f64s(Table::Failures, "repair_s").expect("repair"), [Some(120.0)]);
+    assert_eq!(
+        data.f64s(TableKind::Failures, "repair_s").expect("repair"),
+        [Some(120.0)]
+    );
 }

@@ -9,7 +9,7 @@ use parquet::data_type::Int64Type;
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use rankguard_datasets::{Dataset, Error, Shape, Table, open, open_mapped, recognise};
+use rankguard_datasets::{Dataset, Error, OutputFormat, TableKind, open, open_mapped, recognise};
 use tempfile::TempDir;
 
 fn folder() -> TempDir {
@@ -22,7 +22,7 @@ fn put(folder: &Path, name: &str, text: &str) -> PathBuf {
     path
 }
 
-fn texts(data: &Dataset, table: Table, column: &str) -> Vec<String> {
+fn texts(data: &Dataset, table: TableKind, column: &str) -> Vec<String> {
     let texts = data.strings(table, column).expect("a column");
     texts
         .into_iter()
@@ -30,7 +30,7 @@ fn texts(data: &Dataset, table: Table, column: &str) -> Vec<String> {
         .collect()
 }
 
-fn numbers(data: &Dataset, table: Table, column: &str) -> Vec<Option<f64>> {
+fn numbers(data: &Dataset, table: TableKind, column: &str) -> Vec<Option<f64>> {
     data.f64s(table, column).expect("a column of numbers")
 }
 
@@ -58,13 +58,16 @@ fn philly_jobs_and_attempts_are_two_tables_and_a_bad_job_is_not_the_end() {
     let data = open(folder.path()).expect("it is known");
     assert_eq!(data.source, "philly");
     assert_eq!(
-        texts(&data, Table::Jobs, "job"),
+        texts(&data, TableKind::Jobs, "job"),
         ["application_1", "application_2", "application_3"]
     );
-    assert_eq!(texts(&data, Table::Jobs, "state"), ["completed", "cancelled", "failed"]);
-    assert_eq!(numbers(&data, Table::Jobs, "gpus"), [Some(2.0), None, None]);
-    assert_eq!(numbers(&data, Table::Jobs, "nodes"), [Some(2.0), None, None]);
-    assert_eq!(texts(&data, Table::Attempts, "node"), ["m1", "m1,m2", "null"]);
+    assert_eq!(
+        texts(&data, TableKind::Jobs, "state"),
+        ["completed", "cancelled", "failed"]
+    );
+    assert_eq!(numbers(&data, TableKind::Jobs, "gpus"), [Some(2.0), None, None]);
+    assert_eq!(numbers(&data, TableKind::Jobs, "nodes"), [Some(2.0), None, None]);
+    assert_eq!(texts(&data, TableKind::Attempts, "node"), ["m1", "m1,m2", "null"]);
     assert_eq!(
         data.population.map(|all| all.count),
         Some(3),
@@ -73,7 +76,7 @@ fn philly_jobs_and_attempts_are_two_tables_and_a_bad_job_is_not_the_end() {
     assert_eq!(data.problems.rows_lost(), 1, "the job whose id is a number");
     assert_eq!(data.problems.count("mixed-offsets"), 1);
     assert_eq!(data.problems.count("bad-value"), 1, "an end of \"soon\"");
-    let submit = numbers(&data, Table::Jobs, "submit");
+    let submit = numbers(&data, TableKind::Jobs, "submit");
     assert_eq!(
         submit[2].zip(submit[0]).map(|(pdt, none)| pdt - none),
         Some(7.0 * 3600.0)
@@ -91,9 +94,9 @@ fn helios_and_acme_keep_the_elapsed_time_of_the_source() {
          2,u1,vcE,16,96,2,NODE_FAIL,2020-04-01 00:00:01,,,,\n",
     );
     let data = open(&helios).expect("it is known");
-    assert_eq!((data.source, data.rows[&Table::Jobs]), ("helios", 2));
-    assert_eq!(numbers(&data, Table::Jobs, "elapsed_s"), [Some(3600.0), None]);
-    assert_eq!(texts(&data, Table::Jobs, "state"), ["completed", "node_fail"]);
+    assert_eq!((data.source, data.rows[&TableKind::Jobs]), ("helios", 2));
+    assert_eq!(numbers(&data, TableKind::Jobs, "elapsed_s"), [Some(3600.0), None]);
+    assert_eq!(texts(&data, TableKind::Jobs, "state"), ["completed", "node_fail"]);
     let acme = put(
         folder.path(),
         "b",
@@ -103,13 +106,13 @@ fn helios_and_acme_keep_the_elapsed_time_of_the_source() {
     let data = open(&acme).expect("it is known");
     assert_eq!(data.source, "acme");
     assert_eq!(
-        texts(&data, Table::Jobs, "state"),
+        texts(&data, TableKind::Jobs, "state"),
         ["timeout"],
         "its own state, not `failed`"
     );
     let (submit, start) = (
-        numbers(&data, Table::Jobs, "submit"),
-        numbers(&data, Table::Jobs, "start"),
+        numbers(&data, TableKind::Jobs, "submit"),
+        numbers(&data, TableKind::Jobs, "start"),
     );
     assert_eq!(
         start[0].zip(submit[0]).map(|(one, other)| one - other),
@@ -150,11 +153,11 @@ fn pai_tables_get_their_columns_from_the_header_beside_them() {
     let data = open(folder.path()).expect("it is known");
     assert_eq!(data.source, "pai-2020");
     assert_eq!(
-        texts(&data, Table::Jobs, "state"),
+        texts(&data, TableKind::Jobs, "state"),
         ["completed", "failed"],
         "Terminated is success"
     );
-    assert_eq!(numbers(&data, Table::Attempts, "x_gpus"), [Some(0.5)]);
+    assert_eq!(numbers(&data, TableKind::Attempts, "x_gpus"), [Some(0.5)]);
     assert_eq!(data.population.map(|all| all.count), Some(2));
 }
 
@@ -171,7 +174,7 @@ fn any_fta_system_is_read_and_a_null_is_null() {
     );
     let data = open(folder.path()).expect("it is known");
     assert_eq!(data.source, "fta");
-    assert_eq!(numbers(&data, Table::Outages, "end"), [Some(200.0), None, None]);
+    assert_eq!(numbers(&data, TableKind::Outages, "end"), [Some(200.0), None, None]);
     assert_eq!(data.problems.rows_lost(), 2, "a state of 7 and a short row");
     assert_eq!(data.problems.count("duplicate"), 1);
     assert_eq!(
@@ -195,21 +198,21 @@ fn sacct_records_are_jobs_and_steps() {
     let data = open(&path).expect("it is known");
     assert_eq!(data.source, "slurm");
     assert_eq!(
-        texts(&data, Table::Jobs, "state"),
+        texts(&data, TableKind::Jobs, "state"),
         ["cancelled", "running", "node_fail"]
     );
     assert_eq!(
-        numbers(&data, Table::Jobs, "elapsed_s"),
+        numbers(&data, TableKind::Jobs, "elapsed_s"),
         [Some(90_005.0), Some(10.0), None]
     );
-    assert_eq!(numbers(&data, Table::Jobs, "gpus"), [Some(16.0), Some(0.0), None]);
-    assert_eq!(numbers(&data, Table::Jobs, "end")[1..], [None, None]);
+    assert_eq!(numbers(&data, TableKind::Jobs, "gpus"), [Some(16.0), Some(0.0), None]);
+    assert_eq!(numbers(&data, TableKind::Jobs, "end")[1..], [None, None]);
     assert_eq!(
-        texts(&data, Table::Jobs, "user")[1],
+        texts(&data, TableKind::Jobs, "user")[1],
         "\"b",
         "quotes mean nothing to sacct"
     );
-    assert_eq!(texts(&data, Table::Attempts, "attempt"), ["batch"]);
+    assert_eq!(texts(&data, TableKind::Attempts, "attempt"), ["batch"]);
     assert_eq!((data.problems.count("reused-id"), data.problems.rows_lost()), (1, 0));
     assert_eq!(data.population, None);
 }
@@ -232,7 +235,10 @@ fn a_cluster_that_does_not_track_gpus_has_an_unknown_number_of_them_and_not_none
     );
     let data = open(folder.path()).expect("it is known");
     // The cluster of one file tracks GPUs, and there a job without any has 0.
-    assert_eq!(numbers(&data, Table::Jobs, "gpus"), [Some(0.0), Some(4.0), None, None]);
+    assert_eq!(
+        numbers(&data, TableKind::Jobs, "gpus"),
+        [Some(0.0), Some(4.0), None, None]
+    );
     let told = &data.problems.kinds["untracked"];
     assert_eq!((told.count, told.rows_lost), (1, 0));
     assert_eq!(
@@ -257,7 +263,7 @@ fn sacct_tells_arrays_requeued_jobs_and_a_job_that_holds_nodes() {
     );
     let data = open(&path).expect("it is known");
     let wanted = ["other", "node_fail", "pending", "cancelled", "running", "running"];
-    assert_eq!(texts(&data, Table::Jobs, "state"), wanted);
+    assert_eq!(texts(&data, TableKind::Jobs, "state"), wanted);
     for (kind, count) in [("array", 1), ("reused-id", 2), ("duplicate", 1)] {
         assert_eq!(data.problems.count(kind), count, "{kind}");
     }
@@ -269,7 +275,7 @@ fn a_philly_job_that_comes_twice_is_told() {
     let folder = folder();
     let job = r#"{"status": "Pass", "vc": "a", "jobid": "application_1", "attempts": []}"#;
     let data = open(&put(folder.path(), "log", &format!("[{job}, {job}]"))).expect("it is known");
-    assert_eq!(data.rows[&Table::Jobs], 2);
+    assert_eq!(data.rows[&TableKind::Jobs], 2);
     assert_eq!(
         (data.problems.count("duplicate"), data.problems.count("reused-id")),
         (1, 1)
@@ -289,7 +295,7 @@ fn a_mapping_reads_csv_and_tells_the_hour_that_comes_twice() {
         "when;host;down;note\n2019-11-03 00:30:00;n1;5;ok\n2019-11-03 01:30:00;n1;;\"a;b\"\n2019-11-03T06:00:00Z;n2;x;\n2019-03-10 02:30:00;n3;1;\n",
     );
     let data = open_mapped(&path, &mapping).expect("it reads");
-    let when = numbers(&data, Table::Failures, "time");
+    let when = numbers(&data, TableKind::Failures, "time");
     assert_eq!(when[0], Some(1_572_755_400.0), "04:30 UTC");
     assert_eq!(
         when[2],
@@ -297,10 +303,10 @@ fn a_mapping_reads_csv_and_tells_the_hour_that_comes_twice() {
         "an offset of its own wins over the zone"
     );
     assert_eq!(
-        numbers(&data, Table::Failures, "repair_s"),
+        numbers(&data, TableKind::Failures, "repair_s"),
         [Some(300.0), None, None, Some(60.0)]
     );
-    assert_eq!(texts(&data, Table::Failures, "x_note")[1], "a;b");
+    assert_eq!(texts(&data, TableKind::Failures, "x_note")[1], "a;b");
     assert_eq!(data.problems.count("clock-change"), 2, "one time twice, one never");
     assert_eq!(data.problems.count("bad-value"), 1);
     assert_eq!(data.problems.count("order"), 1);
@@ -317,8 +323,8 @@ fn a_mapping_reads_json_lines_and_parquet_and_what_is_exported_comes_back() {
     );
     let text = "table = \"jobs\"\nformat = \"jsonl\"\ntime = \"unix_ms\"\n[columns]\njob = \"id\"\nstate = \"st\"\nsubmit = \"t\"\n";
     let data = open_mapped(&jsonl, &put(folder.path(), "a.toml", text)).expect("it reads");
-    assert_eq!(texts(&data, Table::Jobs, "state"), ["failed", "cancelled"]);
-    assert_eq!(numbers(&data, Table::Jobs, "submit"), [Some(1.5005), None]);
+    assert_eq!(texts(&data, TableKind::Jobs, "state"), ["failed", "cancelled"]);
+    assert_eq!(numbers(&data, TableKind::Jobs, "submit"), [Some(1.5005), None]);
     assert_eq!(data.problems.rows_lost(), 1);
 
     let written = data.import(&folder.path().join("out")).expect("it is written");
@@ -327,29 +333,30 @@ fn a_mapping_reads_json_lines_and_parquet_and_what_is_exported_comes_back() {
     let again = open_mapped(&written[0], &put(folder.path(), "b.toml", text)).expect("it reads");
     for column in ["job", "state", "state_raw"] {
         assert_eq!(
-            texts(&again, Table::Jobs, column),
-            texts(&data, Table::Jobs, column),
+            texts(&again, TableKind::Jobs, column),
+            texts(&data, TableKind::Jobs, column),
             "{column}"
         );
     }
     assert_eq!(
-        numbers(&again, Table::Jobs, "submit"),
-        numbers(&data, Table::Jobs, "submit")
+        numbers(&again, TableKind::Jobs, "submit"),
+        numbers(&data, TableKind::Jobs, "submit")
     );
 
     let mut csv = Vec::new();
-    data.export(Table::Jobs, Shape::Csv, &mut csv).expect("it is written");
+    data.export(TableKind::Jobs, OutputFormat::Csv, &mut csv)
+        .expect("it is written");
     let csv = String::from_utf8(csv).expect("UTF-8");
     assert!(csv.starts_with("job,user,queue,submit,"), "{csv}");
     assert_eq!(csv.lines().nth(1), Some("1,,,1.5005,,,,failed,FAILED,,,"), "{csv}");
     let mut lines = Vec::new();
-    data.export(Table::Jobs, Shape::Jsonl, &mut lines)
+    data.export(TableKind::Jobs, OutputFormat::Jsonl, &mut lines)
         .expect("it is written");
     let first: serde_json::Value =
         serde_json::from_slice(lines.split(|byte| *byte == b'\n').next().expect("a line")).expect("JSON");
     assert_eq!((&first["job"], &first["end"]), (&"1".into(), &serde_json::Value::Null));
     assert!(matches!(
-        data.export(Table::Nodes, Shape::Csv, Vec::new()),
+        data.export(TableKind::Nodes, OutputFormat::Csv, Vec::new()),
         Err(Error::NoTable { table: "nodes", .. })
     ));
 }
@@ -388,7 +395,7 @@ fn every_usual_packing_of_parquet_is_read() {
         let counts: Vec<i64> = (0..1_000).collect();
         moments(&path, "TIMESTAMP_MILLIS", &counts, packing);
         let data = open_mapped(&path, &mapping).expect("it reads");
-        let times = numbers(&data, Table::Failures, "time");
+        let times = numbers(&data, TableKind::Failures, "time");
         assert_eq!((times.len(), times[999]), (1_000, Some(0.999)), "{packing}");
         assert_eq!(data.problems.rows_lost(), 0, "{packing}");
     }
@@ -417,7 +424,7 @@ fn moments_of_parquet_are_known_as_such_and_without_an_offset_lie_in_the_zone() 
             moments(&path, unit, &[count], Compression::UNCOMPRESSED);
             let data = open_mapped(&path, &mapping).expect("it reads");
             assert_eq!(
-                numbers(&data, Table::Failures, "time"),
+                numbers(&data, TableKind::Failures, "time"),
                 [Some(wanted)],
                 "{unit} as {time}"
             );

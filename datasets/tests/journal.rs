@@ -3,18 +3,18 @@
 use std::fs;
 use std::path::Path;
 
-use rankguard_datasets::{Dataset, Table, open};
+use rankguard_datasets::{Dataset, TableKind, open};
 use rankguard_journal::{JOURNAL_FILE, Journal, encode};
 use rankguard_model::Evidence;
-use rankguard_sim::{Ended, Script, World};
+use rankguard_sim::{FaultScript, SimulatedWorld, SimulationOutcome};
 
 /// A GPU off the bus, two nodes that are lost and come back, a killed rank.
 const STORY: &str = include_str!("four-failures.toml");
 
-fn write(dir: &Path, story: &str) -> Ended {
-    let script = Script::parse(story).expect("a script");
+fn write(dir: &Path, story: &str) -> SimulationOutcome {
+    let script = FaultScript::parse(story).expect("a script");
     let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).expect("a journal");
-    let ended = World::new(script).play();
+    let ended = SimulatedWorld::new(script).play();
     assert_eq!(ended.broken, Vec::<String>::new());
     for batch in ended.journal.chunks(100) {
         let entries: Vec<Vec<u8>> = batch.iter().map(|event| encode(event).expect("JSON")).collect();
@@ -23,12 +23,12 @@ fn write(dir: &Path, story: &str) -> Ended {
     ended
 }
 
-fn texts(data: &Dataset, table: Table, column: &str) -> Vec<String> {
+fn texts(data: &Dataset, table: TableKind, column: &str) -> Vec<String> {
     let column = data.strings(table, column).expect("the column");
     column.into_iter().map(|text| text.unwrap_or_default()).collect()
 }
 
-fn numbers(data: &Dataset, table: Table, column: &str) -> Vec<Option<f64>> {
+fn numbers(data: &Dataset, table: TableKind, column: &str) -> Vec<Option<f64>> {
     data.f64s(table, column).expect("the column")
 }
 
@@ -43,32 +43,32 @@ fn a_history_of_known_failures_is_counted_right() {
     assert_eq!(data.files[0].rows_read, ended.journal.len() as u64);
     assert_eq!(data.population.map(|all| all.count), Some(6));
 
-    assert_eq!(texts(&data, Table::Jobs, "state"), ["completed"]);
+    assert_eq!(texts(&data, TableKind::Jobs, "state"), ["completed"]);
     assert_eq!(
-        numbers(&data, Table::Jobs, "gpus"),
+        numbers(&data, TableKind::Jobs, "gpus"),
         [None],
         "a controller does not know them"
     );
-    let classes = texts(&data, Table::Failures, "class");
+    let classes = texts(&data, TableKind::Failures, "class");
     assert_eq!(classes.len(), 4, "{classes:?}");
     assert_eq!(classes.iter().filter(|class| *class == "gpu-fallen-off-bus").count(), 1);
-    let mut nodes = texts(&data, Table::Failures, "node");
+    let mut nodes = texts(&data, TableKind::Failures, "node");
     nodes.truncate(3);
     assert_eq!(nodes, ["node-1", "node-2", "node-3"]);
-    assert_eq!(texts(&data, Table::Failures, "x_scope")[3], "process");
+    assert_eq!(texts(&data, TableKind::Failures, "x_scope")[3], "process");
     // Lost nodes were away for 6 s and the time to join; the one with the lost GPU is still away, that of the killed
     // rank remained.
-    let repairs = numbers(&data, Table::Failures, "repair_s");
+    let repairs = numbers(&data, TableKind::Failures, "repair_s");
     for at in [0, 2] {
         let repair = repairs[at].expect("it came back");
         assert!((5.5..7.5).contains(&repair), "{repair}");
     }
     assert_eq!((repairs[1], repairs[3]), (None, None));
 
-    let states = texts(&data, Table::Outages, "state");
+    let states = texts(&data, TableKind::Outages, "state");
     let (causes, cut) = (
-        texts(&data, Table::Outages, "x_cause"),
-        numbers(&data, Table::Outages, "x_cut"),
+        texts(&data, TableKind::Outages, "x_cause"),
+        numbers(&data, TableKind::Outages, "x_cut"),
     );
     let count = |cause: &str| causes.iter().filter(|found| *found == cause).count();
     assert_eq!((count("lost"), count("cordoned")), (2, 1));
@@ -79,8 +79,11 @@ fn a_history_of_known_failures_is_counted_right() {
         "each node's last interval"
     );
     let generations = ended.state.plans().len();
-    assert_eq!(texts(&data, Table::Attempts, "job").len(), generations);
-    let last = numbers(&data, Table::Capacity, "available").last().copied().flatten();
+    assert_eq!(texts(&data, TableKind::Attempts, "job").len(), generations);
+    let last = numbers(&data, TableKind::Capacity, "available")
+        .last()
+        .copied()
+        .flatten();
     assert_eq!(last, Some(5.0));
     assert_eq!(
         fs::read(dir.path().join(JOURNAL_FILE)).expect("the journal"),
@@ -113,10 +116,10 @@ fn evidence_goes_out_and_comes_back_as_it_was() {
     assert!(got.is_sorted_by_key(|evidence| evidence.at));
     // Periodic reports of ranks are in the samples only.
     wanted.retain(|evidence| {
-        use rankguard_model::Body;
+        use rankguard_model::EvidenceBody;
         !matches!(
             evidence.body,
-            Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. }
+            EvidenceBody::Progress { .. } | EvidenceBody::ShardSealed { .. } | EvidenceBody::ShardDurable { .. }
         )
     });
     let key = |evidence: &Evidence| (evidence.id.node.clone(), evidence.id.seq);
@@ -128,9 +131,9 @@ fn evidence_goes_out_and_comes_back_as_it_was() {
 #[test]
 fn a_torn_last_record_is_a_problem_and_the_rest_is_counted() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let script = Script::parse(STORY).expect("a script");
+    let script = FaultScript::parse(STORY).expect("a script");
     let mut journal = Journal::open(&dir.path().join(JOURNAL_FILE), &script.policy).expect("a journal");
-    let ended = World::new(script).play();
+    let ended = SimulatedWorld::new(script).play();
     let mut entries: Vec<Vec<u8>> = ended.journal.iter().map(|event| encode(event).expect("JSON")).collect();
     let last = entries.last_mut().expect("entries");
     last.truncate(last.len() / 2);
@@ -143,7 +146,7 @@ fn a_torn_last_record_is_a_problem_and_the_rest_is_counted() {
         (1, 1, entries.len() as u64)
     );
     assert!(bad.first[0].what.contains("cannot be read"), "{}", bad.first[0].what);
-    assert_eq!(texts(&data, Table::Failures, "class").len(), 4);
+    assert_eq!(texts(&data, TableKind::Failures, "class").len(), 4);
 }
 
 #[test]
@@ -151,7 +154,7 @@ fn one_in_use_is_read_up_to_now_and_one_cut_short_is_a_problem() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join(JOURNAL_FILE);
     write(dir.path(), STORY);
-    let policy = Script::parse(STORY).expect("a script").policy;
+    let policy = FaultScript::parse(STORY).expect("a script").policy;
     let closed = open(&path).expect("a journal");
     let mut held = Journal::open(&path, &policy).expect("a journal");
     let data = open(&path).expect("it is recognised");

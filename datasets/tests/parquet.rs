@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rankguard_datasets::{Shape, Table, open, open_mapped};
+use rankguard_datasets::{OutputFormat, TableKind, open, open_mapped};
 
 /// Number of panics with a printed message.
 static PANICS: AtomicU32 = AtomicU32::new(0);
@@ -25,7 +25,7 @@ fn a_damaged_parquet_file_is_a_problem() {
     };
     let data = open(&put("in", CAPACITY.as_bytes())).expect("it is known");
     let mut whole = Vec::new();
-    data.export(Table::Capacity, Shape::Parquet, &mut whole)
+    data.export(TableKind::Capacity, OutputFormat::Parquet, &mut whole)
         .expect("it is written");
     let mapping = put("map.toml", MAPPING.as_bytes());
     // Rows and problems.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use rankguard_datasets::{Table, open};
+use rankguard_datasets::{TableKind, open};
 
 use common::{dataset, folder, rows, with};
 
@@ -11,13 +11,13 @@ fn infinitehbd_pairs_every_fault_and_knows_that_there_were_400_servers() {
     let Some(data) = dataset("infinitehbd-gpu-faults", "infinitehbd") else {
         return;
     };
-    assert_eq!(rows(&data, Table::Failures), 584);
+    assert_eq!(rows(&data, TableKind::Failures), 584);
     assert_eq!(data.problems.count("unpaired"), 0);
     assert_eq!(data.problems.rows_lost(), 0);
     for (class, count) in [("GPU", 158), ("Stress Test Failure", 97), ("NIC", 30), ("Fan", 33)] {
-        assert_eq!(with(&data, Table::Failures, "class", class), count, "{class}");
+        assert_eq!(with(&data, TableKind::Failures, "class", class), count, "{class}");
     }
-    let mut nodes = data.strings(Table::Failures, "node").expect("nodes");
+    let mut nodes = data.strings(TableKind::Failures, "node").expect("nodes");
     nodes.sort();
     nodes.dedup();
     assert_eq!(nodes.len(), 231, "servers that failed");
@@ -25,7 +25,7 @@ fn infinitehbd_pairs_every_fault_and_knows_that_there_were_400_servers() {
     let (start, end) = data.window.expect("a window");
     assert_eq!(start, 0.0);
     assert!((end - 348.979_8 * 86_400.0).abs() < 10.0, "{end}");
-    let repair = data.f64s(Table::Failures, "repair_s").expect("repair times");
+    let repair = data.f64s(TableKind::Failures, "repair_s").expect("repair times");
     assert_eq!(repair.iter().flatten().filter(|seconds| **seconds == 0.0).count(), 14);
 }
 
@@ -35,26 +35,29 @@ fn titan_has_stays_events_and_gpus_and_durations_are_not_subtracted() {
         return;
     };
     assert_eq!(data.population.map(|all| all.count), Some(30_207));
-    assert_eq!(rows(&data, Table::Nodes), 30_207);
-    assert_eq!(rows(&data, Table::Outages), 37_343 - 1_158);
-    assert_eq!(with(&data, Table::Failures, "class", "DBE"), 4_826);
-    assert_eq!(with(&data, Table::Failures, "class", "OTB"), 1_541);
+    assert_eq!(rows(&data, TableKind::Nodes), 30_207);
+    assert_eq!(rows(&data, TableKind::Outages), 37_343 - 1_158);
+    assert_eq!(with(&data, TableKind::Failures, "class", "DBE"), 4_826);
+    assert_eq!(with(&data, TableKind::Failures, "class", "OTB"), 1_541);
     assert_eq!(data.problems.rows_lost(), 0);
-    let devices = data.strings(Table::Failures, "device").expect("serial numbers");
+    let devices = data.strings(TableKind::Failures, "device").expect("serial numbers");
     assert!(
         devices.iter().flatten().all(|serial| serial.len() == 13),
         "a leading zero is lost"
     );
     let years: f64 = data
-        .f64s(Table::Outages, "x_duration_s")
+        .f64s(TableKind::Outages, "x_duration_s")
         .expect("durations")
         .iter()
         .flatten()
         .sum();
     assert_eq!((years / 86_400.0 / 365.25).round(), 100_820.0);
-    let (start, end) = (data.f64s(Table::Outages, "start"), data.f64s(Table::Outages, "end"));
+    let (start, end) = (
+        data.f64s(TableKind::Outages, "start"),
+        data.f64s(TableKind::Outages, "end"),
+    );
     let (start, end) = (start.expect("starts"), end.expect("ends"));
-    let lasting = data.f64s(Table::Outages, "x_duration_s").expect("durations");
+    let lasting = data.f64s(TableKind::Outages, "x_duration_s").expect("durations");
     let hour_off = start.iter().zip(&end).zip(&lasting).filter(|((start, end), lasting)| {
         let subtracted = start.zip(**end).map(|(start, end)| end - start);
         subtracted
@@ -70,7 +73,7 @@ fn lanl_keeps_repeats_causes_and_down_times() {
     let Some(data) = dataset("lanl-node-failures", "lanl") else {
         return;
     };
-    assert_eq!(rows(&data, Table::Failures), 23_739);
+    assert_eq!(rows(&data, TableKind::Failures), 23_739);
     assert_eq!(data.problems.rows_lost(), 0);
     assert_eq!(data.problems.count("duplicate"), 25);
     assert_eq!(data.problems.count("null"), 126, "failures without a node");
@@ -81,12 +84,12 @@ fn lanl_keeps_repeats_causes_and_down_times() {
         ("Human Error", 149),
         ("Network", 421),
     ] {
-        assert_eq!(with(&data, Table::Failures, "class", class), count, "{class}");
+        assert_eq!(with(&data, TableKind::Failures, "class", class), count, "{class}");
     }
-    let classes = data.strings(Table::Failures, "class").expect("causes");
+    let classes = data.strings(TableKind::Failures, "class").expect("causes");
     assert_eq!(classes.iter().filter(|class| class.is_none()).count(), 453);
-    assert_eq!(rows(&data, Table::Nodes), 23, "systems");
-    let repair = data.f64s(Table::Failures, "repair_s").expect("down times");
+    assert_eq!(rows(&data, TableKind::Nodes), 23, "systems");
+    let repair = data.f64s(TableKind::Failures, "repair_s").expect("down times");
     let longest = repair.iter().flatten().copied().fold(0.0, f64::max);
     assert_eq!(longest, 319_482.0 * 60.0);
     assert_eq!(repair.iter().flatten().filter(|seconds| **seconds == 0.0).count(), 187);
@@ -97,12 +100,15 @@ fn grid5000_has_every_interval_of_every_node() {
     let Some(data) = dataset("grid5000-availability-fta", "grid5000") else {
         return;
     };
-    assert_eq!(rows(&data, Table::Outages), 588_463);
+    assert_eq!(rows(&data, TableKind::Outages), 588_463);
     assert_eq!(data.population.map(|all| all.count), Some(1_288));
     assert_eq!(data.problems.rows_lost(), 0);
-    let (start, end) = (data.f64s(Table::Outages, "start"), data.f64s(Table::Outages, "end"));
+    let (start, end) = (
+        data.f64s(TableKind::Outages, "start"),
+        data.f64s(TableKind::Outages, "end"),
+    );
     let (start, end) = (start.expect("starts"), end.expect("ends"));
-    let states = data.strings(Table::Outages, "state").expect("states");
+    let states = data.strings(TableKind::Outages, "state").expect("states");
     let mut hours = [(0.0, 0_u32), (0.0, 0)];
     for ((start, end), state) in start.iter().zip(&end).zip(&states) {
         let lasting = start
@@ -128,10 +134,10 @@ fn blue_gene_has_four_views_and_the_alerts_that_were_counted() {
         ("Best.1st-loc.log.gz", 27_370),
         ("Best.any-loc.log.gz", 1_435),
     ] {
-        assert_eq!(with(&data, Table::Events, "x_file", file), count, "{file}");
+        assert_eq!(with(&data, TableKind::Events, "x_file", file), count, "{file}");
     }
-    let messages = data.strings(Table::Events, "message").expect("messages");
-    let files = data.strings(Table::Events, "x_file").expect("files");
+    let messages = data.strings(TableKind::Events, "message").expect("messages");
+    let files = data.strings(TableKind::Events, "x_file").expect("files");
     let all = messages
         .iter()
         .zip(&files)
@@ -144,21 +150,21 @@ fn blue_gene_has_four_views_and_the_alerts_that_were_counted() {
 #[test]
 fn drives_and_disks_keep_their_place_and_their_instants() {
     if let Some(data) = dataset("alibaba-ssd-failures", "alibaba-ssd") {
-        assert_eq!(rows(&data, Table::Failures), 18_387);
+        assert_eq!(rows(&data, TableKind::Failures), 18_387);
         assert_eq!(data.population, None, "only drives that failed are in the file");
-        let mut devices = data.strings(Table::Failures, "device").expect("devices");
+        let mut devices = data.strings(TableKind::Failures, "device").expect("devices");
         devices.sort();
         devices.dedup();
         assert_eq!(devices.len(), 18_387, "a disk is told by model and number");
     }
     if let Some(data) = dataset("ornl-alpine-disk-failures", "alpine") {
-        assert_eq!(rows(&data, Table::Failures), 3_766);
+        assert_eq!(rows(&data, TableKind::Failures), 3_766);
         assert_eq!(
             data.problems.count("order"),
             0,
             "instants are in order, whatever the offsets"
         );
-        let times = data.f64s(Table::Failures, "time").expect("times");
+        let times = data.f64s(TableKind::Failures, "time").expect("times");
         let gaps = times
             .windows(2)
             .filter_map(|two| two[0].zip(two[1]))
@@ -177,7 +183,7 @@ fn drives_and_disks_keep_their_place_and_their_instants() {
 #[test]
 fn pods_jobs_and_steps_have_the_states_that_were_counted() {
     if let Some(data) = dataset("alibaba-gpu-v2023-openb", "openb") {
-        assert_eq!(rows(&data, Table::Jobs), 8_152);
+        assert_eq!(rows(&data, TableKind::Jobs), 8_152);
         assert_eq!(data.population.map(|all| all.count), Some(1_523));
         for (state, count) in [
             ("Running", 5_193),
@@ -185,12 +191,12 @@ fn pods_jobs_and_steps_have_the_states_that_were_counted() {
             ("Pending", 897),
             ("Succeeded", 192),
         ] {
-            assert_eq!(with(&data, Table::Jobs, "state_raw", state), count, "{state}");
+            assert_eq!(with(&data, TableKind::Jobs, "state_raw", state), count, "{state}");
         }
-        let starts = data.f64s(Table::Jobs, "start").expect("starts");
+        let starts = data.f64s(TableKind::Jobs, "start").expect("starts");
         assert_eq!(starts.iter().filter(|start| start.is_none()).count(), 897);
         let gpus = data
-            .f64s(Table::Nodes, "gpus")
+            .f64s(TableKind::Nodes, "gpus")
             .expect("GPUs")
             .iter()
             .flatten()
@@ -198,8 +204,8 @@ fn pods_jobs_and_steps_have_the_states_that_were_counted() {
         assert_eq!(gpus, 6_212.0);
     }
     if let Some(data) = dataset("nrel-eagle-jobs-sample", "nrel-eagle") {
-        assert_eq!(with(&data, Table::Jobs, "state", "completed"), 985);
-        assert_eq!(with(&data, Table::Jobs, "state", "timeout"), 15);
+        assert_eq!(with(&data, TableKind::Jobs, "state", "completed"), 985);
+        assert_eq!(with(&data, TableKind::Jobs, "state", "timeout"), 15);
         assert_eq!(data.problems.count("reused-id"), 451);
     }
     if let Some(data) = dataset(
@@ -207,7 +213,7 @@ fn pods_jobs_and_steps_have_the_states_that_were_counted() {
         "slurm",
     ) {
         assert_eq!(
-            (rows(&data, Table::Jobs), rows(&data, Table::Attempts)),
+            (rows(&data, TableKind::Jobs), rows(&data, TableKind::Attempts)),
             (1_186 - 880, 880)
         );
     }
@@ -221,11 +227,11 @@ fn broken_accounting_is_joined_as_its_authors_expect() {
     for (name, count) in [("one-multiline", 4), ("multiple-multiline", 6), ("fake-line-break", 4)] {
         let read = |end: &str| {
             let data = open(&folder.join(format!("slurm/sample-sacct-{name}{end}.txt"))).expect("a sacct file");
-            let rows = rows(&data, Table::Jobs) + rows(&data, Table::Attempts);
+            let rows = rows(&data, TableKind::Jobs) + rows(&data, TableKind::Attempts);
             (
                 rows,
                 data.problems.rows_lost(),
-                data.strings(Table::Jobs, "job").expect("ids"),
+                data.strings(TableKind::Jobs, "job").expect("ids"),
             )
         };
         let (broken, expected) = (read(""), read("-expected"));
@@ -240,8 +246,8 @@ fn broken_accounting_is_joined_as_its_authors_expect() {
 fn spot_traces_have_their_ticks_drops_and_nodes() {
     if let Some(data) = dataset("skypilot-spot-traces", "skypilot") {
         assert_eq!(data.files.iter().filter(|file| !file.role.is_empty()).count(), 30);
-        let zones = data.strings(Table::Capacity, "zone").expect("zones");
-        let counts = data.f64s(Table::Capacity, "available").expect("counts");
+        let zones = data.strings(TableKind::Capacity, "zone").expect("zones");
+        let counts = data.f64s(TableKind::Capacity, "available").expect("counts");
         let of = |wanted: &str| -> Vec<f64> {
             let rows = zones
                 .iter()
@@ -260,9 +266,9 @@ fn spot_traces_have_their_ticks_drops_and_nodes() {
         assert_eq!(of("1-node/aws-02-15-2023/us-west-2b_v100_1").len(), 20_158);
     }
     if let Some(data) = dataset("bamboo-spot-traces", "bamboo") {
-        assert_eq!(rows(&data, Table::Capacity), 344 + 153 + 268 + 1_477);
-        assert_eq!(with(&data, Table::Capacity, "x_event", "add"), 177 + 79);
-        assert_eq!(with(&data, Table::Capacity, "x_event", "remove"), 167 + 74);
+        assert_eq!(rows(&data, TableKind::Capacity), 344 + 153 + 268 + 1_477);
+        assert_eq!(with(&data, TableKind::Capacity, "x_event", "add"), 177 + 79);
+        assert_eq!(with(&data, TableKind::Capacity, "x_event", "remove"), 167 + 74);
         assert_eq!(data.problems.count("unpaired"), 0);
         assert_eq!(
             data.window, None,

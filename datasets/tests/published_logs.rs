@@ -2,27 +2,27 @@
 
 mod common;
 
-use rankguard_datasets::Table;
+use rankguard_datasets::TableKind;
 
 use common::{dataset, rows, with};
 
 #[test]
 fn logs_have_their_labels_codes_and_templates() {
     if let Some(data) = dataset("loghub-2k", "loghub") {
-        assert_eq!(rows(&data, Table::Events), 20_000);
-        assert_eq!(with(&data, Table::Events, "label", "KERNDTLB"), 60);
-        let labels = data.strings(Table::Events, "label").expect("labels");
+        assert_eq!(rows(&data, TableKind::Events), 20_000);
+        assert_eq!(with(&data, TableKind::Events, "label", "KERNDTLB"), 60);
+        let labels = data.strings(TableKind::Events, "label").expect("labels");
         assert_eq!(labels.iter().flatten().filter(|label| *label != "-").count(), 143);
         assert_eq!(data.problems.count("no-year"), 4_000, "Linux and OpenSSH");
         assert_eq!(data.problems.count("bad-value"), 0);
     }
     if let Some(data) = dataset("loghub-2k/BGL/BGL_2k.log", "cfdr-logs") {
-        assert_eq!(rows(&data, Table::Events), 2_000);
-        assert_eq!(with(&data, Table::Events, "severity", "FATAL"), 347);
+        assert_eq!(rows(&data, TableKind::Events), 2_000);
+        assert_eq!(with(&data, TableKind::Events, "severity", "FATAL"), 347);
     }
     if let Some(data) = dataset("gpud-node-logs", "node-logs") {
         for (code, count) in [("Xid 119", 5), ("Xid 13", 16), ("Xid 43", 1)] {
-            assert_eq!(with(&data, Table::Events, "label", code), count, "{code}");
+            assert_eq!(with(&data, TableKind::Events, "label", code), count, "{code}");
         }
     }
 }
@@ -31,8 +31,8 @@ fn logs_have_their_labels_codes_and_templates() {
 fn tables_and_what_other_commands_read_are_counted() {
     if let Some(data) = dataset("published-tables", "published-tables") {
         let (metrics, values) = (
-            data.strings(Table::Samples, "metric"),
-            data.f64s(Table::Samples, "value"),
+            data.strings(TableKind::Samples, "metric"),
+            data.f64s(TableKind::Samples, "value"),
         );
         let (metrics, values) = (metrics.expect("metrics"), values.expect("values"));
         let sum = |wanted: &str| -> f64 {
@@ -58,8 +58,8 @@ fn tables_and_what_other_commands_read_are_counted() {
         assert_eq!(data.files.iter().map(|file| file.rows_read).sum::<u64>(), 32);
     }
     if let Some(data) = dataset("dlrover-hang-metrics", "dlrover") {
-        let metrics = data.strings(Table::Samples, "metric").expect("metrics");
-        let values = data.f64s(Table::Samples, "value").expect("values");
+        let metrics = data.strings(TableKind::Samples, "metric").expect("metrics");
+        let values = data.f64s(TableKind::Samples, "value").expect("values");
         let hung = metrics
             .iter()
             .zip(&values)

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use rankguard_datasets::{Dataset, MAX_LINE, Table, open};
+use rankguard_datasets::{Dataset, MAX_LINE, TableKind, open};
 use tempfile::TempDir;
 
 fn folder() -> TempDir {
@@ -38,7 +38,7 @@ fn offsets_without_a_colon_that_change_in_autumn_are_instants() {
         disk("2019-11-03T01:59:00-0400", 1),
         disk("2019-11-03T01:01:00-0500", 2)
     ));
-    let times = data.f64s(Table::Failures, "time").expect("times");
+    let times = data.f64s(TableKind::Failures, "time").expect("times");
     assert_eq!(times[0].zip(times[1]).map(|(one, other)| other - one), Some(120.0));
     assert_eq!(data.problems.count("order"), 0, "the clock went back, time did not");
 }
@@ -47,7 +47,7 @@ fn offsets_without_a_colon_that_change_in_autumn_are_instants() {
 fn rows_out_of_order_and_repeats_are_kept_and_counted() {
     let (early, late) = (disk("2019-01-01T00:00:00-0500", 1), disk("2019-01-02T00:00:00-0500", 2));
     let data = read(format!("{DISKS}{late}{early}{early}"));
-    assert_eq!(data.rows[&Table::Failures], 3);
+    assert_eq!(data.rows[&TableKind::Failures], 3);
     assert_eq!((data.problems.count("order"), data.problems.count("duplicate")), (1, 1));
     assert_eq!(data.problems.rows_lost(), 0);
     assert_eq!(data.problems.kinds["order"].first[0].line, 3);
@@ -57,7 +57,7 @@ fn rows_out_of_order_and_repeats_are_kept_and_counted() {
 fn a_row_of_several_lines_that_comes_twice_is_told() {
     let long = disk("2019-01-01T00:00:00-0500", 1).replace(",g,", ",\"g\nh\",");
     let data = read(format!("{DISKS}{long}{}{long}", disk("2019-01-01T00:00:00-0500", 2)));
-    assert_eq!((data.rows[&Table::Failures], data.problems.rows_lost()), (3, 0));
+    assert_eq!((data.rows[&TableKind::Failures], data.problems.rows_lost()), (3, 0));
     let told = &data.problems.kinds["duplicate"];
     assert_eq!((told.count, told.first[0].line), (1, 5), "the line on which it begins");
 }
@@ -69,7 +69,7 @@ fn wrong_columns_bad_times_and_open_quotes_lose_their_row_and_no_other() {
         "{DISKS}1,2,3\n{good}0,yesterday,2,g,1,1,28,1,1,8,7,3\n0,\"open,2,g\n{}",
         disk("2019-01-02T00:00:00-0500", 2)
     ));
-    assert_eq!(data.rows[&Table::Failures], 2);
+    assert_eq!(data.rows[&TableKind::Failures], 2);
     for (kind, line) in [("width", 2), ("bad-value", 4), ("open-quote", 5)] {
         let group = &data.problems.kinds[kind];
         assert_eq!(
@@ -95,7 +95,7 @@ fn times_with_and_without_an_offset_in_one_file_are_told() {
         "table = \"events\"\nformat = \"csv\"\ntime = \"iso\"\nzone = \"EST5EDT,M3.2.0,M11.1.0\"\n[columns]\ntime = \"when\"\nnode = \"host\"\n",
     );
     let data = rankguard_datasets::open_mapped(&file, &mapping).expect("a mapping");
-    let times = data.f64s(Table::Events, "time").expect("times");
+    let times = data.f64s(TableKind::Events, "time").expect("times");
     // Noon in UTC, the same with another offset, and eight in the morning of New York, where daylight saving time had
     // begun that day.
     assert_eq!(times[..3], [Some(1_710_072_000.0); 3]);
@@ -114,9 +114,12 @@ fn a_zstandard_file_that_is_cut_short_gives_what_came_before() {
     let level = ruzstd::encoding::CompressionLevel::Fastest;
     let packed = ruzstd::encoding::compress_to_vec(text.as_bytes(), level);
     let whole = read(&packed);
-    assert_eq!((whole.rows[&Table::Failures], whole.problems.rows_lost()), (40_000, 0));
+    assert_eq!(
+        (whole.rows[&TableKind::Failures], whole.problems.rows_lost()),
+        (40_000, 0)
+    );
     let data = read(&packed[..packed.len() / 2]);
-    let rows = data.rows[&Table::Failures];
+    let rows = data.rows[&TableKind::Failures];
     assert!((1_000..40_000).contains(&rows), "{rows}");
     assert_eq!(data.problems.count("truncated"), 1);
 }
@@ -161,9 +164,12 @@ fn a_gzip_that_is_cut_short_gives_what_came_before() {
     packed.write_all(text.as_bytes()).expect("memory takes it");
     let packed = packed.finish().expect("memory takes it");
     let whole = read(&packed);
-    assert_eq!((whole.rows[&Table::Failures], whole.problems.rows_lost()), (20_000, 0));
+    assert_eq!(
+        (whole.rows[&TableKind::Failures], whole.problems.rows_lost()),
+        (20_000, 0)
+    );
     let data = read(&packed[..packed.len() / 2]);
-    let rows = data.rows[&Table::Failures];
+    let rows = data.rows[&TableKind::Failures];
     assert!((1_000..20_000).contains(&rows), "{rows}");
     assert_eq!(data.problems.count("truncated"), 1);
     assert!(data.problems.rows_lost() >= 1);
@@ -176,7 +182,7 @@ fn a_line_without_an_end_is_passed_over_and_not_held() {
     text.push(b'\n');
     text.extend(disk("2019-01-02T00:00:00-0500", 2).bytes());
     let data = read(text);
-    assert_eq!(data.rows[&Table::Failures], 2);
+    assert_eq!(data.rows[&TableKind::Failures], 2);
     let group = &data.problems.kinds["line-too-long"];
     assert_eq!((group.rows_lost, group.first[0].line), (1, 3));
 }
@@ -195,7 +201,7 @@ fn a_json_element_without_an_end_is_passed_over_and_a_cut_array_is_told() {
     let stray = event("c", "fault_end", 3.0);
     let data = read(format!("[{start},\n{long},\n{end},{stray},{{\"node_id\":1}},\n{again}"));
     assert_eq!(
-        data.f64s(Table::Failures, "repair_s").expect("repair times"),
+        data.f64s(TableKind::Failures, "repair_s").expect("repair times"),
         [Some(1.5 * 86_400.0), None]
     );
     for (kind, count) in [("line-too-long", 1), ("bad-row", 1), ("unpaired", 2), ("truncated", 1)] {
@@ -223,7 +229,7 @@ fn down_time_wins_over_subtraction_where_the_clock_changed() {
     ));
     assert_eq!(data.source, "lanl");
     assert_eq!(
-        data.f64s(Table::Failures, "repair_s").expect("down times"),
+        data.f64s(TableKind::Failures, "repair_s").expect("down times"),
         [Some(90_000.0), Some(18_000.0)]
     );
     assert_eq!(
@@ -232,7 +238,7 @@ fn down_time_wins_over_subtraction_where_the_clock_changed() {
         "25 hours between two noons are right, five between twelve and one are not"
     );
     assert_eq!(
-        data.strings(Table::Failures, "node").expect("nodes")[0].as_deref(),
+        data.strings(TableKind::Failures, "node").expect("nodes")[0].as_deref(),
         Some("2/5")
     );
     assert_eq!(
@@ -249,13 +255,16 @@ fn serial_numbers_keep_their_zero_and_events_without_a_stay_are_failures() {
          0320117100060,c11-2c1s4n1,2017-03-11 21:00:00,2017-03-12 21:00:00,82800,FALSE,DBE\n\
          0320117100060,c11-2c1s4n1,,2017-04-12 21:00:00,,,OTB\n",
     );
-    assert_eq!((data.rows[&Table::Outages], data.rows[&Table::Failures]), (1, 2));
     assert_eq!(
-        data.strings(Table::Failures, "device").expect("serials")[0].as_deref(),
+        (data.rows[&TableKind::Outages], data.rows[&TableKind::Failures]),
+        (1, 2)
+    );
+    assert_eq!(
+        data.strings(TableKind::Failures, "device").expect("serials")[0].as_deref(),
         Some("0320117100060")
     );
     assert_eq!(
-        data.f64s(Table::Outages, "x_duration_s").expect("durations"),
+        data.f64s(TableKind::Outages, "x_duration_s").expect("durations"),
         [Some(82_800.0)],
         "23 hours, not 24"
     );
@@ -270,9 +279,9 @@ fn bytes_that_are_no_utf8_are_latin_1_and_unknown_places_are_null() {
     let mut text = b"2005-10-30-01.30.00.000001 R11-M0 RAS KERNEL FATAL rts panic\n".to_vec();
     text.extend(b"2005-10-30-01.30.00.000000 NULL RAS KERNEL FATAL caf\xe9 \xff\nnonsense\n");
     let data = read(text);
-    let messages = data.strings(Table::Events, "message").expect("messages");
+    let messages = data.strings(TableKind::Events, "message").expect("messages");
     assert_eq!(messages[1].as_deref(), Some("café ÿ"));
-    assert_eq!(data.strings(Table::Events, "node").expect("nodes")[1], None);
+    assert_eq!(data.strings(TableKind::Events, "node").expect("nodes")[1], None);
     for (kind, count) in [("encoding", 1), ("order", 1), ("bad-row", 1)] {
         assert_eq!(data.problems.count(kind), count, "{kind}");
     }
@@ -285,7 +294,7 @@ fn crlf_byte_order_marks_and_empty_lines_are_nothing() {
         DISKS.trim_end(),
         disk("2019-01-01T00:00:00-0500", 1).trim_end()
     ));
-    assert_eq!(data.rows[&Table::Failures], 1);
+    assert_eq!(data.rows[&TableKind::Failures], 1);
     assert!(data.problems.is_empty(), "{:?}", data.problems);
 }
 
@@ -300,7 +309,7 @@ fn a_zip_that_is_broken_is_a_problem_and_no_end() {
     put(folder.path(), "b.zip", b"PK\x03\x04and nothing more");
     put(folder.path(), "c.gz", b"\x1f\x8b");
     let data = open(folder.path()).expect("one file is known");
-    assert_eq!(data.rows[&Table::Failures], 1);
+    assert_eq!(data.rows[&TableKind::Failures], 1);
     assert_eq!(data.files.len(), 3);
     assert_eq!(
         data.problems.count("truncated"),
@@ -313,10 +322,10 @@ fn a_zip_that_is_broken_is_a_problem_and_no_end() {
 fn a_stay_of_a_spot_node_ends_where_it_is_removed_and_stays_open_at_the_end() {
     let data = read("480000,add,n1\n480000,add,n2\n500000,remove,n1\n510000,remove,n1\n");
     assert_eq!(
-        data.f64s(Table::Capacity, "available").expect("counts"),
+        data.f64s(TableKind::Capacity, "available").expect("counts"),
         [Some(1.0), Some(2.0), Some(1.0), Some(1.0)]
     );
-    assert_eq!(data.f64s(Table::Outages, "end").expect("ends"), [Some(500.0), None]);
+    assert_eq!(data.f64s(TableKind::Outages, "end").expect("ends"), [Some(500.0), None]);
     assert_eq!(data.problems.count("unpaired"), 1);
 }
 
@@ -326,9 +335,9 @@ fn a_running_pod_is_not_alive_and_a_pending_one_never_started() {
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,deletion_time,scheduled_time\n\
          p1,1,1,1,500,,LS,Running,0,100,5\np2,1,1,8,1000,,BE,Pending,0,100,\n",
     );
-    let states = data.strings(Table::Jobs, "state").expect("states");
+    let states = data.strings(TableKind::Jobs, "state").expect("states");
     assert_eq!(states[0].as_deref(), Some("other"));
     assert_eq!(states[1].as_deref(), Some("pending"));
-    assert_eq!(data.f64s(Table::Jobs, "start").expect("starts"), [Some(5.0), None]);
+    assert_eq!(data.f64s(TableKind::Jobs, "start").expect("starts"), [Some(5.0), None]);
     assert_eq!(data.population, None);
 }

@@ -20,4 +20,4 @@ pub mod zst;
 pub use budget::{BudgetedReader, LimitReached, ReadBudget, ReadLimits};
 pub use open::{NamedInput, SpecialFile, open_named, open_regular};
 pub use small::read_text;
-pub use unpack::{Packing, RatioLimit, unpacked, within_ratio};
+pub use unpack::{CompressionFormat, RatioLimit, unpacked, within_ratio};

@@ -15,7 +15,7 @@ const RATIO: u64 = 100;
 
 /// Compression format of a file, by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Packing {
+pub enum CompressionFormat {
     /// Not compressed in a known format.
     Plain,
     /// gzip, any number of members.
@@ -24,7 +24,7 @@ pub enum Packing {
     Zstandard,
 }
 
-impl Packing {
+impl CompressionFormat {
     /// Detects the format from the first bytes of a file.
     pub fn of(head: &[u8]) -> Self {
         if head.starts_with(&[0x1f, 0x8b]) {
@@ -47,10 +47,10 @@ pub struct RatioLimit(u64);
 /// Returns a reader of a file's text, decompressed by the format of its first bytes. `packed_bytes` is its size on
 /// disk; if given, it bounds the ratio of packed files.
 pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::Result<Box<dyn BufRead>> {
-    let text: Box<dyn Read> = match Packing::of(packed.fill_buf()?) {
-        Packing::Plain => return Ok(packed),
-        Packing::Gzip => Box::new(MultiGzDecoder::new(packed)),
-        Packing::Zstandard => Box::new(zst::Unpacked::new(packed)),
+    let text: Box<dyn Read> = match CompressionFormat::of(packed.fill_buf()?) {
+        CompressionFormat::Plain => return Ok(packed),
+        CompressionFormat::Gzip => Box::new(MultiGzDecoder::new(packed)),
+        CompressionFormat::Zstandard => Box::new(zst::ZstdReader::new(packed)),
     };
     let text: Box<dyn Read> = match packed_bytes {
         Some(packed) => Box::new(within_ratio(text, packed)),
@@ -61,17 +61,17 @@ pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::
 
 /// Limits the text of a packed file of `packed_bytes` to the ratio.
 pub fn within_ratio(text: impl Read, packed_bytes: u64) -> impl Read {
-    WithinRatio::new(text, packed_bytes)
+    RatioReader::new(text, packed_bytes)
 }
 
 /// Reader that enforces the ratio.
-struct WithinRatio<R> {
+struct RatioReader<R> {
     text: R,
     limit: u64,
     left: u64,
 }
 
-impl<R: Read> WithinRatio<R> {
+impl<R: Read> RatioReader<R> {
     fn new(text: R, packed: u64) -> Self {
         let limit = packed.saturating_mul(RATIO).max(FREE_BYTES);
         Self {
@@ -82,7 +82,7 @@ impl<R: Read> WithinRatio<R> {
     }
 }
 
-impl<R: Read> Read for WithinRatio<R> {
+impl<R: Read> Read for RatioReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let room = usize::try_from(self.left.max(1)).unwrap_or(usize::MAX).min(out.len());
         let read = self.text.read(&mut out[..room])?;

@@ -11,13 +11,13 @@ use ruzstd::decoding::{BlockDecodingStrategy, FrameDecoder};
 pub const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// Streaming decompressor. A frame with a larger window than the decoder allows is an error.
-pub struct Unpacked<R> {
+pub struct ZstdReader<R> {
     packed: R,
     decoder: FrameDecoder,
     in_frame: bool,
 }
 
-impl<R: BufRead> Unpacked<R> {
+impl<R: BufRead> ZstdReader<R> {
     /// Decompresses the bytes of `packed`.
     pub fn new(packed: R) -> Self {
         Self {
@@ -48,7 +48,7 @@ fn wrong(problem: &FrameDecoderError) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("zstd: {problem}"))
 }
 
-impl<R: BufRead> Read for Unpacked<R> {
+impl<R: BufRead> Read for ZstdReader<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         loop {
             if !self.in_frame {
@@ -83,7 +83,7 @@ mod tests {
 
     fn all(packed: &[u8]) -> io::Result<String> {
         let mut text = String::new();
-        Unpacked::new(packed).read_to_string(&mut text).map(|_| text)
+        ZstdReader::new(packed).read_to_string(&mut text).map(|_| text)
     }
 
     #[test]

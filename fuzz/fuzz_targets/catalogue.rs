@@ -4,8 +4,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_faults::{Catalogue, LINE_LIMIT, Matcher};
-use rankguard_model::Source;
+use rankguard_faults::{Catalogue, LINE_LIMIT, SignatureMatcher};
+use rankguard_model::EvidenceSource;
 
 const FILE: &str = "fuzz.toml";
 
@@ -29,11 +29,11 @@ fuzz_target!(|data: &[u8]| {
     if !text.contains("signature") {
         return;
     }
-    let matcher = Matcher::new(&catalogue);
+    let matcher = SignatureMatcher::new(&catalogue);
     // Added signatures come last; an entry that replaces a built-in one has its position.
     let known = Catalogue::builtin().signatures().len();
     for signature in catalogue.signatures().iter().skip(known).take(4) {
-        let source = signature.sources.first().copied().unwrap_or(Source::JobLog);
+        let source = signature.sources.first().copied().unwrap_or(EvidenceSource::JobLog);
         let found = !matcher.marks(source, &signature.example).is_empty();
         assert!(
             found || !is_plain(&signature.example),

@@ -4,18 +4,18 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_checkpoint_exchange::dcp::Metadata;
-use rankguard_pickle::{Limits, Objects};
+use rankguard_checkpoint_exchange::dcp::DcpMetadata;
+use rankguard_pickle::{ParseLimits, ObjectPolicy};
 
 fuzz_target!(|data: &[u8]| {
-    let limits = Limits::default();
-    match rankguard_pickle::read(data, &limits, Objects::Describe) {
+    let limits = ParseLimits::default();
+    match rankguard_pickle::read(data, &limits, ObjectPolicy::Describe) {
         // An opcode makes at most four values: INST names a class in two lines, and its arguments, and an object of
         // both.
         Ok(read) => assert!(read.tree.count() <= 4 * data.len() + 3),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
-    match Metadata::parse(data) {
+    match DcpMetadata::parse(data) {
         Ok(metadata) => {
             for tensor in metadata.tensors.values() {
                 assert!(tensor.size.len() <= 16);

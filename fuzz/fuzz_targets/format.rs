@@ -16,7 +16,7 @@ fuzz_target!(|data: &[u8]| {
     sealed("rankguard-manifest", data);
     // A fuzzer cannot find digests, so build an index with the right ones.
     if let Ok(mut index) = serde_json::from_slice::<ShardIndex>(data) {
-        let chunking = rankguard_checkpoint_format::Chunking::new(&index.tensors, index.chunk_bytes);
+        let chunking = rankguard_checkpoint_format::ChunkLayout::new(&index.tensors, index.chunk_bytes);
         if let Some(count) = chunking
             .map(|chunking| chunking.count())
             .filter(|count| *count <= CHUNKS_MAX)

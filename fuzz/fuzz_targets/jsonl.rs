@@ -4,11 +4,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_offline::Record;
+use rankguard_offline::CaseRecord;
 
 fuzz_target!(|data: &[u8]| {
     let Ok(text) = std::str::from_utf8(data) else { return };
-    let record = match Record::parse(text) {
+    let record = match CaseRecord::parse(text) {
         Ok(record) => record,
         Err(error) => {
             assert!(!error.to_string().is_empty());

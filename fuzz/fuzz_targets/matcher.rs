@@ -5,17 +5,17 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_faults::{Matcher, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 fuzz_target!(|data: &[u8]| {
     let Some((&how, log)) = data.split_first() else { return };
     let source = if how & 1 == 0 {
-        Source::JobLog
+        EvidenceSource::JobLog
     } else {
-        Source::KernelLog
+        EvidenceSource::KernelLog
     };
-    let new = || Triage::new(Matcher::builtin(), Stream::new(source));
+    let new = || Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
 
     let mut by_block = new();
     let mut blocks = Vec::new();

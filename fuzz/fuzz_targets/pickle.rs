@@ -5,10 +5,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_flight::{Dump, analyze};
+use rankguard_flight::{RecorderDump, analyze};
 
 fuzz_target!(|data: &[u8]| {
-    let (dump, problems) = match Dump::read(None, data) {
+    let (dump, problems) = match RecorderDump::read(None, data) {
         Ok(read) => read,
         Err(error) => {
             assert!(!error.to_string().is_empty());
@@ -28,15 +28,15 @@ fuzz_target!(|data: &[u8]| {
     assert!(serde_json::to_string(&alone).is_ok());
 
     // Two more ranks with the same content, one of them half as long: groups, waits and mismatches across ranks.
-    let first = Dump {
+    let first = RecorderDump {
         rank: Some(0),
         ..dump.clone()
     };
-    let whole = Dump {
+    let whole = RecorderDump {
         rank: Some(1),
         ..dump.clone()
     };
-    let mut half = Dump { rank: Some(2), ..dump };
+    let mut half = RecorderDump { rank: Some(2), ..dump };
     half.entries.truncate(half.entries.len() / 2);
     let job = [first, whole, half];
     let turned = [job[2].clone(), job[0].clone(), job[1].clone()];

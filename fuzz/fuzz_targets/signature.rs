@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_faults::{Catalogue, LINE_LIMIT, Matcher, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{Catalogue, LINE_LIMIT, SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 use regex::Regex;
 
 /// Maximum number of signatures of one input: building a matcher costs far more than matching.
@@ -91,17 +91,17 @@ fuzz_target!(|data: &[u8]| {
         Ok(catalogue) => catalogue,
         Err(error) => panic!("refused: {error}\n{file}"),
     };
-    let matcher = Arc::new(Matcher::new(&catalogue));
+    let matcher = Arc::new(SignatureMatcher::new(&catalogue));
     let mut log = String::new();
     for block in &blocks {
         for line in &block.texts {
-            let found = !matcher.marks(Source::JobLog, line).is_empty();
+            let found = !matcher.marks(EvidenceSource::JobLog, line).is_empty();
             assert!(found, "{:?} with {:?} misses {line:?}", block.pattern, block.literal);
             log.push_str(line);
             log.push_str("\nstep 1\n");
         }
     }
-    let new = || Triage::new(Arc::clone(&matcher), Stream::new(Source::JobLog));
+    let new = || Triage::new(Arc::clone(&matcher), StreamContext::new(EvidenceSource::JobLog));
     let (mut by_block, mut by_line) = (new(), new());
     let mut blocks = by_block.push_block(log.as_bytes(), Timestamp(0));
     blocks.extend(by_block.flush());

@@ -6,10 +6,10 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_templates::{Limits, Miner, Profile, compare, families};
+use rankguard_templates::{MinerLimits, Miner, TemplateProfile, compare, families};
 
 /// Small limits, so that nodes of the tree overflow; enough templates, so that the tree as a whole does not.
-const NARROW: Limits = Limits {
+const NARROW: MinerLimits = MinerLimits {
     line_bytes: 128,
     tokens: 8,
     template_bytes: 100,
@@ -21,7 +21,7 @@ const NARROW: Limits = Limits {
 };
 
 /// Limits that any log exceeds.
-const TIGHT: Limits = Limits {
+const TIGHT: MinerLimits = MinerLimits {
     templates: 1,
     tokens: 4,
     fan_out: 2,
@@ -32,7 +32,7 @@ const TIGHT: Limits = Limits {
 
 const STREAMS: [&str; 3] = ["rank 0", "rank 1", "kernel"];
 
-fn mine(run: &str, limits: Limits, log: &[u8], wants: impl Fn(usize) -> bool, step: usize) -> Profile {
+fn mine(run: &str, limits: MinerLimits, log: &[u8], wants: impl Fn(usize) -> bool, step: usize) -> TemplateProfile {
     let mut miner = Miner::new(run, limits);
     for (index, line) in log
         .split(|byte| *byte == b'\n')
@@ -49,13 +49,13 @@ fn mine(run: &str, limits: Limits, log: &[u8], wants: impl Fn(usize) -> bool, st
 }
 
 /// Runs the check of a reader, with room for a word of one byte that became `<+>`, which lengthens a text by two bytes.
-fn checked(profile: &Profile) {
+fn checked(profile: &TemplateProfile) {
     let mut wide = profile.clone();
     wide.limits.template_bytes += 2 * wide.limits.tokens;
     assert_eq!(wide.check(), Ok(()));
 }
 
-fn sound(profile: &Profile) {
+fn sound(profile: &TemplateProfile) {
     checked(profile);
     let counted: u64 = profile.templates.iter().map(|template| template.count).sum();
     assert_eq!(counted + profile.shortfalls.blank, profile.lines, "no line is lost");
@@ -72,7 +72,7 @@ fn sound(profile: &Profile) {
     );
 }
 
-fn scored(failing: &Profile, healthy: &Profile) {
+fn scored(failing: &TemplateProfile, healthy: &TemplateProfile) {
     let found = compare(failing, healthy);
     assert!(found.iter().all(|novelty| (0.0..=1.0).contains(&novelty.score)));
 }
@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
         return;
     }
     let Some((&how, log)) = data.split_first() else { return };
-    let limits = [Limits::default(), NARROW, NARROW, TIGHT][usize::from(how & 3)];
+    let limits = [MinerLimits::default(), NARROW, NARROW, TIGHT][usize::from(how & 3)];
     let step = usize::from(how >> 2 & 3) + 1;
     let node = |index: usize| index.wrapping_mul(usize::from(how >> 4) * 2 + 7) / 3 % 2 == 0;
 
@@ -110,11 +110,11 @@ fuzz_target!(|data: &[u8]| {
     sound(&both);
     scored(&one, &both);
     scored(&whole, &other);
-    scored(&next, &Profile::empty(limits));
+    scored(&next, &TemplateProfile::empty(limits));
 
     let text = serde_json::to_vec(&both).expect("a profile can be written");
     assert_eq!(
-        serde_json::from_slice::<Profile>(&text).ok(),
+        serde_json::from_slice::<TemplateProfile>(&text).ok(),
         Some(both),
         "what was written is read"
     );
@@ -122,7 +122,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// Checks a foreign profile: it is refused, or behaves like one of ours. Its counts are not checked.
 fn written(data: &[u8]) {
-    let Ok(profile) = serde_json::from_slice::<Profile>(data) else {
+    let Ok(profile) = serde_json::from_slice::<TemplateProfile>(data) else {
         return;
     };
     if profile.check().is_err() {

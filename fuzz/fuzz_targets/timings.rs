@@ -10,7 +10,7 @@
 use std::cell::Cell;
 
 use libfuzzer_sys::fuzz_target;
-use rankguard_stragglers::{Meta, Report, analyse, read_meta, read_timings};
+use rankguard_stragglers::{TraceMetadata, SlownessReport, analyse, read_meta, read_timings};
 
 thread_local! {
     /// True while a Parquet file is read.
@@ -29,7 +29,7 @@ fn let_foreign_panics_pass() {
     }));
 }
 
-fn finite(report: &Report) {
+fn finite(report: &SlownessReport) {
     let times = [
         report.step_time_s.observed,
         report.step_time_s.simulated,
@@ -56,7 +56,7 @@ fuzz_target!(init: let_foreign_panics_pass(), |data: &[u8]| {
     let (told, _) = read_meta("meta", &String::from_utf8_lossy(data));
     finite(&analyse("f", &timings, Some(&told), problems.clone()));
     // Sizes that contradict the trace, and none.
-    let other = Meta { trial_name: None, dp_size: Some(2), pp_size: Some(3), tp_size: None, vpp_size: Some(2) };
+    let other = TraceMetadata { trial_name: None, dp_size: Some(2), pp_size: Some(3), tp_size: None, vpp_size: Some(2) };
     finite(&analyse("f", &timings, Some(&other), problems.clone()));
     finite(&analyse("f", &timings, None, problems));
 });

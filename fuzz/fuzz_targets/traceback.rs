@@ -6,8 +6,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rankguard_faults::triage::CONTEXT;
-use rankguard_faults::{Matcher, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 const PIECES: [&str; 32] = [
     "\n",
@@ -52,7 +52,7 @@ fuzz_target!(|data: &[u8]| {
             None => log.push(byte),
         }
     }
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let mut seen = triage.push_block(&log, Timestamp(0));
     seen.extend(triage.flush());
     assert!(triage.flush().is_empty(), "a flushed stream holds nothing");

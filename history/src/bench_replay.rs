@@ -14,15 +14,15 @@ use std::time::Instant;
 use clap::{Args, Subcommand};
 use rankguard_console::FormatArgs;
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
-use rankguard_faults::{Catalogue, Stream, Triage};
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, Sequence, Source, Timestamp};
+use rankguard_faults::{Catalogue, StreamContext, Triage};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Sequence, Timestamp};
 use serde::Serialize;
 
 use crate::bench_studies::{self, StudiesArgs};
-use crate::replay::{Brain, node};
+use crate::replay::{ReplayEngine, node};
 
 /// Size in bytes of a generated block.
 const BLOCK: usize = 1 << 20;
@@ -50,11 +50,11 @@ print(len(hits), parts["case"].nunique(), time.perf_counter() - begun)
 pub(crate) struct BenchArgs {
     /// Benchmark to run
     #[command(subcommand)]
-    what: What,
+    what: BenchAction,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum What {
+enum BenchAction {
     /// Measure matcher and diagnosis throughput on one core
     Replay(ReplayArgs),
     /// Compare the studies with pandas, speed and answers
@@ -78,7 +78,7 @@ struct ReplayArgs {
 }
 
 #[derive(Debug, Serialize)]
-struct Figure {
+struct ReplayFigure {
     subject: &'static str,
     lines: u64,
     /// Lines that a signature matches, which is the input of diagnosis.
@@ -91,7 +91,7 @@ struct Figure {
     peak_rss_bytes: Option<u64>,
 }
 
-const COLUMNS: &[Column<Figure>] = &[
+const COLUMNS: &[TableColumn<ReplayFigure>] = &[
     ("subject", |figure| figure.subject.to_owned()),
     ("lines", |figure| figure.lines.to_string()),
     ("evidence", |figure| figure.evidence.to_string()),
@@ -106,14 +106,14 @@ const COLUMNS: &[Column<Figure>] = &[
     }),
 ];
 
-pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &BenchArgs) -> Result<CommandExit, CliError> {
     match &args.what {
-        What::Replay(args) => replay(args),
-        What::Studies(args) => bench_studies::run(args),
+        BenchAction::Replay(args) => replay(args),
+        BenchAction::Studies(args) => bench_studies::run(args),
     }
 }
 
-fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
+fn replay(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     let mut figures = vec![
         matching(args.events.min(1_000_000)),
         storm(args.events.min(STORM)),
@@ -125,7 +125,7 @@ fn replay(args: &ReplayArgs) -> Result<Exit, CliError> {
     }
     listing::print(args.format.format, &figures, COLUMNS);
     out::note("one thread; aim: 1,000,000 pieces of evidence a second, 100,000,000 lines in less than 2 GB");
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Failing lines, used in turn.
@@ -168,7 +168,7 @@ fn evidence(
     at: Timestamp,
     host: Option<String>,
     text: String,
-    marks: Vec<rankguard_model::Mark>,
+    marks: Vec<rankguard_model::Classification>,
 ) -> Evidence {
     let node = host.map_or_else(|| node(number % 1_000), rankguard_model::NodeId::from);
     Evidence {
@@ -177,9 +177,9 @@ fn evidence(
             seq: Sequence(number + 1),
         },
         at,
-        source: Source::KernelLog,
+        source: EvidenceSource::KernelLog,
         entity: Entity::Node { node },
-        body: Body::Line {
+        body: EvidenceBody::Line {
             text,
             context: Vec::new(),
             repeats: 1,
@@ -190,12 +190,12 @@ fn evidence(
 }
 
 /// Measures the matcher on failing lines.
-fn matching(count: u64) -> Figure {
-    let matcher = rankguard_faults::Matcher::builtin();
+fn matching(count: u64) -> ReplayFigure {
+    let matcher = rankguard_faults::SignatureMatcher::builtin();
     let begun = Instant::now();
     let text = |number: u64| FAILURES[(number % FAILURES.len() as u64) as usize];
     let marked = (0..count)
-        .filter(|number| !matcher.marks(Source::KernelLog, text(*number)).is_empty())
+        .filter(|number| !matcher.marks(EvidenceSource::KernelLog, text(*number)).is_empty())
         .count();
     let seconds = begun.elapsed().as_secs_f64();
     figure(
@@ -209,15 +209,15 @@ fn matching(count: u64) -> Figure {
 }
 
 /// Measures matching and diagnosis if every line is a failure of another node.
-fn storm(count: u64) -> Figure {
+fn storm(count: u64) -> ReplayFigure {
     let catalogue = Catalogue::builtin();
-    let mut brain = Brain::new(catalogue);
+    let mut brain = ReplayEngine::new(catalogue);
     let matcher = brain.matcher();
     let (mut marked, mut cases) = (0, 0);
     let begun = Instant::now();
     for number in 0..count {
         let text = FAILURES[(number % FAILURES.len() as u64) as usize];
-        let marks = matcher.marks(Source::KernelLog, text);
+        let marks = matcher.marks(EvidenceSource::KernelLog, text);
         if marks.is_empty() {
             continue;
         }
@@ -238,9 +238,9 @@ fn storm(count: u64) -> Figure {
 }
 
 /// Measures a log with occasional failures.
-fn log(count: u64, every: u64) -> Figure {
-    let mut brain = Brain::new(Catalogue::builtin());
-    let mut triage = Triage::new(brain.matcher(), Stream::new(Source::KernelLog));
+fn log(count: u64, every: u64) -> ReplayFigure {
+    let mut brain = ReplayEngine::new(Catalogue::builtin());
+    let mut triage = Triage::new(brain.matcher(), StreamContext::new(EvidenceSource::KernelLog));
     let (mut marked, mut cases, mut spent) = (0_u64, 0, 0.0);
     let mut block = Vec::with_capacity(BLOCK + 512);
     let mut number = 0;
@@ -278,9 +278,16 @@ fn log(count: u64, every: u64) -> Figure {
     )
 }
 
-fn figure(subject: &'static str, lines: u64, evidence: u64, cases: u64, seconds: f64, peak: Option<u64>) -> Figure {
+fn figure(
+    subject: &'static str,
+    lines: u64,
+    evidence: u64,
+    cases: u64,
+    seconds: f64,
+    peak: Option<u64>,
+) -> ReplayFigure {
     let per_s = |count: u64| count as f64 / seconds.max(1e-9);
-    Figure {
+    ReplayFigure {
         subject,
         lines,
         evidence,
@@ -293,7 +300,7 @@ fn figure(subject: &'static str, lines: u64, evidence: u64, cases: u64, seconds:
 }
 
 /// Measures pandas on the first lines of the same log.
-fn peer(python: &Path, every: u64) -> Result<Figure, String> {
+fn peer(python: &Path, every: u64) -> Result<ReplayFigure, String> {
     let said = |problem: std::io::Error| problem.to_string();
     let path = std::env::temp_dir().join(format!("rankguard-bench-replay-{}.log", std::process::id()));
     let mut text = Vec::new();

@@ -3,9 +3,9 @@
 //! Generated failures and log events of any number, and data sets given on the command line, are written as CSV. Both
 //! sides read that file and run each study; the answers are compared, number by number, before the times are.
 
-mod made_up;
-mod peer;
-mod spent;
+mod cost;
+mod pandas;
+mod synthetic_tables;
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rankguard_console::FormatArgs;
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
-use rankguard_datasets::{Dataset, Shape, Table};
-use rankguard_studies::{Cell, Options, Outcome, studies};
+use rankguard_datasets::{Dataset, OutputFormat, TableKind};
+use rankguard_studies::{ResultCell, StudyOptions, StudyResult, studies};
 use serde::Serialize;
 
-use crate::input::Mapping;
-use peer::{Answer, Names};
-use spent::Spent;
+use crate::input::MappingArgs;
+use cost::TimeSpent;
+use pandas::{NameEncoding, PandasAnswer};
 
 /// Lower bound of any reader: one pass over the file's bytes that counts lines, on one core.
 const BYTES: &str = "plain bytes";
@@ -57,23 +57,23 @@ pub(crate) struct StudiesArgs {
 
 /// Result of one study on one table.
 #[derive(Debug, Serialize)]
-struct Row {
+struct StudyTiming {
     data: String,
     study: &'static str,
     rows: u64,
     #[serde(flatten)]
-    spent: Spent,
+    spent: TimeSpent,
     /// pandas with names as strings, its default.
-    pandas: Option<Beside>,
+    pandas: Option<PandasTiming>,
     /// pandas with names as categories, each stored once, like the tables here.
-    categories: Option<Beside>,
+    categories: Option<PandasTiming>,
 }
 
 /// Cost of pandas for the same study.
 #[derive(Debug, Clone, Copy, Serialize)]
-struct Beside {
+struct PandasTiming {
     #[serde(flatten)]
-    spent: Spent,
+    spent: TimeSpent,
     /// Ratio of wall time and of processor time.
     ratio: f64,
     ratio_cpu: f64,
@@ -81,8 +81,8 @@ struct Beside {
     equal: bool,
 }
 
-impl Beside {
-    fn new(ours: Spent, spent: Spent, equal: bool) -> Self {
+impl PandasTiming {
+    fn new(ours: TimeSpent, spent: TimeSpent, equal: bool) -> Self {
         Self {
             spent,
             ratio: spent.seconds / ours.seconds.max(1e-9),
@@ -92,8 +92,8 @@ impl Beside {
     }
 }
 
-impl Row {
-    fn beside(&self) -> impl Iterator<Item = &Beside> {
+impl StudyTiming {
+    fn beside(&self) -> impl Iterator<Item = &PandasTiming> {
         self.pandas.iter().chain(&self.categories)
     }
 
@@ -102,11 +102,11 @@ impl Row {
     }
 }
 
-fn told(beside: Option<Beside>, tell: impl Fn(Beside) -> String) -> String {
+fn told(beside: Option<PandasTiming>, tell: impl Fn(PandasTiming) -> String) -> String {
     beside.map_or("-".to_owned(), tell)
 }
 
-const COLUMNS: &[Column<Row>] = &[
+const COLUMNS: &[TableColumn<StudyTiming>] = &[
     ("data", |row| row.data.clone()),
     ("study", |row| row.study.to_owned()),
     ("rows", |row| row.rows.to_string()),
@@ -139,9 +139,9 @@ const COLUMNS: &[Column<Row>] = &[
 ];
 
 /// Temporary folder of one run, removed on drop.
-struct Scratch(PathBuf);
+struct ScratchFolder(PathBuf);
 
-impl Scratch {
+impl ScratchFolder {
     fn new() -> Result<Self, CliError> {
         let path = std::env::temp_dir().join(format!("rankguard-bench-studies-{}", std::process::id()));
         std::fs::create_dir_all(&path).map_err(|problem| unwritten(&path, problem))?;
@@ -149,7 +149,7 @@ impl Scratch {
     }
 }
 
-impl Drop for Scratch {
+impl Drop for ScratchFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
@@ -164,17 +164,17 @@ fn refused(what: &str, path: &Path, problem: impl std::fmt::Display) -> CliError
     CliError::failure(format!("cannot {what} {}", path.display()), hint).because(problem.to_string())
 }
 
-pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
-    let scratch = Scratch::new()?;
+pub(crate) fn run(args: &StudiesArgs) -> Result<CommandExit, CliError> {
+    let scratch = ScratchFolder::new()?;
     let mut rows = Vec::new();
-    for table in [Table::Failures, Table::Events] {
+    for table in [TableKind::Failures, TableKind::Events] {
         let path = scratch.0.join(format!("{}.csv", table.name()));
-        made_up::write(&path, table, args.failures).map_err(|problem| unwritten(&path, problem))?;
-        compare("made up", table, &path, made_up::NODES, args, &mut rows)?;
+        synthetic_tables::write(&path, table, args.failures).map_err(|problem| unwritten(&path, problem))?;
+        compare("made up", table, &path, synthetic_tables::NODES, args, &mut rows)?;
     }
     for from in &args.data {
-        let data = Mapping::default().open(from)?;
-        for table in [Table::Failures, Table::Outages] {
+        let data = MappingArgs::default().open(from)?;
+        for table in [TableKind::Failures, TableKind::Outages] {
             if !data.has(table) {
                 continue;
             }
@@ -183,11 +183,11 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
                 .map_err(|problem| problem.to_string())
                 .and_then(|file| {
                     let sink = std::io::BufWriter::new(file);
-                    data.export(table, Shape::Csv, sink)
+                    data.export(table, OutputFormat::Csv, sink)
                         .map_err(|problem| problem.to_string())
                 });
             written.map_err(|problem| unwritten(&path, problem))?;
-            let population = data.population.map_or(made_up::NODES, |all| all.count);
+            let population = data.population.map_or(synthetic_tables::NODES, |all| all.count);
             compare(data.source, table, &path, population, args, &mut rows)?;
         }
     }
@@ -202,39 +202,43 @@ pub(crate) fn run(args: &StudiesArgs) -> Result<Exit, CliError> {
         args.times
     ));
     let differs = rows.iter().any(|row| row.beside().any(|beside| !beside.equal));
-    Ok(if differs { Exit::Finding } else { Exit::Fine })
+    Ok(if differs {
+        CommandExit::Finding
+    } else {
+        CommandExit::Fine
+    })
 }
 
 /// Runs both sides on one file.
 fn compare(
     name: &str,
-    table: Table,
+    table: TableKind,
     path: &Path,
     population: u64,
     args: &StudiesArgs,
-    rows: &mut Vec<Row>,
+    rows: &mut Vec<StudyTiming>,
 ) -> Result<(), CliError> {
     let mapping = path.with_extension("toml");
-    let header = made_up::header(path).map_err(|problem| refused("read", path, problem))?;
-    std::fs::write(&mapping, made_up::mapping(table, &header, population))
+    let header = synthetic_tables::header(path).map_err(|problem| refused("read", path, problem))?;
+    std::fs::write(&mapping, synthetic_tables::mapping(table, &header, population))
         .map_err(|problem| unwritten(&mapping, problem))?;
     let times = args.times as usize;
-    let (found, plain) = Spent::on(times, || bytes_and_lines(path));
+    let (found, plain) = TimeSpent::on(times, || bytes_and_lines(path));
     let found = found.map_err(|problem| refused("read", path, problem))?;
-    let mapping = Mapping::of(mapping);
-    let (data, read) = Spent::on(times, || mapping.open(path));
+    let mapping = MappingArgs::of(mapping);
+    let (data, read) = TimeSpent::on(times, || mapping.open(path));
     let data = data?;
     let count = data.rows.get(&table).copied().unwrap_or(0);
     let mut ours = vec![(BYTES, plain, found.to_vec()), (READ, read, vec![count as f64])];
     ours.extend(of_table(table).iter().filter_map(|study| answer(study, &data, times)));
-    let [texts, categories] = [Names::Texts, Names::Categories].map(|names| {
-        peer::ask(&args.python, names, table.name(), path, population, times).unwrap_or_else(|why| {
+    let [texts, categories] = [NameEncoding::Texts, NameEncoding::Categories].map(|names| {
+        pandas::ask(&args.python, names, table.name(), path, population, times).unwrap_or_else(|why| {
             out::note(&format!("ABSENT: pandas beside it was not measured: {why}"));
             Vec::new()
         })
     });
     let mut row = |study, spent, pandas, categories| {
-        rows.push(Row {
+        rows.push(StudyTiming {
             data: name.to_owned(),
             study,
             rows: count,
@@ -244,17 +248,17 @@ fn compare(
         });
     };
     for (study, spent, values) in &ours {
-        let beside = |answers: &[Answer]| {
+        let beside = |answers: &[PandasAnswer]| {
             let other = answers.iter().find(|answer| answer.study == *study)?;
             let equal = same(values, &other.values, if *study == "fits" { CLOSE_FITS } else { CLOSE });
-            Some(Beside::new(*spent, other.spent, equal))
+            Some(PandasTiming::new(*spent, other.spent, equal))
         };
         row(study, *spent, beside(&texts), beside(&categories));
     }
     let whole = ours.iter().skip(1).map(|(_, spent, _)| *spent).sum();
-    let beside = |answers: &[Answer]| {
+    let beside = |answers: &[PandasAnswer]| {
         let all = answers.iter().skip(1).map(|answer| answer.spent).sum();
-        Some(Beside::new(whole, all, true)).filter(|_| !answers.is_empty())
+        Some(PandasTiming::new(whole, all, true)).filter(|_| !answers.is_empty())
     };
     row(ALL, whole, beside(&texts), beside(&categories));
     Ok(())
@@ -276,23 +280,23 @@ fn bytes_and_lines(path: &Path) -> std::io::Result<[f64; 2]> {
 }
 
 /// Returns the studies that read a table and have a peer implementation.
-fn of_table(table: Table) -> &'static [&'static str] {
+fn of_table(table: TableKind) -> &'static [&'static str] {
     match table {
-        Table::Failures => &["mix", "mtbf", "repair", "bursts", "correlated", "lemons", "fits"],
-        Table::Events => &["coalesce"],
+        TableKind::Failures => &["mix", "mtbf", "repair", "bursts", "correlated", "lemons", "fits"],
+        TableKind::Events => &["coalesce"],
         _ => &["fits"],
     }
 }
 
 /// Runs a study; returns its cost and the numbers of its answer, or `None` if the data does not suffice.
-fn answer(name: &'static str, data: &Dataset, times: usize) -> Option<(&'static str, Spent, Vec<f64>)> {
+fn answer(name: &'static str, data: &Dataset, times: usize) -> Option<(&'static str, TimeSpent, Vec<f64>)> {
     let study = studies().iter().find(|study| study.name == name)?;
-    let (outcome, spent) = Spent::on(times, || (study.run)(data, &Options::default()));
+    let (outcome, spent) = TimeSpent::on(times, || (study.run)(data, &StudyOptions::default()));
     Some((name, spent, values(name, &outcome.ok()?)))
 }
 
 /// Returns the numbers that the peer computes too, in its order.
-fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
+fn values(name: &str, outcome: &StudyResult) -> Vec<f64> {
     let column = |table: usize, at: usize| {
         outcome
             .tables
@@ -317,7 +321,7 @@ fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
             .iter()
             .flat_map(|table| {
                 ["exponential", "Weibull", "lognormal", "gamma"].into_iter().flat_map(move |family| {
-                    let is = |row: &&Vec<Cell>| matches!(row.first(), Some(Cell::Text(name)) if name.eq_ignore_ascii_case(family));
+                    let is = |row: &&Vec<ResultCell>| matches!(row.first(), Some(ResultCell::Text(name)) if name.eq_ignore_ascii_case(family));
                     let row = table.rows.iter().find(is);
                     row.into_iter().flat_map(|row| row[1..3].iter().filter_map(number))
                 })
@@ -326,11 +330,11 @@ fn values(name: &str, outcome: &Outcome) -> Vec<f64> {
     }
 }
 
-fn number(cell: &Cell) -> Option<f64> {
+fn number(cell: &ResultCell) -> Option<f64> {
     match cell {
-        Cell::Count(count) => Some(*count as f64),
-        Cell::Number(value) => Some(*value),
-        Cell::Text(_) | Cell::Absent => None,
+        ResultCell::Count(count) => Some(*count as f64),
+        ResultCell::Number(value) => Some(*value),
+        ResultCell::Text(_) | ResultCell::Absent => None,
     }
 }
 

@@ -7,23 +7,23 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
-use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Kind, Source, Table, sources};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
+use rankguard_console::{FormatArgs, OutputFormat, out};
+use rankguard_datasets::{ColumnType, Dataset, SourceFormat, TableKind, sources};
 use serde::Serialize;
 
-use crate::input::Mapping;
+use crate::input::MappingArgs;
 
 /// Published failure data and your own.
 #[derive(Debug, Args)]
 pub(crate) struct DatasetArgs {
     #[command(subcommand)]
-    action: Action,
+    action: DatasetAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum DatasetAction {
     /// List the known data sets and formats, with licence and citation.
     Ls(FormatArgs),
     /// Show one data set or format: licence, citation, clock, pitfalls.
@@ -37,14 +37,14 @@ enum Action {
     /// gives one line each. Exit 1 if rows are lost.
     Check {
         #[command(flatten)]
-        input: Input,
+        input: DatasetInput,
         #[command(flatten)]
         format: FormatArgs,
     },
     /// Read a folder or file and write its tables as Parquet: OUT/table=NAME/part-0.parquet.
     Import {
         #[command(flatten)]
-        input: Input,
+        input: DatasetInput,
         /// Output folder.
         #[arg(long)]
         out: PathBuf,
@@ -52,7 +52,7 @@ enum Action {
     /// Read a folder or file and write one of its tables, or its events as evidence for `rankguard replay`.
     Export {
         #[command(flatten)]
-        input: Input,
+        input: DatasetInput,
         /// Table to write: jobs, attempts, nodes, failures, outages, capacity, samples or events.
         #[arg(long, required_unless_present = "evidence")]
         table: Option<String>,
@@ -62,7 +62,7 @@ enum Action {
         evidence: bool,
         /// Output format.
         #[arg(long = "as", value_enum, default_value = "csv")]
-        shape: As,
+        shape: TableFormat,
         /// Output file; default: standard output.
         #[arg(long)]
         out: Option<PathBuf>,
@@ -70,38 +70,38 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Input {
+struct DatasetInput {
     /// Folder or file to read.
     #[arg(id = "data", value_name = "PATH")]
     path: PathBuf,
     #[command(flatten)]
-    mapping: Mapping,
+    mapping: MappingArgs,
 }
 
-impl Input {
+impl DatasetInput {
     fn open(&self) -> Result<Dataset, CliError> {
         self.mapping.open(&self.path)
     }
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
-enum As {
+enum TableFormat {
     Csv,
     Jsonl,
     Parquet,
 }
 
-pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: DatasetArgs) -> Result<CommandExit, CliError> {
     match args.action {
-        Action::Ls(format) => {
-            let known: Vec<Known> = sources().iter().map(Known::new).collect();
+        DatasetAction::Ls(format) => {
+            let known: Vec<SourceListing> = sources().iter().map(SourceListing::new).collect();
             listing::print(format.format, &known, LISTED);
-            Ok(Exit::Fine)
+            Ok(CommandExit::Fine)
         }
-        Action::Info { name, format } => info(&name, format.format),
-        Action::Check { input, format } => check::run(&input, format.format),
-        Action::Import { input, out } => import(&input, &out),
-        Action::Export {
+        DatasetAction::Info { name, format } => info(&name, format.format),
+        DatasetAction::Check { input, format } => check::run(&input, format.format),
+        DatasetAction::Import { input, out } => import(&input, &out),
+        DatasetAction::Export {
             input,
             table,
             evidence: _,
@@ -116,7 +116,7 @@ pub(crate) fn run(args: DatasetArgs) -> Result<Exit, CliError> {
 
 /// Description of a source, as JSON.
 #[derive(Serialize)]
-struct Known {
+struct SourceListing {
     name: &'static str,
     title: &'static str,
     licence: &'static str,
@@ -128,8 +128,8 @@ struct Known {
     example: &'static str,
 }
 
-impl Known {
-    fn new(source: &Source) -> Self {
+impl SourceListing {
+    fn new(source: &SourceFormat) -> Self {
         Self {
             name: source.name,
             title: source.title,
@@ -143,24 +143,24 @@ impl Known {
     }
 }
 
-const LISTED: &[Column<Known>] = &[
+const LISTED: &[TableColumn<SourceListing>] = &[
     ("name", |known| known.name.to_owned()),
     ("title", |known| known.title.to_owned()),
     ("licence", |known| known.licence.to_owned()),
     ("citation", |known| known.citation.to_owned()),
 ];
 
-fn info(name: &str, format: Format) -> Result<Exit, CliError> {
+fn info(name: &str, format: OutputFormat) -> Result<CommandExit, CliError> {
     let Some(source) = sources().iter().find(|source| source.name == name) else {
         return Err(CliError::usage(
             format!("no data set is called {name}"),
             "`rankguard dataset ls` lists them",
         ));
     };
-    let known = Known::new(source);
-    if format != Format::Table {
+    let known = SourceListing::new(source);
+    if format != OutputFormat::Table {
         listing::print(format, &[known], LISTED);
-        return Ok(Exit::Fine);
+        return Ok(CommandExit::Fine);
     }
     out::line(known.title);
     for (heading, text) in [
@@ -178,24 +178,24 @@ fn info(name: &str, format: Format) -> Result<Exit, CliError> {
         out::line("");
         out::text(known.example);
         out::line("");
-        for table in Table::ALL {
+        for table in TableKind::ALL {
             out::line(&format!("{:<8} {}", table.name(), columns(table)));
         }
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Lists the columns of a table, with their type unless it is text.
-fn columns(table: Table) -> String {
-    let column = |(name, kind): &(&str, Kind)| match kind {
+fn columns(table: TableKind) -> String {
+    let column = |(name, kind): &(&str, ColumnType)| match kind {
         _ if table.is_time(name) => format!("{name} (time)"),
-        Kind::Number => format!("{name} (number)"),
-        Kind::Text => (*name).to_owned(),
+        ColumnType::Number => format!("{name} (number)"),
+        ColumnType::Text => (*name).to_owned(),
     };
     table.columns().iter().map(column).collect::<Vec<_>>().join(", ")
 }
 
-fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
+fn import(input: &DatasetInput, folder: &Path) -> Result<CommandExit, CliError> {
     let data = input.open()?;
     let written = data.import(folder).map_err(|problem| {
         CliError::failure(
@@ -218,9 +218,9 @@ fn import(input: &Input, folder: &Path) -> Result<Exit, CliError> {
 }
 
 /// Returns the exit status: a finding if rows were lost.
-fn lost(data: &Dataset) -> Exit {
+fn lost(data: &Dataset) -> CommandExit {
     match data.problems.rows_lost() {
-        0 => Exit::Fine,
-        _ => Exit::Finding,
+        0 => CommandExit::Fine,
+        _ => CommandExit::Finding,
     }
 }

@@ -8,15 +8,15 @@ use rankguard_datasets::{Dataset, Error};
 
 /// Arguments `--data` and `--mapping`.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Data {
+pub(crate) struct DataArgs {
     /// File or folder of data: a controller's journal or state directory, or anything that `rankguard dataset` reads
     #[arg(long, value_name = "PATH")]
     pub(crate) data: PathBuf,
     #[command(flatten)]
-    mapping: Mapping,
+    mapping: MappingArgs,
 }
 
-impl Data {
+impl DataArgs {
     pub(crate) fn open(&self) -> Result<Dataset, CliError> {
         self.mapping.open(&self.data)
     }
@@ -24,14 +24,14 @@ impl Data {
 
 /// Argument `--mapping`, for commands with an argument `data`.
 #[derive(Debug, Clone, Default, Args)]
-pub(crate) struct Mapping {
+pub(crate) struct MappingArgs {
     /// TOML file that maps the columns of a CSV, JSON-lines or Parquet file to a table; see
     /// `rankguard dataset info mapped`
     #[arg(id = "mapping", long = "mapping", value_name = "FILE", requires = "data")]
     file: Option<PathBuf>,
 }
 
-impl Mapping {
+impl MappingArgs {
     /// Creates the argument from a file.
     pub(crate) fn of(file: PathBuf) -> Self {
         Self { file: Some(file) }

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use rankguard_console::ending;
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
+use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
 
 /// Replays and studies allocate small objects by the million, on every core; the system's allocator takes a third of a
@@ -72,7 +72,7 @@ fn main() -> std::process::ExitCode {
     ending::last(exit).into()
 }
 
-fn dispatch(cli: Cli) -> Result<Exit, CliError> {
+fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
     match cli.command {
         Command::Dataset(args) => dataset::run(args),
         Command::Replay(args) => replay::run(&args),
@@ -84,7 +84,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
 }
 
 /// Writes the manual pages of the commands, without that of the whole program, which the calling program writes.
-fn man_pages(folder: &Path) -> Result<Exit, CliError> {
+fn man_pages(folder: &Path) -> Result<CommandExit, CliError> {
     let parts = folder.join(".history-pages");
     let written = std::fs::create_dir_all(&parts)
         .and_then(|()| clap_mangen::generate_to(Cli::command(), &parts))
@@ -95,7 +95,7 @@ fn man_pages(folder: &Path) -> Result<Exit, CliError> {
         let what = format!("cannot write manual pages into {}", folder.display());
         CliError::failure(what, "is there space, and may this user write there?").because(problem)
     })?;
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 fn move_files(from: &Path, to: &Path) -> std::io::Result<()> {

@@ -19,7 +19,7 @@ use embedded_graphics::text::{Alignment, Text};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use rankguard_console::error::CliError;
-use rankguard_studies::{Anchor, Colour, Drawing, Item};
+use rankguard_studies::{DrawingItem, RgbColour, SvgDrawing, TextAnchor};
 
 /// Pixels for a unit of length.
 const SCALE: f64 = 2.0;
@@ -29,7 +29,7 @@ const LONGEST: u32 = 16_384;
 const HEADLINE: f64 = 14.0;
 
 /// Writes a picture in the format of the file name.
-pub(crate) fn write(file: &Path, drawing: &Drawing) -> Result<(), CliError> {
+pub(crate) fn write(file: &Path, drawing: &SvgDrawing) -> Result<(), CliError> {
     let extension = file.extension().and_then(|extension| extension.to_str());
     let written = match extension.map(str::to_ascii_lowercase).as_deref() {
         Some("svg") => std::fs::write(file, drawing.svg()).map_err(|problem| problem.to_string()),
@@ -50,19 +50,21 @@ pub(crate) fn write(file: &Path, drawing: &Drawing) -> Result<(), CliError> {
     })
 }
 
-fn png(file: &Path, drawing: &Drawing) -> Result<(), String> {
-    let bytes = Canvas::of(drawing)?.encode().map_err(|problem| problem.to_string())?;
+fn png(file: &Path, drawing: &SvgDrawing) -> Result<(), String> {
+    let bytes = PixelCanvas::of(drawing)?
+        .encode()
+        .map_err(|problem| problem.to_string())?;
     std::fs::write(file, bytes).map_err(|problem| problem.to_string())
 }
 
 /// RGB pixels, row by row.
-struct Canvas {
+struct PixelCanvas {
     size: Size,
     bytes: Vec<u8>,
 }
 
-impl Canvas {
-    fn of(drawing: &Drawing) -> Result<Self, String> {
+impl PixelCanvas {
+    fn of(drawing: &SvgDrawing) -> Result<Self, String> {
         let pixels = |length: f64| (length * SCALE).ceil().max(1.0);
         let (width, height) = (pixels(drawing.width), pixels(drawing.height));
         if width > f64::from(LONGEST) || height > f64::from(LONGEST) {
@@ -81,9 +83,9 @@ impl Canvas {
         Ok(canvas)
     }
 
-    fn item(&mut self, item: &Item) -> Result<(), Infallible> {
+    fn item(&mut self, item: &DrawingItem) -> Result<(), Infallible> {
         match item {
-            Item::Box { at, size, fill, .. } => {
+            DrawingItem::Box { at, size, fill, .. } => {
                 let (from, to) = (point(*at), point((at.0 + size.0, at.1 + size.1)));
                 // An item with a size is at least one pixel.
                 let side = |from: i32, to: i32, size: f64| if size > 0.0 { (to - from).max(1) as u32 } else { 0 };
@@ -91,13 +93,13 @@ impl Canvas {
                 let filled = Rectangle::new(from, size).into_styled(PrimitiveStyle::with_fill(colour(*fill)));
                 filled.draw(self)
             }
-            Item::Line { points, colour, width } => {
+            DrawingItem::Line { points, colour, width } => {
                 let wide = (width * SCALE).round().max(1.0) as u32;
                 points
                     .windows(2)
                     .try_for_each(|ends| self.stroke(point(ends[0]), point(ends[1]), wide, self::colour(*colour)))
             }
-            Item::Words {
+            DrawingItem::Words {
                 at,
                 anchor,
                 text,
@@ -107,9 +109,9 @@ impl Canvas {
                 let font: &MonoFont<'_> = if *size >= HEADLINE { &FONT_10X20 } else { &FONT_9X18 };
                 let style = MonoTextStyle::new(font, self::colour(*colour));
                 let anchor = match anchor {
-                    Anchor::Start => Alignment::Left,
-                    Anchor::Middle => Alignment::Center,
-                    Anchor::End => Alignment::Right,
+                    TextAnchor::Start => Alignment::Left,
+                    TextAnchor::Middle => Alignment::Center,
+                    TextAnchor::End => Alignment::Right,
                 };
                 // One line, because foreign names may contain line breaks.
                 let text: String = text.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -165,13 +167,13 @@ fn chunk(file: &mut Vec<u8>, name: &[u8; 4], data: &[u8]) {
     file.extend_from_slice(&sum.to_be_bytes());
 }
 
-impl OriginDimensions for Canvas {
+impl OriginDimensions for PixelCanvas {
     fn size(&self) -> Size {
         self.size
     }
 }
 
-impl DrawTarget for Canvas {
+impl DrawTarget for PixelCanvas {
     type Color = Rgb888;
     type Error = Infallible;
 
@@ -195,18 +197,18 @@ fn point((x, y): (f64, f64)) -> Point {
     Point::new(pixel(x), pixel(y))
 }
 
-fn colour([red, green, blue]: Colour) -> Rgb888 {
+fn colour([red, green, blue]: RgbColour) -> Rgb888 {
     Rgb888::new(red, green, blue)
 }
 
 #[cfg(test)]
 mod tests {
-    use rankguard_studies::{Plot, Shape};
+    use rankguard_studies::{PlotContent, StudyPlot};
 
     use super::*;
 
-    fn plot(shape: Shape) -> Drawing {
-        let plot = Plot {
+    fn plot(shape: PlotContent) -> SvgDrawing {
+        let plot = StudyPlot {
             title: "Ausfälle <b>".to_owned(),
             across: "失败 s".to_owned(),
             shape,
@@ -244,7 +246,10 @@ mod tests {
     fn a_bar_is_as_long_in_pixels_as_its_value_and_words_stand_beside_it() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("a.PNG");
-        let drawing = plot(Shape::Bars(vec![("one".to_owned(), 3.0), ("two".to_owned(), 6.0)]));
+        let drawing = plot(PlotContent::Bars(vec![
+            ("one".to_owned(), 3.0),
+            ("two".to_owned(), 6.0),
+        ]));
         write(&file, &drawing).expect("a picture");
         let (width, height, bytes) = decoded(&file);
         assert_eq!(
@@ -262,11 +267,11 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("a.png");
         let odd = vec![(f64::NAN, 1.0), (0.0, f64::INFINITY), (1e300, -1e300), (2.0, 0.5)];
-        write(&file, &plot(Shape::Steps(vec![("odd".to_owned(), odd)]))).expect("a picture");
+        write(&file, &plot(PlotContent::Steps(vec![("odd".to_owned(), odd)]))).expect("a picture");
         let many = (0..10_000).map(|bar| (bar.to_string(), 1.0)).collect();
-        let problem = write(&file, &plot(Shape::Bars(many))).expect_err("too long");
+        let problem = write(&file, &plot(PlotContent::Bars(many))).expect_err("too long");
         assert!(problem.lines().contains("name it .svg"), "{}", problem.lines());
-        let problem = write(&folder.path().join("a.gif"), &plot(Shape::Bars(Vec::new()))).expect_err("no form");
+        let problem = write(&folder.path().join("a.gif"), &plot(PlotContent::Bars(Vec::new()))).expect_err("no form");
         assert!(problem.lines().contains(".svg or .png"), "{}", problem.lines());
     }
 }

@@ -9,10 +9,10 @@
 //! Bounds: a line is read up to 1 MiB, at most [`CASES`] cases are retained for printing (all are counted), and one
 //! example of each pair of classes.
 
-mod brain;
+mod controller_feed;
+mod engine;
 mod feed;
 mod files;
-mod into;
 mod item;
 mod journal;
 mod labels;
@@ -29,19 +29,19 @@ use std::time::Instant;
 use clap::Args;
 use rankguard_console::catalogue::{self, CatalogueArgs};
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
+use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
-use rankguard_console::{Format, FormatArgs};
+use rankguard_console::{FormatArgs, OutputFormat};
 use serde::Serialize;
 
-pub(crate) use brain::{Brain, node};
-use feed::Feed;
-use files::Found;
-use into::Into;
-use labels::Labels;
-use merge::{Merge, Stream};
-use recorded::Recorded;
-use tally::Tally;
+use controller_feed::ControllerFeed;
+pub(crate) use engine::{ReplayEngine, node};
+use feed::LogFeed;
+use files::ReplayInputs;
+use labels::LineLabels;
+use merge::{ItemStream, StreamMerge};
+use recorded::EvidenceRecording;
+use tally::ReplayTally;
 
 /// Maximum number of cases retained for printing.
 pub(crate) const CASES: usize = 1_000;
@@ -81,26 +81,26 @@ fn speed(text: &str) -> Result<f64, String> {
     }
 }
 
-pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     let catalogue = args.added.read()?;
     let against = match args.against.is_empty() {
         true => None,
         false => Some(catalogue::read(&args.against)?),
     };
     let given = !args.added.catalogue.is_empty();
-    let mut tally = Tally::default();
-    let found = Found::below(&args.paths, &args.journal, &mut tally);
+    let mut tally = ReplayTally::default();
+    let found = ReplayInputs::below(&args.paths, &args.journal, &mut tally);
     let labels = args
         .labels
         .as_deref()
         .map(|path| read_labels(path, &found.logs))
         .transpose()?;
-    let mut brains = vec![Brain::new(&catalogue)];
-    brains.extend(against.as_deref().map(Brain::new));
+    let mut brains = vec![ReplayEngine::new(&catalogue)];
+    brains.extend(against.as_deref().map(ReplayEngine::new));
     let begun = Instant::now();
     let mut streams = Vec::new();
     let mut unread = Vec::new();
-    let mut keep = |path: &Path, opened: Result<Stream, String>| match opened {
+    let mut keep = |path: &Path, opened: Result<ItemStream, String>| match opened {
         Ok(stream) => streams.push(stream),
         Err(problem) => unread.push(format!("{}: {problem}", path.display())),
     };
@@ -112,25 +112,28 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
     }
     for path in &found.journals {
         match args.into {
-            Some(_) => keep(path, Recorded::of_journal(path, &mut tally).map(Stream::Recorded)),
+            Some(_) => keep(
+                path,
+                EvidenceRecording::of_journal(path, &mut tally).map(ItemStream::Recorded),
+            ),
             None => journal::replay(path, &brains, given, &mut tally)?,
         }
     }
     for path in &found.evidence {
         keep(
             path,
-            Recorded::of_file(path)
-                .map(Stream::Recorded)
+            EvidenceRecording::of_file(path)
+                .map(ItemStream::Recorded)
                 .map_err(|problem| problem.to_string()),
         );
     }
     let newest = feed::newest_moment(&found.logs);
     for log in &found.logs {
         let path = &log.path;
-        let feed = Feed::open(log, newest, labels.clone(), brains.len() == 1, &brains[0]);
+        let feed = LogFeed::open(log, newest, labels.clone(), brains.len() == 1, &brains[0]);
         keep(
             path,
-            feed.map(|feed| Stream::Log(Box::new(feed)))
+            feed.map(|feed| ItemStream::Log(Box::new(feed)))
                 .map_err(|problem| problem.to_string()),
         );
     }
@@ -145,8 +148,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         return Err(CliError::failure("nothing could be replayed", hint).because(tally.first_problem()));
     }
     // Opened last, because a session remains in the controller's journal.
-    let into = args.into.as_deref().map(Into::open).transpose()?;
-    let mut merge = Merge {
+    let into = args.into.as_deref().map(ControllerFeed::open).transpose()?;
+    let mut merge = StreamMerge {
         streams,
         given,
         speed: args.speed,
@@ -167,7 +170,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
         tally.seconds = begun.elapsed().as_secs_f64();
         return Ok(sent_into(args, sent, &tally));
     }
-    let mut own: Vec<Brain> = brains.iter().map(Brain::twin).collect();
+    let mut own: Vec<ReplayEngine> = brains.iter().map(ReplayEngine::twin).collect();
     merge.run(&brains, &mut tally, |item, wait, tally| {
         std::thread::sleep(wait);
         tally.differ(item);
@@ -188,28 +191,32 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, CliError> {
              `rankguard diagnose` reads logs as those of runs that are over",
         );
     }
-    Ok(if tally.cases() > 0 { Exit::Finding } else { Exit::Fine })
+    Ok(if tally.cases() > 0 {
+        CommandExit::Finding
+    } else {
+        CommandExit::Fine
+    })
 }
 
 /// Reports the evidence that was sent to a controller.
-fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
+fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
     #[derive(Serialize)]
-    struct Sent {
+    struct SentReport {
         lines: u64,
         sent: u64,
         seconds: f64,
         problems: Vec<String>,
     }
-    let told = Sent {
+    let told = SentReport {
         lines: tally.lines,
         sent,
         seconds: tally.seconds,
         problems: tally.told(),
     };
     match args.format.format {
-        Format::Json => out::json(&told),
-        Format::Jsonl => out::json_line(&told),
-        Format::Table | Format::Csv => tell(&told.problems),
+        OutputFormat::Json => out::json(&told),
+        OutputFormat::Jsonl => out::json_line(&told),
+        OutputFormat::Table | OutputFormat::Csv => tell(&told.problems),
     }
     let address = args.into.as_deref().unwrap_or_default();
     out::note(&format!(
@@ -219,17 +226,17 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &Tally) -> Exit {
         tally.seconds,
         sent as f64 / tally.seconds.max(1e-9)
     ));
-    Exit::Fine
+    CommandExit::Fine
 }
 
-fn read_labels(path: &Path, logs: &[files::FoundLog]) -> Result<Labels, CliError> {
+fn read_labels(path: &Path, logs: &[files::LogPath]) -> Result<LineLabels, CliError> {
     if logs.len() != 1 {
         return Err(CliError::usage(
             format!("--labels is for one log, and there are {}", logs.len()),
             "name the log that the line numbers count",
         ));
     }
-    Labels::read(path).map_err(|problem| {
+    LineLabels::read(path).map_err(|problem| {
         CliError::failure(format!("cannot use {}", path.display()), "each line is NUMBER,LABEL").because(problem)
     })
 }

@@ -10,22 +10,22 @@ mod plot;
 mod print;
 mod traces;
 
-use rankguard_checkpoint_schedule::priors::{PRIOR_WEIGHT, Prior};
-use rankguard_checkpoint_schedule::rates::{Rate, Rates, Scope};
+use rankguard_checkpoint_schedule::priors::{FailurePrior, PRIOR_WEIGHT};
+use rankguard_checkpoint_schedule::rates::{FailureExtent, FailureRates, RateBelief};
 use rankguard_checkpoint_schedule::spares;
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
+use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
-use rankguard_policies::compare::{Comparison, Experiment, Source};
-use rankguard_policies::job::{Elastic, Job, Placement, Survives};
-use rankguard_policies::policy::Policy;
-use rankguard_policies::projection::{Projection, project};
-use rankguard_policies::synthetic::Synthetic;
-use rankguard_policies::trace::{Order, Trace};
+use rankguard_policies::compare::{PolicyComparison, PolicyExperiment, ScheduleSource};
+use rankguard_policies::job::{CopyPlacement, ElasticLimits, SimulatedJob, SurvivedFailures};
+use rankguard_policies::policy::IntervalPolicy;
+use rankguard_policies::projection::{EttrProjection, project};
+use rankguard_policies::synthetic::TraceParameters;
+use rankguard_policies::trace::{FailureTrace, NodeOrder};
 use serde::Serialize;
 
 pub(crate) use args::SimulateArgs;
-use args::{Action, Case, CopiesArg, ElasticArg};
+use args::{CopiesArg, ElasticArg, PublishedJob, SimulateAction};
 
 use crate::picture;
 
@@ -34,37 +34,37 @@ const ENOUGH_SPARES: f64 = 0.99;
 
 /// One combination of the options, with its result.
 #[derive(Debug, Serialize)]
-struct Scenario {
+struct ScenarioResult {
     nodes: u32,
     gpus: u32,
     spares: u32,
-    elastic: Option<Elastic>,
+    elastic: Option<ElasticLimits>,
     copies: CopiesArg,
     /// Projection for this size by the publication's formulas, if the trace is generated.
-    projection: Option<Projection>,
-    comparison: Comparison,
+    projection: Option<EttrProjection>,
+    comparison: PolicyComparison,
 }
 
 /// Result of the whole comparison.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct SimulationReport {
     trace: String,
     notes: Vec<String>,
-    scenarios: Vec<Scenario>,
+    scenarios: Vec<ScenarioResult>,
 }
 
-pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
-    if let Some(Action::Calibrate(args)) = &args.action {
+pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
+    if let Some(SimulateAction::Calibrate(args)) = &args.action {
         return calibrate::run(args);
     }
     let mut notes = Vec::new();
     let policies = if args.policy.is_empty() {
-        Policy::USUAL.to_vec()
+        IntervalPolicy::USUAL.to_vec()
     } else {
         args.policy.clone()
     };
-    let prior = Prior::named(&args.prior).ok_or_else(|| {
-        let known: Vec<&str> = Prior::all().iter().map(|prior| prior.id.as_str()).collect();
+    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+        let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),
             format!("there are {}", known.join(", ")),
@@ -90,7 +90,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
         }
     };
     notes.push(print::assumptions(args));
-    let answer = Answer {
+    let answer = SimulationReport {
         trace: name,
         notes,
         scenarios,
@@ -100,12 +100,12 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<Exit, CliError> {
         picture::write(file, &plot::drawing(&answer))?;
         out::note(&format!("plot: {}", file.display()));
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Returns the prior failure rate of a job.
-fn belief(per_node_hour: f64) -> Rate {
-    Rate {
+fn belief(per_node_hour: f64) -> RateBelief {
+    RateBelief {
         failures: PRIOR_WEIGHT,
         node_hours: PRIOR_WEIGHT / per_node_hour,
     }
@@ -113,19 +113,19 @@ fn belief(per_node_hour: f64) -> Rate {
 
 fn on_history(
     args: &SimulateArgs,
-    trace: &Trace,
-    policies: &[Policy],
+    trace: &FailureTrace,
+    policies: &[IntervalPolicy],
     per_node_hour: f64,
     notes: &mut Vec<String>,
-) -> Result<Vec<Scenario>, CliError> {
-    let counted = trace.order() == Order::Count;
+) -> Result<Vec<ScenarioResult>, CliError> {
+    let counted = trace.order() == NodeOrder::Count;
     let spares = if !args.spares.is_empty() {
         args.spares.clone()
     } else if counted {
         vec![0]
     } else {
         let expected = trace.away() * f64::from(trace.nodes());
-        let wanted = spares::wanted(expected, ENOUGH_SPARES)
+        let wanted = spares::required_spares(expected, ENOUGH_SPARES)
             .unwrap_or(0)
             .min(trace.nodes() / 2);
         notes.push(format!(
@@ -158,7 +158,7 @@ fn on_history(
                     args,
                     &job,
                     copies,
-                    Source::History(trace),
+                    ScheduleSource::History(trace),
                     policies,
                     per_node_hour,
                     None,
@@ -171,29 +171,31 @@ fn on_history(
 
 fn on_synthetic(
     args: &SimulateArgs,
-    prior: &Prior,
+    prior: &FailurePrior,
     per_node_hour: f64,
-    policies: &[Policy],
-) -> Result<Vec<Scenario>, CliError> {
+    policies: &[IntervalPolicy],
+) -> Result<Vec<ScenarioResult>, CliError> {
     let repair_s = args.repair.unwrap_or(args::REPAIR_S);
-    let mut rates = Rates::default();
-    for scope in Scope::ALL {
+    let mut rates = FailureRates::default();
+    for scope in FailureExtent::ALL {
         let share = prior.share(scope);
         if share > 0.0 {
             rates.insert(scope, belief(per_node_hour * share));
         }
     }
-    let lost = per_node_hour * (prior.share(Scope::Node) + prior.share(Scope::Domain) * f64::from(args.domain));
+    let lost = per_node_hour
+        * (prior.share(FailureExtent::Node) + prior.share(FailureExtent::Domain) * f64::from(args.domain));
     let mut scenarios = Vec::new();
     for gpus in &args.synthetic {
         let nodes = gpus.div_ceil(args.gpus_per_node).max(1);
-        let wanted = spares::wanted(spares::in_repair(nodes, lost, repair_s / 3_600.0), ENOUGH_SPARES).unwrap_or(0);
+        let wanted =
+            spares::required_spares(spares::in_repair(nodes, lost, repair_s / 3_600.0), ENOUGH_SPARES).unwrap_or(0);
         // Losses affect whole domains.
         let usual = vec![wanted.next_multiple_of(args.domain)];
         for spare in if args.spares.is_empty() { &usual } else { &args.spares } {
             for (elastic, copies) in ways(args, &[ElasticArg::Off]) {
                 let job = job(args, nodes, *spare, elastic, copies);
-                let synthetic = Synthetic {
+                let synthetic = TraceParameters {
                     nodes: nodes.saturating_add(*spare),
                     span_s: args.days * 86_400.0,
                     rates: rates.clone(),
@@ -205,7 +207,7 @@ fn on_synthetic(
                 let back_s = job.detect_s + job.restart_s + job.tiers.last().map_or(0.0, |tier| tier.restore_s);
                 let per_node = per_node_hour * 8.0 / f64::from(args.gpus_per_node);
                 let expected = project(*gpus, per_node, stall_s, back_s);
-                let source = Source::Synthetic(&synthetic);
+                let source = ScheduleSource::Synthetic(&synthetic);
                 scenarios.push(scenario(
                     args,
                     &job,
@@ -235,10 +237,10 @@ fn ways(args: &SimulateArgs, usual: &[ElasticArg]) -> Vec<(ElasticArg, CopiesArg
     both.collect()
 }
 
-fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies: CopiesArg) -> Job {
+fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies: CopiesArg) -> SimulatedJob {
     let base = match args.case {
-        Some(Case::Bloom) => Job::bloom(nodes, args.detect, args.restart),
-        None => Job {
+        Some(PublishedJob::Bloom) => SimulatedJob::bloom(nodes, args.detect, args.restart),
+        None => SimulatedJob {
             nodes,
             spares,
             step_s: 3.0,
@@ -250,13 +252,13 @@ fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies
             in_flight: 1,
         },
     };
-    let mut job = Job {
+    let mut job = SimulatedJob {
         spares,
         step_s: args.step.unwrap_or(base.step_s),
         reshard_s: args.reshard,
         elastic: match elastic {
             ElasticArg::Off => None,
-            ElasticArg::Unit(unit) => Some(Elastic { unit, least: unit }),
+            ElasticArg::Unit(unit) => Some(ElasticLimits { unit, least: unit }),
         },
         ..base
     };
@@ -265,27 +267,28 @@ fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies
         CopiesArg::Spread => args.domain,
     };
     for tier in &mut job.tiers {
-        if let Survives::Peers(placement) = &mut tier.survives {
-            *placement = Placement { copies: 2, stride };
+        if let SurvivedFailures::Peers(placement) = &mut tier.survives {
+            *placement = CopyPlacement { copies: 2, stride };
         }
     }
     // A job of one node has no peers.
     if nodes < 2 {
-        job.tiers.retain(|tier| !matches!(tier.survives, Survives::Peers(_)));
+        job.tiers
+            .retain(|tier| !matches!(tier.survives, SurvivedFailures::Peers(_)));
     }
     job
 }
 
 fn scenario(
     args: &SimulateArgs,
-    job: &Job,
+    job: &SimulatedJob,
     copies: CopiesArg,
-    source: Source<'_>,
-    policies: &[Policy],
+    source: ScheduleSource<'_>,
+    policies: &[IntervalPolicy],
     per_node_hour: f64,
-    projection: Option<Projection>,
-) -> Result<Scenario, CliError> {
-    let experiment = Experiment {
+    projection: Option<EttrProjection>,
+) -> Result<ScenarioResult, CliError> {
+    let experiment = PolicyExperiment {
         job,
         source,
         policies,
@@ -300,7 +303,7 @@ fn scenario(
         )
         .because(problem)
     })?;
-    Ok(Scenario {
+    Ok(ScenarioResult {
         nodes: job.nodes,
         gpus: job.nodes.saturating_mul(args.gpus_per_node),
         spares: job.spares,

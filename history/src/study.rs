@@ -10,20 +10,20 @@ use std::path::{Path, PathBuf};
 use clap::{Args, Subcommand};
 use rankguard_console::FormatArgs;
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_studies::{Options, StudyError};
+use rankguard_console::exit::CommandExit;
+use rankguard_studies::{StudyError, StudyOptions};
 
-use crate::input::Data;
+use crate::input::DataArgs;
 
 /// Studies of failure history.
 #[derive(Debug, Args)]
 pub(crate) struct StudyArgs {
     #[command(subcommand)]
-    action: Action,
+    action: StudyAction,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum StudyAction {
     /// List the studies, and the tables that each reads.
     Ls(FormatArgs),
     /// Run one study on a data set. Its published figures are shown beside the computed ones.
@@ -31,9 +31,9 @@ enum Action {
         /// Name from `study ls`.
         name: String,
         #[command(flatten)]
-        data: Data,
+        data: DataArgs,
         #[command(flatten)]
-        narrow: Narrow,
+        narrow: StudyOptionsArgs,
         /// Write a picture of the result, as SVG or PNG.
         #[arg(long, value_name = "FILE.svg|FILE.png")]
         plot: Option<PathBuf>,
@@ -51,9 +51,9 @@ enum Action {
     /// Run every study that the data permits and write one self-contained HTML page.
     Report {
         #[command(flatten)]
-        data: Data,
+        data: DataArgs,
         #[command(flatten)]
-        narrow: Narrow,
+        narrow: StudyOptionsArgs,
         /// Output file of the page.
         #[arg(long, value_name = "FILE.html")]
         out: PathBuf,
@@ -61,7 +61,7 @@ enum Action {
 }
 
 #[derive(Debug, Args)]
-struct Narrow {
+struct StudyOptionsArgs {
     /// Total number of nodes or devices; required if the data does not state it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     population: Option<u64>,
@@ -84,8 +84,8 @@ fn seconds(text: &str) -> Result<f64, String> {
     seconds.ok_or_else(|| "seconds above 0 are wanted".to_owned())
 }
 
-impl From<Narrow> for Options {
-    fn from(narrow: Narrow) -> Self {
+impl From<StudyOptionsArgs> for StudyOptions {
+    fn from(narrow: StudyOptionsArgs) -> Self {
         Self {
             population: narrow.population,
             by: narrow.by,
@@ -95,21 +95,21 @@ impl From<Narrow> for Options {
     }
 }
 
-pub(crate) fn run(args: StudyArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: StudyArgs) -> Result<CommandExit, CliError> {
     match args.action {
-        Action::Ls(format) => {
+        StudyAction::Ls(format) => {
             ask::list(format.format);
-            Ok(Exit::Fine)
+            Ok(CommandExit::Fine)
         }
-        Action::Run {
+        StudyAction::Run {
             name,
             data,
             narrow,
             plot,
             format,
         } => ask::ask(&name, &data, &narrow.into(), plot.as_deref(), format.format),
-        Action::Reproduce { data, format } => reproduce::reproduce(&data, format.format),
-        Action::Report { data, narrow, out } => page::page(&data, &narrow.into(), &out),
+        StudyAction::Reproduce { data, format } => reproduce::reproduce(&data, format.format),
+        StudyAction::Report { data, narrow, out } => page::page(&data, &narrow.into(), &out),
     }
 }
 

@@ -5,19 +5,19 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use rankguard_core::{Event, Stamped};
+use rankguard_core::{Event, StampedEvent};
 use rankguard_journal::{JOURNAL_FILE, Journal, encode};
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
-use rankguard_sim::{Script, World};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Sequence};
+use rankguard_sim::{FaultScript, SimulatedWorld};
 use serde_json::Value;
 
 /// A GPU off the bus, two nodes that are lost and come back, a killed rank.
 const STORY: &str = include_str!("../../datasets/tests/four-failures.toml");
 
 fn journal(dir: &Path) -> Vec<String> {
-    let script = Script::parse(STORY).unwrap();
+    let script = FaultScript::parse(STORY).unwrap();
     let mut journal = Journal::open(&dir.join(JOURNAL_FILE), &script.policy).unwrap();
-    let ended = World::new(script).play();
+    let ended = SimulatedWorld::new(script).play();
     let mut events = ended.journal;
     // A line that no rule knows, during healthy operation.
     let quiet = events
@@ -30,11 +30,11 @@ fn journal(dir: &Path) -> Vec<String> {
             seq: Sequence(1_000_000),
         },
         at: events[quiet].at,
-        source: Source::KernelLog,
+        source: EvidenceSource::KernelLog,
         entity: Entity::Node {
             node: NodeId::from("node-3"),
         },
-        body: Body::Line {
+        body: EvidenceBody::Line {
             text: "the frobnicator of bay 3 has lost its marbles".to_owned(),
             context: Vec::new(),
             repeats: 1,
@@ -42,7 +42,7 @@ fn journal(dir: &Path) -> Vec<String> {
         marks: Vec::new(),
         synthetic: false,
     };
-    let stamped = Stamped {
+    let stamped = StampedEvent {
         at: events[quiet].at,
         event: Event::EvidenceArrived { evidence: unknown },
     };
@@ -307,7 +307,7 @@ fn a_running_controllers_journal_is_read_up_to_now_by_every_command() {
     journal(dir.path());
     let path = dir.path().to_str().unwrap();
     let closed = json(&["replay", "--journal", path, "--format", "json"]);
-    let script = Script::parse(STORY).unwrap();
+    let script = FaultScript::parse(STORY).unwrap();
     let held = Journal::open(&dir.path().join(JOURNAL_FILE), &script.policy).unwrap();
     let found = json(&["replay", "--journal", path, "--format", "json"]);
     assert_eq!(counts(&found), counts(&closed));

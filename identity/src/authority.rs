@@ -12,9 +12,9 @@ use rcgen::{
     SanType, SerialNumber, date_time_ymd,
 };
 
-use crate::card::{Card, DAY};
-use crate::files::Files;
-use crate::name::{Name, NameError, Role};
+use crate::certificate::{CertificateFields, DAY};
+use crate::files::IdentityFiles;
+use crate::name::{NameError, PeerName, PeerRole};
 
 /// Files of the authority in its directory.
 const CA_CERTIFICATE: &str = "ca.pem";
@@ -29,9 +29,9 @@ const FOREVER: i64 = 253_402_300_799;
 
 /// Request to issue a certificate.
 #[derive(Debug, Clone)]
-pub struct Issue {
+pub struct IssueRequest {
     /// Role of the certificate's owner.
-    pub role: Role,
+    pub role: PeerRole,
     /// Name of the owner; empty for a controller.
     pub name: String,
     /// Host names and addresses of the owner.
@@ -68,8 +68,8 @@ pub enum AuthorityError {
 
 /// Certificate authority: its directory holds its certificate and its signing key.
 #[derive(Debug)]
-pub struct Authority {
-    card: Card,
+pub struct CertificateAuthority {
+    card: CertificateFields,
     certificate: String,
     issuer: Issuer<'static, KeyPair>,
 }
@@ -77,10 +77,10 @@ pub struct Authority {
 /// Maximum bytes of an authority's file.
 const KEY_BYTES: u64 = 1 << 20;
 
-impl Authority {
+impl CertificateAuthority {
     /// Creates an authority for a cluster, in a directory that only its owner can enter.
-    pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<Card, AuthorityError> {
-        let name = Name::new(cluster, Role::Authority, "")?;
+    pub fn create(dir: &Path, cluster: &str, days: u32) -> Result<CertificateFields, AuthorityError> {
+        let name = PeerName::new(cluster, PeerRole::Authority, "")?;
         let mut params = params(&name, &[], days)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -111,7 +111,7 @@ impl Authority {
             path: path.to_owned(),
             why,
         };
-        if card.name.role() != Role::Authority {
+        if card.name.role() != PeerRole::Authority {
             return Err(unusable(
                 &certificate_path,
                 format!("is the certificate of {}", card.name),
@@ -136,13 +136,17 @@ impl Authority {
     }
 
     /// Returns the contents of the authority's certificate.
-    pub fn card(&self) -> &Card {
+    pub fn card(&self) -> &CertificateFields {
         &self.card
     }
 
     /// Creates a key, signs a certificate for it, and writes both with the authority's certificate to a directory.
-    pub fn issue(&self, wanted: &Issue, out: &Path) -> Result<(Card, Files), AuthorityError> {
-        let name = Name::new(self.card.name.cluster(), wanted.role, &wanted.name)?;
+    pub fn issue(
+        &self,
+        wanted: &IssueRequest,
+        out: &Path,
+    ) -> Result<(CertificateFields, IdentityFiles), AuthorityError> {
+        let name = PeerName::new(self.card.name.cluster(), wanted.role, &wanted.name)?;
         let left = self.card.days_left();
         if f64::from(wanted.days) > left {
             let days = wanted.days;
@@ -151,14 +155,14 @@ impl Authority {
         let mut params = params(&name, &wanted.hosts, wanted.days)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if wanted.role != Role::Operator {
+        if wanted.role != PeerRole::Operator {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?.pem();
         make(out)?;
-        let files = Files {
+        let files = IdentityFiles {
             ca: out.join(CA_CERTIFICATE),
             certificate: out.join(CERTIFICATE),
             key: out.join(KEY),
@@ -172,7 +176,7 @@ impl Authority {
     }
 }
 
-fn params(name: &Name, hosts: &[String], days: u32) -> Result<CertificateParams, AuthorityError> {
+fn params(name: &PeerName, hosts: &[String], days: u32) -> Result<CertificateParams, AuthorityError> {
     let mut params = CertificateParams::default();
     let now = crate::now();
     let until = now.saturating_add(i64::from(days) * DAY).min(FOREVER);
@@ -213,8 +217,8 @@ fn x509_key(pem: &[u8]) -> Option<Vec<u8>> {
     Some(read.public_key().subject_public_key.data.to_vec())
 }
 
-fn read_back(pem: &[u8], path: &Path) -> Result<Card, AuthorityError> {
-    Card::of_pem(pem).map_err(|why| AuthorityError::Unusable {
+fn read_back(pem: &[u8], path: &Path) -> Result<CertificateFields, AuthorityError> {
+    CertificateFields::of_pem(pem).map_err(|why| AuthorityError::Unusable {
         path: path.to_owned(),
         why,
     })

@@ -7,18 +7,18 @@ use rankguard_model::NodeId;
 use tonic::service::Interceptor;
 use tonic::{Request, Status};
 
-use crate::name::{Name, Role};
-use crate::refusals::{Refusal, Refusals};
+use crate::name::{PeerName, PeerRole};
+use crate::refusals::{RefusalCounters, RefusalReason};
 
 /// Peer of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
+pub struct ConnectionPeer {
     pub address: Option<SocketAddr>,
     /// Name in its certificate; `None` on loopback without an identity.
-    pub name: Option<Arc<Name>>,
+    pub name: Option<Arc<PeerName>>,
 }
 
-impl Caller {
+impl ConnectionPeer {
     /// Returns the peer of a request that came over a [`Wire`](crate::Wire).
     pub fn of<T>(request: &Request<T>) -> Option<&Self> {
         request.extensions().get()
@@ -42,15 +42,15 @@ impl Caller {
 /// Interceptor that admits only some roles to a service. Without an identity it admits all peers, because that is
 /// loopback.
 #[derive(Debug, Clone)]
-pub struct Gate {
+pub struct RoleInterceptor {
     service: &'static str,
-    roles: &'static [Role],
-    refusals: Refusals,
+    roles: &'static [PeerRole],
+    refusals: RefusalCounters,
 }
 
-impl Gate {
+impl RoleInterceptor {
     /// Creates the interceptor of a service (`the operators' door`) for these roles.
-    pub fn new(service: &'static str, roles: &'static [Role], refusals: Refusals) -> Self {
+    pub fn new(service: &'static str, roles: &'static [PeerRole], refusals: RefusalCounters) -> Self {
         Self {
             service,
             roles,
@@ -59,9 +59,9 @@ impl Gate {
     }
 }
 
-impl Interceptor for Gate {
+impl Interceptor for RoleInterceptor {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
-        let Some(caller) = Caller::of(&request) else {
+        let Some(caller) = ConnectionPeer::of(&request) else {
             return Err(Status::internal("nobody knows who makes this request"));
         };
         match &caller.name {
@@ -72,7 +72,7 @@ impl Interceptor for Gate {
                     "{} may not use {service}: it takes a certificate of role {roles}",
                     name.short()
                 );
-                self.refusals.tell(Refusal::Role, caller.address, &what);
+                self.refusals.tell(RefusalReason::Role, caller.address, &what);
                 Err(Status::permission_denied(what))
             }
             _ => Ok(request),

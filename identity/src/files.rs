@@ -12,18 +12,18 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError, InconsistentKeys, RootCertStore};
 
-use crate::card::Card;
+use crate::certificate::CertificateFields;
 use crate::handshake;
-use crate::held::Held;
-use crate::name::Role;
-use crate::problem::{Problem, Problems};
+use crate::loaded::LoadedIdentity;
+use crate::name::PeerRole;
+use crate::problem::{IdentityProblem, IdentityProblems};
 
 /// Maximum bytes of a file; a certificate has about a thousand.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Paths of an identity's files.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Files {
+pub struct IdentityFiles {
     /// The authority's certificates (PEM): one, or the old and the new during a replacement.
     pub ca: PathBuf,
     /// Own certificate (PEM).
@@ -34,23 +34,23 @@ pub struct Files {
 
 /// Inode, size and change time of the three files; a difference means that they were replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stamp([Option<(u64, u64, i64, i64)>; 3]);
+pub(crate) struct FileStamps([Option<(u64, u64, i64, i64)>; 3]);
 
-impl Files {
-    pub(crate) fn stamp(&self) -> Stamp {
+impl IdentityFiles {
+    pub(crate) fn stamp(&self) -> FileStamps {
         let stamp = |path: &PathBuf| {
             let it: Metadata = std::fs::metadata(path).ok()?;
             Some((it.ino(), it.size(), it.ctime(), it.ctime_nsec()))
         };
-        Stamp([&self.ca, &self.certificate, &self.key].map(stamp))
+        FileStamps([&self.ca, &self.certificate, &self.key].map(stamp))
     }
 
     /// Reads all three files and checks them together: the key belongs to the certificate, the authority has signed
     /// it, it is valid now, it has a name, and only its owner can read the key.
-    pub(crate) fn read(&self) -> Result<Held, Problems> {
+    pub(crate) fn read(&self) -> Result<LoadedIdentity, IdentityProblems> {
         let mut problems = Vec::new();
         let mut note = |file: &Path, what: String| {
-            problems.push(Problem {
+            problems.push(IdentityProblem {
                 file: file.to_owned(),
                 what,
             });
@@ -78,14 +78,14 @@ impl Files {
         });
         match (problems.is_empty(), roots, chain, certified) {
             (true, Some(roots), Some((_, card)), Some(certified)) => {
-                Held::new(card, Arc::new(certified), Arc::new(roots)).map_err(|what| {
-                    Problems(vec![Problem {
+                LoadedIdentity::new(card, Arc::new(certified), Arc::new(roots)).map_err(|what| {
+                    IdentityProblems(vec![IdentityProblem {
                         file: self.ca.clone(),
                         what,
                     }])
                 })
             }
-            _ => Err(Problems(problems)),
+            _ => Err(IdentityProblems(problems)),
         }
     }
 }
@@ -120,8 +120,8 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
 fn read_ca(path: &Path) -> Result<RootCertStore, String> {
     let mut roots = RootCertStore::empty();
     for der in certificates(path)? {
-        let card = Card::of(&der)?;
-        if card.name.role() != Role::Authority {
+        let card = CertificateFields::of(&der)?;
+        if card.name.role() != PeerRole::Authority {
             return Err(format!("is the certificate of {}, and no authority's", card.name));
         }
         roots
@@ -131,10 +131,10 @@ fn read_ca(path: &Path) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, Card), String> {
+fn read_chain(path: &Path) -> Result<(Vec<CertificateDer<'static>>, CertificateFields), String> {
     let chain = certificates(path)?;
-    let card = Card::of(&chain[0])?;
-    if card.name.role() == Role::Authority {
+    let card = CertificateFields::of(&chain[0])?;
+    if card.name.role() == PeerRole::Authority {
         return Err("is the authority's own certificate; `rankguard identity issue` makes one to work with".to_owned());
     }
     Ok((chain, card))
@@ -152,7 +152,7 @@ fn read_key(path: &Path) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(&bytes).map_err(|problem| format!("holds no key: {problem}"))
 }
 
-fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &Card) -> Result<(), String> {
+fn signed(roots: &RootCertStore, chain: &[CertificateDer<'_>], card: &CertificateFields) -> Result<(), String> {
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots.clone()), crate::provider()).build();
     let verifier = verifier.map_err(|problem| problem.to_string())?;
     let (leaf, between) = chain.split_first().ok_or("holds no certificate")?;

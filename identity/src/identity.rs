@@ -1,16 +1,16 @@
 //! Identity of this process: three files that are read again when they change.
 //!
-//! They are checked on [`Identity::reload`] (SIGHUP), at every handshake, and every hour. Unusable files are refused
+//! They are checked on [`TlsIdentity::reload`] (SIGHUP), at every handshake, and every hour. Unusable files are refused
 //! once, with file and reason, and the identity in use is retained.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use crate::card::Card;
-use crate::files::{Files, Stamp};
-use crate::held::Held;
-use crate::problem::Problems;
+use crate::certificate::CertificateFields;
+use crate::files::{FileStamps, IdentityFiles};
+use crate::loaded::LoadedIdentity;
+use crate::problem::IdentityProblems;
 
 /// Interval of the checks without a handshake.
 const LOOK: Duration = Duration::from_secs(3600);
@@ -19,47 +19,47 @@ const DISK_LIMIT: Duration = Duration::from_secs(1);
 
 /// Identity of a process. Cheap to clone; all clones share one state.
 #[derive(Clone)]
-pub struct Identity(Arc<Inner>);
+pub struct TlsIdentity(Arc<SharedIdentity>);
 
-struct Inner {
-    files: Files,
-    current: Mutex<Current>,
+struct SharedIdentity {
+    files: IdentityFiles,
+    current: Mutex<IdentityCache>,
 }
 
 #[derive(Default)]
-struct Current {
+struct IdentityCache {
     /// `None` until the files are first read.
-    held: Option<Arc<Held>>,
+    held: Option<Arc<LoadedIdentity>>,
     /// Stamp of the files at the last reading, whether it succeeded or not.
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamps>,
     refused: u64,
 }
 
 /// State of an identity.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Standing {
+pub struct IdentityStatus {
     /// Contents of the certificate in use.
-    pub card: Card,
+    pub card: CertificateFields,
     /// Number of refused reloads of changed files.
     pub refused: u64,
 }
 
-impl Identity {
+impl TlsIdentity {
     /// Creates an identity of these files without reading them.
-    pub fn new(files: Files) -> Self {
-        Self(Arc::new(Inner {
+    pub fn new(files: IdentityFiles) -> Self {
+        Self(Arc::new(SharedIdentity {
             files,
             current: Mutex::default(),
         }))
     }
 
     /// Returns the paths of the files.
-    pub fn files(&self) -> &Files {
+    pub fn files(&self) -> &IdentityFiles {
         &self.0.files
     }
 
     /// Reads the files, whether they have changed or not. If they are unusable, the identity in use is retained.
-    pub fn reload(&self) -> Result<Card, Problems> {
+    pub fn reload(&self) -> Result<CertificateFields, IdentityProblems> {
         let mut current = self.current();
         // Taken before the files are read, so that a concurrent change is detected at the next check.
         current.stamp = Some(self.0.files.stamp());
@@ -67,7 +67,7 @@ impl Identity {
     }
 
     /// Returns the contents of the certificate in use; reads the files if there is none.
-    pub fn card(&self) -> Result<Card, Problems> {
+    pub fn card(&self) -> Result<CertificateFields, IdentityProblems> {
         let mut current = self.current();
         match &current.held {
             Some(held) => Ok(held.card.clone()),
@@ -76,17 +76,17 @@ impl Identity {
     }
 
     /// Returns the state of the identity; `None` before the first reading.
-    pub fn standing(&self) -> Option<Standing> {
+    pub fn standing(&self) -> Option<IdentityStatus> {
         let current = self.current();
         let held = current.held.as_ref()?;
-        Some(Standing {
+        Some(IdentityStatus {
             card: held.card.clone(),
             refused: current.refused,
         })
     }
 
     /// Returns the identity for a handshake. Changed files are read first, but a disk that hangs is not waited for.
-    pub(crate) async fn held(&self) -> Result<Arc<Held>, Problems> {
+    pub(crate) async fn held(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
         let look = self.clone();
         let look = tokio::task::spawn_blocking(move || look.look());
         if let Ok(Ok(looked)) = tokio::time::timeout(DISK_LIMIT, look).await {
@@ -94,7 +94,7 @@ impl Identity {
         }
         let held = self.0.current.try_lock().ok().and_then(|current| current.held.clone());
         held.ok_or_else(|| {
-            Problems(vec![crate::Problem {
+            IdentityProblems(vec![crate::IdentityProblem {
                 file: self.0.files.certificate.clone(),
                 what: format!("could not be read within {} s", DISK_LIMIT.as_secs()),
             }])
@@ -103,7 +103,7 @@ impl Identity {
 
     /// Checks the files every hour, at once the first time, and passes the certificate in use to the callback. Never
     /// returns.
-    pub(crate) async fn watch(&self, mut tell: impl FnMut(&Card)) -> std::convert::Infallible {
+    pub(crate) async fn watch(&self, mut tell: impl FnMut(&CertificateFields)) -> std::convert::Infallible {
         let mut hours = tokio::time::interval(LOOK);
         loop {
             hours.tick().await;
@@ -117,7 +117,7 @@ impl Identity {
         }
     }
 
-    fn look(&self) -> Result<Arc<Held>, Problems> {
+    fn look(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
         let mut current = self.current();
         let stamp = self.0.files.stamp();
         let seen = current.stamp.replace(stamp.clone());
@@ -127,11 +127,11 @@ impl Identity {
         };
         match (&current.held, outcome) {
             (Some(held), _) => Ok(held.clone()),
-            (None, outcome) => Err(outcome.err().unwrap_or(Problems(Vec::new()))),
+            (None, outcome) => Err(outcome.err().unwrap_or(IdentityProblems(Vec::new()))),
         }
     }
 
-    fn read(&self, current: &mut Current) -> Result<Card, Problems> {
+    fn read(&self, current: &mut IdentityCache) -> Result<CertificateFields, IdentityProblems> {
         match self.0.files.read() {
             Ok(held) => {
                 let card = held.card.clone();
@@ -152,21 +152,21 @@ impl Identity {
         }
     }
 
-    fn current(&self) -> std::sync::MutexGuard<'_, Current> {
+    fn current(&self) -> std::sync::MutexGuard<'_, IdentityCache> {
         // The state is consistent between any two statements.
         self.0.current.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl PartialEq for Identity {
+impl PartialEq for TlsIdentity {
     fn eq(&self, other: &Self) -> bool {
         self.0.files == other.0.files
     }
 }
 
-impl Eq for Identity {}
+impl Eq for TlsIdentity {}
 
-impl fmt::Debug for Identity {
+impl fmt::Debug for TlsIdentity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Identity").field(&self.0.files).finish()
     }

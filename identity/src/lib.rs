@@ -1,9 +1,9 @@
 //! Identity of network peers: one private authority per cluster, names in certificates, mutual TLS 1.3.
 //!
-//! A [`Name`] identifies a peer (`rankguard://prod/agent/n1`) in a certificate that the cluster's [`Authority`] has
-//! signed; a [`Card`] holds the contents of a certificate. [`Identity`] is that of this process: three files that are
-//! read again when they change. [`Network`] is the transport: loopback without identity, or with an identity to any
-//! peer of the same cluster. It creates [`Wire`]s, which are authenticated streams, and [`Listener`]s of them.
+//! A [`PeerName`] identifies a peer (`rankguard://prod/agent/n1`) in a certificate that the cluster's [`CertificateAuthority`] has
+//! signed; a [`CertificateFields`] holds the contents of a certificate. [`TlsIdentity`] is that of this process: three files that are
+//! read again when they change. [`PeerTransport`] is the transport: loopback without identity, or with an identity to any
+//! peer of the same cluster. It creates [`PeerStream`]s, which are authenticated streams, and [`PeerListener`]s of them.
 //!
 //! Invariants:
 //! - Without an identity only loopback is listened on or dialled.
@@ -20,33 +20,33 @@
 
 mod authority;
 mod caller;
-mod card;
+mod certificate;
 mod files;
 mod handshake;
-mod held;
 mod identity;
 mod listener;
+mod loaded;
 mod name;
 mod network;
-mod plain;
+mod plaintext_refusal;
 mod problem;
 mod protocol;
 mod refusals;
 mod verify;
 mod wire;
 
-pub use authority::{Authority, AuthorityError, Issue};
-pub use caller::{Caller, Gate};
-pub use card::Card;
-pub use files::Files;
-pub use identity::{Identity, Standing};
-pub use listener::Listener;
-pub use name::{Name, NameError, Role};
-pub use network::{Connector, DialError, Expected, Exposed, Network};
-pub use problem::{Problem, Problems};
-pub use protocol::Protocol;
-pub use refusals::{Refusal, Refusals};
-pub use wire::Wire;
+pub use authority::{AuthorityError, CertificateAuthority, IssueRequest};
+pub use caller::{ConnectionPeer, RoleInterceptor};
+pub use certificate::CertificateFields;
+pub use files::IdentityFiles;
+pub use identity::{IdentityStatus, TlsIdentity};
+pub use listener::PeerListener;
+pub use name::{NameError, PeerName, PeerRole};
+pub use network::{ChannelConnector, DialError, ExpectedPeer, ExposedAddress, PeerTransport};
+pub use problem::{IdentityProblem, IdentityProblems};
+pub use protocol::AlpnProtocol;
+pub use refusals::{RefusalCounters, RefusalReason};
+pub use wire::PeerStream;
 
 use std::sync::Arc;
 

@@ -13,14 +13,14 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::Stream;
 
-use crate::caller::Caller;
-use crate::card::Card;
+use crate::caller::ConnectionPeer;
+use crate::certificate::CertificateFields;
 use crate::handshake::{self, WELCOME};
-use crate::identity::Identity;
-use crate::network::Network;
-use crate::protocol::Protocol;
-use crate::refusals::Refusal;
-use crate::wire::Wire;
+use crate::identity::TlsIdentity;
+use crate::network::PeerTransport;
+use crate::protocol::AlpnProtocol;
+use crate::refusals::RefusalReason;
+use crate::wire::PeerStream;
 
 /// First byte of TLS: a record of type handshake.
 const HANDSHAKE: u8 = 0x16;
@@ -35,17 +35,17 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Stream of authenticated connections. Dropping it ends all running handshakes.
 #[derive(Debug)]
-pub struct Listener {
-    wires: mpsc::Receiver<Wire>,
+pub struct PeerListener {
+    wires: mpsc::Receiver<PeerStream>,
     task: JoinHandle<()>,
 }
 
-impl Listener {
-    /// Starts to authenticate the connections of `listener`. [`Network::may_use`] must be checked before the socket is
+impl PeerListener {
+    /// Starts to authenticate the connections of `listener`. [`PeerTransport::may_use`] must be checked before the socket is
     /// bound.
-    pub fn new(listener: TcpListener, network: &Network, protocol: Protocol) -> Self {
+    pub fn new(listener: TcpListener, network: &PeerTransport, protocol: AlpnProtocol) -> Self {
         let (give, wires) = mpsc::channel(BACKLOG);
-        let door = Arc::new(Door {
+        let door = Arc::new(PeerAuthenticator {
             network: network.clone(),
             protocol,
         });
@@ -54,26 +54,26 @@ impl Listener {
     }
 
     /// Returns the next connection; `None` once the listener has ended.
-    pub async fn next(&mut self) -> Option<Wire> {
+    pub async fn next(&mut self) -> Option<PeerStream> {
         self.wires.recv().await
     }
 }
 
-impl Drop for Listener {
+impl Drop for PeerListener {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-impl Stream for Listener {
-    type Item = std::io::Result<Wire>;
+impl Stream for PeerListener {
+    type Item = std::io::Result<PeerStream>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         self.wires.poll_recv(cx).map(|wire| wire.map(Ok))
     }
 }
 
-async fn accept(listener: TcpListener, door: Arc<Door>, give: mpsc::Sender<Wire>) {
+async fn accept(listener: TcpListener, door: Arc<PeerAuthenticator>, give: mpsc::Sender<PeerStream>) {
     let room = Arc::new(Semaphore::new(HANDSHAKES));
     let mut handshakes = JoinSet::new();
     loop {
@@ -104,29 +104,29 @@ async fn accept(listener: TcpListener, door: Arc<Door>, give: mpsc::Sender<Wire>
 }
 
 /// Authentication of each connection.
-struct Door {
-    network: Network,
-    protocol: Protocol,
+struct PeerAuthenticator {
+    network: PeerTransport,
+    protocol: AlpnProtocol,
 }
 
 /// Reason for which a connection is closed.
-type Refused = (Refusal, String);
+type ConnectionRefusal = (RefusalReason, String);
 
-impl Door {
-    async fn open(&self, stream: TcpStream, peer: SocketAddr) -> Option<Wire> {
+impl PeerAuthenticator {
+    async fn open(&self, stream: TcpStream, peer: SocketAddr) -> Option<PeerStream> {
         // A socket that is already broken fails at its first use.
         let _ = stream.set_nodelay(true);
         let Some(identity) = self.network.identity() else {
-            let caller = Caller {
+            let caller = ConnectionPeer {
                 address: Some(peer),
                 name: None,
             };
-            return Some(Wire::plain(stream, caller));
+            return Some(PeerStream::plain(stream, caller));
         };
         let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, self.shake(identity, stream, peer)).await;
         let late = || {
             let limit = HANDSHAKE_LIMIT.as_secs();
-            Err((Refusal::Slow, format!("no handshake within {limit} s")))
+            Err((RefusalReason::Slow, format!("no handshake within {limit} s")))
         };
         match shaken.unwrap_or_else(|_| late()) {
             Ok(wire) => wire,
@@ -139,14 +139,19 @@ impl Door {
 
     /// Authenticates a connection. Returns `None` for a peer that has been answered already, and for one that closes
     /// without a byte, as probes of load balancers do.
-    async fn shake(&self, identity: &Identity, stream: TcpStream, peer: SocketAddr) -> Result<Option<Wire>, Refused> {
-        let bad = |what: String| (Refusal::Certificate, what);
+    async fn shake(
+        &self,
+        identity: &TlsIdentity,
+        stream: TcpStream,
+        peer: SocketAddr,
+    ) -> Result<Option<PeerStream>, ConnectionRefusal> {
+        let bad = |what: String| (RefusalReason::Certificate, what);
         let mut first = [0; 1];
         match stream.peek(&mut first).await {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
                 let what = "it speaks without TLS, and this port wants it";
-                self.network.refusals().tell(Refusal::Plain, Some(peer), what);
+                self.network.refusals().tell(RefusalReason::Plain, Some(peer), what);
                 self.protocol.farewell().say(stream).await;
                 return Ok(None);
             }
@@ -159,7 +164,7 @@ impl Door {
         let mut secured = secured.map_err(|problem| bad(handshake::failed(&problem)))?;
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
         let card = shown.ok_or_else(|| bad("it shows no certificate".to_owned()))?;
-        let name = Card::of(card)
+        let name = CertificateFields::of(card)
             .map_err(|what| bad(format!("its certificate {what}")))?
             .name;
         let own = held.card.name.cluster();
@@ -171,10 +176,10 @@ impl Door {
             secured.flush().await
         };
         welcomed.await.map_err(|problem| bad(handshake::failed(&problem)))?;
-        let caller = Caller {
+        let caller = ConnectionPeer {
             address: Some(peer),
             name: Some(Arc::new(name)),
         };
-        Ok(Some(Wire::tls(secured.into(), caller)))
+        Ok(Some(PeerStream::tls(secured.into(), caller)))
     }
 }

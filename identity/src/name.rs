@@ -11,7 +11,7 @@ const WORD_MAX: usize = 128;
 
 /// Role of a peer, which determines its rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum PeerRole {
     /// Signs the certificates of a cluster, and does nothing else.
     Authority,
     /// Receives evidence and sends orders.
@@ -22,7 +22,7 @@ pub enum Role {
     Operator,
 }
 
-impl Role {
+impl PeerRole {
     /// Returns the role's text in a name.
     pub fn word(self) -> &'static str {
         match self {
@@ -45,7 +45,7 @@ impl Role {
     }
 }
 
-impl fmt::Display for Role {
+impl fmt::Display for PeerRole {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -53,9 +53,9 @@ impl fmt::Display for Role {
 
 /// Name of a peer.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Name {
+pub struct PeerName {
     cluster: String,
-    role: Role,
+    role: PeerRole,
     own: String,
 }
 
@@ -66,16 +66,16 @@ pub enum NameError {
     #[error("{word:?} may not stand in a name; want 1 to {WORD_MAX} letters, digits, `.`, `_` or `-`")]
     Word { word: String },
     #[error("an {role} has a name of its own; none was given")]
-    Nameless { role: Role },
+    Nameless { role: PeerRole },
     #[error("there is one {role} in a cluster: it has no name of its own, and {own:?} was given")]
-    Named { role: Role, own: String },
+    Named { role: PeerRole, own: String },
     #[error("{text:?} is no name; want {SCHEME}CLUSTER/ROLE/NAME")]
     Form { text: String },
 }
 
-impl Name {
+impl PeerName {
     /// Creates a name of this cluster; `own` is empty for roles with one peer.
-    pub fn new(cluster: &str, role: Role, own: &str) -> Result<Self, NameError> {
+    pub fn new(cluster: &str, role: PeerRole, own: &str) -> Result<Self, NameError> {
         word(cluster)?;
         match (role.is_named(), own) {
             (true, "") => return Err(NameError::Nameless { role }),
@@ -99,7 +99,7 @@ impl Name {
         &self.cluster
     }
 
-    pub fn role(&self) -> Role {
+    pub fn role(&self) -> PeerRole {
         self.role
     }
 
@@ -110,7 +110,7 @@ impl Name {
 
     /// Returns true if this is the agent of `node`.
     pub fn is_agent_of(&self, node: &NodeId) -> bool {
-        self.role == Role::Agent && self.own == node.as_str()
+        self.role == PeerRole::Agent && self.own == node.as_str()
     }
 
     /// Returns role and name without the cluster, for messages: `agent n1`.
@@ -137,7 +137,7 @@ fn word(word: &str) -> Result<(), NameError> {
     })
 }
 
-impl fmt::Display for Name {
+impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}", self.cluster, self.role)?;
         if !self.own.is_empty() {
@@ -147,7 +147,7 @@ impl fmt::Display for Name {
     }
 }
 
-impl FromStr for Name {
+impl FromStr for PeerName {
     type Err = NameError;
 
     fn from_str(text: &str) -> Result<Self, NameError> {
@@ -162,7 +162,7 @@ impl FromStr for Name {
             Some(both) => both,
             None => (rest, ""),
         };
-        Self::new(cluster, Role::of(role).ok_or_else(form)?, own)
+        Self::new(cluster, PeerRole::of(role).ok_or_else(form)?, own)
     }
 }
 
@@ -180,10 +180,10 @@ mod tests {
             "rankguard://prod-2/agent/gpu-017.rack3",
             "rankguard://c/operator/ada_l",
         ] {
-            let name: Name = text.parse().expect(text);
+            let name: PeerName = text.parse().expect(text);
             assert_eq!(name.to_string(), text);
         }
-        let agent: Name = "rankguard://c/agent/n1".parse().expect("a name");
+        let agent: PeerName = "rankguard://c/agent/n1".parse().expect("a name");
         assert!(agent.is_agent_of(&NodeId::from("n1")) && !agent.is_agent_of(&NodeId::from("n11")));
     }
 
@@ -204,14 +204,14 @@ mod tests {
             "rankguard://c/Agent/n1",
             "rankguard://c/agent/n1?x",
         ] {
-            assert!(text.parse::<Name>().is_err(), "{text}");
+            assert!(text.parse::<PeerName>().is_err(), "{text}");
         }
     }
 
     proptest! {
         #[test]
         fn a_text_that_is_a_name_is_the_only_text_of_that_name(text in "rankguard://[a-z./%-]{1,4}/(agent|operator|controller)(/[a-zA-Z0-9./%-]{0,6})?") {
-            if let Ok(name) = text.parse::<Name>() {
+            if let Ok(name) = text.parse::<PeerName>() {
                 prop_assert_eq!(name.to_string(), text);
             }
         }

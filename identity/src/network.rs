@@ -16,22 +16,22 @@ use tokio_rustls::TlsConnector;
 use tonic::codegen::Service;
 use tonic::codegen::http::Uri;
 
-use crate::caller::Caller;
-use crate::card::Card;
+use crate::caller::ConnectionPeer;
+use crate::certificate::CertificateFields;
 use crate::handshake::{self, WELCOME};
-use crate::identity::Identity;
-use crate::problem::Problems;
-use crate::protocol::Protocol;
-use crate::refusals::Refusals;
-pub use crate::verify::Expected;
-use crate::verify::Verifier;
-use crate::wire::Wire;
+use crate::identity::TlsIdentity;
+use crate::problem::IdentityProblems;
+use crate::protocol::AlpnProtocol;
+use crate::refusals::RefusalCounters;
+pub use crate::verify::ExpectedPeer;
+use crate::verify::PeerVerifier;
+use crate::wire::PeerStream;
 
 /// Transport of a process. Cheap to clone; all clones share one identity. Two are equal if their files are.
 #[derive(Debug, Clone, Default)]
-pub struct Network {
-    identity: Option<Identity>,
-    refusals: Refusals,
+pub struct PeerTransport {
+    identity: Option<TlsIdentity>,
+    refusals: RefusalCounters,
 }
 
 /// Error of a non-loopback address without an identity.
@@ -41,7 +41,7 @@ pub struct Network {
      identity.certificate and identity.key (`rankguard identity init` and `issue` make them), or keep to loopback such as \
      127.0.0.1 and reach other machines through ssh"
 )]
-pub struct Exposed {
+pub struct ExposedAddress {
     pub address: IpAddr,
 }
 
@@ -54,19 +54,19 @@ pub enum DialError {
     #[error("{host} has no address")]
     Lookup { host: String, source: io::Error },
     #[error(transparent)]
-    Exposed(#[from] Exposed),
+    Exposed(#[from] ExposedAddress),
     #[error("cannot connect to {address}")]
     Connect { address: SocketAddr, source: io::Error },
     #[error("{address} did not answer within {limit:?}")]
     Late { address: String, limit: Duration },
     #[error("the own identity cannot be used:\n{0}")]
-    Own(#[from] Problems),
+    Own(#[from] IdentityProblems),
     #[error("no secure connection to {address}: {why}")]
     Handshake { address: SocketAddr, why: String },
 }
 
 impl DialError {
-    /// Finds the [`DialError`] below an error of a library that dialled with a [`Connector`].
+    /// Finds the [`DialError`] below an error of a library that dialled with a [`ChannelConnector`].
     pub fn within<'a>(problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
         let mut cause = Some(problem);
         while let Some(error) = cause {
@@ -92,35 +92,35 @@ impl DialError {
     }
 }
 
-impl Network {
+impl PeerTransport {
     /// Returns the transport for loopback only.
     pub fn loopback() -> Self {
         Self::default()
     }
 
     /// Returns the transport for any address, to peers with an identity of the same cluster.
-    pub fn with(identity: Identity) -> Self {
+    pub fn with(identity: TlsIdentity) -> Self {
         Self {
             identity: Some(identity),
-            refusals: Refusals::default(),
+            refusals: RefusalCounters::default(),
         }
     }
 
     /// Returns the identity of this process, if there is one.
-    pub fn identity(&self) -> Option<&Identity> {
+    pub fn identity(&self) -> Option<&TlsIdentity> {
         self.identity.as_ref()
     }
 
     /// Returns the counters of refused peers.
-    pub fn refusals(&self) -> &Refusals {
+    pub fn refusals(&self) -> &RefusalCounters {
         &self.refusals
     }
 
     /// Checks that an address may be listened on or dialled.
-    pub fn may_use(&self, address: IpAddr) -> Result<(), Exposed> {
+    pub fn may_use(&self, address: IpAddr) -> Result<(), ExposedAddress> {
         match self.identity.is_some() || address.to_canonical().is_loopback() {
             true => Ok(()),
-            false => Err(Exposed { address }),
+            false => Err(ExposedAddress { address }),
         }
     }
 
@@ -134,7 +134,7 @@ impl Network {
 
     /// Checks the files every hour, warns if the certificate expires soon, and passes it to the callback. Never
     /// returns.
-    pub async fn watch(&self, tell: impl FnMut(&Card)) -> std::convert::Infallible {
+    pub async fn watch(&self, tell: impl FnMut(&CertificateFields)) -> std::convert::Infallible {
         match &self.identity {
             Some(identity) => identity.watch(tell).await,
             None => std::future::pending().await,
@@ -145,10 +145,10 @@ impl Network {
     pub async fn dial(
         &self,
         address: &str,
-        expected: &Expected,
-        protocol: &Protocol,
+        expected: &ExpectedPeer,
+        protocol: &AlpnProtocol,
         limit: Duration,
-    ) -> Result<Wire, DialError> {
+    ) -> Result<PeerStream, DialError> {
         let dialled = tokio::time::timeout(limit, self.dial_now(address, expected, protocol)).await;
         dialled.unwrap_or_else(|_| {
             let address = address.to_owned();
@@ -156,19 +156,24 @@ impl Network {
         })
     }
 
-    async fn dial_now(&self, address: &str, expected: &Expected, protocol: &Protocol) -> Result<Wire, DialError> {
+    async fn dial_now(
+        &self,
+        address: &str,
+        expected: &ExpectedPeer,
+        protocol: &AlpnProtocol,
+    ) -> Result<PeerStream, DialError> {
         let host = host(address)?;
         let (at, stream) = self.connect(address, host).await?;
-        let caller = Caller {
+        let caller = ConnectionPeer {
             address: Some(at),
             name: None,
         };
         let Some(identity) = &self.identity else {
-            return Ok(Wire::plain(stream, caller));
+            return Ok(PeerStream::plain(stream, caller));
         };
         let failed = |why: String| DialError::Handshake { address: at, why };
         let held = identity.held().await?;
-        let verifier = Verifier::new(held.clone(), expected.clone());
+        let verifier = PeerVerifier::new(held.clone(), expected.clone());
         let config = held.client(protocol.name(), Arc::new(verifier));
         let config = config.map_err(|problem| failed(handshake::words(&problem)))?;
         // An agent is identified by its name, but TLS requires a host.
@@ -183,12 +188,14 @@ impl Network {
             Err(problem) => return Err(failed(handshake::failed(&problem))),
         }
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let name = shown.and_then(|der| Card::of(der).ok()).map(|card| Arc::new(card.name));
-        let caller = Caller {
+        let name = shown
+            .and_then(|der| CertificateFields::of(der).ok())
+            .map(|card| Arc::new(card.name));
+        let caller = ConnectionPeer {
             address: Some(at),
             name,
         };
-        Ok(Wire::tls(secured.into(), caller))
+        Ok(PeerStream::tls(secured.into(), caller))
     }
 
     /// Connects to the first address of the host that may be dialled and accepts.
@@ -214,8 +221,8 @@ impl Network {
     }
 
     /// Returns a connector for a gRPC channel: dials the channel's address and expects `expected`, within `limit`.
-    pub fn connector(&self, expected: Expected, limit: Duration) -> Connector {
-        Connector {
+    pub fn connector(&self, expected: ExpectedPeer, limit: Duration) -> ChannelConnector {
+        ChannelConnector {
             network: self.clone(),
             expected,
             limit,
@@ -223,13 +230,13 @@ impl Network {
     }
 }
 
-impl PartialEq for Network {
+impl PartialEq for PeerTransport {
     fn eq(&self, other: &Self) -> bool {
         self.identity == other.identity
     }
 }
 
-impl Eq for Network {}
+impl Eq for PeerTransport {}
 
 /// Returns the host of an address, without the brackets of IPv6.
 fn host(address: &str) -> Result<&str, DialError> {
@@ -246,14 +253,14 @@ fn host(address: &str) -> Result<&str, DialError> {
 
 /// Connector for a gRPC channel.
 #[derive(Debug, Clone)]
-pub struct Connector {
-    network: Network,
-    expected: Expected,
+pub struct ChannelConnector {
+    network: PeerTransport,
+    expected: ExpectedPeer,
     limit: Duration,
 }
 
-impl Service<Uri> for Connector {
-    type Response = TokioIo<Wire>;
+impl Service<Uri> for ChannelConnector {
+    type Response = TokioIo<PeerStream>;
     type Error = DialError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, DialError>> + Send>>;
 
@@ -265,12 +272,12 @@ impl Service<Uri> for Connector {
         let dialler = self.clone();
         Box::pin(async move {
             let address = to.authority().map(ToString::to_string).unwrap_or_default();
-            let Connector {
+            let ChannelConnector {
                 network,
                 expected,
                 limit,
             } = dialler;
-            let wire = network.dial(&address, &expected, &Protocol::grpc(), limit).await?;
+            let wire = network.dial(&address, &expected, &AlpnProtocol::grpc(), limit).await?;
             Ok(TokioIo::new(wire))
         })
     }

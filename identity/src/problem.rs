@@ -5,13 +5,13 @@ use std::path::PathBuf;
 
 /// Problem of one file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problem {
+pub struct IdentityProblem {
     pub file: PathBuf,
     /// Description of the problem, with its remedy.
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for IdentityProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.file.display(), self.what)
     }
@@ -19,9 +19,9 @@ impl fmt::Display for Problem {
 
 /// All problems of the three files, at least one; one per line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Problems(pub Vec<Problem>);
+pub struct IdentityProblems(pub Vec<IdentityProblem>);
 
-impl fmt::Display for Problems {
+impl fmt::Display for IdentityProblems {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, problem) in self.0.iter().enumerate() {
             let end = if nth == 0 { "" } else { "\n" };
@@ -31,4 +31,4 @@ impl fmt::Display for Problems {
     }
 }
 
-impl std::error::Error for Problems {}
+impl std::error::Error for IdentityProblems {}

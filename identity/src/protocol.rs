@@ -2,20 +2,20 @@
 
 use std::borrow::Cow;
 
-use crate::plain::Farewell;
+use crate::plaintext_refusal::PlaintextRefusal;
 
 /// Application protocol. Both sides name it in the handshake (ALPN), so that no service is mistaken for another.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Protocol {
+pub struct AlpnProtocol {
     name: &'static [u8],
     /// Refusal for a caller without TLS.
-    farewell: Farewell,
+    farewell: PlaintextRefusal,
 }
 
-impl Protocol {
+impl AlpnProtocol {
     /// Creates a protocol; a caller without TLS is sent `farewell`.
     pub const fn new(name: &'static [u8], farewell: Cow<'static, [u8]>) -> Self {
-        let farewell = Farewell::Bytes(farewell);
+        let farewell = PlaintextRefusal::Bytes(farewell);
         Self { name, farewell }
     }
 
@@ -23,7 +23,7 @@ impl Protocol {
     pub const fn grpc() -> Self {
         Self {
             name: b"rankguard-grpc/1",
-            farewell: Farewell::Grpc,
+            farewell: PlaintextRefusal::Grpc,
         }
     }
 
@@ -31,7 +31,7 @@ impl Protocol {
         self.name
     }
 
-    pub(crate) fn farewell(&self) -> &Farewell {
+    pub(crate) fn farewell(&self) -> &PlaintextRefusal {
         &self.farewell
     }
 }

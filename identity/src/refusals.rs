@@ -11,7 +11,7 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Reason of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RefusalReason {
     /// The peer does not use TLS.
     Plain,
     /// The handshake exceeded its deadline.
@@ -24,7 +24,7 @@ pub enum Refusal {
     Node,
 }
 
-impl Refusal {
+impl RefusalReason {
     const ALL: [Self; 5] = [Self::Plain, Self::Slow, Self::Certificate, Self::Role, Self::Node];
 
     /// Returns the label of the reason in metrics and logs.
@@ -41,18 +41,18 @@ impl Refusal {
 
 /// Counters of a process. Cheap to clone; all clones share one set.
 #[derive(Clone, Default)]
-pub struct Refusals(Arc<Inner>);
+pub struct RefusalCounters(Arc<RefusalState>);
 
 #[derive(Default)]
-struct Inner {
-    counts: [AtomicU64; Refusal::ALL.len()],
+struct RefusalState {
+    counts: [AtomicU64; RefusalReason::ALL.len()],
     told: Mutex<Option<Instant>>,
 }
 
-impl Refusals {
+impl RefusalCounters {
     /// Counts a refusal, and logs it if the last log line is old enough.
-    pub fn tell(&self, why: Refusal, peer: Option<SocketAddr>, what: &str) {
-        let slot = Refusal::ALL.iter().position(|it| *it == why).unwrap_or_default();
+    pub fn tell(&self, why: RefusalReason, peer: Option<SocketAddr>, what: &str) {
+        let slot = RefusalReason::ALL.iter().position(|it| *it == why).unwrap_or_default();
         let count = self.0.counts[slot].fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);
         if told.is_none_or(|told| told.elapsed() >= QUIET) {
@@ -63,9 +63,9 @@ impl Refusals {
     }
 
     /// Returns the number of refusals by reason.
-    pub fn counts(&self) -> [(Refusal, u64); 5] {
+    pub fn counts(&self) -> [(RefusalReason, u64); 5] {
         let mut slot = 0;
-        Refusal::ALL.map(|why| {
+        RefusalReason::ALL.map(|why| {
             let count = self.0.counts[slot].load(Ordering::Relaxed);
             slot += 1;
             (why, count)
@@ -73,7 +73,7 @@ impl Refusals {
     }
 }
 
-impl fmt::Debug for Refusals {
+impl fmt::Debug for RefusalCounters {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Refusals")
     }

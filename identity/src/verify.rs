@@ -8,23 +8,23 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, OtherError, SignatureScheme};
 
-use crate::card::Card;
-use crate::held::Held;
-use crate::name::{Name, Role};
+use crate::certificate::CertificateFields;
+use crate::loaded::LoadedIdentity;
+use crate::name::{PeerName, PeerRole};
 
 /// Peer that a dialler expects.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expected {
+pub enum ExpectedPeer {
     /// The controller of this cluster, at the host that was dialled.
     Controller,
     /// The agent of this node, at any address: its name identifies it.
     Agent(NodeId),
 }
 
-impl Expected {
-    fn is(&self, name: &Name) -> bool {
+impl ExpectedPeer {
+    fn is(&self, name: &PeerName) -> bool {
         match self {
-            Self::Controller => name.role() == Role::Controller,
+            Self::Controller => name.role() == PeerRole::Controller,
             Self::Agent(node) => name.is_agent_of(node),
         }
     }
@@ -43,14 +43,14 @@ impl Expected {
 
 /// Verifier of the dialled peer's certificate.
 #[derive(Debug)]
-pub(crate) struct Verifier {
-    held: std::sync::Arc<Held>,
-    expected: Expected,
+pub(crate) struct PeerVerifier {
+    held: std::sync::Arc<LoadedIdentity>,
+    expected: ExpectedPeer,
     algorithms: WebPkiSupportedAlgorithms,
 }
 
-impl Verifier {
-    pub(crate) fn new(held: std::sync::Arc<Held>, expected: Expected) -> Self {
+impl PeerVerifier {
+    pub(crate) fn new(held: std::sync::Arc<LoadedIdentity>, expected: ExpectedPeer) -> Self {
         let algorithms = crate::provider().signature_verification_algorithms;
         Self {
             held,
@@ -59,7 +59,7 @@ impl Verifier {
         }
     }
 
-    fn is_expected(&self, card: &Card) -> Result<(), String> {
+    fn is_expected(&self, card: &CertificateFields) -> Result<(), String> {
         let own = self.held.card.name.cluster();
         if card.name.cluster() != own {
             return Err(format!("it is {}, and this is cluster {own}", card.name));
@@ -71,7 +71,7 @@ impl Verifier {
     }
 }
 
-impl ServerCertVerifier for Verifier {
+impl ServerCertVerifier for PeerVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -83,7 +83,7 @@ impl ServerCertVerifier for Verifier {
         let parsed = ParsedCertificate::try_from(end_entity)?;
         let roots = self.held.roots();
         verify_server_cert_signed_by_trust_anchor(&parsed, roots, intermediates, now, self.algorithms.all)?;
-        let named = Card::of(end_entity).and_then(|card| self.is_expected(&card).map(|()| card));
+        let named = CertificateFields::of(end_entity).and_then(|card| self.is_expected(&card).map(|()| card));
         let card = named.map_err(foreign)?;
         if self.expected.checks_host() && verify_server_name(&parsed, server_name).is_err() {
             let hosts = match card.hosts.as_slice() {
@@ -124,8 +124,8 @@ impl ServerCertVerifier for Verifier {
 /// A valid certificate of another peer than the expected one.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Foreign(String);
+struct ForeignCertificate(String);
 
 fn foreign(what: String) -> Error {
-    CertificateError::Other(OtherError(std::sync::Arc::new(Foreign(what)))).into()
+    CertificateError::Other(OtherError(std::sync::Arc::new(ForeignCertificate(what)))).into()
 }

@@ -9,67 +9,67 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tonic::transport::server::Connected;
 
-use crate::caller::Caller;
+use crate::caller::ConnectionPeer;
 
 /// Byte stream. Flush after each message: TLS buffers unflushed bytes.
 #[derive(Debug)]
-pub struct Wire {
-    stream: Stream,
-    caller: Caller,
+pub struct PeerStream {
+    stream: TransportStream,
+    caller: ConnectionPeer,
 }
 
 #[derive(Debug)]
-enum Stream {
+enum TransportStream {
     Plain(TcpStream),
     // Boxed, because its state exceeds a kilobyte.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Wire {
-    pub(crate) fn plain(stream: TcpStream, caller: Caller) -> Self {
-        let stream = Stream::Plain(stream);
+impl PeerStream {
+    pub(crate) fn plain(stream: TcpStream, caller: ConnectionPeer) -> Self {
+        let stream = TransportStream::Plain(stream);
         Self { stream, caller }
     }
 
-    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: Caller) -> Self {
-        let stream = Stream::Tls(Box::new(stream));
+    pub(crate) fn tls(stream: TlsStream<TcpStream>, caller: ConnectionPeer) -> Self {
+        let stream = TransportStream::Tls(Box::new(stream));
         Self { stream, caller }
     }
 
     /// Returns the peer.
-    pub fn caller(&self) -> &Caller {
+    pub fn caller(&self) -> &ConnectionPeer {
         &self.caller
     }
 }
 
-impl AsyncRead for Wire {
+impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
+            TransportStream::Plain(stream) => Pin::new(stream).poll_read(cx, buf),
+            TransportStream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
 
-impl AsyncWrite for Wire {
+impl AsyncWrite for PeerStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
+            TransportStream::Plain(stream) => Pin::new(stream).poll_write(cx, buf),
+            TransportStream::Tls(stream) => Pin::new(stream).poll_write(cx, buf),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            TransportStream::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            TransportStream::Tls(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            TransportStream::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            TransportStream::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 
@@ -79,23 +79,23 @@ impl AsyncWrite for Wire {
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         match &mut self.stream {
-            Stream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
-            Stream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            TransportStream::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
+            TransportStream::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, bufs),
         }
     }
 
     fn is_write_vectored(&self) -> bool {
         match &self.stream {
-            Stream::Plain(stream) => stream.is_write_vectored(),
-            Stream::Tls(stream) => stream.is_write_vectored(),
+            TransportStream::Plain(stream) => stream.is_write_vectored(),
+            TransportStream::Tls(stream) => stream.is_write_vectored(),
         }
     }
 }
 
-impl Connected for Wire {
-    type ConnectInfo = Caller;
+impl Connected for PeerStream {
+    type ConnectInfo = ConnectionPeer;
 
-    fn connect_info(&self) -> Caller {
+    fn connect_info(&self) -> ConnectionPeer {
         self.caller.clone()
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_identity::{
-    Authority, DialError, Expected, Files, Identity, Issue, Listener, Name, Network, Protocol, Refusal, Role, Wire,
+    AlpnProtocol, CertificateAuthority, DialError, ExpectedPeer, IdentityFiles, IssueRequest, PeerListener, PeerName,
+    PeerRole, PeerStream, PeerTransport, RefusalReason, TlsIdentity,
 };
 use rankguard_model::NodeId;
 use rustls::pki_types::pem::PemObject as _;
@@ -21,14 +22,14 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 struct Site {
     dir: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
     fn new(cluster: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Authority::create(&dir.path().join("ca"), cluster, 30).unwrap();
-        let authority = Authority::open(&dir.path().join("ca")).unwrap();
+        CertificateAuthority::create(&dir.path().join("ca"), cluster, 30).unwrap();
+        let authority = CertificateAuthority::open(&dir.path().join("ca")).unwrap();
         Self { dir, authority }
     }
 
@@ -36,8 +37,8 @@ impl Site {
         self.dir.path().join(name)
     }
 
-    fn files(&self, role: Role, name: &str) -> Files {
-        let wanted = Issue {
+    fn files(&self, role: PeerRole, name: &str) -> IdentityFiles {
+        let wanted = IssueRequest {
             role,
             name: name.to_owned(),
             hosts: vec!["127.0.0.1".to_owned()],
@@ -49,31 +50,31 @@ impl Site {
             .1
     }
 
-    fn network(&self, role: Role, name: &str) -> Network {
-        Network::with(Identity::new(self.files(role, name)))
+    fn network(&self, role: PeerRole, name: &str) -> PeerTransport {
+        PeerTransport::with(TlsIdentity::new(self.files(role, name)))
     }
 }
 
-async fn listen(network: &Network, protocol: Protocol) -> (Listener, String) {
+async fn listen(network: &PeerTransport, protocol: AlpnProtocol) -> (PeerListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    (Listener::new(listener, network, protocol), address)
+    (PeerListener::new(listener, network, protocol), address)
 }
 
-fn agent(node: &str) -> Expected {
-    Expected::Agent(NodeId::from(node))
+fn agent(node: &str) -> ExpectedPeer {
+    ExpectedPeer::Agent(NodeId::from(node))
 }
 
-async fn dial(network: &Network, address: &str, expected: Expected) -> Result<Wire, DialError> {
-    network.dial(address, &expected, &Protocol::grpc(), LIMIT).await
+async fn dial(network: &PeerTransport, address: &str, expected: ExpectedPeer) -> Result<PeerStream, DialError> {
+    network.dial(address, &expected, &AlpnProtocol::grpc(), LIMIT).await
 }
 
 /// Dials and returns the error's message.
-async fn refused(network: &Network, address: &str, expected: Expected) -> String {
+async fn refused(network: &PeerTransport, address: &str, expected: ExpectedPeer) -> String {
     dial(network, address, expected).await.unwrap_err().words()
 }
 
-fn count(network: &Network, of: Refusal) -> u64 {
+fn count(network: &PeerTransport, of: RefusalReason) -> u64 {
     let counts = network.refusals().counts();
     counts.iter().find(|(why, _)| *why == of).unwrap().1
 }
@@ -81,13 +82,16 @@ fn count(network: &Network, of: Refusal) -> u64 {
 #[tokio::test]
 async fn both_sides_know_who_the_other_is_and_bytes_pass() {
     let site = Site::new("c");
-    let (n1, n2) = (site.network(Role::Agent, "n1"), site.network(Role::Agent, "n2"));
-    let (mut listener, address) = listen(&n2, Protocol::grpc()).await;
+    let (n1, n2) = (site.network(PeerRole::Agent, "n1"), site.network(PeerRole::Agent, "n2"));
+    let (mut listener, address) = listen(&n2, AlpnProtocol::grpc()).await;
     let (dialled, accepted) = tokio::join!(dial(&n1, &address, agent("n2")), listener.next());
     let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
-    let name = |wire: &Wire| wire.caller().name.as_deref().cloned();
-    assert_eq!(name(&accepted), Some(Name::new("c", Role::Agent, "n1").unwrap()));
-    assert_eq!(name(&dialled), Some(Name::new("c", Role::Agent, "n2").unwrap()));
+    let name = |wire: &PeerStream| wire.caller().name.as_deref().cloned();
+    assert_eq!(
+        name(&accepted),
+        Some(PeerName::new("c", PeerRole::Agent, "n1").unwrap())
+    );
+    assert_eq!(name(&dialled), Some(PeerName::new("c", PeerRole::Agent, "n2").unwrap()));
     assert!(accepted.caller().speaks_for(&NodeId::from("n1")) && !accepted.caller().speaks_for(&NodeId::from("n2")));
     dialled.write_all(b"image").await.unwrap();
     dialled.flush().await.unwrap();
@@ -99,17 +103,22 @@ async fn both_sides_know_who_the_other_is_and_bytes_pass() {
 #[tokio::test]
 async fn whoever_is_somebody_else_is_not_spoken_to() {
     let site = Site::new("c");
-    let n1 = site.network(Role::Agent, "n1");
-    let (_listener, address) = listen(&n1, Protocol::grpc()).await;
-    let told = refused(&site.network(Role::Agent, "n2"), &address, agent("n3")).await;
+    let n1 = site.network(PeerRole::Agent, "n1");
+    let (_listener, address) = listen(&n1, AlpnProtocol::grpc()).await;
+    let told = refused(&site.network(PeerRole::Agent, "n2"), &address, agent("n3")).await;
     assert!(told.contains("it is agent n1 and not the agent of n3"), "{told}");
-    let told = refused(&site.network(Role::Operator, "ada"), &address, Expected::Controller).await;
+    let told = refused(
+        &site.network(PeerRole::Operator, "ada"),
+        &address,
+        ExpectedPeer::Controller,
+    )
+    .await;
     assert!(told.contains("it is agent n1 and not the controller"), "{told}");
-    let bulk = Protocol::new(b"other/1", b"".as_slice().into());
+    let bulk = AlpnProtocol::new(b"other/1", b"".as_slice().into());
     let told = n1.dial(&address, &agent("n1"), &bulk, LIMIT).await.unwrap_err();
     assert!(told.words().contains("it serves something else at this port"), "{told}");
     // An operator's certificate cannot serve, whatever its name.
-    let (_listener, address) = listen(&site.network(Role::Operator, "n4"), Protocol::grpc()).await;
+    let (_listener, address) = listen(&site.network(PeerRole::Operator, "n4"), AlpnProtocol::grpc()).await;
     let told = refused(&n1, &address, agent("n4")).await;
     assert!(told.contains("an operator's cannot serve"), "{told}");
 }
@@ -117,14 +126,19 @@ async fn whoever_is_somebody_else_is_not_spoken_to() {
 #[tokio::test]
 async fn strangers_are_refused_before_anything_is_read_and_counted() {
     let (site, foreign) = (Site::new("c"), Site::new("c"));
-    let n1 = site.network(Role::Agent, "n1");
-    let (mut listener, address) = listen(&n1, Protocol::grpc()).await;
+    let n1 = site.network(PeerRole::Agent, "n1");
+    let (mut listener, address) = listen(&n1, AlpnProtocol::grpc()).await;
 
     // Of another authority, and a dialler that accepts any peer as n1.
-    let mut eve = foreign.files(Role::Agent, "n2");
-    let own = fs::read(&site.files(Role::Agent, "n2").ca).unwrap();
+    let mut eve = foreign.files(PeerRole::Agent, "n2");
+    let own = fs::read(&site.files(PeerRole::Agent, "n2").ca).unwrap();
     fs::write(&eve.ca, [fs::read(&eve.ca).unwrap(), own].concat()).unwrap();
-    let told = refused(&Network::with(Identity::new(eve.clone())), &address, agent("n1")).await;
+    let told = refused(
+        &PeerTransport::with(TlsIdentity::new(eve.clone())),
+        &address,
+        agent("n1"),
+    )
+    .await;
     assert!(
         told.contains("it refuses this side's certificate: signed by another authority"),
         "{told}"
@@ -164,13 +178,13 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
 
     // The peer receives the refusal a moment before it is counted.
     let counted = async {
-        while [count(&n1, Refusal::Certificate), count(&n1, Refusal::Plain)] != [2, 1] {
+        while [count(&n1, RefusalReason::Certificate), count(&n1, RefusalReason::Plain)] != [2, 1] {
             tokio::task::yield_now().await;
         }
     };
     tokio::time::timeout(LIMIT, counted).await.unwrap();
     // None of them was accepted: the next accepted peer is the first.
-    let n2 = Network::with(Identity::new(Files {
+    let n2 = PeerTransport::with(TlsIdentity::new(IdentityFiles {
         ca: site.path("agent-n2/ca.pem"),
         certificate: site.path("agent-n2/certificate.pem"),
         key: site.path("agent-n2/key.pem"),
@@ -182,12 +196,14 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
 
 #[tokio::test]
 async fn loopback_needs_no_identity_and_nothing_else_does_without() {
-    let plain = Network::loopback();
-    let (mut listener, address) = listen(&plain, Protocol::grpc()).await;
-    let (dialled, accepted) = tokio::join!(dial(&plain, &address, Expected::Controller), listener.next());
+    let plain = PeerTransport::loopback();
+    let (mut listener, address) = listen(&plain, AlpnProtocol::grpc()).await;
+    let (dialled, accepted) = tokio::join!(dial(&plain, &address, ExpectedPeer::Controller), listener.next());
     assert_eq!(dialled.unwrap().caller().name, None);
     assert!(accepted.unwrap().caller().speaks_for(&NodeId::from("anybody")));
-    let told = dial(&plain, "192.0.2.1:7700", Expected::Controller).await.unwrap_err();
+    let told = dial(&plain, "192.0.2.1:7700", ExpectedPeer::Controller)
+        .await
+        .unwrap_err();
     assert!(
         matches!(told, DialError::Exposed(_)) && told.is_about_identity(),
         "{told}"
@@ -200,7 +216,7 @@ async fn loopback_needs_no_identity_and_nothing_else_does_without() {
         stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
         let _ = stream.read_to_end(&mut Vec::new()).await;
     });
-    let told = refused(&site.network(Role::Agent, "n1"), &address, Expected::Controller).await;
+    let told = refused(&site.network(PeerRole::Agent, "n1"), &address, ExpectedPeer::Controller).await;
     assert!(told.contains("it does not speak TLS"), "{told}");
     held.abort();
 }
@@ -208,9 +224,9 @@ async fn loopback_needs_no_identity_and_nothing_else_does_without() {
 #[test]
 fn every_mistake_of_three_files_is_told_at_once() {
     let site = Site::new("c");
-    let (one, other) = (site.files(Role::Agent, "n1"), site.files(Role::Agent, "n2"));
-    let told = |files: &Files| Identity::new(files.clone()).reload().unwrap_err().to_string();
-    let absent = Files {
+    let (one, other) = (site.files(PeerRole::Agent, "n1"), site.files(PeerRole::Agent, "n2"));
+    let told = |files: &IdentityFiles| TlsIdentity::new(files.clone()).reload().unwrap_err().to_string();
+    let absent = IdentityFiles {
         ca: site.path("no"),
         certificate: site.path("agent-n1/key.pem"),
         key: other.certificate.clone(),
@@ -220,12 +236,12 @@ fn every_mistake_of_three_files_is_told_at_once() {
     for part in ["cannot be read", "holds no certificate", "others can read it"] {
         assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
     }
-    let swapped = Files {
+    let swapped = IdentityFiles {
         ca: one.certificate.clone(),
         ..one.clone()
     };
     assert!(told(&swapped).contains("and no authority's"), "{}", told(&swapped));
-    let authority = Files {
+    let authority = IdentityFiles {
         certificate: one.ca.clone(),
         ..one.clone()
     };
@@ -233,7 +249,7 @@ fn every_mistake_of_three_files_is_told_at_once() {
     fs::write(&one.certificate, vec![b'x'; 2 << 20]).unwrap();
     assert!(told(&one).contains("more than 1048576 bytes"));
     // Refused files change nothing once an identity is in use.
-    let identity = Identity::new(other.clone());
+    let identity = TlsIdentity::new(other.clone());
     let before = identity.reload().unwrap();
     fs::remove_file(&other.key).unwrap();
     assert!(identity.reload().is_err());
@@ -244,13 +260,13 @@ fn every_mistake_of_three_files_is_told_at_once() {
 #[tokio::test]
 async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
     let (old, new) = (Site::new("c"), Site::new("c"));
-    let (n1, n2) = (old.files(Role::Agent, "n1"), new.files(Role::Agent, "n2"));
+    let (n1, n2) = (old.files(PeerRole::Agent, "n1"), new.files(PeerRole::Agent, "n2"));
     let both = [fs::read(&n1.ca).unwrap(), fs::read(&n2.ca).unwrap()].concat();
     let (n1_network, n2_network) = (
-        Network::with(Identity::new(n1.clone())),
-        Network::with(Identity::new(n2.clone())),
+        PeerTransport::with(TlsIdentity::new(n1.clone())),
+        PeerTransport::with(TlsIdentity::new(n2.clone())),
     );
-    let (mut listener, address) = listen(&n1_network, Protocol::grpc()).await;
+    let (mut listener, address) = listen(&n1_network, AlpnProtocol::grpc()).await;
     let told = refused(&n2_network, &address, agent("n1")).await;
     assert!(told.contains("signed by another authority"), "{told}");
     // The next handshake of both sides detects changed files.

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CaseId, ClassId, Entity, EvidenceId, Finding, Generation, JobId, PlanId, Rank, Shared, Timestamp};
+use crate::{
+    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, SharedValue, Timestamp,
+};
 
 /// Record of one failure, from the first evidence to the outcome.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -26,19 +28,19 @@ pub struct Case {
     /// Verdict so far; class `unknown` while evidence is gathered.
     pub verdict: Verdict,
     /// Findings behind the verdict, in order of first cause.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CaseFinding>,
     /// Reasoning log for the engineer on call, one sentence an entry.
-    pub reasoning: Vec<Reason>,
+    pub reasoning: Vec<ReasoningEntry>,
     /// Newest plan made for this case.
     pub plan: Option<PlanId>,
     /// Actions taken for this case, one sentence an entry.
-    pub actions: Vec<Reason>,
+    pub actions: Vec<ReasoningEntry>,
     /// Outcome in words; absent while the case is open.
     pub outcome: Option<String>,
     /// Evidence that clears the case, in words (RG-10).
     pub clears: String,
     /// Delays of detection and recovery.
-    pub delays: Delays,
+    pub delays: CaseDelays,
     /// Optimizer steps that had to be repeated.
     pub steps_lost: Option<u64>,
     /// Notes by operators, oldest first. A note never changes the verdict.
@@ -109,16 +111,16 @@ pub struct Verdict {
     /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
     /// Categories of the class by taxonomy id, most specific first.
-    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
+    pub taxonomies: SharedValue<BTreeMap<String, Vec<String>>>,
     /// Mitigation that the literature and the vendor recommend.
-    pub mitigation: Shared<Mitigation>,
+    pub mitigation: SharedValue<RecommendedMitigation>,
     /// Other classes considered, each with its confidence, best first.
     pub alternatives: Vec<(ClassId, f64)>,
 }
 
 /// Recommended mitigation of a failure class.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mitigation {
+pub struct RecommendedMitigation {
     /// Id of the first action (`isolate-node`, `restart-ranks`, `fix-code` ...).
     pub action: String,
     /// The same action as an instruction to an operator.
@@ -129,7 +131,7 @@ pub struct Mitigation {
 
 /// Log entry: one sentence with its time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Reason {
+pub struct ReasoningEntry {
     /// Time of the conclusion or action.
     pub at: Timestamp,
     /// Sentence to display.
@@ -138,7 +140,7 @@ pub struct Reason {
 
 /// Delays of detection and recovery, in milliseconds from the time of the first evidence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delays {
+pub struct CaseDelays {
     /// Delay until the first evidence reached the controller.
     pub evidence_ms: Option<i64>,
     /// Delay until the case was opened.

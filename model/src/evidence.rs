@@ -7,7 +7,8 @@ use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
 use crate::{
-    ClassId, Entity, Exit, Fields, Generation, HeldIn, JobId, NodeId, OrderId, Rank, Sequence, Step, Timestamp,
+    ClassId, Entity, FieldValues, Generation, ImageLocation, JobId, NodeId, OrderId, ProcessExit, Rank, Sequence, Step,
+    Timestamp,
 };
 
 /// Identity of evidence: reporting node and sequence number.
@@ -28,7 +29,7 @@ impl fmt::Display for EvidenceId {
 /// Collector that observed the evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Source {
+pub enum EvidenceSource {
     /// Kernel log ring.
     KernelLog,
     /// Standard output or error of a rank, or a log file of the job.
@@ -61,13 +62,13 @@ pub struct Evidence {
     /// Time of the observation on the controller's clock: the agent has subtracted its measured offset.
     pub at: Timestamp,
     /// Collector that observed it.
-    pub source: Source,
+    pub source: EvidenceSource,
     /// Subject of the observation.
     pub entity: Entity,
     /// Content of the observation.
-    pub body: Body,
+    pub body: EvidenceBody,
     /// Classifications by triage; empty when no signature matches.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<Classification>,
     /// True if an injection or a simulation produced it; nothing really failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub synthetic: bool,
@@ -76,7 +77,7 @@ pub struct Evidence {
 /// Observation by type.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Body {
+pub enum EvidenceBody {
     /// Log line, or several lines that belong together (a traceback, the three lines of an OOM kill).
     Line {
         /// Decisive line as read, decoded lossily.
@@ -112,7 +113,7 @@ pub enum Body {
         /// Process id on the node.
         pid: u32,
         /// Exit status of the process.
-        exit: Exit,
+        exit: ProcessExit,
         /// True if the agent ended the process, by order or because its lease expired. Such an exit is no evidence of a
         /// failure.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -206,7 +207,7 @@ pub enum Body {
         /// Generation that is to start.
         generation: Generation,
         /// Place where the node had the images.
-        from: HeldIn,
+        from: ImageLocation,
         /// Shards that were written, or found written.
         shards: u32,
         /// Cause for the first shard that could not be written.
@@ -311,7 +312,7 @@ pub struct ShardSeal {
     pub bytes: u64,
     /// Part of the job's sample stream that the image covers, if the rank reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<SampleRange>,
     /// Schema of the rank's small state: a name with a version; empty if the rank gave none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schema: String,
@@ -319,7 +320,7 @@ pub struct ShardSeal {
 
 /// Interval of a job's sample stream that training has consumed. Independent of the world size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct SampleRange {
     /// First sample of the interval.
     pub first: u64,
     /// Sample after the last.
@@ -339,7 +340,7 @@ pub struct RestoreBytes {
 
 /// Classification of evidence by triage.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Mark {
+pub struct Classification {
     /// Failure class of the catalogue.
     pub class: ClassId,
     /// Role in a failure, as far as one line determines it; diagnosis may change it.
@@ -349,7 +350,7 @@ pub struct Mark {
     /// Id of the signature that matched.
     pub signature: SmolStr,
     /// Values that the signature extracted from the text (`xid`, `pid`, `exception`, `file`, `line` ...).
-    pub fields: Fields,
+    pub fields: FieldValues,
 }
 
 /// Role of a finding in a failure.
@@ -368,13 +369,13 @@ pub enum Role {
 
 /// Evidence with its role in a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Finding {
+pub struct CaseFinding {
     /// Id of the evidence.
     pub evidence: EvidenceId,
     /// Time of the observation.
     pub at: Timestamp,
     /// Collector that observed it.
-    pub source: Source,
+    pub source: EvidenceSource,
     /// Subject of the evidence.
     pub entity: Entity,
     /// Failure class of the catalogue.

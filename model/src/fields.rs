@@ -11,9 +11,9 @@ use smol_str::SmolStr;
 /// classifications and every later holder of the line copy them.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<SmolStr, SmolStr>", into = "BTreeMap<SmolStr, SmolStr>")]
-pub struct Fields(Option<Arc<Vec<(SmolStr, SmolStr)>>>);
+pub struct FieldValues(Option<Arc<Vec<(SmolStr, SmolStr)>>>);
 
-impl Fields {
+impl FieldValues {
     /// Creates an empty set.
     pub fn new() -> Self {
         Self::default()
@@ -92,14 +92,14 @@ impl Fields {
     }
 }
 
-impl PartialEq for Fields {
+impl PartialEq for FieldValues {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (self.all(), other.all());
         std::ptr::eq(one, other) || one == other
     }
 }
 
-impl Index<&str> for Fields {
+impl Index<&str> for FieldValues {
     type Output = SmolStr;
 
     fn index(&self, name: &str) -> &SmolStr {
@@ -107,13 +107,13 @@ impl Index<&str> for Fields {
     }
 }
 
-impl std::fmt::Debug for Fields {
+impl std::fmt::Debug for FieldValues {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_map().entries(self.iter()).finish()
     }
 }
 
-impl<N: Into<SmolStr>, V: Into<SmolStr>> Extend<(N, V)> for Fields {
+impl<N: Into<SmolStr>, V: Into<SmolStr>> Extend<(N, V)> for FieldValues {
     fn extend<I: IntoIterator<Item = (N, V)>>(&mut self, fields: I) {
         let fields = fields.into_iter();
         if fields.size_hint().0 > 0 {
@@ -123,7 +123,7 @@ impl<N: Into<SmolStr>, V: Into<SmolStr>> Extend<(N, V)> for Fields {
     }
 }
 
-impl<N: Into<SmolStr>, V: Into<SmolStr>> FromIterator<(N, V)> for Fields {
+impl<N: Into<SmolStr>, V: Into<SmolStr>> FromIterator<(N, V)> for FieldValues {
     fn from_iter<I: IntoIterator<Item = (N, V)>>(fields: I) -> Self {
         let mut all = Self::new();
         all.extend(fields);
@@ -131,20 +131,20 @@ impl<N: Into<SmolStr>, V: Into<SmolStr>> FromIterator<(N, V)> for Fields {
     }
 }
 
-impl<N: Into<SmolStr>, V: Into<SmolStr>, const COUNT: usize> From<[(N, V); COUNT]> for Fields {
+impl<N: Into<SmolStr>, V: Into<SmolStr>, const COUNT: usize> From<[(N, V); COUNT]> for FieldValues {
     fn from(fields: [(N, V); COUNT]) -> Self {
         fields.into_iter().collect()
     }
 }
 
-impl From<BTreeMap<SmolStr, SmolStr>> for Fields {
+impl From<BTreeMap<SmolStr, SmolStr>> for FieldValues {
     fn from(fields: BTreeMap<SmolStr, SmolStr>) -> Self {
         Self((!fields.is_empty()).then(|| Arc::new(fields.into_iter().collect())))
     }
 }
 
-impl From<Fields> for BTreeMap<SmolStr, SmolStr> {
-    fn from(fields: Fields) -> Self {
+impl From<FieldValues> for BTreeMap<SmolStr, SmolStr> {
+    fn from(fields: FieldValues) -> Self {
         fields.0.map(Arc::unwrap_or_clone).into_iter().flatten().collect()
     }
 }
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn fields_stand_in_the_order_of_their_names_and_the_newest_value_holds() {
-        let mut fields = Fields::from([("xid", "79"), ("pid", "7")]);
+        let mut fields = FieldValues::from([("xid", "79"), ("pid", "7")]);
         fields.extend([("bdf", "0000:3b:00"), ("pid", "8")]);
         assert_eq!(
             format!("{fields:?}"),
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_is_said_of_a_copy_is_not_said_of_the_first_one() {
-        let fields = Fields::from([("xid", "79")]);
+        let fields = FieldValues::from([("xid", "79")]);
         let mut copy = fields.clone();
         assert_eq!(copy, fields);
         copy.insert("xid", "48");
@@ -175,6 +175,6 @@ mod tests {
             (fields.get("xid"), fields.get("pid"), fields.len()),
             (Some("79"), None, 1)
         );
-        assert_eq!(Fields::with_capacity(4), Fields::new());
+        assert_eq!(FieldValues::with_capacity(4), FieldValues::new());
     }
 }

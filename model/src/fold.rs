@@ -9,9 +9,9 @@ use hashbrown::hash_table::Entry;
 /// Hasher that folds its input word by word into one number. The result is the same in every run; it does not resist
 /// deliberate collisions, which keeps it cheap.
 #[derive(Debug, Default)]
-pub struct Fold(u64);
+pub struct FoldHasher(u64);
 
-impl Fold {
+impl FoldHasher {
     fn word(&mut self, word: u64) {
         let mixed = u128::from(self.0 ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         self.0 = (mixed >> 64) as u64 ^ mixed as u64;
@@ -19,7 +19,7 @@ impl Fold {
 }
 
 /// Integers of fixed length hash like their bytes, without a split into bytes.
-impl Hasher for Fold {
+impl Hasher for FoldHasher {
     #[inline]
     fn write(&mut self, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks::<8>();
@@ -80,21 +80,21 @@ fn rest_of_word(bytes: &[u8]) -> u64 {
 /// Hash map for lookups on every piece of evidence. It has no iterator, so hash order cannot leak into any output
 /// (RG-8).
 #[derive(Clone)]
-pub struct ByName<K, V>(HashTable<(K, V)>);
+pub struct LookupMap<K, V>(HashTable<(K, V)>);
 
-impl<K, V> Default for ByName<K, V> {
+impl<K, V> Default for LookupMap<K, V> {
     fn default() -> Self {
         Self(HashTable::new())
     }
 }
 
 fn fold(name: &impl Hash) -> u64 {
-    let mut fold = Fold::default();
+    let mut fold = FoldHasher::default();
     name.hash(&mut fold);
     fold.finish()
 }
 
-impl<K: Hash + Eq, V> ByName<K, V> {
+impl<K: Hash + Eq, V> LookupMap<K, V> {
     /// Returns true if the map is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -147,16 +147,16 @@ impl<K: Hash + Eq, V> ByName<K, V> {
     }
 }
 
-impl<K: Hash + Eq, V: PartialEq> PartialEq for ByName<K, V> {
+impl<K: Hash + Eq, V: PartialEq> PartialEq for LookupMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
         let same = |(name, value): &(K, V)| other.get(name) == Some(value);
         self.0.len() == other.0.len() && self.0.iter().all(same)
     }
 }
 
-impl<K: Hash + Eq, V: Eq> Eq for ByName<K, V> {}
+impl<K: Hash + Eq, V: Eq> Eq for LookupMap<K, V> {}
 
-impl<K, V> fmt::Debug for ByName<K, V> {
+impl<K, V> fmt::Debug for LookupMap<K, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} names", self.0.len())
     }
@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn numbers_fold_as_their_bytes_do() {
         let bytes = |bytes: &[u8]| {
-            let mut fold = Fold::default();
+            let mut fold = FoldHasher::default();
             fold.write(bytes);
             fold.finish()
         };
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn names_that_fold_alike_are_still_two() {
-        let mut all = ByName::default();
+        let mut all = LookupMap::default();
         (0..100).for_each(|name| *all.of(&Colliding(name)) += u32::from(name) + 1);
         all.set(Colliding(3), 40);
         let told: Vec<_> = [0, 3, 99, 100].map(|name| all.get(&Colliding(name)).copied()).to_vec();

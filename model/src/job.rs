@@ -6,7 +6,7 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, Retention, Step};
+use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, RetentionPolicy, Step};
 
 /// Allowed number of nodes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub struct CheckpointPolicy {
     pub keep: u32,
     /// Further retention rules; their `last` is taken from `keep`.
     #[serde(default)]
-    pub retention: Retention,
+    pub retention: RetentionPolicy,
     /// Tiers that hold images and checkpoints besides the store.
     #[serde(default, rename = "copies")]
     pub tiers: CheckpointTiers,
@@ -130,7 +130,7 @@ pub struct CheckpointParity {
 
 /// Place of one rank in a generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
+pub struct RankPlacement {
     /// Rank in the world.
     pub rank: Rank,
     /// Rank on its node.
@@ -153,14 +153,14 @@ pub struct RankRef {
 /// Exit status of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Exit {
+pub enum ProcessExit {
     /// Exit code of the process.
     Code(i32),
     /// Number of the signal that ended the process.
     Signal(i32),
 }
 
-impl Exit {
+impl ProcessExit {
     /// Returns true for exit code 0.
     pub fn is_success(self) -> bool {
         self == Self::Code(0)
@@ -175,7 +175,7 @@ impl Exit {
     }
 }
 
-impl fmt::Display for Exit {
+impl fmt::Display for ProcessExit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),

@@ -25,30 +25,35 @@ mod shared;
 mod time;
 mod view;
 
-pub use case::{Case, CaseNote, CaseNoteKind, CaseState, Delays, Mitigation, Reason, Severity, Verdict};
+pub use case::{
+    Case, CaseDelays, CaseNote, CaseNoteKind, CaseState, ReasoningEntry, RecommendedMitigation, Severity, Verdict,
+};
 pub use causes::with_causes;
 pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
-    Body, CopyTier, EXIT_MESSAGE, Evidence, EvidenceId, FailedCheck, Finding, LEASE_SIGNATURE, Ledger, Mark,
-    RestoreBytes, Role, ShardSeal, Source,
+    CaseFinding, Classification, CopyTier, EXIT_MESSAGE, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
+    FailedCheck, LEASE_SIGNATURE, RestoreBytes, Role, SampleRange, ShardSeal,
 };
-pub use fields::Fields;
-pub use fold::{ByName, Fold};
+pub use fields::FieldValues;
+pub use fold::{FoldHasher, LookupMap};
 pub use history::{JobFence, JournalMark, NodeHistory, RestoredSpool, SpoolEpoch, restored_spool};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, RunId, Sequence, Step};
 pub use job::{
-    CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, Exit, JobSpec, NodeInfo, NodeRange, Placement,
-    RankRef, RunningRank,
+    CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, JobSpec, NodeInfo, NodeRange, ProcessExit,
+    RankPlacement, RankRef, RunningRank,
 };
-pub use order::{CheckpointCall, Finish, HeldIn, Launch, Order, Peer, Preflight, RankSlot, RestorePoint};
-pub use printable::{Printable, is_hidden, printable, printable_lines};
+pub use order::{
+    AgentOrder, CheckpointCall, FinishOrder, ImageLocation, LaunchOrder, PeerAgent, PreflightOrder, RankSlot,
+    RestorePoint,
+};
+pub use printable::{PrintableText, is_hidden, printable, printable_lines};
 pub use resume::{ResumePlace, ResumeSource, RunStart, StoreClaim};
-pub use retention::{Best, Good, Retention, Stays};
-pub use shared::Shared;
+pub use retention::{MetricGoal, MetricRule, RetainedSet, RetentionPolicy};
+pub use shared::SharedValue;
 pub use smol_str::SmolStr;
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
-    CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, Span, StatusView, StragglerView,
+    CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, StateSpan, StatusView, StragglerView,
     UnconfirmedNode,
 };

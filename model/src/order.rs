@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, Stays, Step};
+use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, RetainedSet, Step};
 
 /// Order to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant, reason = "orders are few and are moved once")]
-pub enum Order {
+pub enum AgentOrder {
     /// End every rank of older generations and refuse their seals. Answered with `Body::Fenced`.
     Fence {
         /// Job to fence.
@@ -25,9 +25,9 @@ pub enum Order {
         nodes: Vec<NodeId>,
     },
     /// Check that this node meets the job's requirements. Answered with `Body::Preflighted`.
-    Preflight(Preflight),
+    Preflight(PreflightOrder),
     /// Start the ranks of one node.
-    Launch(Launch),
+    Launch(LaunchOrder),
     /// A checkpoint was committed: retain its images in memory, free older ones.
     Keep {
         /// Job of the checkpoint.
@@ -38,11 +38,11 @@ pub enum Order {
         step: Step,
         /// Checkpoints that the job's retention rules leave; the mirror removes all others. `None` if unknown: then the
         /// mirror removes nothing.
-        stays: Option<Stays>,
+        stays: Option<RetainedSet>,
     },
     /// Write to the store the shards that ranks of the previous generation sealed but did not report. Answered with
     /// `Body::ShardsFinished`. The ranks have ended; complete checkpoints are committed before the next ones start.
-    Finish(Finish),
+    Finish(FinishOrder),
     /// End the ranks of a job: SIGTERM, then SIGKILL after the grace period. Answered with `Body::Stopped`.
     Stop {
         /// Job to stop.
@@ -84,7 +84,7 @@ pub enum CheckpointCall {
     },
 }
 
-impl Order {
+impl AgentOrder {
     /// Returns the job and generation of the order.
     pub fn fence(&self) -> (&JobId, Generation) {
         match self {
@@ -101,7 +101,7 @@ impl Order {
 
 /// Order to write sealed images to the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Finish {
+pub struct FinishOrder {
     /// Job of the images.
     pub job: JobId,
     /// Generation that acts now and has not started yet.
@@ -113,15 +113,15 @@ pub struct Finish {
     /// Directory of the checkpoint store.
     pub store: String,
     /// Place of the images.
-    pub from: HeldIn,
+    pub from: ImageLocation,
     /// Other agents, for images that are rebuilt from data on several nodes.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerAgent>,
 }
 
 /// Place of images on an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum HeldIn {
+pub enum ImageLocation {
     /// Arenas of its own ranks, including those that an earlier agent process left.
     Arenas,
     /// Copies of other nodes' images.
@@ -132,7 +132,7 @@ pub enum HeldIn {
 
 /// Requirements of a job that each node checks before ranks start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Preflight {
+pub struct PreflightOrder {
     /// Job to be started.
     pub job: JobId,
     /// Generation that is to start.
@@ -149,15 +149,15 @@ pub struct Preflight {
     pub deadline_ms: u64,
     /// Nodes of the job; not empty if this node measures the network links between them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub between: Vec<Peer>,
+    pub between: Vec<PeerAgent>,
     /// Nodes that may measure links with this one, if the links between the job's nodes are measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub links: Vec<Peer>,
+    pub links: Vec<PeerAgent>,
 }
 
 /// Order to start the ranks of one node in one generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Launch {
+pub struct LaunchOrder {
     /// Job of the ranks.
     pub job: JobId,
     /// Generation of the ranks.
@@ -189,7 +189,7 @@ pub struct Launch {
     /// Checkpoint to start from; absent for a start from scratch.
     pub restore: Option<RestorePoint>,
     /// Agents that may hold chunks in memory.
-    pub peers: Vec<Peer>,
+    pub peers: Vec<PeerAgent>,
     /// Nodes of this generation, in group order.
     pub nodes: Vec<NodeId>,
     /// Tiers that hold images and checkpoints besides the store.
@@ -220,7 +220,7 @@ pub struct RestorePoint {
 
 /// Address of another agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Peer {
+pub struct PeerAgent {
     /// Node of the agent.
     pub node: NodeId,
     /// Service address (`host:port`): of the image service in a launch, of link measurement in a preflight.

@@ -9,13 +9,13 @@ use std::fmt::{self, Write as _};
 
 /// Foreign text that is displayed like [`printable`], up to a limit.
 #[derive(Debug, Clone, Copy)]
-pub struct Printable<'a> {
+pub struct PrintableText<'a> {
     text: &'a str,
     /// Characters that are displayed; an ellipsis replaces the rest.
     most: usize,
 }
 
-impl<'a> Printable<'a> {
+impl<'a> PrintableText<'a> {
     /// Wraps the whole text.
     pub fn new(text: &'a str) -> Self {
         Self { text, most: usize::MAX }
@@ -27,7 +27,7 @@ impl<'a> Printable<'a> {
     }
 }
 
-impl fmt::Display for Printable<'_> {
+impl fmt::Display for PrintableText<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let end = self.text.char_indices().nth(self.most).map(|(at, _)| at);
         f.write_str(&printable(&self.text[..end.unwrap_or(self.text.len())]))?;
@@ -108,9 +108,9 @@ mod tests {
 
     #[test]
     fn long_text_is_cut() {
-        assert_eq!(Printable::first("abcdef", 3).to_string(), "abc\u{2026}");
-        assert_eq!(Printable::first("abc", 3).to_string(), "abc");
-        assert_eq!(Printable::new("a\u{1b}b").to_string(), "a\\u{1b}b");
+        assert_eq!(PrintableText::first("abcdef", 3).to_string(), "abc\u{2026}");
+        assert_eq!(PrintableText::first("abc", 3).to_string(), "abc");
+        assert_eq!(PrintableText::new("a\u{1b}b").to_string(), "a\\u{1b}b");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Placement, Rank, RunId, RunStart, Step, Timestamp,
+    CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Rank, RankPlacement, RunId, RunStart, Step, Timestamp,
 };
 
 /// State of the whole cluster at one time.
@@ -14,7 +14,7 @@ pub struct StatusView {
     /// Nodes, by name.
     pub nodes: Vec<NodeView>,
     /// State spans of the nodes, oldest first, for a Gantt chart.
-    pub node_spans: Vec<Span>,
+    pub node_spans: Vec<StateSpan>,
     /// Jobs, by name.
     pub jobs: Vec<JobView>,
     /// Cases that are neither closed nor recovered.
@@ -100,7 +100,7 @@ pub struct JobView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
     /// Places of its ranks.
-    pub placements: Vec<Placement>,
+    pub placements: Vec<RankPlacement>,
     /// Newest reported step.
     pub step: Option<Step>,
     /// Committed checkpoints, oldest first.
@@ -133,7 +133,7 @@ pub struct JobView {
     /// Thinned progress points, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// State spans of its ranks and nodes, for a Gantt chart.
-    pub spans: Vec<Span>,
+    pub spans: Vec<StateSpan>,
     /// Time of the submission.
     pub submitted_at: Timestamp,
     /// Time at which the job finished or was stopped.
@@ -218,7 +218,7 @@ pub struct ProgressPoint {
 
 /// Period in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Span {
+pub struct StateSpan {
     /// Node of the span.
     pub node: NodeId,
     /// Rank; absent for a span of the node itself.

@@ -2,7 +2,7 @@
 
 /// Limits of reading one pickle. Memory is at most about 40 bytes a value plus the bytes themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ParseLimits {
     /// Bytes of the pickle; at most 1 GiB.
     pub bytes: usize,
     /// Values that it may push; shared ones count at each use.
@@ -13,9 +13,9 @@ pub struct Limits {
     pub memo: usize,
 }
 
-impl Default for Limits {
+impl Default for ParseLimits {
     fn default() -> Self {
-        Limits {
+        ParseLimits {
             bytes: 256 << 20,
             values: 16 << 20,
             depth: 512,

@@ -1,13 +1,13 @@
 //! Stack machine that reads a pickle.
 
-use crate::error::{Error, Limits};
-use crate::memo::Memo;
+use crate::error::{Error, ParseLimits};
+use crate::memo::MemoTable;
 use crate::opcode as op;
-use crate::tree::{FALSE, Id, NONE, Node, TRUE, Tree};
+use crate::tree::{FALSE, NONE, PickleTree, PickledValue, TRUE, ValueId};
 
 /// Handling of opcodes that ask for a class, a call or an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Objects {
+pub enum ObjectPolicy {
     /// Return an error that names it.
     Refuse,
     /// Return a value that describes the request.
@@ -16,8 +16,8 @@ pub enum Objects {
 
 /// Values of a pickle; if the pickle is truncated, those before the truncation.
 #[derive(Debug)]
-pub struct Unpickled<'a> {
-    pub tree: Tree<'a>,
+pub struct UnpickledValues<'a> {
+    pub tree: PickleTree<'a>,
     /// Offset of the truncation, if any.
     pub cut: Option<usize>,
     /// Bytes after the end of the pickle.
@@ -26,29 +26,29 @@ pub struct Unpickled<'a> {
 
 /// Reads one pickle. If it is truncated within its outermost dictionary, the entries before the truncation are
 /// returned.
-pub fn read<'a>(input: &'a [u8], limits: &Limits, objects: Objects) -> Result<Unpickled<'a>, Error> {
+pub fn read<'a>(input: &'a [u8], limits: &ParseLimits, objects: ObjectPolicy) -> Result<UnpickledValues<'a>, Error> {
     let limit = limits.bytes.min(u32::MAX as usize / 4);
     if input.len() > limit {
         let bytes = input.len();
         return Err(Error::TooLarge { bytes, limit });
     }
-    let mut machine = Machine {
+    let mut machine = StackMachine {
         input,
         at: 0,
         opcode: 0,
         opcode_at: 0,
         stack: Vec::new(),
         marks: Vec::new(),
-        memo: Memo::default(),
+        memo: MemoTable::default(),
         pushed: 0,
-        tree: Tree::new(input),
+        tree: PickleTree::new(input),
         limits,
         objects,
     };
     match machine.run() {
         Ok(root) => {
             machine.tree.root = root;
-            Ok(Unpickled {
+            Ok(UnpickledValues {
                 trailing: input.len() - machine.at,
                 tree: machine.tree,
                 cut: None,
@@ -56,7 +56,7 @@ pub fn read<'a>(input: &'a [u8], limits: &Limits, objects: Objects) -> Result<Un
         }
         Err(Error::Truncated { offset }) => {
             machine.tree.root = machine.salvage().ok_or(Error::Truncated { offset })?;
-            Ok(Unpickled {
+            Ok(UnpickledValues {
                 tree: machine.tree,
                 cut: Some(offset),
                 trailing: 0,
@@ -66,25 +66,25 @@ pub fn read<'a>(input: &'a [u8], limits: &Limits, objects: Objects) -> Result<Un
     }
 }
 
-pub(crate) struct Machine<'a, 'l> {
+pub(crate) struct StackMachine<'a, 'l> {
     pub(crate) input: &'a [u8],
     pub(crate) at: usize,
     pub(crate) opcode: u8,
     opcode_at: usize,
-    stack: Vec<Id>,
+    stack: Vec<ValueId>,
     /// Height of the stack at each open mark.
     marks: Vec<usize>,
-    memo: Memo,
+    memo: MemoTable,
     pushed: usize,
-    pub(crate) tree: Tree<'a>,
-    limits: &'l Limits,
-    objects: Objects,
+    pub(crate) tree: PickleTree<'a>,
+    limits: &'l ParseLimits,
+    objects: ObjectPolicy,
 }
 
-pub(crate) type Step<T> = Result<T, Error>;
+pub(crate) type StepResult<T> = Result<T, Error>;
 
-impl<'a> Machine<'a, '_> {
-    fn run(&mut self) -> Step<Id> {
+impl<'a> StackMachine<'a, '_> {
+    fn run(&mut self) -> StepResult<ValueId> {
         loop {
             self.opcode_at = self.at;
             self.opcode = self.byte()?;
@@ -155,7 +155,7 @@ impl<'a> Machine<'a, '_> {
                         items.push(self.pop()?);
                     }
                     items.reverse();
-                    self.push_new(Node::Tuple(items))?;
+                    self.push_new(PickledValue::Tuple(items))?;
                 }
                 op::APPEND => {
                     let item = self.pop()?;
@@ -172,7 +172,7 @@ impl<'a> Machine<'a, '_> {
                 }
                 op::PUT | op::BINPUT | op::LONG_BINPUT | op::MEMOIZE => self.remember()?,
                 op::GET | op::BINGET | op::LONG_BINGET => self.recall()?,
-                other if self.objects == Objects::Refuse => return Err(self.refuse(other)),
+                other if self.objects == ObjectPolicy::Refuse => return Err(self.refuse(other)),
                 _ => self.object()?,
             }
         }
@@ -207,25 +207,27 @@ impl<'a> Machine<'a, '_> {
         Some(words.join(" "))
     }
 
-    fn container(&self, items: Vec<Id>) -> Step<Node> {
+    fn container(&self, items: Vec<ValueId>) -> StepResult<PickledValue> {
         match self.opcode {
-            op::EMPTY_LIST | op::LIST => Ok(Node::List(items)),
-            op::EMPTY_TUPLE | op::TUPLE => Ok(Node::Tuple(items)),
-            op::EMPTY_SET | op::FROZENSET => Ok(Node::Set(items)),
-            _ if items.len().is_multiple_of(2) => Ok(Node::Dict(items)),
+            op::EMPTY_LIST | op::LIST => Ok(PickledValue::List(items)),
+            op::EMPTY_TUPLE | op::TUPLE => Ok(PickledValue::Tuple(items)),
+            op::EMPTY_SET | op::FROZENSET => Ok(PickledValue::Set(items)),
+            _ if items.len().is_multiple_of(2) => Ok(PickledValue::Dict(items)),
             _ => Err(self.malformed("a key without a value")),
         }
     }
 
     /// Adds items to the container on top of the stack.
-    fn extend(&mut self, items: &[Id]) -> Step<()> {
+    fn extend(&mut self, items: &[ValueId]) -> StepResult<()> {
         let wanted = self.opcode;
         let top = self.top()?;
         let top = self.part_that_grows(top);
         match &mut self.tree.nodes[top as usize] {
-            Node::List(list) if matches!(wanted, op::APPEND | op::APPENDS) => list.extend_from_slice(items),
-            Node::Set(set) if wanted == op::ADDITEMS => set.extend_from_slice(items),
-            Node::Dict(flat) if matches!(wanted, op::SETITEM | op::SETITEMS) && items.len().is_multiple_of(2) => {
+            PickledValue::List(list) if matches!(wanted, op::APPEND | op::APPENDS) => list.extend_from_slice(items),
+            PickledValue::Set(set) if wanted == op::ADDITEMS => set.extend_from_slice(items),
+            PickledValue::Dict(flat)
+                if matches!(wanted, op::SETITEM | op::SETITEMS) && items.len().is_multiple_of(2) =>
+            {
                 flat.extend_from_slice(items);
             }
             _ => return Err(self.malformed("what it adds to is no such container")),
@@ -235,8 +237,8 @@ impl<'a> Machine<'a, '_> {
 
     /// Returns the node that receives items for the value on top: the value itself, or the part of an object that
     /// holds its items or pairs.
-    fn part_that_grows(&mut self, top: Id) -> Id {
-        let Node::Object { items, pairs, .. } = *self.tree.node(top) else {
+    fn part_that_grows(&mut self, top: ValueId) -> ValueId {
+        let PickledValue::Object { items, pairs, .. } = *self.tree.node(top) else {
             return top;
         };
         let as_pairs = matches!(self.opcode, op::SETITEM | op::SETITEMS);
@@ -245,18 +247,18 @@ impl<'a> Machine<'a, '_> {
             return found;
         }
         let part = match self.opcode {
-            op::ADDITEMS => Node::Set(Vec::new()),
-            _ if as_pairs => Node::Dict(Vec::new()),
-            _ => Node::List(Vec::new()),
+            op::ADDITEMS => PickledValue::Set(Vec::new()),
+            _ if as_pairs => PickledValue::Dict(Vec::new()),
+            _ => PickledValue::List(Vec::new()),
         };
         let part = self.tree.add(part);
-        if let Node::Object { items, pairs, .. } = &mut self.tree.nodes[top as usize] {
+        if let PickledValue::Object { items, pairs, .. } = &mut self.tree.nodes[top as usize] {
             *(if as_pairs { pairs } else { items }) = part;
         }
         part
     }
 
-    fn remember(&mut self) -> Step<()> {
+    fn remember(&mut self) -> StepResult<()> {
         let key = match self.opcode {
             op::PUT => self.decimal_line()?,
             op::BINPUT => u64::from(self.byte()?),
@@ -271,7 +273,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    fn recall(&mut self) -> Step<()> {
+    fn recall(&mut self) -> StepResult<()> {
         let key = match self.opcode {
             op::GET => self.decimal_line()?,
             op::BINGET => u64::from(self.byte()?),
@@ -285,13 +287,13 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// Closes the values on the stack of a truncated pickle as if they were complete.
-    fn salvage(&mut self) -> Option<Id> {
+    fn salvage(&mut self) -> Option<ValueId> {
         while let Some(mark) = self.marks.pop() {
             let mut items = self.stack.split_off(mark.min(self.stack.len()));
             let Some(below) = self.stack.last() else { continue };
             match &mut self.tree.nodes[*below as usize] {
-                Node::List(list) | Node::Set(list) => list.append(&mut items),
-                Node::Dict(flat) => {
+                PickledValue::List(list) | PickledValue::Set(list) => list.append(&mut items),
+                PickledValue::Dict(flat) => {
                     items.truncate(items.len() & !1);
                     flat.append(&mut items);
                 }
@@ -299,10 +301,10 @@ impl<'a> Machine<'a, '_> {
             }
         }
         let root = *self.stack.first()?;
-        matches!(self.tree.node(root), Node::Dict(flat) if !flat.is_empty()).then_some(root)
+        matches!(self.tree.node(root), PickledValue::Dict(flat) if !flat.is_empty()).then_some(root)
     }
 
-    pub(crate) fn push(&mut self, id: Id) -> Step<()> {
+    pub(crate) fn push(&mut self, id: ValueId) -> StepResult<()> {
         if self.pushed >= self.limits.values {
             return Err(self.limit("values", self.limits.values));
         }
@@ -311,7 +313,7 @@ impl<'a> Machine<'a, '_> {
         Ok(())
     }
 
-    pub(crate) fn push_new(&mut self, node: Node) -> Step<()> {
+    pub(crate) fn push_new(&mut self, node: PickledValue) -> StepResult<()> {
         let id = self.tree.add(node);
         self.push(id)
     }
@@ -321,7 +323,7 @@ impl<'a> Machine<'a, '_> {
         self.marks.last().copied().unwrap_or(0)
     }
 
-    pub(crate) fn top(&self) -> Step<Id> {
+    pub(crate) fn top(&self) -> StepResult<ValueId> {
         let above = self.stack.len() > self.floor();
         above
             .then(|| self.stack.last().copied())
@@ -329,22 +331,22 @@ impl<'a> Machine<'a, '_> {
             .ok_or_else(|| self.malformed("nothing on the stack"))
     }
 
-    pub(crate) fn pop(&mut self) -> Step<Id> {
+    pub(crate) fn pop(&mut self) -> StepResult<ValueId> {
         let top = self.top()?;
         self.stack.pop();
         Ok(top)
     }
 
-    pub(crate) fn pop_to_mark(&mut self) -> Step<Vec<Id>> {
+    pub(crate) fn pop_to_mark(&mut self) -> StepResult<Vec<ValueId>> {
         let mark = self.marks.pop().ok_or_else(|| self.malformed("no mark on the stack"))?;
         Ok(self.stack.split_off(mark))
     }
 
-    pub(crate) fn byte(&mut self) -> Step<u8> {
+    pub(crate) fn byte(&mut self) -> StepResult<u8> {
         Ok(self.take(1)?[0])
     }
 
-    pub(crate) fn take(&mut self, count: usize) -> Step<&'a [u8]> {
+    pub(crate) fn take(&mut self, count: usize) -> StepResult<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.input.len());
         let end = end.ok_or(Error::Truncated {
             offset: self.input.len(),
@@ -354,7 +356,7 @@ impl<'a> Machine<'a, '_> {
         Ok(taken)
     }
 
-    pub(crate) fn little(&mut self, count: usize) -> Step<u64> {
+    pub(crate) fn little(&mut self, count: usize) -> StepResult<u64> {
         Ok(self
             .take(count)?
             .iter()
@@ -363,7 +365,7 @@ impl<'a> Machine<'a, '_> {
     }
 
     /// Returns the rest of the line, without its end.
-    pub(crate) fn line(&mut self) -> Step<&'a [u8]> {
+    pub(crate) fn line(&mut self) -> StepResult<&'a [u8]> {
         let rest = &self.input[self.at..];
         let end = rest.iter().position(|byte| *byte == b'\n');
         let end = end.ok_or(Error::Truncated {
@@ -373,7 +375,7 @@ impl<'a> Machine<'a, '_> {
         Ok(&rest[..end])
     }
 
-    fn decimal_line(&mut self) -> Step<u64> {
+    fn decimal_line(&mut self) -> StepResult<u64> {
         let line = self.line()?;
         let number = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
         number.ok_or_else(|| self.malformed("a number was expected"))

@@ -2,22 +2,22 @@
 
 use std::collections::BTreeMap;
 
-use crate::tree::Id;
+use crate::tree::ValueId;
 
 /// Memo table. Writers number its entries from zero upwards; other numbers cost a map entry, never an array of that
 /// size.
 #[derive(Default)]
-pub(crate) struct Memo {
-    dense: Vec<Id>,
-    sparse: BTreeMap<u64, Id>,
+pub(crate) struct MemoTable {
+    dense: Vec<ValueId>,
+    sparse: BTreeMap<u64, ValueId>,
 }
 
-impl Memo {
+impl MemoTable {
     pub(crate) fn len(&self) -> usize {
         self.dense.len() + self.sparse.len()
     }
 
-    pub(crate) fn put(&mut self, key: u64, id: Id) {
+    pub(crate) fn put(&mut self, key: u64, id: ValueId) {
         let next = self.dense.len() as u64;
         if key < next {
             self.dense[key as usize] = id;
@@ -28,7 +28,7 @@ impl Memo {
         }
     }
 
-    pub(crate) fn get(&self, key: u64) -> Option<Id> {
+    pub(crate) fn get(&self, key: u64) -> Option<ValueId> {
         let dense = usize::try_from(key).ok().and_then(|key| self.dense.get(key));
         dense.or_else(|| self.sparse.get(&key)).copied()
     }

@@ -1,17 +1,17 @@
 //! Numbers and text of a pickle.
 
 use crate::error::Error;
-use crate::tree::{FALSE, Node, TRUE};
+use crate::tree::{FALSE, PickledValue, TRUE};
 
-use crate::machine::{Machine, Step};
+use crate::machine::{StackMachine, StepResult};
 use crate::opcode as op;
 
-impl Machine<'_, '_> {
-    pub(crate) fn number(&mut self) -> Step<()> {
+impl StackMachine<'_, '_> {
+    pub(crate) fn number(&mut self) -> StepResult<()> {
         let node = match self.opcode {
-            op::BININT => Node::Int(i64::from(self.little(4)? as u32 as i32)),
-            op::BININT1 => Node::Int(i64::from(self.byte()?)),
-            op::BININT2 => Node::Int(self.little(2)? as i64),
+            op::BININT => PickledValue::Int(i64::from(self.little(4)? as u32 as i32)),
+            op::BININT1 => PickledValue::Int(i64::from(self.byte()?)),
+            op::BININT2 => PickledValue::Int(self.little(2)? as i64),
             op::LONG1 => {
                 let count = usize::from(self.byte()?);
                 twos_complement(self.take(count)?)
@@ -23,7 +23,7 @@ impl Machine<'_, '_> {
             }
             op::BINFLOAT => {
                 let bits = self.take(8)?.iter().fold(0, |bits, byte| bits << 8 | u64::from(*byte));
-                Node::Float(f64::from_bits(bits))
+                PickledValue::Float(f64::from_bits(bits))
             }
             op::INT => {
                 let line = self.line()?;
@@ -40,13 +40,13 @@ impl Machine<'_, '_> {
             _ => {
                 let line = self.line()?;
                 let value = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
-                Node::Float(value.ok_or_else(|| self.malformed("no number"))?)
+                PickledValue::Float(value.ok_or_else(|| self.malformed("no number"))?)
             }
         };
         self.push_new(node)
     }
 
-    fn decimal(&self, line: &[u8]) -> Step<Node> {
+    fn decimal(&self, line: &[u8]) -> StepResult<PickledValue> {
         let text = std::str::from_utf8(line)
             .map_err(|_| self.malformed("no number"))?
             .trim();
@@ -54,10 +54,10 @@ impl Machine<'_, '_> {
         if digits.is_empty() || !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return Err(self.malformed("no number"));
         }
-        Ok(text.parse().map(Node::Int).unwrap_or(Node::Huge))
+        Ok(text.parse().map(PickledValue::Int).unwrap_or(PickledValue::Huge))
     }
 
-    pub(crate) fn text(&mut self) -> Step<()> {
+    pub(crate) fn text(&mut self) -> StepResult<()> {
         let len = match self.opcode {
             op::SHORT_BINUNICODE | op::SHORT_BINBYTES | op::SHORT_BINSTRING => u64::from(self.byte()?),
             op::BINUNICODE | op::BINBYTES | op::BINSTRING => self.little(4)?,
@@ -82,7 +82,7 @@ impl Machine<'_, '_> {
     }
 
     /// Reads text of protocol 0: `repr` of a string, or raw unicode escapes.
-    fn text_line(&mut self) -> Step<()> {
+    fn text_line(&mut self) -> StepResult<()> {
         let line = self.line()?;
         let raw = self.opcode == op::UNICODE;
         let body = if raw {
@@ -99,7 +99,7 @@ impl Machine<'_, '_> {
     }
 }
 
-fn twos_complement(bytes: &[u8]) -> Node {
+fn twos_complement(bytes: &[u8]) -> PickledValue {
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let filler = if negative { 0xff } else { 0 };
     let mut whole = [filler; 8];
@@ -107,9 +107,9 @@ fn twos_complement(bytes: &[u8]) -> Node {
     whole[..kept].copy_from_slice(&bytes[..kept]);
     let fits = bytes[kept..].iter().all(|byte| *byte == filler) && (whole[7] & 0x80 != 0) == negative;
     if fits {
-        Node::Int(i64::from_le_bytes(whole))
+        PickledValue::Int(i64::from_le_bytes(whole))
     } else {
-        Node::Huge
+        PickledValue::Huge
     }
 }
 

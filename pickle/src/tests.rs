@@ -3,18 +3,18 @@
 use proptest::prelude::*;
 
 use crate::opcode as op;
-use crate::{Error, Id, Limits, Node, Objects, Tree, Unpickled};
+use crate::{Error, ObjectPolicy, ParseLimits, PickleTree, PickledValue, UnpickledValues, ValueId};
 
-fn read<'a>(pickle: &'a [u8], limits: &Limits) -> Result<Unpickled<'a>, Error> {
-    crate::read(pickle, limits, Objects::Refuse)
+fn read<'a>(pickle: &'a [u8], limits: &ParseLimits) -> Result<UnpickledValues<'a>, Error> {
+    crate::read(pickle, limits, ObjectPolicy::Refuse)
 }
 
 /// Formats a value as Python would print it, to a small depth.
-fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
+fn show(tree: &PickleTree<'_>, id: ValueId, depth: usize) -> String {
     if depth == 0 {
         return "...".into();
     }
-    let list = |items: &[Id]| {
+    let list = |items: &[ValueId]| {
         items
             .iter()
             .map(|item| show(tree, *item, depth - 1))
@@ -22,22 +22,22 @@ fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
             .join(", ")
     };
     match tree.node(id) {
-        Node::None => "None".into(),
-        Node::Bool(value) => if *value { "True" } else { "False" }.into(),
-        Node::Int(value) => value.to_string(),
-        Node::Huge => "huge".into(),
-        Node::Float(value) => format!("{value:?}"),
-        Node::Text(_) => format!("{:?}", tree.text(id, 100).unwrap_or_default()),
-        Node::Bytes(_) => format!("b{:?}", tree.text(id, 100).unwrap_or_default()),
-        Node::List(items) => format!("[{}]", list(items)),
-        Node::Tuple(items) => format!("({})", list(items)),
-        Node::Set(items) => format!("{{{}}}", list(items)),
-        Node::Dict(flat) => format!("dict[{}]", list(flat)),
-        Node::Global { module, name } => {
+        PickledValue::None => "None".into(),
+        PickledValue::Bool(value) => if *value { "True" } else { "False" }.into(),
+        PickledValue::Int(value) => value.to_string(),
+        PickledValue::Huge => "huge".into(),
+        PickledValue::Float(value) => format!("{value:?}"),
+        PickledValue::Text(_) => format!("{:?}", tree.text(id, 100).unwrap_or_default()),
+        PickledValue::Bytes(_) => format!("b{:?}", tree.text(id, 100).unwrap_or_default()),
+        PickledValue::List(items) => format!("[{}]", list(items)),
+        PickledValue::Tuple(items) => format!("({})", list(items)),
+        PickledValue::Set(items) => format!("{{{}}}", list(items)),
+        PickledValue::Dict(flat) => format!("dict[{}]", list(flat)),
+        PickledValue::Global { module, name } => {
             let part = |id| tree.text(id, 100).unwrap_or_default().into_owned();
             format!("<{} {}>", part(*module), part(*name))
         }
-        Node::Object {
+        PickledValue::Object {
             class,
             args,
             state,
@@ -58,18 +58,18 @@ fn show(tree: &Tree<'_>, id: Id, depth: usize) -> String {
             }
             text
         }
-        Node::Persistent(named) => format!("outside {}", show(tree, *named, depth - 1)),
+        PickledValue::Persistent(named) => format!("outside {}", show(tree, *named, depth - 1)),
     }
 }
 
 fn check(pickle: &[u8], shown: &str) {
-    let read = read(pickle, &Limits::default()).expect("a good pickle");
+    let read = read(pickle, &ParseLimits::default()).expect("a good pickle");
     assert_eq!(read.cut, None);
     assert_eq!(show(&read.tree, read.tree.root, 6), shown);
 }
 
 fn refused(pickle: &[u8]) -> Error {
-    read(pickle, &Limits::default()).expect_err("a bad pickle")
+    read(pickle, &ParseLimits::default()).expect_err("a bad pickle")
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn a_thousand_fold_shared_value_is_one_value() {
         pickle.push(b'e');
     }
     pickle.push(b'.');
-    let read = read(&pickle, &Limits::default()).expect("a good pickle");
+    let read = read(&pickle, &ParseLimits::default()).expect("a good pickle");
     assert_eq!(read.tree.count(), 3 + 41);
 }
 
@@ -222,7 +222,7 @@ fn a_deep_value_needs_no_deep_stack_to_build_or_drop() {
     let mut pickle = b"\x80\x02N".to_vec();
     pickle.extend(std::iter::repeat_n(op::TUPLE1, 2_000_000));
     pickle.push(b'.');
-    let read = read(&pickle, &Limits::default()).expect("a good pickle");
+    let read = read(&pickle, &ParseLimits::default()).expect("a good pickle");
     assert_eq!(read.tree.count(), 3 + 2_000_000);
 }
 
@@ -233,11 +233,11 @@ fn a_list_within_itself_is_only_a_number() {
 
 #[test]
 fn limits_hold() {
-    let limits = Limits {
+    let limits = ParseLimits {
         values: 10,
         depth: 3,
         memo: 2,
-        ..Limits::default()
+        ..ParseLimits::default()
     };
     let what = |pickle: &[u8]| match read(pickle, &limits) {
         Err(Error::Limit { what, offset, .. }) => (what, offset),
@@ -258,14 +258,14 @@ fn limits_hold() {
 #[test]
 fn what_stands_before_a_break_is_kept() {
     let whole = b"\x80\x02}q\x00(X\x01\x00\x00\x00aK\x01X\x01\x00\x00\x00b](K\x02K\x03K\x04eu.";
-    let read = read(&whole[..whole.len() - 5], &Limits::default()).expect("what stands before the break");
+    let read = read(&whole[..whole.len() - 5], &ParseLimits::default()).expect("what stands before the break");
     assert_eq!(read.cut, Some(whole.len() - 5));
     assert_eq!(show(&read.tree, read.tree.root, 6), r#"dict["a", 1, "b", [2, 3]]"#);
     assert_eq!(refused(b"\x80\x02}q\x00(X\x09"), Error::Truncated { offset: 8 });
 }
 
 fn described(pickle: &[u8]) -> String {
-    let read = crate::read(pickle, &Limits::default(), Objects::Describe).expect("a good pickle");
+    let read = crate::read(pickle, &ParseLimits::default(), ObjectPolicy::Describe).expect("a good pickle");
     show(&read.tree, read.tree.root, 8)
 }
 
@@ -301,11 +301,11 @@ fn what_a_pickle_asks_for_is_told_and_not_done() {
 fn what_is_outside_of_the_file_is_refused_even_when_objects_are_told() {
     for code in [0x97, 0x98, 0x82, 0x83, 0x84] {
         let pickle = [b"]".as_slice(), &[code], b"\x01\x01\x01\x01."].concat();
-        let error = crate::read(&pickle, &Limits::default(), Objects::Describe).expect_err("refused");
+        let error = crate::read(&pickle, &ParseLimits::default(), ObjectPolicy::Describe).expect_err("refused");
         assert!(matches!(error, Error::Refused { offset: 1, .. }), "{error}");
     }
     for (pickle, opcode) in [(&b"NNb."[..], "BUILD"), (b"(o.", "OBJ"), (b"NN\x93.", "STACK_GLOBAL")] {
-        match crate::read(pickle, &Limits::default(), Objects::Describe) {
+        match crate::read(pickle, &ParseLimits::default(), ObjectPolicy::Describe) {
             Err(Error::Malformed { opcode: found, .. }) => assert_eq!(found, opcode),
             other => panic!("{other:?}"),
         }
@@ -314,9 +314,9 @@ fn what_is_outside_of_the_file_is_refused_even_when_objects_are_told() {
 
 #[test]
 fn too_many_bytes_are_not_looked_at() {
-    let limits = Limits {
+    let limits = ParseLimits {
         bytes: 3,
-        ..Limits::default()
+        ..ParseLimits::default()
     };
     assert_eq!(
         read(b"NNN.", &limits).err(),
@@ -327,16 +327,16 @@ fn too_many_bytes_are_not_looked_at() {
 proptest! {
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
-        let limits = Limits { values: 200, ..Limits::default() };
+        let limits = ParseLimits { values: 200, ..ParseLimits::default() };
         let _ = read(&bytes, &limits);
-        let _ = crate::read(&bytes, &limits, Objects::Describe);
+        let _ = crate::read(&bytes, &limits, ObjectPolicy::Describe);
     }
 
     #[test]
     fn no_opcodes_make_it_panic(
         codes in proptest::collection::vec(proptest::sample::select(&b"()]}Ntlde.ausq\x00h\x00K\x07012\x85\x86\x87\x8f\x90\x91\x94I1\n"[..]), 0..400)
     ) {
-        if let Ok(read) = read(&codes, &Limits::default()) {
+        if let Ok(read) = read(&codes, &ParseLimits::default()) {
             prop_assert!(read.tree.count() <= codes.len() + 3);
             show(&read.tree, read.tree.root, 4);
         }
@@ -346,7 +346,7 @@ proptest! {
     fn no_objects_make_it_panic(
         codes in proptest::collection::vec(proptest::sample::select(&b"()]}Neaussq\x00h\x00K\x0702\x85\x86\x90\x94ca\nRRb\x81\x92oiQP\x93"[..]), 0..400)
     ) {
-        if let Ok(read) = crate::read(&codes, &Limits::default(), Objects::Describe) {
+        if let Ok(read) = crate::read(&codes, &ParseLimits::default(), ObjectPolicy::Describe) {
             prop_assert!(read.tree.count() <= 4 * codes.len() + 3);
             show(&read.tree, read.tree.root, 4);
         }

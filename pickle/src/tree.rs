@@ -5,20 +5,20 @@
 
 use std::borrow::Cow;
 
-/// Index of a value in its [`Tree`].
-pub type Id = u32;
+/// Index of a value in its [`PickleTree`].
+pub type ValueId = u32;
 
 /// Position of text in the input, or in the side buffer if it was unescaped.
 #[derive(Debug, Clone, Copy)]
-pub struct Span {
+pub struct TextSpan {
     start: u32,
     len: u32,
     aside: bool,
 }
 
-impl Span {
+impl TextSpan {
     fn of(start: usize, len: usize) -> Self {
-        Span {
+        TextSpan {
             start: start as u32,
             len: len as u32,
             aside: false,
@@ -28,7 +28,7 @@ impl Span {
 
 /// Python value; containers refer to their items by index.
 #[derive(Debug)]
-pub enum Node {
+pub enum PickledValue {
     None,
     Bool(bool),
     Int(i64),
@@ -36,62 +36,62 @@ pub enum Node {
     Huge,
     Float(f64),
     /// Text. Protocols before 3 write bytes as text, too.
-    Text(Span),
-    Bytes(Span),
-    List(Vec<Id>),
-    Tuple(Vec<Id>),
+    Text(TextSpan),
+    Bytes(TextSpan),
+    List(Vec<ValueId>),
+    Tuple(Vec<ValueId>),
     /// Set or frozenset.
-    Set(Vec<Id>),
+    Set(Vec<ValueId>),
     /// Keys and values alternately; a later key overrides an earlier one, as in Python.
-    Dict(Vec<Id>),
+    Dict(Vec<ValueId>),
     /// Name that the pickle asks to import: module and name, both text.
     Global {
         /// Module, for example `torch._utils`.
-        module: Id,
+        module: ValueId,
         /// Name, for example `_rebuild_tensor_v2`.
-        name: Id,
+        name: ValueId,
     },
     /// Object that the pickle asks to build. Absent parts are [`NONE`].
     Object {
-        /// Callable or class: for honest writers a [`Node::Global`].
-        class: Id,
+        /// Callable or class: for honest writers a [`PickledValue::Global`].
+        class: ValueId,
         /// Arguments: for honest writers a tuple.
-        args: Id,
+        args: ValueId,
         /// Argument of `__setstate__`, or the fields of the object.
-        state: Id,
+        state: ValueId,
         /// Items to append or add.
-        items: Id,
+        items: ValueId,
         /// Dictionary of items to set.
-        pairs: Id,
+        pairs: ValueId,
         /// True for an instance of the class, false for the result of a call.
         is_new: bool,
     },
     /// Reference that only the writing program can resolve; the value is its id.
-    Persistent(Id),
+    Persistent(ValueId),
 }
 
 /// Values of one pickle.
 #[derive(Debug)]
-pub struct Tree<'a> {
+pub struct PickleTree<'a> {
     input: &'a [u8],
     aside: Vec<u8>,
-    pub(crate) nodes: Vec<Node>,
+    pub(crate) nodes: Vec<PickledValue>,
     /// Value that the pickle represents.
-    pub root: Id,
+    pub root: ValueId,
 }
 
 /// Index of `None`. It and the booleans are in every tree once.
-pub const NONE: Id = 0;
+pub const NONE: ValueId = 0;
 /// Index of `False`.
-pub const FALSE: Id = 1;
+pub const FALSE: ValueId = 1;
 /// Index of `True`.
-pub const TRUE: Id = 2;
+pub const TRUE: ValueId = 2;
 
-impl<'a> Tree<'a> {
+impl<'a> PickleTree<'a> {
     /// Creates a tree with the value `None`, over text in `input`.
     pub fn new(input: &'a [u8]) -> Self {
-        let nodes = vec![Node::None, Node::Bool(false), Node::Bool(true)];
-        Tree {
+        let nodes = vec![PickledValue::None, PickledValue::Bool(false), PickledValue::Bool(true)];
+        PickleTree {
             input,
             aside: Vec::new(),
             nodes,
@@ -100,27 +100,27 @@ impl<'a> Tree<'a> {
     }
 
     /// Adds a value and returns its index.
-    pub fn add(&mut self, node: Node) -> Id {
-        let id = self.nodes.len() as Id;
+    pub fn add(&mut self, node: PickledValue) -> ValueId {
+        let id = self.nodes.len() as ValueId;
         self.nodes.push(node);
         id
     }
 
     /// Adds text that is in the input without escapes.
-    pub(crate) fn text_at(&mut self, start: usize, len: usize) -> Id {
-        self.add(Node::Text(Span::of(start, len)))
+    pub(crate) fn text_at(&mut self, start: usize, len: usize) -> ValueId {
+        self.add(PickledValue::Text(TextSpan::of(start, len)))
     }
 
     /// Adds bytes that are in the input.
-    pub(crate) fn bytes_at(&mut self, start: usize, len: usize) -> Id {
-        self.add(Node::Bytes(Span::of(start, len)))
+    pub(crate) fn bytes_at(&mut self, start: usize, len: usize) -> ValueId {
+        self.add(PickledValue::Bytes(TextSpan::of(start, len)))
     }
 
     /// Adds text that was unescaped.
-    pub fn text_aside(&mut self, text: &[u8]) -> Id {
+    pub fn text_aside(&mut self, text: &[u8]) -> ValueId {
         let start = self.aside.len() as u32;
         self.aside.extend_from_slice(text);
-        self.add(Node::Text(Span {
+        self.add(PickledValue::Text(TextSpan {
             start,
             len: text.len() as u32,
             aside: true,
@@ -133,18 +133,18 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns a value; `None` for the index of another tree.
-    pub fn node(&self, id: Id) -> &Node {
-        self.nodes.get(id as usize).unwrap_or(&Node::None)
+    pub fn node(&self, id: ValueId) -> &PickledValue {
+        self.nodes.get(id as usize).unwrap_or(&PickledValue::None)
     }
 
     /// Returns true for `None`.
-    pub fn is_none(&self, id: Id) -> bool {
-        matches!(self.node(id), Node::None)
+    pub fn is_none(&self, id: ValueId) -> bool {
+        matches!(self.node(id), PickledValue::None)
     }
 
     /// Returns the bytes of a text or bytes value.
-    pub fn bytes(&self, id: Id) -> Option<&[u8]> {
-        let (Node::Text(span) | Node::Bytes(span)) = self.node(id) else {
+    pub fn bytes(&self, id: ValueId) -> Option<&[u8]> {
+        let (PickledValue::Text(span) | PickledValue::Bytes(span)) = self.node(id) else {
             return None;
         };
         let from = if span.aside { &self.aside[..] } else { self.input };
@@ -152,33 +152,37 @@ impl<'a> Tree<'a> {
     }
 
     /// Returns the first `limit` bytes of a text, with replacement characters for invalid UTF-8.
-    pub fn text(&self, id: Id, limit: usize) -> Option<Cow<'_, str>> {
+    pub fn text(&self, id: ValueId, limit: usize) -> Option<Cow<'_, str>> {
         let bytes = self.bytes(id)?;
         Some(String::from_utf8_lossy(&bytes[..bytes.len().min(limit)]))
     }
 
     /// Returns an integer, even if it is written as text.
-    pub fn integer(&self, id: Id) -> Option<i64> {
+    pub fn integer(&self, id: ValueId) -> Option<i64> {
         match self.node(id) {
-            Node::Int(value) => Some(*value),
-            Node::Bool(value) => Some(i64::from(*value)),
-            Node::Float(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(*value as i64),
-            Node::Text(span) | Node::Bytes(span) if span.len <= 24 => self.text(id, 24)?.trim().parse().ok(),
+            PickledValue::Int(value) => Some(*value),
+            PickledValue::Bool(value) => Some(i64::from(*value)),
+            PickledValue::Float(value) if value.fract() == 0.0 && value.abs() < 9.0e15 => Some(*value as i64),
+            PickledValue::Text(span) | PickledValue::Bytes(span) if span.len <= 24 => {
+                self.text(id, 24)?.trim().parse().ok()
+            }
             _ => None,
         }
     }
 
     /// Returns the items of a list, tuple or set.
-    pub fn items(&self, id: Id) -> Option<&[Id]> {
+    pub fn items(&self, id: ValueId) -> Option<&[ValueId]> {
         match self.node(id) {
-            Node::List(items) | Node::Tuple(items) | Node::Set(items) => Some(items),
+            PickledValue::List(items) | PickledValue::Tuple(items) | PickledValue::Set(items) => Some(items),
             _ => None,
         }
     }
 
     /// Returns the keys and values of a dictionary.
-    pub fn pairs(&self, id: Id) -> Option<impl Iterator<Item = (Id, Id)>> {
-        let Node::Dict(flat) = self.node(id) else { return None };
+    pub fn pairs(&self, id: ValueId) -> Option<impl Iterator<Item = (ValueId, ValueId)>> {
+        let PickledValue::Dict(flat) = self.node(id) else {
+            return None;
+        };
         Some(flat.chunks_exact(2).map(|pair| (pair[0], pair[1])))
     }
 }

@@ -1,8 +1,8 @@
 //! Conversion of evidence, its body and its classifications between wire and model.
 
 use rankguard_model::{
-    Body, ClassId, CopyTier, Evidence, EvidenceId, FailedCheck, Generation, JobId, Ledger, Mark, NodeId, OrderId, Rank,
-    RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+    ClassId, Classification, CopyTier, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck, Generation,
+    JobId, NodeId, OrderId, Rank, RestoreBytes, Role, SampleRange, Sequence, ShardSeal, Step, Timestamp,
 };
 
 use crate::WireError;
@@ -33,25 +33,25 @@ impl TryFrom<v1::EvidenceId> for EvidenceId {
     }
 }
 
-impl From<Source> for v1::Source {
-    fn from(source: Source) -> Self {
+impl From<EvidenceSource> for v1::Source {
+    fn from(source: EvidenceSource) -> Self {
         match source {
-            Source::KernelLog => Self::KernelLog,
-            Source::JobLog => Self::JobLog,
-            Source::Launcher => Self::Launcher,
-            Source::Scheduler => Self::Scheduler,
-            Source::Ranks => Self::Ranks,
-            Source::Host => Self::Host,
-            Source::Gpu => Self::Gpu,
-            Source::Nic => Self::Nic,
-            Source::Checkpoint => Self::Checkpoint,
-            Source::FlightRecorder => Self::FlightRecorder,
-            Source::Agent => Self::Agent,
+            EvidenceSource::KernelLog => Self::KernelLog,
+            EvidenceSource::JobLog => Self::JobLog,
+            EvidenceSource::Launcher => Self::Launcher,
+            EvidenceSource::Scheduler => Self::Scheduler,
+            EvidenceSource::Ranks => Self::Ranks,
+            EvidenceSource::Host => Self::Host,
+            EvidenceSource::Gpu => Self::Gpu,
+            EvidenceSource::Nic => Self::Nic,
+            EvidenceSource::Checkpoint => Self::Checkpoint,
+            EvidenceSource::FlightRecorder => Self::FlightRecorder,
+            EvidenceSource::Agent => Self::Agent,
         }
     }
 }
 
-impl TryFrom<v1::Source> for Source {
+impl TryFrom<v1::Source> for EvidenceSource {
     type Error = WireError;
 
     fn try_from(source: v1::Source) -> Result<Self, WireError> {
@@ -97,8 +97,8 @@ impl TryFrom<v1::Role> for Role {
     }
 }
 
-impl From<&Mark> for v1::Mark {
-    fn from(mark: &Mark) -> Self {
+impl From<&Classification> for v1::Mark {
+    fn from(mark: &Classification) -> Self {
         Self {
             class: mark.class.to_string(),
             role: v1::Role::from(mark.role).into(),
@@ -113,7 +113,7 @@ impl From<&Mark> for v1::Mark {
     }
 }
 
-impl TryFrom<v1::Mark> for Mark {
+impl TryFrom<v1::Mark> for Classification {
     type Error = WireError;
 
     fn try_from(mark: v1::Mark) -> Result<Self, WireError> {
@@ -135,7 +135,7 @@ impl From<&ShardSeal> for v1::ShardSeal {
             world_size: seal.world_size,
             index: seal.index.clone(),
             bytes: seal.bytes,
-            ledger: seal.ledger.map(|Ledger { first, end }| v1::Ledger { first, end }),
+            ledger: seal.ledger.map(|SampleRange { first, end }| v1::Ledger { first, end }),
             schema: seal.schema.clone(),
         }
     }
@@ -158,7 +158,7 @@ impl TryFrom<v1::ShardSeal> for ShardSeal {
             world_size: seal.world_size,
             index: seal.index,
             bytes: seal.bytes,
-            ledger: seal.ledger.map(|v1::Ledger { first, end }| Ledger { first, end }),
+            ledger: seal.ledger.map(|v1::Ledger { first, end }| SampleRange { first, end }),
             schema: seal.schema,
         })
     }
@@ -186,25 +186,25 @@ impl TryFrom<v1::RestoreBytes> for RestoreBytes {
     }
 }
 
-impl From<&Body> for v1::Body {
-    fn from(body: &Body) -> Self {
+impl From<&EvidenceBody> for v1::Body {
+    fn from(body: &EvidenceBody) -> Self {
         let kind = match body {
-            Body::Line { text, context, repeats } => Kind::Line(body::Line {
+            EvidenceBody::Line { text, context, repeats } => Kind::Line(body::Line {
                 text: text.clone(),
                 context: context.clone(),
                 repeats: *repeats,
             }),
-            Body::Sample { metric, value, unit } => Kind::Sample(body::Sample {
+            EvidenceBody::Sample { metric, value, unit } => Kind::Sample(body::Sample {
                 metric: metric.clone(),
                 value: *value,
                 unit: unit.clone(),
             }),
-            Body::Gap { what, lost } => Kind::Gap(body::Gap {
+            EvidenceBody::Gap { what, lost } => Kind::Gap(body::Gap {
                 what: what.clone(),
                 lost: *lost,
             }),
-            Body::RankStarted { pid } => Kind::RankStarted(body::RankStarted { pid: *pid }),
-            Body::RankExited {
+            EvidenceBody::RankStarted { pid } => Kind::RankStarted(body::RankStarted { pid: *pid }),
+            EvidenceBody::RankExited {
                 pid,
                 exit,
                 ended_by_agent,
@@ -213,7 +213,7 @@ impl From<&Body> for v1::Body {
                 exit: Some(exit.into()),
                 ended_by_agent: *ended_by_agent,
             }),
-            Body::Progress {
+            EvidenceBody::Progress {
                 step,
                 loss,
                 step_ms,
@@ -224,7 +224,7 @@ impl From<&Body> for v1::Body {
                 step_ms: *step_ms,
                 own_ms: *own_ms,
             }),
-            Body::Fenced {
+            EvidenceBody::Fenced {
                 job,
                 generation,
                 master_port,
@@ -237,7 +237,7 @@ impl From<&Body> for v1::Body {
                 ended: *ended,
                 left: left.clone(),
             }),
-            Body::Stopped {
+            EvidenceBody::Stopped {
                 job,
                 generation,
                 ended,
@@ -248,24 +248,24 @@ impl From<&Body> for v1::Body {
                 ended: *ended,
                 left: left.clone(),
             }),
-            Body::ShardSealed { step, stall_ms, bytes } => Kind::ShardSealed(body::ShardSealed {
+            EvidenceBody::ShardSealed { step, stall_ms, bytes } => Kind::ShardSealed(body::ShardSealed {
                 step: step.0,
                 stall_ms: *stall_ms,
                 bytes: *bytes,
             }),
-            Body::ShardDurable { seal } => Kind::ShardDurable(body::ShardDurable {
+            EvidenceBody::ShardDurable { seal } => Kind::ShardDurable(body::ShardDurable {
                 seal: Some(seal.into()),
             }),
-            Body::ShardFailed { step, reason } => Kind::ShardFailed(body::ShardFailed {
+            EvidenceBody::ShardFailed { step, reason } => Kind::ShardFailed(body::ShardFailed {
                 step: step.0,
                 reason: reason.clone(),
             }),
-            Body::Restored { step, from, took_ms } => Kind::Restored(body::Restored {
+            EvidenceBody::Restored { step, from, took_ms } => Kind::Restored(body::Restored {
                 step: step.0,
                 from: Some(from.into()),
                 took_ms: *took_ms,
             }),
-            Body::Copied {
+            EvidenceBody::Copied {
                 generation,
                 step,
                 tier,
@@ -282,7 +282,7 @@ impl From<&Body> for v1::Body {
                 took_ms: *took_ms,
                 failed: failed.clone(),
             }),
-            Body::ShardsFinished {
+            EvidenceBody::ShardsFinished {
                 job,
                 generation,
                 from,
@@ -295,12 +295,12 @@ impl From<&Body> for v1::Body {
                 shards: *shards,
                 failed: failed.clone(),
             }),
-            Body::FlightDump { dump, left_out } => Kind::FlightDump(body::FlightDump {
+            EvidenceBody::FlightDump { dump, left_out } => Kind::FlightDump(body::FlightDump {
                 dump: dump.clone(),
                 left_out: *left_out,
             }),
-            Body::RankFinished => Kind::RankFinished(body::RankFinished {}),
-            Body::Preflighted {
+            EvidenceBody::RankFinished => Kind::RankFinished(body::RankFinished {}),
+            EvidenceBody::Preflighted {
                 job,
                 generation,
                 failed,
@@ -311,7 +311,7 @@ impl From<&Body> for v1::Body {
                 failed: failed.iter().map(Into::into).collect(),
                 environment: environment.clone(),
             }),
-            Body::OrderFailed {
+            EvidenceBody::OrderFailed {
                 order,
                 job,
                 generation,
@@ -329,7 +329,7 @@ impl From<&Body> for v1::Body {
     }
 }
 
-impl TryFrom<v1::Body> for Body {
+impl TryFrom<v1::Body> for EvidenceBody {
     type Error = WireError;
 
     fn try_from(body: v1::Body) -> Result<Self, WireError> {
@@ -502,7 +502,7 @@ impl TryFrom<v1::Evidence> for Evidence {
         Ok(Self {
             id: required("id", evidence.id)?,
             at: Timestamp(evidence.at_ns),
-            source: Source::try_from(known::<v1::Source>("source", evidence.source)?)?,
+            source: EvidenceSource::try_from(known::<v1::Source>("source", evidence.source)?)?,
             entity: required("entity", evidence.entity)?,
             body: required("body", evidence.body)?,
             marks: repeated("marks", evidence.marks)?,

@@ -3,9 +3,9 @@
 use std::num::NonZero;
 
 use rankguard_model::{
-    Best, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Exit, Generation, Good,
-    HeldIn, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Rank, RankRef, ResumePlace, ResumeSource,
-    Retention, RunningRank, Step,
+    CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Generation, ImageLocation, JobId,
+    JobSpec, MetricGoal, MetricRule, NodeHistory, NodeId, NodeInfo, NodeRange, ProcessExit, Rank, RankRef, ResumePlace,
+    ResumeSource, RetentionPolicy, RunningRank, Step,
 };
 
 use crate::WireError;
@@ -98,17 +98,17 @@ impl From<v1::CheckpointTiers> for CheckpointTiers {
     }
 }
 
-impl From<HeldIn> for v1::HeldIn {
-    fn from(held: HeldIn) -> Self {
+impl From<ImageLocation> for v1::HeldIn {
+    fn from(held: ImageLocation) -> Self {
         match held {
-            HeldIn::Arenas => Self::Arenas,
-            HeldIn::Copies => Self::Copies,
-            HeldIn::Parity => Self::Parity,
+            ImageLocation::Arenas => Self::Arenas,
+            ImageLocation::Copies => Self::Copies,
+            ImageLocation::Parity => Self::Parity,
         }
     }
 }
 
-impl TryFrom<v1::HeldIn> for HeldIn {
+impl TryFrom<v1::HeldIn> for ImageLocation {
     type Error = WireError;
 
     fn try_from(held: v1::HeldIn) -> Result<Self, WireError> {
@@ -121,30 +121,30 @@ impl TryFrom<v1::HeldIn> for HeldIn {
     }
 }
 
-impl From<&Retention> for v1::Retention {
-    fn from(rules: &Retention) -> Self {
+impl From<&RetentionPolicy> for v1::Retention {
+    fn from(rules: &RetentionPolicy) -> Self {
         Self {
             last: rules.last,
             every_steps: rules.every_steps,
             every_ms: rules.every_ms,
             best: rules.best.as_ref().map(|best| v1::BestKept {
                 metric: best.metric.clone(),
-                high: best.good == Good::High,
+                high: best.good == MetricGoal::High,
                 count: best.count,
             }),
         }
     }
 }
 
-impl From<v1::Retention> for Retention {
+impl From<v1::Retention> for RetentionPolicy {
     fn from(rules: v1::Retention) -> Self {
         Self {
             last: rules.last,
             every_steps: rules.every_steps,
             every_ms: rules.every_ms,
-            best: rules.best.map(|best| Best {
+            best: rules.best.map(|best| MetricRule {
                 metric: best.metric,
-                good: if best.high { Good::High } else { Good::Low },
+                good: if best.high { MetricGoal::High } else { MetricGoal::Low },
                 count: best.count,
             }),
         }
@@ -304,17 +304,17 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
     }
 }
 
-impl From<&Exit> for v1::Exit {
-    fn from(exit: &Exit) -> Self {
+impl From<&ProcessExit> for v1::Exit {
+    fn from(exit: &ProcessExit) -> Self {
         let kind = match *exit {
-            Exit::Code(code) => v1::exit::Kind::Code(code),
-            Exit::Signal(signal) => v1::exit::Kind::Signal(signal),
+            ProcessExit::Code(code) => v1::exit::Kind::Code(code),
+            ProcessExit::Signal(signal) => v1::exit::Kind::Signal(signal),
         };
         Self { kind: Some(kind) }
     }
 }
 
-impl TryFrom<v1::Exit> for Exit {
+impl TryFrom<v1::Exit> for ProcessExit {
     type Error = WireError;
 
     fn try_from(exit: v1::Exit) -> Result<Self, WireError> {

@@ -1,8 +1,8 @@
 //! Conversion of orders between wire and model.
 
 use rankguard_model::{
-    CheckpointCall, Finish, Generation, JobId, Launch, NodeId, Order, Peer, Preflight, Rank, RankSlot, RestorePoint,
-    Stays, Step,
+    AgentOrder, CheckpointCall, FinishOrder, Generation, JobId, LaunchOrder, NodeId, PeerAgent, PreflightOrder, Rank,
+    RankSlot, RestorePoint, RetainedSet, Step,
 };
 
 use crate::WireError;
@@ -11,10 +11,10 @@ use crate::v1;
 use crate::v1::checkpoint_called::Call;
 use crate::v1::order::{Checkpoint, Fence, Keep, Kind, Named, Stop};
 
-impl From<&Order> for v1::Order {
-    fn from(order: &Order) -> Self {
+impl From<&AgentOrder> for v1::Order {
+    fn from(order: &AgentOrder) -> Self {
         let kind = match order {
-            Order::Fence {
+            AgentOrder::Fence {
                 job,
                 generation,
                 reserve_port,
@@ -25,10 +25,10 @@ impl From<&Order> for v1::Order {
                 reserve_port: *reserve_port,
                 nodes: nodes.iter().map(ToString::to_string).collect(),
             }),
-            Order::Preflight(wanted) => Kind::Preflight(wanted.into()),
-            Order::Finish(wanted) => Kind::Finish(wanted.into()),
-            Order::Launch(launch) => Kind::Launch(launch.into()),
-            Order::Keep {
+            AgentOrder::Preflight(wanted) => Kind::Preflight(wanted.into()),
+            AgentOrder::Finish(wanted) => Kind::Finish(wanted.into()),
+            AgentOrder::Launch(launch) => Kind::Launch(launch.into()),
+            AgentOrder::Keep {
                 job,
                 generation,
                 step,
@@ -39,7 +39,7 @@ impl From<&Order> for v1::Order {
                 step: step.0,
                 stays: stays.as_ref().map(Into::into),
             }),
-            Order::Stop {
+            AgentOrder::Stop {
                 job,
                 generation,
                 grace_ms,
@@ -48,7 +48,7 @@ impl From<&Order> for v1::Order {
                 generation: generation.0,
                 grace_ms: *grace_ms,
             }),
-            Order::Checkpoint {
+            AgentOrder::Checkpoint {
                 job,
                 generation,
                 number,
@@ -63,7 +63,7 @@ impl From<&Order> for v1::Order {
     }
 }
 
-impl TryFrom<v1::Order> for Order {
+impl TryFrom<v1::Order> for AgentOrder {
     type Error = WireError;
 
     fn try_from(order: v1::Order) -> Result<Self, WireError> {
@@ -74,9 +74,11 @@ impl TryFrom<v1::Order> for Order {
                 reserve_port: fence.reserve_port,
                 nodes: fence.nodes.into_iter().map(NodeId::from).collect(),
             },
-            Kind::Preflight(wanted) => Self::Preflight(Preflight::try_from(wanted).map_err(|e| e.within("preflight"))?),
-            Kind::Finish(wanted) => Self::Finish(Finish::try_from(wanted).map_err(|e| e.within("finish"))?),
-            Kind::Launch(launch) => Self::Launch(Launch::try_from(launch).map_err(|e| e.within("launch"))?),
+            Kind::Preflight(wanted) => {
+                Self::Preflight(PreflightOrder::try_from(wanted).map_err(|e| e.within("preflight"))?)
+            }
+            Kind::Finish(wanted) => Self::Finish(FinishOrder::try_from(wanted).map_err(|e| e.within("finish"))?),
+            Kind::Launch(launch) => Self::Launch(LaunchOrder::try_from(launch).map_err(|e| e.within("launch"))?),
             Kind::Keep(keep) => Self::Keep {
                 job: JobId::from(name("keep.job", keep.job)?),
                 generation: Generation(keep.generation),
@@ -106,8 +108,8 @@ impl TryFrom<v1::Order> for Order {
     }
 }
 
-impl From<&Stays> for v1::order::Stays {
-    fn from(stays: &Stays) -> Self {
+impl From<&RetainedSet> for v1::order::Stays {
+    fn from(stays: &RetainedSet) -> Self {
         let named = |&(generation, step): &(Generation, Step)| Named {
             generation: generation.0,
             step: step.0,
@@ -119,7 +121,7 @@ impl From<&Stays> for v1::order::Stays {
     }
 }
 
-impl From<v1::order::Stays> for Stays {
+impl From<v1::order::Stays> for RetainedSet {
     fn from(stays: v1::order::Stays) -> Self {
         let named = |named: Named| (Generation(named.generation), Step(named.step));
         Self {
@@ -158,8 +160,8 @@ impl TryFrom<v1::CheckpointCalled> for (u64, CheckpointCall) {
     }
 }
 
-impl From<&Preflight> for v1::Preflight {
-    fn from(wanted: &Preflight) -> Self {
+impl From<&PreflightOrder> for v1::Preflight {
+    fn from(wanted: &PreflightOrder) -> Self {
         Self {
             job: wanted.job.to_string(),
             generation: wanted.generation.0,
@@ -174,7 +176,7 @@ impl From<&Preflight> for v1::Preflight {
     }
 }
 
-impl TryFrom<v1::Preflight> for Preflight {
+impl TryFrom<v1::Preflight> for PreflightOrder {
     type Error = WireError;
 
     fn try_from(wanted: v1::Preflight) -> Result<Self, WireError> {
@@ -192,8 +194,8 @@ impl TryFrom<v1::Preflight> for Preflight {
     }
 }
 
-impl From<&Finish> for v1::Finish {
-    fn from(wanted: &Finish) -> Self {
+impl From<&FinishOrder> for v1::Finish {
+    fn from(wanted: &FinishOrder) -> Self {
         Self {
             job: wanted.job.to_string(),
             generation: wanted.generation.0,
@@ -206,7 +208,7 @@ impl From<&Finish> for v1::Finish {
     }
 }
 
-impl TryFrom<v1::Finish> for Finish {
+impl TryFrom<v1::Finish> for FinishOrder {
     type Error = WireError;
 
     fn try_from(wanted: v1::Finish) -> Result<Self, WireError> {
@@ -222,8 +224,8 @@ impl TryFrom<v1::Finish> for Finish {
     }
 }
 
-impl From<&Launch> for v1::Launch {
-    fn from(launch: &Launch) -> Self {
+impl From<&LaunchOrder> for v1::Launch {
+    fn from(launch: &LaunchOrder) -> Self {
         Self {
             job: launch.job.to_string(),
             generation: launch.generation.0,
@@ -248,7 +250,7 @@ impl From<&Launch> for v1::Launch {
     }
 }
 
-impl TryFrom<v1::Launch> for Launch {
+impl TryFrom<v1::Launch> for LaunchOrder {
     type Error = WireError;
 
     fn try_from(launch: v1::Launch) -> Result<Self, WireError> {
@@ -320,8 +322,8 @@ impl TryFrom<v1::RestorePoint> for RestorePoint {
     }
 }
 
-impl From<&Peer> for v1::Peer {
-    fn from(peer: &Peer) -> Self {
+impl From<&PeerAgent> for v1::Peer {
+    fn from(peer: &PeerAgent) -> Self {
         Self {
             node: peer.node.to_string(),
             address: peer.address.clone(),
@@ -330,7 +332,7 @@ impl From<&Peer> for v1::Peer {
     }
 }
 
-impl TryFrom<v1::Peer> for Peer {
+impl TryFrom<v1::Peer> for PeerAgent {
     type Error = WireError;
 
     fn try_from(peer: v1::Peer) -> Result<Self, WireError> {

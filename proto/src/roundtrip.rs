@@ -7,8 +7,9 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use prost::Message;
 use rankguard_model::{
-    Body, ClockOffset, Device, Entity, Evidence, EvidenceId, Exit, Generation, JobId, JobSpec, Launch, Mark, NodeId,
-    NodeInfo, Order, RankRef, RestoreBytes, RunningRank, Sequence, ShardSeal, Source, Timestamp,
+    AgentOrder, Classification, ClockOffset, Device, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
+    Generation, JobId, JobSpec, LaunchOrder, NodeId, NodeInfo, ProcessExit, RankRef, RestoreBytes, RunningRank,
+    Sequence, ShardSeal, Timestamp,
 };
 
 use crate::{WireError, v1};
@@ -40,16 +41,16 @@ proptest! {
     ) {
         check::<Entity, v1::Entity>(&entity)?;
         check::<Device, v1::Device>(&device)?;
-        check::<Body, v1::Body>(&body)?;
-        check::<Mark, v1::Mark>(&mark)?;
+        check::<EvidenceBody, v1::Body>(&body)?;
+        check::<Classification, v1::Mark>(&mark)?;
         check::<ShardSeal, v1::ShardSeal>(&seal)?;
         check::<RestoreBytes, v1::RestoreBytes>(&bytes)?;
     }
 
     #[test]
     fn orders_come_back_equal(order in order(), launch in launch()) {
-        check::<Order, v1::Order>(&order)?;
-        check::<Launch, v1::Launch>(&launch)?;
+        check::<AgentOrder, v1::Order>(&order)?;
+        check::<LaunchOrder, v1::Launch>(&launch)?;
     }
 
     #[test]
@@ -57,7 +58,7 @@ proptest! {
         check::<NodeInfo, v1::NodeInfo>(&info)?;
         check::<RunningRank, v1::RunningRank>(&running)?;
         check::<RankRef, v1::RankRef>(&rank)?;
-        check::<Exit, v1::Exit>(&exit)?;
+        check::<ProcessExit, v1::Exit>(&exit)?;
         check::<ClockOffset, v1::ClockOffset>(&clock)?;
     }
 
@@ -72,7 +73,7 @@ proptest! {
             let _ = Evidence::try_from(message);
         }
         if let Ok(message) = v1::Order::decode(bytes.as_slice()) {
-            let _ = Order::try_from(message);
+            let _ = AgentOrder::try_from(message);
         }
     }
 }
@@ -84,9 +85,9 @@ fn sample() -> v1::Evidence {
             seq: Sequence(1),
         },
         at: Timestamp(1),
-        source: Source::Ranks,
+        source: EvidenceSource::Ranks,
         entity: Entity::Unknown,
-        body: Body::Fenced {
+        body: EvidenceBody::Fenced {
             job: JobId::from("j"),
             generation: Generation(2),
             master_port: Some(29_500),

@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use rankguard_model::Step;
 use rankguard_rank::{RankClient, RankEnv};
 
-use crate::entry::{Told, entries};
+use crate::conversions::{self, RestoreTuple, SaveTuple, lock};
+use crate::entry::{TensorTuple, entries};
 use crate::error::raise;
 use crate::fork_guard::ForkGuard;
-use crate::keeper::{self, Given, Outcome, lock};
 use crate::signals::run_call;
 
 /// Maximum queued step marks while another thread saves; beyond it the oldest are dropped and counted.
@@ -20,11 +20,11 @@ const MAX_MARKS: usize = 1024;
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Agent {
     client: ForkGuard<RankClient>,
-    marks: Mutex<Marks>,
+    marks: Mutex<StepMarks>,
 }
 
 #[derive(Debug, Default)]
-struct Marks {
+struct StepMarks {
     waiting: VecDeque<(Step, Option<f64>, f64, Option<f64>)>,
     dropped: u64,
 }
@@ -71,7 +71,7 @@ impl Agent {
     /// Returns the counts of saves by outcome, and of step marks that were not sent.
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.client.call(py, "count saves", |client| {
-            let mut counts = keeper::counted(client.counts());
+            let mut counts = conversions::counted(client.counts());
             counts.push(("marks_dropped", client.marks_dropped() + lock(&self.marks).dropped));
             Ok(counts)
         })
@@ -80,7 +80,7 @@ impl Agent {
     /// Sets the behaviour of a save when no slot is free: `wait` (at most `wait_s` seconds), `replace-oldest` or
     /// `skip`.
     fn set_when_full(&self, py: Python<'_>, when_full: &str, wait_s: f64) -> PyResult<()> {
-        let policy = keeper::policy(when_full, wait_s)?;
+        let policy = conversions::policy(when_full, wait_s)?;
         self.client.call(py, "set the policy", |client| {
             client.set_policy(policy);
             Ok(())
@@ -88,11 +88,11 @@ impl Agent {
     }
 
     /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
-    fn restore(&self, py: Python<'_>, wanted: Vec<Told>) -> PyResult<Option<Given>> {
+    fn restore(&self, py: Python<'_>, wanted: Vec<TensorTuple>) -> PyResult<Option<RestoreTuple>> {
         let mut wanted = entries(wanted)?;
         self.client.call(py, "restore", |client| {
-            let restored = client.restore_into(&mut keeper::places(&mut wanted))?;
-            Ok(restored.map(keeper::given))
+            let restored = client.restore_into(&mut conversions::places(&mut wanted))?;
+            Ok(restored.map(conversions::given))
         })
     }
 
@@ -119,15 +119,20 @@ impl Agent {
         &self,
         py: Python<'_>,
         step: u64,
-        tensors: Vec<Told>,
+        tensors: Vec<TensorTuple>,
         state: &str,
         schema: &str,
-    ) -> PyResult<Outcome> {
-        let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
-        let notes = keeper::notes(&tensors, schema);
+    ) -> PyResult<SaveTuple> {
+        let (tensors, state) = (entries(tensors)?, conversions::state(state)?);
+        let notes = conversions::notes(&tensors, schema);
         self.client.call(py, "save a checkpoint", |client| {
-            let saved = client.checkpoint_with(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)?;
-            Ok(keeper::outcome(saved))
+            let saved = client.checkpoint_with(
+                conversions::step(step),
+                &conversions::borrowed(&tensors),
+                &state,
+                &notes,
+            )?;
+            Ok(conversions::outcome(saved))
         })
     }
 
@@ -136,21 +141,21 @@ impl Agent {
         &self,
         py: Python<'_>,
         step: u64,
-        tensors: Vec<Told>,
+        tensors: Vec<TensorTuple>,
         state: &str,
         schema: &str,
-    ) -> PyResult<Option<Outcome>> {
-        let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
+    ) -> PyResult<Option<SaveTuple>> {
+        let (state, (parts, notes)) = (conversions::state(state)?, conversions::parts(tensors, schema)?);
         self.client.call(py, "begin a checkpoint", |client| {
-            let begun = client.begin(keeper::step(step), parts, state, notes)?;
-            Ok(begun.map(keeper::outcome))
+            let begun = client.begin(conversions::step(step), parts, state, notes)?;
+            Ok(begun.map(conversions::outcome))
         })
     }
 
     /// Waits for the rest of a copy that was begun; `None` if none was.
-    fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+    fn finish(&self, py: Python<'_>) -> PyResult<Option<SaveTuple>> {
         self.client.call(py, "finish a checkpoint", |client| {
-            Ok(client.finish()?.map(keeper::outcome))
+            Ok(client.finish()?.map(conversions::outcome))
         })
     }
 

@@ -4,10 +4,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
 
-use crate::memory::Lent;
+use crate::memory::BorrowedMemory;
 
 /// Name, element type, global shape, offset, shape, address, bytes, owner, replica number of the part.
-pub(crate) type Told = (
+pub(crate) type TensorTuple = (
     String,
     String,
     Vec<u64>,
@@ -21,18 +21,20 @@ pub(crate) type Told = (
 
 /// Part of a tensor with its bytes.
 #[derive(Debug)]
-pub(crate) struct Entry {
+pub(crate) struct TensorInput {
     pub(crate) boxed: TensorBox,
-    pub(crate) data: Lent,
+    pub(crate) data: BorrowedMemory,
     pub(crate) replica: u32,
 }
 
 /// Converts the descriptions from Python; every error names the tensor.
-pub(crate) fn entries(told: Vec<Told>) -> PyResult<Vec<Entry>> {
+pub(crate) fn entries(told: Vec<TensorTuple>) -> PyResult<Vec<TensorInput>> {
     told.into_iter().map(entry).collect()
 }
 
-fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner, replica): Told) -> PyResult<Entry> {
+fn entry(
+    (name, dtype, global_shape, offset, shape, address, bytes, owner, replica): TensorTuple,
+) -> PyResult<TensorInput> {
     let wrong = |what: String| PyValueError::new_err(format!("tensor {name}: {what}"));
     let dtype: Dtype = dtype.parse().map_err(|problem| wrong(format!("{problem}")))?;
     let boxed = TensorBox {
@@ -46,9 +48,9 @@ fn entry((name, dtype, global_shape, offset, shape, address, bytes, owner, repli
     if boxed.bytes() != Some(bytes as u64) {
         return Err(wrong(format!("{bytes} bytes are not what its shape and type make")));
     }
-    Ok(Entry {
+    Ok(TensorInput {
         boxed,
-        data: Lent::new(address, bytes, owner)?,
+        data: BorrowedMemory::new(address, bytes, owner)?,
         replica,
     })
 }

@@ -9,26 +9,26 @@ use std::time::Duration;
 use std::{process, thread};
 
 use pyo3::prelude::*;
-use rankguard_rank::{ClientError, Interrupted, LocalError, LocalRank, RankClient, check_interrupts};
+use rankguard_rank::{CallInterrupted, ClientError, LocalError, LocalRank, RankClient, check_interrupts};
 
+use crate::conversions::lock;
 use crate::error::RankguardError;
-use crate::keeper::lock;
 use crate::signals::run_call;
 
 /// Poll interval for a session that another thread uses.
 const LOCK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Connection of a session.
-pub(crate) trait Connection: Send {
+pub(crate) trait SessionConnection: Send {
     /// Error of its calls.
-    type Error: std::error::Error + From<Interrupted> + Send;
+    type Error: std::error::Error + From<CallInterrupted> + Send;
 }
 
-impl Connection for RankClient {
+impl SessionConnection for RankClient {
     type Error = ClientError;
 }
 
-impl Connection for LocalRank {
+impl SessionConnection for LocalRank {
     type Error = LocalError;
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct ForkGuard<T> {
     value: Mutex<Option<T>>,
 }
 
-impl<T: Connection> ForkGuard<T> {
+impl<T: SessionConnection> ForkGuard<T> {
     pub(crate) fn new(value: T) -> Self {
         Self {
             owner: process::id(),
@@ -78,7 +78,7 @@ impl<T: Connection> ForkGuard<T> {
     }
 
     /// Waits until no other thread's call uses the value.
-    fn wait_for_lock(&self) -> Result<MutexGuard<'_, Option<T>>, Interrupted> {
+    fn wait_for_lock(&self) -> Result<MutexGuard<'_, Option<T>>, CallInterrupted> {
         loop {
             match self.value.try_lock() {
                 Ok(value) => return Ok(value),

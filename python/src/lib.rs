@@ -14,10 +14,10 @@
 #![deny(unsafe_code)]
 
 mod agent;
+mod conversions;
 mod entry;
 mod error;
 mod fork_guard;
-mod keeper;
 mod local;
 #[allow(unsafe_code)]
 mod memory;

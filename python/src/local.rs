@@ -7,10 +7,10 @@ use pyo3::prelude::*;
 use rankguard_model::{Generation, JobId, Rank, Step};
 use rankguard_rank::{LocalOptions, LocalRank, RankEnv};
 
-use crate::entry::{Told, entries};
+use crate::conversions::{self, RestoreTuple, SaveTuple};
+use crate::entry::{TensorTuple, entries};
 use crate::error::raise;
 use crate::fork_guard::ForkGuard;
-use crate::keeper::{self, Given, Outcome};
 use crate::signals::run_call;
 
 /// A rank that writes its own images. Calls may come from any thread; they are served one at a time.
@@ -54,11 +54,11 @@ impl Local {
                 "rank {rank} is outside a world of {world}"
             )));
         }
-        let policy = keeper::policy(when_full, wait_s)?;
+        let policy = conversions::policy(when_full, wait_s)?;
         let options = LocalOptions {
             slots,
             policy,
-            commit_within: keeper::duration(commit_within_s)?,
+            commit_within: conversions::duration(commit_within_s)?,
             keep,
             generation: generation.map(Generation),
         };
@@ -97,11 +97,11 @@ impl Local {
 
     /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` if there is none.
     #[pyo3(signature = (wanted, step=None))]
-    fn restore(&self, py: Python<'_>, wanted: Vec<Told>, step: Option<u64>) -> PyResult<Option<Given>> {
+    fn restore(&self, py: Python<'_>, wanted: Vec<TensorTuple>, step: Option<u64>) -> PyResult<Option<RestoreTuple>> {
         let mut wanted = entries(wanted)?;
         self.rank.call(py, "restore", |rank| {
-            let restored = rank.restore_into(&mut keeper::places(&mut wanted), step.map(Step))?;
-            Ok(restored.map(keeper::given))
+            let restored = rank.restore_into(&mut conversions::places(&mut wanted), step.map(Step))?;
+            Ok(restored.map(conversions::given))
         })
     }
 
@@ -110,15 +110,20 @@ impl Local {
         &self,
         py: Python<'_>,
         step: u64,
-        tensors: Vec<Told>,
+        tensors: Vec<TensorTuple>,
         state: &str,
         schema: &str,
-    ) -> PyResult<Outcome> {
-        let (tensors, state) = (entries(tensors)?, keeper::state(state)?);
-        let notes = keeper::notes(&tensors, schema);
+    ) -> PyResult<SaveTuple> {
+        let (tensors, state) = (entries(tensors)?, conversions::state(state)?);
+        let notes = conversions::notes(&tensors, schema);
         self.rank.call(py, "save a checkpoint", |rank| {
-            let saved = rank.checkpoint(keeper::step(step), &keeper::borrowed(&tensors), &state, &notes)?;
-            Ok(keeper::outcome(saved))
+            let saved = rank.checkpoint(
+                conversions::step(step),
+                &conversions::borrowed(&tensors),
+                &state,
+                &notes,
+            )?;
+            Ok(conversions::outcome(saved))
         })
     }
 
@@ -127,28 +132,28 @@ impl Local {
         &self,
         py: Python<'_>,
         step: u64,
-        tensors: Vec<Told>,
+        tensors: Vec<TensorTuple>,
         state: &str,
         schema: &str,
-    ) -> PyResult<Option<Outcome>> {
-        let (state, (parts, notes)) = (keeper::state(state)?, keeper::parts(tensors, schema)?);
+    ) -> PyResult<Option<SaveTuple>> {
+        let (state, (parts, notes)) = (conversions::state(state)?, conversions::parts(tensors, schema)?);
         self.rank.call(py, "begin a checkpoint", |rank| {
             Ok(rank
-                .begin(keeper::step(step), parts, state, notes)?
-                .map(keeper::outcome))
+                .begin(conversions::step(step), parts, state, notes)?
+                .map(conversions::outcome))
         })
     }
 
     /// Waits for the rest of a copy that was begun; `None` if none was.
-    fn finish(&self, py: Python<'_>) -> PyResult<Option<Outcome>> {
+    fn finish(&self, py: Python<'_>) -> PyResult<Option<SaveTuple>> {
         self.rank.call(py, "finish a checkpoint", |rank| {
-            Ok(rank.finish()?.map(keeper::outcome))
+            Ok(rank.finish()?.map(conversions::outcome))
         })
     }
 
     /// Waits until everything sealed is durable and committed; returns step and generation of the newest.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<(u64, u64)>> {
-        let limit = keeper::duration(seconds)?;
+        let limit = conversions::duration(seconds)?;
         self.rank.call(py, "wait for the commit", |rank| {
             Ok(rank.wait(limit)?.map(|id| (id.step.0, id.generation.0)))
         })
@@ -171,7 +176,7 @@ impl Local {
     /// Returns the counts of saves by outcome.
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.rank.call(py, "count saves", |rank| {
-            let mut counts = keeper::counted(rank.counts());
+            let mut counts = conversions::counted(rank.counts());
             counts.push(("failed", rank.failed()));
             Ok(counts)
         })

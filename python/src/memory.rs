@@ -10,14 +10,14 @@ use pyo3::prelude::*;
 
 /// Memory of a Python object.
 #[derive(Debug)]
-pub(crate) struct Lent {
+pub(crate) struct BorrowedMemory {
     address: usize,
     bytes: usize,
     /// Keeps the memory in place.
     _owner: Arc<Py<PyAny>>,
 }
 
-impl Lent {
+impl BorrowedMemory {
     /// Wraps memory at `address`. The caller guarantees that `address` and `bytes` are those that `owner` reported. An
     /// address of zero is accepted only for zero bytes.
     pub(crate) fn new(address: usize, bytes: usize, owner: Py<PyAny>) -> PyResult<Self> {
@@ -44,7 +44,7 @@ impl Lent {
     }
 }
 
-impl AsRef<[u8]> for Lent {
+impl AsRef<[u8]> for BorrowedMemory {
     fn as_ref(&self) -> &[u8] {
         if self.bytes == 0 {
             return &[];

@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_checkpoint_schedule::agreement::{Follower, Heard, Word};
+use rankguard_checkpoint_schedule::agreement::{CallResponse, CheckpointCallMessage, RankCallState};
 use rankguard_model::{CheckpointCall, Generation, Step};
 
 /// Checkpoint calls that a rank has received.
 #[derive(Debug)]
-pub(crate) struct Calls {
-    follower: Follower,
+pub(crate) struct CheckpointCalls {
+    follower: RankCallState,
     /// Newest step that was queried, and the answer, so that a repeated query returns the same.
     asked: Option<(Step, bool)>,
     /// Called steps that were accepted and still lack an image.
     promised: BTreeSet<Step>,
 }
 
-impl Calls {
+impl CheckpointCalls {
     /// Creates the calls of a rank that continues from the end of step `start`, with the rule of its launch.
     pub(crate) fn new(generation: Generation, start: Step, every: u64) -> Self {
         Self {
-            follower: Follower::new(generation, start, every),
+            follower: RankCallState::new(generation, start, every),
             asked: None,
             promised: BTreeSet::new(),
         }
@@ -28,7 +28,7 @@ impl Calls {
     /// Receives a call; returns the step of which no image will be taken.
     pub(crate) fn hear(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
         let generation = self.follower.generation();
-        let heard = self.follower.hear(&Word {
+        let heard = self.follower.hear(&CheckpointCallMessage {
             generation,
             number,
             call,
@@ -36,8 +36,8 @@ impl Calls {
         match (heard, call) {
             // A late change of the rule costs attempts between the old and the new one; those are void without a
             // report.
-            (Heard::TooLate { step }, CheckpointCall::At { .. }) => Some(step),
-            (Heard::InTime, CheckpointCall::At { step }) => {
+            (CallResponse::TooLate { step }, CheckpointCall::At { .. }) => Some(step),
+            (CallResponse::InTime, CheckpointCall::At { step }) => {
                 self.promised.insert(step);
                 None
             }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_called_step_is_due_besides_the_rule_and_kept_by_its_image() {
-        let mut calls = Calls::new(Generation(1), Step(0), 5);
+        let mut calls = CheckpointCalls::new(Generation(1), Step(0), 5);
         assert_eq!(calls.hear(1, at(7)), None);
         let due: Vec<u64> = (1..=10)
             .filter(|step| calls.due(Step(*step)) && calls.due(Step(*step)))
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_promise_that_was_not_kept_is_told_once() {
-        let mut calls = Calls::new(Generation(1), Step(0), 0);
+        let mut calls = CheckpointCalls::new(Generation(1), Step(0), 0);
         calls.hear(1, at(3));
         calls.hear(2, at(4));
         assert_eq!(calls.missed(Step(3)), BTreeSet::new());
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn a_rule_of_the_controller_replaces_that_of_the_launch() {
-        let mut calls = Calls::new(Generation(1), Step(0), 5);
+        let mut calls = CheckpointCalls::new(Generation(1), Step(0), 5);
         let rule = CheckpointCall::Every {
             from: Step(8),
             every: 3,

@@ -13,16 +13,16 @@ use rankguard_proto::v1::from_rank::Kind as Say;
 use rankguard_proto::v1::to_rank::Kind as Hear;
 
 use crate::ClientError;
-use crate::calls::Calls;
+use crate::calls::CheckpointCalls;
 use crate::demand::ArenaDemand;
-use crate::slots::Slots;
-use crate::wire::{self, Wire};
-use crate::{BackPressure, Counts, RankEnv};
+use crate::slots::ArenaSlots;
+use crate::wire::{self, AgentSocket};
+use crate::{BackPressure, RankEnv, SaveCounts};
 
 mod restore;
 mod save;
 
-pub use restore::{Restored, RestoredInto};
+pub use restore::{RestoreSummary, RestoredTensors};
 
 /// Longest wait for an answer that requires no work of the agent.
 const ANSWER_WAIT: Duration = Duration::from_secs(10);
@@ -35,8 +35,8 @@ const WAIT_A_GIB: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct RankClient {
     env: RankEnv,
-    wire: Wire,
-    slots: Slots,
+    wire: AgentSocket,
+    slots: ArenaSlots,
     /// Policy that the trainer has set.
     policy: Option<BackPressure>,
     /// Policy of the agent, used unless the trainer has set one.
@@ -44,7 +44,7 @@ pub struct RankClient {
     checkpoint_every: u64,
     /// True if the job has no checkpoint store, so that no image is taken.
     without_store: bool,
-    calls: Calls,
+    calls: CheckpointCalls,
     /// Steps of which no image will be taken, still to be reported.
     missed: BTreeMap<Step, &'static str>,
     /// True after the first error of the socket; nothing is sent afterwards.
@@ -66,13 +66,13 @@ impl RankClient {
     pub fn over(stream: UnixStream, env: &RankEnv) -> Result<Self, ClientError> {
         let mut client = Self {
             env: env.clone(),
-            wire: Wire::new(stream),
-            slots: Slots::written_elsewhere(),
+            wire: AgentSocket::new(stream),
+            slots: ArenaSlots::written_elsewhere(),
             policy: None,
             agents_policy: BackPressure::Skip,
             checkpoint_every: 0,
             without_store: false,
-            calls: Calls::new(env.generation, Step(0), 0),
+            calls: CheckpointCalls::new(env.generation, Step(0), 0),
             missed: BTreeMap::new(),
             lost: false,
             marks_dropped: 0,
@@ -88,7 +88,7 @@ impl RankClient {
             Hear::Welcome(welcome) => {
                 client.checkpoint_every = welcome.checkpoint_every;
                 client.without_store = welcome.without_store;
-                client.calls = Calls::new(env.generation, Step(0), welcome.checkpoint_every);
+                client.calls = CheckpointCalls::new(env.generation, Step(0), welcome.checkpoint_every);
             }
             other => return Err(unexpected("the agent's welcome", &other)),
         }
@@ -146,7 +146,7 @@ impl RankClient {
     /// that the agent does not accept now are sent later.
     fn listen(&mut self, step: Step) {
         while !self.lost
-            && let Ok(Some(called)) = self.guard(Wire::called)
+            && let Ok(Some(called)) = self.guard(AgentSocket::called)
         {
             // A call that this version cannot decode is ignored.
             if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
@@ -183,7 +183,7 @@ impl RankClient {
     }
 
     /// Returns the counts of saves by outcome.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SaveCounts {
         self.slots.counts
     }
 
@@ -248,14 +248,14 @@ impl RankClient {
         self.guard(|wire| answer(wire, what, Instant::now() + wait))
     }
 
-    fn guard<T>(&mut self, talk: impl FnOnce(&mut Wire) -> Result<T, ClientError>) -> Result<T, ClientError> {
+    fn guard<T>(&mut self, talk: impl FnOnce(&mut AgentSocket) -> Result<T, ClientError>) -> Result<T, ClientError> {
         let result = talk(&mut self.wire);
         self.lost |= result.is_err();
         result
     }
 }
 
-fn answer(wire: &mut Wire, what: &'static str, until: Instant) -> Result<Hear, ClientError> {
+fn answer(wire: &mut AgentSocket, what: &'static str, until: Instant) -> Result<Hear, ClientError> {
     match wire.receive(until, what)? {
         Hear::Refused(refused) => Err(ClientError::Refused { reason: refused.reason }),
         answer => Ok(answer),

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use rankguard_checkpoint::arena::{ArenaShape, Geometry};
+use rankguard_checkpoint::arena::{ArenaGeometry, ArenaShape};
 use rankguard_checkpoint_format::{ShardIndex, TensorBox, chunk_bytes_for};
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ impl ArenaDemand {
             chunks = chunks.saturating_add(bytes.div_ceil(chunk_bytes_for(image_bytes).into()));
         }
         described = described.saturating_add(chunks.saturating_mul(CHUNK_DESCRIBED));
-        let usual = Geometry::usual_meta(image_bytes);
+        let usual = ArenaGeometry::usual_meta(image_bytes);
         Some(Self {
             image_bytes,
             // Doubled, because names and state may grow.
@@ -59,7 +59,7 @@ impl ArenaDemand {
     }
 
     /// Returns true if an arena of this shape is large enough.
-    pub(crate) fn fits(self, geometry: Geometry) -> bool {
+    pub(crate) fn fits(self, geometry: ArenaGeometry) -> bool {
         let meta = self.meta_bytes / 2;
         geometry.image_bytes >= self.image_bytes && geometry.meta_bytes >= meta
     }
@@ -81,8 +81,8 @@ impl ArenaDemand {
 
 /// Returns the length of a value as JSON, in bytes.
 fn json_bytes(value: &Value) -> u64 {
-    struct Counter(u64);
-    impl io::Write for Counter {
+    struct SizeCounter(u64);
+    impl io::Write for SizeCounter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0 += bytes.len() as u64;
             Ok(bytes.len())
@@ -91,7 +91,7 @@ fn json_bytes(value: &Value) -> u64 {
             Ok(())
         }
     }
-    let mut counter = Counter(0);
+    let mut counter = SizeCounter(0);
     let written = serde_json::to_writer(&mut counter, value);
     written.map_or(u64::MAX, |()| counter.0)
 }

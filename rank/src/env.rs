@@ -53,7 +53,7 @@ impl RankEnv {
 
     /// Reads an environment given as a value. Reports all mistakes at once.
     pub fn from_vars(vars: &BTreeMap<String, String>) -> Result<Self, EnvError> {
-        let mut read = Reader {
+        let mut read = EnvReader {
             vars,
             problems: Vec::new(),
         };
@@ -106,12 +106,12 @@ impl RankEnv {
     }
 }
 
-struct Reader<'a> {
+struct EnvReader<'a> {
     vars: &'a BTreeMap<String, String>,
     problems: Vec<String>,
 }
 
-impl Reader<'_> {
+impl EnvReader<'_> {
     /// Parses a variable as a number; `None` if it is not set, and a recorded problem if it is not a number.
     fn number<T: std::str::FromStr>(&mut self, name: &str) -> Option<T> {
         let text = self.vars.get(name)?;

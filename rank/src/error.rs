@@ -7,7 +7,7 @@ use rankguard_checkpoint::arena::{ArenaError, FillError};
 use rankguard_model::Rank;
 use rankguard_proto::frame::FrameError;
 
-use crate::Interrupted;
+use crate::CallInterrupted;
 
 /// Error of a call to the agent.
 #[derive(Debug, thiserror::Error)]
@@ -18,7 +18,7 @@ pub enum ClientError {
     #[error("the agent is gone")]
     Lost { source: io::Error },
     #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Interrupted(#[from] CallInterrupted),
     #[error("the deadline for {what} passed")]
     Deadline { what: &'static str },
     #[error("cannot read the agent's frame")]

@@ -14,7 +14,7 @@ use rankguard_checkpoint::format::{AttemptRecord, CheckpointId, RunRecord};
 use rankguard_model::{RunId, RunStart, Step, Timestamp};
 
 use crate::local_error::LocalError;
-use crate::slots::Owner;
+use crate::slots::ImageOwner;
 
 /// State of the folder at the program's start, and its adoption.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ pub(crate) struct FolderRun {
 
 impl FolderRun {
     /// Inspects the folder of a job before its generation writes there.
-    pub(crate) fn open(store: &Store, owner: &Owner) -> Result<Self, LocalError> {
+    pub(crate) fn open(store: &Store, owner: &ImageOwner) -> Result<Self, LocalError> {
         let is_earlier = |id: &CheckpointId| id.generation < owner.generation;
         let committed = store.committed_ids(&owner.job)?;
         let newest = store.newest_generation(&owner.job)?;
@@ -63,7 +63,7 @@ impl FolderRun {
     }
 
     /// Returns the run for manifests; the first call writes its records. `None` if the folder is not this program's.
-    pub(crate) fn record(&self, store: &Store, owner: &Owner) -> Result<Option<RunId>, LocalError> {
+    pub(crate) fn record(&self, store: &Store, owner: &ImageOwner) -> Result<Option<RunId>, LocalError> {
         if !self.is_own() {
             return Ok(None);
         }

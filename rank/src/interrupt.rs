@@ -2,7 +2,7 @@
 //!
 //! An interpreter handles signals between calls, so a call that waits for minutes would delay them for as long. The
 //! caller wraps a call in [`with_interrupts`] and passes a check; every wait of this crate on that thread runs the
-//! check at least every [`CHECK_INTERVAL`] and ends with [`Interrupted`] when the check returns true.
+//! check at least every [`CHECK_INTERVAL`] and ends with [`CallInterrupted`] when the check returns true.
 //!
 //! Absent: interruption of a copy into an arena, which takes only as long as the memory copy.
 
@@ -15,40 +15,40 @@ pub(crate) const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Error of a call that the caller interrupted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("cannot finish the call: it was interrupted")]
-pub struct Interrupted;
+pub struct CallInterrupted;
 
-struct Scope {
+struct InterruptScope {
     check: Box<dyn FnMut() -> bool>,
     next_check: Instant,
     interrupted: bool,
 }
 
 thread_local! {
-    static SCOPE: RefCell<Option<Scope>> = const { RefCell::new(None) };
+    static SCOPE: RefCell<Option<InterruptScope>> = const { RefCell::new(None) };
 }
 
 /// Restores the scope of the surrounding call, even after a panic.
-struct Restore(Option<Scope>);
+struct ScopeGuard(Option<InterruptScope>);
 
-impl Drop for Restore {
+impl Drop for ScopeGuard {
     fn drop(&mut self) {
         SCOPE.with(|scope| scope.replace(self.0.take()));
     }
 }
 
-/// Runs `call`; its waits on this thread end with [`Interrupted`] once `check` has returned true.
+/// Runs `call`; its waits on this thread end with [`CallInterrupted`] once `check` has returned true.
 pub fn with_interrupts<T>(check: impl FnMut() -> bool + 'static, call: impl FnOnce() -> T) -> T {
-    let scope = Scope {
+    let scope = InterruptScope {
         check: Box::new(check),
         next_check: Instant::now() + CHECK_INTERVAL,
         interrupted: false,
     };
-    let _restore = Restore(SCOPE.with(|outer| outer.replace(Some(scope))));
+    let _restore = ScopeGuard(SCOPE.with(|outer| outer.replace(Some(scope))));
     call()
 }
 
 /// Runs the check of this thread's call when it is due.
-pub fn check_interrupts() -> Result<(), Interrupted> {
+pub fn check_interrupts() -> Result<(), CallInterrupted> {
     // The check may run a signal handler that makes another call on this thread.
     let Some(mut scope) = SCOPE.with(RefCell::take) else {
         return Ok(());
@@ -60,7 +60,7 @@ pub fn check_interrupts() -> Result<(), Interrupted> {
     }
     let interrupted = scope.interrupted;
     SCOPE.with(|slot| slot.replace(Some(scope)));
-    if interrupted { Err(Interrupted) } else { Ok(()) }
+    if interrupted { Err(CallInterrupted) } else { Ok(()) }
 }
 
 #[cfg(test)]

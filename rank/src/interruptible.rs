@@ -4,12 +4,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 
 use rankguard_checkpoint::format::TensorBox;
-use rankguard_checkpoint::restore::{Request, RestoreError, assemble_many};
-use rankguard_checkpoint::source::{Answer, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
-use rankguard_checkpoint::{Checkpoint, Scattered, Store};
+use rankguard_checkpoint::restore::{RankRestore, RestoreError, assemble_many};
+use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkReadResult, ChunkSource, SourceTier, one_of_many};
+use rankguard_checkpoint::{Checkpoint, ScatteredBuffers, Store};
 use rankguard_model::Rank;
 
-use crate::Interrupted;
+use crate::CallInterrupted;
 use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
 /// Store that refuses further reads once `stop` is set.
@@ -19,7 +19,7 @@ struct StoppableStore<'a> {
 }
 
 impl ChunkSource for StoppableStore<'_> {
-    fn tier(&self) -> Tier {
+    fn tier(&self) -> SourceTier {
         self.store.tier()
     }
 
@@ -31,9 +31,9 @@ impl ChunkSource for StoppableStore<'_> {
         one_of_many(self, id)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         if self.stop.load(Ordering::Relaxed) {
-            (0..ids.len()).for_each(|nth| answer(nth, Err(Box::new(Interrupted))));
+            (0..ids.len()).for_each(|nth| answer(nth, Err(Box::new(CallInterrupted))));
         } else {
             self.store.chunks(ids, answer);
         }
@@ -42,15 +42,15 @@ impl ChunkSource for StoppableStore<'_> {
 
 /// Fills the buffers from the checkpoint on a separate thread, while the caller's thread checks for interrupts. After
 /// an interrupt the running reads are finished first, because they write to the caller's memory. `reader` is that of
-/// [`Request`].
+/// [`RankRestore`].
 pub(crate) fn restore_boxes(
     store: &Store,
     checkpoint: &Checkpoint,
     wanted: &mut [(TensorBox, &mut [u8])],
     reader: Option<Rank>,
-) -> Result<Result<(), RestoreError>, Interrupted> {
+) -> Result<Result<(), RestoreError>, CallInterrupted> {
     let boxes: Vec<TensorBox> = wanted.iter().map(|(boxed, _)| boxed.clone()).collect();
-    let mut buffers = Scattered(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
+    let mut buffers = ScatteredBuffers(wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect());
     let stop = AtomicBool::new(false);
     let source = StoppableStore { store, stop: &stop };
     std::thread::scope(|scope| {
@@ -58,7 +58,7 @@ pub(crate) fn restore_boxes(
         let worker = scope.spawn(|| {
             let _ending = ending;
             let sources: [&dyn ChunkSource; 1] = [&source];
-            let request = Request {
+            let request = RankRestore {
                 wanted: &boxes,
                 out: &mut buffers,
                 reader,

@@ -37,10 +37,10 @@ mod slots;
 mod wire;
 mod writer;
 
-pub use client::{RankClient, Restored, RestoredInto};
+pub use client::{RankClient, RestoreSummary, RestoredTensors};
 pub use env::{EnvError, RankEnv};
 pub use error::ClientError;
-pub use interrupt::{Interrupted, check_interrupts, with_interrupts};
+pub use interrupt::{CallInterrupted, check_interrupts, with_interrupts};
 pub use local::{LocalOptions, LocalRank};
 pub use local_error::LocalError;
-pub use slots::{BackPressure, Counts, Notes, Part, SaveOutcome, Saved};
+pub use slots::{BackPressure, SaveCounts, SaveNotes, SaveOutcome, SaveReport, TensorPart};

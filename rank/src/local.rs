@@ -19,9 +19,9 @@ use crate::demand::ArenaDemand;
 use crate::folder_run::FolderRun;
 use crate::interruptible::restore_boxes;
 use crate::local_error::LocalError;
-use crate::slots::{Claim, Owner, Sealed, Slots, Way};
-use crate::writer::{Destination, Writer};
-use crate::{BackPressure, Counts, Notes, Part, RankEnv, RestoredInto, SaveOutcome, Saved};
+use crate::slots::{ArenaSlots, ImageOwner, SealedSlot, SlotClaim, SlotWrite};
+use crate::writer::{ImageDestination, ImageWriter};
+use crate::{BackPressure, RankEnv, RestoreSummary, SaveCounts, SaveNotes, SaveOutcome, SaveReport, TensorPart};
 
 /// Options of a rank without an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,13 +58,13 @@ const MAX_QUEUED: u32 = 4;
 #[derive(Debug)]
 pub struct LocalRank {
     // Declared before the writer, so that a running copy ends first.
-    slots: Slots,
-    to: Destination,
+    slots: ArenaSlots,
+    to: ImageDestination,
     slot_count: u32,
     policy: BackPressure,
     /// Newest sealed step.
     sealed: Option<Step>,
-    writer: Writer,
+    writer: ImageWriter,
     /// True if a wait ended without a commit: the end of the session then waits for no other rank.
     gave_up: bool,
 }
@@ -77,13 +77,13 @@ impl LocalRank {
             Some(generation) => generation,
             None => next_generation(&store, &env.job)?.max(env.generation),
         };
-        let owner = Owner {
+        let owner = ImageOwner {
             job: env.job.clone(),
             generation,
             rank: env.rank,
             world_size: env.world_size,
         };
-        let to = Destination {
+        let to = ImageDestination {
             folder: Arc::new(FolderRun::open(&store, &owner)?),
             store,
             owner,
@@ -92,8 +92,8 @@ impl LocalRank {
             abandoned: Arc::default(),
         };
         Ok(Self {
-            slots: Slots::default(),
-            writer: Writer::start(to.clone()).map_err(LocalError::Thread)?,
+            slots: ArenaSlots::default(),
+            writer: ImageWriter::start(to.clone()).map_err(LocalError::Thread)?,
             to,
             slot_count: options.slots,
             policy: options.policy,
@@ -150,7 +150,7 @@ impl LocalRank {
         &mut self,
         wanted: &mut [(TensorBox, &mut [u8])],
         step: Option<Step>,
-    ) -> Result<Option<RestoredInto>, LocalError> {
+    ) -> Result<Option<RestoreSummary>, LocalError> {
         let sizes = wanted.iter().map(|(boxed, buffer)| (boxed, buffer.len() as u64));
         let demand = demand(sizes, None)?;
         if !wanted.is_empty() {
@@ -184,7 +184,11 @@ impl LocalRank {
         first_problem.map_or(Ok(None), Err)
     }
 
-    fn restore_one(&self, id: CheckpointId, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<RestoredInto, LocalError> {
+    fn restore_one(
+        &self,
+        id: CheckpointId,
+        wanted: &mut [(TensorBox, &mut [u8])],
+    ) -> Result<RestoreSummary, LocalError> {
         let _lease = self.to.store.lease(&self.to.owner.job, id)?;
         let checkpoint = self.to.store.load(&self.to.owner.job, id)?;
         let same_world = checkpoint.manifest.world_size == self.to.owner.world_size;
@@ -195,7 +199,7 @@ impl LocalRank {
         })?;
         let (differing, names) = (checkpoint.differing(), checkpoint.names_without_schema());
         let states = checkpoint.indexes.into_iter().map(|index| (index.rank, index.state));
-        Ok(RestoredInto {
+        Ok(RestoreSummary {
             step: id.step,
             states: states.collect(),
             differing,
@@ -204,7 +208,7 @@ impl LocalRank {
     }
 
     /// Returns the counts of saves by outcome.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> SaveCounts {
         self.slots.counts
     }
 
@@ -214,8 +218,8 @@ impl LocalRank {
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-        notes: &Notes,
-    ) -> Result<Saved, LocalError> {
+        notes: &SaveNotes,
+    ) -> Result<SaveReport, LocalError> {
         let started = Instant::now();
         self.refuse_standing(step)?;
         let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
@@ -223,7 +227,7 @@ impl LocalRank {
             return Ok(skipped(started));
         };
         let owner = self.to.owner.clone();
-        let way = Way::Whole(slot);
+        let way = SlotWrite::Whole(slot);
         match self.slots.fill(way, &owner, step, tensors, (state, notes), started)? {
             Some(sealed) => Ok(self.queue(sealed, started)),
             None => Ok(skipped(started)),
@@ -234,10 +238,10 @@ impl LocalRank {
     pub fn begin(
         &mut self,
         step: Step,
-        parts: Vec<Part>,
+        parts: Vec<TensorPart>,
         state: Value,
-        notes: Notes,
-    ) -> Result<Option<Saved>, LocalError> {
+        notes: SaveNotes,
+    ) -> Result<Option<SaveReport>, LocalError> {
         let started = Instant::now();
         self.refuse_standing(step)?;
         let sizes = parts
@@ -247,13 +251,13 @@ impl LocalRank {
             return Ok(Some(skipped(started)));
         };
         let owner = self.to.owner.clone();
-        let way = Way::Whole(slot);
+        let way = SlotWrite::Whole(slot);
         let begun = self.slots.begin(way, &owner, step, parts, (state, notes), started);
         begun.map(|()| None).map_err(LocalError::Thread)
     }
 
     /// Waits for the rest of the copy that was begun. Returns `None` if none was begun.
-    pub fn finish(&mut self) -> Result<Option<Saved>, LocalError> {
+    pub fn finish(&mut self) -> Result<Option<SaveReport>, LocalError> {
         let started = Instant::now();
         let waited = self.slots.wait_for_copy();
         self.gave_up |= waited.is_err();
@@ -349,7 +353,7 @@ impl LocalRank {
         self.writer.forget_thread();
     }
 
-    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, LocalError> {
+    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<SlotClaim>, LocalError> {
         self.finish()?;
         self.take_arena(demand)?;
         let (writer, policy) = (&self.writer, self.policy);
@@ -364,12 +368,12 @@ impl LocalRank {
         Ok(claimed?)
     }
 
-    fn queue(&mut self, sealed: Sealed, since: Instant) -> Saved {
+    fn queue(&mut self, sealed: SealedSlot, since: Instant) -> SaveReport {
         let arena = self.slots.arena.clone().expect("it was filled");
         self.sealed = Some(sealed.step);
         self.gave_up = false;
         self.writer.push(arena, sealed.slot, sealed.step);
-        Saved {
+        SaveReport {
             stall: sealed.blocked.max(since.elapsed()),
             outcome: SaveOutcome::Sealed,
         }
@@ -408,8 +412,8 @@ fn demand<'a>(
     }))
 }
 
-fn skipped(started: Instant) -> Saved {
-    Saved {
+fn skipped(started: Instant) -> SaveReport {
+    SaveReport {
         stall: started.elapsed(),
         outcome: SaveOutcome::SkippedNoFreeSlot,
     }

@@ -10,7 +10,7 @@ use rankguard_checkpoint::restore::RestoreError;
 use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::{Rank, Step};
 
-use crate::Interrupted;
+use crate::CallInterrupted;
 
 /// Error of a call to a local session.
 #[derive(Debug, thiserror::Error)]
@@ -73,7 +73,7 @@ pub enum LocalError {
     #[error("cannot commit step {step}: the session was closed while rank {rank} had left no shard ({} is missing)", path.display())]
     Abandoned { step: Step, rank: Rank, path: PathBuf },
     #[error(transparent)]
-    Interrupted(#[from] Interrupted),
+    Interrupted(#[from] CallInterrupted),
 }
 
 impl LocalError {

@@ -5,12 +5,12 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::arena::{Arena, FillError, Filled, ImageOf, Streaming};
+use rankguard_checkpoint::arena::{Arena, FillError, PendingStream, SaveRequest, SaveResult};
 use rankguard_checkpoint_format::TensorBox;
-use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
+use rankguard_model::{Generation, JobId, Rank, SampleRange, Step};
 use serde_json::Value;
 
-use crate::Interrupted;
+use crate::CallInterrupted;
 use crate::interrupt::{CHECK_INTERVAL, check_interrupts};
 
 /// Longest time that a window may be full without progress if the policy has no time limit; then the save is skipped
@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Behaviour of a save when every slot of the arena still holds an image that is not stored elsewhere.
 ///
-/// Every outcome is counted in [`Counts`]: an image is never dropped silently.
+/// Every outcome is counted in [`SaveCounts`]: an image is never dropped silently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BackPressure {
     /// Waits for a slot, at most this long; then the save is skipped and counted.
@@ -32,7 +32,7 @@ pub enum BackPressure {
 
 /// Result of a save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Saved {
+pub struct SaveReport {
     /// Time for which the trainer was blocked, in all calls together.
     pub stall: Duration,
     /// Outcome of the save.
@@ -53,7 +53,7 @@ pub enum SaveOutcome {
 
 /// Counts of saves by outcome, since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct SaveCounts {
     /// Number of images sealed.
     pub sealed: u64,
     /// Number of saves skipped for lack of a free slot, of progress in the window, or of a store.
@@ -66,27 +66,27 @@ pub struct Counts {
 
 /// Notes of a save on its tensors and its small state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Notes {
+pub struct SaveNotes {
     /// Schema of the small state: a name with a version; may be empty.
     pub schema: String,
     /// Replica number of each tensor's part: 0 is the primary, and all replicas must be equal to it. Tensors beyond
     /// the end of this list are primary.
     pub replicas: Vec<u32>,
     /// Part of the sample stream that the state covers.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<SampleRange>,
 }
 
 /// Tensor part of a save in the background. The bytes are borrowed for as long as the copy takes, without being copied
 /// first: an earlier change corrupts this image, and only this one.
 #[derive(Clone)]
-pub struct Part {
+pub struct TensorPart {
     /// Box of the tensor.
     pub boxed: TensorBox,
     /// Bytes of the box, with their owner.
     pub data: Arc<dyn AsRef<[u8]> + Send + Sync>,
 }
 
-impl std::fmt::Debug for Part {
+impl std::fmt::Debug for TensorPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Part")
             .field("boxed", &self.boxed)
@@ -95,7 +95,7 @@ impl std::fmt::Debug for Part {
 }
 
 /// Returns the tensors of a background save.
-pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
+pub(crate) fn borrowed(parts: &[TensorPart]) -> Vec<(TensorBox, &[u8])> {
     parts
         .iter()
         .map(|part| (part.boxed.clone(), (*part.data).as_ref()))
@@ -104,27 +104,27 @@ pub(crate) fn borrowed(parts: &[Part]) -> Vec<(TensorBox, &[u8])> {
 
 /// Owner of the images.
 #[derive(Debug, Clone)]
-pub(crate) struct Owner {
+pub(crate) struct ImageOwner {
     pub(crate) job: JobId,
     pub(crate) generation: Generation,
     pub(crate) rank: Rank,
     pub(crate) world_size: u32,
 }
 
-impl Owner {
-    fn of<'a>(&'a self, step: Step, notes: &'a Notes) -> ImageOf<'a> {
-        ImageOf {
+impl ImageOwner {
+    fn of<'a>(&'a self, step: Step, notes: &'a SaveNotes) -> SaveRequest<'a> {
+        SaveRequest {
             replicas: &notes.replicas,
             ledger: notes.ledger,
             schema: &notes.schema,
-            ..ImageOf::new(&self.job, step, self.generation, self.rank, self.world_size)
+            ..SaveRequest::new(&self.job, step, self.generation, self.rank, self.world_size)
         }
     }
 }
 
 /// Sealed slot, to be reported to the writer of its image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct SealedSlot {
     pub(crate) slot: u32,
     pub(crate) step: Step,
     /// Size of the image in bytes.
@@ -135,29 +135,29 @@ pub(crate) struct Sealed {
 
 /// Copy that is running in the background.
 #[derive(Debug)]
-struct Copying {
+struct BackgroundCopy {
     step: Step,
     blocked: Duration,
-    worker: JoinHandle<Result<Filled, FillError>>,
+    worker: JoinHandle<Result<SaveResult, FillError>>,
     /// Disconnected when the worker has ended.
     ended: Receiver<()>,
 }
 
 /// Rank's side of an arena.
 #[derive(Debug, Default)]
-pub(crate) struct Slots {
+pub(crate) struct ArenaSlots {
     pub(crate) arena: Option<Arc<Arena>>,
-    pub(crate) counts: Counts,
+    pub(crate) counts: SaveCounts,
     /// True if another process writes the images, and marks in the arena those that it is writing.
     written_elsewhere: bool,
     /// Slot that was filled last.
     last: Option<u32>,
-    copying: Option<Copying>,
+    copying: Option<BackgroundCopy>,
 }
 
 /// Slot to fill.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub(crate) struct SlotClaim {
     slot: u32,
     /// True if its present image is replaced.
     replace: bool,
@@ -165,14 +165,14 @@ pub(crate) struct Claim {
 
 /// Way in which an image is written to a slot.
 #[derive(Debug)]
-pub(crate) enum Way {
+pub(crate) enum SlotWrite {
     /// The slot holds the whole image.
-    Whole(Claim),
+    Whole(SlotClaim),
     /// The image is streamed through the slot's window, and waits at most this long without progress.
-    Through(Box<Streaming>, Duration),
+    Through(Box<PendingStream>, Duration),
 }
 
-impl Way {
+impl SlotWrite {
     /// Returns the slot of a streamed image, which must be announced to its agent.
     pub(crate) fn announced(&self) -> Option<u32> {
         match self {
@@ -184,18 +184,20 @@ impl Way {
     fn take(
         self,
         arena: &Arena,
-        of: ImageOf<'_>,
+        of: SaveRequest<'_>,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-    ) -> Result<Filled, FillError> {
+    ) -> Result<SaveResult, FillError> {
         match self {
-            Self::Whole(Claim { slot, replace }) => arena.fill(slot, &ImageOf { replace, ..of }, tensors, state),
+            Self::Whole(SlotClaim { slot, replace }) => {
+                arena.fill(slot, &SaveRequest { replace, ..of }, tensors, state)
+            }
             Self::Through(streaming, patience) => arena.stream(*streaming, tensors, patience),
         }
     }
 }
 
-impl Slots {
+impl ArenaSlots {
     /// Returns the slots of an arena that another process writes to disk.
     pub(crate) fn written_elsewhere() -> Self {
         let mut slots = Self::default();
@@ -216,12 +218,12 @@ impl Slots {
         &mut self,
         policy: BackPressure,
         mut make_room: impl FnMut(Duration),
-    ) -> Result<Option<Claim>, Interrupted> {
+    ) -> Result<Option<SlotClaim>, CallInterrupted> {
         let Some(arena) = self.arena.clone() else {
             return Ok(None);
         };
         let last = self.last;
-        let free = || arena.slot_to_fill(last).map(|slot| Claim { slot, replace: false });
+        let free = || arena.slot_to_fill(last).map(|slot| SlotClaim { slot, replace: false });
         if let Some(claim) = free() {
             return Ok(Some(claim));
         }
@@ -243,7 +245,7 @@ impl Slots {
             }
             BackPressure::ReplaceOldest => {
                 make_room(Duration::ZERO);
-                let replace = |slot| Claim { slot, replace: true };
+                let replace = |slot| SlotClaim { slot, replace: true };
                 let given = match self.written_elsewhere {
                     true => arena.slot_to_replace(last).map(replace),
                     false => free(),
@@ -262,35 +264,35 @@ impl Slots {
     /// Returns the way of an image; begins its stream if the slot is a window.
     pub(crate) fn way(
         &self,
-        claim: Claim,
-        owner: &Owner,
+        claim: SlotClaim,
+        owner: &ImageOwner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
-        state: (&Value, &Notes),
+        state: (&Value, &SaveNotes),
         policy: BackPressure,
-    ) -> Result<Way, FillError> {
+    ) -> Result<SlotWrite, FillError> {
         let arena = self.arena.as_ref().expect("a slot of it was claimed");
         if !arena.geometry().is_windowed() {
-            return Ok(Way::Whole(claim));
+            return Ok(SlotWrite::Whole(claim));
         }
         let patience = match policy {
             BackPressure::Wait(limit) => limit,
             BackPressure::ReplaceOldest | BackPressure::Skip => PATIENCE,
         };
         let streaming = arena.begin_stream(claim.slot, &owner.of(step, state.1), tensors, state.0)?;
-        Ok(Way::Through(Box::new(streaming), patience))
+        Ok(SlotWrite::Through(Box::new(streaming), patience))
     }
 
     /// Copies and seals; when it returns, the tensors may be changed. Returns `None` if the window made no progress.
     pub(crate) fn fill(
         &mut self,
-        way: Way,
-        owner: &Owner,
+        way: SlotWrite,
+        owner: &ImageOwner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
-        state: (&Value, &Notes),
+        state: (&Value, &SaveNotes),
         started: Instant,
-    ) -> Result<Option<Sealed>, FillError> {
+    ) -> Result<Option<SealedSlot>, FillError> {
         let arena = self.arena.clone().expect("a slot of it was claimed");
         let filled = way.take(&arena, owner.of(step, state.1), tensors, state.0);
         self.note(filled, step, || started.elapsed())
@@ -299,10 +301,10 @@ impl Slots {
     /// Counts the result of a copy.
     fn note(
         &mut self,
-        filled: Result<Filled, FillError>,
+        filled: Result<SaveResult, FillError>,
         step: Step,
         blocked: impl FnOnce() -> Duration,
-    ) -> Result<Option<Sealed>, FillError> {
+    ) -> Result<Option<SealedSlot>, FillError> {
         match filled {
             Err(FillError::Stuck { .. }) => {
                 self.counts.waited += 1;
@@ -314,7 +316,7 @@ impl Slots {
                 self.counts.sealed += 1;
                 self.counts.waited += u64::from(!filled.waited.is_zero());
                 self.last = Some(filled.slot);
-                Ok(Some(Sealed {
+                Ok(Some(SealedSlot {
                     slot: filled.slot,
                     step,
                     bytes: filled.bytes,
@@ -327,11 +329,11 @@ impl Slots {
     /// Starts the copy on a separate thread.
     pub(crate) fn begin(
         &mut self,
-        way: Way,
-        owner: &Owner,
+        way: SlotWrite,
+        owner: &ImageOwner,
         step: Step,
-        parts: Vec<Part>,
-        state: (Value, Notes),
+        parts: Vec<TensorPart>,
+        state: (Value, SaveNotes),
         started: Instant,
     ) -> std::io::Result<()> {
         let arena = self.arena.clone().expect("a slot of it was claimed");
@@ -344,7 +346,7 @@ impl Slots {
         let worker = std::thread::Builder::new()
             .name("rankguard-copy".to_owned())
             .spawn(copy)?;
-        self.copying = Some(Copying {
+        self.copying = Some(BackgroundCopy {
             step,
             blocked: started.elapsed(),
             worker,
@@ -354,7 +356,7 @@ impl Slots {
     }
 
     /// Waits for the end of the copy that was begun, if there is one. An interrupt leaves the copy running.
-    pub(crate) fn wait_for_copy(&mut self) -> Result<(), Interrupted> {
+    pub(crate) fn wait_for_copy(&mut self) -> Result<(), CallInterrupted> {
         let Some(copying) = &self.copying else { return Ok(()) };
         while let Err(RecvTimeoutError::Timeout) = copying.ended.recv_timeout(CHECK_INTERVAL) {
             check_interrupts()?;
@@ -369,8 +371,8 @@ impl Slots {
 
     /// Waits for the rest of the copy that was begun, and returns its step and result. Returns `None` if none was
     /// begun.
-    pub(crate) fn finish(&mut self) -> Option<(Step, Result<Option<Sealed>, FillError>)> {
-        let Copying {
+    pub(crate) fn finish(&mut self) -> Option<(Step, Result<Option<SealedSlot>, FillError>)> {
+        let BackgroundCopy {
             step, blocked, worker, ..
         } = self.copying.take()?;
         let started = Instant::now();
@@ -379,7 +381,7 @@ impl Slots {
     }
 }
 
-impl Drop for Slots {
+impl Drop for ArenaSlots {
     /// The trainer's memory is being read until the copy ends.
     fn drop(&mut self) {
         if let Some(copying) = self.copying.take() {

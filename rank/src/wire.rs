@@ -56,7 +56,7 @@ pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, Client
 
 /// Connection to the agent.
 #[derive(Debug)]
-pub(crate) struct Wire {
+pub(crate) struct AgentSocket {
     stream: UnixStream,
     reader: FrameReader,
     fds: VecDeque<OwnedFd>,
@@ -66,7 +66,7 @@ pub(crate) struct Wire {
     unsent: Vec<u8>,
 }
 
-impl Wire {
+impl AgentSocket {
     pub(crate) fn new(stream: UnixStream) -> Self {
         Self {
             stream,

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, Digest, MAX_INDEX_BYTES, Manifest, ShardIndex};
-use rankguard_checkpoint::store::Written;
-use rankguard_checkpoint::{Store, give_way, retention};
+use rankguard_checkpoint::store::WrittenShard;
+use rankguard_checkpoint::{Store, lower_priority, retention};
 use rankguard_model::{Rank, ShardSeal, Step, with_causes};
 
 use crate::folder_run::FolderRun;
-use crate::interrupt::{CHECK_INTERVAL, Interrupted, check_interrupts};
+use crate::interrupt::{CHECK_INTERVAL, CallInterrupted, check_interrupts};
 use crate::local_error::LocalError;
-use crate::slots::Owner;
+use crate::slots::ImageOwner;
 
 /// Shortest and longest poll interval for shards of other ranks in the store: shared file systems deliver no events.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
@@ -28,9 +28,9 @@ const MAX_FAILURES: usize = 16;
 
 /// Destination of the images.
 #[derive(Debug, Clone)]
-pub(crate) struct Destination {
+pub(crate) struct ImageDestination {
     pub(crate) store: Store,
-    pub(crate) owner: Owner,
+    pub(crate) owner: ImageOwner,
     /// Longest wait of rank 0 for the shards of the others, and of the others for its commit.
     pub(crate) commit_within: Duration,
     /// Number of committed checkpoints to retain; 0 for all.
@@ -43,20 +43,20 @@ pub(crate) struct Destination {
 
 /// Handle of the writer thread.
 #[derive(Debug)]
-pub(crate) struct Writer {
-    shared: Arc<Shared>,
+pub(crate) struct ImageWriter {
+    shared: Arc<SharedWriter>,
     thread: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug, Default)]
-struct Shared {
-    state: Mutex<State>,
+struct SharedWriter {
+    state: Mutex<WriterState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queue: VecDeque<Task>,
+struct WriterState {
+    queue: VecDeque<WriteTask>,
     /// True while a task is being processed.
     busy: bool,
     /// True while expired checkpoints are being removed: all images are durable, and no caller waits for the removal.
@@ -67,24 +67,24 @@ struct State {
 }
 
 #[derive(Debug)]
-struct Task {
+struct WriteTask {
     arena: Arc<Arena>,
     slot: u32,
     step: Step,
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedWriter {
+    fn lock(&self) -> MutexGuard<'_, WriterState> {
         self.state.lock().expect("no holder of the writer's state panics")
     }
 
-    fn tell(&self, change: impl FnOnce(&mut State)) {
+    fn tell(&self, change: impl FnOnce(&mut WriterState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
 }
 
-impl State {
+impl WriterState {
     fn note(&mut self, step: Step, ended: Result<(), LocalError>) {
         let Err(problem) = ended else { return };
         self.failed += 1;
@@ -95,13 +95,13 @@ impl State {
     }
 }
 
-impl Writer {
-    pub(crate) fn start(destination: Destination) -> io::Result<Self> {
-        let shared = Arc::new(Shared::default());
+impl ImageWriter {
+    pub(crate) fn start(destination: ImageDestination) -> io::Result<Self> {
+        let shared = Arc::new(SharedWriter::default());
         let work = {
             let shared = shared.clone();
             move || {
-                give_way();
+                lower_priority();
                 run(&shared, &destination);
             }
         };
@@ -116,7 +116,7 @@ impl Writer {
 
     pub(crate) fn push(&self, arena: Arc<Arena>, slot: u32, step: Step) {
         self.shared
-            .tell(|state| state.queue.push_back(Task { arena, slot, step }));
+            .tell(|state| state.queue.push_back(WriteTask { arena, slot, step }));
     }
 
     /// Releases the slot of the oldest image that is not being written; `None` if there is none.
@@ -136,7 +136,7 @@ impl Writer {
     }
 
     /// Waits until nothing is left to write; returns `false` if that takes longer than `limit`.
-    pub(crate) fn drain(&self, limit: Duration) -> Result<bool, Interrupted> {
+    pub(crate) fn drain(&self, limit: Duration) -> Result<bool, CallInterrupted> {
         let until = Instant::now() + limit;
         let mut state = self.shared.lock();
         while !state.queue.is_empty() || state.busy {
@@ -188,13 +188,13 @@ impl Writer {
     }
 }
 
-impl Drop for Writer {
+impl Drop for ImageWriter {
     fn drop(&mut self) {
         self.stop();
     }
 }
 
-fn run(shared: &Shared, to: &Destination) {
+fn run(shared: &SharedWriter, to: &ImageDestination) {
     loop {
         let task = {
             let mut state = shared.lock();
@@ -231,14 +231,14 @@ fn run(shared: &Shared, to: &Destination) {
     }
 }
 
-fn persist(task: &Task, to: &Destination) -> Result<Written, LocalError> {
+fn persist(task: &WriteTask, to: &ImageDestination) -> Result<WrittenShard, LocalError> {
     let image = task.arena.sealed(task.slot)?;
     Ok(to.store.write_shard(image.index(), &image)?)
 }
 
-impl Destination {
+impl ImageDestination {
     /// Completes a durable shard: rank 0 commits once the other shards are durable, too.
-    fn conclude(&self, written: &Written) -> Result<(), LocalError> {
+    fn conclude(&self, written: &WrittenShard) -> Result<(), LocalError> {
         if self.owner.rank != Rank(0) {
             return Ok(());
         }
@@ -334,7 +334,7 @@ impl Destination {
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
     /// Polls until `there` returns true; returns `false` at the deadline, or if the session has ended.
-    fn look(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, Interrupted> {
+    fn look(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, CallInterrupted> {
         let since = Instant::now();
         while !there() {
             let left = until.saturating_duration_since(Instant::now());

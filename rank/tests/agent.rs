@@ -11,14 +11,14 @@ use std::thread;
 use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
-use rankguard_checkpoint::arena::ImageOf;
+use rankguard_checkpoint::arena::SaveRequest;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
 use rankguard_model::{CheckpointCall, Generation, JobId, Rank, Step};
 use rankguard_proto::frame::{self, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{self, FromRank, ToRank};
-use rankguard_rank::{BackPressure, ClientError, Notes, Part, RankClient, RankEnv, SaveOutcome};
+use rankguard_rank::{BackPressure, ClientError, RankClient, RankEnv, SaveNotes, SaveOutcome, TensorPart};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::json;
 
@@ -172,8 +172,13 @@ fn a_restore_gives_the_boxes_in_the_order_asked_and_frees_the_slot() {
             assert_eq!((wanted.boxes[0].offset[0], wanted.boxes[0].shape[0]), (2, 3));
             let image: Vec<u8> = (0..31).collect();
             let rank = rankguard_model::JobId::from("local");
-            let of =
-                rankguard_checkpoint::arena::ImageOf::new(&rank, Step(9), rankguard_model::Generation(1), Rank(0), 1);
+            let of = rankguard_checkpoint::arena::SaveRequest::new(
+                &rank,
+                Step(9),
+                rankguard_model::Generation(1),
+                Rank(0),
+                1,
+            );
             let whole = TensorBox::whole("image", Dtype::U8, vec![31]);
             let filled = arena.fill(1, &of, &[(whole, &image)], &json!(null)).unwrap();
             agent.say(Said::RestoreReady(v1::RestoreReady {
@@ -317,8 +322,11 @@ fn a_save_beside_the_training_is_told_when_it_is_finished() {
         |client| {
             let mut client = client.unwrap();
             let data: [Arc<dyn AsRef<[u8]> + Send + Sync>; 2] = [Arc::new(weights), Arc::new(bias)];
-            let parts = boxes().into_iter().zip(data).map(|(boxed, data)| Part { boxed, data });
-            let notes = Notes {
+            let parts = boxes()
+                .into_iter()
+                .zip(data)
+                .map(|(boxed, data)| TensorPart { boxed, data });
+            let notes = SaveNotes {
                 schema: "test/1".to_owned(),
                 replicas: vec![0, 2],
                 ledger: None,
@@ -424,7 +432,7 @@ fn a_restore_in_place_copies_each_box_from_where_it_lies_and_leaves_the_image() 
             let arena = agent.give_arena(1);
             assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
             let job = JobId::from("local");
-            let of = ImageOf::new(&job, Step(9), Generation(1), Rank(0), 1);
+            let of = SaveRequest::new(&job, Step(9), Generation(1), Rank(0), 1);
             let (weights, bias): (Vec<u8>, Vec<u8>) = ((0..24).collect(), (24..31).collect());
             let [w, b] = <[TensorBox; 2]>::try_from(boxes()).unwrap();
             arena.fill(0, &of, &[(b, &bias), (w, &weights)], &json!(null)).unwrap();

@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint_format::{Dtype, TensorBox};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use rankguard_rank::{
-    BackPressure, LocalError, LocalOptions, LocalRank, Notes, Part, RankEnv, RestoredInto, SaveOutcome,
+    BackPressure, LocalError, LocalOptions, LocalRank, RankEnv, RestoreSummary, SaveNotes, SaveOutcome, TensorPart,
 };
 use serde_json::{Value, json};
 
@@ -43,11 +43,13 @@ fn rows(rows: std::ops::Range<u64>) -> (TensorBox, Vec<u8>) {
 
 fn save(rank: &mut LocalRank, step: u64, part: &(TensorBox, Vec<u8>), state: &Value) -> SaveOutcome {
     let tensors = [(part.0.clone(), part.1.as_slice())];
-    let saved = rank.checkpoint(Step(step), &tensors, state, &Notes::default()).unwrap();
+    let saved = rank
+        .checkpoint(Step(step), &tensors, state, &SaveNotes::default())
+        .unwrap();
     saved.outcome
 }
 
-fn load(rank: &mut LocalRank, part: std::ops::Range<u64>) -> (Vec<u8>, Option<RestoredInto>) {
+fn load(rank: &mut LocalRank, part: std::ops::Range<u64>) -> (Vec<u8>, Option<RestoreSummary>) {
     let (boxed, bytes) = rows(part);
     let mut buffer = vec![0xee; bytes.len()];
     let restored = rank.restore_into(&mut [(boxed, &mut buffer)], None).unwrap();
@@ -93,11 +95,13 @@ fn a_save_beside_the_training_holds_what_was_there_between_begin_and_finish() {
     let mut local = open(dir.path(), 0, 1, 1);
     let (boxed, bytes) = rows(0..8);
     let data = Arc::new(bytes.clone());
-    let part = Part {
+    let part = TensorPart {
         boxed,
         data: data.clone(),
     };
-    let begun = local.begin(Step(3), vec![part], json!(null), Notes::default()).unwrap();
+    let begun = local
+        .begin(Step(3), vec![part], json!(null), SaveNotes::default())
+        .unwrap();
     assert_eq!(begun, None);
     assert_eq!(
         local.finish().unwrap().map(|saved| saved.outcome),
@@ -204,7 +208,7 @@ fn every_policy_counts_what_it_does_and_never_spoils_what_it_keeps() {
             assert_eq!((counts.skipped, counts.replaced), (0, 0));
         }
         let newest = Store::at(dir.path())
-            .newest(&JobId::from("local"), Depth::Bytes)
+            .newest(&JobId::from("local"), VerifyDepth::Bytes)
             .unwrap();
         assert!(newest.skipped.is_empty(), "{:?}", newest.skipped);
     }
@@ -265,7 +269,7 @@ fn a_state_that_grows_gets_a_larger_arena_and_a_wrong_size_is_refused_by_name() 
     let short = (TensorBox::whole("short", Dtype::F32, vec![4]), vec![0; 15]);
     let tensors = [(short.0, short.1.as_slice())];
     let error = local
-        .checkpoint(Step(3), &tensors, &json!(null), &Notes::default())
+        .checkpoint(Step(3), &tensors, &json!(null), &SaveNotes::default())
         .unwrap_err();
     assert!(
         matches!(&error, LocalError::Buffer { name, has: 15, needs: 16 } if name == "short"),
@@ -305,7 +309,7 @@ fn a_program_that_does_not_restore_removes_nothing_of_another_and_saves_no_step_
         stranger.wait(LIMIT).unwrap();
     }
     let tensors = [(part.0.clone(), part.1.as_slice())];
-    let refused = stranger.checkpoint(Step(3), &tensors, &json!({}), &Notes::default());
+    let refused = stranger.checkpoint(Step(3), &tensors, &json!({}), &SaveNotes::default());
     let text = refused.unwrap_err().to_string();
     assert!(
         text.contains("cannot save step 3") && text.contains("restore first"),

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Body, Mark};
+use rankguard_model::{Classification, EvidenceBody};
 use rankguard_model::{
-    ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, NodeInfo, Rank, RankRef,
-    RunningRank, Sequence, Source, Timestamp,
+    ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceId, EvidenceSource, Generation, JobId, NodeId, NodeInfo,
+    Rank, RankRef, RunningRank, Sequence, Timestamp,
 };
 
 /// Simulated node with its agent.
 #[derive(Debug, Clone)]
-pub(crate) struct Agent {
+pub(crate) struct SimulatedAgent {
     pub(crate) node: NodeId,
     pub(crate) alive: bool,
     incarnation: u32,
@@ -19,7 +19,7 @@ pub(crate) struct Agent {
     /// Fences survive a restart of the agent, because they are stored on its disk.
     fences: BTreeMap<JobId, Generation>,
     /// Running ranks by number.
-    pub(crate) ranks: BTreeMap<Rank, Process>,
+    pub(crate) ranks: BTreeMap<Rank, SimulatedProcess>,
     next_pid: u32,
     /// Arrival time of the latest report; later reports must not overtake it.
     pub(crate) delivered: Duration,
@@ -27,13 +27,13 @@ pub(crate) struct Agent {
 
 /// Process of a rank.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Process {
+pub(crate) struct SimulatedProcess {
     pub(crate) job: JobId,
     pub(crate) generation: Generation,
     pub(crate) pid: u32,
 }
 
-impl Agent {
+impl SimulatedAgent {
     pub(crate) fn new(node: &str, number: usize) -> Self {
         Self {
             node: NodeId::from(node),
@@ -113,7 +113,7 @@ impl Agent {
         self.next_pid += 1;
         self.ranks.insert(
             rank,
-            Process {
+            SimulatedProcess {
                 job: job.clone(),
                 generation,
                 pid,
@@ -122,7 +122,7 @@ impl Agent {
         Some(pid)
     }
 
-    pub(crate) fn rank_entity(&self, rank: Rank, process: &Process) -> Entity {
+    pub(crate) fn rank_entity(&self, rank: Rank, process: &SimulatedProcess) -> Entity {
         Entity::Rank {
             job: process.job.clone(),
             generation: process.generation,
@@ -146,10 +146,10 @@ impl Agent {
     pub(crate) fn evidence(
         &mut self,
         at: Timestamp,
-        source: Source,
+        source: EvidenceSource,
         entity: Entity,
-        body: Body,
-        marks: Vec<Mark>,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
     ) -> Evidence {
         self.seq = self.seq.next();
         Evidence {

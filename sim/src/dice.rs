@@ -5,11 +5,11 @@ use std::time::Duration;
 
 /// Random generator; the same seed gives the same sequence.
 #[derive(Debug, Clone)]
-pub struct Dice {
+pub struct SeededRandom {
     state: u64,
 }
 
-impl Dice {
+impl SeededRandom {
     pub fn new(seed: u64) -> Self {
         Self { state: seed }
     }
@@ -40,7 +40,7 @@ mod tests {
     #[test]
     fn the_same_seed_gives_the_same_choices_within_bounds() {
         let choices = |seed| {
-            let mut dice = Dice::new(seed);
+            let mut dice = SeededRandom::new(seed);
             (0..100).map(|_| dice.between(3, 9)).collect::<Vec<_>>()
         };
         assert_eq!(choices(7), choices(7));

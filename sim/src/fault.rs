@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Remains of the images of a lost node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Left {
+pub enum SurvivingImages {
     /// Shards in the store.
     Shards,
     /// Copies on another node.
@@ -17,7 +17,7 @@ pub enum Left {
 /// Fault injected into the simulated world.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what", deny_unknown_fields)]
-pub enum Fault {
+pub enum ScriptedFault {
     /// A GPU falls off the bus: XID 79, a burst of XID 45, the node's ranks abort.
     GpuLost { node: String },
     /// A node stops: its agent falls silent; its ranks and its arenas are lost.
@@ -28,7 +28,7 @@ pub enum Fault {
         node: String,
         step: u64,
         /// Remains of its images.
-        left: Left,
+        left: SurvivingImages,
     },
     /// A lost node comes back, without ranks and images.
     NodeBack { node: String },

@@ -1,8 +1,8 @@
 //! Seeded simulation around the decision core: the live code, under faults defined as data.
 //!
-//! A [`Script`] defines the nodes, their job and the faults. A [`World`] simulates agents, ranks and the checkpoint
+//! A [`FaultScript`] defines the nodes, their job and the faults. A [`SimulatedWorld`] simulates agents, ranks and the checkpoint
 //! store in virtual time, sends the decision core the same events as a live shell would, and carries out its actions.
-//! The [`Transcript`] is the report for an operator.
+//! The [`WorldTranscript`] is the report for an operator.
 //!
 //! Faults reach the decision core only as log lines and exits: the lines pass the same triage as on a live node, and
 //! the hidden truth remains in the script, for the test that compares.
@@ -16,13 +16,13 @@
 mod agent;
 mod dice;
 mod fault;
+mod log_triage;
 mod script;
 mod transcript;
-mod witness;
 mod world;
 
-pub use dice::Dice;
-pub use fault::{Fault, Left};
-pub use script::{Script, ScriptError};
-pub use transcript::Transcript;
-pub use world::{Ended, World};
+pub use dice::SeededRandom;
+pub use fault::{ScriptedFault, SurvivingImages};
+pub use script::{FaultScript, ScriptError};
+pub use transcript::WorldTranscript;
+pub use world::{SimulatedWorld, SimulationOutcome};

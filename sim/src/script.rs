@@ -3,12 +3,12 @@
 use rankguard_core::Policy;
 use serde::{Deserialize, Serialize};
 
-use crate::Fault;
+use crate::ScriptedFault;
 
 /// Simulated cluster, its job and its faults.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Script {
+pub struct FaultScript {
     /// Purpose of the script, for readers.
     pub title: String,
     /// Seed of all random delays.
@@ -40,7 +40,7 @@ pub struct Script {
     pub policy: Policy,
     /// Faults with their times.
     #[serde(default, rename = "fault")]
-    pub faults: Vec<Moment>,
+    pub faults: Vec<TimedFault>,
 }
 
 fn one() -> u64 {
@@ -49,12 +49,12 @@ fn one() -> u64 {
 
 /// Fault with its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Moment {
+pub struct TimedFault {
     /// Milliseconds after the start of the simulation.
     pub at_ms: u64,
     /// Fault to inject.
     #[serde(flatten)]
-    pub fault: Fault,
+    pub fault: ScriptedFault,
 }
 
 /// Error in a script.
@@ -76,7 +76,7 @@ pub enum ScriptError {
     Sizes,
 }
 
-impl Script {
+impl FaultScript {
     /// Parses and validates a script.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
         let script: Self = toml::from_str(text)?;
@@ -90,15 +90,18 @@ impl Script {
         }
         for moment in &script.faults {
             let node = match &moment.fault {
-                Fault::GpuLost { node }
-                | Fault::NodeLost { node }
-                | Fault::NodeLostUntold { node, .. }
-                | Fault::NodeBack { node }
-                | Fault::EccGrows { node }
-                | Fault::NodeCorrupt { node, .. }
-                | Fault::OrdersSlow { node, .. }
-                | Fault::Cordoned { node } => node,
-                Fault::HostOom { .. } | Fault::RankKilled { .. } | Fault::UserBug { .. } | Fault::ControllerRestart => {
+                ScriptedFault::GpuLost { node }
+                | ScriptedFault::NodeLost { node }
+                | ScriptedFault::NodeLostUntold { node, .. }
+                | ScriptedFault::NodeBack { node }
+                | ScriptedFault::EccGrows { node }
+                | ScriptedFault::NodeCorrupt { node, .. }
+                | ScriptedFault::OrdersSlow { node, .. }
+                | ScriptedFault::Cordoned { node } => node,
+                ScriptedFault::HostOom { .. }
+                | ScriptedFault::RankKilled { .. }
+                | ScriptedFault::UserBug { .. }
+                | ScriptedFault::ControllerRestart => {
                     continue;
                 }
             };

@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use rankguard_core::{Action, Event};
-use rankguard_model::{Body, Case, CheckpointCall, Order};
+use rankguard_model::{AgentOrder, Case, CheckpointCall, EvidenceBody};
 
 /// Lines of one simulation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Transcript {
+pub struct WorldTranscript {
     text: String,
 }
 
-impl Transcript {
+impl WorldTranscript {
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -51,8 +51,10 @@ impl Transcript {
             // Timers are internal to the decision core, and steps are too many to read.
             Event::TimerFired { .. } => return,
             Event::EvidenceArrived { evidence } => match &evidence.body {
-                Body::Progress { .. } | Body::ShardSealed { .. } | Body::ShardDurable { .. } => return,
-                Body::Line { text, repeats, .. } => {
+                EvidenceBody::Progress { .. }
+                | EvidenceBody::ShardSealed { .. }
+                | EvidenceBody::ShardDurable { .. } => return,
+                EvidenceBody::Line { text, repeats, .. } => {
                     let times = if *repeats > 1 {
                         format!(" ({repeats} times)")
                     } else {
@@ -60,16 +62,16 @@ impl Transcript {
                     };
                     format!("seen    {}: {text}{times}", evidence.id.node)
                 }
-                Body::RankExited { pid, exit, .. } => {
+                EvidenceBody::RankExited { pid, exit, .. } => {
                     format!("seen    {}: process {pid} ended, {exit}", evidence.entity)
                 }
-                Body::Fenced { generation, .. } => {
+                EvidenceBody::Fenced { generation, .. } => {
                     format!("seen    {}: fenced below generation {generation}", evidence.id.node)
                 }
-                Body::Stopped { ended, .. } => {
+                EvidenceBody::Stopped { ended, .. } => {
                     format!("seen    {}: stopped, {ended} processes ended", evidence.id.node)
                 }
-                Body::RankStarted { .. } | Body::Restored { .. } | Body::RankFinished => return,
+                EvidenceBody::RankStarted { .. } | EvidenceBody::Restored { .. } | EvidenceBody::RankFinished => return,
                 other => format!("seen    {}: {other:?}", evidence.id.node),
             },
         };
@@ -80,22 +82,24 @@ impl Transcript {
         let line = match action {
             Action::Announce { text } => format!("brain   {text}"),
             Action::SendOrder { node, order, .. } => match order {
-                Order::Keep { .. } => return,
-                Order::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
-                Order::Preflight(wanted) => format!("order   {node}: preflight of generation {}", wanted.generation),
-                Order::Checkpoint { call, number, .. } => {
+                AgentOrder::Keep { .. } => return,
+                AgentOrder::Fence { generation, .. } => format!("order   {node}: fence, generation {generation}"),
+                AgentOrder::Preflight(wanted) => {
+                    format!("order   {node}: preflight of generation {}", wanted.generation)
+                }
+                AgentOrder::Checkpoint { call, number, .. } => {
                     let called = match call {
                         CheckpointCall::At { step } => format!("checkpoint step {step}"),
                         CheckpointCall::Every { from, every } => format!("checkpoint every {every} from step {from}"),
                     };
                     format!("order   {node}: {called} (call {number})")
                 }
-                Order::Finish(wanted) => format!(
+                AgentOrder::Finish(wanted) => format!(
                     "order   {node}: finish what generation {} sealed, out of {:?}",
                     wanted.of, wanted.from
                 ),
-                Order::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
-                Order::Launch(launch) => {
+                AgentOrder::Stop { generation, .. } => format!("order   {node}: stop generation {generation}"),
+                AgentOrder::Launch(launch) => {
                     let ranks: Vec<String> = launch.ranks.iter().map(|slot| slot.rank.to_string()).collect();
                     let from = launch
                         .restore

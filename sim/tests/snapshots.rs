@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use rankguard_core::{State, step};
+use rankguard_core::{DecisionState, step};
 use rankguard_faults::Catalogue;
-use rankguard_sim::{Script, World};
+use rankguard_sim::{FaultScript, SimulatedWorld};
 
 /// Number of times of a story at which its state is read back.
 const CUTS: usize = 12;
@@ -20,15 +20,15 @@ fn a_state_read_back_at_any_moment_of_a_story_leads_to_the_same_end() {
             continue;
         }
         let text = fs::read_to_string(&path).expect("readable");
-        let ended = World::new(Script::parse(&text).expect("a script")).play();
+        let ended = SimulatedWorld::new(FaultScript::parse(&text).expect("a script")).play();
         for cut in 0..CUTS {
             let cut = ended.journal.len() * cut / CUTS;
-            let mut state = State::new(ended.state.policy().clone(), Catalogue::builtin());
+            let mut state = DecisionState::new(ended.state.policy().clone(), Catalogue::builtin());
             for stamped in &ended.journal[..cut] {
                 step(&mut state, stamped);
             }
             let text = serde_json::to_string(&state).expect("a state can be written");
-            let mut again: State = serde_json::from_str(&text).expect("a state can be read");
+            let mut again: DecisionState = serde_json::from_str(&text).expect("a state can be read");
             assert!(again == state, "{}, {cut} events: another state", path.display());
             for stamped in &ended.journal[cut..] {
                 assert_eq!(

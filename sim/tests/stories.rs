@@ -6,20 +6,20 @@ use std::fs;
 use std::path::Path;
 
 use rankguard_model::{CaseState, JobState, NodeId};
-use rankguard_sim::{Ended, Script, World};
+use rankguard_sim::{FaultScript, SimulatedWorld, SimulationOutcome};
 
-fn play(name: &str) -> Ended {
+fn play(name: &str) -> SimulationOutcome {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("scripts")
         .join(format!("{name}.toml"));
     let text = fs::read_to_string(&path).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
-    let script = Script::parse(&text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
-    let ended = World::new(script).play();
+    let script = FaultScript::parse(&text).unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+    let ended = SimulatedWorld::new(script).play();
     assert_eq!(ended.broken, Vec::<String>::new(), "{}", ended.transcript.as_str());
     ended
 }
 
-fn golden(name: &str, ended: &Ended) {
+fn golden(name: &str, ended: &SimulationOutcome) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("scripts")
         .join(format!("{name}.transcript"));
@@ -32,7 +32,7 @@ fn golden(name: &str, ended: &Ended) {
 }
 
 /// Returns class, blamed node and state of each case, in order.
-fn verdicts(ended: &Ended) -> Vec<(String, Option<NodeId>, CaseState)> {
+fn verdicts(ended: &SimulationOutcome) -> Vec<(String, Option<NodeId>, CaseState)> {
     let cases = ended.state.cases().values();
     cases
         .map(|case| {
@@ -72,8 +72,8 @@ fn what_a_lost_node_had_sealed_is_committed_where_anything_is_left_of_it() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/untold.toml");
     let text = fs::read_to_string(&path).expect("the script");
     for (left, from) in [("shards", 40), ("copies", 40), ("nothing", 30)] {
-        let script = Script::parse(&text.replace("\"shards\"", &format!("{left:?}"))).expect("a script");
-        let ended = World::new(script).play();
+        let script = FaultScript::parse(&text.replace("\"shards\"", &format!("{left:?}"))).expect("a script");
+        let ended = SimulatedWorld::new(script).play();
         assert_eq!(ended.broken, Vec::<String>::new(), "{}", ended.transcript.as_str());
         assert!(ended.is_finished(), "{}", ended.transcript.as_str());
         let launched = format!("launch ranks 0, 1 of 4 from step {from}");
@@ -232,7 +232,7 @@ fn the_same_seed_gives_the_same_bytes() {
     ] {
         let (one, other) = (play(name), play(name));
         assert_eq!(one.transcript, other.transcript, "{name}");
-        let bytes = |ended: &Ended| format!("{:?}", ended.journal);
+        let bytes = |ended: &SimulationOutcome| format!("{:?}", ended.journal);
         assert_eq!(bytes(&one), bytes(&other), "{name}");
     }
 }

@@ -8,7 +8,7 @@ const EPSILON: f32 = 1e-8;
 
 /// Optimizer state: two numbers per owned parameter.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Adam {
+pub(crate) struct AdamState {
     /// Running mean of the gradient.
     pub(crate) m: Vec<f32>,
     /// Running mean of its square.
@@ -16,7 +16,7 @@ pub(crate) struct Adam {
     rate: f32,
 }
 
-impl Adam {
+impl AdamState {
     pub(crate) fn new(len: usize, rate: f32) -> Self {
         Self {
             m: vec![0.0; len],
@@ -44,7 +44,7 @@ mod tests {
 
     #[test]
     fn the_first_update_moves_by_the_rate_against_the_slope() {
-        let mut adam = Adam::new(3, 0.01);
+        let mut adam = AdamState::new(3, 0.01);
         let mut parameters = [1.0, 1.0, 1.0];
         adam.update(1, &[5.0, -0.001, 0.0], &mut parameters);
         for (got, want) in parameters.iter().zip([0.99, 1.01, 1.0]) {
@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn it_finds_the_bottom_of_a_bowl() {
-        let mut adam = Adam::new(1, 0.05);
+        let mut adam = AdamState::new(1, 0.05);
         let mut parameter = [3.0];
         for step in 1..=500 {
             adam.update(step, &[2.0 * (parameter[0] - 1.0)], &mut parameter);

@@ -17,13 +17,13 @@ pub struct DataError(String);
 
 /// Images with their digits.
 #[derive(Debug, Clone)]
-pub(crate) struct Digits {
+pub(crate) struct DigitImages {
     /// 64 values of 0..=1 per image.
     pixels: Vec<f32>,
     labels: Vec<u8>,
 }
 
-impl Digits {
+impl DigitImages {
     /// Unpacks the built-in set.
     pub(crate) fn load() -> Result<Self, DataError> {
         let mut text = String::new();
@@ -76,7 +76,7 @@ mod tests {
 
     #[test]
     fn the_set_has_1797_images_of_ten_digits() {
-        let digits = Digits::load().unwrap();
+        let digits = DigitImages::load().unwrap();
         assert_eq!(digits.len(), 1797);
         let mut counts = [0; CLASSES];
         for sample in 0..digits.len() {
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_damaged_line_is_named() {
-        let error = Digits::parse("0,1\n").unwrap_err().to_string();
+        let error = DigitImages::parse("0,1\n").unwrap_err().to_string();
         assert!(error.contains("line 1"), "{error}");
     }
 }

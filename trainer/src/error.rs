@@ -11,7 +11,7 @@ use rankguard_model::with_causes;
 use rankguard_rank::{ClientError, EnvError, RankEnv};
 
 use crate::digits::DataError;
-use crate::mesh::{Collective, MeshError};
+use crate::mesh::{CollectiveOp, MeshError};
 use crate::network::ShapeError;
 
 /// NCCL release of the imitated messages.
@@ -23,14 +23,14 @@ const PROCESS_GROUP: &str = "/pytorch/torch/csrc/distributed/c10d/ProcessGroupNC
 #[error("{failure}")]
 pub struct TrainError {
     /// Failed rank, if the environment defined one.
-    pub place: Option<Box<Place>>,
+    pub place: Option<Box<RankLocation>>,
     #[source]
-    pub failure: Failure,
+    pub failure: FailureCause,
 }
 
 /// Rank that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct RankLocation {
     /// Rank in the world.
     pub rank: u32,
     /// Rank on the node.
@@ -40,7 +40,7 @@ pub struct Place {
     pub node: String,
 }
 
-impl Place {
+impl RankLocation {
     pub(crate) fn of(env: &RankEnv) -> Self {
         Self {
             rank: env.rank.0,
@@ -54,7 +54,7 @@ impl Place {
 /// Reason of a rank's failure.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each holds")]
-pub enum Failure {
+pub enum FailureCause {
     #[error("find its place")]
     Env(#[from] EnvError),
     #[error("accept the settings: {}", problems.join("; "))]
@@ -88,7 +88,7 @@ impl TrainError {
         };
         let who = format!("[rank{}]:", place.rank);
         match &self.failure {
-            Failure::Shape(error) => {
+            FailureCause::Shape(error) => {
                 writeln!(out, "Traceback (most recent call last):")?;
                 for frame in &error.frames {
                     writeln!(
@@ -99,7 +99,7 @@ impl TrainError {
                 }
                 writeln!(out, "RuntimeError: {error}")
             }
-            Failure::Mesh(MeshError::Lost { address, source, .. }) => {
+            FailureCause::Mesh(MeshError::Lost { address, source, .. }) => {
                 let (ip, port) = (address.ip(), address.port());
                 let last = match source.kind() {
                     io::ErrorKind::UnexpectedEof => {
@@ -126,14 +126,14 @@ impl TrainError {
                 writeln!(out, "{who} Last error:")?;
                 writeln!(out, "{who} {last}")
             }
-            Failure::Mesh(error) => write_waits(out, &who, place, error),
+            FailureCause::Mesh(error) => write_waits(out, &who, place, error),
             other => writeln!(out, "{who} RuntimeError: failed to {}", with_causes(other)),
         }
     }
 }
 
 /// Writes the report of a wait that ended without an answer.
-fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) -> std::fmt::Result {
+fn write_waits(out: &mut String, who: &str, place: &RankLocation, error: &MeshError) -> std::fmt::Result {
     match error {
         MeshError::Late {
             op,
@@ -141,11 +141,11 @@ fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) ->
             elements,
             waited_ms,
             ..
-        } if *op != Collective::Rendezvous => {
+        } if *op != CollectiveOp::Rendezvous => {
             let op = match op {
-                Collective::ReduceScatter => "REDUCE_SCATTER",
-                Collective::AllGather => "ALLGATHER",
-                Collective::Barrier | Collective::Rendezvous => "BARRIER",
+                CollectiveOp::ReduceScatter => "REDUCE_SCATTER",
+                CollectiveOp::AllGather => "ALLGATHER",
+                CollectiveOp::Barrier | CollectiveOp::Rendezvous => "BARRIER",
             };
             writeln!(
                 out,
@@ -189,10 +189,10 @@ fn write_waits(out: &mut String, who: &str, place: &Place, error: &MeshError) ->
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::network::Frame;
+    use crate::network::SourceFrame;
 
-    fn report(failure: impl Into<Failure>) -> String {
-        let place = Place {
+    fn report(failure: impl Into<FailureCause>) -> String {
+        let place = RankLocation {
             rank: 3,
             local_rank: 1,
             world_size: 6,
@@ -207,7 +207,7 @@ mod tests {
 
     fn lost(source: io::Error) -> MeshError {
         MeshError::Lost {
-            op: Collective::AllGather,
+            op: CollectiveOp::AllGather,
             sequence: 9,
             rank: 2,
             address: ([127, 0, 0, 1], 4711).into(),
@@ -244,7 +244,7 @@ mod tests {
         let text = report(ShapeError {
             mat1: (4, 65),
             mat2: (64, 256),
-            frames: vec![Frame {
+            frames: vec![SourceFrame {
                 file: "trainer/src/network.rs",
                 line: 7,
                 function: "linear",
@@ -260,7 +260,7 @@ mod tests {
     #[test]
     fn a_silent_peer_reads_like_the_watchdog() {
         let text = report(MeshError::Late {
-            op: Collective::ReduceScatter,
+            op: CollectiveOp::ReduceScatter,
             sequence: 12,
             ranks: vec![1],
             elements: (600, 100),
@@ -274,8 +274,8 @@ mod tests {
 
     #[test]
     fn every_report_is_whole_lines() {
-        let failures: Vec<Failure> = vec![
-            Failure::Settings {
+        let failures: Vec<FailureCause> = vec![
+            FailureCause::Settings {
                 problems: vec!["epochs is 0".to_owned()],
             },
             MeshError::Missing {

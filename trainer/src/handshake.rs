@@ -16,7 +16,7 @@ const MAGIC: [u8; 8] = *b"RGRANKS1";
 
 /// Greeting with which a rank identifies itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Hello {
+pub(crate) struct PeerHello {
     /// First 8 bytes of the BLAKE3 digest of the job's name.
     pub(crate) job: u64,
     /// Hash of the settings that determine the trained bits.
@@ -29,7 +29,7 @@ pub(crate) struct Hello {
     pub(crate) port: u16,
 }
 
-impl Hello {
+impl PeerHello {
     pub(crate) fn of(env: &RankEnv, settings: u64, port: u16) -> Self {
         let digest = blake3::hash(env.job.as_str().as_bytes());
         let cut = digest.as_bytes().first_chunk().expect("a digest has 32 bytes");
@@ -68,16 +68,16 @@ impl Hello {
 
     /// Returns a listener's answer to a caller: welcome if the caller is one of the ranks in `expected` and has the
     /// same job, settings and generation.
-    pub(crate) fn answer(&self, caller: Option<&Self>, expected: impl Fn(u32) -> bool) -> Answer {
+    pub(crate) fn answer(&self, caller: Option<&Self>, expected: impl Fn(u32) -> bool) -> HelloReply {
         let verdict = match caller {
-            None => Verdict::Stranger,
-            Some(c) if c.job != self.job => Verdict::OtherJob,
-            Some(c) if c.generation != self.generation => Verdict::OtherGeneration,
-            Some(c) if c.settings != self.settings => Verdict::OtherSettings,
-            Some(c) if c.world_size != self.world_size || !expected(c.rank) => Verdict::OtherRank,
-            Some(_) => Verdict::Welcome,
+            None => HelloVerdict::Stranger,
+            Some(c) if c.job != self.job => HelloVerdict::OtherJob,
+            Some(c) if c.generation != self.generation => HelloVerdict::OtherGeneration,
+            Some(c) if c.settings != self.settings => HelloVerdict::OtherSettings,
+            Some(c) if c.world_size != self.world_size || !expected(c.rank) => HelloVerdict::OtherRank,
+            Some(_) => HelloVerdict::Welcome,
         };
-        Answer {
+        HelloReply {
             verdict,
             generation: self.generation,
         }
@@ -86,15 +86,15 @@ impl Hello {
 
 /// Answer of a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Answer {
-    pub(crate) verdict: Verdict,
+pub(crate) struct HelloReply {
+    pub(crate) verdict: HelloVerdict,
     /// Generation of the listener.
     pub(crate) generation: u64,
 }
 
 /// Verdict on a caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HelloVerdict {
     /// The caller is one of the expected ranks.
     Welcome,
     /// The caller does not use this protocol.
@@ -109,22 +109,28 @@ pub enum Verdict {
     OtherRank,
 }
 
-const VERDICTS: [(Verdict, &str); 6] = [
-    (Verdict::Welcome, "welcome"),
-    (Verdict::Stranger, "the caller does not speak this protocol"),
-    (Verdict::OtherJob, "the caller belongs to another job"),
-    (Verdict::OtherGeneration, "the caller belongs to another generation"),
-    (Verdict::OtherSettings, "the caller has other settings"),
-    (Verdict::OtherRank, "the caller's rank is not expected or already there"),
+const VERDICTS: [(HelloVerdict, &str); 6] = [
+    (HelloVerdict::Welcome, "welcome"),
+    (HelloVerdict::Stranger, "the caller does not speak this protocol"),
+    (HelloVerdict::OtherJob, "the caller belongs to another job"),
+    (
+        HelloVerdict::OtherGeneration,
+        "the caller belongs to another generation",
+    ),
+    (HelloVerdict::OtherSettings, "the caller has other settings"),
+    (
+        HelloVerdict::OtherRank,
+        "the caller's rank is not expected or already there",
+    ),
 ];
 
-impl std::fmt::Display for Verdict {
+impl std::fmt::Display for HelloVerdict {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(VERDICTS[*self as usize].1)
     }
 }
 
-impl Answer {
+impl HelloReply {
     pub(crate) fn to_bytes(self) -> [u8; ANSWER_BYTES] {
         let mut bytes = [0; ANSWER_BYTES];
         bytes[..4].copy_from_slice(&MAGIC[..4]);
@@ -172,34 +178,34 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn hello() -> Hello {
-        Hello::of(&RankEnv::from_vars(&Default::default()).unwrap(), 7, 4711)
+    fn hello() -> PeerHello {
+        PeerHello::of(&RankEnv::from_vars(&Default::default()).unwrap(), 7, 4711)
     }
 
-    fn check(change: impl FnOnce(&mut Hello), expect: Verdict) {
+    fn check(change: impl FnOnce(&mut PeerHello), expect: HelloVerdict) {
         let mut caller = hello();
         change(&mut caller);
-        let caller = Hello::from_bytes(&caller.to_bytes()).unwrap();
+        let caller = PeerHello::from_bytes(&caller.to_bytes()).unwrap();
         let answer = hello().answer(Some(&caller), |rank| rank == 0);
         assert_eq!(answer.verdict, expect);
-        assert_eq!(Answer::from_bytes(&answer.to_bytes()), Some(answer));
+        assert_eq!(HelloReply::from_bytes(&answer.to_bytes()), Some(answer));
     }
 
     #[test]
     fn rg3_only_the_expected_rank_of_the_same_generation_is_welcome() {
-        check(|_| {}, Verdict::Welcome);
-        check(|c| c.generation = 2, Verdict::OtherGeneration);
-        check(|c| c.job = 0, Verdict::OtherJob);
-        check(|c| c.settings = 8, Verdict::OtherSettings);
-        check(|c| c.rank = 1, Verdict::OtherRank);
-        check(|c| c.world_size = 2, Verdict::OtherRank);
+        check(|_| {}, HelloVerdict::Welcome);
+        check(|c| c.generation = 2, HelloVerdict::OtherGeneration);
+        check(|c| c.job = 0, HelloVerdict::OtherJob);
+        check(|c| c.settings = 8, HelloVerdict::OtherSettings);
+        check(|c| c.rank = 1, HelloVerdict::OtherRank);
+        check(|c| c.world_size = 2, HelloVerdict::OtherRank);
     }
 
     #[test]
     fn foreign_bytes_are_no_greeting() {
-        assert_eq!(Hello::from_bytes(&[0; HELLO_BYTES]), None);
-        assert_eq!(Answer::from_bytes(&[9; ANSWER_BYTES]), None);
-        assert_eq!(hello().answer(None, |_| true).verdict, Verdict::Stranger);
+        assert_eq!(PeerHello::from_bytes(&[0; HELLO_BYTES]), None);
+        assert_eq!(HelloReply::from_bytes(&[9; ANSWER_BYTES]), None);
+        assert_eq!(hello().answer(None, |_| true).verdict, HelloVerdict::Stranger);
     }
 
     #[test]

@@ -11,12 +11,12 @@ use serde::{Deserialize, Serialize};
 /// Consumed intervals by epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Ledger {
+pub struct SampleLedger {
     /// Each list is sorted; adjacent intervals are joined, overlapping ones are not.
     epochs: BTreeMap<u64, Vec<(u64, u64)>>,
 }
 
-impl Ledger {
+impl SampleLedger {
     /// Records that these positions were consumed.
     pub fn add(&mut self, epoch: u64, positions: Range<u64>) {
         if positions.is_empty() {
@@ -136,7 +136,7 @@ pub struct LedgerFile {
     /// Number of ranks of that generation.
     pub world_size: u32,
     /// Consumed samples; rank 0 includes those of earlier generations.
-    pub ledger: Ledger,
+    pub ledger: SampleLedger,
 }
 
 /// Failure to evaluate the ledgers of a run.
@@ -185,7 +185,7 @@ pub fn check(dir: &Path, samples: u64, epochs: u64) -> Result<LedgerReport, Ledg
         return Err(LedgerError::None { dir: dir.to_owned() });
     };
     let world_size = newest.world_size;
-    let mut all = Ledger::default();
+    let mut all = SampleLedger::default();
     let mut have = 0;
     for (_, file) in files.range((generation, 0)..(generation, world_size)) {
         all.merge(&file.ledger);
@@ -207,10 +207,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::schedule::Schedule;
+    use crate::schedule::SampleSchedule;
 
-    fn ledger(epoch: u64, intervals: &[(u64, u64)]) -> Ledger {
-        let mut ledger = Ledger::default();
+    fn ledger(epoch: u64, intervals: &[(u64, u64)]) -> SampleLedger {
+        let mut ledger = SampleLedger::default();
         for &(from, to) in intervals {
             ledger.add(epoch, from..to);
         }
@@ -237,13 +237,13 @@ mod tests {
     /// Simulates a run in which each generation of the job (world size, steps until it ends, steps between
     /// checkpoints) continues from the newest checkpoint of the generations before it; returns the ledgers of the last
     /// one.
-    fn play(schedule: Schedule, lives: &[(usize, u64)], every: u64, last: usize) -> Vec<Ledger> {
-        let mut saved: (u64, Vec<Ledger>) = (0, Vec::new());
+    fn play(schedule: SampleSchedule, lives: &[(usize, u64)], every: u64, last: usize) -> Vec<SampleLedger> {
+        let mut saved: (u64, Vec<SampleLedger>) = (0, Vec::new());
         let ends = lives.iter().map(|&(w, steps)| (w, Some(steps))).chain([(last, None)]);
         let mut ledgers = Vec::new();
         for (world_size, steps) in ends {
             let (mut step, shards) = saved.clone();
-            ledgers = vec![Ledger::default(); world_size];
+            ledgers = vec![SampleLedger::default(); world_size];
             shards.iter().for_each(|shard| ledgers[0].merge(shard));
             let end = steps.map_or(schedule.total_steps(), |s| (step + s).min(schedule.total_steps()));
             while step < end {
@@ -270,9 +270,9 @@ mod tests {
             samples in 1_usize..300,
             batch in 1_usize..100,
         ) {
-            let schedule = Schedule { samples, batch, epochs: 3, virtual_ranks: 24 };
+            let schedule = SampleSchedule { samples, batch, epochs: 3, virtual_ranks: 24 };
             let ledgers = play(schedule, &lives, every, last);
-            let mut all = Ledger::default();
+            let mut all = SampleLedger::default();
             ledgers.iter().for_each(|ledger| all.merge(ledger));
             prop_assert!(all.report(samples as u64, 3).exact);
             prop_assert_eq!(all.total(), 3 * samples as u64);

@@ -16,7 +16,7 @@ const HEADER_BYTES: usize = 24;
 
 /// Collective operation of all ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Collective {
+pub enum CollectiveOp {
     /// The ranks connect to each other.
     Rendezvous,
     /// Gradients are sent to the owners of the parameters.
@@ -27,14 +27,14 @@ pub enum Collective {
     Barrier,
 }
 
-const COLLECTIVES: [(Collective, &str); 4] = [
-    (Collective::Rendezvous, "rendezvous"),
-    (Collective::ReduceScatter, "reduce-scatter"),
-    (Collective::AllGather, "all-gather"),
-    (Collective::Barrier, "barrier"),
+const COLLECTIVES: [(CollectiveOp, &str); 4] = [
+    (CollectiveOp::Rendezvous, "rendezvous"),
+    (CollectiveOp::ReduceScatter, "reduce-scatter"),
+    (CollectiveOp::AllGather, "all-gather"),
+    (CollectiveOp::Barrier, "barrier"),
 ];
 
-impl std::fmt::Display for Collective {
+impl std::fmt::Display for CollectiveOp {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(COLLECTIVES[*self as usize].1)
     }
@@ -57,14 +57,14 @@ pub enum MeshError {
     #[error("join the ranks: {address} refused, {verdict} (it is of generation {generation})")]
     Refused {
         address: SocketAddr,
-        verdict: crate::handshake::Verdict,
+        verdict: crate::handshake::HelloVerdict,
         generation: u64,
     },
     #[error("join the ranks: {missing:?} did not come within {waited_ms} ms")]
     Missing { missing: Vec<u32>, waited_ms: u128 },
     #[error("finish {op} {sequence}: lost rank {rank} at {address}")]
     Lost {
-        op: Collective,
+        op: CollectiveOp,
         sequence: u64,
         rank: u32,
         address: SocketAddr,
@@ -72,34 +72,34 @@ pub enum MeshError {
     },
     #[error("finish {op} {sequence}: waited {waited_ms} ms for ranks {ranks:?}")]
     Late {
-        op: Collective,
+        op: CollectiveOp,
         sequence: u64,
         ranks: Vec<u32>,
         elements: (usize, usize),
         waited_ms: u128,
     },
     #[error("finish {op} {sequence}: rank {rank} is in another collective")]
-    Mixed { op: Collective, sequence: u64, rank: u32 },
+    Mixed { op: CollectiveOp, sequence: u64, rank: u32 },
 }
 
 /// Connection to another rank.
 #[derive(Debug)]
-struct Link {
+struct PeerLink {
     stream: TcpStream,
     address: SocketAddr,
 }
 
 /// Connections of this rank to all others.
 #[derive(Debug)]
-pub(crate) struct Mesh {
+pub(crate) struct RankMesh {
     rank: usize,
     /// Connections by rank; `None` for this rank.
-    links: Vec<Option<Link>>,
+    links: Vec<Option<PeerLink>>,
     sequence: u64,
     deadline: Duration,
 }
 
-impl Mesh {
+impl RankMesh {
     /// Creates a mesh from connected streams by rank, `None` for this rank.
     pub(crate) fn new(rank: usize, streams: Vec<Option<TcpStream>>, deadline: Duration) -> io::Result<Self> {
         let link = |stream: Option<TcpStream>| {
@@ -107,7 +107,7 @@ impl Mesh {
             stream.set_nonblocking(true)?;
             stream.set_nodelay(true)?;
             let address = stream.peer_addr()?;
-            Ok(Some(Link { stream, address }))
+            Ok(Some(PeerLink { stream, address }))
         };
         Ok(Self {
             rank,
@@ -122,7 +122,7 @@ impl Mesh {
     }
 
     /// Returns the error for a message that does not have the format of this collective.
-    pub(crate) fn mixed(&self, op: Collective, rank: usize) -> MeshError {
+    pub(crate) fn mixed(&self, op: CollectiveOp, rank: usize) -> MeshError {
         MeshError::Mixed {
             op,
             sequence: self.sequence,
@@ -138,12 +138,12 @@ impl Mesh {
     /// Waits until every rank has arrived.
     pub(crate) fn barrier(&mut self) -> Result<(), MeshError> {
         let nothing = vec![Vec::new(); self.world_size()];
-        self.exchange(Collective::Barrier, nothing).map(drop)
+        self.exchange(CollectiveOp::Barrier, nothing).map(drop)
     }
 
     /// Sends `outgoing[r]` to rank r and returns the messages of all ranks to this one, by rank; the rank's own
     /// message is returned unchanged.
-    pub(crate) fn exchange(&mut self, op: Collective, outgoing: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, MeshError> {
+    pub(crate) fn exchange(&mut self, op: CollectiveOp, outgoing: Vec<Vec<u8>>) -> Result<Vec<Vec<u8>>, MeshError> {
         self.sequence += 1;
         let sequence = self.sequence;
         let start = Instant::now();
@@ -151,23 +151,23 @@ impl Mesh {
             outgoing.iter().map(Vec::len).sum::<usize>() / 4,
             outgoing[self.rank].len() / 4,
         );
-        let mut talks: Vec<Talk> = outgoing
+        let mut talks: Vec<MessageExchange> = outgoing
             .into_iter()
-            .map(|bytes| Talk::new(op, sequence, bytes))
+            .map(|bytes| MessageExchange::new(op, sequence, bytes))
             .collect();
         loop {
             let mut waiting = Vec::new();
             for (rank, talk) in talks.iter_mut().enumerate() {
                 let Some(link) = &mut self.links[rank] else { continue };
                 talk.advance(&mut link.stream).map_err(|problem| match problem {
-                    TalkProblem::Io(source) => MeshError::Lost {
+                    MessageProblem::Io(source) => MeshError::Lost {
                         op,
                         sequence,
                         rank: rank as u32,
                         address: link.address,
                         source,
                     },
-                    TalkProblem::Mixed => MeshError::Mixed {
+                    MessageProblem::Mixed => MeshError::Mixed {
                         op,
                         sequence,
                         rank: rank as u32,
@@ -223,8 +223,8 @@ pub(crate) fn ready(fds: &mut [PollFd<'_>], until: Instant) -> bool {
 }
 
 /// Exchange of one message each way.
-struct Talk {
-    op: Collective,
+struct MessageExchange {
+    op: CollectiveOp,
     sequence: u64,
     head_out: [u8; HEADER_BYTES],
     outgoing: Vec<u8>,
@@ -236,13 +236,13 @@ struct Talk {
     expected: Option<usize>,
 }
 
-enum TalkProblem {
+enum MessageProblem {
     Io(io::Error),
     Mixed,
 }
 
-impl Talk {
-    fn new(op: Collective, sequence: u64, outgoing: Vec<u8>) -> Self {
+impl MessageExchange {
+    fn new(op: CollectiveOp, sequence: u64, outgoing: Vec<u8>) -> Self {
         let mut head_out = [0; HEADER_BYTES];
         head_out[..8].copy_from_slice(&(op as u64).to_le_bytes());
         head_out[8..16].copy_from_slice(&sequence.to_le_bytes());
@@ -269,7 +269,7 @@ impl Talk {
     }
 
     /// Sends and receives as much as the socket allows now.
-    fn advance(&mut self, stream: &mut TcpStream) -> Result<(), TalkProblem> {
+    fn advance(&mut self, stream: &mut TcpStream) -> Result<(), MessageProblem> {
         while self.wants().contains(PollFlags::OUT) {
             let head = IoSlice::new(&self.head_out[self.sent.min(HEADER_BYTES)..]);
             let body = IoSlice::new(&self.outgoing[self.sent.saturating_sub(HEADER_BYTES)..]);
@@ -277,20 +277,20 @@ impl Talk {
                 Ok(Some(sent)) => self.sent += sent,
                 Ok(None) => break,
                 // The peer cannot receive this message any more, so it will not finish this collective.
-                Err(error) => return Err(TalkProblem::Io(error)),
+                Err(error) => return Err(MessageProblem::Io(error)),
             }
         }
         self.receive(stream)
     }
 
-    fn receive(&mut self, stream: &mut TcpStream) -> Result<(), TalkProblem> {
+    fn receive(&mut self, stream: &mut TcpStream) -> Result<(), MessageProblem> {
         while self.wants().contains(PollFlags::IN) {
             // Never reads past the end of this message: the next one belongs to the next collective.
             let room = match self.expected {
                 None => &mut self.head_in[self.received..],
                 Some(_) => &mut self.incoming[self.received - HEADER_BYTES..],
             };
-            match done(stream.read(room)).map_err(TalkProblem::Io)? {
+            match done(stream.read(room)).map_err(MessageProblem::Io)? {
                 Some(received) => self.received += received,
                 None => break,
             }
@@ -301,14 +301,14 @@ impl Talk {
         Ok(())
     }
 
-    fn expect(&mut self) -> Result<(), TalkProblem> {
+    fn expect(&mut self) -> Result<(), MessageProblem> {
         let [op, sequence, length] = [0, 8, 16].map(|at| {
             let mut word = [0; 8];
             word.copy_from_slice(&self.head_in[at..at + 8]);
             u64::from_le_bytes(word)
         });
         if op != self.op as u64 || sequence != self.sequence || length > MESSAGE_BYTES_MAX {
-            return Err(TalkProblem::Mixed);
+            return Err(MessageProblem::Mixed);
         }
         self.incoming = vec![0; length as usize];
         self.expected = Some(HEADER_BYTES + self.incoming.len());

@@ -12,7 +12,7 @@ const LANES: usize = 16;
 
 /// Tensor of the model.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Tensor {
+pub(crate) struct ModelTensor {
     /// Name, for example `fc1.weight`.
     pub(crate) name: String,
     /// Extent of dimension 0, along which it is split.
@@ -26,15 +26,15 @@ pub(crate) struct Tensor {
 
 /// Tensors of the model; parameters and gradients are flat arrays in this order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Network {
+pub(crate) struct NeuralNetwork {
     widths: Vec<usize>,
-    tensors: Vec<Tensor>,
+    tensors: Vec<ModelTensor>,
     parameters: usize,
 }
 
 /// Input of a step: rows of pixels with their digits.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Batch {
+pub(crate) struct SampleBatch {
     /// Number of columns of `values`.
     pub(crate) width: usize,
     /// Row-major pixel values.
@@ -45,7 +45,7 @@ pub(crate) struct Batch {
 
 /// Result of a batch, summed over its rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Outcome {
+pub(crate) struct BatchOutcome {
     pub(crate) loss: f64,
     /// Number of rows for which the most likely digit is correct.
     pub(crate) correct: u32,
@@ -63,18 +63,18 @@ pub struct ShapeError {
     /// Rows and columns of the transposed weight.
     pub mat2: (usize, usize),
     /// Call stack of the refused operation, innermost last.
-    pub frames: Vec<Frame>,
+    pub frames: Vec<SourceFrame>,
 }
 
 /// Source location of a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Frame {
+pub struct SourceFrame {
     pub file: &'static str,
     pub line: u32,
     pub function: &'static str,
 }
 
-impl Frame {
+impl SourceFrame {
     /// Returns the location of the caller.
     #[track_caller]
     pub(crate) fn here(function: &'static str) -> Self {
@@ -89,7 +89,7 @@ impl Frame {
 
 /// Buffers of one forward and backward pass, reused between batches.
 #[derive(Debug, Default)]
-pub(crate) struct Scratch {
+pub(crate) struct PassBuffers {
     /// Outputs of each layer; all but the last are after ReLU.
     outputs: Vec<Vec<f32>>,
     /// Gradient with respect to the current layer's output, and to its input.
@@ -97,7 +97,7 @@ pub(crate) struct Scratch {
     lower: Vec<f32>,
 }
 
-impl Network {
+impl NeuralNetwork {
     /// Creates a network with layers of these widths, input first.
     pub(crate) fn new(widths: Vec<usize>) -> Self {
         let (mut tensors, mut at) = (Vec::new(), 0);
@@ -110,7 +110,7 @@ impl Network {
             );
             let bias = (format!("fc{}.bias", layer + 1), 1, vec![fan_out as u64]);
             for (name, width, shape) in [weight, bias] {
-                tensors.push(Tensor {
+                tensors.push(ModelTensor {
                     name,
                     rows: fan_out,
                     width,
@@ -127,7 +127,7 @@ impl Network {
         }
     }
 
-    pub(crate) fn tensors(&self) -> &[Tensor] {
+    pub(crate) fn tensors(&self) -> &[ModelTensor] {
         &self.tensors
     }
 
@@ -159,7 +159,7 @@ impl Network {
     }
 
     /// Runs a batch through the network; the last output holds the logits.
-    fn forward(&self, parameters: &[f32], batch: &Batch, scratch: &mut Scratch) -> Result<(), ShapeError> {
+    fn forward(&self, parameters: &[f32], batch: &SampleBatch, scratch: &mut PassBuffers) -> Result<(), ShapeError> {
         let rows = batch.labels.len();
         let layers = self.widths.len() - 1;
         scratch.outputs.resize_with(layers, Vec::new);
@@ -171,7 +171,7 @@ impl Network {
                 None => (batch.values.as_slice(), batch.width),
             };
             linear((input, rows, width), (weight, self.widths[layer], bias), &mut rest[0]).map_err(|mut e| {
-                e.frames.insert(0, Frame::here("forward"));
+                e.frames.insert(0, SourceFrame::here("forward"));
                 e
             })?;
             if layer + 1 < layers {
@@ -187,9 +187,9 @@ impl Network {
     pub(crate) fn evaluate(
         &self,
         parameters: &[f32],
-        batch: &Batch,
-        scratch: &mut Scratch,
-    ) -> Result<Outcome, ShapeError> {
+        batch: &SampleBatch,
+        scratch: &mut PassBuffers,
+    ) -> Result<BatchOutcome, ShapeError> {
         self.forward(parameters, batch, scratch)?;
         let classes = self.widths[self.widths.len() - 1];
         let logits = &scratch.outputs[self.widths.len() - 2];
@@ -201,12 +201,12 @@ impl Network {
     pub(crate) fn train(
         &self,
         parameters: &[f32],
-        batch: &Batch,
+        batch: &SampleBatch,
         gradient: &mut [f32],
-        scratch: &mut Scratch,
-    ) -> Result<Outcome, ShapeError> {
+        scratch: &mut PassBuffers,
+    ) -> Result<BatchOutcome, ShapeError> {
         let outcome = self.evaluate(parameters, batch, scratch).map_err(|mut e| {
-            e.frames.insert(0, Frame::here("train"));
+            e.frames.insert(0, SourceFrame::here("train"));
             e
         })?;
         for layer in (0..self.widths.len() - 1).rev() {
@@ -254,7 +254,7 @@ fn linear(
         return Err(ShapeError {
             mat1: (rows, width),
             mat2: (fan_in, bias.len()),
-            frames: vec![Frame::here("linear")],
+            frames: vec![SourceFrame::here("linear")],
         });
     }
     output.clear();
@@ -294,8 +294,8 @@ fn add_scaled(sum: &mut [f32], scale: f32, values: &[f32]) {
 }
 
 /// Returns loss and hits over the rows of logits; `slopes` becomes the gradient with respect to the logits.
-fn cross_entropy(logits: &[f32], classes: usize, labels: &[u8], slopes: &mut [f32]) -> Outcome {
-    let mut outcome = Outcome::default();
+fn cross_entropy(logits: &[f32], classes: usize, labels: &[u8], slopes: &mut [f32]) -> BatchOutcome {
+    let mut outcome = BatchOutcome::default();
     for ((row, slopes), &label) in logits
         .chunks_exact(classes)
         .zip(slopes.chunks_exact_mut(classes))
@@ -325,11 +325,11 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn small() -> (Network, Vec<f32>, Batch) {
-        let network = Network::new(vec![5, 7, 6, 3]);
+    fn small() -> (NeuralNetwork, Vec<f32>, SampleBatch) {
+        let network = NeuralNetwork::new(vec![5, 7, 6, 3]);
         let parameters = network.initial(3);
         let values = (0..4 * 5).map(|i| random::draw_symmetric(9, 0, i)).collect();
-        let batch = Batch {
+        let batch = SampleBatch {
             width: 5,
             values,
             labels: vec![0, 2, 1, 2],
@@ -345,7 +345,7 @@ mod tests {
             *p += 0.05 * random::draw_symmetric(4, 1, i as u64);
         }
         let mut gradient = vec![0.0; network.parameter_count()];
-        let scratch = &mut Scratch::default();
+        let scratch = &mut PassBuffers::default();
         network.train(&parameters, &batch, &mut gradient, scratch).unwrap();
         let mut checked = 0;
         for i in 0..parameters.len() {
@@ -367,13 +367,13 @@ mod tests {
     #[test]
     fn gradients_add_up_row_by_row() {
         let (network, parameters, batch) = small();
-        let scratch = &mut Scratch::default();
+        let scratch = &mut PassBuffers::default();
         let mut whole = vec![0.0; network.parameter_count()];
         let all = network.train(&parameters, &batch, &mut whole, scratch).unwrap();
         let mut parts = vec![0.0; network.parameter_count()];
         let mut loss = 0.0;
         for row in 0..4 {
-            let one = Batch {
+            let one = SampleBatch {
                 width: 5,
                 values: batch.values[row * 5..][..5].to_vec(),
                 labels: vec![batch.labels[row]],
@@ -391,7 +391,7 @@ mod tests {
         batch.values.resize(4 * 6, 0.0);
         let mut gradient = vec![0.0; network.parameter_count()];
         let error = network
-            .train(&parameters, &batch, &mut gradient, &mut Scratch::default())
+            .train(&parameters, &batch, &mut gradient, &mut PassBuffers::default())
             .unwrap_err();
         assert_eq!(
             error.to_string(),

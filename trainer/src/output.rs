@@ -7,16 +7,16 @@ use std::path::Path;
 use rankguard_rank::RankEnv;
 use serde::{Deserialize, Serialize};
 
-use crate::error::Failure;
+use crate::error::FailureCause;
 
 /// Name of the file with the final parameters: all tensors back to back, f32, little-endian.
 pub const PARAMETERS_FILE: &str = "parameters.bin";
-/// Name of the file with rank 0's [`Summary`].
+/// Name of the file with rank 0's [`RunSummary`].
 pub const SUMMARY_FILE: &str = "summary.json";
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct RunSummary {
     /// Rank that reports.
     pub rank: u32,
     /// Generation that finished.
@@ -50,7 +50,7 @@ pub struct Summary {
 }
 
 /// Writes a file under a temporary name and renames it. No fsync, because the results can be computed again.
-pub(crate) fn write(env: &RankEnv, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), Failure> {
+pub(crate) fn write(env: &RankEnv, dir: &Path, name: &str, bytes: &[u8]) -> Result<(), FailureCause> {
     let path = dir.join(name);
     // Two generations may overlap briefly; their temporary files must not collide.
     let temporary = dir.join(format!(".{name}.{}.{}.tmp", env.generation, env.rank));
@@ -61,11 +61,11 @@ pub(crate) fn write(env: &RankEnv, dir: &Path, name: &str, bytes: &[u8]) -> Resu
     })();
     written.map_err(|source| {
         let _ = fs::remove_file(&temporary);
-        Failure::Output { path, source }
+        FailureCause::Output { path, source }
     })
 }
 
-pub(crate) fn write_json(env: &RankEnv, dir: &Path, name: &str, value: &impl Serialize) -> Result<(), Failure> {
+pub(crate) fn write_json(env: &RankEnv, dir: &Path, name: &str, value: &impl Serialize) -> Result<(), FailureCause> {
     let mut text = serde_json::to_vec_pretty(value).expect("numbers, texts and lists of them are JSON");
     text.push(b'\n');
     write(env, dir, name, &text)

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rankguard_rank::RankEnv;
 use rustix::event::{PollFd, PollFlags};
 
-use crate::handshake::{self, ADDRESS_BYTES, ANSWER_BYTES, Answer, HELLO_BYTES, Hello, Verdict};
-use crate::mesh::{Collective, Mesh, MeshError, ready};
+use crate::handshake::{self, ADDRESS_BYTES, ANSWER_BYTES, HELLO_BYTES, HelloReply, HelloVerdict, PeerHello};
+use crate::mesh::{CollectiveOp, MeshError, RankMesh, ready};
 
 /// Pause between two attempts to connect to rank 0, which may not have started yet.
 const RETRY: Duration = Duration::from_millis(20);
@@ -28,13 +28,13 @@ pub(crate) fn join(
     settings: u64,
     listener: Option<TcpListener>,
     deadline: Duration,
-) -> Result<Mesh, MeshError> {
+) -> Result<RankMesh, MeshError> {
     let world_size = env.world_size as usize;
     let rank = env.rank.0 as usize;
     let mut streams: Vec<Option<TcpStream>> = (0..world_size).map(|_| None).collect();
     if world_size > 1 {
         let begun = Instant::now();
-        let call = Call {
+        let call = RendezvousCall {
             env,
             settings,
             begun,
@@ -46,22 +46,22 @@ pub(crate) fn join(
             call.call_all(&mut streams)?;
         }
     }
-    Mesh::new(rank, streams, deadline).map_err(|source| MeshError::Listen {
+    RankMesh::new(rank, streams, deadline).map_err(|source| MeshError::Listen {
         address: "the sockets of the other ranks".to_owned(),
         source,
     })
 }
 
-struct Call<'a> {
+struct RendezvousCall<'a> {
     env: &'a RankEnv,
     settings: u64,
     begun: Instant,
     until: Instant,
 }
 
-impl Call<'_> {
-    fn hello(&self, port: u16) -> Hello {
-        Hello::of(self.env, self.settings, port)
+impl RendezvousCall<'_> {
+    fn hello(&self, port: u16) -> PeerHello {
+        PeerHello::of(self.env, self.settings, port)
     }
 
     fn master(&self) -> Result<SocketAddr, MeshError> {
@@ -109,7 +109,7 @@ impl Call<'_> {
         let mut book = vec![0; ADDRESS_BYTES * streams.len()];
         read_exact(&mut master, &mut book, self.until).map_err(|source| match source.kind() {
             io::ErrorKind::TimedOut => MeshError::Late {
-                op: Collective::Rendezvous,
+                op: CollectiveOp::Rendezvous,
                 sequence: 0,
                 ranks: vec![0],
                 elements: (0, 0),
@@ -171,7 +171,7 @@ impl Call<'_> {
         match attempt() {
             Err(problem) => Ok(Err(problem)),
             Ok((_, _, _, Some(answer)))
-                if answer.verdict == Verdict::OtherGeneration && answer.generation < self.env.generation.0 =>
+                if answer.verdict == HelloVerdict::OtherGeneration && answer.generation < self.env.generation.0 =>
             {
                 Ok(Err(io::Error::other(format!(
                     "generation {} still listens there",
@@ -183,19 +183,19 @@ impl Call<'_> {
     }
 
     /// Sends the greeting and returns the answer; `None` if it is not in this protocol.
-    fn greet(&self, stream: &mut TcpStream, port: u16) -> io::Result<Option<Answer>> {
+    fn greet(&self, stream: &mut TcpStream, port: u16) -> io::Result<Option<HelloReply>> {
         stream.set_nonblocking(true)?;
         write_all(stream, &self.hello(port).to_bytes(), self.until)?;
         let mut answer = [0; ANSWER_BYTES];
         read_exact(stream, &mut answer, self.until)?;
-        Ok(Answer::from_bytes(&answer))
+        Ok(HelloReply::from_bytes(&answer))
     }
 
     /// Answers callers until every expected rank is connected; returns the address and stream of each.
     fn admit(
         &self,
         listener: &TcpListener,
-        me: &Hello,
+        me: &PeerHello,
         mut expected: BTreeSet<u32>,
     ) -> Result<BTreeMap<u32, (SocketAddr, TcpStream)>, MeshError> {
         let failed = |source| MeshError::Listen {
@@ -203,7 +203,7 @@ impl Call<'_> {
             source,
         };
         listener.set_nonblocking(true).map_err(failed)?;
-        let mut callers: Vec<Caller> = Vec::new();
+        let mut callers: Vec<PendingPeer> = Vec::new();
         let mut admitted = BTreeMap::new();
         while !expected.is_empty() {
             let mut fds = vec![PollFd::new(listener, PollFlags::IN)];
@@ -215,7 +215,7 @@ impl Call<'_> {
                 });
             }
             drop(fds);
-            if let Some(caller) = Caller::accept(listener).map_err(failed)? {
+            if let Some(caller) = PendingPeer::accept(listener).map_err(failed)? {
                 callers.push(caller);
             }
             callers.retain(|c| c.since.elapsed() < GREETING_WAIT);
@@ -224,13 +224,13 @@ impl Call<'_> {
             }
             for mut caller in std::mem::take(&mut callers) {
                 match caller.listen() {
-                    Heard::NotYet => callers.push(caller),
-                    Heard::Nothing => {}
-                    Heard::All => {
-                        let said = Hello::from_bytes(&caller.bytes);
+                    HelloProgress::NotYet => callers.push(caller),
+                    HelloProgress::Nothing => {}
+                    HelloProgress::All => {
+                        let said = PeerHello::from_bytes(&caller.bytes);
                         let answer = me.answer(said.as_ref(), |rank| expected.contains(&rank));
                         let told = write_all(&mut caller.stream, &answer.to_bytes(), self.until);
-                        let welcome = answer.verdict == Verdict::Welcome && told.is_ok();
+                        let welcome = answer.verdict == HelloVerdict::Welcome && told.is_ok();
                         if let (true, Some(hello)) = (welcome, said) {
                             expected.remove(&hello.rank);
                             let address = SocketAddr::new(caller.address.ip(), hello.port);
@@ -259,7 +259,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener, MeshError> {
 
 fn lost(rank: u32, address: SocketAddr, source: io::Error) -> MeshError {
     MeshError::Lost {
-        op: Collective::Rendezvous,
+        op: CollectiveOp::Rendezvous,
         sequence: 0,
         rank,
         address,
@@ -267,11 +267,11 @@ fn lost(rank: u32, address: SocketAddr, source: io::Error) -> MeshError {
     }
 }
 
-fn welcome(address: SocketAddr, answer: Option<Answer>) -> Result<(), MeshError> {
+fn welcome(address: SocketAddr, answer: Option<HelloReply>) -> Result<(), MeshError> {
     let (verdict, generation) = match answer {
-        Some(answer) if answer.verdict == Verdict::Welcome => return Ok(()),
+        Some(answer) if answer.verdict == HelloVerdict::Welcome => return Ok(()),
         Some(answer) => (answer.verdict, answer.generation),
-        None => (Verdict::Stranger, 0),
+        None => (HelloVerdict::Stranger, 0),
     };
     Err(MeshError::Refused {
         address,
@@ -281,7 +281,7 @@ fn welcome(address: SocketAddr, answer: Option<Answer>) -> Result<(), MeshError>
 }
 
 /// Connected peer that has not identified itself yet.
-struct Caller {
+struct PendingPeer {
     stream: TcpStream,
     address: SocketAddr,
     bytes: [u8; HELLO_BYTES],
@@ -289,13 +289,13 @@ struct Caller {
     since: Instant,
 }
 
-enum Heard {
+enum HelloProgress {
     NotYet,
     All,
     Nothing,
 }
 
-impl Caller {
+impl PendingPeer {
     fn accept(listener: &TcpListener) -> io::Result<Option<Self>> {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
@@ -313,19 +313,19 @@ impl Caller {
         }))
     }
 
-    fn listen(&mut self) -> Heard {
+    fn listen(&mut self) -> HelloProgress {
         match self.stream.read(&mut self.bytes[self.heard..]) {
-            Ok(0) => Heard::Nothing,
+            Ok(0) => HelloProgress::Nothing,
             Ok(n) => {
                 self.heard += n;
                 if self.heard == HELLO_BYTES {
-                    Heard::All
+                    HelloProgress::All
                 } else {
-                    Heard::NotYet
+                    HelloProgress::NotYet
                 }
             }
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => Heard::NotYet,
-            Err(_) => Heard::Nothing,
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => HelloProgress::NotYet,
+            Err(_) => HelloProgress::Nothing,
         }
     }
 }

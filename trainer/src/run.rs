@@ -9,16 +9,16 @@ use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::Step;
 use rankguard_rank::{RankClient, RankEnv, SaveOutcome};
 
-use crate::checkpointer::{Checkpointer, NoAgent};
-use crate::digits::Digits;
-use crate::error::{Failure, Place, TrainError};
+use crate::checkpointer::{CheckpointBackend, NoCheckpoints};
+use crate::digits::DigitImages;
+use crate::error::{FailureCause, RankLocation, TrainError};
 use crate::ledger::{self, LedgerFile};
-use crate::mesh::Mesh;
-use crate::output::{self, PARAMETERS_FILE, SUMMARY_FILE, Summary};
+use crate::mesh::RankMesh;
+use crate::output::{self, PARAMETERS_FILE, RunSummary, SUMMARY_FILE};
 use crate::rendezvous;
-use crate::settings::Settings;
+use crate::settings::TrainingSettings;
 use crate::shard::write_values;
-use crate::train::Trainer;
+use crate::train::RankTrainer;
 
 /// Number of samples of the built-in data set.
 pub const SAMPLES: u64 = 1797;
@@ -28,7 +28,7 @@ const RESTORE_GRACE: Duration = Duration::from_secs(120);
 
 /// Place of a rank, as a value.
 #[derive(Debug)]
-pub struct Seat {
+pub struct RankSeat {
     /// Identity of this rank, and address of rank 0.
     pub env: RankEnv,
     /// Rank 0's listener if it is bound already; otherwise it binds `MASTER_ADDR:MASTER_PORT`.
@@ -36,53 +36,53 @@ pub struct Seat {
 }
 
 /// Runs this process as the rank that its environment defines, with its agent, if any.
-pub fn run(settings: Settings) -> Result<Summary, TrainError> {
+pub fn run(settings: TrainingSettings) -> Result<RunSummary, TrainError> {
     let env = RankEnv::from_env().map_err(|error| TrainError {
         place: None,
         failure: error.into(),
     })?;
-    let place = Some(Box::new(Place::of(&env)));
+    let place = Some(Box::new(RankLocation::of(&env)));
     let out = &mut io::stdout();
     let client = RankClient::connect(&env).map_err(|error| TrainError {
         place,
         failure: error.into(),
     })?;
-    let seat = Seat { env, listener: None };
+    let seat = RankSeat { env, listener: None };
     match client {
         Some(mut client) => {
             let mut summary = run_as(&settings, seat, &mut client, out)?;
             summary.marks_dropped = client.marks_dropped();
             Ok(summary)
         }
-        None => run_as(&settings, seat, &mut NoAgent, out),
+        None => run_as(&settings, seat, &mut NoCheckpoints, out),
     }
 }
 
 /// Runs a rank with all its environment as values. Progress messages go to `log`; errors of writing them are ignored.
 pub fn run_as(
-    settings: &Settings,
-    seat: Seat,
-    checkpointer: &mut dyn Checkpointer,
+    settings: &TrainingSettings,
+    seat: RankSeat,
+    checkpointer: &mut dyn CheckpointBackend,
     log: &mut dyn Write,
-) -> Result<Summary, TrainError> {
-    let place = Some(Box::new(Place::of(&seat.env)));
+) -> Result<RunSummary, TrainError> {
+    let place = Some(Box::new(RankLocation::of(&seat.env)));
     live(settings, seat, checkpointer, log).map_err(|failure| TrainError { place, failure })
 }
 
 fn live(
-    settings: &Settings,
-    seat: Seat,
-    checkpointer: &mut dyn Checkpointer,
+    settings: &TrainingSettings,
+    seat: RankSeat,
+    checkpointer: &mut dyn CheckpointBackend,
     log: &mut dyn Write,
-) -> Result<Summary, Failure> {
-    let Seat { env, listener } = seat;
+) -> Result<RunSummary, FailureCause> {
+    let RankSeat { env, listener } = seat;
     let problems = settings.problems(env.world_size);
     if !problems.is_empty() {
-        return Err(Failure::Settings { problems });
+        return Err(FailureCause::Settings { problems });
     }
-    let digits = Digits::load()?;
+    let digits = DigitImages::load()?;
     let mut mesh = rendezvous::join(&env, settings.identity(), listener, settings.deadline)?;
-    let mut trainer = Trainer::new(settings, digits, env.rank.0 as usize, mesh.world_size());
+    let mut trainer = RankTrainer::new(settings, digits, env.rank.0 as usize, mesh.world_size());
     let boxes = trainer.boxes();
     if let Some(restored) = checkpointer.restore(&boxes)? {
         trainer.restore(restored)?;
@@ -101,9 +101,9 @@ fn live(
         env.world_size,
         trainer.schedule.total_steps()
     );
-    let mut course = Course {
+    let mut course = RunMeasurements {
         boxes,
-        ..Course::default()
+        ..RunMeasurements::default()
     };
     while trainer.step < trainer.schedule.total_steps() {
         course.step(settings, &env, &mut trainer, &mut mesh, checkpointer, log)?;
@@ -118,7 +118,7 @@ fn live(
 
 /// Progress of this generation.
 #[derive(Default)]
-struct Course {
+struct RunMeasurements {
     boxes: Vec<TensorBox>,
     step_ms: Vec<f64>,
     work_ms: Vec<f64>,
@@ -126,16 +126,16 @@ struct Course {
     skipped: u64,
 }
 
-impl Course {
+impl RunMeasurements {
     fn step(
         &mut self,
-        settings: &Settings,
+        settings: &TrainingSettings,
         env: &RankEnv,
-        trainer: &mut Trainer<'_>,
-        mesh: &mut Mesh,
-        checkpointer: &mut dyn Checkpointer,
+        trainer: &mut RankTrainer<'_>,
+        mesh: &mut RankMesh,
+        checkpointer: &mut dyn CheckpointBackend,
         log: &mut dyn Write,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), FailureCause> {
         let begun = Instant::now();
         let loss = trainer.advance(mesh)?;
         self.work_ms.push(begun.elapsed().as_secs_f64() * 1e3);
@@ -158,7 +158,13 @@ impl Course {
     }
 
     /// Saves a checkpoint. A failed save costs a checkpoint, never the run.
-    fn save(&mut self, env: &RankEnv, trainer: &Trainer<'_>, checkpointer: &mut dyn Checkpointer, log: &mut dyn Write) {
+    fn save(
+        &mut self,
+        env: &RankEnv,
+        trainer: &RankTrainer<'_>,
+        checkpointer: &mut dyn CheckpointBackend,
+        log: &mut dyn Write,
+    ) {
         let image = trainer.image();
         let mut rest = image.as_slice();
         let tensors: Vec<(TensorBox, &[u8])> = self
@@ -191,13 +197,13 @@ impl Course {
 
 /// Writes the results. Ledgers come first: the summary is valid only with a complete set of them.
 fn finish(
-    settings: &Settings,
+    settings: &TrainingSettings,
     env: &RankEnv,
-    trainer: &mut Trainer<'_>,
-    mesh: &mut Mesh,
-    course: &Course,
+    trainer: &mut RankTrainer<'_>,
+    mesh: &mut RankMesh,
+    course: &RunMeasurements,
     started_at: u64,
-) -> Result<Summary, Failure> {
+) -> Result<RunSummary, FailureCause> {
     let ledger = LedgerFile {
         generation: env.generation.0,
         rank: env.rank.0,
@@ -208,7 +214,7 @@ fn finish(
     let mut parameters = Vec::new();
     write_values(&trainer.parameters, &mut parameters);
     let outcome = trainer.evaluate()?;
-    let summary = Summary {
+    let summary = RunSummary {
         rank: env.rank.0,
         generation: env.generation.0,
         world_size: env.world_size,

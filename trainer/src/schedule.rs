@@ -9,7 +9,7 @@ pub(crate) fn piece(total: usize, parts: usize, part: usize) -> Range<usize> {
 
 /// Schedule of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Schedule {
+pub(crate) struct SampleSchedule {
     /// Number of samples in an epoch.
     pub(crate) samples: usize,
     /// Number of samples in a step; the last step of an epoch takes the rest.
@@ -22,14 +22,14 @@ pub(crate) struct Schedule {
 
 /// Samples of one step, as positions in the epoch's order.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Window {
+pub(crate) struct StepSamples {
     /// Number of the epoch, from 0.
     pub(crate) epoch: u64,
     /// Positions in the epoch's order.
     pub(crate) positions: Range<usize>,
 }
 
-impl Schedule {
+impl SampleSchedule {
     pub(crate) fn steps_per_epoch(&self) -> u64 {
         self.samples.div_ceil(self.batch) as u64
     }
@@ -45,16 +45,16 @@ impl Schedule {
     }
 
     /// Returns the samples of the step after `completed` steps.
-    pub(crate) fn window(&self, completed: u64) -> Window {
+    pub(crate) fn window(&self, completed: u64) -> StepSamples {
         let begin = (completed % self.steps_per_epoch()) as usize * self.batch;
-        Window {
+        StepSamples {
             epoch: completed / self.steps_per_epoch(),
             positions: begin..(begin + self.batch).min(self.samples),
         }
     }
 
     /// Returns the piece of a window that a virtual rank computes. Empty if there are more virtual ranks than samples.
-    pub(crate) fn share(&self, window: &Window, virtual_rank: usize) -> Range<usize> {
+    pub(crate) fn share(&self, window: &StepSamples, virtual_rank: usize) -> Range<usize> {
         let share = piece(window.positions.len(), self.virtual_ranks, virtual_rank);
         window.positions.start + share.start..window.positions.start + share.end
     }
@@ -65,7 +65,7 @@ impl Schedule {
     }
 
     /// Returns all positions of a window that a rank computes: contiguous, as its virtual ranks are.
-    pub(crate) fn consumed_by(&self, window: &Window, rank: usize, world_size: usize) -> Range<usize> {
+    pub(crate) fn consumed_by(&self, window: &StepSamples, rank: usize, world_size: usize) -> Range<usize> {
         let played = self.played_by(rank, world_size);
         let begin = self.share(window, played.start).start;
         begin..self.share(window, played.end - 1).end
@@ -76,7 +76,7 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const DIGITS: Schedule = Schedule {
+    const DIGITS: SampleSchedule = SampleSchedule {
         samples: 1797,
         batch: 96,
         epochs: 2,

@@ -1,4 +1,4 @@
-//! Settings of a run. [`Settings::identity`] includes everything that determines the trained bits.
+//! Settings of a run. [`TrainingSettings::identity`] includes everything that determines the trained bits.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const LAYERS_MAX: usize = 8;
 
 /// Settings of one rank; all ranks of a job receive the same.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct TrainingSettings {
     /// Number of passes over the data.
     pub epochs: u64,
     /// Number of samples in a step, over all ranks.
@@ -38,7 +38,7 @@ pub struct Settings {
     pub bug_rank: u32,
 }
 
-impl Default for Settings {
+impl Default for TrainingSettings {
     fn default() -> Self {
         Self {
             epochs: 20,
@@ -56,7 +56,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl TrainingSettings {
     /// Returns all mistakes at once, each with its setting; empty if the run can start in a world of this size.
     pub fn problems(&self, world_size: u32) -> Vec<String> {
         let mut problems = Vec::new();
@@ -124,29 +124,29 @@ mod tests {
 
     #[test]
     fn every_mistake_is_told_at_once() {
-        let wrong = Settings {
+        let wrong = TrainingSettings {
             epochs: 0,
             batch: 0,
             virtual_ranks: 2,
             hidden: vec![0],
             learning_rate: f32::NAN,
             deadline: Duration::ZERO,
-            ..Settings::default()
+            ..TrainingSettings::default()
         };
         assert_eq!(wrong.problems(3).len(), 6, "{:?}", wrong.problems(3));
-        assert!(Settings::default().problems(24).is_empty());
+        assert!(TrainingSettings::default().problems(24).is_empty());
     }
 
     #[test]
     fn the_identity_changes_with_what_decides_the_bits_and_only_with_that() {
-        let base = Settings::default();
-        let same = Settings {
+        let base = TrainingSettings::default();
+        let same = TrainingSettings {
             epochs: 99,
             step_ms_min: 50,
             out: PathBuf::from("elsewhere"),
             ..base.clone()
         };
-        let other = Settings {
+        let other = TrainingSettings {
             seed: 2,
             ..base.clone()
         };

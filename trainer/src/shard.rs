@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rankguard_checkpoint_format::{Dtype, TensorBox};
 
-use crate::network::Network;
+use crate::network::NeuralNetwork;
 use crate::schedule::piece;
 
 /// Kinds of state of each parameter; names in a checkpoint are prefix + tensor name.
@@ -13,7 +13,7 @@ pub(crate) const KINDS: [&str; 3] = ["", "adam.m.", "adam.v."];
 
 /// Part of every tensor that one rank owns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Shard {
+pub(crate) struct ParameterShard {
     /// Ranges of the flat parameters, in the order of the tensors, empty ones left out.
     ranges: Vec<Range<usize>>,
     /// The same ranges as boxes, without the prefix of a kind.
@@ -21,8 +21,8 @@ pub(crate) struct Shard {
     len: usize,
 }
 
-impl Shard {
-    pub(crate) fn of(network: &Network, rank: usize, world_size: usize) -> Self {
+impl ParameterShard {
+    pub(crate) fn of(network: &NeuralNetwork, rank: usize, world_size: usize) -> Self {
         let (mut ranges, mut boxes) = (Vec::new(), Vec::new());
         for tensor in network.tensors() {
             let rows = piece(tensor.rows, world_size, rank);
@@ -93,11 +93,11 @@ mod tests {
 
     #[test]
     fn shards_of_every_world_size_cover_each_parameter_once() {
-        let network = Network::new(vec![64, 33, 10]);
+        let network = NeuralNetwork::new(vec![64, 33, 10]);
         for world_size in 1..=24 {
             let mut owners = vec![0; network.parameter_count()];
             for rank in 0..world_size {
-                let shard = Shard::of(&network, rank, world_size);
+                let shard = ParameterShard::of(&network, rank, world_size);
                 for range in shard.ranges() {
                     owners[range.clone()].iter_mut().for_each(|n| *n += 1);
                 }
@@ -108,8 +108,8 @@ mod tests {
 
     #[test]
     fn a_rank_may_own_no_row_of_a_tiny_tensor() {
-        let network = Network::new(vec![64, 40, 10]);
-        let boxes = Shard::of(&network, 0, 24).boxes();
+        let network = NeuralNetwork::new(vec![64, 40, 10]);
+        let boxes = ParameterShard::of(&network, 0, 24).boxes();
         assert!(boxes.iter().all(|b| !b.name.contains("fc2")));
         assert_eq!(boxes.len(), 2 * 3);
         assert_eq!(boxes[2].name, "adam.m.fc1.weight");
@@ -118,11 +118,11 @@ mod tests {
 
     #[test]
     fn written_values_are_read_back() {
-        let network = Network::new(vec![64, 33, 10]);
+        let network = NeuralNetwork::new(vec![64, 33, 10]);
         let flat = network.initial(5);
         let mut copy = vec![0.0; flat.len()];
         for rank in 0..3 {
-            let shard = Shard::of(&network, rank, 3);
+            let shard = ParameterShard::of(&network, rank, 3);
             let mut bytes = Vec::new();
             shard.write(&flat, &mut bytes);
             assert_eq!(bytes.len(), 4 * shard.len());

@@ -4,13 +4,13 @@ use rankguard_model::Rank;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::error::Failure;
-use crate::ledger::Ledger;
-use crate::schedule::Schedule;
+use crate::error::FailureCause;
+use crate::ledger::SampleLedger;
+use crate::schedule::SampleSchedule;
 
 /// State that a rank saves in addition to its tensors.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct State {
+pub(crate) struct TrainerState {
     /// Epoch of the next step.
     pub(crate) epoch: u64,
     /// Number of completed steps.
@@ -18,10 +18,10 @@ pub(crate) struct State {
     /// Hash of the settings that determine the trained bits: a checkpoint of other settings must not be continued.
     pub(crate) settings: u64,
     /// Samples that this rank consumed; rank 0 includes those of earlier generations.
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: SampleLedger,
 }
 
-impl State {
+impl TrainerState {
     pub(crate) fn to_value(&self) -> Value {
         serde_json::to_value(self).expect("numbers and lists of them are JSON")
     }
@@ -31,10 +31,10 @@ impl State {
         states: Vec<(Rank, Value)>,
         step: u64,
         settings: u64,
-        schedule: &Schedule,
-    ) -> Result<Ledger, Failure> {
-        let refuse = |problem: String| Failure::State { step, problem };
-        let mut merged = Ledger::default();
+        schedule: &SampleSchedule,
+    ) -> Result<SampleLedger, FailureCause> {
+        let refuse = |problem: String| FailureCause::State { step, problem };
+        let mut merged = SampleLedger::default();
         for (rank, value) in states {
             let state: Self =
                 serde_json::from_value(value).map_err(|e| refuse(format!("the state of rank {rank} is none: {e}")))?;
@@ -63,24 +63,24 @@ impl State {
 mod tests {
     use super::*;
 
-    const SCHEDULE: Schedule = Schedule {
+    const SCHEDULE: SampleSchedule = SampleSchedule {
         samples: 10,
         batch: 4,
         epochs: 2,
         virtual_ranks: 2,
     };
 
-    fn check(change: impl FnOnce(&mut State), expect: Option<&str>) {
-        let mut ledger = Ledger::default();
+    fn check(change: impl FnOnce(&mut TrainerState), expect: Option<&str>) {
+        let mut ledger = SampleLedger::default();
         ledger.add(0, 0..8);
-        let mut state = State {
+        let mut state = TrainerState {
             epoch: 0,
             step: 2,
             settings: 7,
             ledger,
         };
         change(&mut state);
-        let merged = State::merge(vec![(Rank(0), state.to_value())], 2, 7, &SCHEDULE);
+        let merged = TrainerState::merge(vec![(Rank(0), state.to_value())], 2, 7, &SCHEDULE);
         match expect {
             None => assert_eq!(merged.expect("accepted").total(), 8),
             Some(text) => {

@@ -4,57 +4,59 @@ use std::ops::Range;
 
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::Step;
-use rankguard_rank::Restored;
+use rankguard_rank::RestoredTensors;
 
-use crate::adam::Adam;
-use crate::digits::{Digits, PIXELS};
-use crate::error::Failure;
-use crate::ledger::Ledger;
-use crate::mesh::{Collective, Mesh, MeshError};
-use crate::network::{Batch, Frame, Network, Outcome, Scratch};
+use crate::adam::AdamState;
+use crate::digits::{DigitImages, PIXELS};
+use crate::error::FailureCause;
+use crate::ledger::SampleLedger;
+use crate::mesh::{CollectiveOp, MeshError, RankMesh};
+use crate::network::{BatchOutcome, NeuralNetwork, PassBuffers, SampleBatch, SourceFrame};
 use crate::random;
-use crate::schedule::Schedule;
-use crate::settings::Settings;
-use crate::shard::{Shard, read_values, write_values};
-use crate::state::State;
+use crate::schedule::SampleSchedule;
+use crate::settings::TrainingSettings;
+use crate::shard::{ParameterShard, read_values, write_values};
+use crate::state::TrainerState;
 
 /// Bytes of loss and hits of a piece, which precede its gradient.
 const HEAD_BYTES: usize = 12;
 
 /// Training state of a rank.
-pub(crate) struct Trainer<'a> {
-    settings: &'a Settings,
-    pub(crate) schedule: Schedule,
-    network: Network,
-    digits: Digits,
+pub(crate) struct RankTrainer<'a> {
+    settings: &'a TrainingSettings,
+    pub(crate) schedule: SampleSchedule,
+    network: NeuralNetwork,
+    digits: DigitImages,
     /// Shards by rank.
-    shards: Vec<Shard>,
+    shards: Vec<ParameterShard>,
     rank: usize,
     /// Parameters of all ranks, for the forward pass.
     pub(crate) parameters: Vec<f32>,
     /// Parameters of this rank's shard, which only this rank changes.
     owned: Vec<f32>,
-    adam: Adam,
+    adam: AdamState,
     /// Number of completed steps.
     pub(crate) step: u64,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: SampleLedger,
     /// Epoch, and its sample order.
     order: (u64, Vec<u32>),
-    scratch: Scratch,
+    scratch: PassBuffers,
     gradient: Vec<f32>,
 }
 
-impl<'a> Trainer<'a> {
+impl<'a> RankTrainer<'a> {
     /// Creates the state of a rank before its first step.
-    pub(crate) fn new(settings: &'a Settings, digits: Digits, rank: usize, world_size: usize) -> Self {
-        let network = Network::new(settings.widths());
-        let schedule = Schedule {
+    pub(crate) fn new(settings: &'a TrainingSettings, digits: DigitImages, rank: usize, world_size: usize) -> Self {
+        let network = NeuralNetwork::new(settings.widths());
+        let schedule = SampleSchedule {
             samples: digits.len(),
             batch: settings.batch,
             epochs: settings.epochs,
             virtual_ranks: settings.virtual_ranks,
         };
-        let shards: Vec<Shard> = (0..world_size).map(|r| Shard::of(&network, r, world_size)).collect();
+        let shards: Vec<ParameterShard> = (0..world_size)
+            .map(|r| ParameterShard::of(&network, r, world_size))
+            .collect();
         let parameters = network.initial(settings.seed);
         let owned: Vec<f32> = shards[rank]
             .ranges()
@@ -64,7 +66,7 @@ impl<'a> Trainer<'a> {
         Self {
             settings,
             schedule,
-            adam: Adam::new(owned.len(), settings.learning_rate),
+            adam: AdamState::new(owned.len(), settings.learning_rate),
             gradient: vec![0.0; network.parameter_count()],
             network,
             order: (0, random::permutation(settings.seed, 0, digits.len())),
@@ -74,8 +76,8 @@ impl<'a> Trainer<'a> {
             parameters,
             owned,
             step: 0,
-            ledger: Ledger::default(),
-            scratch: Scratch::default(),
+            ledger: SampleLedger::default(),
+            scratch: PassBuffers::default(),
         }
     }
 
@@ -85,13 +87,13 @@ impl<'a> Trainer<'a> {
     }
 
     /// Restores this rank's part of a checkpoint.
-    pub(crate) fn restore(&mut self, restored: Restored) -> Result<(), Failure> {
+    pub(crate) fn restore(&mut self, restored: RestoredTensors) -> Result<(), FailureCause> {
         let Step(step) = restored.step;
         let settings = self.settings.identity();
-        let base = State::merge(restored.states, step, settings, &self.schedule)?;
+        let base = TrainerState::merge(restored.states, step, settings, &self.schedule)?;
         if step > self.schedule.total_steps() {
             let problem = format!("the run has {} steps", self.schedule.total_steps());
-            return Err(Failure::State { step, problem });
+            return Err(FailureCause::State { step, problem });
         }
         // The tensors are ordered by kind, as `boxes` requests them.
         let bytes = restored.tensors.concat();
@@ -99,7 +101,7 @@ impl<'a> Trainer<'a> {
         let len = 4 * self.shards[self.rank].len();
         if bytes.len() != kinds.len() * len {
             let problem = format!("the tensors have {} bytes, want {}", bytes.len(), 3 * len);
-            return Err(Failure::State { step, problem });
+            return Err(FailureCause::State { step, problem });
         }
         for (kind, values) in kinds.into_iter().enumerate() {
             read_values(&bytes[kind * len..][..len], values);
@@ -113,23 +115,23 @@ impl<'a> Trainer<'a> {
     }
 
     /// Collects the parameters of all shards. Also checks that all ranks start from the same step.
-    pub(crate) fn gather(&mut self, mesh: &mut Mesh) -> Result<(), Failure> {
+    pub(crate) fn gather(&mut self, mesh: &mut RankMesh) -> Result<(), FailureCause> {
         let mut message = self.step.to_le_bytes().to_vec();
         write_values(&self.owned, &mut message);
-        let incoming = mesh.exchange(Collective::AllGather, vec![message; mesh.world_size()])?;
+        let incoming = mesh.exchange(CollectiveOp::AllGather, vec![message; mesh.world_size()])?;
         for (rank, message) in incoming.iter().enumerate() {
             let shard = &self.shards[rank];
             let body = message.strip_prefix(&self.step.to_le_bytes());
             match body.filter(|body| body.len() == 4 * shard.len()) {
                 Some(body) => shard.read(body, &mut self.parameters),
-                None => return Err(mesh.mixed(Collective::AllGather, rank).into()),
+                None => return Err(mesh.mixed(CollectiveOp::AllGather, rank).into()),
             }
         }
         Ok(())
     }
 
     /// Runs one optimizer step; returns the batch's mean loss, the same on every rank.
-    pub(crate) fn advance(&mut self, mesh: &mut Mesh) -> Result<f64, Failure> {
+    pub(crate) fn advance(&mut self, mesh: &mut RankMesh) -> Result<f64, FailureCause> {
         let window = self.schedule.window(self.step);
         if self.order.0 != window.epoch {
             let order = random::permutation(self.settings.seed, window.epoch, self.schedule.samples);
@@ -144,7 +146,7 @@ impl<'a> Trainer<'a> {
                 .network
                 .train(&self.parameters, &batch, &mut self.gradient, &mut self.scratch);
             let outcome = trained.map_err(|mut error| {
-                error.frames.insert(0, Frame::here("advance"));
+                error.frames.insert(0, SourceFrame::here("advance"));
                 error
             })?;
             for (message, shard) in outgoing.iter_mut().zip(&self.shards) {
@@ -153,7 +155,7 @@ impl<'a> Trainer<'a> {
                 shard.write(&self.gradient, message);
             }
         }
-        let incoming = mesh.exchange(Collective::ReduceScatter, outgoing)?;
+        let incoming = mesh.exchange(CollectiveOp::ReduceScatter, outgoing)?;
         let (outcome, mut gradient) = self.fold(mesh, &incoming)?;
         let count = window.positions.len();
         gradient.iter_mut().for_each(|slope| *slope /= count as f32);
@@ -167,14 +169,14 @@ impl<'a> Trainer<'a> {
     }
 
     /// Returns the samples at these positions of the epoch's order.
-    fn batch(&self, positions: Range<usize>) -> Batch {
+    fn batch(&self, positions: Range<usize>) -> SampleBatch {
         let planted = self.settings.bug_at_step == Some(self.step + 1)
             && self.settings.bug_rank as usize % self.shards.len() == self.rank;
         // Injected bug: one column too many, as if the label had been added to the image.
         let width = PIXELS + usize::from(planted);
-        let mut batch = Batch {
+        let mut batch = SampleBatch {
             width,
-            ..Batch::default()
+            ..SampleBatch::default()
         };
         for &sample in &self.order.1[positions] {
             let sample = sample as usize;
@@ -190,14 +192,14 @@ impl<'a> Trainer<'a> {
 
     /// Adds the gradients of the virtual ranks for this rank's shard, in their order. Ranks compute contiguous virtual
     /// ranks, so the order of ranks is that order.
-    fn fold(&self, mesh: &Mesh, incoming: &[Vec<u8>]) -> Result<(Outcome, Vec<f32>), MeshError> {
+    fn fold(&self, mesh: &RankMesh, incoming: &[Vec<u8>]) -> Result<(BatchOutcome, Vec<f32>), MeshError> {
         let piece_bytes = HEAD_BYTES + 4 * self.owned.len();
-        let mut total = Outcome::default();
+        let mut total = BatchOutcome::default();
         let mut sum = vec![0.0_f32; self.owned.len()];
         for (rank, message) in incoming.iter().enumerate() {
             let played = self.schedule.played_by(rank, self.shards.len());
             if message.len() != played.len() * piece_bytes {
-                return Err(mesh.mixed(Collective::ReduceScatter, rank));
+                return Err(mesh.mixed(CollectiveOp::ReduceScatter, rank));
             }
             for piece in message.chunks_exact(piece_bytes) {
                 let (loss, rest) = piece.split_first_chunk().expect("a piece has a head");
@@ -222,8 +224,8 @@ impl<'a> Trainer<'a> {
     }
 
     /// Returns the small state of a checkpoint.
-    pub(crate) fn state(&self) -> State {
-        State {
+    pub(crate) fn state(&self) -> TrainerState {
+        TrainerState {
             epoch: self.schedule.window(self.step).epoch,
             step: self.step,
             settings: self.settings.identity(),
@@ -232,10 +234,10 @@ impl<'a> Trainer<'a> {
     }
 
     /// Returns loss and hits of the parameters over the whole training set.
-    pub(crate) fn evaluate(&mut self) -> Result<Outcome, Failure> {
-        let mut total = Outcome::default();
+    pub(crate) fn evaluate(&mut self) -> Result<BatchOutcome, FailureCause> {
+        let mut total = BatchOutcome::default();
         for sample in 0..self.digits.len() {
-            let batch = Batch {
+            let batch = SampleBatch {
                 width: PIXELS,
                 values: self.digits.image(sample).to_vec(),
                 labels: vec![self.digits.label(sample)],

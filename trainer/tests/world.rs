@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use rankguard_checkpoint_format::TensorBox;
 use rankguard_model::{Generation, Rank, Step};
-use rankguard_rank::{ClientError, RankEnv, Restored, SaveOutcome, Saved};
+use rankguard_rank::{ClientError, RankEnv, RestoredTensors, SaveOutcome, SaveReport};
 use rankguard_trainer::{
-    Checkpointer, Failure, MeshError, NoAgent, PARAMETERS_FILE, SAMPLES, SUMMARY_FILE, Seat, Settings, Summary,
-    TrainError, Verdict, ledger, run_as,
+    CheckpointBackend, FailureCause, HelloVerdict, MeshError, NoCheckpoints, PARAMETERS_FILE, RankSeat, RunSummary,
+    SAMPLES, SUMMARY_FILE, TrainError, TrainingSettings, ledger, run_as,
 };
 use serde_json::Value;
 
@@ -34,12 +34,12 @@ struct MemoryRank {
     pause: Option<(u64, Receiver<()>)>,
 }
 
-impl Checkpointer for MemoryRank {
+impl CheckpointBackend for MemoryRank {
     fn due(&mut self, step: Step) -> bool {
         self.every > 0 && step.0.is_multiple_of(self.every)
     }
 
-    fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+    fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<RestoredTensors>, ClientError> {
         let saved = self.memory.0.lock().unwrap();
         let whole = saved
             .iter()
@@ -66,7 +66,7 @@ impl Checkpointer for MemoryRank {
             let bytes = &tensors[b.name.as_str()][row * from..row * (from + b.shape[0] as usize)];
             bytes.iter().map(|byte| byte.expect("every row is saved")).collect()
         };
-        Ok(Some(Restored {
+        Ok(Some(RestoredTensors {
             step: Step(step),
             tensors: wanted.iter().map(cut).collect(),
             states: shards
@@ -84,7 +84,7 @@ impl Checkpointer for MemoryRank {
         }
     }
 
-    fn save(&mut self, step: Step, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<Saved, ClientError> {
+    fn save(&mut self, step: Step, tensors: &[(TensorBox, &[u8])], state: &Value) -> Result<SaveReport, ClientError> {
         let tensors = tensors.iter().map(|(b, bytes)| (b.clone(), bytes.to_vec())).collect();
         let mut saved = self.memory.0.lock().unwrap();
         let (size, shards) = saved.entry(step.0).or_default();
@@ -93,7 +93,7 @@ impl Checkpointer for MemoryRank {
             *size = self.env.world_size;
         }
         shards.insert(self.env.rank.0, (tensors, state.clone()));
-        Ok(Saved {
+        Ok(SaveReport {
             stall: Duration::ZERO,
             outcome: SaveOutcome::Sealed,
         })
@@ -104,13 +104,13 @@ impl Checkpointer for MemoryRank {
     }
 }
 
-fn small(out: &Path) -> Settings {
-    Settings {
+fn small(out: &Path) -> TrainingSettings {
+    TrainingSettings {
         epochs: 2,
         hidden: vec![32, 16],
         deadline: Duration::from_secs(20),
         out: out.to_owned(),
-        ..Settings::default()
+        ..TrainingSettings::default()
     }
 }
 
@@ -130,11 +130,11 @@ fn env(listener: &TcpListener, generation: u64, rank: u32, world_size: u32) -> R
 
 /// Runs a world in which each rank has the checkpointer that `of` returns; results by rank.
 fn world(
-    settings: &Settings,
+    settings: &TrainingSettings,
     generation: u64,
     world_size: u32,
-    mut of: impl FnMut(RankEnv) -> Box<dyn Checkpointer + Send>,
-) -> Vec<Result<Summary, TrainError>> {
+    mut of: impl FnMut(RankEnv) -> Box<dyn CheckpointBackend + Send>,
+) -> Vec<Result<RunSummary, TrainError>> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let envs: Vec<_> = (0..world_size)
         .map(|rank| env(&listener, generation, rank, world_size))
@@ -148,7 +148,7 @@ fn world(
             thread::spawn(move || {
                 run_as(
                     &settings,
-                    Seat { env, listener },
+                    RankSeat { env, listener },
                     &mut *checkpointer,
                     &mut std::io::sink(),
                 )
@@ -158,12 +158,12 @@ fn world(
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
-fn alone(settings: &Settings, world_size: u32) -> Vec<Summary> {
-    let results = world(settings, 1, world_size, |_| Box::new(NoAgent));
+fn alone(settings: &TrainingSettings, world_size: u32) -> Vec<RunSummary> {
+    let results = world(settings, 1, world_size, |_| Box::new(NoCheckpoints));
     results.into_iter().map(|r| r.unwrap()).collect()
 }
 
-fn remembering(memory: &Memory, every: u64) -> impl FnMut(RankEnv) -> Box<dyn Checkpointer + Send> {
+fn remembering(memory: &Memory, every: u64) -> impl FnMut(RankEnv) -> Box<dyn CheckpointBackend + Send> {
     move |env| {
         Box::new(MemoryRank {
             memory: memory.clone(),
@@ -195,7 +195,7 @@ fn the_same_bits_come_out_at_every_world_size() {
 fn other_settings_give_other_bits() {
     let dir = tempfile::tempdir().unwrap();
     let settings = small(dir.path());
-    let other = Settings {
+    let other = TrainingSettings {
         seed: 2,
         ..settings.clone()
     };
@@ -211,7 +211,7 @@ fn a_run_that_fails_and_goes_on_at_other_world_sizes_ends_with_the_same_bits_and
     // Each generation ends by the injected bug; the next continues from the newest complete checkpoint (every 4
     // steps).
     for (generation, (world_size, ends_at)) in (1..).zip([(4, 10), (3, 19), (5, 24)]) {
-        let settings = Settings {
+        let settings = TrainingSettings {
             bug_at_step: Some(ends_at),
             bug_rank: 1,
             ..small(dir.path())
@@ -227,7 +227,7 @@ fn a_run_that_fails_and_goes_on_at_other_world_sizes_ends_with_the_same_bits_and
     }
     let report = ledger::check(dir.path(), SAMPLES, 2).unwrap();
     assert!(report.exact, "{report:?}");
-    let told: Summary = serde_json::from_slice(&std::fs::read(dir.path().join(SUMMARY_FILE)).unwrap()).unwrap();
+    let told: RunSummary = serde_json::from_slice(&std::fs::read(dir.path().join(SUMMARY_FILE)).unwrap()).unwrap();
     assert_eq!((told.generation, told.parameters), (4, want.parameters));
 }
 
@@ -248,7 +248,7 @@ fn rg2_a_checkpoint_of_other_settings_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let memory = Memory::default();
     world(&small(dir.path()), 1, 1, remembering(&memory, 10));
-    let other = Settings {
+    let other = TrainingSettings {
         batch: 48,
         ..small(dir.path())
     };
@@ -259,10 +259,10 @@ fn rg2_a_checkpoint_of_other_settings_is_refused() {
 #[test]
 fn loss_falls_and_most_digits_are_named_rightly() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = |epochs| Settings {
+    let settings = |epochs| TrainingSettings {
         epochs,
         out: dir.path().to_owned(),
-        ..Settings::default()
+        ..TrainingSettings::default()
     };
     let early = alone(&settings(1), 2).remove(0);
     let late = alone(&settings(6), 2).remove(0);
@@ -273,17 +273,17 @@ fn loss_falls_and_most_digits_are_named_rightly() {
 #[test]
 fn the_planted_bug_is_the_shape_checks_own_error_and_the_others_lose_a_peer_at_once() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings {
+    let settings = TrainingSettings {
         bug_at_step: Some(3),
         bug_rank: 1,
         hidden: vec![256, 128],
         deadline: Duration::from_secs(60),
         ..small(dir.path())
     };
-    let results = world(&settings, 1, 4, |_| Box::new(NoAgent));
+    let results = world(&settings, 1, 4, |_| Box::new(NoCheckpoints));
     for (rank, result) in results.into_iter().enumerate() {
         let error = result.unwrap_err();
-        let waited_for = matches!(error.failure, Failure::Mesh(MeshError::Late { .. }));
+        let waited_for = matches!(error.failure, FailureCause::Mesh(MeshError::Late { .. }));
         assert!(!waited_for, "the deadline was waited for: {error}");
         let report = error.report();
         if rank == 1 {
@@ -307,7 +307,7 @@ fn the_planted_bug_is_the_shape_checks_own_error_and_the_others_lose_a_peer_at_o
 #[test]
 fn rg9_a_rank_that_falls_silent_is_waited_for_until_the_deadline_and_no_longer() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings {
+    let settings = TrainingSettings {
         deadline: Duration::from_millis(1500),
         ..small(dir.path())
     };
@@ -317,17 +317,17 @@ fn rg9_a_rank_that_falls_silent_is_waited_for_until_the_deadline_and_no_longer()
     // The silent rank is released when the first of the others gives up.
     let release = Arc::new(Mutex::new(Some(release)));
     struct Releasing(MemoryRank, Arc<Mutex<Option<std::sync::mpsc::Sender<()>>>>);
-    impl Checkpointer for Releasing {
+    impl CheckpointBackend for Releasing {
         fn due(&mut self, _: Step) -> bool {
             false
         }
-        fn restore(&mut self, _: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+        fn restore(&mut self, _: &[TensorBox]) -> Result<Option<RestoredTensors>, ClientError> {
             Ok(None)
         }
         fn step(&mut self, step: Step, loss: f64, step_ms: f64) {
             self.0.step(step, loss, step_ms);
         }
-        fn save(&mut self, _: Step, _: &[(TensorBox, &[u8])], _: &Value) -> Result<Saved, ClientError> {
+        fn save(&mut self, _: Step, _: &[(TensorBox, &[u8])], _: &Value) -> Result<SaveReport, ClientError> {
             unreachable!("no checkpoints here")
         }
         fn done(&mut self) -> Result<(), ClientError> {
@@ -350,7 +350,7 @@ fn rg9_a_rank_that_falls_silent_is_waited_for_until_the_deadline_and_no_longer()
         Box::new(Releasing(rank, release.clone()))
     });
     let late = results.iter().flatten_err().find_map(|e| match &e.failure {
-        Failure::Mesh(MeshError::Late { ranks, waited_ms, .. }) => Some((ranks.clone(), *waited_ms)),
+        FailureCause::Mesh(MeshError::Late { ranks, waited_ms, .. }) => Some((ranks.clone(), *waited_ms)),
         _ => None,
     });
     let (ranks, waited_ms) = late.unwrap();
@@ -363,7 +363,7 @@ trait FlattenErr<'a> {
     fn flatten_err(self) -> impl Iterator<Item = &'a TrainError>;
 }
 
-impl<'a, I: Iterator<Item = &'a Result<Summary, TrainError>>> FlattenErr<'a> for I {
+impl<'a, I: Iterator<Item = &'a Result<RunSummary, TrainError>>> FlattenErr<'a> for I {
     fn flatten_err(self) -> impl Iterator<Item = &'a TrainError> {
         self.filter_map(|r| r.as_ref().err())
     }
@@ -379,49 +379,56 @@ fn rg3_strangers_and_stale_ranks_are_refused_and_the_ranks_find_each_other_all_t
     let silent = TcpStream::connect(address).unwrap();
     let mut foreign = TcpStream::connect(address).unwrap();
     foreign.write_all(&[b'G'; 48]).unwrap();
-    let run = |env: RankEnv, listener: Option<TcpListener>, settings: Settings| {
-        thread::spawn(move || run_as(&settings, Seat { env, listener }, &mut NoAgent, &mut std::io::sink()))
+    let run = |env: RankEnv, listener: Option<TcpListener>, settings: TrainingSettings| {
+        thread::spawn(move || {
+            run_as(
+                &settings,
+                RankSeat { env, listener },
+                &mut NoCheckpoints,
+                &mut std::io::sink(),
+            )
+        })
     };
     let stale = run(env(&listener, 1, 1, 2), None, settings.clone());
-    let other = Settings {
+    let other = TrainingSettings {
         seed: 9,
         ..settings.clone()
     };
     let second = env(&listener, 2, 1, 2);
     let differs = run(second.clone(), None, other);
     let first = run(env(&listener, 2, 0, 2), Some(listener), settings.clone());
-    let refusal = |joined: thread::JoinHandle<Result<Summary, TrainError>>| match joined.join().unwrap() {
+    let refusal = |joined: thread::JoinHandle<Result<RunSummary, TrainError>>| match joined.join().unwrap() {
         Err(TrainError {
-            failure: Failure::Mesh(MeshError::Refused { verdict, .. }),
+            failure: FailureCause::Mesh(MeshError::Refused { verdict, .. }),
             ..
         }) => verdict,
         other => panic!("want a refusal, got {other:?}"),
     };
-    assert_eq!(refusal(stale), Verdict::OtherGeneration);
-    assert_eq!(refusal(differs), Verdict::OtherSettings);
+    assert_eq!(refusal(stale), HelloVerdict::OtherGeneration);
+    assert_eq!(refusal(differs), HelloVerdict::OtherSettings);
     let second = run(second, None, settings);
     assert!(first.join().unwrap().is_ok());
     assert!(second.join().unwrap().is_ok());
     let mut answer = Vec::new();
     foreign.read_to_end(&mut answer).unwrap();
-    assert_eq!(answer[4], Verdict::Stranger as u8);
+    assert_eq!(answer[4], HelloVerdict::Stranger as u8);
     drop(silent);
 }
 
 #[test]
 fn rg9_a_rank_that_never_comes_is_named() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings {
+    let settings = TrainingSettings {
         deadline: Duration::from_millis(200),
         ..small(dir.path())
     };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let env = env(&listener, 1, 0, 3);
-    let seat = Seat {
+    let seat = RankSeat {
         env,
         listener: Some(listener),
     };
-    let error = run_as(&settings, seat, &mut NoAgent, &mut std::io::sink()).unwrap_err();
+    let error = run_as(&settings, seat, &mut NoCheckpoints, &mut std::io::sink()).unwrap_err();
     assert!(error.report().contains("1/3 clients joined"), "{}", error.report());
     assert!(error.to_string().contains("[1, 2] did not come"), "{error}");
 }
@@ -429,7 +436,7 @@ fn rg9_a_rank_that_never_comes_is_named() {
 #[test]
 fn rg9_a_rank_0_that_never_comes_is_waited_for_until_the_deadline() {
     let dir = tempfile::tempdir().unwrap();
-    let settings = Settings {
+    let settings = TrainingSettings {
         deadline: Duration::from_millis(200),
         ..small(dir.path())
     };
@@ -439,21 +446,21 @@ fn rg9_a_rank_0_that_never_comes_is_waited_for_until_the_deadline() {
         master_port: 1,
         ..env(&listener, 1, 1, 2)
     };
-    let seat = Seat { env, listener: None };
-    let error = run_as(&settings, seat, &mut NoAgent, &mut std::io::sink()).unwrap_err();
+    let seat = RankSeat { env, listener: None };
+    let error = run_as(&settings, seat, &mut NoCheckpoints, &mut std::io::sink()).unwrap_err();
     assert!(
-        matches!(error.failure, Failure::Mesh(MeshError::Unreachable { .. })),
+        matches!(error.failure, FailureCause::Mesh(MeshError::Unreachable { .. })),
         "{error}"
     );
 }
 
 #[test]
 fn impossible_settings_are_refused_before_anyone_waits() {
-    let settings = Settings {
+    let settings = TrainingSettings {
         virtual_ranks: 2,
         ..small(Path::new("/nonexistent"))
     };
-    let results = world(&settings, 1, 3, |_| Box::new(NoAgent));
+    let results = world(&settings, 1, 3, |_| Box::new(NoCheckpoints));
     for result in results {
         let error = result.unwrap_err().to_string();
         assert!(

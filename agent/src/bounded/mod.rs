@@ -15,12 +15,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rankguard_model::Exit;
+use rankguard_model::ProcessExit;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, kill_process_group, pidfd_open, setrlimit};
 
 use strays::end_strays;
-use stream::Stream;
+use stream::BoundedOutput;
 
 /// Environment variable with the marker.
 const WORD: &str = "RANKGUARD_BOUNDED";
@@ -35,7 +35,7 @@ const GONE: Duration = Duration::from_secs(2);
 
 /// Limits of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bounds {
+pub(crate) struct RunLimits {
     /// Wall time until the program is killed.
     pub(crate) deadline: Duration,
     /// Processor seconds of each of its processes; no limit if absent.
@@ -46,9 +46,9 @@ pub(crate) struct Bounds {
 
 /// End of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum End {
+pub(crate) enum RunEnd {
     /// The program exited, or a signal of another process killed it.
-    Itself(Exit),
+    Itself(ProcessExit),
     /// Killed at the deadline.
     Deadline,
     /// Killed because the caller cancelled the run.
@@ -59,8 +59,8 @@ pub(crate) enum End {
 
 /// Result of a run.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Outcome {
-    pub(crate) end: End,
+pub(crate) struct RunOutcome {
+    pub(crate) end: RunEnd,
     /// Beginning of its standard output, decoded lossily.
     pub(crate) stdout: String,
     /// Beginning of its standard error, decoded lossily.
@@ -70,12 +70,12 @@ pub(crate) struct Outcome {
 }
 
 /// Runs a program to its end. Blocks the calling thread, at most for the deadline and the cleanup.
-pub(crate) fn run(words: &[OsString], bounds: Bounds) -> io::Result<Outcome> {
+pub(crate) fn run(words: &[OsString], bounds: RunLimits) -> io::Result<RunOutcome> {
     run_until(words, bounds, || false)
 }
 
 /// Runs as [`run`] does, but kills the program soon after `stopped` returns true.
-pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -> bool) -> io::Result<Outcome> {
+pub(crate) fn run_until(words: &[OsString], bounds: RunLimits, stopped: impl Fn() -> bool) -> io::Result<RunOutcome> {
     let (program, arguments) = words
         .split_first()
         .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no command"))?;
@@ -124,9 +124,9 @@ pub(crate) fn run_until(words: &[OsString], bounds: Bounds, stopped: impl Fn() -
     let (by_us, stdout, stderr) = told?;
     let exit = status
         .signal()
-        .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal);
-    Ok(Outcome {
-        end: by_us.unwrap_or(End::Itself(exit)),
+        .map_or(ProcessExit::Code(status.code().unwrap_or(-1)), ProcessExit::Signal);
+    Ok(RunOutcome {
+        end: by_us.unwrap_or(RunEnd::Itself(exit)),
         stdout: String::from_utf8_lossy(&stdout).into_owned(),
         stderr: String::from_utf8_lossy(&stderr).into_owned(),
         strays,
@@ -163,20 +163,20 @@ fn listen(
     child: &mut Child,
     deadline: Instant,
     stopped: impl Fn() -> bool,
-) -> io::Result<(Option<End>, Vec<u8>, Vec<u8>)> {
+) -> io::Result<(Option<RunEnd>, Vec<u8>, Vec<u8>)> {
     let leader = pid(child.id()).ok_or_else(|| io::Error::other("a process without a number"))?;
     let ended = pidfd_open(leader, PidfdFlags::empty())?;
     let mut streams = [
-        Stream::of(child.stdout.take().map(OwnedFd::from))?,
-        Stream::of(child.stderr.take().map(OwnedFd::from))?,
+        BoundedOutput::of(child.stdout.take().map(OwnedFd::from))?,
+        BoundedOutput::of(child.stderr.take().map(OwnedFd::from))?,
     ];
     let by_us = loop {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            break Some(End::Deadline);
+            break Some(RunEnd::Deadline);
         }
         if stopped() {
-            break Some(End::Stopped);
+            break Some(RunEnd::Stopped);
         }
         let left = left.min(HEAR);
         let mut waited: Vec<PollFd<'_>> = vec![PollFd::new(&ended, PollFlags::IN)];
@@ -195,9 +195,9 @@ fn listen(
             Err(problem) => return Err(problem.into()),
         }
         let over = waited.first().is_some_and(|fd| !fd.revents().is_empty());
-        streams.iter_mut().for_each(Stream::read);
+        streams.iter_mut().for_each(BoundedOutput::read);
         if streams.iter().any(|stream| stream.seen > FLOOD) {
-            break Some(End::Flood);
+            break Some(RunEnd::Flood);
         }
         if over {
             break None;
@@ -213,13 +213,13 @@ mod tests {
 
     use super::*;
 
-    const LONG: Bounds = Bounds {
+    const LONG: RunLimits = RunLimits {
         deadline: Duration::from_secs(60),
         cpu_s: None,
         memory: None,
     };
 
-    fn shell(script: &str, bounds: Bounds) -> Outcome {
+    fn shell(script: &str, bounds: RunLimits) -> RunOutcome {
         run(&["sh".into(), "-c".into(), script.into()], bounds).unwrap()
     }
 
@@ -238,20 +238,20 @@ mod tests {
     #[test]
     fn a_program_that_ends_is_told_with_its_words() {
         let outcome = shell("echo out; echo err >&2; exit 3", LONG);
-        assert_eq!(outcome.end, End::Itself(Exit::Code(3)));
+        assert_eq!(outcome.end, RunEnd::Itself(ProcessExit::Code(3)));
         assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("out\n", "err\n"));
     }
 
     #[test]
     fn a_program_that_forks_and_hangs_leaves_nothing_behind() {
-        let short = Bounds {
+        let short = RunLimits {
             deadline: Duration::from_secs(2),
             ..LONG
         };
         let sleep = sleep_of_mine(4321);
         // One child in the group, one in a session of its own.
         let outcome = shell(&format!("{sleep} & setsid {sleep} & echo started; wait"), short);
-        assert_eq!(outcome.end, End::Deadline);
+        assert_eq!(outcome.end, RunEnd::Deadline);
         assert_eq!(outcome.stdout, "started\n");
         // No process carries the marker of this test any more: the run would have counted it and waited for it.
         assert!(outcome.strays <= 2, "{outcome:?}");
@@ -262,14 +262,14 @@ mod tests {
     fn a_program_that_ends_before_its_child_does_not_keep_us_waiting() {
         let sleep = sleep_of_mine(5432);
         let outcome = shell(&format!("setsid {sleep} & exit 1"), LONG);
-        assert_eq!(outcome.end, End::Itself(Exit::Code(1)));
+        assert_eq!(outcome.end, RunEnd::Itself(ProcessExit::Code(1)));
         assert_eq!(running(&sleep), 0);
     }
 
     #[test]
     fn a_flood_is_cut_and_ended() {
         let outcome = shell("while :; do echo 0123456789012345678901234567890123456789; done", LONG);
-        assert_eq!(outcome.end, End::Flood);
+        assert_eq!(outcome.end, RunEnd::Flood);
         assert_eq!(outcome.stdout.len(), KEPT);
     }
 
@@ -277,13 +277,13 @@ mod tests {
     fn a_missing_program_is_an_error_and_memory_has_a_limit() {
         let missing = run(&["/no/such/program".into()], LONG).unwrap_err();
         assert_eq!(missing.kind(), io::ErrorKind::NotFound);
-        let small = Bounds {
+        let small = RunLimits {
             memory: Some(1 << 20),
             ..LONG
         };
         let outcome = run(&["sh".into(), "-c".into(), "echo fine".into()], small);
         assert!(
-            outcome.is_err() || outcome.is_ok_and(|outcome| outcome.end != End::Itself(Exit::Code(0))),
+            outcome.is_err() || outcome.is_ok_and(|outcome| outcome.end != RunEnd::Itself(ProcessExit::Code(0))),
             "a megabyte of address space is not enough for any program"
         );
     }

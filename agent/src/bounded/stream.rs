@@ -6,13 +6,13 @@ use std::os::fd::OwnedFd;
 use super::{FLOOD, KEPT};
 
 /// Output stream; its beginning is retained, the rest is only counted.
-pub(super) struct Stream {
+pub(super) struct BoundedOutput {
     pub(super) pipe: Option<OwnedFd>,
     pub(super) kept: Vec<u8>,
     pub(super) seen: usize,
 }
 
-impl Stream {
+impl BoundedOutput {
     pub(super) fn of(pipe: Option<OwnedFd>) -> io::Result<Self> {
         if let Some(pipe) = &pipe {
             rustix::io::ioctl_fionbio(pipe, true)?;

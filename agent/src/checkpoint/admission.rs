@@ -1,84 +1,89 @@
 //! Memory admission: checks that the node has the memory for images of its ranks before any of it is allocated.
 
 use rankguard_checkpoint::arena::least_window;
-use rankguard_checkpoint_schedule::admission::{Gib, Has, Refusal, Wanted};
+use rankguard_checkpoint_schedule::admission::{AdmissionRefusal, GibDisplay, MemoryRequest, NodeMemory};
 
-use super::Checkpoints;
-use super::arenas::Asked;
-use super::error::DeskError;
+use super::CheckpointService;
+use super::arenas::ArenaRequest;
+use super::error::RankServiceError;
 use crate::preflight::host::available;
 
 /// Window in bytes that the error message proposes where whole images do not fit: 64 MiB, wide enough that no disk
 /// waits for it.
 const USUAL_WINDOW: u64 = 64 << 20;
 
-impl Checkpoints {
+impl CheckpointService {
     /// Checks that memory is available for the arenas of ranks that have none yet; `bytes` is their total for each
     /// slot.
-    pub(super) fn admit_arenas(&self, bytes: u64, asked: &Asked<'_>) -> Result<(), DeskError> {
+    pub(super) fn admit_arenas(&self, bytes: u64, asked: &ArenaRequest<'_>) -> Result<(), RankServiceError> {
         match asked.window {
             Some(window) => self.weigh(bytes, 1, |refusal, has| match refusal {
-                Refusal::TooMuch(need) => format!(
+                AdmissionRefusal::TooMuch(need) => format!(
                     "windows of {} a rank (--checkpoint-window) need {} a node, and {} may be taken besides the {} of \
                      agent.memory_reserve_bytes; ask for smaller ones",
-                    Gib(window),
-                    Gib(need.total),
-                    Gib(need.headroom),
-                    Gib(has.reserve),
+                    GibDisplay(window),
+                    GibDisplay(need.total),
+                    GibDisplay(need.headroom),
+                    GibDisplay(has.reserve),
                 ),
                 other => other.to_string(),
             }),
             None => self.weigh(bytes, asked.slots, |refusal, has| {
                 let way = window_for(asked, has).map(|window| {
-                    let (mib, all) = (window >> 20, Gib(window * asked.ranks.len() as u64));
+                    let (mib, all) = (window >> 20, GibDisplay(window * asked.ranks.len() as u64));
                     format!(", or `run --checkpoint-window {mib}`, which takes {all} and holds no image")
                 });
-                told(refusal, has, asked.slots, &way.unwrap_or_default())
+                refusal_text(refusal, has, asked.slots, &way.unwrap_or_default())
             }),
         }
     }
 
     /// Checks that memory is available for `slots` images of `state` bytes, summed over the ranks of this node. Admits
     /// everything where the system does not report its available memory.
-    pub(super) fn admit(&self, state: u64, slots: u32) -> Result<(), DeskError> {
-        self.weigh(state, slots, |refusal, has| told(refusal, has, slots, ""))
+    pub(super) fn admit(&self, state: u64, slots: u32) -> Result<(), RankServiceError> {
+        self.weigh(state, slots, |refusal, has| refusal_text(refusal, has, slots, ""))
     }
 
-    fn weigh(&self, state: u64, slots: u32, tell: impl FnOnce(&Refusal, &Room) -> String) -> Result<(), DeskError> {
+    fn weigh(
+        &self,
+        state: u64,
+        slots: u32,
+        tell: impl FnOnce(&AdmissionRefusal, &AvailableMemory) -> String,
+    ) -> Result<(), RankServiceError> {
         let Some((bytes, place)) = available(&self.proc_root, &self.sysfs_root) else {
             return Ok(());
         };
-        let has = Has {
+        let has = NodeMemory {
             available: bytes,
             reserve: self.images.memory_reserve,
         };
-        let wanted = Wanted {
+        let wanted = MemoryRequest {
             state,
             slots,
             copies: 0,
             parity: None,
             buffers: 0,
         };
-        let room = Room {
+        let room = AvailableMemory {
             available: bytes,
             reserve: has.reserve,
             place,
         };
-        let refused = |refusal| DeskError::Memory(tell(&refusal, &room));
+        let refused = |refusal| RankServiceError::Memory(tell(&refusal, &room));
         wanted.admit(&has).map(|_| ()).map_err(refused)
     }
 }
 
 /// Available memory in bytes, and its source.
-struct Room {
+struct AvailableMemory {
     available: u64,
     reserve: u64,
     place: String,
 }
 
 /// Formats a refusal. The settings come first, because a long line is truncated at its end.
-fn told(refusal: &Refusal, has: &Room, slots: u32, way_out: &str) -> String {
-    let (bytes, reserve, place) = (Gib(has.available), Gib(has.reserve), &has.place);
+fn refusal_text(refusal: &AdmissionRefusal, has: &AvailableMemory, slots: u32, way_out: &str) -> String {
+    let (bytes, reserve, place) = (GibDisplay(has.available), GibDisplay(has.reserve), &has.place);
     format!(
         "agent.memory_reserve_bytes keeps {reserve} of {bytes} {place}, with {slots} slots a rank \
          (agent.image_slots){way_out}: {refusal}"
@@ -86,7 +91,7 @@ fn told(refusal: &Refusal, has: &Room, slots: u32, way_out: &str) -> String {
 }
 
 /// Returns a window per rank, in whole MiB, that fits for all ranks of the node; `None` if there is none.
-fn window_for(asked: &Asked<'_>, has: &Room) -> Option<u64> {
+fn window_for(asked: &ArenaRequest<'_>, has: &AvailableMemory) -> Option<u64> {
     let most = has.available.saturating_sub(has.reserve) / (asked.ranks.len() as u64).max(1);
     let least = least_window(asked.image_bytes);
     let window = USUAL_WINDOW.max(least).min(most) >> 20 << 20;
@@ -100,22 +105,27 @@ mod tests {
     use rankguard_model::NodeId;
 
     use super::*;
-    use crate::intake::Intake;
-    use crate::ranks::Roster;
-    use crate::settings::Settings;
+    use crate::intake::EvidenceIntake;
+    use crate::ranks::RankRoster;
+    use crate::settings::AgentSettings;
 
     #[tokio::test]
     async fn what_does_not_fit_is_refused_with_numbers_and_what_to_set() {
         let root = tempfile::tempdir().expect("a temporary directory");
         fs::write(root.path().join("meminfo"), "MemAvailable: 3145728 kB\n").expect("written");
-        let mut settings = Settings::new(NodeId::from("n1"), "", "");
+        let mut settings = AgentSettings::new(NodeId::from("n1"), "", "");
         settings.proc_root = root.path().to_owned();
         settings.sysfs_root = root.path().join("no-sysfs");
         settings.images.memory_reserve = 1 << 30;
-        let checkpoints = |settings: &Settings| {
+        let checkpoints = |settings: &AgentSettings| {
             let runtime = tokio::runtime::Handle::current();
             let node = settings.node.clone();
-            Checkpoints::new(settings, &Intake::new(node.clone()), &Roster::new(node), runtime)
+            CheckpointService::new(
+                settings,
+                &EvidenceIntake::new(node.clone()),
+                &RankRoster::new(node),
+                runtime,
+            )
         };
         let all = checkpoints(&settings);
         assert!(all.admit(1 << 30, 2).is_ok(), "2 of 2 GiB");
@@ -131,7 +141,7 @@ mod tests {
             assert!(refusal.contains(part), "{part}: {refusal}");
         }
         let job = rankguard_model::JobId::from("train");
-        let asked = |window| Asked {
+        let asked = |window| ArenaRequest {
             job: &job,
             generation: rankguard_model::Generation(1),
             local_rank: 0,

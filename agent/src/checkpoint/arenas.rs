@@ -7,34 +7,34 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_checkpoint::arena::{ArenaError, ArenaShape, SealedImage, SlotState};
 use rankguard_checkpoint::format::ShardIndex;
-use rankguard_checkpoint::{Arena, Lease};
+use rankguard_checkpoint::{Arena, CheckpointLease};
 use rankguard_model::{Generation, JobId, RankSlot, Step};
 
-use super::error::DeskError;
-use super::keeper::{Keeper, Kept, Label};
+use super::error::RankServiceError;
+use super::keeper::{ArenaKeeper, ArenaLabel, ArenaRegistration};
 
 #[derive(Debug)]
-pub(super) struct Arenas {
-    keeper: Arc<Keeper>,
-    by_job: Mutex<BTreeMap<JobId, Vec<Held>>>,
+pub(super) struct ArenaTable {
+    keeper: Arc<ArenaKeeper>,
+    by_job: Mutex<BTreeMap<JobId, Vec<ArenaEntry>>>,
 }
 
 /// Arena of one rank, with the lock that orders the writes of its images.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct RankArena {
     pub(crate) arena: Arc<Arena>,
     /// Serialises image writes to disk, so that an image behind the current one can be replaced.
     pub(super) turn: Mutex<()>,
     /// Shard written last.
     pub(super) last: Mutex<Option<ShardIndex>>,
     /// Lease on the checkpoint that the last shard borrows from, held until that shard's checkpoint is committed.
-    pub(super) lease: Mutex<Option<Lease>>,
+    pub(super) lease: Mutex<Option<CheckpointLease>>,
     /// Registration with the keeper process, which also holds the arena's file until this agent drops it.
-    _kept: Option<Kept>,
+    _kept: Option<ArenaRegistration>,
 }
 
-impl Place {
-    fn of(arena: Arena, kept: Option<Kept>) -> Arc<Self> {
+impl RankArena {
+    fn of(arena: Arena, kept: Option<ArenaRegistration>) -> Arc<Self> {
         Arc::new(Self {
             arena: Arc::new(arena),
             turn: Mutex::default(),
@@ -46,14 +46,14 @@ impl Place {
 }
 
 #[derive(Debug)]
-struct Held {
+struct ArenaEntry {
     local_rank: u32,
-    place: Arc<Place>,
+    place: Arc<RankArena>,
     /// True if a rank of the newest generation received it.
     current: bool,
 }
 
-impl Held {
+impl ArenaEntry {
     fn is_worth_keeping(&self) -> bool {
         self.current || !self.place.arena.sealed_images().is_empty()
     }
@@ -61,7 +61,7 @@ impl Held {
 
 /// Parameters of a request for an arena.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Asked<'a> {
+pub(super) struct ArenaRequest<'a> {
     pub(super) job: &'a JobId,
     pub(super) generation: Generation,
     pub(super) local_rank: u32,
@@ -77,7 +77,7 @@ pub(super) struct Asked<'a> {
     pub(super) window: Option<u64>,
 }
 
-impl Asked<'_> {
+impl ArenaRequest<'_> {
     /// Returns the bytes that the image of one rank takes.
     fn each(&self) -> u64 {
         self.window
@@ -103,8 +103,8 @@ impl Asked<'_> {
     }
 }
 
-impl Arenas {
-    pub(super) fn new(keeper: Arc<Keeper>) -> Self {
+impl ArenaTable {
+    pub(super) fn new(keeper: Arc<ArenaKeeper>) -> Self {
         Self {
             keeper,
             by_job: Mutex::default(),
@@ -113,7 +113,12 @@ impl Arenas {
 
     /// Takes over an arena left by an earlier agent and returns the number of its images. An arena without images is
     /// dropped.
-    pub(super) fn inherit(&self, kept: Kept, label: Label, file: OwnedFd) -> Result<usize, ArenaError> {
+    pub(super) fn inherit(
+        &self,
+        kept: ArenaRegistration,
+        label: ArenaLabel,
+        file: OwnedFd,
+    ) -> Result<usize, ArenaError> {
         let shape = ArenaShape {
             slots: label.slots,
             image_bytes: label.image_bytes,
@@ -122,9 +127,9 @@ impl Arenas {
         let arena = Arena::inherit(file, shape)?;
         let images = arena.sealed_images().len();
         if images > 0 {
-            let held = Held {
+            let held = ArenaEntry {
                 local_rank: label.local_rank,
-                place: Place::of(arena, Some(kept)),
+                place: RankArena::of(arena, Some(kept)),
                 current: false,
             };
             self.lock().entry(label.job).or_default().push(held);
@@ -142,12 +147,12 @@ impl Arenas {
         self.keeper.end();
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<Held>>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Vec<ArenaEntry>>> {
         self.by_job.lock().expect("no holder of the arenas panics")
     }
 
     /// Returns all arenas of a job.
-    pub(super) fn of(&self, job: &JobId) -> Vec<Arc<Place>> {
+    pub(super) fn of(&self, job: &JobId) -> Vec<Arc<RankArena>> {
         self.lock()
             .get(job)
             .into_iter()
@@ -161,14 +166,14 @@ impl Arenas {
     /// retained while it holds a sealed image.
     pub(super) fn give(
         &self,
-        asked: Asked<'_>,
-        admit: impl FnOnce(u64) -> Result<(), DeskError>,
-    ) -> Result<Arc<Place>, DeskError> {
-        let Asked { job, local_rank, .. } = asked;
+        asked: ArenaRequest<'_>,
+        admit: impl FnOnce(u64) -> Result<(), RankServiceError>,
+    ) -> Result<Arc<RankArena>, RankServiceError> {
+        let ArenaRequest { job, local_rank, .. } = asked;
         let mut by_job = self.lock();
         let list = by_job.entry(job.clone()).or_default();
         list.retain(|held| held.local_rank != local_rank || held.is_worth_keeping());
-        let fits = |held: &Held, local_rank| {
+        let fits = |held: &ArenaEntry, local_rank| {
             let (arena, geometry) = (&held.place.arena, held.place.arena.geometry());
             // An image may still be passing through the window of an earlier request.
             let same = match asked.window {
@@ -192,12 +197,12 @@ impl Arenas {
             Some(_) => None,
             None => self.keeper.keep(job, local_rank, asked.shape(), arena.as_fd()),
         };
-        let place = Place::of(arena, kept);
+        let place = RankArena::of(arena, kept);
         place.arena.raise_fence(asked.generation);
         for held in list.iter_mut().filter(|held| held.local_rank == local_rank) {
             held.current = false;
         }
-        list.push(Held {
+        list.push(ArenaEntry {
             local_rank,
             place: place.clone(),
             current: true,
@@ -218,7 +223,7 @@ impl Arenas {
                 }
             }
         }
-        list.retain(Held::is_worth_keeping);
+        list.retain(ArenaEntry::is_worth_keeping);
     }
 
     /// Frees a slot after an image became durable, if the arena has no empty slot: releases the oldest image that is
@@ -241,7 +246,7 @@ impl Arenas {
     /// Frees slots that older generations left half filled: their ranks are gone.
     pub(super) fn release_unsealed(&self, job: &JobId, generation: Generation) {
         // The reader of a windowed arena frees its slots itself.
-        let held = |place: &Arc<Place>| !place.arena.geometry().is_windowed();
+        let held = |place: &Arc<RankArena>| !place.arena.geometry().is_windowed();
         for place in self.of(job).into_iter().filter(held) {
             let arena = &place.arena;
             for slot in 0..arena.geometry().slots {
@@ -267,22 +272,22 @@ fn is_written(arena: &Arena, slot: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_checkpoint::arena::ImageOf;
+    use rankguard_checkpoint::arena::SaveRequest;
     use rankguard_checkpoint::format::{Dtype, TensorBox};
     use rankguard_model::{NodeId, Rank};
 
     use super::*;
-    use crate::settings::Settings;
+    use crate::settings::AgentSettings;
 
-    fn arenas() -> Arenas {
-        let settings = Settings::new(NodeId::from("n1"), "", "/nonexistent");
-        Arenas::new(Keeper::find(&settings).0)
+    fn arenas() -> ArenaTable {
+        let settings = AgentSettings::new(NodeId::from("n1"), "", "/nonexistent");
+        ArenaTable::new(ArenaKeeper::find(&settings).0)
     }
 
     /// Fills the lowest empty slot with an image of this step.
     fn fill(arena: &Arena, step: u64) {
         let job = JobId::from("train");
-        let of = ImageOf::new(&job, Step(step), Generation(1), Rank(0), 1);
+        let of = SaveRequest::new(&job, Step(step), Generation(1), Rank(0), 1);
         let slot = arena.empty_slots()[0];
         let tensor = TensorBox::whole("w", Dtype::U8, vec![4]);
         let state = serde_json::Value::Null;
@@ -304,16 +309,16 @@ mod tests {
             fill(&arena, step);
         }
         let at = |step| (Generation(1), Step(step));
-        Arenas::make_room(&arena, at(30), Some(at(10)));
+        ArenaTable::make_room(&arena, at(30), Some(at(10)));
         assert_eq!(steps(&arena), [10, 30]);
-        Arenas::make_room(&arena, at(30), Some(at(10)));
+        ArenaTable::make_room(&arena, at(30), Some(at(10)));
         assert_eq!(steps(&arena), [10, 30], "with a free slot nothing goes");
         fill(&arena, 40);
-        Arenas::make_room(&arena, at(40), None);
+        ArenaTable::make_room(&arena, at(40), None);
         assert_eq!(steps(&arena), [30, 40], "without a commit the oldest goes");
     }
 
-    fn asked(job: &JobId, local_rank: u32, image_bytes: u64) -> Asked<'_> {
+    fn asked(job: &JobId, local_rank: u32, image_bytes: u64) -> ArenaRequest<'_> {
         const fn slot(local_rank: u32) -> RankSlot {
             RankSlot {
                 rank: Rank(local_rank),
@@ -321,7 +326,7 @@ mod tests {
             }
         }
         const RANKS: [RankSlot; 3] = [slot(0), slot(1), slot(2)];
-        Asked {
+        ArenaRequest {
             job,
             generation: Generation(1),
             local_rank,
@@ -337,7 +342,7 @@ mod tests {
     #[test]
     fn a_window_takes_its_own_memory_and_is_given_again_when_nothing_passes() {
         let (arenas, job) = (arenas(), JobId::from("train"));
-        let wanted = |window| Asked {
+        let wanted = |window| ArenaRequest {
             window,
             ..asked(&job, 0, 8 << 20)
         };
@@ -379,7 +384,7 @@ mod tests {
         }
         // The second call took the arena that was there; none of the three is large enough for the last.
         assert_eq!(found, [3 * 4096, 2 * 4096, 3 * 8192]);
-        let refused = arenas.give(asked(&job, 1, 1 << 20), |_| Err(DeskError::NoArena));
+        let refused = arenas.give(asked(&job, 1, 1 << 20), |_| Err(RankServiceError::NoArena));
         assert!(refused.is_err());
         assert_eq!(arenas.of(&job).len(), 3, "what was there is untouched");
     }

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::format::{CheckpointId, Known, ShardIndex};
+use rankguard_checkpoint::format::{CheckpointId, KnownChunks, ShardIndex};
 use rankguard_model::{JobId, Rank};
 
 /// Divisor of the image size: borrowing must save at least this part, because a shard that borrows is copied before it
@@ -26,17 +26,17 @@ const ORIGINS_MAX: usize = 8;
 const WAIT: Duration = Duration::from_secs(120);
 
 /// Job and checkpoint that shards are written for.
-type Attempt = (JobId, CheckpointId);
+type CheckpointKey = (JobId, CheckpointId);
 
 /// Shards of this node that are being written or were written, for the newest checkpoints of each job.
 #[derive(Debug, Default)]
-pub(super) struct Dedupe {
-    attempts: Mutex<BTreeMap<Attempt, BTreeMap<Rank, Shard>>>,
+pub(super) struct ChunkDeduplicator {
+    attempts: Mutex<BTreeMap<CheckpointKey, BTreeMap<Rank, ShardProgress>>>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct Shard {
+struct ShardProgress {
     /// Index as it is, or will be, on disk.
     index: ShardIndex,
     /// Result of the write: true if complete; `None` while it runs.
@@ -45,17 +45,17 @@ struct Shard {
 
 /// Shard that is about to be written.
 #[derive(Debug)]
-pub(super) struct Turn<'a> {
-    dedupe: &'a Dedupe,
-    attempt: Attempt,
+pub(super) struct DedupedWrite<'a> {
+    dedupe: &'a ChunkDeduplicator,
+    attempt: CheckpointKey,
     rank: Rank,
-    known: Known,
+    known: KnownChunks,
     borrows_from: BTreeSet<Rank>,
 }
 
-impl Dedupe {
+impl ChunkDeduplicator {
     /// Registers a shard that will be written. `parent` is a shard that is on disk and is retained there.
-    pub(super) fn begin(&self, index: &ShardIndex, parent: Option<&ShardIndex>) -> Turn<'_> {
+    pub(super) fn begin(&self, index: &ShardIndex, parent: Option<&ShardIndex>) -> DedupedWrite<'_> {
         let attempt = (index.job.clone(), index.id());
         let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
         attempts.retain(|(job, id), shards| {
@@ -66,12 +66,12 @@ impl Dedupe {
         let own = lean.id();
         let borrows_from = lean.origins.iter().filter(|origin| origin.id() == own);
         let borrows_from = borrows_from.map(|origin| origin.rank).collect();
-        let shard = Shard {
+        let shard = ShardProgress {
             index: lean,
             whole: None,
         };
         shards.insert(index.rank, shard);
-        Turn {
+        DedupedWrite {
             dedupe: self,
             attempt,
             rank: index.rank,
@@ -86,7 +86,7 @@ impl Dedupe {
         self.changed.notify_all();
     }
 
-    fn end(&self, turn: &Turn<'_>, written: Option<ShardIndex>) {
+    fn end(&self, turn: &DedupedWrite<'_>, written: Option<ShardIndex>) {
         let mut attempts = self.attempts.lock().expect("no holder of the attempts panics");
         let shards = attempts.get_mut(&turn.attempt);
         if let Some(shard) = shards.and_then(|shards| shards.get_mut(&turn.rank)) {
@@ -102,8 +102,12 @@ impl Dedupe {
 
 /// Selects the chunks to borrow and returns them with the resulting index; nothing is borrowed where it would save too
 /// little.
-fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&ShardIndex>) -> (Known, ShardIndex) {
-    let mut known = Known::default();
+fn choose(
+    index: &ShardIndex,
+    shards: &BTreeMap<Rank, ShardProgress>,
+    parent: Option<&ShardIndex>,
+) -> (KnownChunks, ShardIndex) {
+    let mut known = KnownChunks::default();
     // Only chunks in these shards' own files count, not those that they borrow from the previous checkpoint.
     let lenders = shards
         .values()
@@ -113,7 +117,7 @@ fn choose(index: &ShardIndex, shards: &BTreeMap<Rank, Shard>, parent: Option<&Sh
     }
     let mut lean = index.borrowing(&known);
     if saved(index, &lean) < index.image_bytes / LEAST_SAVED {
-        (known, lean) = (Known::default(), index.clone());
+        (known, lean) = (KnownChunks::default(), index.clone());
     }
     if let Some(parent) = parent.filter(|parent| is_worth(index, parent, LEAST_SAVED_BY_DELTA)) {
         let mut more = known.clone();
@@ -143,10 +147,10 @@ fn is_worth(index: &ShardIndex, other: &ShardIndex, part: u64) -> bool {
     same.count() as u64 * part >= index.chunks.len() as u64
 }
 
-impl Turn<'_> {
+impl DedupedWrite<'_> {
     /// Returns the chunks to borrow: waits until the shards that hold them are on disk, and returns none if one of
     /// them fails.
-    pub(super) fn known(&self) -> Known {
+    pub(super) fn known(&self) -> KnownChunks {
         let until = Instant::now() + WAIT;
         let mut attempts = self.dedupe.attempts.lock().expect("no holder of the attempts panics");
         loop {
@@ -158,7 +162,7 @@ impl Turn<'_> {
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() || states.iter().any(|state| matches!(state, None | Some(Some(false)))) {
-                return Known::default();
+                return KnownChunks::default();
             }
             let waited = self.dedupe.changed.wait_timeout(attempts, left);
             attempts = waited.expect("no holder of the attempts panics").0;
@@ -171,7 +175,7 @@ impl Turn<'_> {
     }
 }
 
-impl Drop for Turn<'_> {
+impl Drop for DedupedWrite<'_> {
     fn drop(&mut self) {
         self.dedupe.end(self, None);
     }
@@ -208,13 +212,13 @@ mod tests {
         index
     }
 
-    fn written(index: &ShardIndex, turn: &Turn<'_>) -> u64 {
+    fn written(index: &ShardIndex, turn: &DedupedWrite<'_>) -> u64 {
         index.borrowing(&turn.known()).file_bytes()
     }
 
     #[test]
     fn a_replica_waits_for_the_one_before_it_and_writes_nothing() {
-        let dedupe = Dedupe::default();
+        let dedupe = ChunkDeduplicator::default();
         let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
         let writes = dedupe.begin(&first, None);
         assert_eq!(written(&first, &writes), 16 * 64);
@@ -228,7 +232,7 @@ mod tests {
 
     #[test]
     fn when_the_one_before_fails_everything_is_written() {
-        let dedupe = Dedupe::default();
+        let dedupe = ChunkDeduplicator::default();
         let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
         let fails = dedupe.begin(&first, None);
         let behind = dedupe.begin(&second, None);
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_saves_little_is_written_and_a_delta_has_to_save_more() {
-        let dedupe = Dedupe::default();
+        let dedupe = ChunkDeduplicator::default();
         let before = shard(1, 0, 0);
         for (own, expected) in [(16, 16), (15, 16), (13, 16), (12, 12), (4, 4)] {
             let now = shard(2, 0, own);
@@ -250,7 +254,7 @@ mod tests {
             assert_eq!(written(&now, &turn), expected * 64, "{own} of 16 chunks are new");
             turn.end_whole(now.clone());
         }
-        let dedupe = Dedupe::default();
+        let dedupe = ChunkDeduplicator::default();
         let first = shard(3, 0, 0);
         dedupe.begin(&first, None).end_whole(first.clone());
         for (own, expected) in [(15, 16), (14, 14)] {

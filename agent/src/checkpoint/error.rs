@@ -10,7 +10,7 @@ use rankguard_model::with_causes;
 
 /// Error of a rank's checkpoint request.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum DeskError {
+pub(crate) enum RankServiceError {
     #[error("make the arena: {0}")]
     Arena(#[from] ArenaError),
     #[error("the rank has no arena; it must ask for one first")]
@@ -39,7 +39,7 @@ pub(crate) enum DeskError {
     Restore(#[from] RestoreError),
 }
 
-impl DeskError {
+impl RankServiceError {
     /// Returns the failure that this error proves about the checkpoint.
     pub(crate) fn failure(&self) -> ReadFailure {
         match self {

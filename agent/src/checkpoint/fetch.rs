@@ -5,15 +5,15 @@ use std::time::Instant;
 
 use rankguard_checkpoint::arena::RestoredSlot;
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint::restore::{Request, assemble_many};
+use rankguard_checkpoint::restore::{RankRestore, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Checkpoint, Lease, ReadFailure, Store, StoreError};
-use rankguard_model::{RestoreBytes, RestorePoint, Source, with_causes};
+use rankguard_checkpoint::{Checkpoint, CheckpointLease, ReadFailure, Store, StoreError};
+use rankguard_model::{EvidenceSource, RestoreBytes, RestorePoint, with_causes};
 
-use super::arenas::Place;
-use super::desk::Desk;
-use super::error::DeskError;
-use super::joint::Wish;
+use super::arenas::RankArena;
+use super::error::RankServiceError;
+use super::joint::RestoreRequest;
+use super::rank_service::RankService;
 use super::retry::try_until;
 
 /// Returns the id of the checkpoint that a generation starts from.
@@ -25,11 +25,16 @@ pub(super) fn id_of(point: &RestorePoint) -> CheckpointId {
 }
 
 /// Checkpoint, with a lease where it is on disk, so that retention removes nothing of it.
-pub(super) type Loaded = (Option<Lease>, Checkpoint);
+pub(super) type LeasedCheckpoint = (Option<CheckpointLease>, Checkpoint);
 
-impl Desk {
+impl RankService {
     /// Loads the committed checkpoint, retrying until `until`.
-    pub(super) fn load_until(&self, place: &Place, id: CheckpointId, until: Instant) -> Result<Loaded, DeskError> {
+    pub(super) fn load_until(
+        &self,
+        place: &RankArena,
+        id: CheckpointId,
+        until: Instant,
+    ) -> Result<LeasedCheckpoint, RankServiceError> {
         let store = Store::at(&self.launch.checkpoint_store);
         let patience = until.saturating_duration_since(Instant::now());
         try_until(patience, || self.load(&store, id), || {}, || self.is_fenced(place))
@@ -38,11 +43,11 @@ impl Desk {
     /// Fills slots, retrying until `until`, with new sources for each attempt.
     pub(super) fn fetch_until(
         &self,
-        place: &Place,
+        place: &RankArena,
         checkpoint: &Checkpoint,
-        wishes: &[Wish],
+        wishes: &[RestoreRequest],
         until: Instant,
-    ) -> Result<RestoreBytes, DeskError> {
+    ) -> Result<RestoreBytes, RankServiceError> {
         let patience = until.saturating_duration_since(Instant::now());
         let attempt = || self.with_sources(checkpoint, |sources| self.fetch(checkpoint, wishes, sources));
         let confirm = || Store::at(&self.launch.checkpoint_store).drop_cached(checkpoint);
@@ -52,34 +57,35 @@ impl Desk {
     /// Continues [`Self::fetch_until`] after an attempt that failed.
     pub(super) fn fetch_after(
         &self,
-        problem: DeskError,
-        place: &Place,
+        problem: RankServiceError,
+        place: &RankArena,
         checkpoint: &Checkpoint,
-        wishes: &[Wish],
+        wishes: &[RestoreRequest],
         until: Instant,
-    ) -> Result<RestoreBytes, DeskError> {
+    ) -> Result<RestoreBytes, RankServiceError> {
         if problem.failure() == ReadFailure::Invalid {
             return Err(problem);
         }
         self.fetch_until(place, checkpoint, wishes, until)
     }
 
-    fn is_fenced(&self, place: &Place) -> bool {
+    fn is_fenced(&self, place: &RankArena) -> bool {
         place.arena.fence() > self.rank.generation
     }
 
     /// Loads from the store; if it is missing there, pulls it from the object store into the store; if the store
     /// cannot take it, reads it directly from the object store. Shards may be absent: their chunks may be in a nearer
     /// tier.
-    fn load(&self, store: &Store, id: CheckpointId) -> Result<Loaded, DeskError> {
+    fn load(&self, store: &Store, id: CheckpointId) -> Result<LeasedCheckpoint, RankServiceError> {
         let job = &self.rank.job;
-        let held = || -> Result<Loaded, StoreError> { Ok((Some(store.lease(job, id)?), store.describe(job, id)?)) };
+        let held =
+            || -> Result<LeasedCheckpoint, StoreError> { Ok((Some(store.lease(job, id)?), store.describe(job, id)?)) };
         let lost = match held() {
             Ok(found) => return Ok(found),
             Err(problem) => problem,
         };
         let Some(url) = self.launch.tiers.mirror.as_deref() else {
-            return Err(DeskError::Load {
+            return Err(RankServiceError::Load {
                 store: lost,
                 mirror: None,
             });
@@ -102,7 +108,7 @@ impl Desk {
                 self.note_mirror(id, "is read straight from the object store", &lost);
                 Ok((store.lease(job, id).ok(), checkpoint))
             }
-            Err(problem) => Err(DeskError::Load {
+            Err(problem) => Err(RankServiceError::Load {
                 store: lost,
                 mirror: Some(problem),
             }),
@@ -111,7 +117,7 @@ impl Desk {
 
     fn note_mirror(&self, id: CheckpointId, what: &str, lost: &StoreError) {
         let text = format!("checkpoint {id} {what}: {}", with_causes(lost));
-        self.all.intake.gap(Source::Checkpoint, text, None);
+        self.all.intake.gap(EvidenceSource::Checkpoint, text, None);
     }
 
     /// Returns true if manifest and indexes are readable and intact: then an absent shard is lost, not merely out of
@@ -143,17 +149,17 @@ impl Desk {
     pub(super) fn fetch(
         &self,
         checkpoint: &Checkpoint,
-        wishes: &[Wish],
+        wishes: &[RestoreRequest],
         sources: &[&dyn ChunkSource],
-    ) -> Result<RestoreBytes, DeskError> {
+    ) -> Result<RestoreBytes, RankServiceError> {
         let targets = wishes
             .iter()
             .map(|wish| wish.arena.begin_restore(wish.slot, self.rank.generation));
         let mut targets: Vec<RestoredSlot<'_>> = targets.collect::<Result<_, _>>()?;
-        let mut requests: Vec<Request<'_>> = wishes
+        let mut requests: Vec<RankRestore<'_>> = wishes
             .iter()
             .zip(&mut targets)
-            .map(|(wish, target)| Request {
+            .map(|(wish, target)| RankRestore {
                 wanted: &wish.wanted,
                 out: target,
                 reader: wish.reader,
@@ -167,7 +173,7 @@ impl Desk {
             })?;
         for repair in &report.repairs {
             tracing::warn!(repair, "a damaged copy of a chunk was passed over");
-            self.all.intake.gap(Source::Checkpoint, repair.clone(), None);
+            self.all.intake.gap(EvidenceSource::Checkpoint, repair.clone(), None);
         }
         Ok(report.bytes)
     }

@@ -11,21 +11,21 @@ use rankguard_checkpoint::arena::SlotState;
 use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{ImageSource, Store};
-use rankguard_checkpoint_tiers::bulk::{RebuildSource, What};
-use rankguard_model::{Body, Entity, Finish, Generation, HeldIn, Source, with_causes};
+use rankguard_checkpoint_tiers::bulk::{RebuildSource, ReplicaKind};
+use rankguard_model::{Entity, EvidenceBody, EvidenceSource, FinishOrder, Generation, ImageLocation, with_causes};
 
-use super::Checkpoints;
-use super::arenas::Place;
-use crate::sighting::Sighting;
+use super::CheckpointService;
+use super::arenas::RankArena;
+use crate::pending_evidence::PendingEvidence;
 
 /// Result for the images of one place.
 #[derive(Debug, Default)]
-struct Done {
+struct FinishResult {
     shards: u32,
     failed: Option<String>,
 }
 
-impl Done {
+impl FinishResult {
     fn note(&mut self, ended: Result<(), String>) {
         match ended {
             Ok(()) => self.shards += 1,
@@ -34,18 +34,18 @@ impl Done {
     }
 }
 
-impl Checkpoints {
+impl CheckpointService {
     /// Writes the requested images to the store, on a blocking thread.
-    pub(crate) fn finish(self: &Arc<Self>, wanted: Finish) {
+    pub(crate) fn finish(self: &Arc<Self>, wanted: FinishOrder) {
         let all = self.clone();
         self.runtime.spawn_blocking(move || {
             let store = Store::at(&wanted.store);
             let done = match wanted.from {
-                HeldIn::Arenas => all.finish_arenas(&wanted, &store),
-                HeldIn::Copies => all.finish_copies(&wanted, &store),
-                HeldIn::Parity => all.finish_parity(&wanted, &store),
+                ImageLocation::Arenas => all.finish_arenas(&wanted, &store),
+                ImageLocation::Copies => all.finish_copies(&wanted, &store),
+                ImageLocation::Parity => all.finish_parity(&wanted, &store),
             };
-            let body = Body::ShardsFinished {
+            let body = EvidenceBody::ShardsFinished {
                 job: wanted.job,
                 generation: wanted.generation,
                 from: wanted.from,
@@ -53,13 +53,13 @@ impl Checkpoints {
                 failed: done.failed,
             };
             let node = all.node.clone();
-            let sighting = Sighting::now(Source::Checkpoint, Entity::Node { node }, body);
+            let sighting = PendingEvidence::now(EvidenceSource::Checkpoint, Entity::Node { node }, body);
             all.intake.push(sighting.urgent());
         });
     }
 
-    fn finish_arenas(&self, wanted: &Finish, store: &Store) -> Done {
-        let mut done = Done::default();
+    fn finish_arenas(&self, wanted: &FinishOrder, store: &Store) -> FinishResult {
+        let mut done = FinishResult::default();
         for place in self.arenas.of(&wanted.job) {
             if place.arena.geometry().is_windowed() {
                 // Sealed images are already being streamed; taking the lock waits until the writer has finished.
@@ -75,10 +75,10 @@ impl Checkpoints {
         done
     }
 
-    fn finish_copies(&self, wanted: &Finish, store: &Store) -> Done {
-        let mut done = Done::default();
+    fn finish_copies(&self, wanted: &FinishOrder, store: &Store) -> FinishResult {
+        let mut done = FinishResult::default();
         let names = self.shelf.names(&wanted.job);
-        for name in names.iter().filter(|name| name.what == What::Image) {
+        for name in names.iter().filter(|name| name.what == ReplicaKind::Image) {
             let held = self.shelf.held(name);
             if let Some(held) = held.filter(|held| is_wanted(wanted, held.index())) {
                 done.note(adopt(store, held.index(), &held));
@@ -88,8 +88,8 @@ impl Checkpoints {
     }
 
     /// Rebuilds images that no tier holds any more from the rest of their lanes and the parity retained here.
-    fn finish_parity(&self, wanted: &Finish, store: &Store) -> Done {
-        let mut done = Done::default();
+    fn finish_parity(&self, wanted: &FinishOrder, store: &Store) -> FinishResult {
+        let mut done = FinishResult::default();
         let later = |id: CheckpointId| id.generation == wanted.of && wanted.after.is_none_or(|after| id.step > after);
         for lane in self.sums.lanes(&wanted.job, later) {
             let indexes: Vec<ShardIndex> = lane.iter().map(|index| (**index).clone()).collect();
@@ -103,7 +103,7 @@ impl Checkpoints {
 
     fn rebuild(
         &self,
-        wanted: &Finish,
+        wanted: &FinishOrder,
         indexes: &[ShardIndex],
         index: &ShardIndex,
         store: &Store,
@@ -123,7 +123,7 @@ impl Checkpoints {
     }
 }
 
-fn is_wanted(wanted: &Finish, index: &ShardIndex) -> bool {
+fn is_wanted(wanted: &FinishOrder, index: &ShardIndex) -> bool {
     let later = wanted.after.is_none_or(|after| index.step > after);
     later && (&index.job, index.generation) == (&wanted.job, wanted.of)
 }
@@ -134,7 +134,7 @@ fn is_there(store: &Store, index: &ShardIndex) -> bool {
 
 /// Writes the image of a slot, after any write of it that is already running.
 fn finish_slot(
-    place: &Place,
+    place: &RankArena,
     slot: u32,
     index: &ShardIndex,
     generation: Generation,
@@ -184,18 +184,18 @@ fn adopt(store: &Store, index: &ShardIndex, image: &dyn ImageSource) -> Result<(
 mod tests {
     use std::path::Path;
 
-    use rankguard_checkpoint::arena::ImageOf;
+    use rankguard_checkpoint::arena::SaveRequest;
     use rankguard_checkpoint::format::{Dtype, TensorBox};
-    use rankguard_checkpoint_tiers::bulk::{BulkPeer, Keep, Lane, Limits};
-    use rankguard_checkpoint_tiers::cap::Cap;
-    use rankguard_identity::{Expected, Network};
+    use rankguard_checkpoint_tiers::bulk::{BulkPeer, ClientLimits, RankLane, ReplicaStorage};
+    use rankguard_checkpoint_tiers::cap::BandwidthCap;
+    use rankguard_identity::{ExpectedPeer, PeerTransport};
     use rankguard_model::{JobId, NodeId, Rank, RankSlot, Step};
 
     use super::*;
-    use crate::checkpoint::arenas::Asked;
-    use crate::intake::Intake;
-    use crate::ranks::Roster;
-    use crate::settings::Settings;
+    use crate::checkpoint::arenas::ArenaRequest;
+    use crate::intake::EvidenceIntake;
+    use crate::ranks::RankRoster;
+    use crate::settings::AgentSettings;
 
     const ONE: Generation = Generation(1);
 
@@ -203,15 +203,20 @@ mod tests {
         JobId::from("train")
     }
 
-    fn agent() -> Arc<Checkpoints> {
-        let mut settings = Settings::new(NodeId::from("n1"), "", "/nonexistent");
+    fn agent() -> Arc<CheckpointService> {
+        let mut settings = AgentSettings::new(NodeId::from("n1"), "", "/nonexistent");
         settings.images.kept_for_others = Some(1 << 20);
         let (node, runtime) = (settings.node.clone(), tokio::runtime::Handle::current());
-        Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime)
+        CheckpointService::new(
+            &settings,
+            &EvidenceIntake::new(node.clone()),
+            &RankRoster::new(node),
+            runtime,
+        )
     }
 
-    fn wanted(store: &Path, from: HeldIn, after: Option<u64>) -> Finish {
-        Finish {
+    fn wanted(store: &Path, from: ImageLocation, after: Option<u64>) -> FinishOrder {
+        FinishOrder {
             job: job(),
             generation: Generation(2),
             of: ONE,
@@ -229,13 +234,13 @@ mod tests {
     }
 
     /// A rank seals an image in a slot of its arena.
-    fn seal(all: &Checkpoints, rank: u32, step: u64, generation: Generation) -> ShardIndex {
+    fn seal(all: &CheckpointService, rank: u32, step: u64, generation: Generation) -> ShardIndex {
         let job = job();
         let ranks = [RankSlot {
             rank: Rank(rank),
             local_rank: rank,
         }];
-        let asked = Asked {
+        let asked = ArenaRequest {
             job: &job,
             generation,
             local_rank: rank,
@@ -247,7 +252,7 @@ mod tests {
             window: None,
         };
         let place = all.arenas.give(asked, |_| Ok(())).expect("memory for a small arena");
-        let of = ImageOf::new(&job, Step(step), generation, Rank(rank), 3);
+        let of = SaveRequest::new(&job, Step(step), generation, Rank(rank), 3);
         let slot = place.arena.empty_slots()[0];
         let tensor = TensorBox::whole("w", Dtype::U8, vec![200]);
         let bytes = state(rank, step);
@@ -280,10 +285,10 @@ mod tests {
                 seal(&all, 0, step, generation);
             }
             all.fence(&job(), Generation(2));
-            let done = all.finish_arenas(&wanted(&folder, HeldIn::Arenas, Some(20)), &store);
+            let done = all.finish_arenas(&wanted(&folder, ImageLocation::Arenas, Some(20)), &store);
             assert_eq!((done.shards, done.failed), (1, None));
             assert!(stands(&folder, 0, 30) && !stands(&folder, 0, 20));
-            let again = all.finish_arenas(&wanted(&folder, HeldIn::Arenas, None), &store);
+            let again = all.finish_arenas(&wanted(&folder, ImageLocation::Arenas, None), &store);
             assert_eq!((again.shards, again.failed), (2, None), "one was there already");
             let left = store.left_by(&job(), ONE, None).expect("the store can be read");
             assert_eq!(left.len(), 2);
@@ -303,7 +308,7 @@ mod tests {
             // The rank overwrites its sealed image: the arena is mapped by the rank, too.
             let place = all.arenas.of(&job()).remove(0);
             let job = job();
-            let of = ImageOf::new(&job, Step(20), ONE, Rank(0), 3);
+            let of = SaveRequest::new(&job, Step(20), ONE, Rank(0), 3);
             place.arena.release(0).expect("slot 0");
             let tensor = TensorBox::whole("w", Dtype::U8, vec![200]);
             let other = [9; 200];
@@ -329,12 +334,12 @@ mod tests {
         let (all, elsewhere) = (agent(), agent());
         let store = tempfile::tempdir().expect("a folder");
         let server = all.serve([127, 0, 0, 1].into()).await.expect("it listens");
-        let network = Network::loopback();
-        let expected = Expected::Agent(NodeId::from("n1"));
-        let cap = Arc::new(Cap::none());
-        let peer = BulkPeer::new(server.address(), expected, &network, Limits::default(), cap).expect("a peer");
+        let network = PeerTransport::loopback();
+        let expected = ExpectedPeer::Agent(NodeId::from("n1"));
+        let cap = Arc::new(BandwidthCap::none());
+        let peer = BulkPeer::new(server.address(), expected, &network, ClientLimits::default(), cap).expect("a peer");
         let peer = Arc::new(peer);
-        let lane = Lane {
+        let lane = RankLane {
             ranks: [0, 1, 2].map(Rank).to_vec(),
             parities: 1,
         };
@@ -345,12 +350,12 @@ mod tests {
                 let index = seal(home, rank, step, ONE);
                 let image: Arc<dyn ImageSource + Send + Sync> = Arc::new(Bytes(home.clone(), index.clone()));
                 if of_sum {
-                    let keep = Keep::Sum(lane.clone());
-                    let pushed = peer.push(What::Share(0), &index, image.clone(), keep).await;
+                    let keep = ReplicaStorage::Sum(lane.clone());
+                    let pushed = peer.push(ReplicaKind::Share(0), &index, image.clone(), keep).await;
                     pushed.expect("it takes shares");
                 }
                 if rank == 2 && step == 40 {
-                    peer.push(What::Image, &index, image, Keep::Memory)
+                    peer.push(ReplicaKind::Image, &index, image, ReplicaStorage::Memory)
                         .await
                         .expect("it takes copies");
                 }
@@ -360,13 +365,13 @@ mod tests {
         let folder = store.path().to_owned();
         blocking(move || {
             let store = Store::open(&folder).expect("a store");
-            let own = all.finish_arenas(&wanted(&folder, HeldIn::Arenas, None), &store);
+            let own = all.finish_arenas(&wanted(&folder, ImageLocation::Arenas, None), &store);
             assert_eq!((own.shards, own.failed), (4, None));
-            let copied = all.finish_copies(&wanted(&folder, HeldIn::Copies, None), &store);
+            let copied = all.finish_copies(&wanted(&folder, ImageLocation::Copies, None), &store);
             assert_eq!((copied.shards, copied.failed), (1, None));
             assert!(stands(&folder, 2, 40) && !stands(&folder, 2, 20));
             // The sum of step 40 lacks a share, so it cannot be used; the sum of step 20 does not cover that step.
-            let rebuilt = all.finish_parity(&wanted(&folder, HeldIn::Parity, None), &store);
+            let rebuilt = all.finish_parity(&wanted(&folder, ImageLocation::Parity, None), &store);
             assert_eq!((rebuilt.shards, &rebuilt.failed), (1, &None));
             assert!((0..3).all(|rank| stands(&folder, rank, 20)), "{rebuilt:?}");
             // Two are lost, and there is one parity.
@@ -382,7 +387,7 @@ mod tests {
                     (0..3).for_each(|slot| place.arena.release(slot).expect("a slot"));
                 }
             }
-            let lost = all.finish_parity(&wanted(other.path(), HeldIn::Parity, None), &empty);
+            let lost = all.finish_parity(&wanted(other.path(), ImageLocation::Parity, None), &empty);
             let problem = lost.failed.expect("two images cannot come out of one parity");
             assert!(problem.contains("are lost, and 1 parities are there"), "{problem}");
         })
@@ -390,7 +395,7 @@ mod tests {
     }
 
     /// The image of an arena, as a peer that copies it reads it.
-    struct Bytes(Arc<Checkpoints>, ShardIndex);
+    struct Bytes(Arc<CheckpointService>, ShardIndex);
 
     impl ImageSource for Bytes {
         fn read_at(&self, at: u64, out: &mut [u8]) -> std::io::Result<()> {

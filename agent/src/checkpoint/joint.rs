@@ -15,11 +15,11 @@ use rankguard_model::{Generation, JobId, Rank, RestoreBytes};
 const GATHER: Duration = Duration::from_secs(3);
 
 /// Generation of a job.
-type Group = (JobId, Generation);
+type RestoreGroupKey = (JobId, Generation);
 
 /// Restore request of one rank: the wanted boxes and the target slot.
 #[derive(Debug, Clone)]
-pub(super) struct Wish {
+pub(super) struct RestoreRequest {
     pub(super) wanted: Arc<[TensorBox]>,
     pub(super) arena: Arc<Arena>,
     pub(super) slot: u32,
@@ -29,23 +29,23 @@ pub(super) struct Wish {
 
 /// Restores that wait for each other.
 #[derive(Debug, Default)]
-pub(super) struct Joint {
-    groups: Mutex<BTreeMap<Group, Gathering>>,
+pub(super) struct JointRestores {
+    groups: Mutex<BTreeMap<RestoreGroupKey, RestoreGroup>>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Gathering {
+struct RestoreGroup {
     next: u64,
-    waiting: BTreeMap<u64, Wish>,
+    waiting: BTreeMap<u64, RestoreRequest>,
     /// Tickets that another rank's thread is serving.
     served: BTreeSet<u64>,
     /// Result by ticket; `None` if the serving thread failed, and the rank must read for itself.
     got: BTreeMap<u64, Option<RestoreBytes>>,
 }
 
-impl Joint {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Group, Gathering>> {
+impl JointRestores {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RestoreGroupKey, RestoreGroup>> {
         self.groups.lock().expect("no holder of the gatherings panics")
     }
 
@@ -54,10 +54,10 @@ impl Joint {
     /// the others read for themselves.
     pub(super) fn serve<E>(
         &self,
-        group: &Group,
+        group: &RestoreGroupKey,
         ranks: usize,
-        wish: &Wish,
-        serve: impl Fn(&[Wish]) -> Result<RestoreBytes, E>,
+        wish: &RestoreRequest,
+        serve: impl Fn(&[RestoreRequest]) -> Result<RestoreBytes, E>,
     ) -> Result<RestoreBytes, E> {
         let until = Instant::now() + GATHER;
         let mut groups = self.lock();
@@ -86,7 +86,7 @@ impl Joint {
             groups = waited.expect("no holder of the gatherings panics").0;
         };
         drop(groups);
-        let wishes: Vec<Wish> = mine.values().cloned().collect();
+        let wishes: Vec<RestoreRequest> = mine.values().cloned().collect();
         let served = serve(&wishes);
         let all: u64 = wishes.iter().map(bytes).sum();
         let mut groups = self.lock();
@@ -105,15 +105,16 @@ impl Joint {
 }
 
 /// Removes a gathering that is over.
-fn tidy(groups: &mut BTreeMap<Group, Gathering>, group: &Group) {
-    let over =
-        |gathering: &Gathering| gathering.waiting.is_empty() && gathering.served.is_empty() && gathering.got.is_empty();
+fn tidy(groups: &mut BTreeMap<RestoreGroupKey, RestoreGroup>, group: &RestoreGroupKey) {
+    let over = |gathering: &RestoreGroup| {
+        gathering.waiting.is_empty() && gathering.served.is_empty() && gathering.got.is_empty()
+    };
     if groups.get(group).is_some_and(over) {
         groups.remove(group);
     }
 }
 
-fn bytes(wish: &Wish) -> u64 {
+fn bytes(wish: &RestoreRequest) -> u64 {
     wish.wanted.iter().filter_map(TensorBox::bytes).sum()
 }
 
@@ -154,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn wish() -> Wish {
-        Wish {
+    fn wish() -> RestoreRequest {
+        RestoreRequest {
             wanted: [TensorBox::whole("w", Dtype::U8, vec![100])].into(),
             arena: Arc::new(Arena::create("test", 1, 100).expect("memory for a small arena")),
             slot: 0,
@@ -163,14 +164,14 @@ mod tests {
         }
     }
 
-    fn group() -> Group {
+    fn group() -> RestoreGroupKey {
         (JobId::from("train"), Generation(1))
     }
 
     #[test]
     fn ranks_that_ask_together_are_served_once() {
-        let (joint, served) = (Joint::default(), AtomicUsize::new(0));
-        let serve = |wishes: &[Wish]| {
+        let (joint, served) = (JointRestores::default(), AtomicUsize::new(0));
+        let serve = |wishes: &[RestoreRequest]| {
             served.fetch_add(wishes.len() << 8 | 1, Ordering::Relaxed);
             let disk = 100 * wishes.len() as u64;
             Ok::<_, ()>(RestoreBytes {
@@ -194,8 +195,8 @@ mod tests {
 
     #[test]
     fn an_error_is_told_to_one_and_the_others_try_for_themselves() {
-        let (joint, calls) = (Joint::default(), AtomicUsize::new(0));
-        let serve = |wishes: &[Wish]| {
+        let (joint, calls) = (JointRestores::default(), AtomicUsize::new(0));
+        let serve = |wishes: &[RestoreRequest]| {
             calls.fetch_add(1, Ordering::Relaxed);
             match wishes.len() {
                 1 => Ok(RestoreBytes::default()),
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn who_is_alone_is_served_when_the_time_is_up() {
-        let joint = Joint::default();
+        let joint = JointRestores::default();
         let alone = joint.serve(&group(), 2, &wish(), |wishes| {
             assert_eq!(wishes.len(), 1);
             Ok::<_, ()>(RestoreBytes::default())

@@ -4,9 +4,7 @@
 mod admission;
 mod arenas;
 mod dedupe;
-mod desk;
 mod error;
-mod farewell;
 mod fetch;
 mod finish;
 mod joint;
@@ -15,8 +13,10 @@ mod mirror;
 mod parity;
 mod peer;
 mod persist;
+mod rank_service;
 mod restore_report;
 mod retry;
+mod shutdown;
 mod streamed;
 
 use std::collections::BTreeMap;
@@ -27,43 +27,45 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkServer, Holder, Holdings, ServerLimits, Shelf, Sums};
-use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_identity::Network;
-use rankguard_model::{Generation, JobId, Launch, NodeId, RankRef, Stays, Step};
+use rankguard_checkpoint_tiers::bulk::{
+    BulkError, BulkServer, ImageHolder, ParityMemory, ReceiverStores, ReplicaMemory, ServerLimits,
+};
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
+use rankguard_identity::PeerTransport;
+use rankguard_model::{Generation, JobId, LaunchOrder, NodeId, RankRef, RetainedSet, Step};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, watch};
 
-pub(crate) use desk::{Desk, Restored};
 pub use keeper::keep_arenas;
+pub(crate) use rank_service::{RankService, RestoredPart};
 
-use self::arenas::Arenas;
-use self::dedupe::Dedupe;
-use self::joint::Joint;
-use self::keeper::{Keeper, Kept, Label};
-use self::mirror::{Mirrors, PullTable};
-use self::peer::ArenaHolder;
-use crate::intake::Intake;
-use crate::membership::Membership;
+use self::arenas::ArenaTable;
+use self::dedupe::ChunkDeduplicator;
+use self::joint::JointRestores;
+use self::keeper::{ArenaKeeper, ArenaLabel, ArenaRegistration};
+use self::mirror::{MirrorQueues, PullTable};
+use self::peer::ArenaImageSource;
+use crate::intake::EvidenceIntake;
+use crate::membership::JobMembership;
 use crate::preflight::host::available;
-use crate::ranks::Roster;
-use crate::settings::{ImageSettings, Settings};
+use crate::ranks::RankRoster;
+use crate::settings::{AgentSettings, ImageSettings};
 
 /// Arenas of this node and the services that copy and restore their images.
 #[derive(Debug)]
-pub(crate) struct Checkpoints {
-    arenas: Arenas,
-    dedupe: Dedupe,
-    joint: Joint,
-    mirrors: Mirrors,
+pub(crate) struct CheckpointService {
+    arenas: ArenaTable,
+    dedupe: ChunkDeduplicator,
+    joint: JointRestores,
+    mirrors: MirrorQueues,
     /// Images of other nodes that this node holds.
-    shelf: Arc<Shelf>,
+    shelf: Arc<ReplicaMemory>,
     /// Parity over images of other nodes; its memory counts against the shelf.
-    sums: Arc<Sums>,
+    sums: Arc<ParityMemory>,
     /// Rate limit of outgoing copies.
-    cap: Arc<Cap>,
-    network: Network,
-    membership: Membership,
+    cap: Arc<BandwidthCap>,
+    network: PeerTransport,
+    membership: JobMembership,
     /// Newest committed checkpoint of each job, as reported by the controller.
     kept: Mutex<BTreeMap<JobId, (Generation, Step)>>,
     /// Notified with every commit.
@@ -72,8 +74,8 @@ pub(crate) struct Checkpoints {
     ending: watch::Sender<bool>,
     node: NodeId,
     failure_domain: String,
-    intake: Intake,
-    roster: Roster,
+    intake: EvidenceIntake,
+    roster: RankRoster,
     runtime: Handle,
     peer_fetch: Duration,
     share_wait: Duration,
@@ -87,21 +89,28 @@ pub(crate) struct Checkpoints {
     sysfs_root: PathBuf,
 }
 
-impl Checkpoints {
-    pub(crate) fn new(settings: &Settings, intake: &Intake, roster: &Roster, runtime: Handle) -> Arc<Self> {
+impl CheckpointService {
+    pub(crate) fn new(
+        settings: &AgentSettings,
+        intake: &EvidenceIntake,
+        roster: &RankRoster,
+        runtime: Handle,
+    ) -> Arc<Self> {
         let quarter = || available(&settings.proc_root, &settings.sysfs_root).map_or(0, |(bytes, _)| bytes / 4);
-        let (keeper, left) = Keeper::find(settings);
-        let shelf = Arc::new(Shelf::new(settings.images.kept_for_others.unwrap_or_else(quarter)));
+        let (keeper, left) = ArenaKeeper::find(settings);
+        let shelf = Arc::new(ReplicaMemory::new(
+            settings.images.kept_for_others.unwrap_or_else(quarter),
+        ));
         let all = Arc::new(Self {
-            arenas: Arenas::new(keeper),
-            dedupe: Dedupe::default(),
-            joint: Joint::default(),
-            mirrors: Mirrors::default(),
-            sums: Arc::new(Sums::new(shelf.clone())),
+            arenas: ArenaTable::new(keeper),
+            dedupe: ChunkDeduplicator::default(),
+            joint: JointRestores::default(),
+            mirrors: MirrorQueues::default(),
+            sums: Arc::new(ParityMemory::new(shelf.clone())),
             shelf,
-            cap: Arc::new(Cap::new(settings.images.copy_rate)),
+            cap: Arc::new(BandwidthCap::new(settings.images.copy_rate)),
             network: settings.network.clone(),
-            membership: Membership::default(),
+            membership: JobMembership::default(),
             kept: Mutex::default(),
             committed: Notify::new(),
             ending: watch::Sender::new(false),
@@ -124,7 +133,7 @@ impl Checkpoints {
 
     /// Takes over the arenas that an earlier agent of this node left. Those that no job requests within `patience` are
     /// dropped.
-    fn inherit(self: &Arc<Self>, left: Vec<(Kept, Label, OwnedFd)>, patience: Duration) {
+    fn inherit(self: &Arc<Self>, left: Vec<(ArenaRegistration, ArenaLabel, OwnedFd)>, patience: Duration) {
         if left.is_empty() {
             return;
         }
@@ -150,24 +159,24 @@ impl Checkpoints {
     }
 
     /// Returns the nodes that the controller named.
-    pub(crate) fn membership(&self) -> &Membership {
+    pub(crate) fn membership(&self) -> &JobMembership {
         &self.membership
     }
 
     /// Returns the checkpoint service of one rank.
-    pub(crate) fn desk(self: &Arc<Self>, rank: &RankRef, local_rank: u32, launch: &Arc<Launch>) -> Desk {
-        Desk::new(self.clone(), rank.clone(), local_rank, launch.clone())
+    pub(crate) fn desk(self: &Arc<Self>, rank: &RankRef, local_rank: u32, launch: &Arc<LaunchOrder>) -> RankService {
+        RankService::new(self.clone(), rank.clone(), local_rank, launch.clone())
     }
 
     /// Serves the bulk protocol on a free port of this address: accepts images from other agents and sends chunks to
     /// them.
     pub(crate) async fn serve(self: &Arc<Self>, host: IpAddr) -> Result<BulkServer, BulkError> {
-        let others: Vec<Arc<dyn Holder>> = vec![Arc::new(ArenaHolder(self.clone()))];
-        let holdings = Holdings {
+        let others: Vec<Arc<dyn ImageHolder>> = vec![Arc::new(ArenaImageSource(self.clone()))];
+        let holdings = ReceiverStores {
             sums: Some(self.sums.clone()),
             others,
             callers: Some(Arc::new(self.membership.clone())),
-            ..Holdings::new(self.shelf.clone())
+            ..ReceiverStores::new(self.shelf.clone())
         };
         BulkServer::bind((host, 0).into(), &self.network, holdings, ServerLimits::default()).await
     }
@@ -182,7 +191,7 @@ impl Checkpoints {
     }
 
     /// Starts a generation from a checkpoint. Of the older images only those of that checkpoint are retained.
-    pub(crate) fn start(&self, launch: &Launch) {
+    pub(crate) fn start(&self, launch: &LaunchOrder) {
         let keep = launch.restore.as_ref().map(|point| (point.generation, point.step));
         self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);
@@ -193,7 +202,7 @@ impl Checkpoints {
     }
 
     /// Handles a commit: releases older images and applies the job's retention to its mirror.
-    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<Stays>) {
+    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<RetainedSet>) {
         let CheckpointId { step, generation } = committed;
         if self.kept(job).is_some_and(|kept| kept > (generation, step)) {
             // Committed after a newer one because a rule retains it: its images are released already, only the mirror

@@ -8,19 +8,19 @@
 
 use rankguard_checkpoint::format::ShardIndex;
 use rankguard_checkpoint::source::ChunkSource;
-use rankguard_checkpoint_tiers::bulk::{Lane, RebuildSource, SumHolder};
+use rankguard_checkpoint_tiers::bulk::{RankLane, RebuildSource, SumHolder};
 use rankguard_checkpoint_tiers::placement::plan_parity;
-use rankguard_model::{CheckpointParity, Launch, NodeId, Peer, Rank};
+use rankguard_model::{CheckpointParity, LaunchOrder, NodeId, PeerAgent, Rank};
 
-use super::Checkpoints;
+use super::CheckpointService;
 use super::peer::peer_of;
 
 /// Minimum slots of a rank under parity: the one that is being filled and the one that other nodes depend on.
 const SLOTS: u32 = 2;
 
-impl Checkpoints {
+impl CheckpointService {
     /// Returns the number of slots of each rank's arena.
-    pub(super) fn slots(&self, launch: &Launch) -> u32 {
+    pub(super) fn slots(&self, launch: &LaunchOrder) -> u32 {
         match launch.tiers.parity {
             Some(_) => self.images.slots.max(SLOTS),
             None => self.images.slots,
@@ -31,10 +31,10 @@ impl Checkpoints {
     /// node is alone.
     pub(super) fn parity_of<'a>(
         &self,
-        launch: &'a Launch,
+        launch: &'a LaunchOrder,
         rank: Rank,
         asked: CheckpointParity,
-    ) -> (Lane, Vec<&'a Peer>) {
+    ) -> (RankLane, Vec<&'a PeerAgent>) {
         let count = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         let groups = plan_parity(&self.members(launch), count(asked.nodes), count(asked.parities), &[]);
         let own = groups.into_iter().find(|group| group.members.contains(&self.node));
@@ -46,16 +46,16 @@ impl Checkpoints {
         let at = |node| Some(Rank(u32::try_from(place(node)?).ok()? * each + rank.0 % each));
         let mut ranks: Vec<Rank> = members.iter().filter_map(at).collect();
         ranks.sort_unstable();
-        let holders: Vec<&Peer> = holders.iter().filter_map(|node| peer_of(launch, node)).collect();
+        let holders: Vec<&PeerAgent> = holders.iter().filter_map(|node| peer_of(launch, node)).collect();
         let parities = holders.len() as u32;
-        (Lane { ranks, parities }, holders)
+        (RankLane { ranks, parities }, holders)
     }
 
     /// Returns a source that rebuilds lost images from `survivors` and the parity that this agent and others hold.
     /// Blocks.
     pub(super) fn rebuilt<'a>(
         &self,
-        launch: &Launch,
+        launch: &LaunchOrder,
         indexes: &'a [ShardIndex],
         survivors: Vec<&'a dyn ChunkSource>,
     ) -> Option<RebuildSource<'a>> {
@@ -65,7 +65,7 @@ impl Checkpoints {
     }
 
     /// Returns all agents that may hold parity, this one first.
-    pub(super) fn sum_holders(&self, peers: &[Peer]) -> Vec<SumHolder> {
+    pub(super) fn sum_holders(&self, peers: &[PeerAgent]) -> Vec<SumHolder> {
         let others = peers.iter().filter_map(|peer| self.open(peer).ok());
         let mut holders = vec![SumHolder::Here(self.sums.clone())];
         holders.extend(others.map(SumHolder::Peer));
@@ -79,21 +79,26 @@ mod tests {
 
     use super::*;
     use crate::collectors::testing::{launch, rank};
-    use crate::intake::Intake;
-    use crate::ranks::Roster;
-    use crate::settings::Settings;
+    use crate::intake::EvidenceIntake;
+    use crate::ranks::RankRoster;
+    use crate::settings::AgentSettings;
 
     const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];
 
-    fn on(node: &str) -> std::sync::Arc<Checkpoints> {
-        let mut settings = Settings::new(NodeId::from(node), "", "");
+    fn on(node: &str) -> std::sync::Arc<CheckpointService> {
+        let mut settings = AgentSettings::new(NodeId::from(node), "", "");
         settings.failure_domain = format!("rack-of-{node}");
         let (node, runtime) = (settings.node.clone(), tokio::runtime::Handle::current());
-        Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime)
+        CheckpointService::new(
+            &settings,
+            &EvidenceIntake::new(node.clone()),
+            &RankRoster::new(node),
+            runtime,
+        )
     }
 
-    fn peer(node: &str) -> Peer {
-        Peer {
+    fn peer(node: &str) -> PeerAgent {
+        PeerAgent {
             node: NodeId::from(node),
             address: "127.0.0.1:1".to_owned(),
             failure_domain: format!("rack-of-{node}"),
@@ -105,7 +110,7 @@ mod tests {
         let mut launch = launch(&rank(0));
         (launch.nodes, launch.world_size) = (NODES.map(NodeId::from).to_vec(), 10);
         let asked = CheckpointParity { nodes: 3, parities: 2 };
-        let mut lanes: Vec<(Lane, Vec<NodeId>)> = Vec::new();
+        let mut lanes: Vec<(RankLane, Vec<NodeId>)> = Vec::new();
         for (group_rank, node) in NODES.iter().enumerate() {
             launch.peers = NODES
                 .iter()

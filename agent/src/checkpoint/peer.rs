@@ -8,25 +8,30 @@ use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::source::ArenaSource;
-use rankguard_checkpoint_tiers::bulk::{BulkError, BulkPeer, BulkSource, Holder, Keep, Limits, Name, What};
-use rankguard_checkpoint_tiers::placement::{Member, plan_replicas};
-use rankguard_identity::Expected;
-use rankguard_model::{Body, CopyTier, Generation, Launch, NodeId, Peer, Rank, RankRef, Source, Step, with_causes};
+use rankguard_checkpoint_tiers::bulk::{
+    BulkError, BulkPeer, BulkSource, ClientLimits, ImageHolder, ReplicaKind, ReplicaName, ReplicaStorage,
+};
+use rankguard_checkpoint_tiers::placement::{PlacementNode, plan_replicas};
+use rankguard_identity::ExpectedPeer;
+use rankguard_model::{
+    CopyTier, EvidenceBody, EvidenceSource, Generation, LaunchOrder, NodeId, PeerAgent, Rank, RankRef, Step,
+    with_causes,
+};
 use tokio::task::JoinHandle;
 
-use super::Checkpoints;
-use super::arenas::Place;
-use crate::sighting::Sighting;
+use super::CheckpointService;
+use super::arenas::RankArena;
+use crate::pending_evidence::PendingEvidence;
 
 /// Read-only source of the images in this agent's arenas, for other agents.
 #[derive(Debug)]
-pub(crate) struct ArenaHolder(pub(crate) Arc<Checkpoints>);
+pub(crate) struct ArenaImageSource(pub(crate) Arc<CheckpointService>);
 
-impl Holder for ArenaHolder {
-    fn read(&self, name: &Name, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
+impl ImageHolder for ArenaImageSource {
+    fn read(&self, name: &ReplicaName, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
         let places = self.0.arenas.of(&name.job);
         let source = ArenaSource::new(places.iter().map(|place| &*place.arena));
-        if name.what != What::Image || !source.holds(&name.job, name.checkpoint, name.rank) {
+        if name.what != ReplicaKind::Image || !source.holds(&name.job, name.checkpoint, name.rank) {
             return None;
         }
         let mut all = Vec::new();
@@ -47,7 +52,7 @@ impl Holder for ArenaHolder {
 
 /// Image in a slot; valid until the slot is filled again.
 struct SlotImage {
-    place: Arc<Place>,
+    place: Arc<RankArena>,
     slot: u32,
 }
 
@@ -57,10 +62,10 @@ impl ImageSource for SlotImage {
     }
 }
 
-impl Checkpoints {
+impl CheckpointService {
     /// Returns the other agents as tiers of a restore. Blocks.
-    pub(super) fn peers(&self, peers: &[Peer], generation: Generation) -> Vec<BulkSource> {
-        let source = |peer: &Peer| {
+    pub(super) fn peers(&self, peers: &[PeerAgent], generation: Generation) -> Vec<BulkSource> {
+        let source = |peer: &PeerAgent| {
             let opened = self.open(peer).inspect_err(|problem| {
                 tracing::warn!(peer = %peer.node, problem, "chunks are not asked for there");
             });
@@ -74,8 +79,8 @@ impl Checkpoints {
     /// slot may be filled again once this has ended. Returns `None` where the job uses neither.
     pub(super) fn copy_to_peers(
         self: &Arc<Self>,
-        launch: &Arc<Launch>,
-        place: &Arc<Place>,
+        launch: &Arc<LaunchOrder>,
+        place: &Arc<RankArena>,
         slot: u32,
         rank: &RankRef,
     ) -> Option<JoinHandle<()>> {
@@ -87,7 +92,7 @@ impl Checkpoints {
             let Ok(index) = place.arena.sealed(slot).map(|image| image.index().clone()) else {
                 return;
             };
-            for Errand { tier, to, what, keep } in all.errands(&launch, rank.rank) {
+            for ImageTransfer { tier, to, what, keep } in all.errands(&launch, rank.rank) {
                 let started = Instant::now();
                 let Some(to) = to else {
                     let alone = Err("no other node of the job can keep it".to_owned());
@@ -109,25 +114,25 @@ impl Checkpoints {
     }
 
     /// Returns the transfers for an image of this node.
-    fn errands<'a>(&self, launch: &'a Launch, rank: Rank) -> Vec<Errand<'a>> {
+    fn errands<'a>(&self, launch: &'a LaunchOrder, rank: Rank) -> Vec<ImageTransfer<'a>> {
         let mut errands = Vec::new();
         if launch.tiers.nodes > 0 {
-            let copy = |to| Errand {
+            let copy = |to| ImageTransfer {
                 tier: CopyTier::Peer,
                 to,
-                what: What::Image,
-                keep: Keep::Memory,
+                what: ReplicaKind::Image,
+                keep: ReplicaStorage::Memory,
             };
             errands.extend(or_nobody(self.keepers(launch)).map(copy));
         }
         if let Some(asked) = launch.tiers.parity {
             let (lane, holders) = self.parity_of(launch, rank, asked);
             let holders = or_nobody(holders).enumerate();
-            errands.extend(holders.map(|(nth, to)| Errand {
+            errands.extend(holders.map(|(nth, to)| ImageTransfer {
                 tier: CopyTier::Parity,
                 to,
-                what: What::Share(nth as u32),
-                keep: Keep::Sum(lane.clone()),
+                what: ReplicaKind::Share(nth as u32),
+                keep: ReplicaStorage::Sum(lane.clone()),
             }));
         }
         errands
@@ -142,7 +147,7 @@ impl Checkpoints {
         started: Instant,
         sent: Result<u64, String>,
     ) {
-        let body = Body::Copied {
+        let body = EvidenceBody::Copied {
             generation: rank.generation,
             step,
             tier,
@@ -152,11 +157,12 @@ impl Checkpoints {
             failed: sent.err(),
         };
         let entity = self.roster.entity(rank);
-        self.intake.push(Sighting::now(Source::Checkpoint, entity, body));
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Checkpoint, entity, body));
     }
 
     /// Returns the nodes that hold the images of this one. All agents of a generation compute the same plan.
-    fn keepers<'a>(&self, launch: &'a Launch) -> Vec<&'a Peer> {
+    fn keepers<'a>(&self, launch: &'a LaunchOrder) -> Vec<&'a PeerAgent> {
         let copies = usize::try_from(launch.tiers.nodes).unwrap_or(usize::MAX);
         let plan = plan_replicas(&self.members(launch), copies.saturating_add(1), None);
         let keepers = plan.keepers(&self.node);
@@ -164,14 +170,14 @@ impl Checkpoints {
     }
 
     /// Returns the nodes of a generation, each with its failure domain.
-    pub(super) fn members(&self, launch: &Launch) -> Vec<Member> {
+    pub(super) fn members(&self, launch: &LaunchOrder) -> Vec<PlacementNode> {
         let member = |node: &NodeId| {
             let domain = match peer_of(launch, node) {
                 Some(peer) => &peer.failure_domain,
                 None => &self.failure_domain,
             };
             let domains = Some(domain.clone()).filter(|domain| !domain.is_empty());
-            Member {
+            PlacementNode {
                 node: node.clone(),
                 domains: domains.into_iter().collect(),
             }
@@ -179,34 +185,34 @@ impl Checkpoints {
         launch.nodes.iter().map(member).collect()
     }
 
-    pub(super) fn open(&self, peer: &Peer) -> Result<Arc<BulkPeer>, String> {
-        let limits = Limits {
+    pub(super) fn open(&self, peer: &PeerAgent) -> Result<Arc<BulkPeer>, String> {
+        let limits = ClientLimits {
             deadline: self.peer_fetch,
-            ..Limits::default()
+            ..ClientLimits::default()
         };
         let address = address_of(&peer.address)?;
-        let expected = Expected::Agent(peer.node.clone());
+        let expected = ExpectedPeer::Agent(peer.node.clone());
         let opened = BulkPeer::new(address, expected, &self.network, limits, self.cap.clone());
         opened.map(Arc::new).map_err(chain)
     }
 }
 
 /// Returns the launch's entry for a node.
-pub(super) fn peer_of<'a>(launch: &'a Launch, node: &NodeId) -> Option<&'a Peer> {
+pub(super) fn peer_of<'a>(launch: &'a LaunchOrder, node: &NodeId) -> Option<&'a PeerAgent> {
     launch.peers.iter().find(|peer| peer.node == *node)
 }
 
 /// Transfer of an image or share to one node.
-struct Errand<'a> {
+struct ImageTransfer<'a> {
     tier: CopyTier,
     /// `None` if no other node of the job can hold it.
-    to: Option<&'a Peer>,
-    what: What,
-    keep: Keep,
+    to: Option<&'a PeerAgent>,
+    what: ReplicaKind,
+    keep: ReplicaStorage,
 }
 
 /// Yields each node; yields one `None` if there are none, so that the failure is reported.
-fn or_nobody(peers: Vec<&Peer>) -> impl Iterator<Item = Option<&Peer>> {
+fn or_nobody(peers: Vec<&PeerAgent>) -> impl Iterator<Item = Option<&PeerAgent>> {
     let nobody = peers.is_empty().then_some(None);
     peers.into_iter().map(Some).chain(nobody)
 }
@@ -230,12 +236,12 @@ mod tests {
 
     use super::*;
     use crate::collectors::testing::{launch, rank};
-    use crate::intake::Intake;
-    use crate::ranks::Roster;
-    use crate::settings::Settings;
+    use crate::intake::EvidenceIntake;
+    use crate::ranks::RankRoster;
+    use crate::settings::AgentSettings;
 
-    fn peer(node: &str, domain: &str) -> Peer {
-        Peer {
+    fn peer(node: &str, domain: &str) -> PeerAgent {
+        PeerAgent {
             node: NodeId::from(node),
             address: "127.0.0.1:1".to_owned(),
             failure_domain: domain.to_owned(),
@@ -244,11 +250,16 @@ mod tests {
 
     #[tokio::test]
     async fn images_go_to_another_failure_domain_and_to_nobody_who_has_no_part_in_the_job() {
-        let mut settings = Settings::new(NodeId::from("n1"), "", "");
+        let mut settings = AgentSettings::new(NodeId::from("n1"), "", "");
         settings.failure_domain = "rack-1".to_owned();
         let runtime = tokio::runtime::Handle::current();
         let node = settings.node.clone();
-        let all = Checkpoints::new(&settings, &Intake::new(node.clone()), &Roster::new(node), runtime);
+        let all = CheckpointService::new(
+            &settings,
+            &EvidenceIntake::new(node.clone()),
+            &RankRoster::new(node),
+            runtime,
+        );
         let mut launch = launch(&rank(0));
         launch.nodes = ["n1", "n2", "n3", "n4"].map(NodeId::from).to_vec();
         launch.peers = vec![

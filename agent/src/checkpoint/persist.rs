@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use rankguard_checkpoint::format::{CheckpointId, Known};
-use rankguard_checkpoint::{Lease, Store, StoreError};
-use rankguard_model::{Body, Entity, RankRef, Role, ShardSeal, Source, Step, with_causes};
+use rankguard_checkpoint::format::{CheckpointId, KnownChunks};
+use rankguard_checkpoint::{CheckpointLease, Store, StoreError};
+use rankguard_model::{Entity, EvidenceBody, EvidenceSource, RankRef, Role, ShardSeal, Step, with_causes};
 
-use super::arenas::Place;
-use super::dedupe::Dedupe;
+use super::arenas::RankArena;
+use super::dedupe::ChunkDeduplicator;
 use crate::collectors::mark;
-use crate::sighting::Sighting;
+use crate::pending_evidence::PendingEvidence;
 
 /// Write of one shard.
-pub(super) struct Errand<'a> {
-    pub(super) place: &'a Arc<Place>,
+pub(super) struct ShardWrite<'a> {
+    pub(super) place: &'a Arc<RankArena>,
     pub(super) slot: u32,
     pub(super) step: Step,
     pub(super) rank: &'a RankRef,
@@ -21,21 +21,21 @@ pub(super) struct Errand<'a> {
     pub(super) store: &'a str,
     /// Newest committed checkpoint of the job.
     pub(super) kept: Option<CheckpointId>,
-    pub(super) dedupe: &'a Dedupe,
+    pub(super) dedupe: &'a ChunkDeduplicator,
 }
 
 /// Failure to make a sealed image durable.
-pub(super) struct Void {
+pub(super) struct ShardWriteFailure {
     pub(super) reason: String,
     /// Failure class, if the store is at fault and an operator must act.
     pub(super) class: Option<&'static str>,
     /// State of the slot afterwards.
-    pub(super) then: Then,
+    pub(super) then: SlotDisposition,
 }
 
 /// State of a slot after its image did not become durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Then {
+pub(super) enum SlotDisposition {
     /// Freed for the next image.
     Goes,
     /// Already in use by another image.
@@ -45,7 +45,7 @@ pub(super) enum Then {
     Stays,
 }
 
-impl Void {
+impl ShardWriteFailure {
     /// Converts a store error; the class is set unless the image itself is at fault.
     pub(super) fn of_store(problem: &StoreError) -> Self {
         let class = match problem {
@@ -63,7 +63,7 @@ impl Void {
         Self {
             reason: with_causes(problem),
             class: None,
-            then: Then::Goes,
+            then: SlotDisposition::Goes,
         }
     }
 
@@ -71,24 +71,28 @@ impl Void {
         Self {
             reason: reason.into(),
             class: None,
-            then: Then::Goes,
+            then: SlotDisposition::Goes,
         }
     }
 
     fn replaced() -> Self {
         Self {
-            then: Then::Gone,
+            then: SlotDisposition::Gone,
             ..Self::refused("it gave way to a newer image before it was written")
         }
     }
 }
 
 /// Returns the evidence for the controller about a shard write.
-pub(super) fn told(entity: Entity, step: Step, ended: &Result<ShardSeal, Void>) -> Sighting {
+pub(super) fn shard_evidence(
+    entity: Entity,
+    step: Step,
+    ended: &Result<ShardSeal, ShardWriteFailure>,
+) -> PendingEvidence {
     let (body, class) = match ended {
-        Ok(seal) => (Body::ShardDurable { seal: seal.clone() }, None),
+        Ok(seal) => (EvidenceBody::ShardDurable { seal: seal.clone() }, None),
         Err(void) => (
-            Body::ShardFailed {
+            EvidenceBody::ShardFailed {
                 step,
                 reason: void.reason.clone(),
             },
@@ -97,33 +101,37 @@ pub(super) fn told(entity: Entity, step: Step, ended: &Result<ShardSeal, Void>) 
     };
     let marks = class.map(|class| mark(class, Role::Root, 0.95, "checkpoint-store"));
     let marks = marks.into_iter().collect();
-    Sighting::now(Source::Checkpoint, entity, body).marked(marks).urgent()
+    PendingEvidence::now(EvidenceSource::Checkpoint, entity, body)
+        .marked(marks)
+        .urgent()
 }
 
-impl Errand<'_> {
+impl ShardWrite<'_> {
     /// Checks the description of a sealed image against its rank, and makes it durable.
-    pub(super) fn run(&self) -> Result<ShardSeal, Void> {
+    pub(super) fn run(&self) -> Result<ShardSeal, ShardWriteFailure> {
         let (arena, generation) = (&self.place.arena, self.rank.generation);
         let begun = arena.begin_write(self.slot, generation);
-        if !begun.map_err(|problem| Void::of(&problem))? {
-            return Err(Void::replaced());
+        if !begun.map_err(|problem| ShardWriteFailure::of(&problem))? {
+            return Err(ShardWriteFailure::replaced());
         }
-        let image = arena.sealed(self.slot).map_err(|problem| Void::of(&problem))?;
+        let image = arena
+            .sealed(self.slot)
+            .map_err(|problem| ShardWriteFailure::of(&problem))?;
         let index = image.index();
         if index.step != self.step {
             let _ = arena.leave(self.slot, generation);
-            return Err(Void::replaced());
+            return Err(ShardWriteFailure::replaced());
         }
         if arena.fence() > generation {
             let _ = arena.leave(self.slot, generation);
-            return Err(Void {
-                then: Then::Stays,
-                ..Void::refused(format!("generation {generation} may no longer act"))
+            return Err(ShardWriteFailure {
+                then: SlotDisposition::Stays,
+                ..ShardWriteFailure::refused(format!("generation {generation} may no longer act"))
             });
         }
         let told = (&index.job, index.generation, index.rank, index.world_size);
         if told != (&self.rank.job, generation, self.rank.rank, self.world_size) {
-            return Err(Void::refused("the image says it is another's"));
+            return Err(ShardWriteFailure::refused("the image says it is another's"));
         }
         let store = Store::at(self.store);
         let last = self.place.last.lock().expect("no writer panics").take();
@@ -135,9 +143,9 @@ impl Errand<'_> {
             if known.is_empty() || problem.is_no_space() {
                 return Err(problem);
             }
-            store.write_new(index, &image, &Known::default())
+            store.write_new(index, &image, &KnownChunks::default())
         });
-        let written = written.map_err(|problem| Void::of_store(&problem))?;
+        let written = written.map_err(|problem| ShardWriteFailure::of_store(&problem))?;
         turn.end_whole(written.index.clone());
         if written.new_bytes < index.image_bytes {
             tracing::debug!(rank = %self.rank.rank, step = %self.step, written.new_bytes, index.image_bytes, "deduplicated");
@@ -149,7 +157,7 @@ impl Errand<'_> {
     }
 
     /// Leases the checkpoint of the shard that this place wrote last, if it is the newest committed one.
-    fn lease(&self, store: &Store, last: Option<CheckpointId>) -> Option<Lease> {
+    fn lease(&self, store: &Store, last: Option<CheckpointId>) -> Option<CheckpointLease> {
         let parent = last.filter(|last| Some(*last) == self.kept)?;
         store.lease(&self.rank.job, parent).ok()
     }

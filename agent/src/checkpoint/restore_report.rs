@@ -2,31 +2,31 @@
 
 use rankguard_checkpoint::ReadFailure;
 use rankguard_checkpoint::restore::RestoreError;
-use rankguard_model::{Body, Mark, RestorePoint, Role, Source};
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint, Role};
 
-use super::desk::Desk;
-use super::error::DeskError;
+use super::error::RankServiceError;
 use super::fetch::id_of;
+use super::rank_service::RankService;
 use crate::collectors::mark;
-use crate::sighting::Sighting;
+use crate::pending_evidence::PendingEvidence;
 
-impl Desk {
+impl RankService {
     /// Reports a failed restore. Faults of the rank's request or of this agent's memory are reported by the rank.
-    pub(crate) fn report_failed_restore(&self, point: &RestorePoint, problem: &DeskError, reason: &str) {
+    pub(crate) fn report_failed_restore(&self, point: &RestorePoint, problem: &RankServiceError, reason: &str) {
         let Some(mark) = self.mark_of(point, problem) else {
             return;
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: reason.to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
         let entity = self.all.roster.entity(&self.rank);
-        let sighting = Sighting::now(Source::Checkpoint, entity, body).marked(vec![mark]);
+        let sighting = PendingEvidence::now(EvidenceSource::Checkpoint, entity, body).marked(vec![mark]);
         self.all.intake.push(sighting.urgent());
     }
 
-    fn mark_of(&self, point: &RestorePoint, problem: &DeskError) -> Option<Mark> {
+    fn mark_of(&self, point: &RestorePoint, problem: &RankServiceError) -> Option<Classification> {
         let (class, outcome) = match problem.failure() {
             ReadFailure::Invalid => return None,
             ReadFailure::Damaged => ("checkpoint-corrupt", "damaged"),
@@ -39,7 +39,7 @@ impl Desk {
         field("step", point.step.to_string());
         field("generation", point.generation.to_string());
         field("restore", outcome.to_owned());
-        if let DeskError::Restore(RestoreError::NoGoodCopy {
+        if let RankServiceError::Restore(RestoreError::NoGoodCopy {
             tensor, rank, chunk, ..
         }) = problem
         {
@@ -52,9 +52,9 @@ impl Desk {
 }
 
 /// Returns the failure class of unreadable storage.
-fn class_of(problem: &DeskError) -> &'static str {
+fn class_of(problem: &RankServiceError) -> &'static str {
     match problem {
-        DeskError::Load {
+        RankServiceError::Load {
             mirror: Some(mirror), ..
         } if mirror.is_remote() => "object-storage-error",
         _ => "storage-io-error",

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::ReadFailure;
 
-use super::error::DeskError;
+use super::error::RankServiceError;
 
 /// First and longest pause between attempts.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
@@ -25,7 +25,7 @@ pub(super) struct RestoreRetry {
 
 /// Decision after a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NextTry {
+pub(super) enum RestoreDecision {
     /// Retry after this pause.
     After(Duration),
     /// No further attempt.
@@ -43,23 +43,23 @@ impl RestoreRetry {
     }
 
     /// Returns the decision for this failure.
-    pub(super) fn next(&mut self, failure: ReadFailure) -> NextTry {
+    pub(super) fn next(&mut self, failure: ReadFailure) -> RestoreDecision {
         let before = std::mem::take(&mut self.found_damage);
         match failure {
-            ReadFailure::Invalid => NextTry::Never,
-            ReadFailure::Damaged if before => NextTry::Never,
+            ReadFailure::Invalid => RestoreDecision::Never,
+            ReadFailure::Damaged if before => RestoreDecision::Never,
             ReadFailure::Damaged => {
                 // The confirming read is made even after the deadline.
                 self.found_damage = true;
-                NextTry::After(CONFIRM_AFTER)
+                RestoreDecision::After(CONFIRM_AFTER)
             }
             ReadFailure::Unavailable | ReadFailure::Conflict | ReadFailure::Missing => {
                 let pause = self.pause;
                 self.pause = PAUSE.1.min(2 * pause);
                 if Instant::now() + pause < self.until {
-                    NextTry::After(pause)
+                    RestoreDecision::After(pause)
                 } else {
-                    NextTry::Never
+                    RestoreDecision::Never
                 }
             }
         }
@@ -70,10 +70,10 @@ impl RestoreRetry {
 /// `is_over` ends the wait early, when no rank needs the result any more.
 pub(super) fn try_until<T>(
     patience: Duration,
-    mut attempt: impl FnMut() -> Result<T, DeskError>,
+    mut attempt: impl FnMut() -> Result<T, RankServiceError>,
     mut confirm: impl FnMut(),
     is_over: impl Fn() -> bool,
-) -> Result<T, DeskError> {
+) -> Result<T, RankServiceError> {
     let mut retry = RestoreRetry::new(patience);
     loop {
         let problem = match attempt() {
@@ -81,12 +81,12 @@ pub(super) fn try_until<T>(
             Err(problem) => problem,
         };
         let failure = problem.failure();
-        let NextTry::After(pause) = retry.next(failure) else {
+        let RestoreDecision::After(pause) = retry.next(failure) else {
             return Err(problem);
         };
         if is_over() {
             // The damage that was found is not confirmed.
-            return Err(DeskError::Fenced);
+            return Err(RankServiceError::Fenced);
         }
         tracing::warn!(%problem, %failure, ?pause, "a restore is tried again");
         std::thread::sleep(pause);
@@ -103,29 +103,29 @@ mod tests {
     #[test]
     fn rg_2_damage_counts_when_two_reads_in_a_row_find_it() {
         let mut retry = RestoreRetry::new(Duration::ZERO);
-        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::After(CONFIRM_AFTER));
-        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::Never);
+        assert_eq!(retry.next(ReadFailure::Damaged), RestoreDecision::After(CONFIRM_AFTER));
+        assert_eq!(retry.next(ReadFailure::Damaged), RestoreDecision::Never);
         let mut retry = RestoreRetry::new(Duration::from_secs(60));
-        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::After(CONFIRM_AFTER));
-        assert_eq!(retry.next(ReadFailure::Unavailable), NextTry::After(PAUSE.0));
+        assert_eq!(retry.next(ReadFailure::Damaged), RestoreDecision::After(CONFIRM_AFTER));
+        assert_eq!(retry.next(ReadFailure::Unavailable), RestoreDecision::After(PAUSE.0));
         assert_eq!(
             retry.next(ReadFailure::Damaged),
-            NextTry::After(CONFIRM_AFTER),
+            RestoreDecision::After(CONFIRM_AFTER),
             "not in a row"
         );
-        assert_eq!(retry.next(ReadFailure::Damaged), NextTry::Never);
+        assert_eq!(retry.next(ReadFailure::Damaged), RestoreDecision::Never);
     }
 
     #[test]
     fn what_may_pass_is_tried_until_the_deadline_and_what_no_copy_can_give_is_not() {
         let mut retry = RestoreRetry::new(Duration::from_secs(3600));
-        let pauses: Vec<NextTry> = (0..8).map(|_| retry.next(ReadFailure::Unavailable)).collect();
-        assert_eq!(pauses[0], NextTry::After(PAUSE.0));
-        assert_eq!(pauses[7], NextTry::After(PAUSE.1));
-        assert_eq!(retry.next(ReadFailure::Invalid), NextTry::Never);
+        let pauses: Vec<RestoreDecision> = (0..8).map(|_| retry.next(ReadFailure::Unavailable)).collect();
+        assert_eq!(pauses[0], RestoreDecision::After(PAUSE.0));
+        assert_eq!(pauses[7], RestoreDecision::After(PAUSE.1));
+        assert_eq!(retry.next(ReadFailure::Invalid), RestoreDecision::Never);
         assert_eq!(
             RestoreRetry::new(Duration::ZERO).next(ReadFailure::Unavailable),
-            NextTry::Never
+            RestoreDecision::Never
         );
     }
 }

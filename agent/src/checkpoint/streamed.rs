@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 use rankguard_checkpoint::arena::StreamError;
 use rankguard_checkpoint::format::TensorBox;
 use rankguard_checkpoint::{Arena, Checkpoint, Store, StoreError};
-use rankguard_model::{Launch, RankRef, RestoreBytes, ShardSeal, Step};
+use rankguard_model::{LaunchOrder, RankRef, RestoreBytes, ShardSeal, Step};
 
-use super::arenas::Place;
-use super::desk::{Desk, Hand, Restored};
-use super::error::DeskError;
-use super::joint::Wish;
-use super::persist::{Then, Void, told};
+use super::arenas::RankArena;
+use super::error::RankServiceError;
+use super::joint::RestoreRequest;
+use super::persist::{ShardWriteFailure, SlotDisposition, shard_evidence};
+use super::rank_service::{PartSink, RankService, RestoredPart};
 
 /// Poll interval for the rank to take a part: it is another process and sends no notification.
 const LOOK: Duration = Duration::from_millis(1);
@@ -24,14 +24,14 @@ const LOOK: Duration = Duration::from_millis(1);
 /// Longest wait for the rank to take a part, or for a running write to end.
 const TAKE_WITHIN: Duration = Duration::from_secs(60);
 
-impl Drop for Desk {
+impl Drop for RankService {
     /// Marks the rank as gone: the unfilled rest of an image will not arrive.
     fn drop(&mut self) {
         self.gone.store(true, Ordering::SeqCst);
     }
 }
 
-impl Desk {
+impl RankService {
     /// Starts the write of an image that the rank passes through its window.
     pub(crate) fn streams(&self, slot: u32, step: Step) {
         let Some(place) = self.current() else { return };
@@ -46,10 +46,10 @@ impl Desk {
             let ended = bring(&place.arena, slot, (&rank, step), &launch, &|| {
                 gone.load(Ordering::SeqCst)
             });
-            if !matches!(&ended, Err(void) if void.then == Then::Stays) {
+            if !matches!(&ended, Err(void) if void.then == SlotDisposition::Stays) {
                 // The window is free before the report, because the rank may reuse it as soon as it learns of the
                 // commit.
-                all.intake.push(told(all.roster.entity(&rank), step, &ended));
+                all.intake.push(shard_evidence(all.roster.entity(&rank), step, &ended));
             }
             drop(turn);
         });
@@ -58,20 +58,20 @@ impl Desk {
     /// Sends the wanted boxes back to back, as many at a time as the window holds.
     pub(super) fn restore_parts(
         &self,
-        place: &Place,
+        place: &RankArena,
         checkpoint: &Checkpoint,
         wanted: &[TensorBox],
-        described: Restored,
+        described: RestoredPart,
         until: Instant,
-        hand: Hand<'_>,
-    ) -> Result<RestoreBytes, DeskError> {
+        hand: PartSink<'_>,
+    ) -> Result<RestoreBytes, RankServiceError> {
         let parts = parts(wanted, place.arena.geometry().window);
         self.with_sources(checkpoint, |sources| {
             let mut from = RestoreBytes::default();
             let mut described = Some(described);
             for (nth, part) in parts.iter().enumerate() {
                 self.wait_empty(&place.arena)?;
-                let wish = Wish {
+                let wish = RestoreRequest {
                     wanted: part.as_slice().into(),
                     arena: place.arena.clone(),
                     slot: 0,
@@ -84,23 +84,23 @@ impl Desk {
                 from.arena += got.arena;
                 from.peer += got.peer;
                 from.disk += got.disk;
-                let restored = Restored {
+                let restored = RestoredPart {
                     bytes: part.iter().filter_map(TensorBox::bytes).sum(),
                     more: nth + 1 < parts.len(),
                     ..described.take().unwrap_or_default()
                 };
-                hand(restored).map_err(DeskError::Hand)?;
+                hand(restored).map_err(RankServiceError::Hand)?;
             }
             Ok(from)
         })
     }
 
     /// Waits until the rank has taken the window's content, or the running write is on disk.
-    fn wait_empty(&self, arena: &Arena) -> Result<(), DeskError> {
+    fn wait_empty(&self, arena: &Arena) -> Result<(), RankServiceError> {
         let until = Instant::now() + TAKE_WITHIN;
         while arena.empty_slots().is_empty() {
             if Instant::now() > until || arena.fence() > self.rank.generation {
-                return Err(DeskError::NotTaken(TAKE_WITHIN));
+                return Err(RankServiceError::NotTaken(TAKE_WITHIN));
             }
             std::thread::sleep(LOOK);
         }
@@ -113,31 +113,31 @@ fn bring(
     arena: &Arena,
     slot: u32,
     (rank, step): (&RankRef, Step),
-    launch: &Launch,
+    launch: &LaunchOrder,
     gone: &(dyn Fn() -> bool + Sync),
-) -> Result<ShardSeal, Void> {
+) -> Result<ShardSeal, ShardWriteFailure> {
     let image = arena.streamed(slot, rank.generation, gone).map_err(|problem| {
         // The rank abandoned the image before the write began, or described it invalidly.
         if arena.slot(slot).is_ok_and(|(_, of)| of == rank.generation) {
             let _ = arena.release(slot);
         }
-        Void::of(&problem)
+        ShardWriteFailure::of(&problem)
     })?;
     let index = image.index();
     let described = (&index.job, index.generation, index.rank, index.world_size, index.step);
     if described != (&rank.job, rank.generation, rank.rank, launch.world_size, step) {
-        return Err(Void::refused("the image says it is another's"));
+        return Err(ShardWriteFailure::refused("the image says it is another's"));
     }
     let written = Store::at(&launch.checkpoint_store).write_streamed(&image);
     written.map(|written| written.seal).map_err(|problem| match &problem {
         StoreError::ImageBroken {
             problem: StreamError::GivenUp { .. } | StreamError::Fenced { .. },
             ..
-        } => Void {
-            then: Then::Stays,
-            ..Void::of(&problem)
+        } => ShardWriteFailure {
+            then: SlotDisposition::Stays,
+            ..ShardWriteFailure::of(&problem)
         },
-        _ => Void::of_store(&problem),
+        _ => ShardWriteFailure::of_store(&problem),
     })
 }
 

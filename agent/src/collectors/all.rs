@@ -5,74 +5,74 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Source, Timestamp};
+use rankguard_model::{EvidenceSource, Timestamp};
 
-use super::check::Check;
+use super::check::PluginCollector;
 use super::flight::FlightDumps;
-use super::gpu::{Gpu, Process, Xids};
-use super::hang::Hangs;
-use super::host::Host;
+use super::gpu::{GpuCollector, LibraryCommand, XidMerger};
+use super::hang::HangCollector;
+use super::host::HostCollector;
 use super::job_log::{JobLogs, job_logs};
 use super::kernel_log::KernelLog;
-use super::nic::Nic;
-use super::nvme::Nvme;
-use super::observe::Reporter;
-use super::optics::Optics;
-use super::pci::Pci;
-use super::ras::Asker;
-use super::{Stop, spawn};
+use super::nic::NicCollector;
+use super::nvme::NvmeCollector;
+use super::observe::LineReporter;
+use super::optics::OpticsCollector;
+use super::pci::PciCollector;
+use super::ras::RasClient;
+use super::{StopFlag, spawn};
 use crate::clock;
 use crate::error::AgentError;
-use crate::inject::Overlay;
-use crate::intake::Intake;
-use crate::ranks::Roster;
-use crate::settings::Settings;
+use crate::inject::NicOverlay;
+use crate::intake::EvidenceIntake;
+use crate::mount_users::MountUsers;
+use crate::ranks::RankRoster;
+use crate::settings::AgentSettings;
 use crate::spool::Spool;
-use crate::uses::Uses;
 
 /// Time limit for collectors to end. The thread of one that is blocked in a driver is abandoned (RG-12).
 const END_LIMIT: Duration = Duration::from_secs(2);
 
 /// Running collectors, with their handles.
-pub(crate) struct Collectors {
+pub(crate) struct CollectorSet {
     threads: Vec<JoinHandle<()>>,
     /// Handle of the reader of the ranks' output.
     pub(crate) job_logs: JobLogs,
     /// Handle of the reader of the ranks' flight recorders.
     pub(crate) flight: FlightDumps,
     /// Collector state that fault injection uses.
-    pub(crate) injectable: Injectable,
+    pub(crate) injectable: InjectionTargets,
 }
 
 /// Collector state that fault injection uses.
 #[derive(Debug, Clone)]
-pub(crate) struct Injectable {
-    pub(crate) xids: Xids,
-    pub(crate) overlay: Overlay,
-    pub(crate) uses: Uses,
+pub(crate) struct InjectionTargets {
+    pub(crate) xids: XidMerger,
+    pub(crate) overlay: NicOverlay,
+    pub(crate) uses: MountUsers,
     /// Scenario file that is played, and its start time.
     pub(crate) scenario: Option<(PathBuf, Timestamp)>,
 }
 
-impl Collectors {
+impl CollectorSet {
     /// Starts every collector that the settings enable.
     pub(crate) fn start(
-        settings: &Settings,
-        intake: &Intake,
-        roster: &Roster,
+        settings: &AgentSettings,
+        intake: &EvidenceIntake,
+        roster: &RankRoster,
         spool: &Arc<Spool>,
-        stop: &Stop,
+        stop: &StopFlag,
     ) -> Result<Self, AgentError> {
         let intervals = &settings.intervals;
-        let injectable = Injectable {
-            xids: Xids::default(),
-            overlay: Overlay::default(),
-            uses: Uses::new(&settings.proc_root, &settings.sysfs_root, roster),
+        let injectable = InjectionTargets {
+            xids: XidMerger::default(),
+            overlay: NicOverlay::default(),
+            uses: MountUsers::new(&settings.proc_root, &settings.sysfs_root, roster),
             scenario: settings.simulate.clone().map(|scenario| (scenario, clock::now())),
         };
         let xids = &injectable.xids;
         let uses = &injectable.uses;
-        let reporter = |source| Reporter {
+        let reporter = |source| LineReporter {
             source,
             intake: intake.clone(),
             roster: roster.clone(),
@@ -81,17 +81,22 @@ impl Collectors {
             knowledge: settings.knowledge.clone(),
             uses: uses.clone(),
         };
-        let (logs, reader) = job_logs(&settings.job_logs, intervals.logs, reporter(Source::JobLog), stop);
+        let (logs, reader) = job_logs(
+            &settings.job_logs,
+            intervals.logs,
+            reporter(EvidenceSource::JobLog),
+            stop,
+        );
         let kernel_log = KernelLog {
             from: settings.kernel_log.clone(),
             proc_root: settings.proc_root.clone(),
             journal: settings.journal.clone(),
             pstore: pstore(settings),
             interval: intervals.logs,
-            reporter: reporter(Source::KernelLog),
+            reporter: reporter(EvidenceSource::KernelLog),
             stop: stop.clone(),
         };
-        let host = Host {
+        let host = HostCollector {
             proc_root: settings.proc_root.clone(),
             sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.host,
@@ -104,37 +109,37 @@ impl Collectors {
             stop: stop.clone(),
         };
         let flight = FlightDumps::new(roster.clone(), intake.clone());
-        let hangs = Hangs {
+        let hangs = HangCollector {
             proc_root: settings.proc_root.clone(),
             stack_process: settings.stack_process.clone(),
             interval: intervals.ranks,
             floor: intervals.stall,
             flight: flight.clone(),
-            ras: Asker::new(intake.clone(), roster.clone(), stop.clone()),
+            ras: RasClient::new(intake.clone(), roster.clone(), stop.clone()),
             intake: intake.clone(),
             roster: roster.clone(),
             stop: stop.clone(),
         };
-        let nic = Nic {
+        let nic = NicCollector {
             sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.nic,
             overlay: injectable.overlay.clone(),
             intake: intake.clone(),
             stop: stop.clone(),
         };
-        let pci = Pci {
+        let pci = PciCollector {
             sysfs_root: settings.sysfs_root.clone(),
             interval: intervals.nic,
             intake: intake.clone(),
             stop: stop.clone(),
         };
-        let gpu = Gpu {
+        let gpu = GpuCollector {
             process: gpu_process(settings, injectable.scenario.as_ref()),
             interval: intervals.gpu,
             deadline: intervals.gpu_deadline,
             reload: match &settings.simulate {
-                Some(_) => Gpu::RELOAD_SCENARIO,
-                None => Gpu::RELOAD,
+                Some(_) => GpuCollector::RELOAD_SCENARIO,
+                None => GpuCollector::RELOAD,
             },
             scenario: settings.simulate.clone(),
             xids: xids.clone(),
@@ -149,37 +154,41 @@ impl Collectors {
                 .map(|thread| threads.push(thread))
                 .map_err(|source| AgentError::Thread { part, source })
         };
-        start("job-log", Source::JobLog, Box::new(|| reader.run()))?;
-        start("kernel-log", Source::KernelLog, Box::new(|| kernel_log.run()))?;
-        start("host", Source::Host, Box::new(|| host.run()))?;
-        start("hang", Source::Ranks, Box::new(|| hangs.run()))?;
-        start("nic", Source::Nic, Box::new(|| nic.run()))?;
-        start("pci", Source::Host, Box::new(|| pci.run()))?;
+        start("job-log", EvidenceSource::JobLog, Box::new(|| reader.run()))?;
+        start("kernel-log", EvidenceSource::KernelLog, Box::new(|| kernel_log.run()))?;
+        start("host", EvidenceSource::Host, Box::new(|| host.run()))?;
+        start("hang", EvidenceSource::Ranks, Box::new(|| hangs.run()))?;
+        start("nic", EvidenceSource::Nic, Box::new(|| nic.run()))?;
+        start("pci", EvidenceSource::Host, Box::new(|| pci.run()))?;
         // A recorded tree lists interfaces and disks that this machine does not have.
         if settings.sysfs_root == Path::new("/sys") {
-            let optics = Optics {
+            let optics = OpticsCollector {
                 sysfs_root: settings.sysfs_root.clone(),
                 intake: intake.clone(),
                 stop: stop.clone(),
             };
-            start("optics", Source::Nic, Box::new(|| optics.run()))?;
-            let nvme = Nvme {
+            start("optics", EvidenceSource::Nic, Box::new(|| optics.run()))?;
+            let nvme = NvmeCollector {
                 sysfs_root: settings.sysfs_root.clone(),
                 intake: intake.clone(),
                 stop: stop.clone(),
             };
-            start("nvme", Source::Host, Box::new(|| nvme.run()))?;
+            start("nvme", EvidenceSource::Host, Box::new(|| nvme.run()))?;
         }
-        start("gpu", Source::Gpu, Box::new(|| gpu.run()))?;
+        start("gpu", EvidenceSource::Gpu, Box::new(|| gpu.run()))?;
         let (looking, until) = (flight.clone(), stop.clone());
-        start("flight", Source::FlightRecorder, Box::new(move || looking.run(&until)))?;
+        start(
+            "flight",
+            EvidenceSource::FlightRecorder,
+            Box::new(move || looking.run(&until)),
+        )?;
         for plugin in &settings.checks {
-            let check = Check {
+            let check = PluginCollector {
                 plugin: plugin.clone(),
                 intake: intake.clone(),
                 stop: stop.clone(),
             };
-            start("check", Source::Host, Box::new(|| check.run()))?;
+            start("check", EvidenceSource::Host, Box::new(|| check.run()))?;
         }
         Ok(Self {
             threads,
@@ -210,7 +219,7 @@ impl Collectors {
 
 /// Returns the folders of crash dumps: pstore, and, for this machine's own tree, the folder to which systemd moves
 /// them.
-fn pstore(settings: &Settings) -> Vec<PathBuf> {
+fn pstore(settings: &AgentSettings) -> Vec<PathBuf> {
     let mut folders = vec![settings.sysfs_root.join("fs/pstore")];
     if settings.sysfs_root == Path::new("/sys") {
         folders.push("/var/lib/systemd/pstore".into());
@@ -220,14 +229,14 @@ fn pstore(settings: &Settings) -> Vec<PathBuf> {
 
 /// Returns the command of the process that calls the GPU library. The scenario clock starts with the agent and not with
 /// each such process.
-fn gpu_process(settings: &Settings, scenario: Option<&(PathBuf, Timestamp)>) -> Process {
+fn gpu_process(settings: &AgentSettings, scenario: Option<&(PathBuf, Timestamp)>) -> LibraryCommand {
     let environment = scenario.into_iter().flat_map(|(path, start)| {
         [
             ("RANKGUARD_NVML_SCENARIO".into(), path.clone().into_os_string()),
             ("RANKGUARD_NVML_START".into(), (start.0 / 1_000_000).to_string().into()),
         ]
     });
-    Process {
+    LibraryCommand {
         words: settings.gpu_process.clone(),
         environment: environment.collect(),
     }

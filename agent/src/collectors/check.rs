@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Exit, Role, Source};
+use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, Role};
 
-use super::{Stop, mark};
-use crate::bounded::{self, Bounds, End};
+use super::{StopFlag, mark};
+use crate::bounded::{self, RunEnd, RunLimits};
 use crate::clock;
-use crate::intake::Intake;
+use crate::intake::EvidenceIntake;
 use crate::outlets::CheckView;
+use crate::pending_evidence::PendingEvidence;
 use crate::settings::PluginCheck;
-use crate::sighting::Sighting;
 
 /// Most values retained from one check.
 const VALUES: usize = 64;
@@ -28,13 +28,13 @@ const UNKNOWN: u8 = 3;
 
 /// Collector of one plug-in check.
 #[derive(Debug)]
-pub(crate) struct Check {
+pub(crate) struct PluginCollector {
     pub(crate) plugin: PluginCheck,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
-impl Check {
+impl PluginCollector {
     /// Runs the check at its interval until `stop` is set.
     pub(crate) fn run(self) {
         // The first result is not reported if it is OK.
@@ -55,7 +55,7 @@ impl Check {
     /// Runs the check once. Returns none if the agent stops meanwhile.
     fn look(&self) -> Option<CheckView> {
         let words: Vec<OsString> = self.plugin.command.iter().map(OsString::from).collect();
-        let bounds = Bounds {
+        let bounds = RunLimits {
             deadline: Duration::from_secs(self.plugin.timeout_s),
             cpu_s: self.plugin.cpu_s,
             memory: self.plugin.memory_mb.map(|mb| mb.saturating_mul(1 << 20)),
@@ -67,17 +67,17 @@ impl Check {
         let (status, text, values) = match outcome {
             Err(problem) => unknown(format!("it cannot be started: {problem}")),
             Ok(outcome) => match outcome.end {
-                End::Stopped => return None,
-                End::Deadline => unknown(format!("it did not end within {} s", self.plugin.timeout_s)),
-                End::Flood => unknown("it wrote more than anybody reads".to_owned()),
-                End::Itself(Exit::Signal(signal)) => unknown(format!("it ended by signal {signal}")),
-                End::Itself(Exit::Code(code)) => {
+                RunEnd::Stopped => return None,
+                RunEnd::Deadline => unknown(format!("it did not end within {} s", self.plugin.timeout_s)),
+                RunEnd::Flood => unknown("it wrote more than anybody reads".to_owned()),
+                RunEnd::Itself(ProcessExit::Signal(signal)) => unknown(format!("it ended by signal {signal}")),
+                RunEnd::Itself(ProcessExit::Code(code)) => {
                     let words = if outcome.stdout.trim().is_empty() {
                         &outcome.stderr
                     } else {
                         &outcome.stdout
                     };
-                    let (text, values) = told(words);
+                    let (text, values) = parse_output(words);
                     match u8::try_from(code).ok().filter(|code| *code <= UNKNOWN) {
                         Some(status) => (status, text, values),
                         None => unknown(format!("it ended with code {code}: {text}")),
@@ -99,10 +99,10 @@ impl Check {
         let name = &self.plugin.name;
         if view.status == UNKNOWN {
             let what = format!("the check {name} cannot tell: {}", view.text);
-            return self.intake.gap(Source::Host, what, None);
+            return self.intake.gap(EvidenceSource::Host, what, None);
         }
         let state = ["ok", "warning", "critical"][usize::from(view.status)];
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: format!("check {name} is {state}: {}", view.text),
             context: Vec::new(),
             repeats: 1,
@@ -111,13 +111,13 @@ impl Check {
         // here.
         let says = (view.status == CRITICAL)
             .then(|| mark(self.plugin.class.as_str(), Role::Root, 0.6, &format!("check.{name}")));
-        let sighting = Sighting::now(Source::Host, self.intake.node_entity(), body);
+        let sighting = PendingEvidence::now(EvidenceSource::Host, self.intake.node_entity(), body);
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 }
 
 /// Parses a plug-in's first line into its text and values: `OK - 3 peers | offset=0.3s;1;2 'jitter max'=4`.
-fn told(output: &str) -> (String, BTreeMap<String, f64>) {
+fn parse_output(output: &str) -> (String, BTreeMap<String, f64>) {
     let line = output.lines().next().unwrap_or_default();
     let (text, data) = line.split_once('|').unwrap_or((line, ""));
     let mut values = BTreeMap::new();
@@ -146,8 +146,8 @@ mod tests {
 
     use super::*;
 
-    fn check(script: &str, timeout_s: u64) -> Check {
-        Check {
+    fn check(script: &str, timeout_s: u64) -> PluginCollector {
+        PluginCollector {
             plugin: PluginCheck {
                 name: "ntp".to_owned(),
                 command: vec!["sh".to_owned(), "-c".to_owned(), script.to_owned()],
@@ -157,8 +157,8 @@ mod tests {
                 cpu_s: None,
                 memory_mb: None,
             },
-            intake: Intake::new(NodeId::from("a")),
-            stop: Stop::default(),
+            intake: EvidenceIntake::new(NodeId::from("a")),
+            stop: StopFlag::default(),
         }
     }
 
@@ -216,12 +216,12 @@ mod tests {
             .into_iter()
             .map(|it| (it.body, it.marks.len()))
             .collect();
-        let (Body::Line { text, .. }, 1) = &told[0] else {
+        let (EvidenceBody::Line { text, .. }, 1) = &told[0] else {
             panic!("{told:?}")
         };
         assert_eq!(text, "check ntp is critical: bad");
-        assert!(matches!(&told[1], (Body::Line { .. }, 0)));
-        assert!(matches!(&told[2], (Body::Gap { .. }, 0)));
+        assert!(matches!(&told[1], (EvidenceBody::Line { .. }, 0)));
+        assert!(matches!(&told[2], (EvidenceBody::Gap { .. }, 0)));
     }
 
     #[test]

@@ -24,13 +24,13 @@ const MOST: usize = 65_536;
 
 /// Reader of driver statistics.
 #[derive(Debug)]
-pub(super) struct Ethtool {
+pub(super) struct EthtoolReader {
     socket: OwnedFd,
     /// Names by interface; empty if the driver has none or refuses the request.
     names: BTreeMap<String, Vec<String>>,
 }
 
-impl Ethtool {
+impl EthtoolReader {
     /// Opens a socket for the requests; its type does not matter.
     pub(super) fn open() -> io::Result<Self> {
         let socket = socket_with(AddressFamily::INET, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn interfaces_of_this_machine_are_asked_without_harm_and_missing_ones_have_nothing() {
-        let mut ethtool = Ethtool::open().unwrap();
+        let mut ethtool = EthtoolReader::open().unwrap();
         assert_eq!(ethtool.read("no-such-nic", |_| true), []);
         assert_eq!(ethtool.read("", |_| true), []);
         assert_eq!(ethtool.read("a-name-that-is-too-long", |_| true), []);

@@ -3,66 +3,66 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use rankguard_faults::{Observation, Triage};
+use rankguard_faults::{LogObservation, Triage};
 use rankguard_model::Timestamp;
 
-use super::file::{Follower, Place, Seen, Start};
-use super::held::{GoOn, Held};
-use super::kmsg::{self, Counter};
-use super::observe::{ReadTimes, Reporter, Writer};
-use super::stirs::Stirs;
+use super::file::{FileEvent, FileFollower, FilePosition, StartPosition};
+use super::held_lines::{HeldLines, RestartPosition};
+use super::inotify::InotifyWatcher;
+use super::kmsg::{self, SequenceCounter};
+use super::observe::{LineOrigin, LineReporter, ReadTimes};
 use super::stream::triage;
 use super::uptime::just_now;
 use crate::clock;
-use crate::sighting::{Cursor, Sighting};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
 /// Followed file of one writer, with its triage and restart position.
-pub(crate) struct Followed {
-    writer: Writer,
-    follower: Follower,
+pub(crate) struct FollowedFile {
+    writer: LineOrigin,
+    follower: FileFollower,
     triage: Triage,
     times: ReadTimes,
-    held: Held<Place>,
+    held: HeldLines<FilePosition>,
     lines: u64,
     /// Counter of kernel ring records, used if the file holds some.
-    counter: Counter,
+    counter: SequenceCounter,
     /// Key of the stored position; none for files that do not outlive the agent.
     key: Option<String>,
-    stored: Option<Cursor>,
+    stored: Option<ReaderCursor>,
     /// Position after the last poll that read or reported something.
-    at: Option<Place>,
+    at: Option<FilePosition>,
     /// True once the end has been reached: lines read after that were just written.
     live: bool,
 }
 
-impl Followed {
+impl FollowedFile {
     pub(crate) fn new(
         path: impl Into<PathBuf>,
-        start: Start,
-        writer: Writer,
+        start: StartPosition,
+        writer: LineOrigin,
         key: Option<String>,
-        reporter: &Reporter,
+        reporter: &LineReporter,
     ) -> Self {
         let rank = match &writer {
-            Writer::Rank(rank) => Some(rank.rank),
-            Writer::Kernel | Writer::Unknown => None,
+            LineOrigin::Rank(rank) => Some(rank.rank),
+            LineOrigin::Kernel | LineOrigin::Unknown => None,
         };
         // The stored value is the position, then the observations already reported from the lines after it.
         let (start, left) = match start {
-            Start::At(stored) => {
+            StartPosition::At(stored) => {
                 let (place, left) = stored.split_once(';').unwrap_or((&stored, ""));
-                (Start::At(place.to_owned()), left.to_owned())
+                (StartPosition::At(place.to_owned()), left.to_owned())
             }
             other => (other, String::new()),
         };
         Self {
             writer,
-            follower: Follower::new(path, start),
+            follower: FileFollower::new(path, start),
             triage: triage(reporter, rank, None),
             times: ReadTimes::default(),
-            held: Held::after(&left),
+            held: HeldLines::after(&left),
             lines: 0,
-            counter: Counter::default(),
+            counter: SequenceCounter::default(),
             key,
             stored: None,
             at: None,
@@ -71,7 +71,7 @@ impl Followed {
     }
 
     /// Watches the file with inotify. The caller must read the events of `stirs` before each poll.
-    pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
+    pub(crate) fn watched_by(mut self, stirs: &InotifyWatcher) -> Self {
         self.follower = self.follower.watched_by(stirs);
         self
     }
@@ -87,7 +87,7 @@ impl Followed {
     }
 
     /// Returns the writer of the file.
-    pub(crate) fn writer(&self) -> &Writer {
+    pub(crate) fn writer(&self) -> &LineOrigin {
         &self.writer
     }
 
@@ -107,16 +107,16 @@ impl Followed {
     }
 
     /// Reads new data and reports completed observations.
-    pub(crate) fn look(&mut self, reporter: &Reporter) {
+    pub(crate) fn look(&mut self, reporter: &LineReporter) {
         self.take(reporter, false);
     }
 
     /// Reads to the end and reports everything that is held, because the writer or the reader ends.
-    pub(crate) fn finish(&mut self, reporter: &Reporter) {
+    pub(crate) fn finish(&mut self, reporter: &LineReporter) {
         self.take(reporter, true);
     }
 
-    fn take(&mut self, reporter: &Reporter, finish: bool) {
+    fn take(&mut self, reporter: &LineReporter, finish: bool) {
         let mut seen = Vec::new();
         self.triage.reload(reporter.knowledge.matcher());
         let ended = if finish {
@@ -138,8 +138,8 @@ impl Followed {
         let mut sightings = Vec::new();
         for one in seen {
             match one {
-                Seen::Line { text, at } => self.line(&text, at, (now, steady), reporter, &mut sightings),
-                Seen::Problem { what, lost } => sightings.push(reporter.gap(&self.writer, what, lost)),
+                FileEvent::Line { text, at } => self.line(&text, at, (now, steady), reporter, &mut sightings),
+                FileEvent::Problem { what, lost } => sightings.push(reporter.gap(&self.writer, what, lost)),
             }
         }
         self.live |= ended;
@@ -151,11 +151,11 @@ impl Followed {
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.key.clone().and_then(|key| {
             let value = match self.held.go_on(&self.triage) {
-                GoOn::Behind => self.follower.position()?.to_string(),
-                GoOn::At(place, told) => format!("{place}{told}"),
-                GoOn::Unknown => return None,
+                RestartPosition::Behind => self.follower.position()?.to_string(),
+                RestartPosition::At(place, told) => format!("{place}{told}"),
+                RestartPosition::Unknown => return None,
             };
-            Some(Cursor { key, value })
+            Some(ReaderCursor { key, value })
         });
         reporter.push(sightings, cursor, &mut self.stored);
     }
@@ -163,16 +163,16 @@ impl Followed {
     fn line(
         &mut self,
         text: &str,
-        at: Place,
+        at: FilePosition,
         (now, steady): (Timestamp, Timestamp),
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
+        reporter: &LineReporter,
+        sightings: &mut Vec<PendingEvidence>,
     ) {
         self.lines += 1;
         if self.key.is_some() {
             self.held.note(&self.triage, self.lines, at);
         }
-        if let (Writer::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
+        if let (LineOrigin::Kernel, Some(head)) = (&self.writer, kmsg::head(text)) {
             let missing = self.counter.take(head.seq);
             if missing > 0 {
                 let what = format!("kernel log records before {} are missing", head.seq);
@@ -186,16 +186,16 @@ impl Followed {
 
     fn report(
         &mut self,
-        observations: Vec<Observation>,
+        observations: Vec<LogObservation>,
         now: Timestamp,
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
+        reporter: &LineReporter,
+        sightings: &mut Vec<PendingEvidence>,
     ) {
         for observation in observations {
             let Some(mut observation) = self.held.tell(observation) else {
                 continue;
             };
-            if self.writer == Writer::Kernel {
+            if self.writer == LineOrigin::Kernel {
                 observation.at = observation.at.or_else(|| observation.since_boot_us.and_then(just_now));
             }
             let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
@@ -210,7 +210,7 @@ mod tests {
     use std::io::Write;
     use std::path::Path;
 
-    use rankguard_model::Source;
+    use rankguard_model::EvidenceSource;
 
     use super::*;
     use crate::collectors::testing::{commit, reporter, told};
@@ -223,15 +223,15 @@ mod tests {
         file.write_all(text.as_bytes()).expect("is written");
     }
 
-    fn kernel(path: &Path, reporter: &Reporter) -> Followed {
-        let start = reporter.stored(KEY).map_or(Start::Beginning, Start::At);
-        Followed::new(path, start, Writer::Kernel, Some(KEY.to_owned()), reporter)
+    fn kernel(path: &Path, reporter: &LineReporter) -> FollowedFile {
+        let start = reporter.stored(KEY).map_or(StartPosition::Beginning, StartPosition::At);
+        FollowedFile::new(path, start, LineOrigin::Kernel, Some(KEY.to_owned()), reporter)
     }
 
     #[test]
     fn a_kernel_file_is_read_from_its_beginning_and_by_the_next_agent_from_where_this_one_stood() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kern.log");
         append(&path, &format!("[   12.345678] {XID}\n"));
         let mut first = kernel(&path, &reporter);
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn missing_records_in_a_file_of_the_ring_are_counted_once() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kmsg");
         append(
             &path,
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn a_line_is_dated_by_when_it_was_read_and_an_old_one_by_its_own_clock() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kern.log");
         append(&path, &format!("2020-01-02T03:04:05.000000+00:00 a kernel: {XID}\n"));
         let mut followed = kernel(&path, &reporter);
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_record_of_this_machines_ring_is_dated_by_the_kernel_and_one_of_another_by_when_it_was_read() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kmsg");
         let uptime = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         let recent = u64::try_from(uptime.tv_sec).expect("after boot").saturating_sub(5) * 1_000_000;
@@ -317,7 +317,7 @@ mod tests {
     #[test]
     fn truncation_is_told_and_the_new_content_read() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kern.log");
         append(&path, &format!("{}\n", "eth0: up ".repeat(64)));
         let mut followed = kernel(&path, &reporter);
@@ -335,7 +335,7 @@ mod tests {
     #[test]
     fn a_clock_that_jumps_holds_nothing_back() {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let path = dir.path().join("kern.log");
         append(&path, "");
         let mut followed = kernel(&path, &reporter);

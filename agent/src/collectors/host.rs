@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Mark, RankRef, Role, Source};
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
 
-use super::in_use::Use;
-use super::limits::{self, Limits};
-use super::mounts::{self, Mounts, Room};
+use super::host_load::HostLoad;
+use super::limits::{self, LimitFindings};
+use super::mounts::{self, FreeSpace, MountQueries};
 use super::nic::rdma_ports;
-use super::platform::{self, Platform};
-use super::vitals::{Places, Vitals, WRITABLE};
-use super::{Stop, mark, sample};
+use super::platform::{self, PlatformState};
+use super::vitals::{VitalSigns, VitalSources, WRITABLE};
+use super::{StopFlag, mark, sample};
 use crate::clock;
-use crate::holders;
-use crate::intake::Intake;
-use crate::outlets::{HostView, RoomView};
-use crate::ranks::Roster;
-use crate::sighting::Sighting;
+use crate::intake::EvidenceIntake;
+use crate::memory_holders;
+use crate::mount_users::{FailingStorage, MountUsers};
+use crate::outlets::{FileSystemView, HostView};
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
-use crate::uses::{Failing, Uses};
 
 /// Available part of the memory below which allocation failures and OOM kills are near.
 const MEMORY_LOW: f64 = 0.05;
@@ -55,7 +55,7 @@ const LOAD_FINE: f64 = 2.0;
 
 /// Collector of the host's resources.
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct HostCollector {
     pub(crate) proc_root: PathBuf,
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
@@ -64,34 +64,38 @@ pub(crate) struct Host {
     /// The directory among them to which evidence is written.
     pub(crate) state_dir: PathBuf,
     pub(crate) spool: Arc<Spool>,
-    pub(crate) intake: Intake,
-    pub(crate) roster: Roster,
-    pub(crate) uses: Uses,
-    pub(crate) stop: Stop,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) roster: RankRoster,
+    pub(crate) uses: MountUsers,
+    pub(crate) stop: StopFlag,
 }
 
 /// Thresholds of one file system.
-struct Rooms {
-    blocks: Threshold,
-    inodes: Threshold,
-    own: Threshold,
+struct FileSystemThresholds {
+    blocks: HysteresisThreshold,
+    inodes: HysteresisThreshold,
+    own: HysteresisThreshold,
 }
 
-impl Host {
+impl HostCollector {
     /// Polls the host until `stop` is set.
     pub(crate) fn run(self) {
-        let mut use_of = Use::of(&self.proc_root);
+        let mut use_of = HostLoad::of(&self.proc_root);
         if use_of.memory_available().is_none() {
             let what = "the host's memory is not watched: the kernel does not tell how much is available";
-            self.intake.gap(Source::Host, what, None);
+            self.intake.gap(EvidenceSource::Host, what, None);
         }
-        let mut places = Places::new(&self.proc_root, &self.sysfs_root);
-        let mut memory = Threshold::low(MEMORY_LOW, MEMORY_FINE);
-        let mut load = Threshold::high(LOAD_HIGH, LOAD_FINE);
-        let mut rooms: BTreeMap<PathBuf, Rooms> = BTreeMap::new();
-        let mut mounts = Mounts::default();
-        let (mut vitals, mut platform, mut limits) = (Vitals::default(), Platform::default(), Limits::default());
-        let (mut slow, mut thorough) = (Every::new(SLOW), Every::new(THOROUGH));
+        let mut places = VitalSources::new(&self.proc_root, &self.sysfs_root);
+        let mut memory = HysteresisThreshold::low(MEMORY_LOW, MEMORY_FINE);
+        let mut load = HysteresisThreshold::high(LOAD_HIGH, LOAD_FINE);
+        let mut rooms: BTreeMap<PathBuf, FileSystemThresholds> = BTreeMap::new();
+        let mut mounts = MountQueries::default();
+        let (mut vitals, mut platform, mut limits) = (
+            VitalSigns::default(),
+            PlatformState::default(),
+            LimitFindings::default(),
+        );
+        let (mut slow, mut thorough) = (IntervalLimiter::new(SLOW), IntervalLimiter::new(THOROUGH));
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
             let available = use_of.memory_available();
@@ -127,10 +131,10 @@ impl Host {
             for mut told in told {
                 let place = told.metric.strip_prefix(WRITABLE).map(str::to_owned);
                 if let (Some(place), [says]) = (place, &mut told.marks[..]) {
-                    self.uses.say(Failing::Place(place), says);
+                    self.uses.say(FailingStorage::Place(place), says);
                 }
                 let node = self.intake.node_entity();
-                let sighting = sample(Source::Host, node, &told.metric, told.value, told.unit);
+                let sighting = sample(EvidenceSource::Host, node, &told.metric, told.value, told.unit);
                 self.intake.push(sighting.marked(told.marks));
             }
             if self.stop.wait(self.interval) {
@@ -140,13 +144,13 @@ impl Host {
     }
 
     /// Reports the free space of the watched file systems, and mounts that do not answer, remote ones included.
-    fn mounts(&self, mounts: &mut Mounts, rooms: &mut BTreeMap<PathBuf, Rooms>, now: Instant) {
+    fn mounts(&self, mounts: &mut MountQueries, rooms: &mut BTreeMap<PathBuf, FileSystemThresholds>, now: Instant) {
         let text = std::fs::read_to_string(self.proc_root.join("self/mounts")).unwrap_or_default();
         let mut paths = self.watched.clone();
         paths.extend(mounts::remote(&text));
         for told in mounts.look(&paths, now) {
             match told {
-                mounts::Told::Hangs(path, lasts) => {
+                mounts::MountReport::Hangs(path, lasts) => {
                     let mut says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
                     self.uses.say(place(&path), &mut says);
                     let what = format!(
@@ -156,7 +160,7 @@ impl Host {
                     );
                     self.line(what, Some(says));
                 }
-                mounts::Told::Answers(path, lasts) => {
+                mounts::MountReport::Answers(path, lasts) => {
                     let what = format!(
                         "the file system {} answers again, after {} s",
                         path.display(),
@@ -167,12 +171,12 @@ impl Host {
                     says.fields.insert("mount".to_owned(), path.display().to_string());
                     self.line(what, Some(says));
                 }
-                mounts::Told::Has(path, room) => self.room(&path, room, rooms),
+                mounts::MountReport::Has(path, room) => self.room(&path, room, rooms),
             }
         }
     }
 
-    fn room(&self, path: &PathBuf, room: Room, rooms: &mut BTreeMap<PathBuf, Rooms>) {
+    fn room(&self, path: &PathBuf, room: FreeSpace, rooms: &mut BTreeMap<PathBuf, FileSystemThresholds>) {
         if !self.watched.contains(path) {
             return;
         }
@@ -182,12 +186,12 @@ impl Host {
         } else {
             ("disk-full", DISK_LOW, DISK_FINE)
         };
-        let known = rooms.entry(path.clone()).or_insert(Rooms {
-            blocks: Threshold::low(low, fine),
-            inodes: Threshold::low(low, fine),
-            own: Threshold::low(OWN_LOW, OWN_FINE),
+        let known = rooms.entry(path.clone()).or_insert(FileSystemThresholds {
+            blocks: HysteresisThreshold::low(low, fine),
+            inodes: HysteresisThreshold::low(low, fine),
+            own: HysteresisThreshold::low(OWN_LOW, OWN_FINE),
         });
-        self.intake.board().has_room(RoomView {
+        self.intake.board().has_room(FileSystemView {
             place: path.clone(),
             available: room.blocks,
             available_bytes: room.bytes,
@@ -214,7 +218,7 @@ impl Host {
 
     /// Reports a state directory without enough room for the spool's limit: on a small disk that happens long before
     /// the part thresholds of large disks.
-    fn own_room(&self, threshold: &mut Threshold, room: Room) {
+    fn own_room(&self, threshold: &mut HysteresisThreshold, room: FreeSpace) {
         let spool = self.spool.view();
         let needs = spool.limit_bytes.saturating_sub(spool.bytes);
         let is_enough = room.bytes >= needs;
@@ -236,35 +240,35 @@ impl Host {
         self.line(text, Some(says));
     }
 
-    fn limits(&self, limits: &mut Limits) {
+    fn limits(&self, limits: &mut LimitFindings) {
         let running = self.roster.running();
         let ranks: Vec<(RankRef, u32)> = running.into_iter().map(|rank| (rank.rank, rank.pid)).collect();
         let rdma = !rdma_ports(&self.sysfs_root).is_empty();
         for (rank, told) in limits.look(&self.proc_root, &ranks, rdma) {
             let (metric, value, unit, says) = match told {
-                limits::Told::Files { open, limit, near } => {
+                limits::LimitReport::Files { open, limit, near } => {
                     let says =
                         near.then(|| mark("too-many-open-files", Role::Confirmation, 0.5, "rank.open_files_used"));
                     ("rank.open_files_used", open as f64 / limit.max(1) as f64, "ratio", says)
                 }
-                limits::Told::Pinned { bytes } => {
+                limits::LimitReport::Pinned { bytes } => {
                     let says = mark("ib-rdma-error", Role::Confirmation, 0.3, "rank.locked_memory");
                     ("rank.locked_memory_limit", bytes as f64, "bytes", Some(says))
                 }
             };
             let entity = self.roster.entity(&rank);
-            let sighting = sample(Source::Host, entity, metric, value, unit);
+            let sighting = sample(EvidenceSource::Host, entity, metric, value, unit);
             self.intake.push(sighting.marked(says.into_iter().collect()));
         }
     }
 
-    fn line(&self, text: String, says: Option<Mark>) {
-        let body = Body::Line {
+    fn line(&self, text: String, says: Option<Classification>) {
+        let body = EvidenceBody::Line {
             text,
             context: Vec::new(),
             repeats: 1,
         };
-        let sighting = Sighting::now(Source::Host, self.intake.node_entity(), body);
+        let sighting = PendingEvidence::now(EvidenceSource::Host, self.intake.node_entity(), body);
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 
@@ -272,7 +276,7 @@ impl Host {
     fn holders(&self, available: f64) {
         // Another process tree than this machine's is a recording.
         if self.proc_root == Path::new("/proc")
-            && let Some(holders) = holders::of_memory()
+            && let Some(holders) = memory_holders::of_memory()
         {
             self.line(
                 format!("{:.1} % of the memory is available; {holders}", available * 100.0),
@@ -282,25 +286,25 @@ impl Host {
     }
 
     /// Reports a crossing, in either direction.
-    fn ratio(&self, metric: &str, value: f64, says: Option<Mark>) {
-        let sighting = sample(Source::Host, self.intake.node_entity(), metric, value, "ratio");
+    fn ratio(&self, metric: &str, value: f64, says: Option<Classification>) {
+        let sighting = sample(EvidenceSource::Host, self.intake.node_entity(), metric, value, "ratio");
         self.intake.push(sighting.marked(says.into_iter().collect()));
     }
 }
 
 /// Names a file system by a path on it.
-fn place(path: &Path) -> Failing {
-    Failing::Place(path.display().to_string())
+fn place(path: &Path) -> FailingStorage {
+    FailingStorage::Place(path.display().to_string())
 }
 
 /// Limiter to one run each `pause`.
 #[derive(Debug)]
-struct Every {
+struct IntervalLimiter {
     pause: Duration,
     next: Option<Instant>,
 }
 
-impl Every {
+impl IntervalLimiter {
     fn new(pause: Duration) -> Self {
         Self { pause, next: None }
     }
@@ -318,7 +322,7 @@ impl Every {
 
 /// Threshold with hysteresis.
 #[derive(Debug, Clone, Copy)]
-struct Threshold {
+struct HysteresisThreshold {
     limit: f64,
     fine: f64,
     low: bool,
@@ -326,12 +330,12 @@ struct Threshold {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Crossed {
+struct ThresholdCrossing {
     value: f64,
     beyond: bool,
 }
 
-impl Threshold {
+impl HysteresisThreshold {
     fn low(limit: f64, fine: f64) -> Self {
         Self {
             limit,
@@ -349,7 +353,7 @@ impl Threshold {
     }
 
     /// Returns a crossing if the value is on the other side than before.
-    fn take(&mut self, value: f64) -> Option<Crossed> {
+    fn take(&mut self, value: f64) -> Option<ThresholdCrossing> {
         let (over, back) = if self.low {
             (value < self.limit, value > self.fine)
         } else {
@@ -358,7 +362,7 @@ impl Threshold {
         let beyond = if self.beyond { !back } else { over };
         let changed = beyond != self.beyond;
         self.beyond = beyond;
-        changed.then_some(Crossed { value, beyond })
+        changed.then_some(ThresholdCrossing { value, beyond })
     }
 }
 
@@ -368,25 +372,25 @@ mod tests {
 
     #[test]
     fn what_is_slow_is_done_at_its_own_pace() {
-        let (mut every, start) = (Every::new(Duration::from_secs(5)), Instant::now());
+        let (mut every, start) = (IntervalLimiter::new(Duration::from_secs(5)), Instant::now());
         let due: Vec<u64> = (0..16)
             .filter(|second| every.is_due(start + Duration::from_secs(*second)))
             .collect();
         assert_eq!(due, [0, 5, 10, 15]);
-        let mut every = Every::new(Duration::from_secs(5));
+        let mut every = IntervalLimiter::new(Duration::from_secs(5));
         let early = |look: u64| start + Duration::from_millis(look * 4_999);
         assert!((0..4).all(|look| every.is_due(early(look))));
     }
 
     #[test]
     fn a_threshold_reports_crossings_and_nothing_in_between() {
-        let mut low = Threshold::low(0.03, 0.06);
+        let mut low = HysteresisThreshold::low(0.03, 0.06);
         let taken: Vec<_> = [0.5, 0.02, 0.01, 0.05, 0.02, 0.07, 0.04]
             .into_iter()
             .map(|value| low.take(value).map(|crossed| crossed.beyond))
             .collect();
         assert_eq!(taken, [None, Some(true), None, None, None, Some(false), None]);
-        let mut high = Threshold::high(4.0, 2.0);
+        let mut high = HysteresisThreshold::high(4.0, 2.0);
         assert_eq!(high.take(3.0), None);
         assert!(high.take(5.0).is_some_and(|crossed| crossed.beyond));
         assert_eq!(high.take(3.0), None);

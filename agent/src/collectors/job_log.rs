@@ -12,20 +12,20 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{RankRef, Source};
+use rankguard_model::{EvidenceSource, RankRef};
 
-use super::Stop;
-use super::bell::Bell;
-use super::file::{Place, Start};
-use super::followed::Followed;
-use super::observe::{Reporter, Writer};
-use super::stirs::Stirs;
+use super::StopFlag;
+use super::file::{FilePosition, StartPosition};
+use super::followed::FollowedFile;
+use super::inotify::InotifyWatcher;
+use super::observe::{LineOrigin, LineReporter};
 use super::wait::{HEAR, pause, wait_for_any};
+use super::waker::EventFdWaker;
 use crate::clock;
-use crate::intake::Intake;
-use crate::sighting::Cursor;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::ReaderCursor;
 pub use names::is_log_path;
-use names::{Names, Seeker};
+use names::{LogFinder, LogMatches};
 
 /// Capacity of the request queue. A full queue means that the thread is far behind: a request then fails at once, with
 /// a gap.
@@ -38,7 +38,7 @@ const PER_FILE: Duration = Duration::from_millis(5);
 /// ... unless so many files are written to that each would wait longer than this.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
 
-enum Request {
+enum LogRequest {
     Follow {
         rank: RankRef,
         paths: Vec<PathBuf>,
@@ -48,41 +48,41 @@ enum Request {
         done: SyncSender<()>,
     },
     /// Files that match the patterns now.
-    Match(Names),
+    Match(LogMatches),
 }
 
 /// Handle of the thread. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct JobLogs {
-    requests: SyncSender<Request>,
-    bell: Bell,
-    intake: Intake,
+    requests: SyncSender<LogRequest>,
+    bell: EventFdWaker,
+    intake: EvidenceIntake,
 }
 
 impl JobLogs {
     /// Follows the files of a rank that is about to start.
     pub(crate) fn follow(&self, rank: RankRef, paths: Vec<PathBuf>) {
-        self.send(Request::Follow { rank, paths });
+        self.send(LogRequest::Follow { rank, paths });
     }
 
     /// Reads the files of an ended rank to their end; waits at most `deadline` for it.
     pub(crate) fn finish(&self, rank: RankRef, deadline: Duration) {
         let (done, finished) = sync_channel(1);
-        if self.send(Request::Finish { rank, done }) && !deadline.is_zero() {
+        if self.send(LogRequest::Finish { rank, done }) && !deadline.is_zero() {
             // After the deadline the evidence still arrives, but after the exit.
             let _ = finished.recv_timeout(deadline);
         }
     }
 
     /// Sends the files that match the patterns; false if the thread has ended.
-    fn matched(&self, names: Names) -> bool {
+    fn matched(&self, names: LogMatches) -> bool {
         // Waits for room, because the seeker does not send an unchanged result again.
-        let heard = self.requests.send(Request::Match(names)).is_ok();
+        let heard = self.requests.send(LogRequest::Match(names)).is_ok();
         self.bell.ring();
         heard
     }
 
-    fn send(&self, request: Request) -> bool {
+    fn send(&self, request: LogRequest) -> bool {
         match self.requests.try_send(request) {
             Ok(()) => {
                 self.bell.ring();
@@ -90,7 +90,7 @@ impl JobLogs {
             }
             Err(TrySendError::Full(_)) => {
                 self.intake.gap(
-                    Source::JobLog,
+                    EvidenceSource::JobLog,
                     "output of a rank is not read: the reader is too far behind",
                     None,
                 );
@@ -103,23 +103,23 @@ impl JobLogs {
 
 /// State of the reader thread.
 pub(crate) struct JobLogReader {
-    requests: Receiver<Request>,
-    bell: Bell,
-    files: BTreeMap<PathBuf, Followed>,
+    requests: Receiver<LogRequest>,
+    bell: EventFdWaker,
+    files: BTreeMap<PathBuf, FollowedFile>,
     /// Matching files, and true for those that are followed because they match: the output of a rank is not read again
     /// after the rank has ended.
     matched: BTreeMap<PathBuf, bool>,
     /// Problems with the patterns at the last search, each reported once.
     complaints: Vec<String>,
     /// Seeker of matching files, with its handle to this thread, until its own thread is started.
-    seeker: Option<(Seeker, JobLogs)>,
+    seeker: Option<(LogFinder, JobLogs)>,
     /// Set if these patterns were never searched before: the content of matching files is of unknown age.
-    unknown: Option<Cursor>,
-    stirs: Stirs,
+    unknown: Option<ReaderCursor>,
+    stirs: InotifyWatcher,
     /// Number of files that had something to read at the last poll.
     busy: usize,
-    reporter: Reporter,
-    stop: Stop,
+    reporter: LineReporter,
+    stop: StopFlag,
     interval: Duration,
 }
 
@@ -127,11 +127,11 @@ pub(crate) struct JobLogReader {
 pub(crate) fn job_logs(
     extra: &[PathBuf],
     interval: Duration,
-    reporter: Reporter,
-    stop: &Stop,
+    reporter: LineReporter,
+    stop: &StopFlag,
 ) -> (JobLogs, JobLogReader) {
     let (sender, requests) = sync_channel(REQUESTS);
-    let (bell, stirs) = (Bell::new(), Stirs::open());
+    let (bell, stirs) = (EventFdWaker::new(), InotifyWatcher::open());
     let logs = JobLogs {
         requests: sender,
         bell: bell.clone(),
@@ -140,12 +140,12 @@ pub(crate) fn job_logs(
     let mut files = BTreeMap::new();
     for path in extra.iter().filter(|path| !names::is_pattern(path)) {
         let key = key_of(path);
-        let start = reporter.stored(&key).map_or(Start::End, Start::At);
-        let followed = Followed::new(path, start, Writer::Unknown, Some(key), &reporter);
+        let start = reporter.stored(&key).map_or(StartPosition::End, StartPosition::At);
+        let followed = FollowedFile::new(path, start, LineOrigin::Unknown, Some(key), &reporter);
         files.insert(path.clone(), followed.watched_by(&stirs));
     }
-    let seeker = Seeker::of(extra);
-    let patterns = seeker.as_ref().map(|seeker| Cursor {
+    let seeker = LogFinder::of(extra);
+    let patterns = seeker.as_ref().map(|seeker| ReaderCursor {
         key: PATTERNS.to_owned(),
         value: seeker.text(),
     });
@@ -204,17 +204,17 @@ impl JobLogReader {
         }
     }
 
-    fn answer(&mut self, request: Request) {
+    fn answer(&mut self, request: LogRequest) {
         match request {
-            Request::Follow { rank, paths } => {
+            LogRequest::Follow { rank, paths } => {
                 for path in paths {
-                    let writer = Writer::Rank(rank.clone());
-                    let followed = Followed::new(&path, Start::Beginning, writer, None, &self.reporter);
+                    let writer = LineOrigin::Rank(rank.clone());
+                    let followed = FollowedFile::new(&path, StartPosition::Beginning, writer, None, &self.reporter);
                     self.files.insert(path, followed.watched_by(&self.stirs));
                 }
             }
-            Request::Finish { rank, done } => {
-                let writer = Writer::Rank(rank);
+            LogRequest::Finish { rank, done } => {
+                let writer = LineOrigin::Rank(rank);
                 let reporter = &self.reporter;
                 self.files.retain(|_, followed| {
                     let ended = *followed.writer() == writer;
@@ -226,7 +226,7 @@ impl JobLogReader {
                 // The receiver may be gone after its deadline.
                 let _ = done.try_send(());
             }
-            Request::Match(names) => self.take(names),
+            LogRequest::Match(names) => self.take(names),
         }
     }
 
@@ -240,16 +240,16 @@ impl JobLogReader {
         let started = std::thread::Builder::new().name("job-log-names".to_owned()).spawn(run);
         if let Err(problem) = started {
             let what = format!("patterns of job logs are not looked for: {problem}");
-            self.reporter.intake.gap(Source::JobLog, what, None);
+            self.reporter.intake.gap(EvidenceSource::JobLog, what, None);
         }
     }
 
     /// Follows new matches and drops files that no longer match.
-    fn take(&mut self, names: Names) {
+    fn take(&mut self, names: LogMatches) {
         let complaints = names.complaints();
         for (what, lost) in &complaints {
             if !self.complaints.contains(what) {
-                self.reporter.intake.gap(Source::JobLog, what.as_str(), *lost);
+                self.reporter.intake.gap(EvidenceSource::JobLog, what.as_str(), *lost);
             }
         }
         self.complaints = complaints.into_iter().map(|(what, _)| what).collect();
@@ -258,7 +258,7 @@ impl JobLogReader {
             if names.bytes > 0 {
                 let (bytes, count) = (names.bytes, names.files.len());
                 let what = format!("{bytes} bytes of unknown age in {count} job logs are not read");
-                self.reporter.intake.gap(Source::JobLog, what, None);
+                self.reporter.intake.gap(EvidenceSource::JobLog, what, None);
             }
             self.reporter.intake.moved(patterns.clone());
         }
@@ -281,14 +281,14 @@ impl JobLogReader {
     }
 
     /// Follows a new match; with `unknown` (first search for its pattern) only from the present end of the file.
-    fn follow(&mut self, path: &Path, end: Place, unknown: bool) {
+    fn follow(&mut self, path: &Path, end: FilePosition, unknown: bool) {
         let key = key_of(path);
         let start = match (self.reporter.stored(&key), unknown) {
-            (Some(stored), _) => Start::At(stored),
-            (None, true) => Start::At(end.to_string()),
-            (None, false) => Start::Beginning,
+            (Some(stored), _) => StartPosition::At(stored),
+            (None, true) => StartPosition::At(end.to_string()),
+            (None, false) => StartPosition::Beginning,
         };
-        let followed = Followed::new(path, start, Writer::Unknown, Some(key), &self.reporter);
+        let followed = FollowedFile::new(path, start, LineOrigin::Unknown, Some(key), &self.reporter);
         self.files.insert(path.to_owned(), followed.watched_by(&self.stirs));
     }
 
@@ -300,7 +300,7 @@ impl JobLogReader {
         gone.finish(&self.reporter);
         // An empty value means no position.
         let (key, value) = (key_of(path), String::new());
-        self.reporter.intake.moved(Cursor { key, value });
+        self.reporter.intake.moved(ReaderCursor { key, value });
     }
 
     fn look(&mut self, finish: bool) {
@@ -318,7 +318,7 @@ impl JobLogReader {
 
     /// Returns the time until the next poll, which is earlier if triage holds a line that is due before.
     fn pause(&self) -> Duration {
-        let due = self.files.values().filter_map(Followed::deadline).min();
+        let due = self.files.values().filter_map(FollowedFile::deadline).min();
         let polled = self.files.values().filter(|followed| !followed.is_watched()).count();
         let regular = match polled {
             0 => HEAR,

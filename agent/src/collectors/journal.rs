@@ -9,18 +9,18 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use rankguard_faults::{Observation, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{LogObservation, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::Stop;
-use super::observe::{ReadTimes, Reporter, Writer};
+use super::StopFlag;
+use super::observe::{LineOrigin, LineReporter, ReadTimes};
 use super::stream::triage;
 use super::uptime::boot_moment;
 use super::wait::{pause, wait_readable};
 use crate::clock;
-use crate::sighting::{Cursor, Sighting};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
 /// Key of the stored position.
 const KEY: &str = "kernel-journal";
@@ -34,7 +34,7 @@ const AGAIN_MOST: Duration = Duration::from_secs(60);
 
 /// Record of the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Record {
+pub(super) struct JournalRecord {
     cursor: String,
     /// Time at which journald received it.
     pub(super) at: Option<Timestamp>,
@@ -43,7 +43,7 @@ pub(super) struct Record {
 }
 
 /// Parses a record; none if the line is not one. The journal prints text that is not UTF-8 as an array of bytes.
-pub(super) fn record(line: &str) -> Option<Record> {
+pub(super) fn record(line: &str) -> Option<JournalRecord> {
     let fields: Value = serde_json::from_str(line).ok()?;
     let text = |name: &str| fields.get(name).and_then(Value::as_str);
     let message = match fields.get("MESSAGE")? {
@@ -65,7 +65,7 @@ pub(super) fn record(line: &str) -> Option<Record> {
         Some(micros) => format!("{priority},0,{micros},-;{line}"),
         None => line.to_owned(),
     };
-    Some(Record {
+    Some(JournalRecord {
         cursor: text("__CURSOR")?.to_owned(),
         at: number("__REALTIME_TIMESTAMP")
             .and_then(|micros| i64::try_from(micros).ok()?.checked_mul(1_000))
@@ -75,7 +75,7 @@ pub(super) fn record(line: &str) -> Option<Record> {
 }
 
 /// Child process that prints records.
-pub(super) struct Printer {
+pub(super) struct JournalProcess {
     child: Child,
     out: ChildStdout,
     buffer: Vec<u8>,
@@ -85,7 +85,7 @@ pub(super) struct Printer {
 
 /// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Printed {
+pub(super) enum JournalRead {
     /// No more data for now.
     Waits,
     /// More data may be available at once.
@@ -94,7 +94,7 @@ pub(super) enum Printed {
     Ended,
 }
 
-impl Printer {
+impl JournalProcess {
     /// Starts `words` with `arguments`. The kernel kills the child when the thread that started it ends.
     pub(super) fn start(words: &[OsString], arguments: &[String]) -> io::Result<Self> {
         let (program, first) = words
@@ -132,14 +132,14 @@ impl Printer {
     }
 
     /// Passes the complete lines that are available to `take`.
-    pub(super) fn read(&mut self, mut take: impl FnMut(&str)) -> io::Result<Printed> {
+    pub(super) fn read(&mut self, mut take: impl FnMut(&str)) -> io::Result<JournalRead> {
         let mut bytes = [0; 64 << 10];
         let mut lines = 0;
         while lines < LOOK {
             let count = match self.out.read(&mut bytes) {
-                Ok(0) => return Ok(Printed::Ended),
+                Ok(0) => return Ok(JournalRead::Ended),
                 Ok(count) => count,
-                Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => return Ok(Printed::Waits),
+                Err(problem) if problem.kind() == io::ErrorKind::WouldBlock => return Ok(JournalRead::Waits),
                 Err(problem) if problem.kind() == io::ErrorKind::Interrupted => continue,
                 Err(problem) => return Err(problem),
             };
@@ -158,7 +158,7 @@ impl Printer {
                 self.skip = true;
             }
         }
-        Ok(Printed::More)
+        Ok(JournalRead::More)
     }
 }
 
@@ -166,7 +166,7 @@ fn memchr_newline(bytes: &[u8]) -> Option<usize> {
     bytes.iter().position(|byte| *byte == b'\n')
 }
 
-impl Drop for Printer {
+impl Drop for JournalProcess {
     fn drop(&mut self) {
         // The kill fails if the child has ended, which is fine.
         let _ = self.child.kill();
@@ -175,20 +175,20 @@ impl Drop for Printer {
 }
 
 /// Reader of the kernel's lines of this boot.
-pub(super) struct Journal<'a> {
+pub(super) struct JournalReader<'a> {
     words: &'a [OsString],
-    reporter: &'a Reporter,
+    reporter: &'a LineReporter,
     triage: Triage,
     times: ReadTimes,
     /// Cursor of the newest record that was read.
     newest: Option<String>,
-    stored: Option<Cursor>,
+    stored: Option<ReaderCursor>,
     live: bool,
 }
 
-impl<'a> Journal<'a> {
+impl<'a> JournalReader<'a> {
     /// Creates a reader that resumes at the stored position.
-    pub(super) fn new(words: &'a [OsString], reporter: &'a Reporter) -> Self {
+    pub(super) fn new(words: &'a [OsString], reporter: &'a LineReporter) -> Self {
         Self {
             words,
             reporter,
@@ -201,24 +201,24 @@ impl<'a> Journal<'a> {
     }
 
     /// Runs the printer and restarts it until `stop` is set.
-    pub(super) fn follow(mut self, interval: Duration, stop: &Stop) {
+    pub(super) fn follow(mut self, interval: Duration, stop: &StopFlag) {
         let mut again = AGAIN;
         loop {
-            let why = match Printer::start(self.words, &self.arguments()) {
+            let why = match JournalProcess::start(self.words, &self.arguments()) {
                 Ok(mut printer) => match self.listen(&mut printer, interval, stop) {
                     Ok(()) => break,
                     Err(problem) => problem,
                 },
                 Err(problem) if problem.kind() == io::ErrorKind::NotFound => {
                     let what = format!("the kernel log is not read: the journal cannot be printed: {problem}");
-                    self.reporter.intake.gap(Source::KernelLog, what, None);
+                    self.reporter.intake.gap(EvidenceSource::KernelLog, what, None);
                     break;
                 }
                 Err(problem) => problem,
             };
             if again == AGAIN {
                 let what = format!("the reader of the kernel's journal ended and is started again: {why}");
-                self.reporter.intake.gap(Source::KernelLog, what, None);
+                self.reporter.intake.gap(EvidenceSource::KernelLog, what, None);
             }
             if stop.wait(again) {
                 break;
@@ -240,7 +240,7 @@ impl<'a> Journal<'a> {
     }
 
     /// Reads records until `stop` is set. Returns an error if the printer ended.
-    fn listen(&mut self, printer: &mut Printer, interval: Duration, stop: &Stop) -> io::Result<()> {
+    fn listen(&mut self, printer: &mut JournalProcess, interval: Duration, stop: &StopFlag) -> io::Result<()> {
         while !stop.stopped() {
             self.triage.reload(self.reporter.knowledge.matcher());
             // As for files: lines are dated by the wall clock, and triage waits by the monotonic clock.
@@ -257,9 +257,9 @@ impl<'a> Journal<'a> {
             observations.extend(self.triage.poll(steady));
             self.hand_over(observations, now);
             match printed {
-                Printed::Ended => return Err(io::Error::other("it closed its output")),
-                Printed::More => {}
-                Printed::Waits => {
+                JournalRead::Ended => return Err(io::Error::other("it closed its output")),
+                JournalRead::More => {}
+                JournalRead::Waits => {
                     self.live = true;
                     stop.looked(interval);
                     wait_readable(&printer.out, pause(interval, self.triage.deadline(), clock::steady()));
@@ -269,17 +269,17 @@ impl<'a> Journal<'a> {
         Ok(())
     }
 
-    fn hand_over(&mut self, observations: Vec<Observation>, now: Timestamp) {
-        let sightings: Vec<Sighting> = observations
+    fn hand_over(&mut self, observations: Vec<LogObservation>, now: Timestamp) {
+        let sightings: Vec<PendingEvidence> = observations
             .into_iter()
             .map(|observation| {
                 let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
-                self.reporter.sighting(&Writer::Kernel, observation, read, live)
+                self.reporter.sighting(&LineOrigin::Kernel, observation, read, live)
             })
             .collect();
         // While triage holds a line, the position does not move, so that a restart reads it again.
         let settled = self.newest.clone().filter(|_| self.triage.deadline().is_none());
-        let cursor = settled.map(|value| Cursor {
+        let cursor = settled.map(|value| ReaderCursor {
             key: KEY.to_owned(),
             value,
         });
@@ -328,11 +328,11 @@ mod tests {
     }
 
     /// Runs a script instead of `journalctl` until evidence is reported.
-    fn follow(script: &str, reporter: &Reporter) -> Vec<Sighting> {
+    fn follow(script: &str, reporter: &LineReporter) -> Vec<PendingEvidence> {
         let words = ["sh", "-c", script, "journal"].map(OsString::from);
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         std::thread::scope(|scope| {
-            let journal = Journal::new(&words, reporter);
+            let journal = JournalReader::new(&words, reporter);
             scope.spawn(|| journal.follow(Duration::from_millis(5), &stop));
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut all = Vec::new();
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn lines_become_evidence_and_a_restart_goes_on_after_the_last() {
         let folder = tempfile::tempdir().unwrap();
-        let reporter = reporter(Source::KernelLog, folder.path());
+        let reporter = reporter(EvidenceSource::KernelLog, folder.path());
         let asked = folder.path().join("asked");
         let script = format!(
             "echo \"$@\" >> {}; echo '{}'; exec sleep 600",
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn a_reader_that_ends_is_a_gap() {
         let folder = tempfile::tempdir().unwrap();
-        let reporter = reporter(Source::KernelLog, folder.path());
+        let reporter = reporter(EvidenceSource::KernelLog, folder.path());
         let all: Vec<String> = follow("echo garbage; exit 1", &reporter).iter().map(told).collect();
         assert!(all[0].contains("ended and is started again"), "{all:?}");
     }
@@ -385,10 +385,11 @@ mod tests {
     fn a_line_without_end_is_no_record_and_what_follows_is() {
         let script = format!("head -c 2000000 /dev/zero; echo; echo '{}'", line("c", "x"));
         let words = ["sh", "-c", &script].map(OsString::from);
-        let mut printer = Printer::start(&words, &[]).unwrap();
+        let mut printer = JournalProcess::start(&words, &[]).unwrap();
         let mut seen = Vec::new();
         let deadline = Instant::now() + Duration::from_secs(60);
-        while printer.read(|line| seen.extend(record(line))).unwrap() != Printed::Ended && Instant::now() < deadline {
+        while printer.read(|line| seen.extend(record(line))).unwrap() != JournalRead::Ended && Instant::now() < deadline
+        {
             std::thread::yield_now();
         }
         assert_eq!(seen.len(), 1);

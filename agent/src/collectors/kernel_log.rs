@@ -14,16 +14,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankguard_model::Source;
+use rankguard_model::EvidenceSource;
 
-use super::Stop;
-use super::file::Start;
-use super::followed::Followed;
-use super::journal::Journal;
-use super::observe::{Reporter, Writer};
+use super::StopFlag;
+use super::file::StartPosition;
+use super::followed::FollowedFile;
+use super::inotify::InotifyWatcher;
+use super::journal::JournalReader;
+use super::observe::{LineOrigin, LineReporter};
 use super::previous;
-use super::ring::{Position, Ring};
-use super::stirs::Stirs;
+use super::ring::{RingPosition, RingReader};
 use super::uptime::boot_moment;
 use super::wait::{HEAR, pause, wait_readable};
 use crate::clock;
@@ -41,8 +41,8 @@ pub(crate) struct KernelLog {
     /// Folders with the crash dumps of the kernel and of systemd.
     pub(crate) pstore: Vec<PathBuf>,
     pub(crate) interval: Duration,
-    pub(crate) reporter: Reporter,
-    pub(crate) stop: Stop,
+    pub(crate) reporter: LineReporter,
+    pub(crate) stop: StopFlag,
 }
 
 impl KernelLog {
@@ -57,15 +57,15 @@ impl KernelLog {
 
     fn absent(&self, why: &str) {
         let what = format!("the kernel log is not read: {why}");
-        self.reporter.intake.gap(Source::KernelLog, what, None);
+        self.reporter.intake.gap(EvidenceSource::KernelLog, what, None);
     }
 
     fn follow(&self, path: &Path) {
         let key = format!("kernel-log {}", path.display());
         let stored = self.reporter.stored(&key);
-        let start = stored.map_or(Start::Beginning, Start::At);
-        let stirs = Stirs::open();
-        let followed = Followed::new(path, start, Writer::Kernel, Some(key), &self.reporter);
+        let start = stored.map_or(StartPosition::Beginning, StartPosition::At);
+        let stirs = InotifyWatcher::open();
+        let followed = FollowedFile::new(path, start, LineOrigin::Kernel, Some(key), &self.reporter);
         let mut followed = followed.watched_by(&stirs);
         followed.look(&self.reporter);
         if !followed.is_open() && !path.exists() {
@@ -73,7 +73,7 @@ impl KernelLog {
                 "the kernel log {} is not there; it is read when it comes",
                 path.display()
             );
-            self.reporter.intake.gap(Source::KernelLog, what, None);
+            self.reporter.intake.gap(EvidenceSource::KernelLog, what, None);
         }
         let mut quiet = 1;
         while !self.rest(&followed, &stirs, quiet) {
@@ -91,7 +91,7 @@ impl KernelLog {
 
     /// Waits for the next poll of a file; `quiet` is 1 after a poll that found lines and grows with each that found
     /// none. Returns true if `stop` is set.
-    fn rest(&self, followed: &Followed, stirs: &Stirs, quiet: u32) -> bool {
+    fn rest(&self, followed: &FollowedFile, stirs: &InotifyWatcher, quiet: u32) -> bool {
         // A quiet file is polled less often. A busy one is polled at the interval, so that one poll reads many lines.
         let due = |most| pause(most, followed.deadline(), clock::steady());
         if quiet == 1 || !followed.is_watched() {
@@ -112,12 +112,12 @@ impl KernelLog {
             }
             Err(error) => {
                 tracing::info!(%error, path = %path.display(), "the journal is read instead of the ring");
-                return Journal::new(&self.journal, &self.reporter).follow(self.interval, &self.stop);
+                return JournalReader::new(&self.journal, &self.reporter).follow(self.interval, &self.stop);
             }
         };
-        let stored = self.reporter.stored(Ring::<File>::KEY);
-        let position = Position::of_this_boot(boot_id.trim(), stored.as_deref());
-        let mut ring = Ring::new(&file, position, boot_moment(), &self.reporter);
+        let stored = self.reporter.stored(RingReader::<File>::KEY);
+        let position = RingPosition::of_this_boot(boot_id.trim(), stored.as_deref());
+        let mut ring = RingReader::new(&file, position, boot_moment(), &self.reporter);
         while !self.stop.stopped() {
             if let Err(error) = ring.look(clock::now(), clock::steady(), &self.reporter) {
                 self.absent(&format!("cannot read {}: {error}", path.display()));

@@ -2,7 +2,7 @@
 
 /// Head of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Head {
+pub(crate) struct RecordHead {
     /// Sequence number in the kernel's ring; the next record has the next number.
     pub(crate) seq: u64,
     /// Time since boot, microseconds.
@@ -10,7 +10,7 @@ pub(crate) struct Head {
 }
 
 /// Parses the head of a record; `None` if the line is not one (a continuation, or another format).
-pub(crate) fn head(line: &str) -> Option<Head> {
+pub(crate) fn head(line: &str) -> Option<RecordHead> {
     let (head, _) = line.split_once(';')?;
     let mut fields = head.split(',');
     let _priority: u32 = fields.next()?.parse().ok()?;
@@ -18,16 +18,16 @@ pub(crate) fn head(line: &str) -> Option<Head> {
     let micros = fields.next()?.parse().ok()?;
     let flags = fields.next()?;
     let known = flags.chars().all(|c| matches!(c, '-' | 'c' | '+'));
-    known.then_some(Head { seq, micros })
+    known.then_some(RecordHead { seq, micros })
 }
 
 /// Counts missing records by their sequence numbers.
 #[derive(Debug, Default)]
-pub(crate) struct Counter {
+pub(crate) struct SequenceCounter {
     last: Option<u64>,
 }
 
-impl Counter {
+impl SequenceCounter {
     /// Creates a counter that continues after this number.
     pub(crate) fn after(last: Option<u64>) -> Self {
         Self { last }
@@ -55,7 +55,7 @@ mod tests {
     fn heads_are_told_from_continuations_and_other_formats() {
         assert_eq!(
             head("4,1234,98765432,-;NVRM: a; b"),
-            Some(Head {
+            Some(RecordHead {
                 seq: 1234,
                 micros: 98_765_432
             })
@@ -77,11 +77,11 @@ mod tests {
     /// RG-4.
     #[test]
     fn missing_numbers_are_counted() {
-        let mut counter = Counter::default();
+        let mut counter = SequenceCounter::default();
         assert_eq!(counter.take(100), 0);
         assert_eq!(counter.take(101), 0);
         assert_eq!(counter.take(105), 3);
         assert_eq!(counter.take(3), 0);
-        assert_eq!(Counter::after(Some(7)).take(9), 1);
+        assert_eq!(SequenceCounter::after(Some(7)).take(9), 1);
     }
 }

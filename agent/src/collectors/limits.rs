@@ -13,7 +13,7 @@ const FINE: f64 = 0.8;
 
 /// Finding about one rank.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Told {
+pub(super) enum LimitReport {
     /// Open files and their limit; `near` is true if the rank came near its limit, false if it cleared.
     Files { open: u64, limit: u64, near: bool },
     /// Finite locked-memory limit, bytes, on a node with RDMA adapters. Reported once a rank.
@@ -22,14 +22,19 @@ pub(super) enum Told {
 
 /// Findings already reported.
 #[derive(Debug, Default)]
-pub(super) struct Limits {
+pub(super) struct LimitFindings {
     near: BTreeMap<RankRef, bool>,
     pinned: BTreeSet<RankRef>,
 }
 
-impl Limits {
+impl LimitFindings {
     /// Checks the processes of ranks and returns new findings.
-    pub(super) fn look(&mut self, proc_root: &Path, ranks: &[(RankRef, u32)], rdma: bool) -> Vec<(RankRef, Told)> {
+    pub(super) fn look(
+        &mut self,
+        proc_root: &Path,
+        ranks: &[(RankRef, u32)],
+        rdma: bool,
+    ) -> Vec<(RankRef, LimitReport)> {
         let here = |rank: &RankRef| ranks.iter().any(|(known, _)| known == rank);
         self.near.retain(|rank, _| here(rank));
         self.pinned.retain(here);
@@ -44,7 +49,7 @@ impl Limits {
                 let before = self.near.get(rank).copied().unwrap_or(false);
                 let near = part > NEAR || before && part >= FINE;
                 if near != before {
-                    told.push((rank.clone(), Told::Files { open, limit, near }));
+                    told.push((rank.clone(), LimitReport::Files { open, limit, near }));
                 }
                 self.near.insert(rank.clone(), near);
             }
@@ -52,7 +57,7 @@ impl Limits {
                 && let Some(bytes) = soft(&text, "Max locked memory")
                 && self.pinned.insert(rank.clone())
             {
-                told.push((rank.clone(), Told::Pinned { bytes }));
+                told.push((rank.clone(), LimitReport::Pinned { bytes }));
             }
         }
         told
@@ -102,14 +107,14 @@ mod tests {
     fn a_rank_near_its_open_files_is_told_once_and_so_is_its_relief() {
         let root = tempfile::tempdir().unwrap();
         let ranks = [(rank(0), 70)];
-        let mut known = Limits::default();
+        let mut known = LimitFindings::default();
         let mut at = |open: u64| {
             limits(root.path(), 70, open, "100", "unlimited");
             known.look(root.path(), &ranks, true)
         };
         let told = |open, near| {
             let limit = 100;
-            vec![(rank(0), Told::Files { open, limit, near })]
+            vec![(rank(0), LimitReport::Files { open, limit, near })]
         };
         assert_eq!(at(90), []);
         assert_eq!(at(91), told(91, true));
@@ -122,9 +127,9 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         limits(root.path(), 70, 1, "unlimited", "8388608");
         let ranks = [(rank(0), 70)];
-        let mut known = Limits::default();
+        let mut known = LimitFindings::default();
         assert_eq!(known.look(root.path(), &ranks, false), []);
-        let wanted = vec![(rank(0), Told::Pinned { bytes: 8_388_608 })];
+        let wanted = vec![(rank(0), LimitReport::Pinned { bytes: 8_388_608 })];
         assert_eq!(known.look(root.path(), &ranks, true), wanted);
         assert_eq!(known.look(root.path(), &ranks, true), []);
     }
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn processes_that_vanish_and_garbage_are_not_known() {
         let root = tempfile::tempdir().unwrap();
-        let mut known = Limits::default();
+        let mut known = LimitFindings::default();
         assert_eq!(known.look(root.path(), &[(rank(0), 71)], true), []);
         limits(root.path(), 71, 3, "-1", "garbage");
         assert_eq!(known.look(root.path(), &[(rank(0), 71)], true), []);

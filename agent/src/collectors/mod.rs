@@ -2,7 +2,6 @@
 //! once as a gap. No collector can block another one, and none takes a decision.
 
 mod all;
-mod bell;
 pub(crate) mod check;
 mod ethtool;
 pub(crate) mod file;
@@ -10,13 +9,12 @@ mod flight;
 mod followed;
 pub(crate) mod gpu;
 mod hang;
-mod held;
+mod held_lines;
 pub(crate) mod host;
-mod in_use;
+mod host_load;
+mod inotify;
 pub(crate) mod job_log;
 mod journal;
-mod judge;
-mod kept;
 pub(crate) mod kernel_log;
 pub(crate) mod kmsg;
 mod limits;
@@ -29,38 +27,40 @@ mod pci;
 mod platform;
 mod previous;
 mod ras;
+mod reread_file;
 mod ring;
-mod stirs;
 mod stop;
 mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
+mod threshold_evaluator;
 mod thresholds;
 mod uptime;
 mod vitals;
 mod wait;
+mod waker;
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use rankguard_model::{Body, ClassId, Entity, Fields, Mark, Role, Source};
+use rankguard_model::{ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Role};
 
-use crate::intake::Intake;
-use crate::sighting::Sighting;
-pub(crate) use all::{Collectors, Injectable};
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+pub(crate) use all::{CollectorSet, InjectionTargets};
 pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
 pub use job_log::is_log_path;
 pub(crate) use mounts::unescape;
-pub(crate) use stop::Stop;
+pub(crate) use stop::StopFlag;
 pub(crate) use stream::triage;
 
 /// Starts a collector on its own thread. A panic of the collector becomes a gap and does not end the agent (RG-12).
 pub(crate) fn spawn(
     name: &'static str,
-    source: Source,
-    intake: &Intake,
+    source: EvidenceSource,
+    intake: &EvidenceIntake,
     work: impl FnOnce() + Send + 'static,
 ) -> io::Result<JoinHandle<()>> {
     let intake = intake.clone();
@@ -76,22 +76,22 @@ pub(crate) fn spawn(
 }
 
 /// Builds the evidence for a measured value that is beyond its threshold.
-pub(crate) fn sample(source: Source, entity: Entity, metric: &str, value: f64, unit: &str) -> Sighting {
-    let body = Body::Sample {
+pub(crate) fn sample(source: EvidenceSource, entity: Entity, metric: &str, value: f64, unit: &str) -> PendingEvidence {
+    let body = EvidenceBody::Sample {
         metric: metric.to_owned(),
         value,
         unit: unit.to_owned(),
     };
-    Sighting::now(source, entity, body)
+    PendingEvidence::now(source, entity, body)
 }
 
 /// Builds the classification of a measured value: failure class of the catalogue, role, confidence and signature.
-pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Mark {
-    Mark {
+pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Classification {
+    Classification {
         class: ClassId::from(class),
         role,
         confidence,
         signature: signature.into(),
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     }
 }

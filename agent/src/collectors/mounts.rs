@@ -40,7 +40,7 @@ const REMOTE: [&str; 18] = [
 
 /// Free space of a file system, as parts of the total, 0 to 1.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Room {
+pub(super) struct FreeSpace {
     pub(super) blocks: f64,
     /// Free inodes; 1 for file systems that do not count them.
     pub(super) inodes: f64,
@@ -49,38 +49,38 @@ pub(super) struct Room {
 
 /// Result for one file system.
 #[derive(Debug, PartialEq)]
-pub(super) enum Told {
+pub(super) enum MountReport {
     /// No answer for this long; reported once.
     Hangs(PathBuf, Duration),
     /// Answer after a reported hang.
     Answers(PathBuf, Duration),
     /// Free space of a file system that answered.
-    Has(PathBuf, Room),
+    Has(PathBuf, FreeSpace),
 }
 
-type Ask = Arc<dyn Fn(&Path) -> io::Result<Room> + Send + Sync>;
+type SpaceQuery = Arc<dyn Fn(&Path) -> io::Result<FreeSpace> + Send + Sync>;
 
 /// Pending query of one file system.
-struct Asked {
+struct PendingQuery {
     since: Instant,
-    answer: Receiver<io::Result<Room>>,
+    answer: Receiver<io::Result<FreeSpace>>,
     told: bool,
 }
 
 /// Pending queries by mount point.
-pub(super) struct Mounts {
-    ask: Ask,
-    open: BTreeMap<PathBuf, Asked>,
+pub(super) struct MountQueries {
+    ask: SpaceQuery,
+    open: BTreeMap<PathBuf, PendingQuery>,
 }
 
-impl Default for Mounts {
+impl Default for MountQueries {
     fn default() -> Self {
         Self::asking(Arc::new(room))
     }
 }
 
-impl Mounts {
-    fn asking(ask: Ask) -> Self {
+impl MountQueries {
+    fn asking(ask: SpaceQuery) -> Self {
         Self {
             ask,
             open: BTreeMap::new(),
@@ -89,24 +89,24 @@ impl Mounts {
 
     /// Receives answers and queries again the mounts that have answered. The answer to a query is taken at the next
     /// poll.
-    pub(super) fn look(&mut self, paths: &[PathBuf], now: Instant) -> Vec<Told> {
+    pub(super) fn look(&mut self, paths: &[PathBuf], now: Instant) -> Vec<MountReport> {
         let mut told = Vec::new();
         self.open.retain(|path, asked| {
             let lasts = now.saturating_duration_since(asked.since);
             match asked.answer.try_recv() {
                 Ok(answer) => {
                     if asked.told {
-                        told.push(Told::Answers(path.clone(), lasts));
+                        told.push(MountReport::Answers(path.clone(), lasts));
                     }
                     if let Ok(room) = answer {
-                        told.push(Told::Has(path.clone(), room));
+                        told.push(MountReport::Has(path.clone(), room));
                     }
                     false
                 }
                 Err(TryRecvError::Disconnected) => false,
                 Err(TryRecvError::Empty) => {
                     if lasts >= DEADLINE && !std::mem::replace(&mut asked.told, true) {
-                        told.push(Told::Hangs(path.clone(), lasts));
+                        told.push(MountReport::Hangs(path.clone(), lasts));
                     }
                     true
                 }
@@ -122,14 +122,14 @@ impl Mounts {
         told
     }
 
-    fn question(&self, path: &Path, now: Instant) -> Option<Asked> {
+    fn question(&self, path: &Path, now: Instant) -> Option<PendingQuery> {
         let (say, answer) = sync_channel(1);
         let (ask, path) = (self.ask.clone(), path.to_owned());
         let started = std::thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || drop(say.send(ask(&path))));
         // If no thread can be started, the next poll tries again.
-        started.ok().map(|_| Asked {
+        started.ok().map(|_| PendingQuery {
             since: now,
             answer,
             told: false,
@@ -137,10 +137,10 @@ impl Mounts {
     }
 }
 
-fn room(path: &Path) -> io::Result<Room> {
+fn room(path: &Path) -> io::Result<FreeSpace> {
     let told = rustix::fs::statvfs(path)?;
     let part = |part: u64, whole: u64| if whole == 0 { 1.0 } else { part as f64 / whole as f64 };
-    Ok(Room {
+    Ok(FreeSpace {
         blocks: part(told.f_bavail, told.f_blocks),
         inodes: part(told.f_favail, told.f_files),
         bytes: told.f_bavail.saturating_mul(told.f_frsize),
@@ -186,14 +186,14 @@ mod tests {
 
     use super::*;
 
-    const FULL: Room = Room {
+    const FULL: FreeSpace = FreeSpace {
         blocks: 0.5,
         inodes: 0.25,
         bytes: 7,
     };
 
     /// Returns mounts that answer once per release, with the list of queries.
-    fn held() -> (Mounts, Sender<()>, Arc<Mutex<Vec<PathBuf>>>) {
+    fn held() -> (MountQueries, Sender<()>, Arc<Mutex<Vec<PathBuf>>>) {
         let (release, wait) = mpsc::channel::<()>();
         let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(Vec::new())));
         let log = asked.clone();
@@ -204,11 +204,11 @@ mod tests {
             }
             Ok(FULL)
         };
-        (Mounts::asking(Arc::new(ask)), release, asked)
+        (MountQueries::asking(Arc::new(ask)), release, asked)
     }
 
     /// Polls until something is reported.
-    fn until(mounts: &mut Mounts, paths: &[PathBuf], now: Instant) -> Vec<Told> {
+    fn until(mounts: &mut MountQueries, paths: &[PathBuf], now: Instant) -> Vec<MountReport> {
         let deadline = Instant::now() + Duration::from_secs(60);
         loop {
             let told = mounts.look(paths, now);
@@ -226,10 +226,10 @@ mod tests {
         let (nfs, disk) = (PathBuf::from("/nfs"), PathBuf::from("/disk"));
         let paths = [nfs.clone(), disk.clone()];
         mounts.look(&paths, start);
-        assert_eq!(until(&mut mounts, &paths[..1], start), [Told::Has(disk, FULL)]);
+        assert_eq!(until(&mut mounts, &paths[..1], start), [MountReport::Has(disk, FULL)]);
         let late = start + Duration::from_secs(11);
         let told = until(&mut mounts, &[], late);
-        assert_eq!(told, [Told::Hangs(nfs.clone(), Duration::from_secs(11))]);
+        assert_eq!(told, [MountReport::Hangs(nfs.clone(), Duration::from_secs(11))]);
         for second in 12..100 {
             let told = mounts.look(&paths[..1], start + Duration::from_secs(second));
             assert_eq!(told, []);
@@ -238,7 +238,13 @@ mod tests {
         let back = start + Duration::from_secs(100);
         let told = until(&mut mounts, &[], back);
         let lasted = Duration::from_secs(100);
-        assert_eq!(told, [Told::Answers(nfs.clone(), lasted), Told::Has(nfs.clone(), FULL)]);
+        assert_eq!(
+            told,
+            [
+                MountReport::Answers(nfs.clone(), lasted),
+                MountReport::Has(nfs.clone(), FULL)
+            ]
+        );
         // A mount that answered was queried; before that its thread may not have run.
         let questions = asked.lock().unwrap().iter().filter(|path| **path == nfs).count();
         assert_eq!(questions, 1);
@@ -246,12 +252,12 @@ mod tests {
 
     #[test]
     fn this_file_system_answers_and_a_missing_folder_has_no_room() {
-        let mut mounts = Mounts::default();
+        let mut mounts = MountQueries::default();
         let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
         let paths = [here.clone(), PathBuf::from("/nowhere/at/all")];
         mounts.look(&paths, Instant::now());
         let told = until(&mut mounts, &[], Instant::now());
-        let [Told::Has(path, room)] = &told[..] else {
+        let [MountReport::Has(path, room)] = &told[..] else {
             panic!("{told:?}")
         };
         assert_eq!(path, &here);

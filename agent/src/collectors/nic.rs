@@ -13,17 +13,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Device, DeviceKind, Entity, Source};
+use rankguard_model::{Device, DeviceKind, Entity, EvidenceBody, EvidenceSource};
 
-use super::ethtool::Ethtool;
-use super::kept::first_number;
-use super::{Stop, sample};
-use crate::inject::Overlay;
-use crate::intake::Intake;
-use crate::sighting::Sighting;
-use judge::{Change, changes, is_wanted, lost};
-use tree::Tree;
-use watch::Watch;
+use super::ethtool::EthtoolReader;
+use super::reread_file::first_number;
+use super::{StopFlag, sample};
+use crate::inject::NicOverlay;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use judge::{NicFinding, changes, is_wanted, lost};
+use tree::AdapterTree;
+use watch::PortWatch;
 
 /// Polls between two reads of the drivers' statistics, because some drivers query their firmware for them.
 const DRIVERS_EVERY: u64 = 5;
@@ -58,19 +58,19 @@ pub(crate) fn rdma_ports(sysfs: &Path) -> Vec<RdmaPort> {
 
 /// Collector of network adapters.
 #[derive(Debug)]
-pub(crate) struct Nic {
+pub(crate) struct NicCollector {
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
     /// Injected values that replace read ones.
-    pub(crate) overlay: Overlay,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) overlay: NicOverlay,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
 /// Values by device and metric. Values that cannot be read are absent.
-type Look = BTreeMap<String, BTreeMap<String, f64>>;
+type NicValues = BTreeMap<String, BTreeMap<String, f64>>;
 
-impl Nic {
+impl NicCollector {
     /// Polls the adapters until `stop` is set.
     pub(crate) fn run(self) {
         let rdma = self.sysfs_root.join("class/infiniband");
@@ -78,15 +78,15 @@ impl Nic {
         for (path, what) in [(&rdma, "RDMA ports"), (&net, "network interfaces")] {
             if !path.is_dir() {
                 let what = format!("{what} are not watched: there is no {}", path.display());
-                self.intake.gap(Source::Nic, what, None);
+                self.intake.gap(EvidenceSource::Nic, what, None);
             }
         }
         // Recorded trees list interfaces that this machine does not have.
         let mut ethtool = Some(())
             .filter(|()| self.sysfs_root == Path::new("/sys"))
-            .and_then(|()| Ethtool::open().ok());
-        let mut watch = Watch::default();
-        let mut tree = Tree::new(&self.sysfs_root);
+            .and_then(|()| EthtoolReader::open().ok());
+        let mut watch = PortWatch::default();
+        let mut tree = AdapterTree::new(&self.sysfs_root);
         let mut looks = 0_u64;
         tree.refresh();
         let mut before = self.look(&tree, ethtool.as_mut());
@@ -109,14 +109,15 @@ impl Nic {
                 self.intake.push(self.sighting(change));
             }
             for (device, what) in lost(&before, &now) {
-                let body = Body::Gap { what, lost: None };
-                self.intake.push(Sighting::now(Source::Nic, self.entity(device), body));
+                let body = EvidenceBody::Gap { what, lost: None };
+                self.intake
+                    .push(PendingEvidence::now(EvidenceSource::Nic, self.entity(device), body));
             }
             before = remember(before, now);
         }
     }
 
-    fn look(&self, tree: &Tree, ethtool: Option<&mut Ethtool>) -> Look {
+    fn look(&self, tree: &AdapterTree, ethtool: Option<&mut EthtoolReader>) -> NicValues {
         let mut found = tree.values();
         if let Some(ethtool) = ethtool {
             ethtool.keep(|interface| found.contains_key(interface));
@@ -139,9 +140,9 @@ impl Nic {
         }
     }
 
-    fn sighting(&self, change: Change) -> Sighting {
+    fn sighting(&self, change: NicFinding) -> PendingEvidence {
         let entity = self.entity(change.device);
-        sample(Source::Nic, entity, &change.metric, change.value, change.unit).marked(change.marks)
+        sample(EvidenceSource::Nic, entity, &change.metric, change.value, change.unit).marked(change.marks)
     }
 }
 
@@ -174,7 +175,7 @@ fn number(path: &Path) -> Option<f64> {
 }
 
 /// Merges a poll into the last known values, so that a value which could not be read once is compared later.
-fn remember(mut before: Look, now: Look) -> Look {
+fn remember(mut before: NicValues, now: NicValues) -> NicValues {
     before.retain(|device, _| now.contains_key(device));
     for (device, values) in now {
         before.entry(device).or_default().extend(values);

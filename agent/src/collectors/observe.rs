@@ -4,21 +4,21 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_faults::Observation;
-use rankguard_model::{Body, Entity, Mark, RankRef, Source, Timestamp};
+use rankguard_faults::LogObservation;
+use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, RankRef, Timestamp};
 
-use super::gpu::Xids;
+use super::gpu::XidMerger;
+use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
-use crate::intake::Intake;
-use crate::knowledge::Knowledge;
-use crate::ranks::Roster;
-use crate::sighting::{Cursor, Sighting};
+use crate::intake::EvidenceIntake;
+use crate::mount_users::{FailingStorage, MountUsers};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
-use crate::uses::{Failing, Uses};
 
 /// Writer of the lines.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Writer {
+pub(crate) enum LineOrigin {
     /// Kernel of this node.
     Kernel,
     /// A rank of this node.
@@ -29,23 +29,29 @@ pub(crate) enum Writer {
 
 /// State shared by all line readers: roster, intake and spool. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Reporter {
-    pub(crate) source: Source,
-    pub(crate) intake: Intake,
-    pub(crate) roster: Roster,
+pub(crate) struct LineReporter {
+    pub(crate) source: EvidenceSource,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) roster: RankRoster,
     pub(crate) spool: Arc<Spool>,
-    pub(crate) xids: Xids,
-    pub(crate) knowledge: Knowledge,
-    pub(crate) uses: Uses,
+    pub(crate) xids: XidMerger,
+    pub(crate) knowledge: CatalogueHandle,
+    pub(crate) uses: MountUsers,
 }
 
-impl Reporter {
+impl LineReporter {
     /// Builds the evidence for an observation that was read at `read`. `live` is true if its lines were written just
     /// before.
-    pub(crate) fn sighting(&self, writer: &Writer, observation: Observation, read: Timestamp, live: bool) -> Sighting {
+    pub(crate) fn sighting(
+        &self,
+        writer: &LineOrigin,
+        observation: LogObservation,
+        read: Timestamp,
+        live: bool,
+    ) -> PendingEvidence {
         let entity = self.entity(writer, &observation);
         let at = moment(observation.at, read, live);
-        let Observation {
+        let LogObservation {
             text,
             context,
             repeats,
@@ -53,21 +59,21 @@ impl Reporter {
             device,
             ..
         } = observation;
-        if *writer == Writer::Kernel {
+        if *writer == LineOrigin::Kernel {
             self.xids.line(clock::steady(), device.as_ref(), &mut marks);
             // The users of a disk or server at the time of an old line are unknown.
             if live {
                 self.who_uses(&text, &mut marks);
             }
         }
-        Sighting::now(self.source, entity, Body::Line { text, context, repeats })
+        PendingEvidence::now(self.source, entity, EvidenceBody::Line { text, context, repeats })
             .at(at)
             .marked(marks)
             .urgent()
     }
 
     /// Adds the users of the disk or server that the kernel names to each storage classification.
-    fn who_uses(&self, text: &str, marks: &mut [Mark]) {
+    fn who_uses(&self, text: &str, marks: &mut [Classification]) {
         for mark in marks {
             let layer = self
                 .knowledge
@@ -82,8 +88,8 @@ impl Reporter {
                     .or_else(|| self.uses.disk_in(text))
             };
             let failing = match mark.fields.get("server") {
-                Some(server) => Some(Failing::Server(server.to_owned())),
-                None => disk().map(Failing::Disk),
+                Some(server) => Some(FailingStorage::Server(server.to_owned())),
+                None => disk().map(FailingStorage::Disk),
             };
             if let Some(failing) = failing {
                 self.uses.say(failing, mark);
@@ -92,17 +98,22 @@ impl Reporter {
     }
 
     /// Builds a gap for lost or unreadable data, with the writer's entity.
-    pub(crate) fn gap(&self, writer: &Writer, what: String, lost: Option<u64>) -> Sighting {
+    pub(crate) fn gap(&self, writer: &LineOrigin, what: String, lost: Option<u64>) -> PendingEvidence {
         let entity = match writer {
-            Writer::Rank(rank) => self.roster.entity(rank),
-            Writer::Kernel | Writer::Unknown => self.intake.node_entity(),
+            LineOrigin::Rank(rank) => self.roster.entity(rank),
+            LineOrigin::Kernel | LineOrigin::Unknown => self.intake.node_entity(),
         };
-        Sighting::now(self.source, entity, Body::Gap { what, lost })
+        PendingEvidence::now(self.source, entity, EvidenceBody::Gap { what, lost })
     }
 
     /// Pushes the evidence of one poll as one batch; the last item carries the reader's position. A poll without
     /// evidence stores the position too if it moved.
-    pub(crate) fn push(&self, mut sightings: Vec<Sighting>, cursor: Option<Cursor>, stored: &mut Option<Cursor>) {
+    pub(crate) fn push(
+        &self,
+        mut sightings: Vec<PendingEvidence>,
+        cursor: Option<ReaderCursor>,
+        stored: &mut Option<ReaderCursor>,
+    ) {
         let Some(last) = sightings.len().checked_sub(1) else {
             if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
                 self.intake.moved(moved.clone());
@@ -122,8 +133,8 @@ impl Reporter {
 
     /// Returns the entity of a line: its device, else the rank of the process that it names, so that an OOM kill is
     /// assigned to its victim, else the writer.
-    fn entity(&self, writer: &Writer, observation: &Observation) -> Entity {
-        if let Writer::Rank(rank) = writer {
+    fn entity(&self, writer: &LineOrigin, observation: &LogObservation) -> Entity {
+        if let LineOrigin::Rank(rank) = writer {
             // A rank also reports devices that it merely depends on; only the rank itself is certain.
             return self.roster.entity(rank);
         }
@@ -138,7 +149,7 @@ impl Reporter {
             .iter()
             .find_map(|mark| mark.fields.get("pid")?.parse::<u32>().ok());
         let by_number = || match writer {
-            Writer::Unknown => self.roster.newest_rank(observation.rank?),
+            LineOrigin::Unknown => self.roster.newest_rank(observation.rank?),
             _ => None,
         };
         let rank = pid.and_then(|pid| self.roster.rank_of_pid(pid)).or_else(by_number);

@@ -10,13 +10,13 @@ use std::path::Path;
 use rankguard_model::Role;
 
 use super::mark;
-use super::vitals::Told;
+use super::vitals::VitalChange;
 
 /// Class, role and confidence for the end of a service.
-type Meaning = (&'static str, Role, f64);
+type ServiceClassification = (&'static str, Role, f64);
 
 /// Services that ranks depend on, with the classification of their end.
-const SERVICES: &[(&str, Option<Meaning>)] = &[
+const SERVICES: &[(&str, Option<ServiceClassification>)] = &[
     // Without it, GPUs behind NVSwitches cannot start a context.
     (
         "nvidia-fabricmanager",
@@ -39,7 +39,7 @@ const FAST: [&str; 4] = ["tsc", "arch_sys_counter", "kvm-clock", "hyperv_clockso
 
 /// Snapshot of the host. Values that could not be read are absent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct PlatformSnapshot {
     clock_source: Option<String>,
     /// True for each service of the list that has processes; absent ones have no cgroup.
     services: BTreeMap<&'static str, bool>,
@@ -48,7 +48,7 @@ pub(super) struct Look {
 }
 
 /// Takes a snapshot. Interrupt counts are long on large machines: they are read only if `thorough`.
-pub(super) fn look(proc_root: &Path, sysfs_root: &Path, thorough: bool) -> Look {
+pub(super) fn look(proc_root: &Path, sysfs_root: &Path, thorough: bool) -> PlatformSnapshot {
     let source = read(&sysfs_root.join("devices/system/clocksource/clocksource0/current_clocksource"));
     let slice = sysfs_root.join("fs/cgroup/system.slice");
     let runs = |name: &str| {
@@ -58,7 +58,7 @@ pub(super) fn look(proc_root: &Path, sysfs_root: &Path, thorough: bool) -> Look 
             .find_map(|line| line.strip_prefix("populated "))
             .map(|word| word.trim() == "1")
     };
-    Look {
+    PlatformSnapshot {
         clock_source: Some(source.trim().to_owned()).filter(|source| !source.is_empty()),
         services: SERVICES
             .iter()
@@ -83,20 +83,20 @@ fn machine_checks(text: &str) -> Option<u64> {
 
 /// State of the previous snapshot.
 #[derive(Debug, Default)]
-pub(super) struct Platform {
-    before: Look,
+pub(super) struct PlatformState {
+    before: PlatformSnapshot,
 }
 
-impl Platform {
+impl PlatformState {
     /// Returns the changes since the previous snapshot; none for the first.
-    pub(super) fn take(&mut self, look: Look) -> Vec<Told> {
+    pub(super) fn take(&mut self, look: PlatformSnapshot) -> Vec<VitalChange> {
         let mut told = Vec::new();
         if let (Some(before), Some(now)) = (&self.before.clock_source, &look.clock_source)
             && before != now
         {
             let fast = FAST.contains(&now.as_str());
             let says = (!fast).then(|| mark("clock-skew", Role::Confirmation, 0.4, "host.clocksource"));
-            told.push(Told {
+            told.push(VitalChange {
                 metric: format!("host.clocksource {now}"),
                 value: f64::from(u8::from(fast)),
                 unit: "bool",
@@ -115,7 +115,7 @@ impl Platform {
             let says = class
                 .filter(|_| !now)
                 .map(|(class, role, sure)| mark(class, role, sure, "host.service_runs"));
-            told.push(Told {
+            told.push(VitalChange {
                 metric: format!("host.service_runs {name}"),
                 value: f64::from(u8::from(now)),
                 unit: "bool",
@@ -125,7 +125,7 @@ impl Platform {
         if let (Some(before), Some(now)) = (self.before.machine_checks, look.machine_checks)
             && now > before
         {
-            told.push(Told {
+            told.push(VitalChange {
                 metric: "host.machine_check_exceptions".to_owned(),
                 value: now as f64,
                 unit: "count",
@@ -154,11 +154,11 @@ mod tests {
 
     use super::*;
 
-    struct Host(tempfile::TempDir, Platform);
+    struct Host(tempfile::TempDir, PlatformState);
 
     impl Host {
         fn new() -> Self {
-            let host = Self(tempfile::tempdir().unwrap(), Platform::default());
+            let host = Self(tempfile::tempdir().unwrap(), PlatformState::default());
             host.put(
                 "sys/devices/system/clocksource/clocksource0/current_clocksource",
                 "tsc\n",

@@ -9,15 +9,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use rankguard_faults::Observation;
+use rankguard_faults::LogObservation;
 use rankguard_model::{Role, Timestamp};
 
-use super::journal::{Printed, Printer, record};
-use super::observe::{Reporter, Writer};
+use super::journal::{JournalProcess, JournalRead, record};
+use super::observe::{LineOrigin, LineReporter};
 use super::stream::triage;
 use super::wait::wait_readable;
 use crate::clock;
-use crate::sighting::{Cursor, Sighting};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
 /// Key of the stored state: the boot in which this was read, and the time of the newest dump.
 const KEY: &str = "previous-boot";
@@ -36,7 +36,7 @@ const OLD: Duration = Duration::from_secs(3600);
 const PRINTS: Duration = Duration::from_millis(100);
 
 /// File of a crash dump.
-struct Dump {
+struct PstoreDump {
     at: Timestamp,
     /// Crash number and descending part number: the kernel writes the newest part first.
     order: (u64, std::cmp::Reverse<u64>),
@@ -44,7 +44,7 @@ struct Dump {
 }
 
 /// Reads the end of the boot before `boot`, unless that was done.
-pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporter: &Reporter) {
+pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporter: &LineReporter) {
     let stored = reporter.stored(KEY).unwrap_or_default();
     let (seen, newest) = stored.split_once(' ').unwrap_or((stored.as_str(), "0"));
     if boot.is_empty() || seen == boot {
@@ -62,7 +62,7 @@ pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporte
             .collect();
         sightings(&lines, reporter)
     };
-    let cursor = Cursor {
+    let cursor = ReaderCursor {
         key: KEY.to_owned(),
         value: format!("{boot} {}", last.0),
     };
@@ -70,7 +70,7 @@ pub(super) fn read(boot: &str, pstore: &[PathBuf], journal: &[OsString], reporte
 }
 
 /// Returns the dumps that are newer than the newest one read before, oldest first.
-fn dumps(folders: &[PathBuf], newest: Timestamp) -> Vec<Dump> {
+fn dumps(folders: &[PathBuf], newest: Timestamp) -> Vec<PstoreDump> {
     let mut files: Vec<PathBuf> = Vec::new();
     // The systemd service that empties pstore makes one folder for each crash.
     for folder in folders
@@ -86,7 +86,7 @@ fn dumps(folders: &[PathBuf], newest: Timestamp) -> Vec<Dump> {
         });
         files.extend(dumps);
     }
-    let mut found: Vec<Dump> = files
+    let mut found: Vec<PstoreDump> = files
         .iter()
         .filter_map(|path| dump(path))
         .filter(|dump| dump.at > newest)
@@ -95,7 +95,7 @@ fn dumps(folders: &[PathBuf], newest: Timestamp) -> Vec<Dump> {
     let skip = found.len().saturating_sub(DUMPS);
     found.drain(..skip);
     // The parts of one crash are written within moments, the end of its log first.
-    let mut crashes: Vec<Vec<Dump>> = Vec::new();
+    let mut crashes: Vec<Vec<PstoreDump>> = Vec::new();
     for dump in found {
         match crashes.last_mut() {
             Some(crash) if crash.last().is_some_and(|last| dump.at.since(last.at) <= TOGETHER) => crash.push(dump),
@@ -114,7 +114,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// Reads a dump: a head such as `Panic#2 Part1`, then lines.
-fn dump(path: &Path) -> Option<Dump> {
+fn dump(path: &Path) -> Option<PstoreDump> {
     let modified = fs::metadata(path).ok()?.modified().ok()?;
     let since = modified.duration_since(UNIX_EPOCH).ok()?;
     let mut bytes = Vec::new();
@@ -126,7 +126,7 @@ fn dump(path: &Path) -> Option<Dump> {
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse().unwrap_or(0)
     };
-    Some(Dump {
+    Some(PstoreDump {
         at: Timestamp(i64::try_from(since.as_nanos()).ok()?),
         order: (number("#"), std::cmp::Reverse(number("Part"))),
         text,
@@ -134,11 +134,11 @@ fn dump(path: &Path) -> Option<Dump> {
 }
 
 /// Reads the previous boot from the journal; none if the journal is absent or in memory only.
-fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
+fn from_journal(words: &[OsString], reporter: &LineReporter) -> Vec<PendingEvidence> {
     let arguments = ["-k", "-b", "-1", "-o", "json", "--no-pager"].map(str::to_owned);
     let mut arguments: Vec<String> = arguments.into();
     arguments.push(format!("--lines={RECORDS}"));
-    let Ok(mut printer) = Printer::start(words, &arguments) else {
+    let Ok(mut printer) = JournalProcess::start(words, &arguments) else {
         return Vec::new();
     };
     let mut lines = Vec::new();
@@ -150,8 +150,8 @@ fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
             }
         });
         match printed {
-            Ok(Printed::Waits) if Instant::now() < deadline => wait_readable(printer.out(), PRINTS),
-            Ok(Printed::More) if Instant::now() < deadline => {}
+            Ok(JournalRead::Waits) if Instant::now() < deadline => wait_readable(printer.out(), PRINTS),
+            Ok(JournalRead::More) if Instant::now() < deadline => {}
             _ => break,
         }
     }
@@ -159,10 +159,10 @@ fn from_journal(words: &[OsString], reporter: &Reporter) -> Vec<Sighting> {
 }
 
 /// Returns the evidence of the lines, dated by the given times where known.
-fn sightings(lines: &[(String, Option<Timestamp>)], reporter: &Reporter) -> Vec<Sighting> {
+fn sightings(lines: &[(String, Option<Timestamp>)], reporter: &LineReporter) -> Vec<PendingEvidence> {
     let now = clock::now();
     let mut triage = triage(reporter, None, None);
-    let mut observations: Vec<Observation> = Vec::new();
+    let mut observations: Vec<LogObservation> = Vec::new();
     for (line, _) in lines {
         observations.extend(triage.push(line, now));
     }
@@ -171,7 +171,7 @@ fn sightings(lines: &[(String, Option<Timestamp>)], reporter: &Reporter) -> Vec<
         let index = usize::try_from(observation.line_no).unwrap_or(0).saturating_sub(1);
         let at = lines.get(index).and_then(|(_, at)| *at);
         observation.at = at.or(observation.at);
-        let mut sighting = reporter.sighting(&Writer::Kernel, observation, at.unwrap_or(now), false);
+        let mut sighting = reporter.sighting(&LineOrigin::Kernel, observation, at.unwrap_or(now), false);
         let old = now.since(sighting.at) > OLD;
         for mark in &mut sighting.marks {
             mark.fields.insert("boot".to_owned(), "previous".to_owned());
@@ -190,7 +190,7 @@ mod tests {
 
     use std::time::SystemTime;
 
-    use rankguard_model::Source;
+    use rankguard_model::EvidenceSource;
 
     use super::*;
     use crate::collectors::testing::{commit, reporter, told};
@@ -200,13 +200,13 @@ mod tests {
 
     struct Scene {
         folder: tempfile::TempDir,
-        reporter: Reporter,
+        reporter: LineReporter,
     }
 
     impl Scene {
         fn new() -> Self {
             let folder = tempfile::tempdir().unwrap();
-            let reporter = reporter(Source::KernelLog, folder.path());
+            let reporter = reporter(EvidenceSource::KernelLog, folder.path());
             Self { folder, reporter }
         }
 
@@ -218,7 +218,7 @@ mod tests {
             file.set_modified(SystemTime::now() - ago).unwrap();
         }
 
-        fn read(&self, boot: &str, journal: &str) -> Vec<Sighting> {
+        fn read(&self, boot: &str, journal: &str) -> Vec<PendingEvidence> {
             let words = ["sh", "-c", journal, "journal"].map(OsString::from);
             read(boot, &[self.folder.path().join("pstore")], &words, &self.reporter);
             commit(&self.reporter)

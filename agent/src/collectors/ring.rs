@@ -3,14 +3,14 @@
 
 use std::io::{self, Read};
 
-use rankguard_faults::{Observation, Triage};
+use rankguard_faults::{LogObservation, Triage};
 use rankguard_model::Timestamp;
 
-use super::held::{GoOn, Held};
-use super::kmsg::{self, Counter};
-use super::observe::{ReadTimes, Reporter, Writer};
+use super::held_lines::{HeldLines, RestartPosition};
+use super::kmsg::{self, SequenceCounter};
+use super::observe::{LineOrigin, LineReporter, ReadTimes};
 use super::stream::triage;
-use crate::sighting::{Cursor, Sighting};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
 /// Longest record of the ring, bytes (PRINTKRB_RECORD_MAX with its properties is well below).
 const RECORD_BYTES_MAX: usize = 8192;
@@ -20,14 +20,14 @@ const LOOK_RECORDS_MAX: usize = 4096;
 
 /// Stored position of a reader of the ring.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Position {
+pub(crate) struct RingPosition {
     boot: String,
     seq: Option<u64>,
     /// Observations already reported from later records.
     told: String,
 }
 
-impl Position {
+impl RingPosition {
     /// Parses the stored position if it is one of this boot; else returns the beginning of the ring.
     pub(crate) fn of_this_boot(boot: &str, stored: Option<&str>) -> Self {
         let of_this = stored
@@ -43,30 +43,30 @@ impl Position {
 }
 
 /// Reader of the ring.
-pub(crate) struct Ring<R> {
+pub(crate) struct RingReader<R> {
     records: R,
-    position: Position,
-    stored: Option<Cursor>,
-    counter: Counter,
+    position: RingPosition,
+    stored: Option<ReaderCursor>,
+    counter: SequenceCounter,
     triage: Triage,
     times: ReadTimes,
     /// Positions are sequence numbers of records.
-    held: Held<u64>,
+    held: HeldLines<u64>,
     lines: u64,
     live: bool,
     buffer: Vec<u8>,
 }
 
-impl<R: Read> Ring<R> {
+impl<R: Read> RingReader<R> {
     /// Key of the stored position.
     pub(crate) const KEY: &'static str = "kernel-ring";
 
     /// Creates a reader that continues after `position`; `boot` is the time of the kernel's boot.
-    pub(crate) fn new(records: R, position: Position, boot: Timestamp, reporter: &Reporter) -> Self {
+    pub(crate) fn new(records: R, position: RingPosition, boot: Timestamp, reporter: &LineReporter) -> Self {
         Self {
             records,
-            counter: Counter::after(position.seq),
-            held: Held::after(&position.told),
+            counter: SequenceCounter::after(position.seq),
+            held: HeldLines::after(&position.told),
             lines: 0,
             position,
             stored: None,
@@ -86,7 +86,7 @@ impl<R: Read> Ring<R> {
     /// readable.
     ///
     /// `now` is the wall clock, by which lines are dated; `steady` is the monotonic clock, by which triage waits.
-    pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &Reporter) -> io::Result<()> {
+    pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &LineReporter) -> io::Result<()> {
         let mut sightings = Vec::new();
         self.triage.reload(reporter.knowledge.matcher());
         let read = self.read(now, steady, reporter, &mut sightings);
@@ -98,7 +98,7 @@ impl<R: Read> Ring<R> {
     }
 
     /// Reports everything that triage holds.
-    pub(crate) fn finish(&mut self, now: Timestamp, reporter: &Reporter) {
+    pub(crate) fn finish(&mut self, now: Timestamp, reporter: &LineReporter) {
         let mut sightings = Vec::new();
         let rest = self.triage.flush();
         self.report(rest, now, reporter, &mut sightings);
@@ -110,8 +110,8 @@ impl<R: Read> Ring<R> {
         &mut self,
         now: Timestamp,
         steady: Timestamp,
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
+        reporter: &LineReporter,
+        sightings: &mut Vec<PendingEvidence>,
     ) -> io::Result<()> {
         for _ in 0..LOOK_RECORDS_MAX {
             match self.records.read(&mut self.buffer) {
@@ -131,7 +131,7 @@ impl<R: Read> Ring<R> {
                     io::ErrorKind::BrokenPipe => {
                         if self.counter.last().is_none() {
                             let what = "kernel log records were overwritten before they could be read".to_owned();
-                            sightings.push(reporter.gap(&Writer::Kernel, what, None));
+                            sightings.push(reporter.gap(&LineOrigin::Kernel, what, None));
                         }
                     }
                     _ => return Err(error),
@@ -145,8 +145,8 @@ impl<R: Read> Ring<R> {
         &mut self,
         record: &str,
         (now, steady): (Timestamp, Timestamp),
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
+        reporter: &LineReporter,
+        sightings: &mut Vec<PendingEvidence>,
     ) {
         let Some(head) = kmsg::head(record) else { return };
         if self.position.seq.is_some_and(|upto| head.seq <= upto) {
@@ -158,7 +158,7 @@ impl<R: Read> Ring<R> {
                 "kernel log records before {} were overwritten before they could be read",
                 head.seq
             );
-            sightings.push(reporter.gap(&Writer::Kernel, what, Some(missing)));
+            sightings.push(reporter.gap(&LineOrigin::Kernel, what, Some(missing)));
         }
         self.held.note(&self.triage, self.lines + 1, head.seq);
         for line in record.lines() {
@@ -171,27 +171,27 @@ impl<R: Read> Ring<R> {
 
     fn report(
         &mut self,
-        observations: Vec<Observation>,
+        observations: Vec<LogObservation>,
         now: Timestamp,
-        reporter: &Reporter,
-        sightings: &mut Vec<Sighting>,
+        reporter: &LineReporter,
+        sightings: &mut Vec<PendingEvidence>,
     ) {
         for observation in observations {
             let Some(observation) = self.held.tell(observation) else {
                 continue;
             };
             let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
-            sightings.push(reporter.sighting(&Writer::Kernel, observation, read, live));
+            sightings.push(reporter.sighting(&LineOrigin::Kernel, observation, read, live));
         }
     }
 
-    fn cursor(&mut self) -> Option<Cursor> {
+    fn cursor(&mut self) -> Option<ReaderCursor> {
         let (after, told) = match self.held.go_on(&self.triage) {
-            GoOn::Behind => (self.counter.last()?, String::new()),
-            GoOn::At(record, told) => (record.checked_sub(1)?, told),
-            GoOn::Unknown => return None,
+            RestartPosition::Behind => (self.counter.last()?, String::new()),
+            RestartPosition::At(record, told) => (record.checked_sub(1)?, told),
+            RestartPosition::Unknown => return None,
         };
-        Some(Cursor {
+        Some(ReaderCursor {
             key: Self::KEY.to_owned(),
             value: format!("{} {after}{told}", self.position.boot),
         })

@@ -10,20 +10,20 @@ use crate::clock;
 
 /// Stop flag and poll times, shared by all collectors of an agent. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Stop {
+pub(crate) struct StopFlag {
     shared: Arc<(Mutex<bool>, Condvar)>,
     /// Last completed poll of each collector, by thread name.
-    looks: Arc<Mutex<BTreeMap<String, Look>>>,
+    looks: Arc<Mutex<BTreeMap<String, PollTimes>>>,
 }
 
 /// Completed poll of a collector, and the time of the next one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Look {
+pub(crate) struct PollTimes {
     pub(crate) at: Timestamp,
     pub(crate) next: Timestamp,
 }
 
-impl Stop {
+impl StopFlag {
     /// Sets the stop flag and wakes all collectors that wait.
     pub(crate) fn stop(&self) {
         *self.shared.0.lock().expect("no holder of the stop flag panics") = true;
@@ -43,13 +43,13 @@ impl Stop {
         let next = Timestamp(at.0.saturating_add(i64::try_from(pause.as_nanos()).unwrap_or(i64::MAX)));
         let mut looks = self.looks.lock().expect("no holder of the looks panics");
         match looks.get_mut(name) {
-            Some(look) => *look = Look { at, next },
-            None => drop(looks.insert(name.to_owned(), Look { at, next })),
+            Some(look) => *look = PollTimes { at, next },
+            None => drop(looks.insert(name.to_owned(), PollTimes { at, next })),
         }
     }
 
     /// Returns the last completed poll of each collector.
-    pub(crate) fn looks(&self) -> BTreeMap<String, Look> {
+    pub(crate) fn looks(&self) -> BTreeMap<String, PollTimes> {
         self.looks.lock().expect("no holder of the looks panics").clone()
     }
 
@@ -59,7 +59,7 @@ impl Stop {
         self.rest(pause)
     }
 
-    /// Waits as [`Stop::wait`] does, without recording a poll: for a collector which has a poll that hangs.
+    /// Waits as [`StopFlag::wait`] does, without recording a poll: for a collector which has a poll that hangs.
     pub(crate) fn rest(&self, pause: Duration) -> bool {
         let stopped = self.shared.0.lock().expect("no holder of the stop flag panics");
         let waited = self.shared.1.wait_timeout_while(stopped, pause, |stopped| !*stopped);

@@ -4,31 +4,31 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use rankguard_model::{Body, Generation, JobId, Launch, NodeId, Rank, RankRef, Source};
+use rankguard_model::{EvidenceBody, EvidenceSource, Generation, JobId, LaunchOrder, NodeId, Rank, RankRef};
 
-use super::gpu::Xids;
-use super::observe::Reporter;
-use crate::intake::Intake;
-use crate::knowledge::Knowledge;
-use crate::ranks::Roster;
-use crate::sighting::Sighting;
+use super::gpu::XidMerger;
+use super::observe::LineReporter;
+use crate::catalogue_handle::CatalogueHandle;
+use crate::intake::EvidenceIntake;
+use crate::mount_users::MountUsers;
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
 use crate::supervisor::RankProcess;
-use crate::uses::Uses;
 
 /// Returns a reporter with a new spool in `folder`, which must not be opened twice.
-pub(crate) fn reporter(source: Source, folder: &Path) -> Reporter {
+pub(crate) fn reporter(source: EvidenceSource, folder: &Path) -> LineReporter {
     let node = NodeId::from("a");
     let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
-    let roster = Roster::new(node.clone());
-    Reporter {
+    let roster = RankRoster::new(node.clone());
+    LineReporter {
         source,
-        intake: Intake::new(node),
-        uses: Uses::new(&folder.join("proc"), &folder.join("sys"), &roster),
+        intake: EvidenceIntake::new(node),
+        uses: MountUsers::new(&folder.join("proc"), &folder.join("sys"), &roster),
         roster,
         spool: Arc::new(spool),
-        xids: Xids::default(),
-        knowledge: Knowledge::default(),
+        xids: XidMerger::default(),
+        knowledge: CatalogueHandle::default(),
     }
 }
 
@@ -41,14 +41,14 @@ pub(crate) fn rank(number: u32) -> RankRef {
 }
 
 /// Registers a running rank with a process id in the roster.
-pub(crate) fn run(roster: &Roster, rank: &RankRef, pid: u32) {
+pub(crate) fn run(roster: &RankRoster, rank: &RankRef, pid: u32) {
     roster.expect(rank.clone(), 0, Arc::new(launch(rank)));
     roster.started(rank, process(pid));
 }
 
 /// Returns the launch order of a rank that is the only one of its job.
-pub(crate) fn launch(rank: &RankRef) -> Launch {
-    Launch {
+pub(crate) fn launch(rank: &RankRef) -> LaunchOrder {
+    LaunchOrder {
         job: rank.job.clone(),
         generation: rank.generation,
         command: Vec::new(),
@@ -72,7 +72,7 @@ pub(crate) fn launch(rank: &RankRef) -> Launch {
 }
 
 /// Commits the pushed evidence, as the agent's spool thread does, and returns it.
-pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
+pub(crate) fn commit(reporter: &LineReporter) -> Vec<PendingEvidence> {
     let sightings = reporter.intake.drain();
     let positions = reporter.intake.drain_positions();
     if !sightings.is_empty() || !positions.is_empty() {
@@ -83,11 +83,11 @@ pub(crate) fn commit(reporter: &Reporter) -> Vec<Sighting> {
 }
 
 /// Formats evidence as one line: entity, class and text.
-pub(crate) fn told(sighting: &Sighting) -> String {
+pub(crate) fn told(sighting: &PendingEvidence) -> String {
     let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
     let says = match &sighting.body {
-        Body::Line { text, .. } => text.clone(),
-        Body::Gap { what, lost } => format!("gap {lost:?}: {what}"),
+        EvidenceBody::Line { text, .. } => text.clone(),
+        EvidenceBody::Gap { what, lost } => format!("gap {lost:?}: {what}"),
         other => format!("{other:?}"),
     };
     format!("{} | {class} | {says}", sighting.entity)

@@ -9,11 +9,11 @@ use serde::Deserialize;
 /// Rule on one reading.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Threshold {
+pub(super) struct ThresholdRule {
     /// Metric name of the reading.
     pub(super) metric: String,
     pub(super) unit: String,
-    pub(super) rule: Rule,
+    pub(super) rule: ThresholdCondition,
     /// Limit; its unit depends on the rule.
     #[serde(default)]
     limit: f64,
@@ -47,7 +47,7 @@ pub(super) struct Threshold {
 /// Condition for a violation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Rule {
+pub(super) enum ThresholdCondition {
     /// The value is not 0.
     Set,
     /// The value reaches the limit.
@@ -62,7 +62,7 @@ pub(super) enum Rule {
     Rate,
 }
 
-impl Threshold {
+impl ThresholdRule {
     /// Returns the limit for a device; `None` if the device lacks a reading that the rule requires.
     pub(super) fn limit(&self, reading: impl Fn(&str) -> Option<f64>) -> Option<f64> {
         if !self.per_lane.is_empty() {
@@ -73,7 +73,7 @@ impl Threshold {
         }
         let of = self.of.as_deref().and_then(reading);
         match self.rule {
-            Rule::Below => of,
+            ThresholdCondition::Below => of,
             _ => Some(of.unwrap_or(self.limit)),
         }
     }
@@ -94,13 +94,13 @@ impl Threshold {
 }
 
 /// Parses a rule file that is compiled into this program.
-pub(super) fn of_file(text: &str) -> Vec<Threshold> {
+pub(super) fn of_file(text: &str) -> Vec<ThresholdRule> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
-    struct File {
-        threshold: Vec<Threshold>,
+    struct ThresholdFile {
+        threshold: Vec<ThresholdRule>,
     }
-    let file: File = toml::from_str(text).expect("a test reads every such file");
+    let file: ThresholdFile = toml::from_str(text).expect("a test reads every such file");
     file.threshold
 }
 
@@ -122,10 +122,13 @@ mod tests {
             assert!(catalogue.class(&class).is_some(), "{metric}: {class}");
             assert!(threshold.source.len() > 10, "{metric} has no source");
             assert!((0.0..=1.0).contains(&threshold.confidence), "{metric}");
-            let needs_window = threshold.rule == Rule::Rate;
+            let needs_window = threshold.rule == ThresholdCondition::Rate;
             assert_eq!(needs_window, !threshold.window().is_zero(), "{metric}");
             let has_limit = threshold.limit > 0.0 || threshold.of.is_some() || !threshold.per_lane.is_empty();
-            let needs_limit = matches!(threshold.rule, Rule::Rate | Rule::AtLeast | Rule::Below);
+            let needs_limit = matches!(
+                threshold.rule,
+                ThresholdCondition::Rate | ThresholdCondition::AtLeast | ThresholdCondition::Below
+            );
             assert_eq!(needs_limit, has_limit, "{metric}");
         }
     }

@@ -7,15 +7,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rankguard_model::{Mark, Role};
+use rankguard_model::{Classification, Role};
 
-use super::kept::Kept;
+use super::reread_file::RereadFile;
 use super::{mark, unescape};
 use crate::clock::KernelClock;
 use crate::outlets::PressureView;
 
 /// Rule for a growing counter.
-struct Counter {
+struct CounterRule {
     metric: &'static str,
     /// Growth since the last report, or the first poll, at which the counter is reported.
     step: u64,
@@ -24,9 +24,9 @@ struct Counter {
     confidence: f64,
 }
 
-const COUNTERS: &[Counter] = &[
+const COUNTERS: &[CounterRule] = &[
     // Any uncorrected error is lost data (kernel documentation of EDAC).
-    Counter {
+    CounterRule {
         metric: "host.edac_uncorrected",
         step: 1,
         class: "host-memory-fault",
@@ -34,7 +34,7 @@ const COUNTERS: &[Counter] = &[
         confidence: 0.8,
     },
     // Corrected errors do no harm until there are many: sichek reports at 100.
-    Counter {
+    CounterRule {
         metric: "host.edac_corrected",
         step: 100,
         class: "host-memory-fault",
@@ -42,7 +42,7 @@ const COUNTERS: &[Counter] = &[
         confidence: 0.4,
     },
     // `memory.events` of the agent's own cgroup, which contains its ranks.
-    Counter {
+    CounterRule {
         metric: "host.cgroup_oom_kill",
         step: 1,
         class: "container-oom-kill",
@@ -52,7 +52,7 @@ const COUNTERS: &[Counter] = &[
 ];
 
 /// Rule for pressure stall information: time that tasks waited for a resource, percent of the last 10 s.
-struct Pressure {
+struct PressureRule {
     metric: &'static str,
     /// File name below `/proc/pressure`.
     resource: &'static str,
@@ -63,9 +63,9 @@ struct Pressure {
     fine: f64,
 }
 
-const PRESSURES: [Pressure; 3] = [
+const PRESSURES: [PressureRule; 3] = [
     // The default limit of systemd-oomd (DefaultMemoryPressureLimit=60%).
-    Pressure {
+    PressureRule {
         metric: "host.memory_pressure_full",
         resource: "memory",
         who: "full",
@@ -73,7 +73,7 @@ const PRESSURES: [Pressure; 3] = [
         fine: 30.0,
     },
     // All tasks waited for disks most of the time: the same limit.
-    Pressure {
+    PressureRule {
         metric: "host.io_pressure_full",
         resource: "io",
         who: "full",
@@ -81,7 +81,7 @@ const PRESSURES: [Pressure; 3] = [
         fine: 30.0,
     },
     // The system as a whole never waits for processors; data loaders that share too few of them always wait a little.
-    Pressure {
+    PressureRule {
         metric: "host.cpu_pressure_some",
         resource: "cpu",
         who: "some",
@@ -95,7 +95,7 @@ pub(super) const WRITABLE: &str = "host.writable ";
 
 /// Snapshot of the host. Values that could not be read are absent.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Look {
+pub(super) struct VitalSnapshot {
     counters: BTreeMap<&'static str, u64>,
     pressures: BTreeMap<&'static str, f64>,
     /// True for each mounted file system of a local disk that is writable.
@@ -105,39 +105,39 @@ pub(super) struct Look {
 
 /// Change to report.
 #[derive(Debug, PartialEq)]
-pub(super) struct Told {
+pub(super) struct VitalChange {
     pub(super) metric: String,
     pub(super) value: f64,
     pub(super) unit: &'static str,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<Classification>,
 }
 
 /// Sources of a snapshot, with the files open that are read at every poll.
 #[derive(Debug)]
-pub(super) struct Places {
+pub(super) struct VitalSources {
     sysfs_root: PathBuf,
-    mounts: Kept,
-    cgroup: Kept,
-    pressures: [Kept; PRESSURES.len()],
+    mounts: RereadFile,
+    cgroup: RereadFile,
+    pressures: [RereadFile; PRESSURES.len()],
 }
 
-impl Places {
+impl VitalSources {
     /// Creates the sources without reading.
     pub(super) fn new(proc_root: &Path, sysfs_root: &Path) -> Self {
-        let kept = |file: &str| Kept::new(proc_root.join(file));
+        let kept = |file: &str| RereadFile::new(proc_root.join(file));
         Self {
             sysfs_root: sysfs_root.to_owned(),
             mounts: kept("self/mounts"),
             cgroup: kept("self/cgroup"),
-            pressures: PRESSURES.map(|rule| Kept::new(proc_root.join("pressure").join(rule.resource))),
+            pressures: PRESSURES.map(|rule| RereadFile::new(proc_root.join("pressure").join(rule.resource))),
         }
     }
 
     /// Takes a snapshot of the host.
-    pub(super) fn look(&mut self, clock: Option<KernelClock>) -> Look {
-        let mut look = Look {
+    pub(super) fn look(&mut self, clock: Option<KernelClock>) -> VitalSnapshot {
+        let mut look = VitalSnapshot {
             synchronised: clock.map(|clock| clock.synchronised),
-            ..Look::default()
+            ..VitalSnapshot::default()
         };
         let controllers = folders(&self.sysfs_root.join("devices/system/edac/mc"), "mc");
         for (metric, name) in [
@@ -224,16 +224,16 @@ fn mounts(text: &str) -> BTreeMap<String, bool> {
 
 /// Previous snapshot and reported state.
 #[derive(Debug, Default)]
-pub(super) struct Vitals {
+pub(super) struct VitalSigns {
     /// Count at the last report, from which growth is measured.
     from: BTreeMap<&'static str, u64>,
     pressed: BTreeMap<&'static str, bool>,
-    before: Look,
+    before: VitalSnapshot,
 }
 
-impl Vitals {
+impl VitalSigns {
     /// Returns the changes since the previous snapshot.
-    pub(super) fn take(&mut self, look: Look) -> Vec<Told> {
+    pub(super) fn take(&mut self, look: VitalSnapshot) -> Vec<VitalChange> {
         let mut told = Vec::new();
         for rule in COUNTERS {
             let Some(count) = look.counters.get(rule.metric).copied() else {
@@ -245,7 +245,7 @@ impl Vitals {
             }
             if count - *from >= rule.step {
                 *from = count;
-                told.push(Told {
+                told.push(VitalChange {
                     metric: rule.metric.to_owned(),
                     value: count as f64,
                     unit: "count",
@@ -261,7 +261,7 @@ impl Vitals {
             let pressed = share > rule.high || before && share >= rule.fine;
             self.pressed.insert(rule.metric, pressed);
             if before != pressed {
-                told.push(Told {
+                told.push(VitalChange {
                     metric: rule.metric.to_owned(),
                     value: share,
                     unit: "percent",
@@ -272,7 +272,7 @@ impl Vitals {
         for (place, now) in &look.writable {
             if self.before.writable.get(place).is_some_and(|before| before != now) {
                 let class = (!now).then(|| mark("filesystem-io-error", Role::Root, 0.6, "host.writable"));
-                told.push(Told {
+                told.push(VitalChange {
                     metric: format!("{WRITABLE}{place}"),
                     value: f64::from(u8::from(*now)),
                     unit: "bool",
@@ -284,7 +284,7 @@ impl Vitals {
             && before != now
         {
             let class = (!now).then(|| mark("clock-skew", Role::Confirmation, 0.4, "host.clock_synchronised"));
-            told.push(Told {
+            told.push(VitalChange {
                 metric: "host.clock_synchronised".to_owned(),
                 value: f64::from(u8::from(now)),
                 unit: "bool",

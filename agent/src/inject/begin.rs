@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use rankguard_model::{Device, DeviceKind, Entity, RankRef};
 use rustix::process::Signal;
 
-use super::cover::Cover;
-use super::desk::{Desk, Undo, Work};
-use super::{Injection, WhichRank, disk};
-use crate::collectors::observe::Writer;
+use super::executor::{InjectionExecutor, InjectionUndo, InjectionWork};
+use super::synthetic_targets::SyntheticTarget;
+use super::{FaultInjection, RankSelector, disk};
+use crate::collectors::observe::LineOrigin;
 
 /// Most lines of one injection, and most bytes of each.
 const LINES: usize = 256;
@@ -30,37 +30,37 @@ const ENDING: [Signal; 10] = [
     Signal::TERM,
 ];
 
-impl Desk {
+impl InjectionExecutor {
     pub(super) fn begin(
         &self,
         number: u64,
-        wanted: Injection,
+        wanted: FaultInjection,
         until: Option<Instant>,
-    ) -> Result<(String, Entity, Undo), String> {
+    ) -> Result<(String, Entity, InjectionUndo), String> {
         let shared = &self.0;
         let node = shared.intake.node_entity();
         // The fault, and the evidence of some seconds after it.
         let covered = until.unwrap_or_else(Instant::now) + AFTER;
         match wanted {
-            Injection::KernelLine { lines } => {
-                let what = told(&lines)?;
-                self.write(Writer::Kernel, lines)?;
-                Ok((format!("the kernel writes {what}"), node, Undo::Nothing))
+            FaultInjection::KernelLine { lines } => {
+                let what = describe_lines(&lines)?;
+                self.write(LineOrigin::Kernel, lines)?;
+                Ok((format!("the kernel writes {what}"), node, InjectionUndo::Nothing))
             }
-            Injection::LogLine { rank, lines } => {
-                let what = told(&lines)?;
+            FaultInjection::LogLine { rank, lines } => {
+                let what = describe_lines(&lines)?;
                 let (writer, who, about) = match rank {
                     Some(which) => {
                         let rank = self.find(&which)?;
                         let about = shared.roster.entity(&rank);
-                        (Writer::Rank(rank), about.to_string(), about)
+                        (LineOrigin::Rank(rank), about.to_string(), about)
                     }
-                    None => (Writer::Unknown, "a job".to_owned(), node),
+                    None => (LineOrigin::Unknown, "a job".to_owned(), node),
                 };
                 self.write(writer, lines)?;
-                Ok((format!("{who} writes {what}"), about, Undo::Nothing))
+                Ok((format!("{who} writes {what}"), about, InjectionUndo::Nothing))
             }
-            Injection::Nvml { facts, .. } => {
+            FaultInjection::Nvml { facts, .. } => {
                 let Some(scenario) = &shared.scenario else {
                     return Err(
                         "the GPUs of this agent are real: only those of `agent --simulate` can be made to fail"
@@ -71,9 +71,13 @@ impl Desk {
                     return Err("an XID is a moment: it cannot be given an end".to_owned());
                 }
                 scenario.add(number, &facts)?;
-                Ok((format!("made-up GPUs say: {}", facts.join("; ")), node, Undo::Facts))
+                Ok((
+                    format!("made-up GPUs say: {}", facts.join("; ")),
+                    node,
+                    InjectionUndo::Facts,
+                ))
             }
-            Injection::Nic {
+            FaultInjection::Nic {
                 device, metric, value, ..
             } => {
                 if !value.is_finite() {
@@ -88,16 +92,16 @@ impl Desk {
                 };
                 // Covered before the value is injected.
                 let until = until.unwrap_or(covered);
-                let cover = Cover::Metric(about.clone(), metric.clone());
+                let cover = SyntheticTarget::Metric(about.clone(), metric.clone());
                 shared.intake.covers().add(number, cover, covered);
                 shared.overlay.lay(&device, &metric, value, until)?;
                 Ok((
                     format!("{value} is laid over {metric} of {device}"),
                     about,
-                    Undo::Nothing,
+                    InjectionUndo::Nothing,
                 ))
             }
-            Injection::RankKill { rank, signal } => {
+            FaultInjection::RankKill { rank, signal } => {
                 let given = Signal::from_named_raw(signal).filter(|given| ENDING.contains(given));
                 let given = given.ok_or_else(|| {
                     let known: Vec<String> = ENDING.iter().map(|known| known.as_raw().to_string()).collect();
@@ -109,15 +113,19 @@ impl Desk {
                 let rank = self.find(&rank)?;
                 let about = self.cover(number, &rank, covered);
                 self.signal(given, &rank)?;
-                Ok((format!("{about} is sent signal {signal}"), about, Undo::Nothing))
+                Ok((
+                    format!("{about} is sent signal {signal}"),
+                    about,
+                    InjectionUndo::Nothing,
+                ))
             }
-            Injection::RankHang { rank, .. } => {
+            FaultInjection::RankHang { rank, .. } => {
                 let rank = self.find(&rank)?;
                 let about = self.cover(number, &rank, covered);
                 self.signal(Signal::STOP, &rank)?;
-                Ok((format!("{about} is stopped"), about, Undo::Continue(rank)))
+                Ok((format!("{about} is stopped"), about, InjectionUndo::Continue(rank)))
             }
-            Injection::RankSlow { rank, stopped, .. } => {
+            FaultInjection::RankSlow { rank, stopped, .. } => {
                 if !(0.05..=0.95).contains(&stopped) {
                     return Err(format!(
                         "it can be stopped for a part of 0.05 to 0.95 of the time, not {stopped}"
@@ -126,7 +134,7 @@ impl Desk {
                 let rank = self.find(&rank)?;
                 let about = self.cover(number, &rank, covered);
                 let what = format!("{about} is stopped for {stopped} of the time");
-                let undo = Undo::Slowed {
+                let undo = InjectionUndo::Slowed {
                     rank,
                     stopped,
                     is_stopped: false,
@@ -134,28 +142,31 @@ impl Desk {
                 };
                 Ok((what, about, undo))
             }
-            Injection::DiskFull { directory, bytes, .. } => {
-                shared.intake.covers().add(number, Cover::Room, covered);
+            FaultInjection::DiskFull { directory, bytes, .. } => {
+                shared.intake.covers().add(number, SyntheticTarget::Room, covered);
                 let file = disk::fill(&directory, bytes)?;
                 let what = format!("{bytes} bytes of room are taken in {}", directory.display());
-                Ok((what, node, Undo::Room(file)))
+                Ok((what, node, InjectionUndo::Room(file)))
             }
         }
     }
 
     fn cover(&self, number: u64, rank: &RankRef, until: Instant) -> Entity {
         let about = self.0.roster.entity(rank);
-        self.0.intake.covers().add(number, Cover::About(about.clone()), until);
+        self.0
+            .intake
+            .covers()
+            .add(number, SyntheticTarget::About(about.clone()), until);
         about
     }
 
-    fn write(&self, writer: Writer, lines: Vec<String>) -> Result<(), String> {
-        let sent = self.0.work.try_send(Work::Lines(writer, lines));
+    fn write(&self, writer: LineOrigin, lines: Vec<String>) -> Result<(), String> {
+        let sent = self.0.work.try_send(InjectionWork::Lines(writer, lines));
         sent.map_err(|_| "too many lines wait: try again".to_owned())
     }
 
     /// Returns the running rank that is meant.
-    fn find(&self, which: &WhichRank) -> Result<RankRef, String> {
+    fn find(&self, which: &RankSelector) -> Result<RankRef, String> {
         let running = self.0.roster.running();
         let number = which.rank;
         let mut found: Vec<&RankRef> = running
@@ -186,7 +197,7 @@ impl Desk {
 }
 
 /// Checks the lines and returns a short description of them.
-fn told(lines: &[String]) -> Result<String, String> {
+fn describe_lines(lines: &[String]) -> Result<String, String> {
     if lines.is_empty() || lines.len() > LINES {
         return Err(format!("{} lines were given; want 1 to {LINES}", lines.len()));
     }

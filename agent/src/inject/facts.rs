@@ -14,12 +14,12 @@ const FACTS: usize = 64;
 
 /// Scenario file, and the time at which it began to play.
 #[derive(Debug, Clone)]
-pub(crate) struct Scenario {
+pub(crate) struct PlayedScenario {
     pub(crate) path: PathBuf,
     pub(crate) start: Timestamp,
 }
 
-impl Scenario {
+impl PlayedScenario {
     /// Adds facts that hold from now on, tagged with the injection's number.
     pub(super) fn add(&self, number: u64, facts: &[String]) -> Result<(), String> {
         if facts.is_empty() || facts.len() > FACTS {
@@ -105,7 +105,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("scenario");
         fs::write(&path, "count 2").expect("written");
-        let scenario = Scenario {
+        let scenario = PlayedScenario {
             path: path.clone(),
             start: clock::now().before(Duration::from_secs(60)),
         };

@@ -2,43 +2,43 @@
 
 use std::sync::Arc;
 
-use rankguard_faults::{Observation, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{LogObservation, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 
-use super::means::Means;
+use super::context::InjectionContext;
+use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
-use crate::collectors::gpu::Xids;
-use crate::collectors::observe::{Reporter, Writer};
-use crate::intake::Intake;
-use crate::knowledge::Knowledge;
-use crate::ranks::Roster;
+use crate::collectors::gpu::XidMerger;
+use crate::collectors::observe::{LineOrigin, LineReporter};
+use crate::intake::EvidenceIntake;
+use crate::mount_users::MountUsers;
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
-use crate::uses::Uses;
 
 /// Most streams that are retained: the kernel's and those of some ranks.
 const STREAMS: usize = 64;
 
 /// Streams of injected lines.
-pub(super) struct Lines {
-    intake: Intake,
-    roster: Roster,
+pub(super) struct InjectedLines {
+    intake: EvidenceIntake,
+    roster: RankRoster,
     spool: Arc<Spool>,
     /// Separate from the collectors' unless the GPUs are simulated too: an injected line must not match a real event.
-    xids: Xids,
-    knowledge: Knowledge,
-    uses: Uses,
-    streams: Vec<Stream>,
+    xids: XidMerger,
+    knowledge: CatalogueHandle,
+    uses: MountUsers,
+    streams: Vec<InjectedStream>,
 }
 
-struct Stream {
-    writer: Writer,
-    reporter: Reporter,
+struct InjectedStream {
+    writer: LineOrigin,
+    reporter: LineReporter,
     triage: Triage,
 }
 
-impl Lines {
+impl InjectedLines {
     /// Creates the streams; `xids` are those of the collectors if the GPUs are simulated.
-    pub(super) fn new(means: &Means, xids: Xids) -> Self {
+    pub(super) fn new(means: &InjectionContext, xids: XidMerger) -> Self {
         Self {
             intake: means.intake.clone(),
             roster: means.roster.clone(),
@@ -56,7 +56,7 @@ impl Lines {
     }
 
     /// Passes lines of a writer to its triage; `now` is on the clock by which triage waits.
-    pub(super) fn write(&mut self, now: Timestamp, writer: Writer, lines: &[String]) {
+    pub(super) fn write(&mut self, now: Timestamp, writer: LineOrigin, lines: &[String]) {
         let place = self.streams.iter().position(|stream| stream.writer == writer);
         let mut stream = match place {
             Some(place) => self.streams.remove(place),
@@ -87,11 +87,11 @@ impl Lines {
         }
     }
 
-    fn open(&self, writer: Writer) -> Stream {
-        let reporter = Reporter {
+    fn open(&self, writer: LineOrigin) -> InjectedStream {
+        let reporter = LineReporter {
             source: match writer {
-                Writer::Kernel => Source::KernelLog,
-                Writer::Rank(_) | Writer::Unknown => Source::JobLog,
+                LineOrigin::Kernel => EvidenceSource::KernelLog,
+                LineOrigin::Rank(_) | LineOrigin::Unknown => EvidenceSource::JobLog,
             },
             intake: self.intake.clone(),
             roster: self.roster.clone(),
@@ -101,10 +101,10 @@ impl Lines {
             uses: self.uses.clone(),
         };
         let rank = match &writer {
-            Writer::Rank(rank) => Some(rank.rank),
-            Writer::Kernel | Writer::Unknown => None,
+            LineOrigin::Rank(rank) => Some(rank.rank),
+            LineOrigin::Kernel | LineOrigin::Unknown => None,
         };
-        Stream {
+        InjectedStream {
             triage: crate::collectors::triage(&reporter, rank, None),
             writer,
             reporter,
@@ -112,8 +112,8 @@ impl Lines {
     }
 }
 
-impl Stream {
-    fn report(&self, observations: Vec<Observation>) {
+impl InjectedStream {
+    fn report(&self, observations: Vec<LogObservation>) {
         let now = clock::now();
         for mut observation in observations {
             // The lines are written now, even if a copied line carries an old time stamp.

@@ -1,6 +1,6 @@
 //! Fault injection into a running agent, for tests of its detection.
 //!
-//! The socket exists only if the agent was started with it ([`crate::Settings::injection`]), and it serves only its own
+//! The socket exists only if the agent was started with it ([`crate::AgentSettings::injection`]), and it serves only its own
 //! user and root. Faults use the real paths: lines go through the same triage as lines that are read, ranks are killed,
 //! stopped and slowed by signals, a disk is filled by an unlinked file that ends with the agent, values of adapters are
 //! changed after they are read, and GPUs fail if a scenario simulates them.
@@ -12,24 +12,24 @@
 //! Absent: faults on other nodes that follow (they are real), faults of real GPUs, of the network itself.
 
 mod begin;
-mod cover;
-mod desk;
+mod context;
 mod disk;
+mod executor;
 mod facts;
 mod lines;
-mod means;
 mod overlay;
 mod socket;
+mod synthetic_targets;
 
 use rankguard_model::{JobId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use cover::Covers;
-pub(crate) use desk::{Desk, Ends};
-pub(crate) use means::Means;
-pub(crate) use overlay::Overlay;
+pub(crate) use context::InjectionContext;
+pub(crate) use executor::{InjectionExecutor, InjectionThread};
+pub(crate) use overlay::NicOverlay;
 pub(crate) use socket::InjectSocket;
 pub use socket::{InjectError, inject};
+pub(crate) use synthetic_targets::SyntheticTargets;
 
 /// Longest duration of one injection, milliseconds.
 pub const LAST_MAX_MS: u64 = 3_600_000;
@@ -37,7 +37,7 @@ pub const LAST_MAX_MS: u64 = 3_600_000;
 /// Fault to inject.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Injection {
+pub enum FaultInjection {
     /// Lines of the kernel, written now.
     KernelLine {
         /// Lines without newlines.
@@ -46,7 +46,7 @@ pub enum Injection {
     /// Lines of a rank, or of an unknown rank, written now.
     LogLine {
         /// Writer of the lines; absent for an unknown rank.
-        rank: Option<WhichRank>,
+        rank: Option<RankSelector>,
         /// Lines without newlines.
         lines: Vec<String>,
     },
@@ -71,21 +71,21 @@ pub enum Injection {
     /// Signal that ends a rank.
     RankKill {
         /// Rank to end.
-        rank: WhichRank,
+        rank: RankSelector,
         /// Signal number, one that ends a process, such as 9, 11, 15.
         signal: i32,
     },
     /// Stop of a rank, which continues afterwards.
     RankHang {
         /// Rank to stop.
-        rank: WhichRank,
+        rank: RankSelector,
         /// Duration of the fault, milliseconds.
         for_ms: u64,
     },
     /// Stop of a rank for a part of every tenth of a second.
     RankSlow {
         /// Rank to slow.
-        rank: WhichRank,
+        rank: RankSelector,
         /// Stopped part of the time, 0.05 to 0.95.
         stopped: f64,
         /// Duration of the fault, milliseconds.
@@ -104,14 +104,14 @@ pub enum Injection {
 
 /// Rank that runs on this node, in its newest generation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WhichRank {
+pub struct RankSelector {
     /// Job of the rank; optional if only one job runs here.
     pub job: Option<JobId>,
     /// Rank number in the job.
     pub rank: Rank,
 }
 
-impl Injection {
+impl FaultInjection {
     /// Returns the kind as named in commands and metrics.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -141,7 +141,7 @@ impl Injection {
 
 /// Injection that was carried out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Injected {
+pub struct InjectionRecord {
     /// Number since the agent's start.
     pub number: u64,
     /// Kind as named in commands and metrics.

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
 /// Values of a poll, by device and metric.
-type Values = BTreeMap<String, BTreeMap<String, f64>>;
+type OverlayValues = BTreeMap<String, BTreeMap<String, f64>>;
 
 /// Metrics that are states: an injected value replaces the one that is read. All others are counters, to which it is
 /// added.
@@ -13,25 +13,25 @@ const STATES: [&str; 4] = ["nic.port_state", "nic.phys_state", "nic.port_rate", 
 
 /// Injected values by device and metric. Cheap to clone; empty if injection is disabled.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Overlay(Arc<Mutex<Laid>>);
+pub(crate) struct NicOverlay(Arc<Mutex<OverlayState>>);
 
 #[derive(Debug, Default)]
-struct Laid {
+struct OverlayState {
     /// Devices of the newest poll, with their metrics.
     known: BTreeMap<String, Vec<String>>,
-    over: Vec<Over>,
+    over: Vec<OverlaidValue>,
 }
 
 #[derive(Debug)]
-struct Over {
+struct OverlaidValue {
     device: String,
     metric: String,
     value: f64,
     until: Instant,
 }
 
-impl Overlay {
-    fn lock(&self) -> MutexGuard<'_, Laid> {
+impl NicOverlay {
+    fn lock(&self) -> MutexGuard<'_, OverlayState> {
         self.0.lock().expect("no holder of the overlay panics")
     }
 
@@ -41,7 +41,7 @@ impl Overlay {
     }
 
     /// Applies the injected values to a poll, and forgets those that have ended.
-    pub(crate) fn apply(&self, look: &mut Values) {
+    pub(crate) fn apply(&self, look: &mut OverlayValues) {
         let mut laid = self.lock();
         let now = Instant::now();
         laid.over.retain(|over| over.until > now);
@@ -80,7 +80,7 @@ impl Overlay {
             let known: Vec<&str> = metrics.iter().map(String::as_str).collect();
             return Err(format!("{device} tells no `{metric}`; it tells: {}", or_none(&known)));
         }
-        laid.over.push(Over {
+        laid.over.push(OverlaidValue {
             device: device.to_owned(),
             metric: metric.to_owned(),
             value,
@@ -104,7 +104,7 @@ mod tests {
 
     use super::*;
 
-    fn read() -> Values {
+    fn read() -> OverlayValues {
         let port = [("nic.port_state port 1", 4.0), ("nic.link_downed port 1", 3.0)];
         let port = port.map(|(metric, value)| (metric.to_owned(), value));
         BTreeMap::from([("mlx5_0".to_owned(), BTreeMap::from(port))])
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn states_are_replaced_counters_raised_and_strangers_refused() {
-        let overlay = Overlay::default();
+        let overlay = NicOverlay::default();
         let later = Instant::now() + Duration::from_secs(600);
         let refused = overlay.lay("mlx5_0", "nic.port_state port 1", 1.0, later);
         assert!(refused.is_err_and(|problem| problem.contains("known are: none")));
@@ -132,6 +132,6 @@ mod tests {
         assert_eq!(look["mlx5_0"]["nic.port_state port 1"], 1.0);
         assert_eq!(look["mlx5_0"]["nic.link_downed port 1"], 5.0);
         // A device that has disappeared has no value to change.
-        overlay.apply(&mut Values::new());
+        overlay.apply(&mut OverlayValues::new());
     }
 }

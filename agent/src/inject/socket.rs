@@ -12,9 +12,9 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
-use super::desk::Desk;
-use super::{Injected, Injection};
-use crate::door::attend;
+use super::executor::InjectionExecutor;
+use super::{FaultInjection, InjectionRecord};
+use crate::accept_loop::attend;
 use crate::outlets::{is_own_user, listen, through};
 
 const NAME: &str = "inject.sock";
@@ -29,8 +29,8 @@ const ANSWER_BYTES: u64 = 1 << 20;
 /// Answer to a request.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-enum Answer {
-    Done(Injected),
+enum InjectionAnswer {
+    Done(InjectionRecord),
     Refused(String),
 }
 
@@ -65,7 +65,7 @@ pub(crate) struct InjectSocket {
 
 impl InjectSocket {
     /// Starts to listen. The caller owns the state directory.
-    pub(crate) fn start(state_dir: &Path, desk: Desk) -> io::Result<Self> {
+    pub(crate) fn start(state_dir: &Path, desk: InjectionExecutor) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
         let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
             let desk = desk.clone();
@@ -96,7 +96,7 @@ impl Drop for InjectSocket {
     }
 }
 
-async fn converse(mut stream: UnixStream, desk: Desk) -> io::Result<()> {
+async fn converse(mut stream: UnixStream, desk: InjectionExecutor) -> io::Result<()> {
     if !is_own_user(&stream)? {
         return Ok(());
     }
@@ -105,14 +105,14 @@ async fn converse(mut stream: UnixStream, desk: Desk) -> io::Result<()> {
     BufReader::new(reading.take(QUESTION_BYTES))
         .read_until(b'\n', &mut question)
         .await?;
-    let answer = match serde_json::from_slice::<Injection>(&question) {
+    let answer = match serde_json::from_slice::<FaultInjection>(&question) {
         Ok(wanted) => {
             tracing::warn!(kind = wanted.kind(), "a fault is injected");
             let done = tokio::task::spawn_blocking(move || desk.carry_out(wanted)).await;
             done.unwrap_or_else(|_| Err("the desk failed".to_owned()))
-                .map_or_else(Answer::Refused, Answer::Done)
+                .map_or_else(InjectionAnswer::Refused, InjectionAnswer::Done)
         }
-        Err(problem) => Answer::Refused(format!("that is no injection: {problem}")),
+        Err(problem) => InjectionAnswer::Refused(format!("that is no injection: {problem}")),
     };
     let mut line = serde_json::to_vec(&answer)?;
     line.push(b'\n');
@@ -121,7 +121,7 @@ async fn converse(mut stream: UnixStream, desk: Desk) -> io::Result<()> {
 }
 
 /// Requests a fault from the agent that runs in a state directory. Waits at most for `deadline`.
-pub fn inject(state_dir: &Path, wanted: &Injection, deadline: Duration) -> Result<Injected, InjectError> {
+pub fn inject(state_dir: &Path, wanted: &FaultInjection, deadline: Duration) -> Result<InjectionRecord, InjectError> {
     let path = || state_dir.to_owned();
     let absent = |source| InjectError::Absent { path: path(), source };
     let broken = |source| InjectError::Broken { path: path(), source };
@@ -155,7 +155,7 @@ pub fn inject(state_dir: &Path, wanted: &Injection, deadline: Duration) -> Resul
         return Err(broken(refused));
     }
     match serde_json::from_slice(&answer).map_err(|problem| broken(problem.into()))? {
-        Answer::Done(injected) => Ok(injected),
-        Answer::Refused(why) => Err(InjectError::Refused(why)),
+        InjectionAnswer::Done(injected) => Ok(injected),
+        InjectionAnswer::Refused(why) => Err(InjectError::Refused(why)),
     }
 }

@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Entity, NodeId, Source};
+use rankguard_model::{Entity, EvidenceBody, EvidenceSource, NodeId};
 
-use crate::inject::Covers;
-use crate::outlets::{Board, LogQueue};
-use crate::sighting::{Cursor, Sighting};
+use crate::inject::SyntheticTargets;
+use crate::outlets::{LogQueue, StatusBoard};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
 /// Most evidence records that may wait for the disk.
 const CAPACITY: usize = 16_384;
@@ -24,27 +24,27 @@ const POSITIONS_LINGER: Duration = Duration::from_secs(30);
 
 /// Handle of the queue for collectors. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Intake {
-    shared: Arc<Shared>,
+pub(crate) struct EvidenceIntake {
+    shared: Arc<IntakeShared>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct IntakeShared {
     node: NodeId,
     capacity: usize,
     /// Status board for the agent's API.
-    board: Board,
+    board: StatusBoard,
     /// Targets of injections; evidence about them is marked as synthetic.
-    covers: Covers,
+    covers: SyntheticTargets,
     /// Outlet that receives a copy of all evidence, if set.
     copies: OnceLock<LogQueue>,
-    queue: Mutex<Queue>,
+    queue: Mutex<IntakeQueue>,
     arrived: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct Queue {
-    waiting: VecDeque<Sighting>,
+struct IntakeQueue {
+    waiting: VecDeque<PendingEvidence>,
     oldest: Option<Instant>,
     urgent: bool,
     lost: u64,
@@ -59,28 +59,28 @@ struct Queue {
 
 /// Evidence and positions of one commit.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Batch {
-    pub(crate) sightings: Vec<Sighting>,
+pub(crate) struct IntakeBatch {
+    pub(crate) sightings: Vec<PendingEvidence>,
     /// Reader positions after the evidence.
-    pub(crate) positions: Vec<Cursor>,
+    pub(crate) positions: Vec<ReaderCursor>,
 }
 
-impl Batch {
+impl IntakeBatch {
     pub(crate) fn is_empty(&self) -> bool {
         self.sightings.is_empty() && self.positions.is_empty()
     }
 }
 
-impl Queue {
+impl IntakeQueue {
     /// Takes the positions of readers with no evidence left in the queue.
-    fn take_positions(&mut self) -> Vec<Cursor> {
+    fn take_positions(&mut self) -> Vec<ReaderCursor> {
         let gone = self.gone;
         let all = std::mem::take(&mut self.positions);
         let (ready, early): (BTreeMap<_, _>, BTreeMap<_, _>) =
             all.into_iter().partition(|(_, (_, after))| *after <= gone);
         self.moved = (!early.is_empty()).then(Instant::now);
         self.positions = early;
-        let cursors = ready.into_iter().map(|(key, (value, _))| Cursor { key, value });
+        let cursors = ready.into_iter().map(|(key, (value, _))| ReaderCursor { key, value });
         cursors.collect()
     }
 
@@ -108,26 +108,26 @@ impl Queue {
     }
 }
 
-impl Intake {
+impl EvidenceIntake {
     pub(crate) fn new(node: NodeId) -> Self {
         Self::with_capacity(node, CAPACITY)
     }
 
     fn with_capacity(node: NodeId, capacity: usize) -> Self {
         Self {
-            shared: Arc::new(Shared {
+            shared: Arc::new(IntakeShared {
                 node,
                 capacity,
-                board: Board::default(),
-                covers: Covers::default(),
+                board: StatusBoard::default(),
+                covers: SyntheticTargets::default(),
                 copies: OnceLock::new(),
-                queue: Mutex::new(Queue::default()),
+                queue: Mutex::new(IntakeQueue::default()),
                 arrived: Condvar::new(),
             }),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    fn lock(&self) -> MutexGuard<'_, IntakeQueue> {
         self.shared.queue.lock().expect("no holder of the intake panics")
     }
 
@@ -144,12 +144,12 @@ impl Intake {
     }
 
     /// Returns the status board.
-    pub(crate) fn board(&self) -> &Board {
+    pub(crate) fn board(&self) -> &StatusBoard {
         &self.shared.board
     }
 
     /// Returns the targets of injections.
-    pub(crate) fn covers(&self) -> &Covers {
+    pub(crate) fn covers(&self) -> &SyntheticTargets {
         &self.shared.covers
     }
 
@@ -159,13 +159,13 @@ impl Intake {
     }
 
     /// Pushes evidence without blocking.
-    pub(crate) fn push(&self, sighting: Sighting) {
+    pub(crate) fn push(&self, sighting: PendingEvidence) {
         self.push_all(vec![sighting]);
     }
 
     /// Pushes the evidence of one poll without blocking. It is committed as one: after a crash either all or none of it
     /// counts as read.
-    pub(crate) fn push_all(&self, mut sightings: Vec<Sighting>) {
+    pub(crate) fn push_all(&self, mut sightings: Vec<PendingEvidence>) {
         let Some(last) = sightings.len().checked_sub(1) else {
             return;
         };
@@ -186,11 +186,11 @@ impl Intake {
         }
     }
 
-    fn admit(&self, queue: &mut Queue, sighting: Sighting) {
+    fn admit(&self, queue: &mut IntakeQueue, sighting: PendingEvidence) {
         if queue.waiting.len() >= self.shared.capacity {
             queue.lost += 1;
             self.shared.board.dropped();
-            match queue.waiting.iter().position(Sighting::is_droppable) {
+            match queue.waiting.iter().position(PendingEvidence::is_droppable) {
                 Some(oldest) => queue.drop_at(oldest),
                 None => return,
             }
@@ -206,7 +206,7 @@ impl Intake {
 
     /// Records the position of a reader that read on without evidence. It is committed with the next evidence, or after
     /// [`POSITIONS_LINGER`].
-    pub(crate) fn moved(&self, cursor: Cursor) {
+    pub(crate) fn moved(&self, cursor: ReaderCursor) {
         let mut queue = self.lock();
         let after = queue.gone + queue.waiting.len() as u64;
         queue.positions.insert(cursor.key, (cursor.value, after));
@@ -217,14 +217,18 @@ impl Intake {
     }
 
     /// Pushes a gap for something that was lost or is absent.
-    pub(crate) fn gap(&self, source: Source, what: impl Into<String>, lost: Option<u64>) {
+    pub(crate) fn gap(&self, source: EvidenceSource, what: impl Into<String>, lost: Option<u64>) {
         let what = what.into();
-        self.push(Sighting::now(source, self.node_entity(), Body::Gap { what, lost }));
+        self.push(PendingEvidence::now(
+            source,
+            self.node_entity(),
+            EvidenceBody::Gap { what, lost },
+        ));
     }
 
     /// Returns the next batch to commit: at once if evidence is urgent, else after `linger`. Empty only if the intake
     /// is closed and drained; more than `most` only if the evidence of one poll is more.
-    pub(crate) fn take(&self, linger: Duration, most: usize) -> Batch {
+    pub(crate) fn take(&self, linger: Duration, most: usize) -> IntakeBatch {
         let mut queue = self.lock();
         loop {
             let now = Instant::now();
@@ -237,7 +241,7 @@ impl Intake {
                 break;
             }
             if queue.closed {
-                return Batch::default();
+                return IntakeBatch::default();
             }
             let next = due.into_iter().chain(positions_due).min();
             let waited = match next {
@@ -256,7 +260,7 @@ impl Intake {
             queue = waited.expect("no holder of the intake panics");
         }
         let count = queue.whole(most);
-        let mut sightings: Vec<Sighting> = queue.waiting.drain(..count).collect();
+        let mut sightings: Vec<PendingEvidence> = queue.waiting.drain(..count).collect();
         queue.gone += count as u64;
         let rest_urgent = queue.waiting.iter().any(|sighting| sighting.urgent);
         queue.urgent = rest_urgent;
@@ -265,20 +269,20 @@ impl Intake {
         let lost = std::mem::take(&mut queue.lost);
         drop(queue);
         if lost > 0 {
-            sightings.push(Sighting::now(
-                Source::Agent,
+            sightings.push(PendingEvidence::now(
+                EvidenceSource::Agent,
                 self.node_entity(),
-                Body::Gap {
+                EvidenceBody::Gap {
                     what: "evidence was dropped before the spool: the disk did not keep up".to_owned(),
                     lost: Some(lost),
                 },
             ));
         }
-        Batch { sightings, positions }
+        IntakeBatch { sightings, positions }
     }
 
     /// Puts a batch that could not be committed back at the front.
-    pub(crate) fn put_back(&self, batch: Batch) {
+    pub(crate) fn put_back(&self, batch: IntakeBatch) {
         let mut queue = self.lock();
         queue.gone = queue.gone.saturating_sub(batch.sightings.len() as u64);
         let after = queue.gone + batch.sightings.len() as u64;
@@ -302,7 +306,7 @@ impl Intake {
             queue.moved.get_or_insert_with(Instant::now);
         }
         while queue.waiting.len() > self.shared.capacity {
-            let victim = queue.waiting.iter().position(Sighting::is_droppable);
+            let victim = queue.waiting.iter().position(PendingEvidence::is_droppable);
             match victim {
                 Some(oldest) => queue.drop_at(oldest),
                 None => drop(queue.waiting.pop_back()),
@@ -325,7 +329,7 @@ impl Intake {
 
     /// Returns everything in the queue without waiting.
     #[cfg(test)]
-    pub(crate) fn drain(&self) -> Vec<Sighting> {
+    pub(crate) fn drain(&self) -> Vec<PendingEvidence> {
         let mut queue = self.lock();
         queue.urgent = false;
         queue.oldest = None;
@@ -333,9 +337,9 @@ impl Intake {
         queue.waiting.drain(..).collect()
     }
 
-    /// Returns the reader positions after the evidence of [`Intake::drain`].
+    /// Returns the reader positions after the evidence of [`EvidenceIntake::drain`].
     #[cfg(test)]
-    pub(crate) fn drain_positions(&self) -> Vec<Cursor> {
+    pub(crate) fn drain_positions(&self) -> Vec<ReaderCursor> {
         self.lock().take_positions()
     }
 }

@@ -1,12 +1,12 @@
-use rankguard_model::{Exit, Step};
+use rankguard_model::{ProcessExit, Step};
 
 use super::*;
 
-fn progress(step: u64) -> Sighting {
-    Sighting::now(
-        Source::Ranks,
+fn progress(step: u64) -> PendingEvidence {
+    PendingEvidence::now(
+        EvidenceSource::Ranks,
         Entity::Unknown,
-        Body::Progress {
+        EvidenceBody::Progress {
             step: Step(step),
             loss: None,
             step_ms: 1.0,
@@ -15,13 +15,13 @@ fn progress(step: u64) -> Sighting {
     )
 }
 
-fn exit() -> Sighting {
-    Sighting::now(
-        Source::Ranks,
+fn exit() -> PendingEvidence {
+    PendingEvidence::now(
+        EvidenceSource::Ranks,
         Entity::Unknown,
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid: 1,
-            exit: Exit::Code(1),
+            exit: ProcessExit::Code(1),
             ended_by_agent: false,
         },
     )
@@ -30,7 +30,7 @@ fn exit() -> Sighting {
 /// RG-4, RG-9.
 #[test]
 fn a_full_intake_drops_the_oldest_progress_and_says_how_many() {
-    let intake = Intake::with_capacity(NodeId::from("a"), 3);
+    let intake = EvidenceIntake::with_capacity(NodeId::from("a"), 3);
     for step in 1..=3 {
         intake.push(progress(step));
     }
@@ -39,13 +39,13 @@ fn a_full_intake_drops_the_oldest_progress_and_says_how_many() {
     let batch = intake.take(Duration::ZERO, 16);
     let steps: Vec<_> = batch.sightings.iter().map(|sighting| sighting.body.clone()).collect();
     assert_eq!(steps.len(), 4, "{steps:?}");
-    assert!(matches!(steps[0], Body::Progress { step: Step(3), .. }));
-    assert!(matches!(steps[3], Body::Gap { lost: Some(2), .. }));
+    assert!(matches!(steps[0], EvidenceBody::Progress { step: Step(3), .. }));
+    assert!(matches!(steps[3], EvidenceBody::Gap { lost: Some(2), .. }));
 }
 
 #[test]
 fn urgent_evidence_does_not_wait_for_company() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.push(progress(1));
     intake.push(exit());
     let batch = intake.take(Duration::from_secs(3600), 16);
@@ -55,7 +55,7 @@ fn urgent_evidence_does_not_wait_for_company() {
 /// RG-4: after a crash between two commits the first part would be read again.
 #[test]
 fn what_one_look_gave_is_handed_out_as_one() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.push(exit());
     intake.push_all(vec![exit(), exit(), exit(), exit()]);
     intake.push(exit());
@@ -68,15 +68,15 @@ fn what_one_look_gave_is_handed_out_as_one() {
 
 #[test]
 fn a_closed_intake_hands_out_the_rest_and_then_nothing() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.push(progress(1));
     intake.close();
     assert_eq!(intake.take(Duration::from_secs(3600), 16).sightings.len(), 1);
     assert!(intake.take(Duration::from_secs(3600), 16).is_empty());
 }
 
-fn cursor(value: &str) -> Cursor {
-    Cursor {
+fn cursor(value: &str) -> ReaderCursor {
+    ReaderCursor {
         key: "log".to_owned(),
         value: value.to_owned(),
     }
@@ -85,7 +85,7 @@ fn cursor(value: &str) -> Cursor {
 /// RG-4: a crash between the two would lose the evidence before the position.
 #[test]
 fn a_position_never_overtakes_what_was_seen_before_it() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.push(exit());
     intake.push(exit());
     intake.moved(cursor("2"));
@@ -109,7 +109,7 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
 /// RG-4: otherwise the last evidence is reported again after a restart.
 #[test]
 fn what_was_seen_later_takes_the_place_of_a_position() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.moved(cursor("1"));
     intake.push(exit().with_cursor(Some(cursor("2"))));
     let batch = intake.take(Duration::from_secs(3600), 16);
@@ -125,7 +125,7 @@ fn what_was_seen_later_takes_the_place_of_a_position() {
 
 #[test]
 fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.moved(cursor("1"));
     intake.push(exit());
     assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("1")]);
@@ -137,7 +137,7 @@ fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
 
 #[test]
 fn a_copy_of_what_is_taken_goes_out_and_steps_do_not() {
-    let intake = Intake::new(NodeId::from("a"));
+    let intake = EvidenceIntake::new(NodeId::from("a"));
     let copies = LogQueue::new("127.0.0.1:4317");
     intake.push(exit());
     intake.copy_to(copies.clone());

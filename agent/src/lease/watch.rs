@@ -6,16 +6,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use std::{io, thread};
 
-use rankguard_identity::Network;
-use rankguard_model::Peer;
+use rankguard_identity::PeerTransport;
+use rankguard_model::PeerAgent;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::{LeaseVerdict, RankLease, WitnessAnswer};
 use crate::boot_clock::boot_now;
 use crate::links::ask_contact;
-use crate::orders::Errand;
-use crate::ranks::Roster;
+use crate::orders::OrderMessage;
+use crate::ranks::RankRoster;
 
 /// Longest interval between two queries.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(5);
@@ -27,18 +27,18 @@ const LOOK_EVERY_MIN: Duration = Duration::from_millis(5);
 /// Inputs of the lease thread.
 pub(crate) struct LeaseWatch {
     pub(crate) lease: RankLease,
-    pub(crate) network: Network,
-    pub(crate) roster: Roster,
-    pub(crate) orders: SyncSender<Errand>,
+    pub(crate) network: PeerTransport,
+    pub(crate) roster: RankRoster,
+    pub(crate) orders: SyncSender<OrderMessage>,
 }
 
 /// Running lease thread; ends when this is dropped.
-pub(crate) struct Watching {
+pub(crate) struct LeaseWatchHandle {
     end: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Drop for Watching {
+impl Drop for LeaseWatchHandle {
     fn drop(&mut self) {
         drop(self.end.take());
         if let Some(thread) = self.thread.take() {
@@ -50,7 +50,7 @@ impl Drop for Watching {
 impl LeaseWatch {
     /// Starts the thread. It has a runtime of its own, so that other work of the agent does not delay the end of a
     /// lease.
-    pub(crate) fn start(self) -> io::Result<Watching> {
+    pub(crate) fn start(self) -> io::Result<LeaseWatchHandle> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (end, ends) = oneshot::channel::<()>();
         let watch = move || {
@@ -62,7 +62,7 @@ impl LeaseWatch {
             });
         };
         let thread = thread::Builder::new().name("lease".to_owned()).spawn(watch)?;
-        Ok(Watching {
+        Ok(LeaseWatchHandle {
             end: Some(end),
             thread: Some(thread),
         })
@@ -100,7 +100,7 @@ impl LeaseWatch {
         };
         let alone_for = self.lease.alone_for();
         let mut asked = JoinSet::new();
-        for Peer { node, address, .. } in witnesses.iter().cloned() {
+        for PeerAgent { node, address, .. } in witnesses.iter().cloned() {
             let network = self.network.clone();
             asked.spawn(async move {
                 let contact = ask_contact(&network, &node, &address, limit).await;
@@ -126,7 +126,7 @@ impl LeaseWatch {
             _ => "the agent was stopped or starved and could not ask other agents".to_owned(),
         };
         let reason = format!("the lease of {length} s is over: {why}");
-        if self.orders.try_send(Errand::LeaseOver { reason }).is_err() {
+        if self.orders.try_send(OrderMessage::LeaseOver { reason }).is_err() {
             tracing::warn!("the lease is over and the queue of orders is full");
         }
     }

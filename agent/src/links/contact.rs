@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use rankguard_model::NodeId;
 use rankguard_proto::v1;
 
-use super::{Station, client_within};
+use super::{MeasuringAgent, client_within};
 
 /// Queries the agent of a node for the age of its newest contact with the controller; `None` if it has none.
 ///
@@ -15,12 +15,12 @@ use super::{Station, client_within};
 ///
 /// A message if no answer came within the limit.
 pub(crate) async fn ask_contact(
-    network: &Network,
+    network: &PeerTransport,
     node: &NodeId,
     address: &str,
     limit: Duration,
 ) -> Result<Option<Duration>, String> {
-    let station = Station {
+    let station = MeasuringAgent {
         node: node.clone(),
         address: address.to_owned(),
     };

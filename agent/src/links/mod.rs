@@ -11,8 +11,8 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_identity::{Caller, DialError, Expected, Network, Refusal, Role};
-use rankguard_model::{NodeId, Printable};
+use rankguard_identity::{ConnectionPeer, DialError, ExpectedPeer, PeerRole, PeerTransport, RefusalReason};
+use rankguard_model::{NodeId, PrintableText};
 use rankguard_proto::v1;
 use rankguard_proto::v1::links_client::LinksClient;
 use rankguard_proto::v1::links_server::Links;
@@ -23,11 +23,11 @@ use tonic::{Request, Response, Status};
 use crate::lease::RankLease;
 
 pub(crate) use contact::ask_contact;
-pub use plan::{Blame, Measured, Pair, Search};
+pub use plan::{LinkBlame, LinkMeasurement, LinkSearch, NodePair};
 pub(crate) use survey::before_job;
-pub use survey::{Survey, survey};
+pub use survey::{LinkSurvey, survey};
 
-use crate::membership::{Membership, host_of};
+use crate::membership::{JobMembership, host_of};
 
 /// Longest time for which a port is open or a measurement lasts, whatever the request.
 const LONGEST: Duration = Duration::from_secs(60);
@@ -38,7 +38,7 @@ const SLACK: Duration = Duration::from_secs(5);
 
 /// Agent that takes part in measurements: its node, and the address of its peer service (`host:port`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Station {
+pub struct MeasuringAgent {
     /// Node name; with an identity, its agent must answer there.
     pub node: NodeId,
     /// Address at which its agent serves measurements.
@@ -52,14 +52,14 @@ const AT_ONCE: usize = 8;
 /// Agent's service for measurements, and for agents that lost the controller: it opens a port for one sender and a
 /// limited time, sends to such a port, and reports the age of its newest contact with the controller.
 ///
-/// Agents measure only with the nodes that the controller named ([`Membership`]); operators, who may start programs on
+/// Agents measure only with the nodes that the controller named ([`JobMembership`]); operators, who may start programs on
 /// every node, measure between any. Without an identity only loopback addresses are sent to.
 #[derive(Debug, Clone)]
 pub(crate) struct LinkService {
     /// Address at which ports are opened.
     host: String,
-    network: Network,
-    membership: Membership,
+    network: PeerTransport,
+    membership: JobMembership,
     /// Source of the age of the newest contact with the controller.
     lease: RankLease,
     sinks: Arc<Semaphore>,
@@ -68,7 +68,7 @@ pub(crate) struct LinkService {
 
 impl LinkService {
     /// Creates a service that opens ports at `host`.
-    pub(crate) fn new(host: String, network: Network, membership: Membership, lease: RankLease) -> Self {
+    pub(crate) fn new(host: String, network: PeerTransport, membership: JobMembership, lease: RankLease) -> Self {
         Self {
             host,
             network,
@@ -81,13 +81,13 @@ impl LinkService {
 
     /// Returns the node that calls; `None` for operators, and on loopback, where callers have no names.
     fn calling_node<T>(request: &Request<T>) -> Option<NodeId> {
-        let name = Caller::of(request)?.name.clone()?;
-        (name.role() == Role::Agent).then(|| NodeId::from(name.own()))
+        let name = ConnectionPeer::of(request)?.name.clone()?;
+        (name.role() == PeerRole::Agent).then(|| NodeId::from(name.own()))
     }
 
     fn refuse<T>(&self, request: &Request<T>, what: &str) -> Status {
-        let address = Caller::of(request).and_then(|caller| caller.address);
-        self.network.refusals().tell(Refusal::Node, address, what);
+        let address = ConnectionPeer::of(request).and_then(|caller| caller.address);
+        self.network.refusals().tell(RefusalReason::Node, address, what);
         Status::permission_denied(what)
     }
 
@@ -147,7 +147,7 @@ impl Links for LinkService {
             if !self.membership.may_send_to(&node, host).await {
                 let what = format!(
                     "agent {node} may not have this node send to {}: the controller named no such measurement",
-                    Printable::first(host, HOST_MAX)
+                    PrintableText::first(host, HOST_MAX)
                 );
                 return Err(self.refuse(&request, &what));
             }
@@ -197,7 +197,12 @@ fn word(bytes: &[u8]) -> Result<[u8; transfer::WORD], Status> {
 /// # Errors
 ///
 /// A message for people, with the side that failed.
-pub async fn measure(network: &Network, from: &Station, to: &Station, lasts: Duration) -> Result<Measured, String> {
+pub async fn measure(
+    network: &PeerTransport,
+    from: &MeasuringAgent,
+    to: &MeasuringAgent,
+    lasts: Duration,
+) -> Result<LinkMeasurement, String> {
     let deadline = lasts + SLACK;
     let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     // Secret of this one measurement, so that no other process sends or receives its bytes.
@@ -226,30 +231,30 @@ pub async fn measure(network: &Network, from: &Station, to: &Station, lasts: Dur
         .await
         .map_err(|status| format!("{from_address} to {to_address}: {}", status.message()))?;
     let told = told.into_inner();
-    Ok(Measured {
+    Ok(LinkMeasurement {
         bandwidth: told.bytes_per_s,
         latency: told.latency_s,
     })
 }
 
 async fn client(
-    network: &Network,
-    station: &Station,
+    network: &PeerTransport,
+    station: &MeasuringAgent,
     limit: Duration,
 ) -> Result<LinksClient<tonic::transport::Channel>, String> {
     client_within(network, station, SLACK, limit).await
 }
 
 async fn client_within(
-    network: &Network,
-    station: &Station,
+    network: &PeerTransport,
+    station: &MeasuringAgent,
     connect_limit: Duration,
     limit: Duration,
 ) -> Result<LinksClient<tonic::transport::Channel>, String> {
-    let Station { node, address } = station;
+    let MeasuringAgent { node, address } = station;
     let endpoint =
         Endpoint::from_shared(format!("http://{address}")).map_err(|problem| format!("{address}: {problem}"))?;
-    let connector = network.connector(Expected::Agent(node.clone()), connect_limit);
+    let connector = network.connector(ExpectedPeer::Agent(node.clone()), connect_limit);
     let channel = endpoint.timeout(limit).connect_with_connector(connector).await;
     let channel = channel.map_err(|problem| {
         // Certificate errors are the cause that an operator must see.

@@ -25,11 +25,11 @@ const LATE: f64 = 10.0;
 const LATE_LEAST: f64 = 0.002;
 
 /// Two nodes, the lower number first.
-pub type Pair = (usize, usize);
+pub type NodePair = (usize, usize);
 
 /// Result of a measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Measured {
+pub struct LinkMeasurement {
     /// Bandwidth, bytes per second.
     pub bandwidth: f64,
     /// Round-trip time, seconds.
@@ -38,26 +38,26 @@ pub struct Measured {
 
 /// Measurements so far, over nodes 0 to n-1.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Search {
+pub struct LinkSearch {
     nodes: usize,
     /// Bandwidth below which a pair is bad in any case, bytes per second.
     least: f64,
     /// All measurements of each pair, in order; none for a failed one.
-    results: BTreeMap<Pair, Vec<Option<Measured>>>,
+    results: BTreeMap<NodePair, Vec<Option<LinkMeasurement>>>,
 }
 
 /// Nodes and links that the results blame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Blame {
+pub struct LinkBlame {
     /// Nodes that are bad in every pair.
     pub nodes: Vec<usize>,
     /// Links between two nodes that are good with others.
-    pub links: Vec<Pair>,
+    pub links: Vec<NodePair>,
     /// Bad pairs without a node to blame: no pair at all is good.
-    pub open: Vec<Pair>,
+    pub open: Vec<NodePair>,
 }
 
-impl Search {
+impl LinkSearch {
     /// Creates a search without measurements.
     pub fn new(nodes: usize, least: f64) -> Self {
         Self {
@@ -68,7 +68,7 @@ impl Search {
     }
 
     /// Records a measurement. One of a node with itself, or of an unknown node, is ignored.
-    pub fn tell(&mut self, (one, other): Pair, measured: Option<Measured>) {
+    pub fn tell(&mut self, (one, other): NodePair, measured: Option<LinkMeasurement>) {
         let pair = (one.min(other), one.max(other));
         if pair.0 != pair.1 && pair.1 < self.nodes {
             self.results.entry(pair).or_default().push(measured);
@@ -76,13 +76,13 @@ impl Search {
     }
 
     /// Returns all measurements.
-    pub fn results(&self) -> &BTreeMap<Pair, Vec<Option<Measured>>> {
+    pub fn results(&self) -> &BTreeMap<NodePair, Vec<Option<LinkMeasurement>>> {
         &self.results
     }
 
     /// Returns the pairs to measure next, concurrently; no node is in two of them. Empty if the search is complete.
-    pub fn next(&self) -> Vec<Pair> {
-        let mut round = Round::default();
+    pub fn next(&self) -> Vec<NodePair> {
+        let mut round = MeasurementRound::default();
         for pair in tournament(self.nodes, 0) {
             round.add(pair, |pair| !self.results.contains_key(&pair));
         }
@@ -94,7 +94,7 @@ impl Search {
         if proven.is_empty() {
             // No reference exists: try other partners.
             let rounds = (1..self.nodes).map(|number| tournament(self.nodes, number));
-            let fresh = |pair: &Pair| !self.results.contains_key(pair);
+            let fresh = |pair: &NodePair| !self.results.contains_key(pair);
             let next = rounds
                 .map(|pairs| pairs.into_iter().filter(fresh).collect::<Vec<_>>())
                 .find(|pairs| !pairs.is_empty());
@@ -127,22 +127,22 @@ impl Search {
     }
 
     /// Returns the nodes and links to blame by the results so far.
-    pub fn blame(&self) -> Blame {
+    pub fn blame(&self) -> LinkBlame {
         let judged = self.judged();
         let proven = proven(&judged);
         let bad = judged.iter().filter(|(_, outcomes)| outcomes.iter().all(|good| !good));
-        let bad: Vec<(Pair, usize)> = bad.map(|(pair, outcomes)| (*pair, outcomes.len())).collect();
+        let bad: Vec<(NodePair, usize)> = bad.map(|(pair, outcomes)| (*pair, outcomes.len())).collect();
         if proven.is_empty() {
-            return Blame {
+            return LinkBlame {
                 open: bad.into_iter().map(|(pair, _)| pair).collect(),
-                ..Blame::default()
+                ..LinkBlame::default()
             };
         }
         let measured: BTreeSet<usize> = judged.keys().flat_map(|(one, other)| [*one, *other]).collect();
         let between = bad
             .iter()
             .filter(|((one, other), times)| proven.contains(one) && proven.contains(other) && *times >= TWICE);
-        Blame {
+        LinkBlame {
             nodes: measured.difference(&proven).copied().collect(),
             links: between.map(|(pair, _)| *pair).collect(),
             open: Vec::new(),
@@ -150,13 +150,13 @@ impl Search {
     }
 
     /// Classifies each measurement as good or bad, against the best of those that did not fail.
-    fn judged(&self) -> BTreeMap<Pair, Vec<bool>> {
+    fn judged(&self) -> BTreeMap<NodePair, Vec<bool>> {
         let done = || self.results.values().flatten().flatten();
         let fast = quantile(done().map(|it| it.bandwidth).collect(), BEST);
         let soon = quantile(done().map(|it| it.latency).collect(), 1.0 - BEST);
         let least = self.least.max(SLOW * fast);
         let late = (LATE * soon).max(LATE_LEAST);
-        let good = |it: &Option<Measured>| it.is_some_and(|it| it.bandwidth >= least && it.latency <= late);
+        let good = |it: &Option<LinkMeasurement>| it.is_some_and(|it| it.bandwidth >= least && it.latency <= late);
         self.results
             .iter()
             .map(|(pair, all)| (*pair, all.iter().map(good).collect()))
@@ -166,13 +166,13 @@ impl Search {
 
 /// Pairs of one round.
 #[derive(Default)]
-struct Round {
-    pairs: Vec<Pair>,
+struct MeasurementRound {
+    pairs: Vec<NodePair>,
     busy: BTreeSet<usize>,
 }
 
-impl Round {
-    fn add(&mut self, pair: Pair, wanted: impl Fn(Pair) -> bool) {
+impl MeasurementRound {
+    fn add(&mut self, pair: NodePair, wanted: impl Fn(NodePair) -> bool) {
         if wanted(pair) && !self.busy.contains(&pair.0) && !self.busy.contains(&pair.1) {
             self.busy.extend([pair.0, pair.1]);
             self.pairs.push(pair);
@@ -181,18 +181,18 @@ impl Round {
 }
 
 /// Returns the nodes that were good in some pair.
-fn proven(judged: &BTreeMap<Pair, Vec<bool>>) -> BTreeSet<usize> {
+fn proven(judged: &BTreeMap<NodePair, Vec<bool>>) -> BTreeSet<usize> {
     let good = judged.iter().filter(|(_, outcomes)| outcomes.contains(&true));
     good.flat_map(|((one, other), _)| [*one, *other]).collect()
 }
 
-fn ordered(one: usize, other: usize) -> Pair {
+fn ordered(one: usize, other: usize) -> NodePair {
     (one.min(other), one.max(other))
 }
 
 /// Returns a round of a round-robin tournament (circle method). With an odd number one node rests, except in the first
 /// round, in which it is paired with node 0, or node 0 with node 1.
-fn tournament(nodes: usize, round: usize) -> Vec<Pair> {
+fn tournament(nodes: usize, round: usize) -> Vec<NodePair> {
     if nodes < 2 {
         return Vec::new();
     }
@@ -205,7 +205,7 @@ fn tournament(nodes: usize, round: usize) -> Vec<Pair> {
         }
     };
     let pairs = (0..seats / 2).map(|seat| ordered(place(seat), place(seats - 1 - seat)));
-    let mut pairs: Vec<Pair> = pairs.filter(|(_, other)| *other < nodes).collect();
+    let mut pairs: Vec<NodePair> = pairs.filter(|(_, other)| *other < nodes).collect();
     if round == 0 {
         let resting = (0..nodes).find(|node| !pairs.iter().any(|(one, other)| one == node || other == node));
         pairs.extend(resting.map(|node| ordered(node, usize::from(node == 0))));
@@ -228,11 +228,11 @@ mod tests {
 
     use super::*;
 
-    const FAST: Measured = Measured {
+    const FAST: LinkMeasurement = LinkMeasurement {
         bandwidth: 1e9,
         latency: 1e-4,
     };
-    const CRAWLS: Measured = Measured {
+    const CRAWLS: LinkMeasurement = LinkMeasurement {
         bandwidth: 1e8,
         latency: 1e-4,
     };
@@ -242,18 +242,18 @@ mod tests {
     struct Truth {
         nodes: usize,
         bad: BTreeSet<usize>,
-        links: BTreeSet<Pair>,
+        links: BTreeSet<NodePair>,
     }
 
     impl Truth {
-        fn measure(&self, pair: Pair) -> Option<Measured> {
+        fn measure(&self, pair: NodePair) -> Option<LinkMeasurement> {
             let (one, other) = pair;
             let wrong = self.bad.contains(&one) || self.bad.contains(&other) || self.links.contains(&pair);
             match (one + other) % 3 {
                 _ if !wrong => Some(FAST),
                 0 => None,
                 1 => Some(CRAWLS),
-                _ => Some(Measured { latency: 0.1, ..FAST }),
+                _ => Some(LinkMeasurement { latency: 0.1, ..FAST }),
             }
         }
 
@@ -264,8 +264,8 @@ mod tests {
         }
 
         /// Measures until the search is complete; returns the blame, the rounds and the measurements.
-        fn search(&self) -> (Blame, usize, usize) {
-            let mut search = Search::new(self.nodes, 0.0);
+        fn search(&self) -> (LinkBlame, usize, usize) {
+            let mut search = LinkSearch::new(self.nodes, 0.0);
             let (mut rounds, mut count) = (0, 0);
             loop {
                 let round = search.next();
@@ -322,7 +322,7 @@ mod tests {
         #[test]
         fn a_bad_way_that_was_measured_is_named(truth in truths()) {
             prop_assume!(truth.nodes - truth.bad.len() >= 4 && truth.can_be_compared());
-            let first: BTreeSet<Pair> = tournament(truth.nodes, 0).into_iter().collect();
+            let first: BTreeSet<NodePair> = tournament(truth.nodes, 0).into_iter().collect();
             let (blame, ..) = truth.search();
             for pair in truth.links.intersection(&first) {
                 prop_assert!(blame.links.contains(pair), "{pair:?} of {blame:?}");
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    fn truth(nodes: usize, bad: &[usize], links: &[Pair]) -> Truth {
+    fn truth(nodes: usize, bad: &[usize], links: &[NodePair]) -> Truth {
         Truth {
             nodes,
             bad: bad.iter().copied().collect(),
@@ -353,7 +353,7 @@ mod tests {
     #[test]
     fn a_healthy_network_is_measured_once() {
         let (blame, rounds, count) = truth(8, &[], &[]).search();
-        assert_eq!((blame, rounds, count), (Blame::default(), 1, 4));
+        assert_eq!((blame, rounds, count), (LinkBlame::default(), 1, 4));
     }
 
     #[test]
@@ -364,18 +364,18 @@ mod tests {
 
     #[test]
     fn of_two_nodes_and_where_all_are_bad_nothing_can_be_told() {
-        let mut two = Search::new(2, 0.0);
+        let mut two = LinkSearch::new(2, 0.0);
         two.tell((0, 1), None);
         assert_eq!((two.next(), two.blame().open), (vec![], vec![(0, 1)]));
         let (blame, rounds, _) = truth(5, &[0, 1, 2, 3, 4], &[]).search();
         assert_eq!((blame.nodes.len(), blame.open.len(), rounds), (0, 10, 6));
-        assert_eq!(Search::new(1, 0.0).next(), []);
-        assert_eq!(Search::new(0, 0.0).next(), []);
+        assert_eq!(LinkSearch::new(1, 0.0).next(), []);
+        assert_eq!(LinkSearch::new(0, 0.0).next(), []);
     }
 
     #[test]
     fn a_pair_that_was_bad_once_and_then_good_blames_nobody() {
-        let mut search = Search::new(4, 0.0);
+        let mut search = LinkSearch::new(4, 0.0);
         for pair in search.next() {
             search.tell(pair, (pair.0 != 0).then_some(FAST));
         }
@@ -384,12 +384,12 @@ mod tests {
                 search.tell(*pair, Some(FAST));
             }
         }
-        assert_eq!(search.blame(), Blame::default());
+        assert_eq!(search.blame(), LinkBlame::default());
     }
 
     #[test]
     fn all_that_are_slower_than_wanted_are_bad_although_they_are_alike() {
-        let mut search = Search::new(2, 2e9);
+        let mut search = LinkSearch::new(2, 2e9);
         search.tell((1, 0), Some(FAST));
         assert_eq!(search.blame().open, [(0, 1)]);
         search.tell((1, 1), None);

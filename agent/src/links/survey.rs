@@ -2,12 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rankguard_identity::Network;
-use rankguard_model::{ClassId, FailedCheck, Peer};
+use rankguard_identity::PeerTransport;
+use rankguard_model::{ClassId, FailedCheck, PeerAgent};
 use tokio::task::JoinSet;
 
-use super::plan::{Blame, Measured, Pair, Search};
-use super::{Station, measure};
+use super::plan::{LinkBlame, LinkMeasurement, LinkSearch, NodePair};
+use super::{MeasuringAgent, measure};
 
 /// Check name for a node with bad links to the others; the controller matches it by this name.
 const CHECK: &str = "between";
@@ -18,11 +18,11 @@ const LASTS: Duration = Duration::from_millis(200);
 
 /// Result of a survey.
 #[derive(Debug)]
-pub struct Survey {
+pub struct LinkSurvey {
     /// Each measurement, or its error.
-    pub rows: Vec<(Pair, Result<Measured, String>)>,
+    pub rows: Vec<(NodePair, Result<LinkMeasurement, String>)>,
     /// Nodes and links that the results blame.
-    pub blame: Blame,
+    pub blame: LinkBlame,
     /// True if the search completed; else the time limit was reached, and the blame is not reliable.
     pub whole: bool,
 }
@@ -30,13 +30,13 @@ pub struct Survey {
 /// Measures between these agents. A pair is bad below `least` bytes per second in any case; each measurement lasts
 /// `lasts`. No round begins after `until`.
 pub async fn survey(
-    network: &Network,
-    stations: &[Station],
+    network: &PeerTransport,
+    stations: &[MeasuringAgent],
     least: f64,
     lasts: Duration,
     until: Option<Instant>,
-) -> Survey {
-    let mut search = Search::new(stations.len(), least);
+) -> LinkSurvey {
+    let mut search = LinkSearch::new(stations.len(), least);
     let mut rows = Vec::new();
     let whole = loop {
         let round = search.next();
@@ -58,7 +58,7 @@ pub async fn survey(
             rows.push((pair, told));
         }
     };
-    Survey {
+    LinkSurvey {
         rows,
         blame: search.blame(),
         whole,
@@ -67,7 +67,7 @@ pub async fn survey(
 
 /// Findings about the links between a job's nodes.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct LinkFindings {
     /// Nodes with bad links to all others.
     pub(crate) failed: Vec<FailedCheck>,
     /// Single bad links, as text: no node is to blame for them.
@@ -77,21 +77,21 @@ pub(crate) struct Ways {
 }
 
 /// Measures between the nodes of a job; takes little more than `limit`.
-pub(crate) async fn before_job(network: &Network, peers: &[Peer], limit: Duration) -> Ways {
-    let station = |peer: &Peer| Station {
+pub(crate) async fn before_job(network: &PeerTransport, peers: &[PeerAgent], limit: Duration) -> LinkFindings {
+    let station = |peer: &PeerAgent| MeasuringAgent {
         node: peer.node.clone(),
         address: peer.address.clone(),
     };
-    let stations: Vec<Station> = peers.iter().map(station).collect();
+    let stations: Vec<MeasuringAgent> = peers.iter().map(station).collect();
     let survey = survey(network, &stations, 0.0, LASTS, Some(Instant::now() + limit)).await;
     if !survey.whole {
         let what = format!(
             "the ways between {} nodes were not measured to the end within {limit:.0?}",
             peers.len()
         );
-        return Ways {
+        return LinkFindings {
             unknown: Some(what),
-            ..Ways::default()
+            ..LinkFindings::default()
         };
     }
     let name = |index: &usize| peers.get(*index).map_or("-", |peer| peer.node.as_str());
@@ -114,16 +114,16 @@ pub(crate) async fn before_job(network: &Network, peers: &[Peer], limit: Duratio
         let (one, other) = (name(one), name(other));
         format!("{one} and {other} are bad together, and neither is good with another")
     });
-    Ways {
+    LinkFindings {
         failed: survey.blame.nodes.iter().map(failed).collect(),
         single: links.chain(open).collect(),
         unknown: None,
     }
 }
 
-impl Survey {
+impl LinkSurvey {
     /// Returns the greatest bandwidth of the selected pairs, Gbit/s.
-    fn best(&self, of: impl Fn(&Pair) -> bool) -> f64 {
+    fn best(&self, of: impl Fn(&NodePair) -> bool) -> f64 {
         let rows = self.rows.iter().filter(|(pair, _)| of(pair));
         let bandwidths = rows.filter_map(|(_, told)| told.as_ref().ok()).map(|it| it.bandwidth);
         bandwidths.fold(0.0, f64::max) * 8.0 / 1e9

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 
-use rankguard_identity::{Authority, Files, Identity, Issue, Listener, Protocol};
-use rankguard_model::{Generation, JobId, Order, Peer, Preflight};
+use rankguard_identity::{AlpnProtocol, CertificateAuthority, IdentityFiles, IssueRequest, PeerListener, TlsIdentity};
+use rankguard_model::{AgentOrder, Generation, JobId, PeerAgent, PreflightOrder};
 use rankguard_proto::v1::links_server::LinksServer;
 use tokio::net::TcpListener as TokioListener;
 use tonic::Code;
@@ -16,34 +16,34 @@ const WORD: [u8; transfer::WORD] = [7; transfer::WORD];
 
 struct Site {
     dir: tempfile::TempDir,
-    authority: Authority,
+    authority: CertificateAuthority,
 }
 
 impl Site {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        Authority::create(&dir.path().join("ca"), "c", 9).unwrap();
-        let authority = Authority::open(&dir.path().join("ca")).unwrap();
+        CertificateAuthority::create(&dir.path().join("ca"), "c", 9).unwrap();
+        let authority = CertificateAuthority::open(&dir.path().join("ca")).unwrap();
         Self { dir, authority }
     }
 
-    fn network(&self, role: Role, name: &str) -> Network {
-        let wanted = Issue {
+    fn network(&self, role: PeerRole, name: &str) -> PeerTransport {
+        let wanted = IssueRequest {
             role,
             name: name.to_owned(),
             hosts: Vec::new(),
             days: 5,
         };
-        let (_, files): (_, Files) = self.authority.issue(&wanted, &self.dir.path().join(name)).unwrap();
-        Network::with(Identity::new(files))
+        let (_, files): (_, IdentityFiles) = self.authority.issue(&wanted, &self.dir.path().join(name)).unwrap();
+        PeerTransport::with(TlsIdentity::new(files))
     }
 }
 
 /// Serves links as a node of this network; returns its address and its membership.
-async fn serve(network: Network) -> (String, Membership) {
+async fn serve(network: PeerTransport) -> (String, JobMembership) {
     let listener = TokioListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
-    let membership = Membership::default();
+    let membership = JobMembership::default();
     let service = LinkService::new(
         "127.0.0.1".to_owned(),
         network.clone(),
@@ -51,18 +51,18 @@ async fn serve(network: Network) -> (String, Membership) {
         crate::lease::RankLease::new(std::time::Duration::from_secs(30)),
     );
     let server = Server::builder().add_service(LinksServer::new(service));
-    let incoming = Listener::new(listener, &network, Protocol::grpc());
+    let incoming = PeerListener::new(listener, &network, AlpnProtocol::grpc());
     tokio::spawn(server.serve_with_incoming(incoming));
     (address, membership)
 }
 
-fn preflight(links: &[(&str, &str)]) -> Order {
-    let peer = |(node, address): &(&str, &str)| Peer {
+fn preflight(links: &[(&str, &str)]) -> AgentOrder {
+    let peer = |(node, address): &(&str, &str)| PeerAgent {
         node: NodeId::from(*node),
         address: (*address).to_owned(),
         failure_domain: String::new(),
     };
-    Order::Preflight(Preflight {
+    AgentOrder::Preflight(PreflightOrder {
         job: JobId::from("llm"),
         generation: Generation(1),
         command: Vec::new(),
@@ -88,14 +88,18 @@ fn wish(host: &str, port: u16) -> v1::MeasureRequest {
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_13_agents_measure_only_with_nodes_that_the_controller_named() {
     let site = Site::new();
-    let (address, membership) = serve(site.network(Role::Agent, "n3")).await;
-    let station = Station {
+    let (address, membership) = serve(site.network(PeerRole::Agent, "n3")).await;
+    let station = MeasuringAgent {
         node: NodeId::from("n3"),
         address: address.clone(),
     };
-    let networks = [(Role::Agent, "n1"), (Role::Agent, "n2"), (Role::Operator, "ada")];
+    let networks = [
+        (PeerRole::Agent, "n1"),
+        (PeerRole::Agent, "n2"),
+        (PeerRole::Operator, "ada"),
+    ];
     let [n1, n2, ada] = networks.map(|(role, name)| site.network(role, name));
-    let links = async |network: &Network| client(network, &station, Duration::from_secs(60)).await.unwrap();
+    let links = async |network: &PeerTransport| client(network, &station, Duration::from_secs(60)).await.unwrap();
     membership.learn(&preflight(&[("n1", "127.0.0.1:1"), ("n3", &address)]));
 
     // A listener outside the job; no connection to it may be opened.
@@ -135,12 +139,12 @@ async fn rg_13_agents_measure_only_with_nodes_that_the_controller_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn without_an_identity_only_loopback_is_sent_to_and_measurements_are_bounded() {
-    let (address, _) = serve(Network::loopback()).await;
-    let station = Station {
+    let (address, _) = serve(PeerTransport::loopback()).await;
+    let station = MeasuringAgent {
         node: NodeId::from("n1"),
         address,
     };
-    let mut links = client(&Network::loopback(), &station, Duration::from_secs(60))
+    let mut links = client(&PeerTransport::loopback(), &station, Duration::from_secs(60))
         .await
         .unwrap();
     let told = links.measure(wish("192.0.2.1", 9)).await.unwrap_err();

@@ -7,7 +7,7 @@ use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::plan::Measured;
+use super::plan::LinkMeasurement;
 
 /// Length of the secret, bytes.
 pub(super) const WORD: usize = 16;
@@ -96,7 +96,12 @@ fn limit(stream: &TcpStream, until: Instant) -> io::Result<()> {
 }
 
 /// Sends to a receiver for a while, and returns bandwidth and latency.
-pub(super) fn send(target: SocketAddr, word: [u8; WORD], lasts: Duration, deadline: Duration) -> io::Result<Measured> {
+pub(super) fn send(
+    target: SocketAddr,
+    word: [u8; WORD],
+    lasts: Duration,
+    deadline: Duration,
+) -> io::Result<LinkMeasurement> {
     let until = Instant::now() + deadline;
     let mut stream = TcpStream::connect_timeout(&target, deadline)?;
     stream.set_nodelay(true)?;
@@ -127,7 +132,7 @@ pub(super) fn send(target: SocketAddr, word: [u8; WORD], lasts: Duration, deadli
     if u64::from_be_bytes(count) != sent {
         return Err(io::Error::other("not all that was sent has arrived"));
     }
-    Ok(Measured {
+    Ok(LinkMeasurement {
         bandwidth: sent as f64 / since.elapsed().as_secs_f64().max(1e-9),
         latency: ways[ways.len() / 2].as_secs_f64(),
     })

@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use rankguard_model::{Body, DeviceKind, Entity, Evidence, EvidenceId, NodeId, Role, Sequence, Source, Timestamp};
+use rankguard_model::{
+    DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Role, Sequence, Timestamp,
+};
 
-use super::view::{CheckView, CodeView, GapView, HostView, MigView, RoomView, SeriesView, UplinkView};
+use super::view::{CheckView, CodeView, FileSystemView, GapView, HostView, MigView, SeriesView, UplinkView};
 use crate::clock;
-use crate::inject::Injected;
-use crate::sighting::Sighting;
+use crate::inject::InjectionRecord;
+use crate::pending_evidence::PendingEvidence;
 
 /// Maximum number of series. A node has about ten devices and about ten classes that ever occur on them.
 const SERIES: usize = 1024;
@@ -22,30 +24,30 @@ const FINDINGS: usize = 256;
 
 /// Shared counters. Cheap to clone; all clones share one set.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Board(Arc<Mutex<Counts>>);
+pub(crate) struct StatusBoard(Arc<Mutex<BoardState>>);
 
 /// Snapshot of all counters.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Counts {
-    pub(crate) evidence: BTreeMap<Source, u64>,
-    pub(crate) gaps: BTreeMap<Source, GapView>,
+pub(crate) struct BoardState {
+    pub(crate) evidence: BTreeMap<EvidenceSource, u64>,
+    pub(crate) gaps: BTreeMap<EvidenceSource, GapView>,
     pub(crate) dropped: u64,
-    series: BTreeMap<Key, (u64, Timestamp)>,
+    series: BTreeMap<SeriesKey, (u64, Timestamp)>,
     codes: BTreeMap<CodeKey, u64>,
     pub(crate) injections: BTreeMap<String, u64>,
-    pub(crate) newest_injections: VecDeque<Injected>,
+    pub(crate) newest_injections: VecDeque<InjectionRecord>,
     pub(crate) beyond: u64,
     pub(crate) findings: VecDeque<Evidence>,
     noted: u64,
     pub(crate) uplink: UplinkView,
     pub(crate) checks: BTreeMap<String, CheckView>,
     pub(crate) mig_devices: Vec<MigView>,
-    pub(crate) rooms: BTreeMap<PathBuf, RoomView>,
+    pub(crate) rooms: BTreeMap<PathBuf, FileSystemView>,
     pub(crate) host: HostView,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
+struct SeriesKey {
     class: String,
     role: Role,
     kind: &'static str,
@@ -62,16 +64,16 @@ struct CodeKey {
     synthetic: bool,
 }
 
-impl Board {
-    fn lock(&self) -> MutexGuard<'_, Counts> {
+impl StatusBoard {
+    fn lock(&self) -> MutexGuard<'_, BoardState> {
         self.0.lock().expect("no holder of the board panics")
     }
 
     /// Counts a sighting that the intake accepted.
-    pub(crate) fn note(&self, node: &NodeId, sighting: &Sighting) {
+    pub(crate) fn note(&self, node: &NodeId, sighting: &PendingEvidence) {
         let mut counts = self.lock();
         *counts.evidence.entry(sighting.source).or_default() += 1;
-        if let Body::Gap { what, lost } = &sighting.body {
+        if let EvidenceBody::Gap { what, lost } = &sighting.body {
             let gap = counts.gaps.entry(sighting.source).or_default();
             gap.count += 1;
             gap.lost = gap.lost.saturating_add(lost.unwrap_or_default());
@@ -79,7 +81,7 @@ impl Board {
             gap.what.clone_from(what);
         }
         counts.mark(sighting);
-        let speaks = !sighting.marks.is_empty() || matches!(sighting.body, Body::RankExited { .. });
+        let speaks = !sighting.marks.is_empty() || matches!(sighting.body, EvidenceBody::RankExited { .. });
         if speaks {
             counts.noted += 1;
             let seq = Sequence(counts.noted);
@@ -107,7 +109,7 @@ impl Board {
     }
 
     /// Records an injected fault.
-    pub(crate) fn injected(&self, injected: Injected) {
+    pub(crate) fn injected(&self, injected: InjectionRecord) {
         let mut counts = self.lock();
         *counts.injections.entry(injected.kind.clone()).or_default() += 1;
         if counts.newest_injections.len() >= INJECTIONS {
@@ -142,7 +144,7 @@ impl Board {
     }
 
     /// Records the available space of a file system.
-    pub(crate) fn has_room(&self, room: RoomView) {
+    pub(crate) fn has_room(&self, room: FileSystemView) {
         self.lock().rooms.insert(room.place.clone(), room);
     }
 
@@ -152,24 +154,24 @@ impl Board {
     }
 
     /// Returns a copy of all counters.
-    pub(crate) fn read(&self) -> Counts {
+    pub(crate) fn read(&self) -> BoardState {
         self.lock().clone()
     }
 }
 
-impl Counts {
+impl BoardState {
     /// Counts a sighting once in each of its series, even if several of its marks belong to the same series.
-    fn mark(&mut self, sighting: &Sighting) {
+    fn mark(&mut self, sighting: &PendingEvidence) {
         let (kind, entity) = named(&sighting.entity);
         let synthetic = sighting.synthetic;
         let repeats = match &sighting.body {
-            Body::Line { repeats, .. } => u64::from(*repeats).max(1),
+            EvidenceBody::Line { repeats, .. } => u64::from(*repeats).max(1),
             _ => 1,
         };
-        let keys: BTreeSet<Key> = sighting
+        let keys: BTreeSet<SeriesKey> = sighting
             .marks
             .iter()
-            .map(|mark| Key {
+            .map(|mark| SeriesKey {
                 class: mark.class.to_string(),
                 role: mark.role,
                 kind,
@@ -269,12 +271,12 @@ fn named(entity: &Entity) -> (&'static str, String) {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Device, Mark};
+    use rankguard_model::{Classification, Device};
 
     use super::*;
     use crate::collectors::mark;
 
-    fn line(address: &str, mark: Mark, repeats: u32) -> Sighting {
+    fn line(address: &str, mark: Classification, repeats: u32) -> PendingEvidence {
         let entity = Entity::Device {
             node: NodeId::from("a"),
             device: Device {
@@ -282,17 +284,17 @@ mod tests {
                 address: address.to_owned(),
             },
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: "NVRM: Xid".to_owned(),
             context: Vec::new(),
             repeats,
         };
-        Sighting::now(Source::KernelLog, entity, body).marked(vec![mark])
+        PendingEvidence::now(EvidenceSource::KernelLog, entity, body).marked(vec![mark])
     }
 
     #[test]
     fn the_same_code_on_the_same_device_is_one_series_that_grows() {
-        let board = Board::default();
+        let board = StatusBoard::default();
         let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
         says.fields.insert("xid".to_owned(), "79".to_owned());
         board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 1));
@@ -309,13 +311,13 @@ mod tests {
     /// The driver's lines about one failure: one with a code, and one without.
     #[test]
     fn all_that_is_said_of_one_failure_of_a_device_is_one_series() {
-        let board = Board::default();
-        let matcher = rankguard_faults::Matcher::builtin();
+        let board = StatusBoard::default();
+        let matcher = rankguard_faults::SignatureMatcher::builtin();
         for text in [
             "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.",
             "NVRM: GPU 0000:9b:00.0: GPU has fallen off the bus.",
         ] {
-            let marks = matcher.marks(Source::KernelLog, text);
+            let marks = matcher.marks(EvidenceSource::KernelLog, text);
             assert!(!marks.is_empty(), "{text}");
             let mut sighting = line("0000:9b:00", marks[0].clone(), 1);
             sighting.marks.extend(marks);
@@ -334,7 +336,7 @@ mod tests {
 
     #[test]
     fn what_is_made_up_is_counted_apart() {
-        let board = Board::default();
+        let board = StatusBoard::default();
         let says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
         board.note(&NodeId::from("a"), &line("0000:9b:00", says.clone(), 1));
         board.note(&NodeId::from("a"), &line("0000:9b:00", says, 1).synthetic(true));
@@ -349,7 +351,7 @@ mod tests {
 
     #[test]
     fn a_flood_of_kinds_is_counted_and_not_kept() {
-        let board = Board::default();
+        let board = StatusBoard::default();
         for number in 0..(SERIES as u64 + 10) {
             let says = mark("unknown-xid", Role::Root, 0.9, "xid");
             board.note(&NodeId::from("a"), &line(&format!("{number:08x}"), says, 1));
@@ -365,19 +367,19 @@ mod tests {
 
     #[test]
     fn what_was_lost_adds_up_and_the_newest_gap_is_told() {
-        let board = Board::default();
+        let board = StatusBoard::default();
         let entity = Entity::Unknown;
         for (what, lost) in [("first", Some(u64::MAX)), ("second", Some(2)), ("third", None)] {
-            let body = Body::Gap {
+            let body = EvidenceBody::Gap {
                 what: what.to_owned(),
                 lost,
             };
             board.note(
                 &NodeId::from("a"),
-                &Sighting::now(Source::KernelLog, entity.clone(), body),
+                &PendingEvidence::now(EvidenceSource::KernelLog, entity.clone(), body),
             );
         }
-        let gap = board.read().gaps.remove(&Source::KernelLog).unwrap_or_default();
+        let gap = board.read().gaps.remove(&EvidenceSource::KernelLog).unwrap_or_default();
         assert_eq!((gap.count, gap.lost, gap.what.as_str()), (3, u64::MAX, "third"));
     }
 }

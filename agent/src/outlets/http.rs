@@ -17,8 +17,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use super::prometheus;
-use super::snapshot::Snapshots;
-use crate::door::attend;
+use super::snapshot::ViewSource;
+use crate::accept_loop::attend;
 
 /// Maximum concurrent connections. Further ones wait in the kernel's backlog.
 const CONNECTIONS: usize = 8;
@@ -28,7 +28,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const REQUEST_BYTES: usize = 8 << 10;
 /// Running metrics endpoint.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct MetricsEndpoint {
     task: JoinHandle<()>,
     #[cfg_attr(
         not(test),
@@ -37,7 +37,7 @@ pub(crate) struct Serving {
     pub(crate) address: SocketAddr,
 }
 
-impl Serving {
+impl MetricsEndpoint {
     /// Stops the endpoint and closes its connections.
     pub(crate) async fn end(self) {
         self.task.abort();
@@ -46,21 +46,21 @@ impl Serving {
 }
 
 /// Starts the metrics endpoint.
-pub(crate) async fn serve(address: &str, snapshots: Snapshots) -> io::Result<Serving> {
+pub(crate) async fn serve(address: &str, snapshots: ViewSource) -> io::Result<MetricsEndpoint> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     tracing::info!(%address, "metrics are served");
     let task = attended(listener, snapshots, DEADLINE);
-    Ok(Serving { task, address })
+    Ok(MetricsEndpoint { task, address })
 }
 
-fn attended(listener: TcpListener, snapshots: Snapshots, deadline: Duration) -> JoinHandle<()> {
+fn attended(listener: TcpListener, snapshots: ViewSource, deadline: Duration) -> JoinHandle<()> {
     tokio::spawn(attend(listener, CONNECTIONS, deadline, move |stream| {
         answer(stream, snapshots.clone())
     }))
 }
 
-async fn answer(stream: TcpStream, snapshots: Snapshots) {
+async fn answer(stream: TcpStream, snapshots: ViewSource) {
     let service = service_fn(|request| {
         let response = respond(&request, &snapshots);
         async move { Ok::<_, Infallible>(response) }
@@ -74,7 +74,7 @@ async fn answer(stream: TcpStream, snapshots: Snapshots) {
     }
 }
 
-fn respond(request: &Request<Incoming>, snapshots: &Snapshots) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, snapshots: &ViewSource) -> Response<Full<Bytes>> {
     let plain = "text/plain; charset=utf-8";
     let (status, kind, body) = match (request.method(), request.uri().path()) {
         (&Method::GET | &Method::HEAD, "/metrics") => (

@@ -16,9 +16,9 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
-use super::snapshot::Snapshots;
-use super::view::{AgentView, LocalError};
-use crate::door::attend;
+use super::snapshot::ViewSource;
+use super::view::{AgentQueryError, AgentView};
+use crate::accept_loop::attend;
 
 const NAME: &str = "agent.sock";
 /// Maximum concurrent connections.
@@ -29,7 +29,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 const ANSWER_BYTES: u64 = 64 << 20;
 /// Local status socket; its file is removed on drop.
 #[derive(Debug)]
-pub(crate) struct LocalSocket {
+pub(crate) struct StatusSocket {
     path: PathBuf,
     task: JoinHandle<()>,
 }
@@ -55,9 +55,9 @@ pub(crate) fn is_own_user(stream: &UnixStream) -> io::Result<bool> {
     Ok(asker == 0 || asker == geteuid().as_raw())
 }
 
-impl LocalSocket {
+impl StatusSocket {
     /// Starts to serve. The caller owns the state directory, so an existing socket file belongs to a dead agent.
-    pub(crate) fn start(state_dir: &Path, snapshots: Snapshots) -> io::Result<Self> {
+    pub(crate) fn start(state_dir: &Path, snapshots: ViewSource) -> io::Result<Self> {
         let (path, listener) = listen(state_dir, NAME)?;
         let task = tokio::spawn(attend(listener, CONNECTIONS, DEADLINE, move |stream| {
             let snapshots = snapshots.clone();
@@ -76,14 +76,14 @@ impl LocalSocket {
     }
 }
 
-impl Drop for LocalSocket {
+impl Drop for StatusSocket {
     fn drop(&mut self) {
         self.task.abort();
         let _ = fs::remove_file(&self.path);
     }
 }
 
-async fn answer(mut stream: UnixStream, snapshots: &Snapshots) -> io::Result<()> {
+async fn answer(mut stream: UnixStream, snapshots: &ViewSource) -> io::Result<()> {
     if !is_own_user(&stream)? {
         return Ok(());
     }
@@ -93,10 +93,10 @@ async fn answer(mut stream: UnixStream, snapshots: &Snapshots) -> io::Result<()>
 }
 
 /// Queries the agent of a state directory. Waits at most `deadline`.
-pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, LocalError> {
+pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, AgentQueryError> {
     let path = || state_dir.to_owned();
-    let absent = |source| LocalError::Absent { path: path(), source };
-    let broken = |source| LocalError::Broken { path: path(), source };
+    let absent = |source| AgentQueryError::Absent { path: path(), source };
+    let broken = |source| AgentQueryError::Broken { path: path(), source };
     let folder = File::open(state_dir).map_err(absent)?;
     let mut stream = std::os::unix::net::UnixStream::connect(through(&folder, NAME)).map_err(absent)?;
     let until = Instant::now() + deadline;
@@ -122,7 +122,7 @@ pub fn ask(state_dir: &Path, deadline: Duration) -> Result<AgentView, LocalError
         let refused = io::Error::new(io::ErrorKind::PermissionDenied, "it answers its own user and root only");
         return Err(broken(refused));
     }
-    serde_json::from_slice(&document).map_err(|source| LocalError::Foreign { path: path(), source })
+    serde_json::from_slice(&document).map_err(|source| AgentQueryError::Foreign { path: path(), source })
 }
 
 #[cfg(test)]
@@ -138,7 +138,7 @@ mod tests {
         let deep = folder.path().join("a".repeat(120));
         fs::create_dir_all(&deep).unwrap();
         let snapshots = snapshots(&deep);
-        let socket = LocalSocket::start(&deep, snapshots.clone()).unwrap();
+        let socket = StatusSocket::start(&deep, snapshots.clone()).unwrap();
         let mode = fs::metadata(deep.join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let asked = deep.clone();
@@ -152,7 +152,7 @@ mod tests {
         assert!(!deep.join(NAME).exists());
         assert!(matches!(
             ask(&deep, Duration::from_secs(1)),
-            Err(LocalError::Absent { .. })
+            Err(AgentQueryError::Absent { .. })
         ));
     }
 
@@ -166,13 +166,13 @@ mod tests {
             io::Write::write_all(&mut stream, b"{\"node\": 3}").unwrap();
         });
         let told = ask(folder.path(), Duration::from_secs(60));
-        assert!(matches!(told, Err(LocalError::Foreign { .. })), "{told:?}");
+        assert!(matches!(told, Err(AgentQueryError::Foreign { .. })), "{told:?}");
         serve.join().unwrap();
         assert!(matches!(
             ask(folder.path(), Duration::from_secs(60)),
-            Err(LocalError::Absent { .. })
+            Err(AgentQueryError::Absent { .. })
         ));
-        let socket = LocalSocket::start(folder.path(), snapshots(folder.path())).unwrap();
+        let socket = StatusSocket::start(folder.path(), snapshots(folder.path())).unwrap();
         let asked = folder.path().to_owned();
         let told = tokio::task::spawn_blocking(move || ask(&asked, Duration::from_secs(60)));
         told.await.unwrap().unwrap();

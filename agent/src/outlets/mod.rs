@@ -18,16 +18,16 @@ mod prometheus;
 mod snapshot;
 mod view;
 
-pub(crate) use board::Board;
+pub(crate) use board::StatusBoard;
 pub(crate) use http::serve as serve_metrics;
-pub(crate) use local::{LocalSocket, is_own_user, listen, through};
-pub(crate) use otlp::{LogQueue, Outlet, start as start_otlp};
+pub(crate) use local::{StatusSocket, is_own_user, listen, through};
+pub(crate) use otlp::{LogQueue, OtlpClient, start as start_otlp};
 pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
-pub(crate) use snapshot::Snapshots;
+pub(crate) use snapshot::ViewSource;
 pub use view::{
-    AgentView, CatalogueView, CheckView, CodeView, CollectorView, GapView, HostView, IdentityView, LeaseView,
-    LocalError, MigView, OtlpView, PressureView, RankRightsView, RankView, RefusedView, RoomView, SeriesView,
-    SpoolView, UplinkView,
+    AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
+    FileSystemView, GapView, HostView, IdentityView, LeaseView, MigView, OtlpView, PressureView, RankRightsView,
+    RankView, SeriesView, SpoolView, UplinkView,
 };
 
 pub use local::ask as ask_agent;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::numbers::{Family, Kind, families};
+use super::numbers::{MetricFamily, MetricKind, families};
 use super::view::AgentView;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
@@ -16,11 +16,11 @@ pub(super) fn render(view: &AgentView) -> String {
     text
 }
 
-fn write(text: &mut String, family: &Family) {
+fn write(text: &mut String, family: &MetricFamily) {
     let name = format!("rankguard_agent_{}", family.name);
     let kind = match family.kind {
-        Kind::Counter => "counter",
-        Kind::Gauge => "gauge",
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
     };
     let _ = writeln!(text, "# HELP {name} {}\n# TYPE {name} {kind}", family.help);
     for sample in &family.samples {

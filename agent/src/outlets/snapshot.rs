@@ -2,31 +2,31 @@
 
 use std::sync::Arc;
 
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use rankguard_model::{NodeId, Timestamp};
 
-use super::board::Board;
+use super::board::StatusBoard;
 use super::otlp::LogQueue;
 use super::view::{AgentView, CollectorView, IdentityView, RankRightsView};
+use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
-use crate::collectors::Stop;
-use crate::knowledge::Knowledge;
+use crate::collectors::StopFlag;
 use crate::lease::RankLease;
-use crate::ranks::Roster;
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
 
 /// Source of views. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Snapshots {
+pub(crate) struct ViewSource {
     pub(crate) node: NodeId,
     pub(crate) started: Timestamp,
-    pub(crate) board: Board,
+    pub(crate) board: StatusBoard,
     pub(crate) spool: Arc<Spool>,
-    pub(crate) roster: Roster,
+    pub(crate) roster: RankRoster,
     pub(crate) lease: RankLease,
-    pub(crate) knowledge: Knowledge,
-    pub(crate) stop: Stop,
-    pub(crate) network: Network,
+    pub(crate) knowledge: CatalogueHandle,
+    pub(crate) stop: StopFlag,
+    pub(crate) network: PeerTransport,
     /// True if faults may be injected.
     pub(crate) injection: bool,
     pub(crate) rank_rights: RankRightsView,
@@ -34,7 +34,7 @@ pub(crate) struct Snapshots {
     pub(crate) otlp: Option<LogQueue>,
 }
 
-impl Snapshots {
+impl ViewSource {
     /// Returns the agent's current view. Waits only for locks that are held for a copy.
     pub(crate) fn take(&self) -> AgentView {
         let counts = self.board.read();
@@ -79,7 +79,7 @@ impl Snapshots {
 }
 
 /// Returns the state of the identity, if there is one.
-fn identity(network: &Network) -> Option<IdentityView> {
+fn identity(network: &PeerTransport) -> Option<IdentityView> {
     let standing = network.identity()?.standing()?;
     let refusals = network.refusals().counts().into_iter();
     Some(IdentityView {

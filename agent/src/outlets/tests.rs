@@ -4,27 +4,27 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_model::{Body, Device, DeviceKind, Entity, NodeId, Role, Source, Step, Timestamp};
+use rankguard_model::{Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, NodeId, Role, Step, Timestamp};
 
 use super::view::{CheckView, MigView};
-use super::{LogQueue, Snapshots};
+use super::{LogQueue, ViewSource};
+use crate::catalogue_handle::CatalogueHandle;
 use crate::collectors::testing::{rank, run};
-use crate::collectors::{Stop, mark, sample};
-use crate::inject::Injected;
-use crate::intake::Intake;
-use crate::knowledge::Knowledge;
-use crate::ranks::Roster;
-use crate::sighting::Sighting;
+use crate::collectors::{StopFlag, mark, sample};
+use crate::inject::InjectionRecord;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::RankRoster;
 use crate::spool::Spool;
 
 /// An agent with evidence of every kind; its spool lies in `folder`.
-pub(crate) fn snapshots(folder: &Path) -> Snapshots {
+pub(crate) fn snapshots(folder: &Path) -> ViewSource {
     let node = NodeId::from("a");
     let spool = Spool::open(&folder.join("spool.redb"), node.clone(), 1 << 20).expect("a new spool opens");
-    let intake = Intake::new(node.clone());
-    let stop = Stop::default();
+    let intake = EvidenceIntake::new(node.clone());
+    let stop = StopFlag::default();
     stop.wait(Duration::ZERO);
-    let roster = Roster::new(node.clone());
+    let roster = RankRoster::new(node.clone());
     run(&roster, &rank(3), 4711);
     roster.stepped(&rank(3), Step(17));
     let device = Entity::Device {
@@ -37,19 +37,19 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
     };
     let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "xid");
     says.fields.insert("xid".to_owned(), "79".to_owned());
-    intake.push(sample(Source::Gpu, device, "gpu.lost", 1.0, "bool").marked(vec![says]));
-    intake.gap(Source::KernelLog, "the ring was overrun", Some(12));
-    intake.push(Sighting::now(
-        Source::Ranks,
+    intake.push(sample(EvidenceSource::Gpu, device, "gpu.lost", 1.0, "bool").marked(vec![says]));
+    intake.gap(EvidenceSource::KernelLog, "the ring was overrun", Some(12));
+    intake.push(PendingEvidence::now(
+        EvidenceSource::Ranks,
         roster.entity(&rank(3)),
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid: 4711,
-            exit: rankguard_model::Exit::Code(1),
+            exit: rankguard_model::ProcessExit::Code(1),
             ended_by_agent: false,
         },
     ));
     intake.board().session("127.0.0.1:7700", None);
-    intake.board().injected(Injected {
+    intake.board().injected(InjectionRecord {
         number: 1,
         kind: "rank-kill".to_owned(),
         what: "rank 3 is sent signal 9".to_owned(),
@@ -74,16 +74,16 @@ pub(crate) fn snapshots(folder: &Path) -> Snapshots {
     }]);
     let batch = intake.drain();
     spool.append(&batch, &[]).expect("the spool takes it");
-    Snapshots {
+    ViewSource {
         lease: crate::lease::RankLease::new(Duration::from_secs(30)),
-        knowledge: Knowledge::default(),
+        knowledge: CatalogueHandle::default(),
         node,
         started: Timestamp(1_700_000_000_000_000_000),
         board: intake.board().clone(),
         spool: Arc::new(spool),
         roster,
         stop,
-        network: rankguard_identity::Network::loopback(),
+        network: rankguard_identity::PeerTransport::loopback(),
         injection: true,
         rank_rights: super::RankRightsView::default(),
         otlp: Some(LogQueue::new("127.0.0.1:4317")),

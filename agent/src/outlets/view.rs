@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use rankguard_model::{Evidence, NodeId, RankRef, Source, Step, Timestamp};
+use rankguard_model::{Evidence, EvidenceSource, NodeId, RankRef, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::inject::Injected;
+use crate::inject::InjectionRecord;
 
 /// State of an agent at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -34,9 +34,9 @@ pub struct AgentView {
     /// Collectors, by name.
     pub collectors: Vec<CollectorView>,
     /// Number of evidence records since the agent started, by source.
-    pub evidence: BTreeMap<Source, u64>,
+    pub evidence: BTreeMap<EvidenceSource, u64>,
     /// Gaps since the agent started, by source.
-    pub gaps: BTreeMap<Source, GapView>,
+    pub gaps: BTreeMap<EvidenceSource, GapView>,
     /// Counts by failure class and entity.
     pub series: Vec<SeriesView>,
     /// Counts by driver error code and entity.
@@ -48,7 +48,7 @@ pub struct AgentView {
     /// Number of injections since the agent started, by kind.
     pub injections: BTreeMap<String, u64>,
     /// Newest injections, oldest first.
-    pub newest_injections: Vec<Injected>,
+    pub newest_injections: Vec<InjectionRecord>,
     /// Ranks that run.
     pub ranks: Vec<RankView>,
     /// Rights and lease of ranks; absent from older agents.
@@ -56,7 +56,7 @@ pub struct AgentView {
     pub rank_rights: Option<RankRightsView>,
     /// Watched file systems, the agent's own among them.
     #[serde(default)]
-    pub rooms: Vec<RoomView>,
+    pub rooms: Vec<FileSystemView>,
     #[serde(default)]
     pub host: HostView,
     /// Counters of the OTLP export; absent if it is disabled.
@@ -99,7 +99,7 @@ pub struct CatalogueView {
     pub loads: u64,
     /// Number of refused loads.
     pub refused: u64,
-    pub newest_refusal: Option<RefusedView>,
+    pub newest_refusal: Option<CatalogueRefusalView>,
 }
 
 /// Identity in use.
@@ -117,7 +117,7 @@ pub struct IdentityView {
 
 /// Refused load of catalogue files.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RefusedView {
+pub struct CatalogueRefusalView {
     /// Time of the refusal, on the node's clock.
     pub at: Timestamp,
     /// All mistakes, one a line: file, line, key, problem and remedy.
@@ -262,7 +262,7 @@ pub struct RankView {
 
 /// Watched file system.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RoomView {
+pub struct FileSystemView {
     /// Folder on the file system.
     pub place: PathBuf,
     /// Available fraction of its bytes, 0 to 1.
@@ -337,7 +337,7 @@ pub struct CheckView {
 
 /// Failure to query an agent.
 #[derive(Debug, thiserror::Error)]
-pub enum LocalError {
+pub enum AgentQueryError {
     /// There is no socket, or no process listens on it.
     #[error("no agent answers in the state directory {path}")]
     Absent {

@@ -6,20 +6,20 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::probe::{Pending, Probe};
-use super::{Check, Need, Verdict};
-use crate::words::gib;
+use super::probe::{BlockingProbe, PendingCheck};
+use super::{CheckVerdict, JobRequirements, PreflightCheck};
+use crate::quantities::gib;
 
 /// Part of the blocks or inodes of a file system below which saves begin to fail: the threshold of the host collector.
 const LOW: f64 = 0.02;
 
-pub(super) fn start(need: &Need) -> Vec<Pending> {
+pub(super) fn start(need: &JobRequirements) -> Vec<PendingCheck> {
     let mut pending = Vec::new();
-    let mut ask = |check: &'static str, path: &Path, question: Box<dyn FnOnce() -> Check + Send>| {
-        pending.push(Pending {
-            probe: Probe::start(question),
-            unanswered: Check::new(check, path.display().to_string(), "filesystem-hang"),
-            verdict: Verdict::Fail,
+    let mut ask = |check: &'static str, path: &Path, question: Box<dyn FnOnce() -> PreflightCheck + Send>| {
+        pending.push(PendingCheck {
+            probe: BlockingProbe::start(question),
+            unanswered: PreflightCheck::new(check, path.display().to_string(), "filesystem-hang"),
+            verdict: CheckVerdict::Fail,
             advice: "is the server of this file system up? `stat` on it hangs as the job would",
         });
     };
@@ -35,8 +35,8 @@ pub(super) fn start(need: &Need) -> Vec<Pending> {
     pending
 }
 
-fn readable(path: &Path) -> Check {
-    let check = Check::new("path", path.display().to_string(), "path-not-found");
+fn readable(path: &Path) -> PreflightCheck {
+    let check = PreflightCheck::new("path", path.display().to_string(), "path-not-found");
     let read = || -> io::Result<&str> {
         if fs::metadata(path)?.is_dir() {
             if let Some(entry) = fs::read_dir(path)?.next() {
@@ -61,7 +61,7 @@ fn readable(path: &Path) -> Check {
 }
 
 /// Converts an error of the operating system to a failed check.
-pub(super) fn refused(check: Check, path: &Path, problem: &io::Error) -> Check {
+pub(super) fn refused(check: PreflightCheck, path: &Path, problem: &io::Error) -> PreflightCheck {
     match problem.kind() {
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             let there = path.ancestors().skip(1).find(|parent| parent.exists());
@@ -69,52 +69,52 @@ pub(super) fn refused(check: Check, path: &Path, problem: &io::Error) -> Check {
                 Some(there) => format!("only {} is there; is it mounted, is it spelt right?", there.display()),
                 None => "is it mounted, is it spelt right?".to_owned(),
             };
-            check.bad(Verdict::Fail, "it is not there", advice)
+            check.bad(CheckVerdict::Fail, "it is not there", advice)
         }
         ErrorKind::PermissionDenied => check.of_class("permission-denied").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "this user may not",
             "change owner or mode of the path, or run the job as somebody who may",
         ),
         ErrorKind::ReadOnlyFilesystem => check.of_class("filesystem-io-error").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "the file system is read-only",
             "did it go read-only after an error? `dmesg` says; else mount it writable",
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => check.of_class("disk-full").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             problem.to_string(),
             "make room, or name a folder on another file system",
         ),
-        ErrorKind::StaleNetworkFileHandle => {
-            check
-                .of_class("filesystem-io-error")
-                .bad(Verdict::Fail, problem.to_string(), "mount the file system anew")
-        }
-        _ => {
-            check
-                .of_class("filesystem-io-error")
-                .bad(Verdict::Fail, problem.to_string(), "the kernel log may say more")
-        }
+        ErrorKind::StaleNetworkFileHandle => check.of_class("filesystem-io-error").bad(
+            CheckVerdict::Fail,
+            problem.to_string(),
+            "mount the file system anew",
+        ),
+        _ => check.of_class("filesystem-io-error").bad(
+            CheckVerdict::Fail,
+            problem.to_string(),
+            "the kernel log may say more",
+        ),
     }
 }
 
-fn writable(path: &Path) -> Check {
-    let check = Check::new("write-path", path.display().to_string(), "permission-denied");
+fn writable(path: &Path) -> PreflightCheck {
+    let check = PreflightCheck::new("write-path", path.display().to_string(), "permission-denied");
     let is_folder = match fs::metadata(path) {
         Ok(found) => found.is_dir(),
         Err(problem) => return refused(check.of_class("path-not-found"), path, &problem),
     };
     if !is_folder {
         return check.of_class("path-not-found").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "it is a file, not a folder",
             "name the folder that the job writes into",
         );
     }
     static FILES: AtomicU64 = AtomicU64::new(0);
     let number = FILES.fetch_add(1, Ordering::Relaxed);
-    let file = Temporary(path.join(format!(".rankguard-preflight-{}-{number}", std::process::id())));
+    let file = TemporaryFile(path.join(format!(".rankguard-preflight-{}-{number}", std::process::id())));
     let write = || -> io::Result<()> {
         let mut open = File::create_new(&file.0)?;
         open.write_all(&[0; 4096])?;
@@ -127,21 +127,21 @@ fn writable(path: &Path) -> Check {
 }
 
 /// File that is removed on drop.
-struct Temporary(PathBuf);
+struct TemporaryFile(PathBuf);
 
-impl Drop for Temporary {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.0);
     }
 }
 
-fn has_room(path: &Path, wanted: Option<u64>) -> Check {
-    let check = Check::new("disk", path.display().to_string(), "disk-full");
+fn has_room(path: &Path, wanted: Option<u64>) -> PreflightCheck {
+    let check = PreflightCheck::new("disk", path.display().to_string(), "disk-full");
     let told = match rustix::fs::statvfs(path) {
         Ok(told) => told,
         Err(problem) => {
             return check.bad(
-                Verdict::Unknown,
+                CheckVerdict::Unknown,
                 io::Error::from(problem).to_string(),
                 "the check of the path itself says why",
             );
@@ -158,10 +158,12 @@ fn has_room(path: &Path, wanted: Option<u64>) -> Check {
     );
     let advice = "make room, or name a folder on another file system";
     match wanted {
-        Some(wanted) if free < wanted => {
-            check.bad(Verdict::Fail, format!("{found}; {} are wanted", gib(wanted)), advice)
-        }
-        _ if blocks < LOW || inodes < LOW => check.bad(Verdict::Warn, found, advice),
+        Some(wanted) if free < wanted => check.bad(
+            CheckVerdict::Fail,
+            format!("{found}; {} are wanted", gib(wanted)),
+            advice,
+        ),
+        _ if blocks < LOW || inodes < LOW => check.bad(CheckVerdict::Warn, found, advice),
         _ => check.ok(found),
     }
 }

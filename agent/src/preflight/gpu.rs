@@ -3,48 +3,48 @@
 
 use nvml_wrapper::error::NvmlError;
 
-use super::probe::Probe;
-use super::{Check, Need, Verdict};
-use crate::collectors::Stop;
-use crate::collectors::gpu::{Answer, DeviceLook, Outcome, Process, Worker};
+use super::probe::BlockingProbe;
+use super::{CheckVerdict, JobRequirements, PreflightCheck};
+use crate::collectors::StopFlag;
+use crate::collectors::gpu::{DevicePoll, LibraryAnswer, LibraryCommand, LibraryWorker, PollOutcome};
 
 /// Pending poll result: devices and driver version, a call that hangs, or no library.
-pub(super) type Asked = Probe<Answer>;
+pub(super) type GpuProbe = BlockingProbe<LibraryAnswer>;
 
-pub(super) fn start(need: &Need) -> Asked {
-    let process = Process {
+pub(super) fn start(need: &JobRequirements) -> GpuProbe {
+    let process = LibraryCommand {
         words: need.gpu_process.clone(),
         environment: Vec::new(),
     };
     // Longer than the process's own deadline for one call.
     let deadline = need.deadline;
-    Probe::start(move || {
+    BlockingProbe::start(move || {
         // Polled once, so that no retry pause applies.
-        match Worker::new(process, deadline, deadline).look(&Stop::default()) {
-            Outcome::Answer(answer) => answer,
-            Outcome::Paused | Outcome::Stopped => Answer::Absent("it was not asked".to_owned()),
+        match LibraryWorker::new(process, deadline, deadline).look(&StopFlag::default()) {
+            PollOutcome::Answer(answer) => answer,
+            PollOutcome::Paused | PollOutcome::Stopped => LibraryAnswer::Absent("it was not asked".to_owned()),
         }
     })
 }
 
-pub(super) fn finish(asked: Asked, need: &Need) -> Vec<Check> {
-    let count = Check::new("gpus", "all", "gpu-unavailable");
+pub(super) fn finish(asked: GpuProbe, need: &JobRequirements) -> Vec<PreflightCheck> {
+    let count = PreflightCheck::new("gpus", "all", "gpu-unavailable");
     let kernel = kernel_driver(need);
     let hangs = |what: String| {
         let advice =
             "the driver hangs: look for Xid 119 or 120 in `dmesg`, drain the node and reset the GPUs or reboot";
         vec![
-            Check::new("gpus", "all", "gpu-unavailable")
+            PreflightCheck::new("gpus", "all", "gpu-unavailable")
                 .of_class("gpu-driver-fault")
-                .bad(Verdict::Fail, what, advice),
+                .bad(CheckVerdict::Fail, what, advice),
         ]
     };
     let seconds = need.deadline.as_secs_f64();
     match asked.wait(need.deadline) {
         Err(_) => hangs(format!("the management library did not answer within {seconds} s")),
-        Ok(Answer::Stuck(call)) => hangs(format!("the management library does not answer in: {call}")),
-        Ok(Answer::Absent(problem)) => vec![absent(count, &problem, kernel.as_deref(), need)],
-        Ok(Answer::Seen {
+        Ok(LibraryAnswer::Stuck(call)) => hangs(format!("the management library does not answer in: {call}")),
+        Ok(LibraryAnswer::Absent(problem)) => vec![absent(count, &problem, kernel.as_deref(), need)],
+        Ok(LibraryAnswer::Seen {
             devices,
             driver: library,
             ..
@@ -58,7 +58,7 @@ pub(super) fn finish(asked: Asked, need: &Need) -> Vec<Check> {
 }
 
 /// Returns the version of the driver's kernel module, as it reports it.
-pub(super) fn kernel_driver(need: &Need) -> Option<String> {
+pub(super) fn kernel_driver(need: &JobRequirements) -> Option<String> {
     let text = std::fs::read_to_string(need.proc_root.join("driver/nvidia/version")).ok()?;
     let line = text.lines().find(|line| line.starts_with("NVRM version:"))?;
     // "... Kernel Module  535.104.05  Sat Aug ...", or "... Open Kernel Module for x86_64  550.54.14  Release Build
@@ -68,12 +68,12 @@ pub(super) fn kernel_driver(need: &Need) -> Option<String> {
 }
 
 /// Builds the check for a library that is missing or does not start.
-fn absent(count: Check, problem: &str, kernel: Option<&str>, need: &Need) -> Check {
+fn absent(count: PreflightCheck, problem: &str, kernel: Option<&str>, need: &JobRequirements) -> PreflightCheck {
     let wanted = need.gpus.filter(|wanted| *wanted > 0);
     // The process passes on the error text of the wrapper.
     if problem.contains(&NvmlError::LibRmVersionMismatch.to_string()) {
         return count.of_class("driver-version-mismatch").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!(
                 "the library does not fit the loaded driver {}",
                 kernel.unwrap_or("of unknown version")
@@ -84,23 +84,23 @@ fn absent(count: Check, problem: &str, kernel: Option<&str>, need: &Need) -> Che
     match (wanted, kernel) {
         (None, None) => count.ok(format!("no GPU here: {problem}")),
         (None, Some(kernel)) => count.bad(
-            Verdict::Unknown,
+            CheckVerdict::Unknown,
             format!("the driver {kernel} is loaded but its management library does not start: {problem}"),
             "install the library of the same version; --nvml-library names it",
         ),
         (Some(wanted), _) => count.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("{wanted} are wanted; none can be asked: {problem}"),
             "is the driver installed and loaded? in a container, was it started with GPUs?",
         ),
     }
 }
 
-fn enough(count: Check, devices: &[DeviceLook], need: &Need) -> Check {
+fn enough(count: PreflightCheck, devices: &[DevicePoll], need: &JobRequirements) -> PreflightCheck {
     let there = devices.iter().filter(|device| device.lost.is_none()).count();
     match need.gpus {
         Some(wanted) if there < wanted as usize => count.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("{there} answer; {wanted} are wanted"),
             "`nvidia-smi -L` lists them; one that is missing may have fallen off the bus (Xid 79 in `dmesg`)",
         ),
@@ -108,54 +108,54 @@ fn enough(count: Check, devices: &[DeviceLook], need: &Need) -> Check {
     }
 }
 
-fn driver(library: Option<&str>, kernel: Option<&str>) -> Option<Check> {
+fn driver(library: Option<&str>, kernel: Option<&str>) -> Option<PreflightCheck> {
     let (library, kernel) = (library?, kernel?);
-    let check = Check::new("gpu-driver", library, "driver-version-mismatch");
+    let check = PreflightCheck::new("gpu-driver", library, "driver-version-mismatch");
     Some(if library == kernel {
         check.ok("library and kernel module are of one version")
     } else {
         check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("the library is of {library}, the kernel module of {kernel}"),
             "reboot, or unload and load the modules, so that both are of one version",
         )
     })
 }
 
-fn health(device: &DeviceLook) -> Check {
-    let check = |class| Check::new("gpu", device.address.clone(), class);
+fn health(device: &DevicePoll) -> PreflightCheck {
+    let check = |class| PreflightCheck::new("gpu", device.address.clone(), class);
     let reading = |name: &str| device.readings.get(name).copied().filter(|value| *value > 0.0);
     if let Some(problem) = &device.lost {
         return check("gpu-fallen-off-bus").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             problem.clone(),
             "drain the node and power it off and on; if it comes back, have the GPU looked at",
         );
     }
     if device.readings.is_empty() {
         return check("gpu-unavailable").bad(
-            Verdict::Unknown,
+            CheckVerdict::Unknown,
             "it is listed and tells nothing of itself",
             "may this user ask it? in a container, was it given to it?",
         );
     }
     if reading("gpu.repair_failed").is_some() {
         return check("gpu-row-remap-failure").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "memory rows could not be remapped",
             "have the GPU replaced",
         );
     }
     if reading("gpu.repair_pending").is_some() {
         return check("gpu-row-remap-pending").bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             "a repair of its memory waits for a reset",
             "reset the GPU before the job: `nvidia-smi --gpu-reset -i ID`, or reboot",
         );
     }
     match reading("gpu.ecc_uncorrected") {
         Some(count) => check("gpu-ecc-uncorrectable").bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             format!("{count} uncorrectable memory errors since the driver was loaded"),
             "reset the GPU, and watch whether they come back",
         ),

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::{Check, Need, Verdict};
+use super::{CheckVerdict, JobRequirements, PreflightCheck};
 use crate::clock::{KernelClock, kernel_clock};
 use crate::collectors::nic::rdma_ports;
-use crate::holders;
-use crate::words::gib;
+use crate::memory_holders;
+use crate::quantities::gib;
 
 /// Default size of a container's shared memory, bytes (Docker's `--shm-size`).
 const SHM_DEFAULT: u64 = 64 << 20;
@@ -18,7 +18,7 @@ const FILES_DEFAULT: u64 = 1024;
 /// Clock error that is visible between the logs of two nodes, microseconds.
 const CLOCK_ERROR: i64 = 1_000_000;
 
-pub(super) fn checks(need: &Need) -> Vec<Check> {
+pub(super) fn checks(need: &JobRequirements) -> Vec<PreflightCheck> {
     let mut checks = vec![memory(need), shared_memory(need), open_files()];
     if !rdma_ports(&need.sysfs_root).is_empty() {
         checks.push(locked_memory());
@@ -28,11 +28,11 @@ pub(super) fn checks(need: &Need) -> Vec<Check> {
 }
 
 /// Compares the memory that the ranks need with the host's and the cgroup's available memory.
-fn memory(need: &Need) -> Check {
-    let check = Check::new("memory", "host", "host-oom-kill");
+fn memory(need: &JobRequirements) -> PreflightCheck {
+    let check = PreflightCheck::new("memory", "host", "host-oom-kill");
     let Some(free) = available(&need.proc_root, &need.sysfs_root) else {
         return check.bad(
-            Verdict::Unknown,
+            CheckVerdict::Unknown,
             format!("{} does not tell", need.proc_root.join("meminfo").display()),
             "is this the proc tree of a Linux host?",
         );
@@ -40,10 +40,10 @@ fn memory(need: &Need) -> Check {
     let (bytes, by) = free;
     match need.memory_bytes {
         Some(wanted) if bytes < wanted => {
-            let holders = holders::of_memory().map(|holders| format!("; {holders}"));
+            let holders = memory_holders::of_memory().map(|holders| format!("; {holders}"));
             let short = format!("{} available {by}; {} are wanted", gib(bytes), gib(wanted));
             check.bad(
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 short + &holders.unwrap_or_default(),
                 "end what is left of other jobs, fewer ranks on this node, less state each, or a larger limit",
             )
@@ -78,23 +78,25 @@ fn cgroups(proc_root: &Path, sysfs_root: &Path) -> Vec<PathBuf> {
     own.ancestors().map(|path| root.join(path)).collect()
 }
 
-fn shared_memory(need: &Need) -> Check {
-    let check = Check::new("shm", need.shm_root.display().to_string(), "shm-exhausted");
+fn shared_memory(need: &JobRequirements) -> PreflightCheck {
+    let check = PreflightCheck::new("shm", need.shm_root.display().to_string(), "shm-exhausted");
     let advice =
         "a larger /dev/shm: `--shm-size` of the container, an emptyDir of medium Memory, or `mount -o remount,size=`";
     let told = match rustix::fs::statvfs(&need.shm_root) {
         Ok(told) => told,
-        Err(problem) => return check.bad(Verdict::Warn, std::io::Error::from(problem).to_string(), advice),
+        Err(problem) => return check.bad(CheckVerdict::Warn, std::io::Error::from(problem).to_string(), advice),
     };
     let size = told.f_blocks.saturating_mul(told.f_frsize);
     let free = told.f_bavail.saturating_mul(told.f_frsize);
     let found = format!("{} free of {}", gib(free), gib(size));
     match need.shm_bytes {
-        Some(wanted) if free < wanted => {
-            check.bad(Verdict::Fail, format!("{found}; {} are wanted", gib(wanted)), advice)
-        }
+        Some(wanted) if free < wanted => check.bad(
+            CheckVerdict::Fail,
+            format!("{found}; {} are wanted", gib(wanted)),
+            advice,
+        ),
         None if size <= SHM_DEFAULT => check.bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             format!("{found}: what a container gets when nobody says more; data loader workers need it"),
             advice,
         ),
@@ -102,12 +104,12 @@ fn shared_memory(need: &Need) -> Check {
     }
 }
 
-fn open_files() -> Check {
-    let check = Check::new("limit", "open files", "too-many-open-files");
+fn open_files() -> PreflightCheck {
+    let check = PreflightCheck::new("limit", "open files", "too-many-open-files");
     match getrlimit(Resource::Nofile).current {
         None => check.ok("no limit"),
         Some(limit) if limit <= FILES_DEFAULT => check.bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             format!("{limit} for each process: what the kernel gives when nobody says more"),
             "raise LimitNOFILE of the service, or `ulimit -n` before the job",
         ),
@@ -116,30 +118,30 @@ fn open_files() -> Check {
 }
 
 /// Checks the locked-memory limit, because RDMA pins the memory that it works on.
-fn locked_memory() -> Check {
-    let check = Check::new("limit", "locked memory", "ib-rdma-error");
+fn locked_memory() -> PreflightCheck {
+    let check = PreflightCheck::new("limit", "locked memory", "ib-rdma-error");
     match getrlimit(Resource::Memlock).current {
         None => check.ok("no limit"),
         Some(bytes) => check.bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             format!("{} on a node with RDMA adapters, which pin memory", gib(bytes)),
             "set LimitMEMLOCK=infinity of the service, or `ulimit -l unlimited`",
         ),
     }
 }
 
-fn clock(kernel: Option<KernelClock>) -> Check {
-    let check = Check::new("clock", "kernel", "clock-skew");
+fn clock(kernel: Option<KernelClock>) -> PreflightCheck {
+    let check = PreflightCheck::new("clock", "kernel", "clock-skew");
     let advice = "start chrony, ntpd or systemd-timesyncd; else the order of events between nodes is not known";
     match kernel {
         None => check.bad(
-            Verdict::Unknown,
+            CheckVerdict::Unknown,
             "the kernel does not tell the state of its clock",
             advice,
         ),
-        Some(state) if !state.synchronised => check.bad(Verdict::Warn, "nobody keeps this clock in time", advice),
+        Some(state) if !state.synchronised => check.bad(CheckVerdict::Warn, "nobody keeps this clock in time", advice),
         Some(state) if state.max_error_us > CLOCK_ERROR => check.bad(
-            Verdict::Warn,
+            CheckVerdict::Warn,
             format!("it may be wrong by {} ms", state.max_error_us / 1000),
             advice,
         ),
@@ -161,9 +163,9 @@ mod tests {
             }))
             .verdict
         };
-        assert_eq!(state(true, 5_000), Verdict::Ok);
-        assert_eq!(state(false, 5_000), Verdict::Warn);
-        assert_eq!(state(true, 16_000_000), Verdict::Warn);
-        assert_eq!(clock(None).verdict, Verdict::Unknown);
+        assert_eq!(state(true, 5_000), CheckVerdict::Ok);
+        assert_eq!(state(false, 5_000), CheckVerdict::Warn);
+        assert_eq!(state(true, 16_000_000), CheckVerdict::Warn);
+        assert_eq!(clock(None).verdict, CheckVerdict::Unknown);
     }
 }

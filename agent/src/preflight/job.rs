@@ -11,9 +11,9 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rankguard_model::{FailedCheck, Preflight};
+use rankguard_model::{FailedCheck, PreflightOrder};
 
-use super::{Check, Need, Surroundings, Verdict, gpu, preflight};
+use super::{CheckVerdict, JobRequirements, PreflightCheck, ProgramEnvironment, gpu, preflight};
 
 /// Variables in which a job declares further requirements.
 const IMPORTS: &str = "RANKGUARD_PREFLIGHT_IMPORTS";
@@ -30,11 +30,11 @@ const PREFIXES: [&str; 9] = [
 const NAMES: [&str; 3] = ["LD_LIBRARY_PATH", "LD_PRELOAD", "PATH"];
 
 /// Checks this node for a job. Returns the failed checks, and the values that must be equal on all its nodes.
-pub(crate) fn for_job(wanted: &Preflight, node: &Need) -> (Vec<FailedCheck>, BTreeMap<String, String>) {
+pub(crate) fn for_job(wanted: &PreflightOrder, node: &JobRequirements) -> (Vec<FailedCheck>, BTreeMap<String, String>) {
     let need = need(wanted, node);
     let checks = preflight(&need);
     let environment = environment(wanted, &need, &checks);
-    let failed = checks.into_iter().filter(|check| check.verdict == Verdict::Fail);
+    let failed = checks.into_iter().filter(|check| check.verdict == CheckVerdict::Fail);
     let failed = failed.map(|check| FailedCheck {
         check: check.check.to_owned(),
         subject: check.subject,
@@ -45,7 +45,7 @@ pub(crate) fn for_job(wanted: &Preflight, node: &Need) -> (Vec<FailedCheck>, BTr
     (failed.collect(), environment)
 }
 
-fn need(wanted: &Preflight, node: &Need) -> Need {
+fn need(wanted: &PreflightOrder, node: &JobRequirements) -> JobRequirements {
     let workdir = wanted.workdir.as_ref().map(PathBuf::from);
     let program = wanted.command.first().cloned();
     let said = |name: &str, between: char| -> Vec<String> {
@@ -60,7 +60,7 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
     paths.extend(script(wanted));
     paths.extend(said(PATHS, ':').iter().map(|path| place(workdir.as_deref(), path)));
     let python = program.clone().filter(|program| is_python(program));
-    Need {
+    JobRequirements {
         paths,
         write_paths: wanted
             .write_paths
@@ -77,7 +77,7 @@ fn need(wanted: &Preflight, node: &Need) -> Need {
             .collect(),
         imports: said(IMPORTS, ','),
         python: python.unwrap_or_else(|| node.python.clone()),
-        surroundings: Surroundings {
+        surroundings: ProgramEnvironment {
             env: wanted.env.clone(),
             workdir: workdir.filter(|path| path.is_dir()),
         },
@@ -94,7 +94,7 @@ fn is_python(program: &str) -> bool {
 
 /// Returns the script of a Python command: the first word that is not an option, unless a module or program text
 /// precedes it.
-fn script(wanted: &Preflight) -> Option<PathBuf> {
+fn script(wanted: &PreflightOrder) -> Option<PathBuf> {
     let (program, words) = wanted.command.split_first()?;
     if !is_python(program) {
         return None;
@@ -116,12 +116,12 @@ fn place(workdir: Option<&Path>, path: &str) -> PathBuf {
 }
 
 /// Returns the values that must be equal. A value that cannot be read is absent, which is a difference too.
-fn environment(wanted: &Preflight, need: &Need, checks: &[Check]) -> BTreeMap<String, String> {
+fn environment(wanted: &PreflightOrder, need: &JobRequirements, checks: &[PreflightCheck]) -> BTreeMap<String, String> {
     let mut told = BTreeMap::new();
     let ok = |name: &str| {
         checks
             .iter()
-            .filter(|check| check.check == name && check.verdict == Verdict::Ok)
+            .filter(|check| check.check == name && check.verdict == CheckVerdict::Ok)
             .collect::<Vec<_>>()
     };
     for check in ok("command") {
@@ -188,8 +188,8 @@ mod tests {
 
     use super::*;
 
-    fn wanted(command: &[&str], workdir: &Path) -> Preflight {
-        Preflight {
+    fn wanted(command: &[&str], workdir: &Path) -> PreflightOrder {
+        PreflightOrder {
             job: JobId::from("llm"),
             generation: Generation(1),
             command: command.iter().map(|word| (*word).to_owned()).collect(),
@@ -202,14 +202,14 @@ mod tests {
         }
     }
 
-    fn node(root: &Path) -> Need {
+    fn node(root: &Path) -> JobRequirements {
         fs::create_dir_all(root.join("proc/sys/kernel")).unwrap();
         fs::write(root.join("proc/sys/kernel/osrelease"), "6.8.0\n").unwrap();
-        Need {
+        JobRequirements {
             proc_root: root.join("proc"),
             sysfs_root: root.join("sys"),
             shm_root: root.to_owned(),
-            ..Need::default()
+            ..JobRequirements::default()
         }
     }
 

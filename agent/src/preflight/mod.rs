@@ -21,14 +21,14 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Shared};
+use rankguard_model::{ClassId, SharedValue};
 use serde::Serialize;
 
-use crate::Knowledge;
+use crate::CatalogueHandle;
 
 /// Requirements of a job on a node. Empty or absent ones are not checked.
 #[derive(Debug, Clone)]
-pub struct Need {
+pub struct JobRequirements {
     /// Files and folders that must exist and be readable.
     pub paths: Vec<PathBuf>,
     /// Folders that must exist and be writable: checkpoints, logs.
@@ -40,7 +40,7 @@ pub struct Need {
     /// Python interpreter that imports them.
     pub python: String,
     /// Environment and working directory of that Python; those of this process if absent.
-    pub surroundings: Surroundings,
+    pub surroundings: ProgramEnvironment,
     /// TCP ports of this node that must be free.
     pub ports: Vec<u16>,
     /// Host names that must resolve.
@@ -63,14 +63,14 @@ pub struct Need {
     pub sysfs_root: PathBuf,
     /// Mount point of the shared memory file system.
     pub shm_root: PathBuf,
-    /// Command of the process that calls the GPU library, as in [`crate::Settings::gpu_process`]; it gives up a call
-    /// sooner than [`Need::deadline`]. GPUs are not checked if it is empty.
+    /// Command of the process that calls the GPU library, as in [`crate::AgentSettings::gpu_process`]; it gives up a call
+    /// sooner than [`JobRequirements::deadline`]. GPUs are not checked if it is empty.
     pub gpu_process: Vec<OsString>,
     /// Catalogue with the taxonomy categories of each class.
-    pub knowledge: Knowledge,
+    pub knowledge: CatalogueHandle,
 }
 
-impl Default for Need {
+impl Default for JobRequirements {
     fn default() -> Self {
         Self {
             paths: Vec::new(),
@@ -78,7 +78,7 @@ impl Default for Need {
             commands: Vec::new(),
             imports: Vec::new(),
             python: "python3".to_owned(),
-            surroundings: Surroundings::default(),
+            surroundings: ProgramEnvironment::default(),
             ports: Vec::new(),
             hosts: Vec::new(),
             gpus: None,
@@ -91,21 +91,21 @@ impl Default for Need {
             sysfs_root: "/sys".into(),
             shm_root: "/dev/shm".into(),
             gpu_process: Vec::new(),
-            knowledge: Knowledge::default(),
+            knowledge: CatalogueHandle::default(),
         }
     }
 }
 
 /// Environment and working directory of a job's programs.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Surroundings {
+pub struct ProgramEnvironment {
     /// Variables besides those of this process.
     pub env: BTreeMap<String, String>,
     /// Working directory of the programs.
     pub workdir: Option<PathBuf>,
 }
 
-impl Surroundings {
+impl ProgramEnvironment {
     /// Returns the search path of programs.
     fn path(&self) -> OsString {
         let own = self.env.get("PATH").map(OsString::from);
@@ -116,7 +116,7 @@ impl Surroundings {
 /// Result of a check; the worse, the greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum CheckVerdict {
     /// The requirement is met, or absent.
     Ok,
     /// The job will run, but may have trouble.
@@ -129,12 +129,12 @@ pub enum Verdict {
 
 /// Completed check with its result.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Check {
+pub struct PreflightCheck {
     /// Kind of the check: `path`, `gpu`, `port` ...
     pub check: &'static str,
     /// Path, device or port that was checked.
     pub subject: String,
-    pub verdict: Verdict,
+    pub verdict: CheckVerdict,
     /// Description of the finding.
     pub found: String,
     /// Advice for the operator; empty if there is none.
@@ -142,20 +142,20 @@ pub struct Check {
     /// Failure class that the check prevents.
     pub class: ClassId,
     /// Categories of that class by published taxonomy.
-    pub prevents: Shared<BTreeMap<String, Vec<String>>>,
+    pub prevents: SharedValue<BTreeMap<String, Vec<String>>>,
 }
 
-impl Check {
+impl PreflightCheck {
     fn new(check: &'static str, subject: impl Into<String>, class: &str) -> Self {
         let class = ClassId::from(class);
         Self {
             check,
             subject: subject.into(),
-            verdict: Verdict::Ok,
+            verdict: CheckVerdict::Ok,
             found: String::new(),
             advice: String::new(),
             // Filled in when all checks are complete.
-            prevents: Shared::default(),
+            prevents: SharedValue::default(),
             class,
         }
     }
@@ -165,7 +165,7 @@ impl Check {
         self
     }
 
-    fn bad(self, verdict: Verdict, found: impl Into<String>, advice: impl Into<String>) -> Self {
+    fn bad(self, verdict: CheckVerdict, found: impl Into<String>, advice: impl Into<String>) -> Self {
         Self {
             verdict,
             found: found.into(),
@@ -181,8 +181,8 @@ impl Check {
     }
 }
 
-/// Runs every check; takes at most a few times [`Need::deadline`] for each kind of check.
-pub fn preflight(need: &Need) -> Vec<Check> {
+/// Runs every check; takes at most a few times [`JobRequirements::deadline`] for each kind of check.
+pub fn preflight(need: &JobRequirements) -> Vec<PreflightCheck> {
     // Checks that may hang start first and are waited for last.
     let gpus = gpu::start(need);
     let files = files::start(need);

@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, ToSocketAddrs};
 
-use super::probe::{Pending, Probe};
-use super::{Check, Need, Verdict};
+use super::probe::{BlockingProbe, PendingCheck};
+use super::{CheckVerdict, JobRequirements, PreflightCheck};
 use crate::collectors::nic::{ACTIVE, rdma_ports};
 
 /// Checks that the job's ports are free.
-pub(super) fn ports(need: &Need) -> Vec<Check> {
+pub(super) fn ports(need: &JobRequirements) -> Vec<PreflightCheck> {
     need.ports.iter().map(|port| free(*port)).collect()
 }
 
-fn free(port: u16) -> Check {
-    let check = Check::new("port", port.to_string(), "port-in-use");
+fn free(port: u16) -> PreflightCheck {
+    let check = PreflightCheck::new("port", port.to_string(), "port-in-use");
     if port == 0 {
         return check.ok("any port: the kernel gives a free one");
     }
@@ -30,12 +30,12 @@ fn free(port: u16) -> Check {
     match refused.map(|problem| problem.kind()) {
         None => check.ok("it is free"),
         Some(ErrorKind::AddrInUse) => check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "somebody listens on it",
             format!("`ss -ltnp sport = :{port}` says who: a rank of an old job? else choose another"),
         ),
         Some(_) => check.of_class("permission-denied").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "this user may not listen on it",
             "choose a port above 1023",
         ),
@@ -43,14 +43,14 @@ fn free(port: u16) -> Check {
 }
 
 /// Checks that enough RDMA ports are active, and at one rate.
-pub(super) fn links(need: &Need) -> Vec<Check> {
+pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
     let found = rdma_ports(&need.sysfs_root);
-    let all = Check::new("links", "rdma", "nic-link-down");
+    let all = PreflightCheck::new("links", "rdma", "nic-link-down");
     let active: Vec<_> = found.iter().filter(|port| port.state == Some(ACTIVE)).collect();
     let count = u32::try_from(active.len()).unwrap_or(u32::MAX);
     if let Some(wanted) = need.links.filter(|wanted| count < *wanted) {
         return vec![all.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("{count} of {} ports are active; {wanted} are wanted", found.len()),
             "`ibstat` or `rdma link` names those that are down; look at cable, module and switch port",
         )];
@@ -63,7 +63,7 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
         let subject = format!("{} port {}", port.device, port.number);
         // An unused second port is not a fault; a whole card that is down while others are up is one.
         let sisters = active.iter().any(|other| other.device == port.device);
-        let check = Check::new("link", subject, "nic-link-down");
+        let check = PreflightCheck::new("link", subject, "nic-link-down");
         let state = port
             .state
             .map_or("not readable".to_owned(), |state| format!("state {state}"));
@@ -71,7 +71,7 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
             check.ok(format!("not active ({state})"))
         } else {
             check.bad(
-                Verdict::Warn,
+                CheckVerdict::Warn,
                 format!("not active ({state}) beside {count} that are"),
                 "look at cable, module and switch port; jobs that use all adapters will be slow or fail",
             )
@@ -87,8 +87,8 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
         let told = rates
             .iter()
             .map(|(rate, devices)| format!("{rate} Gb/s: {}", devices.iter().cloned().collect::<Vec<_>>().join(" ")));
-        checks.push(Check::new("link-rates", "rdma", "network-slow").bad(
-            Verdict::Warn,
+        checks.push(PreflightCheck::new("link-rates", "rdma", "network-slow").bad(
+            CheckVerdict::Warn,
             told.collect::<Vec<_>>().join("; "),
             "adapters of one kind should run at one rate: a port may have trained down",
         ));
@@ -97,11 +97,11 @@ pub(super) fn links(need: &Need) -> Vec<Check> {
 }
 
 /// Starts the resolution of host names, which may be slow.
-pub(super) fn resolve(need: &Need) -> Vec<Pending> {
+pub(super) fn resolve(need: &JobRequirements) -> Vec<PendingCheck> {
     let ask = |host: &String| {
         let name = host.clone();
         let question = move || {
-            let check = Check::new("host", name.clone(), "dns-failure");
+            let check = PreflightCheck::new("host", name.clone(), "dns-failure");
             match (name.as_str(), 0_u16).to_socket_addrs() {
                 Ok(addresses) => {
                     let mut told: Vec<String> = addresses.map(|address| address.ip().to_string()).collect();
@@ -109,16 +109,16 @@ pub(super) fn resolve(need: &Need) -> Vec<Pending> {
                     check.ok(told.join(" "))
                 }
                 Err(problem) => check.bad(
-                    Verdict::Fail,
+                    CheckVerdict::Fail,
                     problem.to_string(),
                     "look at /etc/hosts, /etc/resolv.conf and the spelling",
                 ),
             }
         };
-        Pending {
-            probe: Probe::start(question),
-            unanswered: Check::new("host", host.clone(), "dns-failure"),
-            verdict: Verdict::Fail,
+        PendingCheck {
+            probe: BlockingProbe::start(question),
+            unanswered: PreflightCheck::new("host", host.clone(), "dns-failure"),
+            verdict: CheckVerdict::Fail,
             advice: "do the name servers of /etc/resolv.conf answer?",
         }
     };

@@ -3,15 +3,15 @@
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
-use super::{Check, Verdict};
+use super::{CheckVerdict, PreflightCheck};
 
 /// Started query. The thread of one that is never answered is abandoned, because nothing can end it.
-pub(super) struct Probe<T> {
+pub(super) struct BlockingProbe<T> {
     answer: Receiver<T>,
     asked: Instant,
 }
 
-impl<T: Send + 'static> Probe<T> {
+impl<T: Send + 'static> BlockingProbe<T> {
     /// Starts a query. If no thread can be started, it has no answer.
     pub(super) fn start(question: impl FnOnce() -> T + Send + 'static) -> Self {
         let (say, answer) = sync_channel(1);
@@ -28,38 +28,38 @@ impl<T: Send + 'static> Probe<T> {
     }
 
     /// Waits until `deadline` after the start.
-    pub(super) fn wait(&self, deadline: Duration) -> Result<T, Silence> {
+    pub(super) fn wait(&self, deadline: Duration) -> Result<T, ProbeFailure> {
         let left = deadline.saturating_sub(self.asked.elapsed());
         self.answer.recv_timeout(left).map_err(|problem| match problem {
-            RecvTimeoutError::Timeout => Silence::Deadline,
-            RecvTimeoutError::Disconnected => Silence::Gone,
+            RecvTimeoutError::Timeout => ProbeFailure::Deadline,
+            RecvTimeoutError::Disconnected => ProbeFailure::Gone,
         })
     }
 }
 
 /// Reason for a missing answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Silence {
+pub(super) enum ProbeFailure {
     Deadline,
     Gone,
 }
 
 /// Check that may get no answer.
-pub(super) struct Pending {
-    pub(super) probe: Probe<Check>,
+pub(super) struct PendingCheck {
+    pub(super) probe: BlockingProbe<PreflightCheck>,
     /// Check to report without an answer.
-    pub(super) unanswered: Check,
+    pub(super) unanswered: PreflightCheck,
     /// Verdict without an answer.
-    pub(super) verdict: Verdict,
+    pub(super) verdict: CheckVerdict,
     pub(super) advice: &'static str,
 }
 
-impl Pending {
-    pub(super) fn take(self, deadline: Duration) -> Check {
+impl PendingCheck {
+    pub(super) fn take(self, deadline: Duration) -> PreflightCheck {
         let found = match self.probe.wait(deadline) {
             Ok(check) => return check,
-            Err(Silence::Deadline) => format!("no answer within {} s", deadline.as_secs_f64()),
-            Err(Silence::Gone) => "it could not be asked".to_owned(),
+            Err(ProbeFailure::Deadline) => format!("no answer within {} s", deadline.as_secs_f64()),
+            Err(ProbeFailure::Gone) => "it could not be asked".to_owned(),
         };
         self.unanswered.bad(self.verdict, found, self.advice)
     }

@@ -4,17 +4,17 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use rankguard_model::Exit;
+use rankguard_model::ProcessExit;
 use rustix::fs::{Access, access};
 
 use super::files::refused;
-use super::{Check, Need, Surroundings, Verdict};
-use crate::bounded::{self, Bounds, End};
+use super::{CheckVerdict, JobRequirements, PreflightCheck, ProgramEnvironment};
+use crate::bounded::{self, RunEnd, RunLimits};
 
 /// Bytes of a script that are read for its first line; the kernel reads 256 too.
 const FIRST_LINE: usize = 256;
 
-pub(super) fn checks(need: &Need) -> Vec<Check> {
+pub(super) fn checks(need: &JobRequirements) -> Vec<PreflightCheck> {
     let path = need.surroundings.path();
     let commands = need.commands.iter().map(|word| command(word, &path));
     let imports = need.imports.iter().map(|module| import(module, need));
@@ -22,8 +22,8 @@ pub(super) fn checks(need: &Need) -> Vec<Check> {
 }
 
 /// Checks that a shell would find the program and the kernel would start it.
-pub(super) fn command(word: &str, path: &OsString) -> Check {
-    let check = Check::new("command", word, "path-not-found");
+pub(super) fn command(word: &str, path: &OsString) -> PreflightCheck {
+    let check = PreflightCheck::new("command", word, "path-not-found");
     let found = if word.contains('/') {
         Some(PathBuf::from(word)).filter(|file| file.exists())
     } else {
@@ -34,28 +34,28 @@ pub(super) fn command(word: &str, path: &OsString) -> Check {
     };
     let Some(file) = found else {
         return check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("it is not there (PATH is {})", path.display()),
             "install it on this node, or name it with its whole path",
         );
     };
     if !file.is_file() {
         return check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("{} is a folder", file.display()),
             "name a program",
         );
     }
     if !may_execute(&file) {
         return check.of_class("permission-denied").bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!("this user may not execute {}", file.display()),
             "chmod +x, or is it on a file system that is mounted noexec?",
         );
     }
     match interpreter(&file) {
         Ok(Some(interpreter)) if !may_execute(&interpreter) => check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             format!(
                 "{} wants the interpreter {}, which cannot be executed",
                 file.display(),
@@ -70,8 +70,8 @@ pub(super) fn command(word: &str, path: &OsString) -> Check {
 }
 
 /// Returns the prefix of a command that sets the job's working directory and environment.
-fn around(surroundings: &Surroundings) -> Vec<OsString> {
-    if *surroundings == Surroundings::default() {
+fn around(surroundings: &ProgramEnvironment) -> Vec<OsString> {
+    if *surroundings == ProgramEnvironment::default() {
         return Vec::new();
     }
     let mut words = vec![OsString::from("env")];
@@ -108,8 +108,8 @@ fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
 }
 
 /// Imports a module with the job's own Python, which also tests that all its libraries load.
-fn import(module: &str, need: &Need) -> Check {
-    let check = Check::new("import", module, "import-error");
+fn import(module: &str, need: &JobRequirements) -> PreflightCheck {
+    let check = PreflightCheck::new("import", module, "import-error");
     let is_name = !module.is_empty()
         && module.split('.').all(|part| {
             part.starts_with(|c: char| c.is_alphabetic() || c == '_')
@@ -117,7 +117,7 @@ fn import(module: &str, need: &Need) -> Check {
         });
     if !is_name {
         return check.bad(
-            Verdict::Fail,
+            CheckVerdict::Fail,
             "it is no name of a module",
             "write it as after `import`: torch, torch.distributed",
         );
@@ -125,7 +125,7 @@ fn import(module: &str, need: &Need) -> Check {
     let program = "import importlib, sys\nmodule = importlib.import_module(sys.argv[1])\nprint(getattr(module, '__version__', ''), getattr(module, '__file__', '') or '')";
     let mut words = around(&need.surroundings);
     words.extend([need.python.as_str(), "-c", program, module].map(OsString::from));
-    let bounds = Bounds {
+    let bounds = RunLimits {
         deadline: need.deadline,
         cpu_s: None,
         memory: None,
@@ -134,18 +134,18 @@ fn import(module: &str, need: &Need) -> Check {
         Ok(outcome) => outcome,
         Err(problem) => {
             return check.bad(
-                Verdict::Fail,
+                CheckVerdict::Fail,
                 format!("{} cannot be started: {problem}", need.python),
                 "--python names the Python of the job",
             );
         }
     };
     match outcome.end {
-        End::Itself(Exit::Code(0)) => {
+        RunEnd::Itself(ProcessExit::Code(0)) => {
             let said = outcome.stdout.lines().last().unwrap_or_default().trim();
             check.ok(format!("{said} by {}", need.python).trim_start().to_owned())
         }
-        End::Itself(_) => {
+        RunEnd::Itself(_) => {
             let why = outcome.stderr.lines().rev().find(|line| !line.trim().is_empty());
             let why = why.unwrap_or("it says nothing").trim().to_owned();
             let check = if why.contains(".so") {
@@ -154,15 +154,15 @@ fn import(module: &str, need: &Need) -> Check {
                 check
             };
             let advice = format!("install it for {} on this node, or --python names another", need.python);
-            check.bad(Verdict::Fail, why, advice)
+            check.bad(CheckVerdict::Fail, why, advice)
         }
-        End::Deadline | End::Stopped => check.bad(
-            Verdict::Unknown,
+        RunEnd::Deadline | RunEnd::Stopped => check.bad(
+            CheckVerdict::Unknown,
             format!("not imported within {} s", need.deadline.as_secs_f64()),
             "a cold cache or a slow file system; --deadline-s waits longer",
         ),
-        End::Flood => check.bad(
-            Verdict::Unknown,
+        RunEnd::Flood => check.bad(
+            CheckVerdict::Unknown,
             "the import writes without end",
             "import it by hand on this node",
         ),

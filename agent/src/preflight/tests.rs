@@ -10,7 +10,7 @@ use rankguard_faults::Catalogue;
 use super::*;
 
 /// Returns a node without requirements, with its own procfs and sysfs trees.
-fn need(root: &Path) -> Need {
+fn need(root: &Path) -> JobRequirements {
     fs::create_dir_all(root.join("proc/self")).unwrap();
     fs::create_dir_all(root.join("sys")).unwrap();
     fs::write(
@@ -18,15 +18,15 @@ fn need(root: &Path) -> Need {
         "MemTotal: 100 kB\nMemAvailable: 4194304 kB\n",
     )
     .unwrap();
-    Need {
+    JobRequirements {
         proc_root: root.join("proc"),
         sysfs_root: root.join("sys"),
         shm_root: root.to_owned(),
-        ..Need::default()
+        ..JobRequirements::default()
     }
 }
 
-fn verdicts(need: &Need, check: &str) -> Vec<(String, Verdict, String)> {
+fn verdicts(need: &JobRequirements, check: &str) -> Vec<(String, CheckVerdict, String)> {
     let made = preflight(need).into_iter().filter(|made| made.check == check);
     made.map(|made| (made.subject, made.verdict, made.class.to_string()))
         .collect()
@@ -36,7 +36,10 @@ fn verdicts(need: &Need, check: &str) -> Vec<(String, Verdict, String)> {
 fn a_node_of_which_nothing_is_asked_does_not_fail() {
     let root = tempfile::tempdir().unwrap();
     let checks = preflight(&need(root.path()));
-    assert!(checks.iter().all(|check| check.verdict != Verdict::Fail), "{checks:#?}");
+    assert!(
+        checks.iter().all(|check| check.verdict != CheckVerdict::Fail),
+        "{checks:#?}"
+    );
     for name in ["gpus", "memory", "shm", "clock", "links", "limit"] {
         assert!(checks.iter().any(|check| check.check == name), "{name}");
     }
@@ -45,7 +48,7 @@ fn a_node_of_which_nothing_is_asked_does_not_fail() {
 #[test]
 fn every_check_prevents_a_class_of_the_catalogue_and_says_what_to_do_when_it_is_not_fine() {
     let root = tempfile::tempdir().unwrap();
-    let need = Need {
+    let need = JobRequirements {
         paths: vec!["/no/such/path".into()],
         write_paths: vec!["/proc".into(), root.path().into()],
         commands: vec!["no-such-program".into(), "sh".into()],
@@ -59,13 +62,16 @@ fn every_check_prevents_a_class_of_the_catalogue_and_says_what_to_do_when_it_is_
         ..need(root.path())
     };
     let checks = preflight(&need);
-    let failed = checks.iter().filter(|check| check.verdict == Verdict::Fail).count();
+    let failed = checks
+        .iter()
+        .filter(|check| check.verdict == CheckVerdict::Fail)
+        .count();
     assert!(failed >= 9, "{checks:#?}");
     for check in checks {
         assert!(Catalogue::builtin().class(&check.class).is_some(), "{check:?}");
         assert!(!check.prevents.is_empty(), "{check:?}");
         assert_eq!(
-            check.verdict == Verdict::Ok,
+            check.verdict == CheckVerdict::Ok,
             check.advice.is_empty() && !check.found.is_empty(),
             "{check:?}"
         );
@@ -77,19 +83,19 @@ fn paths_that_are_missing_forbidden_or_fine() {
     let root = tempfile::tempdir().unwrap();
     let data = root.path().join("data");
     fs::write(&data, "x").unwrap();
-    let need = Need {
+    let need = JobRequirements {
         paths: vec![data.clone(), root.path().into(), root.path().join("missing/deep")],
         write_paths: vec![root.path().into(), data.clone()],
         ..need(root.path())
     };
-    let told: Vec<Verdict> = verdicts(&need, "path").into_iter().map(|it| it.1).collect();
-    assert_eq!(told, [Verdict::Ok, Verdict::Ok, Verdict::Fail]);
+    let told: Vec<CheckVerdict> = verdicts(&need, "path").into_iter().map(|it| it.1).collect();
+    assert_eq!(told, [CheckVerdict::Ok, CheckVerdict::Ok, CheckVerdict::Fail]);
     let told: Vec<_> = verdicts(&need, "write-path")
         .into_iter()
         .map(|it| (it.1, it.2))
         .collect();
-    assert_eq!(told[0], (Verdict::Ok, "permission-denied".to_owned()));
-    assert_eq!(told[1], (Verdict::Fail, "path-not-found".to_owned()));
+    assert_eq!(told[0], (CheckVerdict::Ok, "permission-denied".to_owned()));
+    assert_eq!(told[1], (CheckVerdict::Fail, "path-not-found".to_owned()));
     // The test file was removed.
     let left: Vec<_> = fs::read_dir(root.path())
         .unwrap()
@@ -122,11 +128,11 @@ fn commands_are_looked_for_as_the_shell_does() {
     script("good", "#!/bin/sh\n", 0o755);
     script("plain", "#!/bin/sh\n", 0o644);
     script("lost", "#!/no/such/python\n", 0o755);
-    assert_eq!(ask("good").0, Verdict::Ok);
-    assert_eq!(ask("plain"), (Verdict::Fail, "permission-denied".to_owned()));
-    assert_eq!(ask("lost"), (Verdict::Fail, "path-not-found".to_owned()));
-    assert_eq!(ask("absent"), (Verdict::Fail, "path-not-found".to_owned()));
-    assert_eq!(ask(&root.path().display().to_string()).0, Verdict::Fail);
+    assert_eq!(ask("good").0, CheckVerdict::Ok);
+    assert_eq!(ask("plain"), (CheckVerdict::Fail, "permission-denied".to_owned()));
+    assert_eq!(ask("lost"), (CheckVerdict::Fail, "path-not-found".to_owned()));
+    assert_eq!(ask("absent"), (CheckVerdict::Fail, "path-not-found".to_owned()));
+    assert_eq!(ask(&root.path().display().to_string()).0, CheckVerdict::Fail);
 }
 
 #[test]
@@ -139,7 +145,7 @@ fn the_job_s_python_is_asked_and_one_that_hangs_is_ended() {
         path.display().to_string()
     };
     let ask = |python: String, deadline| {
-        let need = Need {
+        let need = JobRequirements {
             imports: vec!["torch".to_owned()],
             python,
             deadline: Duration::from_millis(deadline),
@@ -148,54 +154,54 @@ fn the_job_s_python_is_asked_and_one_that_hangs_is_ended() {
         verdicts(&need, "import").remove(0)
     };
     let fine = python("fine", "#!/bin/sh\necho 2.4.0 /lib/torch.py\n");
-    assert_eq!(ask(fine, 60_000).1, Verdict::Ok);
+    assert_eq!(ask(fine, 60_000).1, CheckVerdict::Ok);
     let broken = python(
         "broken",
         "#!/bin/sh\necho 'ImportError: libcudart.so.12: cannot open' >&2\nexit 1\n",
     );
     assert_eq!(
         ask(broken, 60_000),
-        ("torch".to_owned(), Verdict::Fail, "library-missing".to_owned())
+        ("torch".to_owned(), CheckVerdict::Fail, "library-missing".to_owned())
     );
     let slow = python("slow", "#!/bin/sh\nsleep 6543\n");
-    assert_eq!(ask(slow, 200).1, Verdict::Unknown);
+    assert_eq!(ask(slow, 200).1, CheckVerdict::Unknown);
 }
 
 #[test]
 fn a_port_that_somebody_listens_on_is_not_free() {
     let root = tempfile::tempdir().unwrap();
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
-    let need = Need {
+    let need = JobRequirements {
         ports: vec![held.local_addr().unwrap().port()],
         ..need(root.path())
     };
-    assert_eq!(verdicts(&need, "port")[0].1, Verdict::Fail);
+    assert_eq!(verdicts(&need, "port")[0].1, CheckVerdict::Fail);
 }
 
 #[test]
 fn memory_is_what_the_host_and_the_cgroup_would_give() {
     let root = tempfile::tempdir().unwrap();
     let ask = |gib: u64| {
-        let need = Need {
+        let need = JobRequirements {
             memory_bytes: Some(gib << 30),
             ..need(root.path())
         };
         verdicts(&need, "memory")[0].1
     };
-    assert_eq!((ask(3), ask(5)), (Verdict::Ok, Verdict::Fail));
+    assert_eq!((ask(3), ask(5)), (CheckVerdict::Ok, CheckVerdict::Fail));
     fs::write(root.path().join("proc/self/cgroup"), "0::/pods/one\n").unwrap();
     let pods = root.path().join("sys/fs/cgroup/pods");
     fs::create_dir_all(pods.join("one")).unwrap();
     fs::write(pods.join("one/memory.max"), "max\n").unwrap();
     fs::write(pods.join("memory.max"), "2147483648\n").unwrap();
     fs::write(pods.join("memory.current"), "1073741824\n").unwrap();
-    assert_eq!((ask(1), ask(2)), (Verdict::Ok, Verdict::Fail));
+    assert_eq!((ask(1), ask(2)), (CheckVerdict::Ok, CheckVerdict::Fail));
     fs::write(root.path().join("proc/meminfo"), "garbage\n\0MemAvailable: -3 kB").unwrap();
-    let need = Need {
+    let need = JobRequirements {
         proc_root: root.path().join("proc"),
-        ..Need::default()
+        ..JobRequirements::default()
     };
-    assert_eq!(host::checks(&need)[0].verdict, Verdict::Unknown);
+    assert_eq!(host::checks(&need)[0].verdict, CheckVerdict::Unknown);
 }
 
 #[test]
@@ -212,43 +218,43 @@ fn adapters_that_are_down_or_slower_than_their_sisters_are_named() {
     port("mlx5_1", "4: ACTIVE\n", "200 Gb/sec (4X HDR)\n");
     port("mlx5_2", "1: DOWN\n", "10 Gb/sec\n");
     port("mlx5_3", "\0garbage", "garbage");
-    assert_eq!(verdicts(&need, "links")[0].1, Verdict::Ok);
+    assert_eq!(verdicts(&need, "links")[0].1, CheckVerdict::Ok);
     let down = verdicts(&need, "link");
     assert_eq!(down.len(), 2);
-    assert!(down.iter().all(|(_, verdict, _)| *verdict == Verdict::Warn));
-    assert_eq!(verdicts(&need, "link-rates")[0].1, Verdict::Warn);
-    let more = Need { links: Some(4), ..need };
-    assert_eq!(verdicts(&more, "links")[0].1, Verdict::Fail);
+    assert!(down.iter().all(|(_, verdict, _)| *verdict == CheckVerdict::Warn));
+    assert_eq!(verdicts(&need, "link-rates")[0].1, CheckVerdict::Warn);
+    let more = JobRequirements { links: Some(4), ..need };
+    assert_eq!(verdicts(&more, "links")[0].1, CheckVerdict::Fail);
 }
 
 #[test]
 fn gpus_that_are_wanted_and_absent_fail_and_a_loaded_driver_without_library_is_unknown() {
     let root = tempfile::tempdir().unwrap();
     let need = need(root.path());
-    assert_eq!(verdicts(&need, "gpus")[0].1, Verdict::Ok);
+    assert_eq!(verdicts(&need, "gpus")[0].1, CheckVerdict::Ok);
     fs::create_dir_all(root.path().join("proc/driver/nvidia")).unwrap();
     let version = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC 2023\n";
     fs::write(root.path().join("proc/driver/nvidia/version"), version).unwrap();
-    assert_eq!(verdicts(&need, "gpus")[0].1, Verdict::Unknown);
-    let wanting = Need { gpus: Some(1), ..need };
-    assert_eq!(verdicts(&wanting, "gpus")[0].1, Verdict::Fail);
+    assert_eq!(verdicts(&need, "gpus")[0].1, CheckVerdict::Unknown);
+    let wanting = JobRequirements { gpus: Some(1), ..need };
+    assert_eq!(verdicts(&wanting, "gpus")[0].1, CheckVerdict::Fail);
 }
 
 #[test]
 fn what_does_not_answer_is_told_at_the_deadline() {
     let (_hold, never) = std::sync::mpsc::channel::<()>();
-    let pending = probe::Pending {
-        probe: probe::Probe::start(move || {
+    let pending = probe::PendingCheck {
+        probe: probe::BlockingProbe::start(move || {
             let _ = never.recv();
-            Check::new("path", "/nfs", "path-not-found")
+            PreflightCheck::new("path", "/nfs", "path-not-found")
         }),
-        unanswered: Check::new("path", "/nfs", "filesystem-hang"),
-        verdict: Verdict::Fail,
+        unanswered: PreflightCheck::new("path", "/nfs", "filesystem-hang"),
+        verdict: CheckVerdict::Fail,
         advice: "is its server up?",
     };
     let check = pending.take(Duration::from_millis(20));
     assert_eq!(
         (check.verdict, check.class.as_str()),
-        (Verdict::Fail, "filesystem-hang")
+        (CheckVerdict::Fail, "filesystem-hang")
     );
 }

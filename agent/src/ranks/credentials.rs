@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rankguard_model::{RankRef, RunningRank};
 
-use crate::settings::RankPeers;
+use crate::settings::RankPeerPolicy;
 
 /// Maximum ancestors that are followed; deeper trees are cut off.
 const DEPTH_MAX: usize = 256;
@@ -31,7 +31,7 @@ pub(super) struct PeerProcess {
 #[derive(Debug, Clone)]
 pub(super) struct PeerCheck {
     proc_root: PathBuf,
-    peers: RankPeers,
+    peers: RankPeerPolicy,
 }
 
 impl PeerProcess {
@@ -63,7 +63,7 @@ impl PeerProcess {
 }
 
 impl PeerCheck {
-    pub(super) fn new(peers: RankPeers) -> Self {
+    pub(super) fn new(peers: RankPeerPolicy) -> Self {
         Self {
             // The kernel's process ids refer to this process's own /proc, even where collectors read another tree.
             proc_root: PathBuf::from("/proc"),
@@ -90,7 +90,7 @@ impl PeerCheck {
                 peer.pid
             ));
         }
-        if self.peers == RankPeers::SameUser {
+        if self.peers == RankPeerPolicy::SameUser {
             return None;
         }
         match self.rank_of(peer.pid, running) {
@@ -241,7 +241,7 @@ mod tests {
             pid,
             step: None,
         });
-        let mut check = PeerCheck::new(RankPeers::OwnProcesses);
+        let mut check = PeerCheck::new(RankPeerPolicy::OwnProcesses);
         check.proc_root = tree.0.path().to_owned();
         let objection = |check: &PeerCheck, pid: u32, number: u32| {
             check.objection(PeerProcess { pid, uid: own() }, &rank(number), &running)
@@ -261,7 +261,7 @@ mod tests {
         assert!(!may(4_000_302, 1), "of an older generation");
         let told = objection(&check, 4_000_200, 0).unwrap();
         assert!(told.contains("belongs to rank 1 of job llm"), "{told}");
-        check.peers = RankPeers::SameUser;
+        check.peers = RankPeerPolicy::SameUser;
         assert!(objection(&check, 4_000_300, 0).is_none());
         let stranger = PeerProcess {
             pid: 4_000_100,

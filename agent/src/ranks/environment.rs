@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use rankguard_model::{Launch, NodeId, RankSlot};
+use rankguard_model::{LaunchOrder, NodeId, RankSlot};
 
 use crate::collectors::pipe_can_be_made;
 
@@ -19,7 +19,7 @@ pub(crate) struct RankFiles {
 
 /// Returns `<state dir>/jobs/<job>/g<generation>/rank-<rank>.{out,err}`, with a folder `dumps` beside them for ranks
 /// of another user.
-pub(crate) fn rank_files(state_dir: &Path, launch: &Launch, slot: RankSlot, is_other_user: bool) -> RankFiles {
+pub(crate) fn rank_files(state_dir: &Path, launch: &LaunchOrder, slot: RankSlot, is_other_user: bool) -> RankFiles {
     let folder = job_folder(state_dir, launch.job.as_str()).join(format!("g{}", launch.generation));
     RankFiles {
         stdout: folder.join(format!("rank-{}.out", slot.rank)),
@@ -54,7 +54,12 @@ fn folder_name(job: &str) -> String {
 
 /// Returns the variables of one rank: those of the job, overridden by the ones that define the rank's place in the
 /// world, which only the controller knows.
-pub(super) fn variables(launch: &Launch, slot: RankSlot, node: &NodeId, socket: &Path) -> BTreeMap<String, String> {
+pub(super) fn variables(
+    launch: &LaunchOrder,
+    slot: RankSlot,
+    node: &NodeId,
+    socket: &Path,
+) -> BTreeMap<String, String> {
     let mut vars = launch.env.clone();
     let mut set = |name: &str, value: String| vars.insert(name.to_owned(), value);
     let local_world_size = launch.ranks.len().max(1);
@@ -147,8 +152,8 @@ mod tests {
 
     use super::*;
 
-    pub(crate) fn launch() -> Launch {
-        Launch {
+    pub(crate) fn launch() -> LaunchOrder {
+        LaunchOrder {
             job: JobId::from("digits"),
             generation: Generation(3),
             command: vec!["true".to_owned()],

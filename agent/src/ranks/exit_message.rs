@@ -8,7 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use rankguard_model::{Body, EXIT_MESSAGE, Exit, Mark, Printable, Role};
+use rankguard_model::{Classification, EXIT_MESSAGE, EvidenceBody, PrintableText, ProcessExit, Role};
 
 use crate::collectors::mark;
 
@@ -26,8 +26,8 @@ const SHELL_CODES: std::ops::RangeInclusive<i32> = 126..=127;
 const REPORTS: [&str; 3] = ["Traceback (most recent call last)", "panicked at", "terminate called"];
 
 /// Returns the message of a rank that ended itself, as evidence; `None` if it ended otherwise or wrote none.
-pub(super) fn exit_message(stderr: &Path, exit: Exit) -> Option<(Body, Mark)> {
-    let Exit::Code(code) = exit else { return None };
+pub(super) fn exit_message(stderr: &Path, exit: ProcessExit) -> Option<(EvidenceBody, Classification)> {
+    let ProcessExit::Code(code) = exit else { return None };
     let class = if SHELL_CODES.contains(&code) {
         "environment-setup-error"
     } else if OWN_CODES.iter().any(|codes| codes.contains(&code)) {
@@ -39,7 +39,7 @@ pub(super) fn exit_message(stderr: &Path, exit: Exit) -> Option<(Body, Mark)> {
     let (text, context) = last_line(&tail)?;
     let mut found = mark(class, Role::Root, 0.6, EXIT_MESSAGE);
     found.fields = [("exit", code.to_string()), ("message", text.clone())].into();
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text,
         context,
         repeats: 1,
@@ -69,7 +69,7 @@ fn last_line(tail: &str) -> Option<(String, Vec<String>)> {
     }
     let lines = tail.lines().filter(|line| !line.trim().is_empty());
     let mut lines: Vec<String> = lines
-        .map(|line| Printable::first(line.trim_end(), LINE_MAX).to_string())
+        .map(|line| PrintableText::first(line.trim_end(), LINE_MAX).to_string())
         .collect();
     let text = lines.pop()?;
     let context = lines.split_off(lines.len().saturating_sub(CONTEXT_LINES));
@@ -80,7 +80,7 @@ fn last_line(tail: &str) -> Option<(String, Vec<String>)> {
 mod tests {
     use super::*;
 
-    fn check(stderr: &str, exit: Exit, expect: Option<(&str, &str)>) {
+    fn check(stderr: &str, exit: ProcessExit, expect: Option<(&str, &str)>) {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("rank-0.err");
         std::fs::write(&path, stderr).expect("written");
@@ -88,7 +88,7 @@ mod tests {
         let found = found.map(|(body, mark)| (body, mark.class));
         match (found, expect) {
             (None, None) => {}
-            (Some((Body::Line { text, .. }, class)), Some(expect)) => {
+            (Some((EvidenceBody::Line { text, .. }, class)), Some(expect)) => {
                 assert_eq!((text.as_str(), class.as_str()), expect)
             }
             (found, expect) => panic!("{found:?} is not {expect:?}"),
@@ -98,20 +98,24 @@ mod tests {
     #[test]
     fn a_program_that_ends_itself_leaves_its_last_line() {
         let own = "uncaught-exception";
-        check("loading\nconfig wrong\n\n", Exit::Code(1), Some(("config wrong", own)));
+        check(
+            "loading\nconfig wrong\n\n",
+            ProcessExit::Code(1),
+            Some(("config wrong", own)),
+        );
         check(
             "usage: x [-h]\nx: error: no",
-            Exit::Code(2),
+            ProcessExit::Code(2),
             Some(("x: error: no", own)),
         );
         let shell = Some(("sh: 1: nosuch: not found", "environment-setup-error"));
-        check("sh: 1: nosuch: not found\n", Exit::Code(127), shell);
-        check("", Exit::Code(1), None);
-        check("words", Exit::Code(3), None);
-        check("words", Exit::Signal(9), None);
+        check("sh: 1: nosuch: not found\n", ProcessExit::Code(127), shell);
+        check("", ProcessExit::Code(1), None);
+        check("words", ProcessExit::Code(3), None);
+        check("words", ProcessExit::Signal(9), None);
         let traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: x\n";
-        check(traceback, Exit::Code(1), None);
+        check(traceback, ProcessExit::Code(1), None);
         let long = "x".repeat(40_000) + "\nthe end";
-        check(&long, Exit::Code(1), Some(("the end", own)));
+        check(&long, ProcessExit::Code(1), Some(("the end", own)));
     }
 }

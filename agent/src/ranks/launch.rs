@@ -7,9 +7,9 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rankguard_model::{Launch, NodeId, RankRef, RankSlot};
+use rankguard_model::{LaunchOrder, NodeId, RankRef, RankSlot};
 
-use super::Roster;
+use super::RankRoster;
 use super::allowed_environment::allowed_variables;
 use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variables};
 use super::rank_users::RankUserRules;
@@ -65,11 +65,11 @@ pub(crate) enum LaunchError {
 
 /// Parts of the agent that a start needs.
 #[derive(Debug)]
-pub(crate) struct Surroundings<'a> {
+pub(crate) struct LaunchContext<'a> {
     pub(crate) state_dir: &'a Path,
     pub(crate) socket: &'a Path,
     pub(crate) node: &'a NodeId,
-    pub(crate) roster: &'a Roster,
+    pub(crate) roster: &'a RankRoster,
     pub(crate) supervisors: &'a RankSupervisors,
     pub(crate) reports: &'a RankReports,
     pub(crate) mark: &'a FenceMark,
@@ -81,7 +81,7 @@ pub(crate) struct Surroundings<'a> {
 }
 
 /// Starts a rank and waits until its program runs.
-pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankSlot) -> Result<(), LaunchError> {
+pub(crate) fn spawn(around: &LaunchContext<'_>, launch: &Arc<LaunchOrder>, slot: RankSlot) -> Result<(), LaunchError> {
     let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
     let user = choose_user(around, launch)?;
     let rank = RankRef {
@@ -125,7 +125,7 @@ pub(crate) fn spawn(around: &Surroundings<'_>, launch: &Arc<Launch>, slot: RankS
 
 /// Returns the user of a rank; `None` for the agent's own. Checks that its working directory exists, as far as the
 /// agent can read it.
-fn choose_user(around: &Surroundings<'_>, launch: &Launch) -> Result<Option<String>, LaunchError> {
+fn choose_user(around: &LaunchContext<'_>, launch: &LaunchOrder) -> Result<Option<String>, LaunchError> {
     let node = around.node.clone();
     let user = around.users.choose(launch.user.as_deref());
     let user = user.map_err(|problem| LaunchError::User {
@@ -169,8 +169,8 @@ struct RankOutput {
 
 impl RankOutput {
     fn create(
-        around: &Surroundings<'_>,
-        launch: &Launch,
+        around: &LaunchContext<'_>,
+        launch: &LaunchOrder,
         slot: RankSlot,
         is_other_user: bool,
     ) -> Result<Self, LaunchError> {

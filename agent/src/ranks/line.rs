@@ -22,13 +22,13 @@ const WAITING_MAX: usize = 32;
 
 /// Sending half of a rank's connection; writes whole frames. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Line {
+pub(crate) struct RankSender {
     stream: Arc<Mutex<UnixStream>>,
     /// Frames of calls, sent by the next holder of the stream.
     waiting: Arc<Mutex<VecDeque<Vec<u8>>>>,
 }
 
-impl Line {
+impl RankSender {
     pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_write_timeout(Some(WRITE_LIMIT))?;
         Ok(Self {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn calls_wait_for_room_and_keep_their_order() {
         let (ours, mut theirs) = UnixStream::pair().expect("a pair");
-        let line = Line::new(ours).expect("a line");
+        let line = RankSender::new(ours).expect("a line");
         let stream = line.stream.lock().expect("held");
         line.call(1, CheckpointCall::At { step: Step(5) });
         line.call(2, CheckpointCall::At { step: Step(6) });

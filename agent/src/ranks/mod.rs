@@ -19,11 +19,11 @@ mod socket;
 mod throttle;
 
 pub(crate) use allowed_environment::DEFAULT_RANK_ENVIRONMENT;
-pub(crate) use launch::{Surroundings, spawn};
-pub(crate) use pace::Silence;
+pub(crate) use launch::{LaunchContext, spawn};
+pub(crate) use pace::RankSilence;
 pub(crate) use port::reserve;
 pub(crate) use rank_logs::RankLogService;
 pub(crate) use rank_users::RankUserRules;
 pub(crate) use reports::RankReports;
-pub(crate) use roster::Roster;
+pub(crate) use roster::RankRoster;
 pub(crate) use socket::RankSocket;

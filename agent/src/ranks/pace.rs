@@ -21,7 +21,7 @@ const LONGEST: f64 = 1.5;
 
 /// Step times of one rank.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pace {
+pub(crate) struct StepPace {
     /// Seconds per step, oldest first.
     steps: VecDeque<f64>,
     last: Option<(Step, Instant)>,
@@ -29,7 +29,7 @@ pub(crate) struct Pace {
 
 /// Silence of a rank relative to its own baseline.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Silence {
+pub(crate) struct RankSilence {
     /// Newest completed step.
     pub(crate) step: Step,
     /// Time since that step.
@@ -40,14 +40,14 @@ pub(crate) struct Silence {
     pub(crate) limit: Duration,
 }
 
-impl Silence {
+impl RankSilence {
     /// Returns true if the silence exceeds the limit.
     pub(crate) fn is_strange(&self) -> bool {
         self.lasts > self.limit
     }
 }
 
-impl Pace {
+impl StepPace {
     /// Records a completed step. Reports may skip steps; a duplicate or late report changes nothing.
     pub(crate) fn stepped(&mut self, step: Step, now: Instant) {
         if let Some((before, since)) = self.last {
@@ -66,7 +66,7 @@ impl Pace {
 
     /// Returns the current silence; `None` without a baseline. `floor` is the minimum limit: a time for which a
     /// machine may well be busy otherwise.
-    pub(crate) fn silence(&self, floor: Duration, now: Instant) -> Option<Silence> {
+    pub(crate) fn silence(&self, floor: Duration, now: Instant) -> Option<RankSilence> {
         let (step, since) = self.last?;
         if self.steps.len() < FEW {
             return None;
@@ -81,7 +81,7 @@ impl Pace {
             .max(LONGEST * longest)
             .max(floor.as_secs_f64());
         let seconds = |value: f64| Duration::try_from_secs_f64(value).unwrap_or(Duration::MAX);
-        Some(Silence {
+        Some(RankSilence {
             step,
             lasts: now.saturating_duration_since(since),
             median: seconds(median),
@@ -106,8 +106,8 @@ mod tests {
     use super::*;
 
     /// Steps of these milliseconds; returns the pace and the time of the last.
-    fn paced(steps: impl IntoIterator<Item = u64>) -> (Pace, Instant) {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
+    fn paced(steps: impl IntoIterator<Item = u64>) -> (StepPace, Instant) {
+        let (mut pace, mut now) = (StepPace::default(), Instant::now());
         pace.stepped(Step(0), now);
         for (index, took) in steps.into_iter().enumerate() {
             now += Duration::from_millis(took);
@@ -127,7 +127,7 @@ mod tests {
     fn without_a_baseline_no_silence_is_strange() {
         assert_eq!(limit([]), None);
         assert_eq!(limit([100, 100, 100]), None);
-        assert!(Pace::default().silence(FLOOR, Instant::now()).is_none());
+        assert!(StepPace::default().silence(FLOOR, Instant::now()).is_none());
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn a_silence_is_strange_beyond_the_limit_and_a_step_ends_it() {
         let (mut pace, last) = paced([100; 10]);
-        let at = |pace: &Pace, seconds| {
+        let at = |pace: &StepPace, seconds| {
             let silence = pace.silence(FLOOR, last + Duration::from_secs(seconds));
             silence.map(|silence| (silence.step.0, silence.is_strange()))
         };
@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn skipped_reports_count_as_the_steps_they_stand_for() {
-        let (mut pace, mut now) = (Pace::default(), Instant::now());
+        let (mut pace, mut now) = (StepPace::default(), Instant::now());
         for report in 0..10 {
             pace.stepped(Step(report * 100), now);
             now += Duration::from_secs(10);

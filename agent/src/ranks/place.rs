@@ -19,13 +19,13 @@ const PREFIX: &str = "rankguard-";
 
 /// Path of the rank socket, with the files that are removed after it.
 #[derive(Debug)]
-pub(super) struct SocketPlace {
+pub(super) struct SocketPath {
     pub(super) path: PathBuf,
     /// Separate folder of the socket, and the file that records it.
     folder: Option<(PathBuf, PathBuf)>,
 }
 
-impl SocketPlace {
+impl SocketPath {
     /// Finds a path, and removes the leftovers of an earlier agent.
     pub(super) fn find(state_dir: &Path) -> io::Result<Self> {
         Self::find_beside(state_dir, &base())
@@ -66,7 +66,7 @@ impl SocketPlace {
     }
 }
 
-impl Drop for SocketPlace {
+impl Drop for SocketPath {
     fn drop(&mut self) {
         let _ = fs::remove_file(&self.path);
         if let Some((folder, record)) = &self.folder {
@@ -111,18 +111,18 @@ mod tests {
         let deep = state.path().join("a".repeat(120));
         fs::create_dir(&deep).unwrap();
         let folders = || fs::read_dir(base.path()).unwrap().count();
-        let first = SocketPlace::find_beside(&deep, base.path()).unwrap();
+        let first = SocketPath::find_beside(&deep, base.path()).unwrap();
         let path = first.path.clone();
         fs::write(&path, "").unwrap();
         assert_eq!(fs::metadata(path.parent().unwrap()).unwrap().mode() & 0o777, 0o700);
         // It is killed, and the next agent starts.
         std::mem::forget(first);
-        let second = SocketPlace::find_beside(&deep, base.path()).unwrap();
+        let second = SocketPath::find_beside(&deep, base.path()).unwrap();
         assert!(second.path != path && !path.exists() && folders() == 1);
         // Another agent that shares the temporary folder has a folder of its own.
         let other = state.path().join("b".repeat(120));
         fs::create_dir(&other).unwrap();
-        let third = SocketPlace::find_beside(&other, base.path()).unwrap();
+        let third = SocketPath::find_beside(&other, base.path()).unwrap();
         assert!(third.path != second.path && folders() == 2);
         drop((second, third));
         assert_eq!((folders(), fs::read_dir(&deep).unwrap().count()), (0, 0));
@@ -135,7 +135,7 @@ mod tests {
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(SOCKET), "").unwrap();
         fs::write(state.path().join(RECORD), foreign.display().to_string()).unwrap();
-        drop(SocketPlace::find_beside(state.path(), base.path()).unwrap());
+        drop(SocketPath::find_beside(state.path(), base.path()).unwrap());
         assert!(foreign.join(SOCKET).exists());
     }
 }

@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::allowed_environment::list_matches;
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 use crate::supervisor::has_set_user_capability;
 
 /// User rules of one agent.
@@ -22,7 +22,7 @@ pub(crate) struct RankUserRules {
 }
 
 impl RankUserRules {
-    pub(crate) fn of(settings: &Settings) -> Self {
+    pub(crate) fn of(settings: &AgentSettings) -> Self {
         let owner = |path: &Path| fs::metadata(path).ok().map(|found| found.uid());
         let key = settings
             .network

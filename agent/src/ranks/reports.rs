@@ -5,15 +5,15 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use rankguard_model::{Body, Exit, RankRef, Source, Timestamp};
+use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, RankRef, Timestamp};
 
-use super::Roster;
+use super::RankRoster;
 use super::environment::RankFiles;
 use super::exit_message::exit_message;
 use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs};
-use crate::intake::Intake;
-use crate::sighting::Sighting;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
 use crate::supervisor::{RankEvents, RankProcess};
 
 /// Longest wait before an exit is reported for the rank's last output to be read: milliseconds on a node with a free
@@ -23,8 +23,8 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// Reporter of starts and exits of ranks.
 #[derive(Debug)]
 pub(crate) struct RankReports {
-    pub(crate) roster: Roster,
-    pub(crate) intake: Intake,
+    pub(crate) roster: RankRoster,
+    pub(crate) intake: EvidenceIntake,
     pub(crate) job_logs: JobLogs,
     pub(crate) flight: FlightDumps,
     /// Output files of ranks that are being started.
@@ -34,7 +34,7 @@ pub(crate) struct RankReports {
 }
 
 impl RankReports {
-    pub(crate) fn new(roster: Roster, intake: Intake, job_logs: JobLogs, flight: FlightDumps) -> Self {
+    pub(crate) fn new(roster: RankRoster, intake: EvidenceIntake, job_logs: JobLogs, flight: FlightDumps) -> Self {
         Self {
             roster,
             intake,
@@ -76,12 +76,13 @@ impl RankEvents for RankReports {
             self.job_logs.follow(rank.clone(), vec![files.stdout, files.stderr]);
         }
         self.roster.started(rank, process);
-        let body = Body::RankStarted { pid: process.pid };
+        let body = EvidenceBody::RankStarted { pid: process.pid };
         let entity = self.roster.entity(rank);
-        self.intake.push(Sighting::now(Source::Ranks, entity, body).urgent());
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Ranks, entity, body).urgent());
     }
 
-    fn exited(&self, rank: &RankRef, pid: u32, exit: Exit) {
+    fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit) {
         let mut errors = self.errors.lock().expect("no holder of the error files panics");
         let stderr = errors.remove(rank);
         drop(errors);
@@ -111,12 +112,12 @@ impl RankEvents for RankReports {
 struct ExitReport {
     rank: RankRef,
     pid: u32,
-    exit: Exit,
+    exit: ProcessExit,
     ended_by_agent: bool,
     ended_at: Timestamp,
     stderr: Option<PathBuf>,
-    roster: Roster,
-    intake: Intake,
+    roster: RankRoster,
+    intake: EvidenceIntake,
     job_logs: JobLogs,
     flight: FlightDumps,
 }
@@ -129,13 +130,13 @@ impl ExitReport {
         let (pid, exit) = (self.pid, self.exit);
         let entity = self.roster.entity(&self.rank);
         if let Some((body, mark)) = self.stderr.as_deref().and_then(|path| exit_message(path, exit)) {
-            let message = Sighting::now(Source::JobLog, entity.clone(), body).marked(vec![mark]);
+            let message = PendingEvidence::now(EvidenceSource::JobLog, entity.clone(), body).marked(vec![mark]);
             self.intake.push(message.at(self.ended_at).urgent());
         }
-        let sighting = Sighting::now(
-            Source::Ranks,
+        let sighting = PendingEvidence::now(
+            EvidenceSource::Ranks,
             entity,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid,
                 exit,
                 ended_by_agent: self.ended_by_agent,

@@ -17,10 +17,10 @@ const QUIET: Duration = Duration::from_secs(1);
 
 /// Counts of open connections. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct SessionRoom(Arc<Mutex<Occupancy>>);
+pub(super) struct SessionLimits(Arc<Mutex<ConnectionCounts>>);
 
 #[derive(Debug, Default)]
-struct Occupancy {
+struct ConnectionCounts {
     greetings: usize,
     ranks: BTreeMap<RankRef, usize>,
     logged: Option<Instant>,
@@ -29,26 +29,26 @@ struct Occupancy {
 
 /// Counted connection; dropping it frees the place.
 #[derive(Debug)]
-pub(super) struct SessionPlace {
-    room: SessionRoom,
+pub(super) struct CountedSession {
+    room: SessionLimits,
     rank: Option<RankRef>,
 }
 
-impl SessionRoom {
-    fn lock(&self) -> MutexGuard<'_, Occupancy> {
+impl SessionLimits {
+    fn lock(&self) -> MutexGuard<'_, ConnectionCounts> {
         // The counters are consistent between any two statements, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns a place for a connection without a rank; `None` if there are too many.
-    pub(super) fn enter(&self) -> Option<SessionPlace> {
+    pub(super) fn enter(&self) -> Option<CountedSession> {
         let mut all = self.lock();
         if all.greetings >= GREETINGS_MAX || all.ranks.values().sum::<usize>() >= SESSIONS_MAX {
             return None;
         }
         all.greetings += 1;
         let room = self.clone();
-        Some(SessionPlace { room, rank: None })
+        Some(CountedSession { room, rank: None })
     }
 
     /// Logs a failure, at most once a second; the others are counted.
@@ -65,7 +65,7 @@ impl SessionRoom {
     }
 }
 
-impl SessionPlace {
+impl CountedSession {
     /// Assigns the connection to the rank that it has named. Returns false if that rank has too many connections.
     pub(super) fn name(&mut self, rank: &RankRef) -> bool {
         let mut all = self.room.lock();
@@ -80,7 +80,7 @@ impl SessionPlace {
     }
 }
 
-impl Drop for SessionPlace {
+impl Drop for CountedSession {
     fn drop(&mut self) {
         let mut all = self.room.lock();
         let Some(rank) = self.rank.take() else {
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn places_are_bounded_and_given_back() {
-        let room = SessionRoom::default();
+        let room = SessionLimits::default();
         let mut places: Vec<_> = (0..GREETINGS_MAX).filter_map(|_| room.enter()).collect();
         assert!(places.len() == GREETINGS_MAX && room.enter().is_none());
         let named = places

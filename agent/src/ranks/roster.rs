@@ -7,12 +7,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::line::Line;
-use super::pace::{Pace, Silence};
+use super::line::RankSender;
+use super::pace::{RankSilence, StepPace};
 use crate::outlets::RankView;
 use crate::processes::{ProcessEntry, ProcessTable, signal_process};
 use crate::supervisor::RankProcess;
-use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
+use rankguard_model::{
+    CheckpointCall, Entity, Generation, JobId, LaunchOrder, NodeId, Rank, RankRef, RunningRank, Step,
+};
 use rustix::process::Signal;
 
 /// Time for which an ended rank is retained.
@@ -23,26 +25,26 @@ const CALLS_KEPT: usize = 8;
 
 /// Ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct Roster {
-    shared: Arc<Shared>,
+pub(crate) struct RankRoster {
+    shared: Arc<SharedRoster>,
 }
 
 #[derive(Debug)]
-struct Shared {
+struct SharedRoster {
     node: NodeId,
-    ranks: Mutex<BTreeMap<RankRef, Entry>>,
+    ranks: Mutex<BTreeMap<RankRef, RosterEntry>>,
     ended: Condvar,
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct RosterEntry {
     /// `None` between the decision to start it and its start.
     process: Option<RankProcess>,
     local_rank: u32,
-    launch: Arc<Launch>,
+    launch: Arc<LaunchOrder>,
     step: Option<Step>,
     /// Step times, for the silence limit.
-    pace: Pace,
+    pace: StepPace,
     /// True once it has reported that its work is done; from then on it may be silent.
     finished: bool,
     ended: Option<Instant>,
@@ -53,20 +55,20 @@ struct Entry {
     /// Kernel location in which it is blocked, as last reported.
     blocked: Option<String>,
     /// Connection, once the rank has announced that it accepts calls.
-    line: Option<Line>,
+    line: Option<RankSender>,
     /// Newest calls for its generation, sent to a rank that connects after they were made.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
 
-impl Entry {
+impl RosterEntry {
     fn pid(&self) -> Option<u32> {
         self.process.map(|process| process.pid)
     }
 }
 
-impl Roster {
+impl RankRoster {
     pub(crate) fn new(node: NodeId) -> Self {
-        let shared = Shared {
+        let shared = SharedRoster {
             node,
             ranks: Mutex::new(BTreeMap::new()),
             ended: Condvar::new(),
@@ -76,20 +78,20 @@ impl Roster {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, RosterEntry>> {
         self.shared.ranks.lock().expect("no holder of the roster panics")
     }
 
     /// Registers a rank before its start, so that its first message finds it.
-    pub(crate) fn expect(&self, rank: RankRef, local_rank: u32, launch: Arc<Launch>) {
+    pub(crate) fn expect(&self, rank: RankRef, local_rank: u32, launch: Arc<LaunchOrder>) {
         let mut ranks = self.lock();
         ranks.retain(|_, entry| entry.ended.is_none_or(|since| since.elapsed() < MEMORY));
-        let entry = Entry {
+        let entry = RosterEntry {
             process: None,
             local_rank,
             launch,
             step: None,
-            pace: Pace::default(),
+            pace: StepPace::default(),
             finished: false,
             ended: None,
             ending: false,
@@ -154,9 +156,9 @@ impl Roster {
     }
 
     /// Returns the ranks that run and are not done, each with its process and its silence relative to its baseline.
-    pub(crate) fn paces(&self, floor: Duration, now: Instant) -> Vec<(RankRef, u32, Option<Silence>)> {
+    pub(crate) fn paces(&self, floor: Duration, now: Instant) -> Vec<(RankRef, u32, Option<RankSilence>)> {
         let ranks = self.lock();
-        let working = |(rank, entry): (&RankRef, &Entry)| {
+        let working = |(rank, entry): (&RankRef, &RosterEntry)| {
             let pid = entry.pid().filter(|_| entry.ended.is_none() && !entry.finished)?;
             Some((rank.clone(), pid, entry.pace.silence(floor, now)))
         };
@@ -166,7 +168,7 @@ impl Roster {
     /// Returns the ranks that run, are not done and have reported no step, each with its process.
     pub(crate) fn unmarked(&self) -> Vec<(RankRef, u32)> {
         let ranks = self.lock();
-        let working = |(rank, entry): (&RankRef, &Entry)| {
+        let working = |(rank, entry): (&RankRef, &RosterEntry)| {
             let is_unmarked = entry.ended.is_none() && !entry.finished && entry.step.is_none();
             Some((rank.clone(), entry.pid().filter(|_| is_unmarked)?))
         };
@@ -174,7 +176,7 @@ impl Roster {
     }
 
     /// Registers a rank's connection for calls, and sends it those that were made while it started.
-    pub(crate) fn follows(&self, rank: &RankRef, line: &Line) {
+    pub(crate) fn follows(&self, rank: &RankRef, line: &RankSender) {
         if let Some(entry) = self.lock().get_mut(rank) {
             for (number, call) in &entry.calls {
                 line.call(*number, *call);
@@ -185,7 +187,7 @@ impl Roster {
 
     /// Sends a call to all ranks of a generation, and retains it for those that have yet to connect.
     pub(crate) fn call(&self, job: &JobId, generation: Generation, number: u64, call: CheckpointCall) {
-        let theirs = |(rank, entry): &(&RankRef, &mut Entry)| {
+        let theirs = |(rank, entry): &(&RankRef, &mut RosterEntry)| {
             rank.job == *job && rank.generation == generation && entry.ended.is_none()
         };
         for (_, entry) in self.lock().iter_mut().filter(theirs) {
@@ -225,7 +227,7 @@ impl Roster {
     }
 
     /// Returns the launch of a rank that still runs, and its local rank.
-    pub(crate) fn launch_of(&self, rank: &RankRef) -> Option<(Arc<Launch>, u32)> {
+    pub(crate) fn launch_of(&self, rank: &RankRef) -> Option<(Arc<LaunchOrder>, u32)> {
         let ranks = self.lock();
         let entry = ranks.get(rank).filter(|entry| entry.ended.is_none())?;
         Some((entry.launch.clone(), entry.local_rank))
@@ -254,7 +256,7 @@ impl Roster {
     /// Returns the running ranks, for the agent's join.
     pub(crate) fn running(&self) -> Vec<RunningRank> {
         let ranks = self.lock();
-        let running = |(rank, entry): (&RankRef, &Entry)| {
+        let running = |(rank, entry): (&RankRef, &RosterEntry)| {
             let pid = entry.pid().filter(|_| entry.ended.is_none())?;
             Some(RunningRank {
                 rank: rank.clone(),
@@ -268,7 +270,7 @@ impl Roster {
     /// Returns the running ranks, for the agent's view.
     pub(crate) fn views(&self) -> Vec<RankView> {
         let ranks = self.lock();
-        let view = |(rank, entry): (&RankRef, &Entry)| {
+        let view = |(rank, entry): (&RankRef, &RosterEntry)| {
             let pid = entry.pid().filter(|_| entry.ended.is_none())?;
             Some(RankView {
                 rank: rank.clone(),
@@ -297,7 +299,7 @@ impl Roster {
 
     /// Returns the ranks that run and those that ended within `lately`, each with its process, if it has one, and its
     /// launch.
-    pub(crate) fn using(&self, lately: Duration) -> Vec<(RankRef, Option<u32>, Arc<Launch>)> {
+    pub(crate) fn using(&self, lately: Duration) -> Vec<(RankRef, Option<u32>, Arc<LaunchOrder>)> {
         let ranks = self.lock();
         let recent = ranks
             .iter()

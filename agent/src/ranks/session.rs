@@ -8,21 +8,23 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::TensorBox;
-use rankguard_model::{Body, Generation, JobId, Launch, Printable, Rank, RankRef, Source, Step, Timestamp};
+use rankguard_model::{
+    EvidenceBody, EvidenceSource, Generation, JobId, LaunchOrder, PrintableText, Rank, RankRef, Step, Timestamp,
+};
 use rankguard_proto::frame::{FrameError, FrameReader};
 use rankguard_proto::v1::from_rank::Kind as Heard;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rankguard_proto::v1::{self, FromRank};
 
-use crate::checkpoint::{Checkpoints, Desk, Restored};
-use crate::intake::Intake;
-use crate::ranks::Roster;
+use crate::checkpoint::{CheckpointService, RankService, RestoredPart};
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::RankRoster;
 use crate::ranks::credentials::{PeerCheck, PeerProcess};
-use crate::ranks::line::Line;
-use crate::ranks::room::{SessionPlace, SessionRoom};
-use crate::ranks::throttle::Throttle;
-use crate::settings::WhenFull;
-use crate::sighting::Sighting;
+use crate::ranks::line::RankSender;
+use crate::ranks::room::{CountedSession, SessionLimits};
+use crate::ranks::throttle::TokenBucket;
+use crate::settings::FullArenaPolicy;
 
 /// Deadline from the connection to the end of the first message.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -46,35 +48,35 @@ const REASON_MAX: usize = 1_000;
 /// Parts of the agent that a session needs.
 #[derive(Debug, Clone)]
 pub(super) struct SessionContext {
-    pub(super) roster: Roster,
-    pub(super) intake: Intake,
-    pub(super) checkpoints: Arc<Checkpoints>,
+    pub(super) roster: RankRoster,
+    pub(super) intake: EvidenceIntake,
+    pub(super) checkpoints: Arc<CheckpointService>,
     pub(super) check: PeerCheck,
-    pub(super) room: SessionRoom,
+    pub(super) room: SessionLimits,
     /// Minimum time between two progress reports.
     pub(super) pause: Duration,
 }
 
 /// Session of one connection.
-pub(super) struct Session {
+pub(super) struct RankSession {
     stream: UnixStream,
-    place: SessionPlace,
-    room: SessionRoom,
+    place: CountedSession,
+    room: SessionLimits,
     check: PeerCheck,
-    messages: Throttle,
-    reports: Throttle,
-    line: Line,
-    roster: Roster,
-    intake: Intake,
-    checkpoints: Arc<Checkpoints>,
+    messages: TokenBucket,
+    reports: TokenBucket,
+    line: RankSender,
+    roster: RankRoster,
+    intake: EvidenceIntake,
+    checkpoints: Arc<CheckpointService>,
     pause: Duration,
     reported: Option<Instant>,
-    held_back: Option<Sighting>,
+    held_back: Option<PendingEvidence>,
 }
 
 /// Failure that ended a session before its rank ended.
 #[derive(Debug, thiserror::Error)]
-enum Broken {
+enum SessionFailure {
     #[error("read or write")]
     Io(#[from] io::Error),
     #[error("{0}")]
@@ -84,23 +86,23 @@ enum Broken {
 }
 
 /// Rank that has identified itself.
-struct Known {
+struct IdentifiedRank {
     rank: RankRef,
-    launch: Arc<Launch>,
-    desk: Desk,
+    launch: Arc<LaunchOrder>,
+    desk: RankService,
 }
 
-impl Session {
-    pub(super) fn new(stream: UnixStream, place: SessionPlace, context: SessionContext) -> io::Result<Self> {
+impl RankSession {
+    pub(super) fn new(stream: UnixStream, place: CountedSession, context: SessionContext) -> io::Result<Self> {
         let now = Instant::now();
         Ok(Self {
-            line: Line::new(stream.try_clone()?)?,
+            line: RankSender::new(stream.try_clone()?)?,
             stream,
             place,
             room: context.room,
             check: context.check,
-            messages: Throttle::new(MESSAGES.0, MESSAGES.1, now),
-            reports: Throttle::new(REPORTS.0, REPORTS.1, now),
+            messages: TokenBucket::new(MESSAGES.0, MESSAGES.1, now),
+            reports: TokenBucket::new(REPORTS.0, REPORTS.1, now),
             roster: context.roster,
             intake: context.intake,
             checkpoints: context.checkpoints,
@@ -122,13 +124,15 @@ impl Session {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
 
-    fn converse(&mut self) -> Result<(), Broken> {
+    fn converse(&mut self) -> Result<(), SessionFailure> {
         let peer = PeerProcess::of(&self.stream)?;
         let mut reader = FrameReader::new();
         reader.limit(HELLO_BYTES, None);
         let deadline = Instant::now() + HELLO_DEADLINE;
         let Some(Heard::Hello(hello)) = self.hear(&mut reader, Some(deadline))? else {
-            return Err(Broken::Protocol("its first message does not name a rank".to_owned()));
+            return Err(SessionFailure::Protocol(
+                "its first message does not name a rank".to_owned(),
+            ));
         };
         let rank = RankRef {
             job: JobId::from(hello.job),
@@ -144,7 +148,7 @@ impl Session {
         };
         if let Some(reason) = self.objection(peer, &rank) {
             self.say(Said::Refused(v1::Refused { reason: reason.clone() }))?;
-            return Err(Broken::Protocol(reason));
+            return Err(SessionFailure::Protocol(reason));
         }
         self.stream.set_read_timeout(None)?;
         reader.limit(MESSAGE_BYTES, Some(BOXES_TAG));
@@ -156,7 +160,7 @@ impl Session {
             self.roster.follows(&rank, &self.line);
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
-        let known = Known { rank, launch, desk };
+        let known = IdentifiedRank { rank, launch, desk };
         while let Some(heard) = self.hear(&mut reader, None)? {
             self.pace(&heard);
             self.answer(&known, heard)?;
@@ -183,7 +187,7 @@ impl Session {
         }
     }
 
-    fn answer(&mut self, known: &Known, heard: Heard) -> Result<(), Broken> {
+    fn answer(&mut self, known: &IdentifiedRank, heard: Heard) -> Result<(), SessionFailure> {
         let start = known.launch.restore.as_ref().map_or(0, |point| point.step.0);
         if let Some(step) = step_of(&heard).filter(|step| *step > start.saturating_add(STEPS_MAX)) {
             self.room.report(&format!(
@@ -193,14 +197,14 @@ impl Session {
             return Ok(());
         }
         match heard {
-            Heard::Hello(_) => Err(Broken::Protocol("it said twice who it is".to_owned())),
+            Heard::Hello(_) => Err(SessionFailure::Protocol("it said twice who it is".to_owned())),
             Heard::ArenaWanted(wanted) => match known.desk.arena(&wanted) {
                 Ok((place, images)) => {
                     let geometry = place.arena.geometry();
                     let when_full = match images.when_full {
-                        WhenFull::Wait => v1::WhenFull::Wait,
-                        WhenFull::ReplaceOldest => v1::WhenFull::ReplaceOldest,
-                        WhenFull::Skip => v1::WhenFull::Skip,
+                        FullArenaPolicy::Wait => v1::WhenFull::Wait,
+                        FullArenaPolicy::ReplaceOldest => v1::WhenFull::ReplaceOldest,
+                        FullArenaPolicy::Skip => v1::WhenFull::Skip,
                     };
                     let ready = v1::ArenaReady {
                         slots: geometry.slots,
@@ -227,13 +231,13 @@ impl Session {
                 Ok(())
             }
             Heard::Missed(missed) => {
-                let body = Body::ShardFailed {
+                let body = EvidenceBody::ShardFailed {
                     step: Step(missed.step),
-                    reason: Printable::first(&missed.reason, REASON_MAX).to_string(),
+                    reason: PrintableText::first(&missed.reason, REASON_MAX).to_string(),
                 };
                 let entity = self.roster.entity(&known.rank);
                 self.intake
-                    .push(Sighting::now(Source::Checkpoint, entity, body).urgent());
+                    .push(PendingEvidence::now(EvidenceSource::Checkpoint, entity, body).urgent());
                 Ok(())
             }
             Heard::Done(_) => {
@@ -241,13 +245,13 @@ impl Session {
                 self.roster.finished(&known.rank);
                 let entity = self.roster.entity(&known.rank);
                 self.intake
-                    .push(Sighting::now(Source::Ranks, entity, Body::RankFinished).urgent());
+                    .push(PendingEvidence::now(EvidenceSource::Ranks, entity, EvidenceBody::RankFinished).urgent());
                 Ok(())
             }
         }
     }
 
-    fn restore(&mut self, known: &Known, boxes: &[v1::TensorBox]) -> Result<(), Broken> {
+    fn restore(&mut self, known: &IdentifiedRank, boxes: &[v1::TensorBox]) -> Result<(), SessionFailure> {
         let Some(point) = known.launch.restore.clone() else {
             return self.say(Said::NothingToRestore(v1::NothingToRestore {}));
         };
@@ -257,7 +261,7 @@ impl Session {
             Err(problem) => return self.refuse(problem),
         };
         let line = self.line.clone();
-        let mut hand = |restored: Restored| {
+        let mut hand = |restored: RestoredPart| {
             let states = restored.states.into_iter();
             let ready = v1::RestoreReady {
                 step: point.step.0,
@@ -291,17 +295,17 @@ impl Session {
     }
 
     /// Thins progress reports: sends the first of a generation at once, then the newest one at most every `pause`.
-    fn progress(&mut self, known: &Known, done: &v1::StepDone) {
+    fn progress(&mut self, known: &IdentifiedRank, done: &v1::StepDone) {
         let step = Step(done.step);
         self.roster.stepped(&known.rank, step);
-        let body = Body::Progress {
+        let body = EvidenceBody::Progress {
             step,
             loss: done.loss,
             step_ms: millis(done.step_ms),
             own_ms: done.own_ms.filter(|own| own.is_finite() && *own >= 0.0),
         };
         let entity = self.roster.entity(&known.rank);
-        let sighting = Sighting::now(Source::Ranks, entity, body).at(Timestamp(done.at_ns));
+        let sighting = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(Timestamp(done.at_ns));
         match self.reported {
             Some(since) if since.elapsed() < self.pause => self.held_back = Some(sighting),
             last => {
@@ -319,19 +323,21 @@ impl Session {
         }
     }
 
-    fn refuse(&mut self, reason: String) -> Result<(), Broken> {
+    fn refuse(&mut self, reason: String) -> Result<(), SessionFailure> {
         tracing::warn!(reason, "refused a rank's wish");
         self.say(Said::Refused(v1::Refused { reason }))
     }
 
     /// Returns the next message; `None` once the rank has closed the connection.
-    fn hear(&mut self, reader: &mut FrameReader, deadline: Option<Instant>) -> Result<Option<Heard>, Broken> {
+    fn hear(&mut self, reader: &mut FrameReader, deadline: Option<Instant>) -> Result<Option<Heard>, SessionFailure> {
         let mut bytes = [0; 16 * 1024];
         loop {
             if let Some(deadline) = deadline {
                 let left = deadline.saturating_duration_since(Instant::now());
                 if left.is_zero() {
-                    return Err(Broken::Protocol(format!("it named no rank within {HELLO_DEADLINE:?}")));
+                    return Err(SessionFailure::Protocol(format!(
+                        "it named no rank within {HELLO_DEADLINE:?}"
+                    )));
                 }
                 self.stream.set_read_timeout(Some(left))?;
             }
@@ -339,7 +345,7 @@ impl Session {
                 match message.kind {
                     Some(kind) => return Ok(Some(kind)),
                     None => {
-                        return Err(Broken::Protocol(
+                        return Err(SessionFailure::Protocol(
                             "it said something this version does not know".to_owned(),
                         ));
                     }
@@ -357,7 +363,7 @@ impl Session {
         }
     }
 
-    fn say(&self, kind: Said) -> Result<(), Broken> {
+    fn say(&self, kind: Said) -> Result<(), SessionFailure> {
         Ok(self.line.say(kind, None)?)
     }
 }

@@ -9,14 +9,14 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::credentials::PeerCheck;
-use super::place::SocketPlace;
-use super::room::SessionRoom;
-use super::session::{Session, SessionContext};
-use crate::checkpoint::Checkpoints;
-use crate::collectors::Stop;
-use crate::intake::Intake;
-use crate::ranks::Roster;
-use crate::settings::Settings;
+use super::place::SocketPath;
+use super::room::SessionLimits;
+use super::session::{RankSession, SessionContext};
+use crate::checkpoint::CheckpointService;
+use crate::collectors::StopFlag;
+use crate::intake::EvidenceIntake;
+use crate::ranks::RankRoster;
+use crate::settings::AgentSettings;
 
 /// Poll interval for the agent's stop flag.
 const HEAR_NS: i64 = 500_000_000;
@@ -27,20 +27,20 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Listening socket; its file is removed on drop.
 #[derive(Debug)]
 pub(crate) struct RankSocket {
-    place: SocketPlace,
+    place: SocketPath,
 }
 
 impl RankSocket {
     /// Listens, and serves every rank that connects until `stop` is set.
     pub(crate) fn start(
-        settings: &Settings,
-        roster: &Roster,
-        intake: &Intake,
-        checkpoints: &Arc<Checkpoints>,
-        stop: &Stop,
+        settings: &AgentSettings,
+        roster: &RankRoster,
+        intake: &EvidenceIntake,
+        checkpoints: &Arc<CheckpointService>,
+        stop: &StopFlag,
         ranks_are_separate: bool,
     ) -> io::Result<Self> {
-        let place = SocketPlace::find(&settings.state_dir)?;
+        let place = SocketPath::find(&settings.state_dir)?;
         let listener = UnixListener::bind(&place.path)?;
         // Each connection is checked against the rank that it names.
         place.allow_users(ranks_are_separate)?;
@@ -50,7 +50,7 @@ impl RankSocket {
             intake: intake.clone(),
             checkpoints: checkpoints.clone(),
             check: PeerCheck::new(settings.rank_peers),
-            room: SessionRoom::default(),
+            room: SessionLimits::default(),
             pause: settings.intervals.progress,
         };
         let stop = stop.clone();
@@ -93,7 +93,7 @@ fn accept(listener: &UnixListener, context: &SessionContext) {
         // Closed at once: a rank retries, and a flood costs one descriptor at a time.
         return context.room.report("there are too many connections");
     };
-    let session = Session::new(stream, place, context.clone());
+    let session = RankSession::new(stream, place, context.clone());
     let thread = std::thread::Builder::new().name("rank-session".to_owned());
     if let Err(problem) = session.and_then(|session| thread.spawn(move || session.run())) {
         context.room.report(&format!("cannot serve a connection: {problem}"));

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 /// Token bucket that may be overdrawn.
 #[derive(Debug)]
-pub(super) struct Throttle {
+pub(super) struct TokenBucket {
     /// Capacity in tokens.
     burst: f64,
     /// Refill rate in tokens per second.
@@ -14,7 +14,7 @@ pub(super) struct Throttle {
     filled: Instant,
 }
 
-impl Throttle {
+impl TokenBucket {
     /// Returns a full bucket.
     pub(super) fn new(burst: u32, rate: u32, now: Instant) -> Self {
         Self {
@@ -44,7 +44,7 @@ mod tests {
     #[test]
     fn a_burst_passes_and_what_follows_waits_for_its_rate() {
         let start = Instant::now();
-        let mut throttle = Throttle::new(10, 100, start);
+        let mut throttle = TokenBucket::new(10, 100, start);
         for _ in 0..10 {
             assert_eq!(throttle.take(1.0, start), Duration::ZERO);
         }

@@ -5,7 +5,7 @@ use redb::{Durability, ReadableTable, ReadableTableMetadata};
 
 use super::epochs::{self, EPOCHS};
 use super::table::{self, EVIDENCE, META};
-use super::{Spool, SpoolError, State, database, opened, overflow};
+use super::{Spool, SpoolError, SpoolState, database, opened, overflow};
 
 /// Result of a join for the spool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +78,7 @@ impl Spool {
     /// names the loss.
     fn go_on_from_original(
         &self,
-        state: &mut State,
+        state: &mut SpoolState,
         acknowledged: Sequence,
         reported: &[SpoolEpoch],
         restored: RestoredSpool,
@@ -120,7 +120,7 @@ impl Spool {
     /// `settled`.
     fn renumber(
         &self,
-        state: &mut State,
+        state: &mut SpoolState,
         acknowledged: Sequence,
         settled: Sequence,
         what: &str,

@@ -3,7 +3,7 @@
 //! Sequence numbers start at 1 and have no gaps (RG-4). A number is bound to its evidence for good once it may have
 //! been sent, and nothing is sent before its commit is durable: after kill -9 a number can never return with another
 //! meaning. Progress and samples go through the same commits as failures; they only linger a little longer, to share a
-//! commit ([`crate::settings::Intervals::spool_linger`]), so that the rate of fsyncs is bounded.
+//! commit ([`crate::settings::AgentIntervals::spool_linger`]), so that the rate of fsyncs is bounded.
 //!
 //! Overflow: when the unacknowledged evidence exceeds the limit, the oldest samples and progress that were never sent
 //! are dropped, a gap with their count replaces them, and the evidence after them is renumbered (those numbers were
@@ -22,16 +22,16 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, JournalMark, NodeId, Sequence, Source};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, JournalMark, NodeId, Sequence};
 use redb::{Database, ReadableDatabase, ReadableTable};
 use tokio::sync::watch;
 
 use crate::clock;
 use crate::outlets::SpoolView;
-use crate::sighting::{Cursor, Sighting};
+use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 use epochs::{EPOCHS, EpochChain};
 pub(crate) use join::SpoolJoin;
-use table::{CURSORS, EVIDENCE, META, Record};
+use table::{CURSORS, EVIDENCE, META, SpoolRecord};
 
 /// Page cache of the database, bytes. Pending evidence is written once and read once, in order.
 const CACHE_BYTES: usize = 1 << 20;
@@ -87,7 +87,7 @@ pub(crate) struct Spool {
     db: RwLock<Option<Database>>,
     node: NodeId,
     limit: u64,
-    state: Mutex<State>,
+    state: Mutex<SpoolState>,
     /// State after the last change, for readers that must not block on the disk.
     view: Mutex<SpoolView>,
     durable: watch::Sender<u64>,
@@ -95,7 +95,7 @@ pub(crate) struct Spool {
 
 /// State that is readable without the disk.
 #[derive(Debug)]
-struct State {
+struct SpoolState {
     /// Newest number in use.
     last: u64,
     /// Newest number that may have been sent; evidence up to it keeps its number, unless the directory was restored.
@@ -113,7 +113,7 @@ struct State {
     journal: Option<JournalMark>,
 }
 
-impl State {
+impl SpoolState {
     fn view(&self, limit: u64) -> SpoolView {
         SpoolView {
             bytes: self.bytes,
@@ -151,7 +151,7 @@ impl Spool {
                 life: number(table::JOURNAL_LIFE)?,
                 position: number(table::JOURNAL_POSITION)?,
             };
-            State {
+            SpoolState {
                 last,
                 // The numbers that an earlier process sent are unknown, so that all count as sent.
                 sent: last,
@@ -189,7 +189,7 @@ impl Spool {
         Ok(())
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SpoolState> {
         self.state.lock().expect("no holder of the spool panics")
     }
 
@@ -198,7 +198,7 @@ impl Spool {
         *self.view.lock().expect("no holder of the spool's view panics")
     }
 
-    fn publish(&self, state: &State) {
+    fn publish(&self, state: &SpoolState) {
         *self.view.lock().expect("no holder of the spool's view panics") = state.view(self.limit);
     }
 
@@ -214,7 +214,7 @@ impl Spool {
     }
 
     /// Commits evidence and reader positions; returns the newest number. On an error nothing is stored.
-    pub(crate) fn append(&self, batch: &[Sighting], positions: &[Cursor]) -> Result<Sequence, SpoolError> {
+    pub(crate) fn append(&self, batch: &[PendingEvidence], positions: &[ReaderCursor]) -> Result<Sequence, SpoolError> {
         let mut state = self.lock();
         let db = self.db();
         let txn = opened(&db)?.begin_write().map_err(database)?;
@@ -269,8 +269,8 @@ impl Spool {
         Ok(Sequence(last))
     }
 
-    fn record(&self, seq: u64, sighting: &Sighting) -> Record {
-        Record(Evidence {
+    fn record(&self, seq: u64, sighting: &PendingEvidence) -> SpoolRecord {
+        SpoolRecord(Evidence {
             id: EvidenceId {
                 node: self.node.clone(),
                 seq: Sequence(seq),
@@ -284,15 +284,15 @@ impl Spool {
         })
     }
 
-    fn refusal(&self, seq: u64, refused: u64) -> Record {
-        let body = Body::Gap {
+    fn refusal(&self, seq: u64, refused: u64) -> SpoolRecord {
+        let body = EvidenceBody::Gap {
             what: "evidence was not taken: the spool is full and the controller does not acknowledge".to_owned(),
             lost: Some(refused),
         };
         let entity = Entity::Node {
             node: self.node.clone(),
         };
-        let mut sighting = Sighting::now(Source::Agent, entity, body);
+        let mut sighting = PendingEvidence::now(EvidenceSource::Agent, entity, body);
         sighting.at = clock::now();
         self.record(seq, &sighting)
     }
@@ -310,7 +310,7 @@ impl Spool {
         let mut evidence = Vec::new();
         for entry in records.range(after.0 + 1..).map_err(database)?.take(most) {
             let (key, value) = entry.map_err(database)?;
-            evidence.push(Record::decode(key.value(), &self.node, value.value())?.0);
+            evidence.push(SpoolRecord::decode(key.value(), &self.node, value.value())?.0);
         }
         if let Some(newest) = evidence.last() {
             state.sent = state.sent.max(newest.id.seq.0);

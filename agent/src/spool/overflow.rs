@@ -1,16 +1,16 @@
 //! Compaction of a full spool, and renumbering of evidence that was never sent.
 
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Sequence};
 use redb::{ReadableTable, Table};
 
-use super::table::{self, Record};
+use super::table::{self, SpoolRecord};
 use super::{SpoolError, database};
 use crate::clock;
-use crate::sighting::is_droppable;
+use crate::pending_evidence::is_droppable;
 
 /// Numbers and bytes that a compaction freed.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Freed {
+pub(super) struct FreedSpace {
     pub(super) numbers: u64,
     pub(super) bytes: u64,
 }
@@ -22,16 +22,16 @@ pub(super) fn compact(
     node: &NodeId,
     sent: u64,
     limit: u64,
-) -> Result<Freed, SpoolError> {
+) -> Result<FreedSpace, SpoolError> {
     let all = read(records)?;
     let total: u64 = all.iter().map(|(_, bytes)| table::cost(bytes)).sum();
     let goal = limit - limit / 4;
     let mut excess = total.saturating_sub(goal);
-    let mut kept: Vec<Record> = Vec::new();
+    let mut kept: Vec<SpoolRecord> = Vec::new();
     let (mut dropped, mut gap_at, mut first_moved) = (0_u64, None, None);
     for (seq, bytes) in all.iter().filter(|(seq, _)| *seq > sent) {
         first_moved.get_or_insert(*seq);
-        let record = Record::decode(*seq, node, bytes)?;
+        let record = SpoolRecord::decode(*seq, node, bytes)?;
         if excess > 0 && is_droppable(&record.0.body) && record.0.marks.is_empty() {
             excess = excess.saturating_sub(table::cost(bytes));
             gap_at.get_or_insert((kept.len(), record.0.at));
@@ -42,7 +42,7 @@ pub(super) fn compact(
     }
     // One dropped record would only make room for the gap that reports it.
     if dropped < 2 {
-        return Ok(Freed::default());
+        return Ok(FreedSpace::default());
     }
     if let Some((position, at)) = gap_at {
         let mut gap = gap(
@@ -64,7 +64,7 @@ pub(super) fn compact(
         .filter(|(seq, _)| *seq >= first)
         .map(|(_, bytes)| table::cost(bytes))
         .sum();
-    Ok(Freed {
+    Ok(FreedSpace {
         numbers: dropped - 1,
         bytes: before.saturating_sub(written),
     })
@@ -95,16 +95,16 @@ fn read(records: &Table<'_, u64, &[u8]>) -> Result<Vec<(u64, Vec<u8>)>, SpoolErr
     Ok(all)
 }
 
-fn gap(node: NodeId, what: &str, lost: Option<u64>) -> Record {
-    Record(Evidence {
+fn gap(node: NodeId, what: &str, lost: Option<u64>) -> SpoolRecord {
+    SpoolRecord(Evidence {
         id: EvidenceId {
             node: node.clone(),
             seq: Sequence(0),
         },
         at: clock::now(),
-        source: Source::Agent,
+        source: EvidenceSource::Agent,
         entity: Entity::Node { node },
-        body: Body::Gap {
+        body: EvidenceBody::Gap {
             what: what.to_owned(),
             lost,
         },

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_model::{Exit, restored_spool};
+use rankguard_model::{ProcessExit, restored_spool};
 
 use super::*;
 
@@ -60,8 +60,8 @@ impl ControllerModel {
             self.named += seq - self.acknowledged - 1;
             self.acknowledged = seq;
             match evidence.body {
-                Body::RankExited { pid, .. } => *self.journalled.entry(pid).or_default() += 1,
-                Body::Gap { what, .. } if what.contains("state directory") => self.restored += 1,
+                EvidenceBody::RankExited { pid, .. } => *self.journalled.entry(pid).or_default() += 1,
+                EvidenceBody::Gap { what, .. } if what.contains("state directory") => self.restored += 1,
                 other => panic!("{other:?}"),
             }
         }
@@ -116,12 +116,12 @@ impl World {
                 for _ in 0..count {
                     let pid = self.next;
                     self.next += 1;
-                    let body = Body::RankExited {
+                    let body = EvidenceBody::RankExited {
                         pid,
-                        exit: Exit::Code(1),
+                        exit: ProcessExit::Code(1),
                         ended_by_agent: false,
                     };
-                    let one = Sighting::now(Source::Ranks, Entity::Unknown, body);
+                    let one = PendingEvidence::now(EvidenceSource::Ranks, Entity::Unknown, body);
                     spool.append(&[one], &[]).unwrap();
                     self.recorded.insert(pid);
                 }
@@ -285,13 +285,13 @@ fn a_copy_from_before_a_compaction_is_recognised() {
     let limit = 4_000;
     let open = || Spool::open(&dir.path().join("spool.redb"), NodeId::from("n1"), limit).unwrap();
     let step = |step| {
-        let body = Body::Progress {
+        let body = EvidenceBody::Progress {
             step: rankguard_model::Step(step),
             loss: None,
             step_ms: 1.0,
             own_ms: None,
         };
-        Sighting::now(Source::Ranks, Entity::Unknown, body)
+        PendingEvidence::now(EvidenceSource::Ranks, Entity::Unknown, body)
     };
     let spool = open();
     let known = spool.report_epochs();

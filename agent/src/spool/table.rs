@@ -6,7 +6,7 @@ use rankguard_proto::v1;
 use redb::{Table, TableDefinition};
 
 use super::{SpoolError, database};
-use crate::sighting::Cursor;
+use crate::pending_evidence::ReaderCursor;
 
 /// Sequence number to record.
 pub(super) const EVIDENCE: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("evidence");
@@ -27,9 +27,9 @@ pub(super) const JOURNAL_LIFE: &str = "journal-life";
 pub(super) const JOURNAL_POSITION: &str = "journal-position";
 
 /// Evidence as stored in the table: the wire's own message, so that there is one encoding to evolve.
-pub(super) struct Record(pub(super) Evidence);
+pub(super) struct SpoolRecord(pub(super) Evidence);
 
-impl Record {
+impl SpoolRecord {
     pub(super) fn encode(&self) -> Vec<u8> {
         v1::Evidence::from(&self.0).encode_to_vec()
     }
@@ -52,16 +52,16 @@ pub(super) fn cost(record: &[u8]) -> u64 {
 }
 
 /// Writes a record under its number, which is also set in the encoding, and returns its cost.
-pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &Record) -> Result<u64, SpoolError> {
+pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &SpoolRecord) -> Result<u64, SpoolError> {
     let mut numbered = record.0.clone();
     numbered.id.seq = Sequence(seq);
-    let bytes = Record(numbered).encode();
+    let bytes = SpoolRecord(numbered).encode();
     records.insert(seq, bytes.as_slice()).map_err(database)?;
     Ok(cost(&bytes))
 }
 
 /// Stores the position of a reader; an empty one removes the entry of a reader that is gone.
-pub(super) fn remember(cursors: &mut Table<'_, &str, &str>, cursor: &Cursor) -> Result<(), SpoolError> {
+pub(super) fn remember(cursors: &mut Table<'_, &str, &str>, cursor: &ReaderCursor) -> Result<(), SpoolError> {
     let (key, value) = (cursor.key.as_str(), cursor.value.as_str());
     match value {
         "" => cursors.remove(key).map(drop),

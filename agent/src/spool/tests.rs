@@ -1,25 +1,25 @@
 #![allow(clippy::unwrap_used)]
 
-use rankguard_model::{Exit, Step};
+use rankguard_model::{ProcessExit, Step};
 
 use super::*;
 
-fn progress(step: u64) -> Sighting {
-    let body = Body::Progress {
+fn progress(step: u64) -> PendingEvidence {
+    let body = EvidenceBody::Progress {
         step: Step(step),
         loss: Some(f64::NAN),
         step_ms: 1.0,
         own_ms: None,
     };
-    Sighting::now(Source::Ranks, Entity::Unknown, body)
+    PendingEvidence::now(EvidenceSource::Ranks, Entity::Unknown, body)
 }
 
-fn exit(pid: u32) -> Sighting {
-    let exit = Exit::Signal(9);
-    Sighting::now(
-        Source::Ranks,
+fn exit(pid: u32) -> PendingEvidence {
+    let exit = ProcessExit::Signal(9);
+    PendingEvidence::now(
+        EvidenceSource::Ranks,
         Entity::Unknown,
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid,
             exit,
             ended_by_agent: false,
@@ -77,19 +77,22 @@ fn a_full_spool_drops_unsent_progress_first_and_says_how_many() {
     let all = spool.send_after(spool.epoch(), Sequence(0), usize::MAX).unwrap();
     let expected: Vec<u64> = (1..=all.len() as u64).collect();
     assert_eq!(all.iter().map(|e| e.id.seq.0).collect::<Vec<_>>(), expected);
-    let exits = all.iter().filter(|e| matches!(e.body, Body::RankExited { .. })).count();
+    let exits = all
+        .iter()
+        .filter(|e| matches!(e.body, EvidenceBody::RankExited { .. }))
+        .count();
     assert_eq!(exits, 5);
     let gaps: Vec<u64> = all
         .iter()
         .filter_map(|e| match e.body {
-            Body::Gap { lost, .. } => lost,
+            EvidenceBody::Gap { lost, .. } => lost,
             _ => None,
         })
         .collect();
     let lost: u64 = gaps.iter().sum();
     assert_eq!(all.len() as u64 - gaps.len() as u64 + lost, appended);
     let newest = all.iter().rev().find_map(|e| match e.body {
-        Body::Progress { step, .. } => Some(step),
+        EvidenceBody::Progress { step, .. } => Some(step),
         _ => None,
     });
     assert_eq!(newest, Some(Step(499)));
@@ -112,15 +115,21 @@ fn a_full_spool_never_renumbers_what_was_sent() {
     for (before, after) in sent.iter().zip(&now) {
         assert_eq!(format!("{before:?}"), format!("{after:?}"));
     }
-    assert!(matches!(now.last().unwrap().body, Body::RankExited { pid: 7, .. }));
+    assert!(matches!(
+        now.last().unwrap().body,
+        EvidenceBody::RankExited { pid: 7, .. }
+    ));
     let lost: u64 = now
         .iter()
         .filter_map(|e| match e.body {
-            Body::Gap { lost, .. } => lost,
+            EvidenceBody::Gap { lost, .. } => lost,
             _ => None,
         })
         .sum();
-    let steps = now.iter().filter(|e| matches!(e.body, Body::Progress { .. })).count() as u64;
+    let steps = now
+        .iter()
+        .filter(|e| matches!(e.body, EvidenceBody::Progress { .. }))
+        .count() as u64;
     assert_eq!(steps + lost, 200);
 }
 
@@ -139,10 +148,10 @@ fn a_lost_state_directory_does_not_make_new_evidence_look_like_old() {
 
 #[test]
 fn a_cursor_is_stored_with_the_evidence_it_belongs_to() {
-    use crate::sighting::Cursor;
+    use crate::pending_evidence::ReaderCursor;
     let dir = tempfile::tempdir().unwrap();
     let spool = open(dir.path(), 1 << 20);
-    let cursor = Cursor {
+    let cursor = ReaderCursor {
         key: "kernel".to_owned(),
         value: "17".to_owned(),
     };

@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::Path;
 
-use rankguard_model::Exit;
+use rankguard_model::ProcessExit;
 
-use super::task::{Stat, numbers};
+use super::task::{TaskStat, numbers};
 
 /// Child of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Child {
+pub(crate) struct ChildProcess {
     pub(crate) pid: u32,
     pub(crate) name: String,
     pub(crate) parent: u32,
     /// State letter of its `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
     /// Exit status of a zombie, if readable.
-    pub(crate) ended: Option<Exit>,
+    pub(crate) ended: Option<ProcessExit>,
 }
 
-impl fmt::Display for Child {
+impl fmt::Display for ChildProcess {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "process {} ({})", self.pid, self.name)?;
         match self.ended {
@@ -34,12 +34,12 @@ impl fmt::Display for Child {
 /// Reader of child processes at one moment. Kernels without CONFIG_PROC_CHILDREN have no lists; then the parent of
 /// every process is read, once.
 #[derive(Debug)]
-pub(crate) struct Children<'a> {
+pub(crate) struct ChildProcesses<'a> {
     proc_root: &'a Path,
     by_parent: OnceCell<BTreeMap<u32, Vec<u32>>>,
 }
 
-impl<'a> Children<'a> {
+impl<'a> ChildProcesses<'a> {
     pub(crate) fn new(proc_root: &'a Path) -> Self {
         Self {
             proc_root,
@@ -70,7 +70,7 @@ impl<'a> Children<'a> {
     }
 
     /// Returns at most `most` descendants of a process, the nearest first.
-    pub(crate) fn below(&self, pid: u32, most: usize) -> Vec<Child> {
+    pub(crate) fn below(&self, pid: u32, most: usize) -> Vec<ChildProcess> {
         let mut all = self.of(pid);
         let mut next = 0;
         while let Some(child) = all.get(next).filter(|_| all.len() < most) {
@@ -88,16 +88,16 @@ impl<'a> Children<'a> {
     }
 
     /// Returns the children of a process.
-    pub(crate) fn of(&self, pid: u32) -> Vec<Child> {
+    pub(crate) fn of(&self, pid: u32) -> Vec<ChildProcess> {
         self.pids(pid)
             .into_iter()
             .filter_map(|child| self.child(child))
             .collect()
     }
 
-    fn child(&self, pid: u32) -> Option<Child> {
-        let stat = Stat::read(&self.proc_root.join(pid.to_string()))?;
-        Some(Child {
+    fn child(&self, pid: u32) -> Option<ChildProcess> {
+        let stat = TaskStat::read(&self.proc_root.join(pid.to_string()))?;
+        Some(ChildProcess {
             pid,
             ended: stat.ended.filter(|_| stat.state == 'Z'),
             name: stat.name,
@@ -110,7 +110,7 @@ impl<'a> Children<'a> {
         self.by_parent.get_or_init(|| {
             let mut all: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
             for pid in numbers(self.proc_root) {
-                if let Some(stat) = Stat::read(&self.proc_root.join(pid.to_string())) {
+                if let Some(stat) = TaskStat::read(&self.proc_root.join(pid.to_string())) {
                     all.entry(stat.parent).or_default().push(pid);
                 }
             }
@@ -130,7 +130,7 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let pid = child.id();
         let find = || {
-            let children = Children::new(Path::new("/proc")).of(std::process::id());
+            let children = ChildProcesses::new(Path::new("/proc")).of(std::process::id());
             children.into_iter().find(|known| known.pid == pid)
         };
         assert!(find().is_some_and(|known| known.state != 'Z' && known.ended.is_none()));
@@ -147,7 +147,7 @@ mod tests {
             }
             std::thread::yield_now();
         };
-        assert_eq!((dead.state, dead.ended), ('Z', Some(Exit::Signal(9))));
+        assert_eq!((dead.state, dead.ended), ('Z', Some(ProcessExit::Signal(9))));
         assert_eq!(
             dead.to_string(),
             format!("process {pid} (sleep), signal 9 (exit code 137)")

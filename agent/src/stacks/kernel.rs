@@ -7,7 +7,7 @@ use std::fmt;
 use std::fs;
 use std::path::Path;
 
-use super::task::{Stat, numbers, read};
+use super::task::{TaskStat, numbers, read};
 
 /// Most threads that are read.
 const THREADS: usize = 4_096;
@@ -18,7 +18,7 @@ const FRAMES: usize = 8;
 
 /// Kernel state of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Standing {
+pub(crate) struct KernelState {
     /// State letter of its `stat`: R, S, D, T, Z ...
     pub(crate) state: char,
     /// System call of the main thread.
@@ -26,10 +26,10 @@ pub(crate) struct Standing {
     /// Kernel function that the main thread waits in.
     pub(crate) wchan: Option<String>,
     /// Threads that no signal can wake.
-    pub(crate) blocked: Vec<Blocked>,
+    pub(crate) blocked: Vec<BlockedThread>,
 }
 
-impl Default for Standing {
+impl Default for KernelState {
     fn default() -> Self {
         Self {
             state: '?',
@@ -42,14 +42,14 @@ impl Default for Standing {
 
 /// Thread in uninterruptible sleep.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Blocked {
+pub(crate) struct BlockedThread {
     pub(crate) thread: u32,
     pub(crate) name: String,
     /// Kernel stack, innermost first; empty without the right to read it.
     pub(crate) stack: Vec<String>,
 }
 
-impl fmt::Display for Blocked {
+impl fmt::Display for BlockedThread {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "thread {} ({})", self.thread, self.name)?;
         if !self.stack.is_empty() {
@@ -59,7 +59,7 @@ impl fmt::Display for Blocked {
     }
 }
 
-impl fmt::Display for Standing {
+impl fmt::Display for KernelState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.state {
             'R' => "running",
@@ -77,7 +77,7 @@ impl fmt::Display for Standing {
     }
 }
 
-impl Standing {
+impl KernelState {
     /// Reads the state of a process; none if it is gone.
     pub(crate) fn of(proc_root: &Path, pid: u32) -> Option<Self> {
         let folder = proc_root.join(pid.to_string());
@@ -86,13 +86,13 @@ impl Standing {
         threads.truncate(THREADS);
         for thread in threads {
             let folder = folder.join("task").join(thread.to_string());
-            let Some(stat) = Stat::read(&folder).filter(|stat| stat.state == 'D') else {
+            let Some(stat) = TaskStat::read(&folder).filter(|stat| stat.state == 'D') else {
                 continue;
             };
             if own.blocked.len() < BLOCKED {
                 let stack = kernel_stack(&folder);
                 let name = stat.name;
-                own.blocked.push(Blocked { thread, name, stack });
+                own.blocked.push(BlockedThread { thread, name, stack });
             }
         }
         Some(own)
@@ -101,7 +101,7 @@ impl Standing {
     /// Reads the state of a thread, or of the main thread of a process.
     pub(crate) fn of_task(folder: &Path) -> Option<Self> {
         Some(Self {
-            state: Stat::read(folder)?.state,
+            state: TaskStat::read(folder)?.state,
             syscall: syscall(&read(&folder.join("syscall"))),
             wchan: wchan(folder),
             blocked: Vec::new(),
@@ -262,7 +262,7 @@ mod tests {
                 "[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]\n[<0>] nfs_getattr+0x2a/0x1f0 [nfs]\n",
             ),
         ]);
-        let standing = Standing::of(root.path(), 7).unwrap();
+        let standing = KernelState::of(root.path(), 7).unwrap();
         assert_eq!(
             standing.to_string(),
             "sleeping in system call 1073741824 (futex_wait_queue)"
@@ -281,13 +281,13 @@ mod tests {
             ("7/syscall", "running\n"),
             ("7/wchan", "0"),
         ]);
-        let standing = Standing::of(root.path(), 7).unwrap();
+        let standing = KernelState::of(root.path(), 7).unwrap();
         assert_eq!(standing.to_string(), "running");
         for text in ["", "garbage", "7 (a", "7 (a) ", ") (", "7 (a) S x"] {
             fs::write(root.path().join("7/stat"), text).unwrap();
-            assert_eq!(Standing::of(root.path(), 7), None, "{text:?}");
+            assert_eq!(KernelState::of(root.path(), 7), None, "{text:?}");
         }
-        assert_eq!(Standing::of(root.path(), 8), None);
+        assert_eq!(KernelState::of(root.path(), 8), None);
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
         let mut sleeper = std::process::Command::new("sleep").arg("600").spawn().unwrap();
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(30);
         let standing = loop {
-            let standing = Standing::of(Path::new("/proc"), sleeper.id()).unwrap();
+            let standing = KernelState::of(Path::new("/proc"), sleeper.id()).unwrap();
             if standing.state == 'S' || std::time::Instant::now() > deadline {
                 break standing;
             }

@@ -13,10 +13,10 @@ mod task;
 use std::ffi::OsString;
 use std::path::Path;
 
-pub(crate) use children::{Child, Children};
-pub(crate) use kernel::{Standing, file_waited_for};
+pub(crate) use children::{ChildProcess, ChildProcesses};
+pub(crate) use kernel::{KernelState, file_waited_for};
 pub use python::serve_stack_calls;
-use python::{Thread, ask};
+use python::{PythonThread, ask};
 
 /// Frames of the main thread that are retained, the innermost ones.
 const FRAMES: usize = 96;
@@ -28,31 +28,36 @@ const ASIDE: &str = "-- ";
 
 /// Stack of a process.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Stack {
+pub(crate) struct ProcessStack {
     /// Frames of its main thread, outermost first, the last one in the kernel; then further lines, each beginning with
     /// `-- `.
     pub(crate) lines: Vec<String>,
     /// Innermost frame of the main thread.
     pub(crate) place: String,
     /// State of the process in the kernel.
-    pub(crate) standing: Standing,
+    pub(crate) standing: KernelState,
 }
 
 /// Reads the stack of a process; none if the process is gone. `words` is the command that reads Python stacks; none are
 /// read if it is empty.
-pub(crate) fn look(proc_root: &Path, pid: u32, words: &[OsString]) -> Option<Stack> {
-    let standing = Standing::of(proc_root, pid)?;
+pub(crate) fn look(proc_root: &Path, pid: u32, words: &[OsString]) -> Option<ProcessStack> {
+    let standing = KernelState::of(proc_root, pid)?;
     let told = if words.is_empty() {
         Err("no program reads them".to_owned())
     } else {
         ask(words, pid)
     };
-    let mut dead = Children::new(proc_root).of(pid);
+    let mut dead = ChildProcesses::new(proc_root).of(pid);
     dead.retain(|child| child.state == 'Z');
     Some(join(pid, standing, &dead, told))
 }
 
-fn join(pid: u32, standing: Standing, dead: &[Child], told: Result<Vec<Thread>, String>) -> Stack {
+fn join(
+    pid: u32,
+    standing: KernelState,
+    dead: &[ChildProcess],
+    told: Result<Vec<PythonThread>, String>,
+) -> ProcessStack {
     let (mut lines, mut aside) = (Vec::new(), Vec::new());
     let mut place = None;
     match told {
@@ -81,15 +86,15 @@ fn join(pid: u32, standing: Standing, dead: &[Child], told: Result<Vec<Thread>, 
     for child in dead.iter().take(OTHERS) {
         lines.push(format!("{ASIDE}has ended and nobody waits for it: {child}"));
     }
-    Stack { lines, place, standing }
+    ProcessStack { lines, place, standing }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn thread(id: u32, name: &str, frames: &[&str]) -> Thread {
-        Thread {
+    fn thread(id: u32, name: &str, frames: &[&str]) -> PythonThread {
+        PythonThread {
             id: Some(id),
             name: name.to_owned(),
             frames: frames.iter().map(|frame| (*frame).to_owned()).collect(),
@@ -98,21 +103,21 @@ mod tests {
 
     #[test]
     fn the_main_thread_comes_first_and_the_others_are_told_aside() {
-        let standing = Standing {
+        let standing = KernelState {
             state: 'S',
             syscall: Some("futex".to_owned()),
-            ..Standing::default()
+            ..KernelState::default()
         };
         let threads = vec![
             thread(8, "pin_memory", &["run (threading.py:9)", "get (queue.py:7)"]),
             thread(7, "MainThread", &["main (train.py:1)", "all_reduce (dist.py:5)"]),
         ];
-        let dead = Child {
+        let dead = ChildProcess {
             pid: 9,
             name: "pt_data_worker".to_owned(),
             parent: 7,
             state: 'Z',
-            ended: Some(rankguard_model::Exit::Signal(9)),
+            ended: Some(rankguard_model::ProcessExit::Signal(9)),
         };
         let stack = join(7, standing, &[dead], Ok(threads));
         assert_eq!(stack.place, "all_reduce (dist.py:5)");
@@ -128,9 +133,9 @@ mod tests {
 
     #[test]
     fn without_python_the_kernel_tells_and_why_is_told() {
-        let standing = Standing {
+        let standing = KernelState {
             state: 'T',
-            ..Standing::default()
+            ..KernelState::default()
         };
         let stack = join(7, standing, &[], Err("it is no Python".to_owned()));
         assert_eq!(stack.place, "stopped");
@@ -140,7 +145,7 @@ mod tests {
     #[test]
     fn stacks_without_end_are_cut_at_their_outer_side() {
         let frames: Vec<String> = (0..10_000).map(|depth| format!("f{depth}")).collect();
-        let deep = Thread {
+        let deep = PythonThread {
             id: Some(7),
             name: "MainThread".to_owned(),
             frames,
@@ -148,7 +153,7 @@ mod tests {
         let many = (0..5_000).map(|id| thread(id + 100, "t", &["x"]));
         let stack = join(
             7,
-            Standing::default(),
+            KernelState::default(),
             &[],
             Ok(std::iter::once(deep).chain(many).collect()),
         );

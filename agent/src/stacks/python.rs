@@ -4,10 +4,10 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::time::Duration;
 
-use rankguard_model::Exit;
+use rankguard_model::ProcessExit;
 use serde::{Deserialize, Serialize};
 
-use crate::bounded::{self, Bounds, End};
+use crate::bounded::{self, RunEnd, RunLimits};
 
 /// Time limit for one process. Finding the interpreter means reading the symbols of a large file.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -20,7 +20,7 @@ const FRAMES: usize = 256;
 
 /// Python thread with its frames.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Thread {
+pub(super) struct PythonThread {
     /// Thread id of the kernel, if known.
     pub(super) id: Option<u32>,
     pub(super) name: String,
@@ -28,7 +28,7 @@ pub(super) struct Thread {
     pub(super) frames: Vec<String>,
 }
 
-impl Thread {
+impl PythonThread {
     /// True for the main thread of the process.
     pub(super) fn is_main(&self, pid: u32) -> bool {
         self.id.map_or(self.name == "MainThread", |id| id == pid)
@@ -36,30 +36,30 @@ impl Thread {
 }
 
 /// Runs the reader and returns the Python threads of a process, or a message with the reason for their absence.
-pub(super) fn ask(words: &[OsString], pid: u32) -> Result<Vec<Thread>, String> {
+pub(super) fn ask(words: &[OsString], pid: u32) -> Result<Vec<PythonThread>, String> {
     let mut words = words.to_vec();
     words.push(pid.to_string().into());
-    let bounds = Bounds {
+    let bounds = RunLimits {
         deadline: DEADLINE,
         cpu_s: None,
         memory: Some(MEMORY),
     };
     let outcome = bounded::run(&words, bounds).map_err(|problem| problem.to_string())?;
     match outcome.end {
-        End::Itself(Exit::Code(0)) => {}
-        End::Deadline => return Err(format!("not read within {} s", DEADLINE.as_secs())),
+        RunEnd::Itself(ProcessExit::Code(0)) => {}
+        RunEnd::Deadline => return Err(format!("not read within {} s", DEADLINE.as_secs())),
         _ => {
             let why = outcome.stderr.lines().rev().find(|line| !line.trim().is_empty());
             return Err(why.unwrap_or("the reader failed without a word").trim().to_owned());
         }
     }
-    let threads: Result<Vec<Thread>, _> = outcome.stdout.lines().map(serde_json::from_str).collect();
+    let threads: Result<Vec<PythonThread>, _> = outcome.stdout.lines().map(serde_json::from_str).collect();
     match threads {
         Ok(threads) if !threads.is_empty() => Ok(threads),
         Ok(_) => Err("it has no Python thread".to_owned()),
         // Only the beginning of very long output is retained; its complete lines are used.
         Err(_) => {
-            let whole: Vec<Thread> = outcome
+            let whole: Vec<PythonThread> = outcome
                 .stdout
                 .lines()
                 .map_while(|line| serde_json::from_str(line).ok())
@@ -87,7 +87,7 @@ pub fn serve_stack_calls(pid: u32, out: &mut impl Write) -> Result<(), String> {
     Ok(())
 }
 
-fn threads(pid: u32) -> Result<Vec<Thread>, String> {
+fn threads(pid: u32) -> Result<Vec<PythonThread>, String> {
     let config = py_spy::Config {
         blocking: py_spy::config::LockingStrategy::NonBlocking,
         ..py_spy::Config::default()
@@ -99,7 +99,7 @@ fn threads(pid: u32) -> Result<Vec<Thread>, String> {
     let traces = spy
         .get_stack_traces()
         .map_err(|problem| failed(&format!("{problem:#}")))?;
-    let mut threads: Vec<Thread> = traces
+    let mut threads: Vec<PythonThread> = traces
         .into_iter()
         .take(THREADS)
         .map(|trace| {
@@ -108,7 +108,7 @@ fn threads(pid: u32) -> Result<Vec<Thread>, String> {
                 let file = frame.short_filename.as_ref().unwrap_or(&frame.filename);
                 format!("{} ({file}:{})", frame.name, frame.line)
             });
-            Thread {
+            PythonThread {
                 id: trace.os_thread_id.and_then(|id| u32::try_from(id).ok()),
                 frames: told.collect(),
                 name: trace.thread_name.unwrap_or_else(|| "without a name".to_owned()),
@@ -158,7 +158,7 @@ train()
         BufReader::new(python.stdout.take().unwrap())
             .read_line(&mut line)
             .unwrap();
-        let wanted = |threads: &[Thread]| {
+        let wanted = |threads: &[PythonThread]| {
             let main: Vec<&str> = threads[0]
                 .frames
                 .iter()

@@ -3,22 +3,22 @@
 use std::fs;
 use std::path::Path;
 
-use rankguard_model::Exit;
+use rankguard_model::ProcessExit;
 
 /// Most bytes that are read of a file.
 const BYTES: u64 = 64 << 10;
 
 /// Fields of a `stat` such as `7 (py thon) S 1 ...`; the name may contain any character.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Stat {
+pub(super) struct TaskStat {
     pub(super) name: String,
     pub(super) state: char,
     pub(super) parent: u32,
     /// Exit status as from `wait`; none if it is zero or not readable.
-    pub(super) ended: Option<Exit>,
+    pub(super) ended: Option<ProcessExit>,
 }
 
-impl Stat {
+impl TaskStat {
     /// Reads the `stat` of a process or thread.
     pub(super) fn read(folder: &Path) -> Option<Self> {
         let text = read(&folder.join("stat"));
@@ -30,8 +30,8 @@ impl Stat {
         // Field 52; three fields before it are taken, one of them the name.
         let status: Option<i32> = words.nth(47).and_then(|word| word.parse().ok());
         let ended = status.filter(|status| *status != 0).map(|status| match status & 0x7f {
-            0 => Exit::Code(status >> 8),
-            signal => Exit::Signal(signal),
+            0 => ProcessExit::Code(status >> 8),
+            signal => ProcessExit::Signal(signal),
         });
         Some(Self {
             name: name.to_owned(),

@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Exit, Generation, JobId, Rank, RankRef};
+use rankguard_model::{Generation, JobId, ProcessExit, Rank, RankRef};
 
 use super::handle::SupervisorHandle;
 use super::report::StartError;
@@ -77,11 +77,11 @@ impl SupervisedGeneration {
 }
 
 /// Converts a wait status.
-pub(super) fn exit_of(status: i32) -> Exit {
+pub(super) fn exit_of(status: i32) -> ProcessExit {
     let status = ExitStatus::from_raw(status);
     status
         .signal()
-        .map_or(Exit::Code(status.code().unwrap_or(-1)), Exit::Signal)
+        .map_or(ProcessExit::Code(status.code().unwrap_or(-1)), ProcessExit::Signal)
 }
 
 #[cfg(test)]
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn a_wait_status_is_a_code_or_a_signal() {
-        assert_eq!(exit_of(7 << 8), Exit::Code(7));
-        assert_eq!(exit_of(9), Exit::Signal(9));
+        assert_eq!(exit_of(7 << 8), ProcessExit::Code(7));
+        assert_eq!(exit_of(9), ProcessExit::Signal(9));
         // With a core dump.
-        assert_eq!(exit_of(6 | 0x80), Exit::Signal(6));
+        assert_eq!(exit_of(6 | 0x80), ProcessExit::Signal(6));
     }
 }

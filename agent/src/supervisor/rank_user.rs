@@ -32,7 +32,7 @@ pub(super) struct RankAccount {
 impl RankUser {
     /// Looks a user up by name or id. An id without an entry is a user with a group of the same id.
     pub(super) fn find(name: &str) -> io::Result<Self> {
-        if let Some(user) = lookup(&Query::Name(name))? {
+        if let Some(user) = lookup(&UserQuery::Name(name))? {
             return Ok(user);
         }
         let Ok(uid) = name.parse::<u32>() else {
@@ -46,7 +46,7 @@ impl RankUser {
                 format!("{name} is no user number"),
             ));
         }
-        Ok(lookup(&Query::Number(uid))?.unwrap_or(Self {
+        Ok(lookup(&UserQuery::Number(uid))?.unwrap_or(Self {
             uid,
             gid: uid,
             groups: vec![uid],
@@ -55,12 +55,12 @@ impl RankUser {
     }
 }
 
-enum Query<'a> {
+enum UserQuery<'a> {
     Name(&'a str),
     Number(u32),
 }
 
-fn lookup(query: &Query<'_>) -> io::Result<Option<RankUser>> {
+fn lookup(query: &UserQuery<'_>) -> io::Result<Option<RankUser>> {
     let mut buffer: Vec<libc::c_char> = vec![0; 4096];
     loop {
         // SAFETY: the structure holds integers and pointers only, for which zero is valid.
@@ -68,13 +68,13 @@ fn lookup(query: &Query<'_>) -> io::Result<Option<RankUser>> {
         let mut found: *mut libc::passwd = ptr::null_mut();
         let (space, length) = (buffer.as_mut_ptr(), buffer.len());
         let code = match query {
-            Query::Name(name) => {
+            UserQuery::Name(name) => {
                 let name = CString::new(*name).map_err(io::Error::other)?;
                 // SAFETY: all pointers are to live values, and the length is that of the buffer.
                 unsafe { libc::getpwnam_r(name.as_ptr(), &raw mut entry, space, length, &raw mut found) }
             }
             // SAFETY: as above.
-            Query::Number(uid) => unsafe { libc::getpwuid_r(*uid, &raw mut entry, space, length, &raw mut found) },
+            UserQuery::Number(uid) => unsafe { libc::getpwuid_r(*uid, &raw mut entry, space, length, &raw mut found) },
         };
         match code {
             0 if found.is_null() => return Ok(None),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use rankguard_model::{Exit, RankRef};
+use rankguard_model::{ProcessExit, RankRef};
 
 use super::messages::StartStage;
 
@@ -13,7 +13,7 @@ pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
     /// Records the process of a rank. Called before the start is confirmed, and before its exit.
     fn started(&self, rank: &RankRef, process: RankProcess);
     /// Records the exit of a rank's process. Called once for each that started.
-    fn exited(&self, rank: &RankRef, pid: u32, exit: Exit);
+    fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit);
 }
 
 /// Process of a rank.

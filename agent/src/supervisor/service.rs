@@ -78,7 +78,7 @@ struct SupervisedRank {
 
 /// Decision of the poll loop.
 #[derive(Debug, PartialEq, Eq)]
-enum Next {
+enum LoopDecision {
     Serve,
     End,
 }
@@ -92,7 +92,7 @@ impl RankSupervisor {
                 return Ok(());
             }
             self.collect_exits();
-            if readable && self.take_request()? == Next::End {
+            if readable && self.take_request()? == LoopDecision::End {
                 return Ok(());
             }
         }
@@ -123,15 +123,15 @@ impl RankSupervisor {
         self.lease.is_some_and(|until| until <= boot_now())
     }
 
-    fn take_request(&mut self) -> io::Result<Next> {
+    fn take_request(&mut self) -> io::Result<LoopDecision> {
         let received = match self.channel.receive::<SupervisorRequest>(Duration::ZERO) {
             Ok(received) => received,
-            Err(problem) if problem.kind() == io::ErrorKind::TimedOut => return Ok(Next::Serve),
+            Err(problem) if problem.kind() == io::ErrorKind::TimedOut => return Ok(LoopDecision::Serve),
             Err(problem) if problem.kind() == io::ErrorKind::ConnectionReset => None,
             Err(problem) => return Err(problem),
         };
         match received {
-            None | Some((SupervisorRequest::End, _)) => return Ok(Next::End),
+            None | Some((SupervisorRequest::End, _)) => return Ok(LoopDecision::End),
             Some((SupervisorRequest::Renew { until }, _)) => self.renew(until)?,
             Some((SupervisorRequest::Start { rank }, files)) => {
                 if let Err(failure) = self.start(rank, files) {
@@ -144,7 +144,7 @@ impl RankSupervisor {
                 }
             }
         }
-        Ok(Next::Serve)
+        Ok(LoopDecision::Serve)
     }
 
     fn renew(&mut self, until: Duration) -> io::Result<()> {

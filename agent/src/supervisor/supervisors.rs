@@ -8,7 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Exit, Generation, JobId, RankRef};
+use rankguard_model::{Generation, JobId, ProcessExit, RankRef};
 use rustix::process::Signal;
 
 use super::generation::{SupervisedGeneration, exit_of};
@@ -33,10 +33,10 @@ const RENEWALS: u32 = 10;
 
 /// Supervisors of a node. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct RankSupervisors(Arc<Shared>);
+pub(crate) struct RankSupervisors(Arc<SupervisorsShared>);
 
 #[derive(Debug)]
-struct Shared {
+struct SupervisorsShared {
     program: Vec<OsString>,
     mark: FenceMark,
     cgroups: Option<CgroupBase>,
@@ -64,7 +64,7 @@ impl RankSupervisors {
         events: Arc<dyn RankEvents>,
     ) -> io::Result<Self> {
         let pause = lease.length() / RENEWALS;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SupervisorsShared {
             program,
             mark,
             cgroups,
@@ -190,7 +190,7 @@ impl RankSupervisors {
     }
 }
 
-impl Shared {
+impl SupervisorsShared {
     fn lock(&self) -> MutexGuard<'_, SupervisorTable> {
         self.table.lock().expect("no holder of the supervisors panics")
     }
@@ -266,7 +266,7 @@ impl Shared {
         let state = std::mem::take(&mut *generation.lock());
         drop(state.starting);
         for (rank, pid) in state.running {
-            self.events.exited(&generation.rank(rank), pid, Exit::Signal(9));
+            self.events.exited(&generation.rank(rank), pid, ProcessExit::Signal(9));
         }
         let key = (generation.job.clone(), generation.generation);
         let mut table = self.lock();
@@ -336,7 +336,7 @@ impl Shared {
 }
 
 /// Renews the lease of all supervisors while the agent holds its own lease.
-fn renew_leases(shared: &Weak<Shared>, pause: Duration) {
+fn renew_leases(shared: &Weak<SupervisorsShared>, pause: Duration) {
     loop {
         std::thread::sleep(pause);
         let Some(shared) = shared.upgrade() else { return };

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rankguard_agent::{Ended, KernelLogSource, Settings, run};
+use rankguard_agent::{AgentSettings, KernelLogSource, ShutdownReport, run};
 use rankguard_model::NodeId;
 use rankguard_rank::{RankClient, RankEnv};
 use tokio::sync::oneshot;
@@ -13,8 +13,8 @@ use tokio::sync::oneshot;
 use super::{FakeController, LIMIT};
 
 /// Settings of an agent that observes nothing of the machine it runs on.
-pub fn settings(state_dir: &Path, controller: &str) -> Settings {
-    let mut settings = Settings::new(NodeId::from("n1"), controller, state_dir);
+pub fn settings(state_dir: &Path, controller: &str) -> AgentSettings {
+    let mut settings = AgentSettings::new(NodeId::from("n1"), controller, state_dir);
     settings.slots = 2;
     settings.kernel_log = KernelLogSource::Off;
     settings.sysfs_root = state_dir.join("no-sysfs");
@@ -41,9 +41,9 @@ pub fn supervisor_process() -> Vec<OsString> {
 
 /// Runs an agent beside a test body; ends it in order afterwards.
 pub async fn with_agent<F: Future<Output = ()>>(
-    adjust: impl FnOnce(&mut Settings),
+    adjust: impl FnOnce(&mut AgentSettings),
     story: impl FnOnce(FakeController) -> F,
-) -> Ended {
+) -> ShutdownReport {
     let dir = tempfile::tempdir().unwrap();
     let controller = FakeController::start(true).await;
     let (end, ended) = oneshot::channel::<()>();

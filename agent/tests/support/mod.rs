@@ -18,7 +18,9 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Evidence, Generation, JobId, Launch, NodeInfo, Order, OrderId, Rank, RankSlot};
+use rankguard_model::{
+    AgentOrder, Evidence, EvidenceBody, Generation, JobId, LaunchOrder, NodeInfo, OrderId, Rank, RankSlot,
+};
 use rankguard_proto::v1;
 use rankguard_proto::v1::control_server::{Control, ControlServer};
 use rankguard_proto::v1::from_agent::Kind as Up;
@@ -128,7 +130,7 @@ impl FakeController {
         Self { journal, address }
     }
 
-    pub async fn order(&self, order: &Order) -> OrderId {
+    pub async fn order(&self, order: &AgentOrder) -> OrderId {
         let (session, id) = {
             let mut journal = self.journal.lock().unwrap();
             journal.next_order += 1;
@@ -172,7 +174,7 @@ impl FakeController {
         }
     }
 
-    pub async fn wait_body<T>(&self, what: &str, pick: impl Fn(&Body) -> Option<T>) -> T {
+    pub async fn wait_body<T>(&self, what: &str, pick: impl Fn(&EvidenceBody) -> Option<T>) -> T {
         self.wait(what, |journal| {
             journal.evidence.iter().find_map(|evidence| pick(&evidence.body))
         })
@@ -185,8 +187,8 @@ impl FakeController {
     }
 }
 
-pub fn launch(generation: u64, command: &[&str]) -> Launch {
-    Launch {
+pub fn launch(generation: u64, command: &[&str]) -> LaunchOrder {
+    LaunchOrder {
         job: JobId::from("train"),
         generation: Generation(generation),
         command: command.iter().map(|part| (*part).to_owned()).collect(),

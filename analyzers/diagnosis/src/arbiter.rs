@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Finding, Reason, Severity, Timestamp, Verdict};
+use rankguard_model::{CaseFinding, ClassId, ReasoningEntry, Severity, Timestamp, Verdict};
 
-use crate::knowledge::Known;
+use crate::knowledge::ClassEntry;
 use crate::{
-    Candidate, Scene, Strength, consequences, engine, first_rank, reasoning, refine, roles, signature, storage, wrapped,
+    CandidateStrength, CauseCandidate, FailureScene, consequences, engine, first_rank, reasoning, refine, roles,
+    signature, storage, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -19,12 +20,12 @@ const UNRELATED: Duration = Duration::from_secs(3600);
 
 /// Result of weighing one scene.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Opinion {
+pub struct SceneVerdict {
     pub verdict: Verdict,
     /// All evidence with its role, first cause first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CaseFinding>,
     /// Reasoning log for the person on call.
-    pub reasoning: Vec<Reason>,
+    pub reasoning: Vec<ReasoningEntry>,
     /// Clearing condition (RG-10).
     pub clears: String,
     /// Signature under which a repeated failure is recognised as the same.
@@ -32,32 +33,32 @@ pub struct Opinion {
     /// Failure in one line: location and message of the program, or blamed entity and class.
     pub headline: String,
     /// Strength of the winning candidate; below [`Strength::Cause`] the draft waits for more evidence.
-    pub strength: Strength,
+    pub strength: CandidateStrength,
 }
 
 /// Class of a failure that no candidate explains.
 pub(crate) const UNKNOWN: &str = "unknown";
 
 /// Weighs a scene as known at `now`.
-pub fn diagnose(scene: &Scene<'_>, now: Timestamp) -> Opinion {
+pub fn diagnose(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
     opinion(scene, &ranking(scene), now)
 }
 
 /// Returns all candidates, best first; the first is the cause that [`diagnose`] names. Empty if nothing explains the
 /// scene.
-pub(crate) fn ranking(scene: &Scene<'_>) -> Vec<Candidate> {
+pub(crate) fn ranking(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     let mut ranking = beside_each_other(scene);
     ranking.sort_by(|one, other| better(scene, one, other));
     ranking
 }
 
 /// Builds the opinion of a scene from its ranked candidates.
-pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) -> Opinion {
+pub(crate) fn opinion(scene: &FailureScene<'_>, ranking: &[CauseCandidate], now: Timestamp) -> SceneVerdict {
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
     let confidence = certainty(winner, ranking);
-    let known = Known::of(scene.catalogue, &winner.class);
+    let known = ClassEntry::of(scene.catalogue, &winner.class);
     let own = winner.root_rank.filter(|_| known.has_first_rank());
     let root_rank = match own {
         Some(rank) => Some(rank).filter(|rank| !first_rank::is_one_of_several(scene, *rank, known)),
@@ -76,7 +77,7 @@ pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) 
         alternatives,
         class: winner.class.clone(),
     };
-    Opinion {
+    SceneVerdict {
         findings: roles::findings(scene, winner),
         reasoning: reasoning::note(scene, winner, &verdict, now),
         clears: known.clears(),
@@ -88,7 +89,7 @@ pub(crate) fn opinion(scene: &Scene<'_>, ranking: &[Candidate], now: Timestamp) 
 }
 
 /// Returns the candidates in engine order, with their strengths adjusted to each other.
-fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
+fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     let mut ranking = engine::candidates(scene);
     for candidate in &mut ranking {
         refine::refine(scene, candidate);
@@ -96,7 +97,7 @@ fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
     }
     let first_cause = ranking
         .iter()
-        .filter(|candidate| candidate.strength == Strength::Cause)
+        .filter(|candidate| candidate.strength == CandidateStrength::Cause)
         .map(|candidate| &scene.signs[candidate.first])
         .filter(|sign| sign.timed)
         .map(|sign| sign.at)
@@ -105,17 +106,17 @@ fn beside_each_other(scene: &Scene<'_>) -> Vec<Candidate> {
         let sign = &scene.signs[candidate.first];
         let late = first_cause
             .is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG && sign.at.since(first) < UNRELATED);
-        if candidate.strength == Strength::Overriding && late {
-            candidate.strength = Strength::Cause;
+        if candidate.strength == CandidateStrength::Overriding && late {
+            candidate.strength = CandidateStrength::Cause;
             candidate.score *= 0.5;
         }
     }
-    wrapped::look_inside(scene, &mut ranking);
+    wrappers::demote_wrappers(scene, &mut ranking);
     consequences::weigh(scene, &mut ranking);
     ranking
 }
 
-fn better(scene: &Scene<'_>, one: &Candidate, other: &Candidate) -> Ordering {
+fn better(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
     other
         .strength
         .cmp(&one.strength)
@@ -125,17 +126,17 @@ fn better(scene: &Scene<'_>, one: &Candidate, other: &Candidate) -> Ordering {
 }
 
 /// Returns the score with a small bonus for being early: the first event is more often the cause than the last.
-fn weight(scene: &Scene<'_>, candidate: &Candidate) -> f64 {
+fn weight(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> f64 {
     let position = candidate.first as f64 / scene.signs.len().max(1) as f64;
     candidate.score - 0.05 * position
 }
 
-fn certainty(winner: &Candidate, ranking: &[Candidate]) -> f64 {
+fn certainty(winner: &CauseCandidate, ranking: &[CauseCandidate]) -> f64 {
     let cap = match winner.strength {
-        Strength::Overriding => 0.99,
-        Strength::Cause => 0.95,
-        Strength::Symptom => 0.6,
-        Strength::Outcome => 0.4,
+        CandidateStrength::Overriding => 0.99,
+        CandidateStrength::Cause => 0.95,
+        CandidateStrength::Symptom => 0.6,
+        CandidateStrength::Outcome => 0.4,
     };
     let rival = ranking
         .iter()
@@ -147,7 +148,7 @@ fn certainty(winner: &Candidate, ranking: &[Candidate]) -> f64 {
     ((winner.score - doubt).clamp(0.05, cap) * 100.0).round() / 100.0
 }
 
-fn alternatives(ranking: &[Candidate], confidence: f64) -> Vec<(ClassId, f64)> {
+fn alternatives(ranking: &[CauseCandidate], confidence: f64) -> Vec<(ClassId, f64)> {
     let mut others: Vec<(ClassId, f64)> = Vec::new();
     let Some(winner) = ranking.first() else { return others };
     for candidate in ranking.iter().skip(1) {
@@ -160,14 +161,14 @@ fn alternatives(ranking: &[Candidate], confidence: f64) -> Vec<(ClassId, f64)> {
     others
 }
 
-fn severity(scene: &Scene<'_>, known: Known<'_>) -> Severity {
+fn severity(scene: &FailureScene<'_>, known: ClassEntry<'_>) -> Severity {
     let died = scene.exits().next().is_some() || scene.silent().next().is_some();
     if died { Severity::Failure } else { known.severity() }
 }
 
-fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
+fn unknown(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
     let class = ClassId::from(UNKNOWN);
-    let known = Known::of(scene.catalogue, &class);
+    let known = ClassEntry::of(scene.catalogue, &class);
     let verdict = Verdict {
         layer: known.layer().to_owned(),
         severity: Severity::Failure,
@@ -180,9 +181,9 @@ fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
         alternatives: Vec::new(),
         class: class.clone(),
     };
-    Opinion {
+    SceneVerdict {
         findings: roles::without_cause(scene),
-        reasoning: vec![Reason {
+        reasoning: vec![ReasoningEntry {
             at: now,
             text: format!(
                 "Nothing among {} signs says what failed, so nobody is blamed.",
@@ -192,7 +193,7 @@ fn unknown(scene: &Scene<'_>, now: Timestamp) -> Opinion {
         clears: known.clears(),
         signature: format!("unknown|{}", verdict.blamed),
         headline: "a failure that nothing explains".to_owned(),
-        strength: Strength::Outcome,
+        strength: CandidateStrength::Outcome,
         verdict,
     }
 }

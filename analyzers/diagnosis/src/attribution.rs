@@ -18,9 +18,9 @@ use rankguard_model::{Entity, EvidenceId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
-use crate::glimpse::Glimpse;
 use crate::scope::ScopeRef;
-use crate::{JobContext, Policy};
+use crate::signal_ref::SignalRef;
+use crate::{DraftPolicy, JobContext};
 
 /// Maximum number of nodes with a recorded clearing; the oldest is removed first.
 const CLEARED_MAX: usize = 4_096;
@@ -28,9 +28,9 @@ const CLEARED_MAX: usize = 4_096;
 /// Time of the last clearing of each node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Clearings(BTreeMap<NodeId, Timestamp>);
+pub(crate) struct NodeClearings(BTreeMap<NodeId, Timestamp>);
 
-impl Clearings {
+impl NodeClearings {
     pub(crate) fn clear(&mut self, node: &NodeId, at: Timestamp) {
         self.0.insert(node.clone(), at);
         if self.0.len() > CLEARED_MAX
@@ -45,7 +45,7 @@ impl Clearings {
     }
 
     /// Returns true if a machine's evidence is older than the clearing of its node.
-    pub(crate) fn has_cleared(&self, glimpse: &Glimpse<'_>) -> bool {
+    pub(crate) fn has_cleared(&self, glimpse: &SignalRef<'_>) -> bool {
         let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| glimpse.mark().is_some());
         machine
             .and_then(|node| self.of(node))
@@ -63,12 +63,17 @@ pub(crate) fn machine_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Op
 }
 
 /// Returns true if a job used its machines at a time.
-pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &Policy) -> bool {
+pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &DraftPolicy) -> bool {
     job.ended_at.is_none_or(|ended| at <= ended.after(policy.settle))
 }
 
 /// Returns true if a concluded failure takes in a sign.
-pub(crate) fn joins_concluded(glimpse: &Glimpse<'_>, draft: &Draft, policy: &Policy, clearings: &Clearings) -> bool {
+pub(crate) fn joins_concluded(
+    glimpse: &SignalRef<'_>,
+    draft: &Draft,
+    policy: &DraftPolicy,
+    clearings: &NodeClearings,
+) -> bool {
     let Some(before) = &draft.concluded else { return true };
     if glimpse.synthetic && !draft.is_synthetic() {
         return false;

@@ -2,12 +2,12 @@
 
 use rankguard_model::{ClassId, Entity, Rank};
 
-use crate::row::Row;
+use crate::sorted_set::SmallSortedSet;
 
 /// Strength of an explanation. A stronger one explains weaker ones, never the reverse: a dead GPU explains a
 /// collective that timed out, a time-out does not explain a dead GPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Strength {
+pub enum CandidateStrength {
     /// Observed end of a process, without a reason.
     Outcome,
     /// Report of a survivor of another failure.
@@ -20,7 +20,7 @@ pub enum Strength {
 
 /// Possible first cause of a scene.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Candidate {
+pub struct CauseCandidate {
     pub class: ClassId,
     /// Layer, if the circumstances show another one than the class.
     pub layer: Option<String>,
@@ -31,18 +31,24 @@ pub struct Candidate {
     /// Index of the earliest sign.
     pub first: usize,
     /// Indices of the supporting signs, `first` included.
-    pub(crate) support: Row<usize>,
-    pub strength: Strength,
+    pub(crate) support: SmallSortedSet<usize>,
+    pub strength: CandidateStrength,
     /// Confidence of the engine, 0 to 1.
     pub score: f64,
     /// Reasons, one full sentence each.
     pub notes: Vec<String>,
 }
 
-impl Candidate {
+impl CauseCandidate {
     /// Creates a candidate that rests on one sign.
-    pub fn new(class: impl Into<ClassId>, blamed: Entity, first: usize, strength: Strength, score: f64) -> Self {
-        let mut support = Row::default();
+    pub fn new(
+        class: impl Into<ClassId>,
+        blamed: Entity,
+        first: usize,
+        strength: CandidateStrength,
+        score: f64,
+    ) -> Self {
+        let mut support = SmallSortedSet::default();
         support.insert(first);
         Self {
             class: class.into(),

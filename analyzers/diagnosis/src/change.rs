@@ -1,12 +1,12 @@
 //! Results of diagnosis: effects of evidence, and drafts with their verdict.
 
-use rankguard_model::{EvidenceId, Finding, Generation, JobId, Reason, Timestamp, Verdict};
+use rankguard_model::{CaseFinding, EvidenceId, Generation, JobId, ReasoningEntry, Timestamp, Verdict};
 
 use crate::DraftId;
 
 /// Effect of new evidence.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Change {
+pub enum DraftChange {
     /// The evidence opened a draft.
     Opened {
         draft: DraftId,
@@ -21,10 +21,10 @@ pub enum Change {
     Late {
         draft: DraftId,
         /// Finding to add to the case.
-        finding: Box<Finding>,
+        finding: Box<CaseFinding>,
     },
     /// The evidence belongs to a concluded failure and changes its verdict.
-    Revised(Box<Concluded>),
+    Revised(Box<ConcludedDraft>),
     /// The evidence is noise: it belongs to a generation that may no longer act, and to no known case.
     Dropped {
         evidence: EvidenceId,
@@ -35,7 +35,7 @@ pub enum Change {
 
 /// Draft with its verdict.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Concluded {
+pub struct ConcludedDraft {
     pub draft: DraftId,
     /// Affected job, if one ran there.
     pub job: Option<JobId>,
@@ -47,9 +47,9 @@ pub struct Concluded {
     pub failed: bool,
     pub verdict: Verdict,
     /// All evidence with its role, first cause first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CaseFinding>,
     /// Reasoning log for the person on call.
-    pub reasoning: Vec<Reason>,
+    pub reasoning: Vec<ReasoningEntry>,
     /// Clearing condition (RG-10).
     pub clears: String,
     /// Stable signature: equal if the same failure repeats (a user bug, the same GPU), different otherwise.
@@ -64,7 +64,7 @@ pub struct Concluded {
     pub order_failed: bool,
 }
 
-impl Change {
+impl DraftChange {
     /// Adds the change to others of one call. Equal changes are added once: an exit with two marks extends its
     /// draft once.
     pub(crate) fn join(self, changes: &mut Vec<Self>) {

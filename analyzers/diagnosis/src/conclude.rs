@@ -1,17 +1,17 @@
 //! Conclusion of a draft: the full result for the caller, a short one stored in the draft.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Reason, Timestamp};
+use rankguard_model::{ReasoningEntry, Timestamp};
 
-use crate::conclusion::Conclusion;
+use crate::conclusion::DraftConclusion;
 use crate::draft::Draft;
-use crate::{Concluded, What};
+use crate::{ConcludedDraft, SignalMeaning};
 
 /// Weighs a draft, stores its conclusion and returns the full result.
-pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> Concluded {
+pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> ConcludedDraft {
     let opinion = draft.opinion(now, catalogue);
     let failed = draft.has_failed();
-    draft.concluded = Some(Conclusion {
+    draft.concluded = Some(DraftConclusion {
         at: now,
         class: opinion.verdict.class.clone(),
         blamed: opinion.verdict.blamed.clone(),
@@ -24,21 +24,21 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
             "{} further signs found no room in the case and were only counted.",
             draft.dropped
         );
-        reasoning.push(Reason { at: now, text });
+        reasoning.push(ReasoningEntry { at: now, text });
     }
     if draft.repeats.counted > 0 {
         let text = format!(
             "{} further signs repeat what is in the case, the last of {}, and were only counted.",
             draft.repeats.counted, draft.repeats.last_at
         );
-        reasoning.push(Reason { at: now, text });
+        reasoning.push(ReasoningEntry { at: now, text });
     }
     let nodes = draft.nodes();
     if nodes > 1 {
         let text = format!("{nodes} nodes speak in this case.");
-        reasoning.push(Reason { at: now, text });
+        reasoning.push(ReasoningEntry { at: now, text });
     }
-    Concluded {
+    ConcludedDraft {
         draft: draft.id,
         job: draft.scope.job().cloned(),
         generation: draft.scope.generation(),
@@ -50,8 +50,8 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         clears: opinion.clears,
         signature: opinion.signature,
         headline: opinion.headline,
-        node_silent: draft.holds(&What::Silent),
-        stalled: draft.holds(&What::Stalled),
-        order_failed: draft.holds(&What::OrderFailed),
+        node_silent: draft.holds(&SignalMeaning::Silent),
+        stalled: draft.holds(&SignalMeaning::Stalled),
+        order_failed: draft.holds(&SignalMeaning::OrderFailed),
     }
 }

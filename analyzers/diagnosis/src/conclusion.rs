@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Verdict of a draft when it was concluded.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Conclusion {
+pub(crate) struct DraftConclusion {
     pub(crate) at: Timestamp,
     pub(crate) class: ClassId,
     pub(crate) blamed: Entity,

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::knowledge::Known;
-use crate::{Candidate, Scene, Sign, Strength};
+use crate::knowledge::ClassEntry;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
 const PANICS: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ const WARNED: [(&str, &str); 3] = [
 const ENDS: [&str; 4] = ["hccl-timeout", "host-oom-kill", "nccl-timeout", "segfault"];
 
 /// Lowers the strength of candidates that follow from another one.
-pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
+pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     if ranking.len() > 1 {
         panics(scene, ranking);
         limits(ranking);
@@ -34,17 +34,17 @@ pub(crate) fn weigh(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
 }
 
 /// Demotes a kernel panic if the machine reported a hardware fault just before.
-fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
-    let is_panic = |candidate: &Candidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
+fn panics(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_panic = |candidate: &CauseCandidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
     if !ranking.iter().any(is_panic) {
         return;
     }
     let faults: Vec<usize> = ranking
         .iter()
         .filter(|candidate| {
-            candidate.strength == Strength::Overriding && candidate.score >= SURE && !is_panic(candidate)
+            candidate.strength == CandidateStrength::Overriding && candidate.score >= SURE && !is_panic(candidate)
         })
-        .filter(|candidate| Known::of(scene.catalogue, &candidate.class).layer() == "hardware")
+        .filter(|candidate| ClassEntry::of(scene.catalogue, &candidate.class).layer() == "hardware")
         .map(|candidate| candidate.first)
         .collect();
     for candidate in ranking.iter_mut().filter(|candidate| is_panic(candidate)) {
@@ -52,14 +52,14 @@ fn panics(scene: &Scene<'_>, ranking: &mut [Candidate]) {
         let follows = faults
             .iter()
             .any(|at| *at < candidate.first && soon(&scene.signs[*at], panic, candidate.first - at));
-        if follows && candidate.strength == Strength::Overriding {
-            candidate.strength = Strength::Cause;
+        if follows && candidate.strength == CandidateStrength::Overriding {
+            candidate.strength = CandidateStrength::Cause;
         }
     }
 }
 
 /// Returns true if one sign follows another on the same node within [`PANICS`].
-fn soon(earlier: &Sign, later: &Sign, apart: usize) -> bool {
+fn soon(earlier: &Signal, later: &Signal, apart: usize) -> bool {
     let same = match (earlier.node(), later.node()) {
         (Some(one), Some(other)) => one == other,
         _ => true,
@@ -73,41 +73,41 @@ fn soon(earlier: &Sign, later: &Sign, apart: usize) -> bool {
 }
 
 /// Demotes a time limit if the job had stalled before it: the failure is the stall.
-fn limits(ranking: &mut [Candidate]) {
-    let stood = |candidate: &Candidate| {
+fn limits(ranking: &mut [CauseCandidate]) {
+    let stood = |candidate: &CauseCandidate| {
         let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
-        hang && candidate.strength >= Strength::Cause
+        hang && candidate.strength >= CandidateStrength::Cause
     };
     if !ranking.iter().any(stood) {
         return;
     }
     for candidate in ranking {
         if candidate.class.as_str() == "slurm-time-limit" {
-            candidate.strength = Strength::Symptom;
+            candidate.strength = CandidateStrength::Symptom;
         }
     }
 }
 
 /// Demotes errors of a script's shell after a program failed: commands run in sequence, so they did not cause the
 /// failure.
-fn afterwards(scene: &Scene<'_>, ranking: &mut [Candidate]) {
-    let of_a_shell = |candidate: &Candidate| scene.signs[candidate.first].text.contains(": line ");
+fn afterwards(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let of_a_shell = |candidate: &CauseCandidate| scene.signs[candidate.first].text.contains(": line ");
     // A mere complaint may have been survived.
-    let ended = |candidate: &&Candidate| {
+    let ended = |candidate: &&CauseCandidate| {
         is_exception(&scene.signs[candidate.first]) || ENDS.contains(&candidate.class.as_str())
     };
     let failed = ranking.iter().filter(ended).map(|candidate| candidate.first).min();
     for candidate in ranking.iter_mut() {
         let unset = candidate.class.as_str() == "environment-setup-error" && of_a_shell(candidate);
         if unset && failed.is_some_and(|failed| failed < candidate.first) {
-            candidate.strength = Strength::Outcome;
+            candidate.strength = CandidateStrength::Outcome;
         }
     }
 }
 
 /// Demotes weight mismatches that were only logged before a later exception: a strict load raises at once, and its
 /// exception names the loaded state.
-fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
+fn tolerated(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let raised = ranking
         .iter()
         .filter(|candidate| candidate.class.as_str() != "checkpoint-mismatch")
@@ -122,19 +122,19 @@ fn tolerated(scene: &Scene<'_>, ranking: &mut [Candidate]) {
         };
         let went_on = raised.is_some_and(|raised| raised > last);
         if candidate.class.as_str() == "checkpoint-mismatch" && went_on && candidate.support.iter().all(only_told) {
-            candidate.strength = Strength::Outcome;
+            candidate.strength = CandidateStrength::Outcome;
         }
     }
 }
 
 /// Returns true if a sign is a Python exception with frames.
-fn is_exception(sign: &Sign) -> bool {
+fn is_exception(sign: &Signal) -> bool {
     sign.field("packages").is_some()
 }
 
 /// Explains an unspecific exception by an earlier warning of its cause.
-fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
-    let bare = |candidate: &&Candidate| match candidate.class.as_str() {
+fn warned(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
+    let bare = |candidate: &&CauseCandidate| match candidate.class.as_str() {
         "uncaught-exception" | "python-index-error" => true,
         // Something that should have had elements was empty.
         "python-value-error" => scene.signs[candidate.first].text.contains("values to unpack"),
@@ -145,7 +145,7 @@ fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
     };
     if ranking
         .iter()
-        .any(|candidate| candidate.strength > Strength::Outcome && !bare(&candidate))
+        .any(|candidate| candidate.strength > CandidateStrength::Outcome && !bare(&candidate))
     {
         return;
     }
@@ -159,9 +159,9 @@ fn warned(scene: &Scene<'_>, ranking: &mut Vec<Candidate>) {
         });
     let Some((index, class)) = told else { return };
     for candidate in ranking.iter_mut() {
-        candidate.strength = candidate.strength.min(Strength::Symptom);
+        candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
     }
-    let mut candidate = Candidate::new(class, scene.job_entity(), index, Strength::Cause, 0.6);
+    let mut candidate = CauseCandidate::new(class, scene.job_entity(), index, CandidateStrength::Cause, 0.6);
     candidate.support.insert(raised);
     candidate
         .notes

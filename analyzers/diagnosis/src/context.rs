@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{ByName, Generation, JobId, NodeId, Rank, Timestamp};
+use rankguard_model::{Generation, JobId, LookupMap, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Placement of jobs on nodes. Borrowed for every call, because the caller owns it. Updated for each job, and indexed
 /// by node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Context {
+pub struct PlacementIndex {
     jobs: BTreeMap<JobId, JobContext>,
     /// Jobs that have ranks on each node.
-    on: ByName<NodeId, BTreeSet<JobId>>,
+    on: LookupMap<NodeId, BTreeSet<JobId>>,
 }
 
 /// Current generation of one job.
@@ -31,7 +31,7 @@ pub struct JobContext {
     pub ended_at: Option<Timestamp>,
 }
 
-impl Context {
+impl PlacementIndex {
     /// Sets the state of a job and replaces the previous one.
     pub fn set(&mut self, name: JobId, job: JobContext) {
         self.remove(&name);
@@ -69,7 +69,7 @@ impl Context {
     }
 }
 
-impl FromIterator<(JobId, JobContext)> for Context {
+impl FromIterator<(JobId, JobContext)> for PlacementIndex {
     fn from_iter<I: IntoIterator<Item = (JobId, JobContext)>>(jobs: I) -> Self {
         let mut context = Self::default();
         jobs.into_iter().for_each(|(name, job)| context.set(name, job));
@@ -97,14 +97,14 @@ mod tests {
         }
     }
 
-    fn names(context: &Context, node: &str) -> Vec<String> {
+    fn names(context: &PlacementIndex, node: &str) -> Vec<String> {
         let node = NodeId::from(node);
         context.jobs_on(&node).map(|(name, _)| name.to_string()).collect()
     }
 
     #[test]
     fn a_job_that_moved_or_ended_is_on_none_of_its_old_nodes() {
-        let mut context = Context::default();
+        let mut context = PlacementIndex::default();
         context.set("b".into(), on(&["n0", "n0", "n1"]));
         context.set("a".into(), on(&["n1", "n2"]));
         assert_eq!(names(&context, "n1"), ["a", "b"]);
@@ -116,7 +116,7 @@ mod tests {
         );
         context.remove(&"a".into());
         assert_eq!(names(&context, "n2"), ["b"]);
-        let anew: Context = [(JobId::from("b"), on(&["n2", "n3"]))].into_iter().collect();
+        let anew: PlacementIndex = [(JobId::from("b"), on(&["n2", "n3"]))].into_iter().collect();
         assert_eq!(context, anew);
     }
 }

@@ -4,13 +4,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Generation, NodeId, Rank, Shared, Timestamp};
+use rankguard_model::{Generation, NodeId, Rank, SharedValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::conclusion::Conclusion;
-use crate::glimpse::{Glimpse, decides};
-use crate::repeats::{Kept, Repeats};
-use crate::{Candidate, Context, Opinion, Policy, Scene, Scope, Sign, Strength, What, arbiter};
+use crate::conclusion::DraftConclusion;
+use crate::repeats::{RepeatDecision, RepeatTracker};
+use crate::signal_ref::{SignalRef, decides};
+use crate::{
+    CandidateStrength, CauseCandidate, DraftPolicy, DraftScope, FailureScene, PlacementIndex, SceneVerdict, Signal,
+    SignalMeaning, arbiter,
+};
 
 /// Number of a draft, counted from 1; unchanged when the draft is concluded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -27,11 +30,11 @@ impl fmt::Display for DraftId {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Draft {
     pub(crate) id: DraftId,
-    pub(crate) scope: Scope,
+    pub(crate) scope: DraftScope,
     pub(crate) opened_at: Timestamp,
     pub(crate) newest_at: Timestamp,
     pub(crate) placements: BTreeMap<Rank, NodeId>,
-    pub(crate) signs: Vec<Shared<Sign>>,
+    pub(crate) signs: Vec<SharedValue<Signal>>,
     /// Total text of the signs, bytes.
     #[serde(default)]
     bytes: usize,
@@ -40,42 +43,42 @@ pub(crate) struct Draft {
     /// Number of signs that were dropped for lack of room.
     pub(crate) dropped: u64,
     /// Counters of repeated signs.
-    pub(crate) repeats: Repeats,
+    pub(crate) repeats: RepeatTracker,
     /// True if signs with possibly new information arrived since the draft was weighed.
     fresh: bool,
     /// Cached ranking of its candidates.
     #[serde(skip)]
-    ranked: Ranked,
+    ranked: RankingCache,
     /// True if a candidate explains the rest; otherwise the draft waits for its cap.
     pub(crate) explained: bool,
     /// Set when concluded.
-    pub(crate) concluded: Option<Conclusion>,
+    pub(crate) concluded: Option<DraftConclusion>,
 }
 
 /// Cached candidates of a draft for one catalogue edition, best first, from weighing until the next sign or the
 /// conclusion. It can be recomputed at any time, so equality of drafts ignores it.
 #[derive(Debug, Clone, Default)]
-struct Ranked(Option<(u64, Vec<Candidate>)>);
+struct RankingCache(Option<(u64, Vec<CauseCandidate>)>);
 
-impl Ranked {
+impl RankingCache {
     /// Returns the candidates if they were computed with this catalogue.
-    fn of(self, catalogue: &Catalogue) -> Option<Vec<Candidate>> {
+    fn of(self, catalogue: &Catalogue) -> Option<Vec<CauseCandidate>> {
         let (edition, ranking) = self.0?;
         (edition == catalogue.edition()).then_some(ranking)
     }
 }
 
-impl PartialEq for Ranked {
+impl PartialEq for RankingCache {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
 impl Draft {
-    pub(crate) fn open(id: DraftId, scope: Scope, now: Timestamp, context: &Context) -> Self {
+    pub(crate) fn open(id: DraftId, scope: DraftScope, now: Timestamp, context: &PlacementIndex) -> Self {
         let placements = match &scope {
-            Scope::Job { job, .. } => context.job(job).map(|job| job.placements.clone()).unwrap_or_default(),
-            Scope::Node { .. } => BTreeMap::new(),
+            DraftScope::Job { job, .. } => context.job(job).map(|job| job.placements.clone()).unwrap_or_default(),
+            DraftScope::Node { .. } => BTreeMap::new(),
         };
         Self {
             id,
@@ -87,16 +90,16 @@ impl Draft {
             bytes: 0,
             idle: 0,
             dropped: 0,
-            repeats: Repeats::default(),
+            repeats: RepeatTracker::default(),
             fresh: true,
-            ranked: Ranked::default(),
+            ranked: RankingCache::default(),
             explained: false,
             concluded: None,
         }
     }
 
     /// Returns the time at which it is concluded if no more evidence arrives.
-    pub(crate) fn deadline(&self, policy: &Policy) -> Timestamp {
+    pub(crate) fn deadline(&self, policy: &DraftPolicy) -> Timestamp {
         let cap = self.opened_at.after(policy.cap);
         if self.explained {
             self.newest_at.after(policy.settle).min(cap)
@@ -106,9 +109,9 @@ impl Draft {
     }
 
     /// Adds a sign in order of time, if there is room.
-    pub(crate) fn add(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
+    pub(crate) fn add(&mut self, glimpse: &SignalRef<'_>, policy: &DraftPolicy) {
         let kept = self.repeats.take(glimpse);
-        if kept == Kept::No {
+        if kept == RepeatDecision::No {
             return;
         }
         let idle = !glimpse.decides();
@@ -128,7 +131,7 @@ impl Draft {
             if idle || self.idle == 0 {
                 return;
             }
-            let is_idle = |held: &Shared<Sign>| held.mark().is_some_and(|mark| !decides(mark));
+            let is_idle = |held: &SharedValue<Signal>| held.mark().is_some_and(|mark| !decides(mark));
             let Some(victim) = self.signs.iter().rposition(is_idle) else {
                 return;
             };
@@ -140,9 +143,9 @@ impl Draft {
             .partition_point(|held| (held.at, &held.evidence) <= (glimpse.at, glimpse.evidence));
         self.bytes += bytes;
         self.signs.insert(place, glimpse.sign());
-        self.ranked = Ranked::default();
+        self.ranked = RankingCache::default();
         self.idle += usize::from(idle);
-        self.fresh |= kept == Kept::Telling;
+        self.fresh |= kept == RepeatDecision::Telling;
     }
 
     /// Returns the nodes of its job, once for consecutive ranks; none for a node's own draft.
@@ -163,20 +166,20 @@ impl Draft {
     }
 
     /// Returns true if it contains a sign of this meaning.
-    pub(crate) fn holds(&self, what: &What) -> bool {
+    pub(crate) fn holds(&self, what: &SignalMeaning) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)
     }
 
-    fn scene<'a>(&'a self, catalogue: &'a Catalogue) -> Scene<'a> {
+    fn scene<'a>(&'a self, catalogue: &'a Catalogue) -> FailureScene<'a> {
         let (job, generation) = match &self.scope {
-            Scope::Job { job, generation } => (Some(job), *generation),
-            Scope::Node { .. } => (None, Generation::default()),
+            DraftScope::Job { job, generation } => (Some(job), *generation),
+            DraftScope::Node { .. } => (None, Generation::default()),
         };
-        Scene::new(&self.signs, job, generation, &self.placements, catalogue)
+        FailureScene::new(&self.signs, job, generation, &self.placements, catalogue)
     }
 
     /// Weighs the signs and writes the reasoning.
-    pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> Opinion {
+    pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> SceneVerdict {
         self.fresh = false;
         let ranked = std::mem::take(&mut self.ranked);
         let scene = self.scene(catalogue);
@@ -185,7 +188,7 @@ impl Draft {
     }
 
     /// Weighs the signs if any arrived since the last time, without the reasoning; none otherwise.
-    fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<&Candidate>> {
+    fn weigh(&mut self, catalogue: &Catalogue) -> Option<Option<&CauseCandidate>> {
         if !std::mem::take(&mut self.fresh) {
             return None;
         }
@@ -198,7 +201,7 @@ impl Draft {
     pub(crate) fn look(&mut self, catalogue: &Catalogue) {
         if !self.explained {
             let winner = self.weigh(catalogue).flatten();
-            self.explained = winner.is_some_and(|winner| winner.strength >= Strength::Cause);
+            self.explained = winner.is_some_and(|winner| winner.strength >= CandidateStrength::Cause);
         }
     }
 
@@ -215,7 +218,7 @@ impl Draft {
         let before = self.concluded.as_ref();
         let another = before.is_some_and(|before| before.class != class || before.blamed != blamed);
         if !another {
-            self.ranked = Ranked::default();
+            self.ranked = RankingCache::default();
         }
         another
     }

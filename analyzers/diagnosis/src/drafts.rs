@@ -2,44 +2,44 @@
 
 use std::collections::BTreeSet;
 
-use rankguard_model::{ByName, NodeId, Timestamp};
+use rankguard_model::{LookupMap, NodeId, Timestamp};
 
 use crate::draft::Draft;
-use crate::rising::Rising;
-use crate::row::Row;
 use crate::scope::ScopeRef;
-use crate::{DraftId, Policy, Scope};
+use crate::sorted_deque::SortedDeque;
+use crate::sorted_set::SmallSortedSet;
+use crate::{DraftId, DraftPolicy, DraftScope};
 
 /// Open drafts and those concluded within the window.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Drafts {
+pub(crate) struct DraftTable {
     /// Ordered by age. Boxed, because drafts are large and created by the thousand.
-    all: Rising<DraftId, Box<Draft>>,
-    orders: Orders,
+    all: SortedDeque<DraftId, Box<Draft>>,
+    orders: DraftIndexes,
 }
 
 /// Indexes of the drafts.
 #[derive(Debug, Clone, Default, PartialEq)]
-struct Orders {
-    of: ByName<Scope, OfScope>,
+struct DraftIndexes {
+    of: LookupMap<DraftScope, ScopeDrafts>,
     /// Due time of each open draft.
     due: BTreeSet<(Timestamp, DraftId)>,
     /// Time of conclusion of each concluded draft.
-    done: Rising<(Timestamp, DraftId), ()>,
+    done: SortedDeque<(Timestamp, DraftId), ()>,
     /// Concluded drafts of jobs by the nodes of the job.
-    done_on: ByName<NodeId, Row>,
+    done_on: LookupMap<NodeId, SmallSortedSet>,
 }
 
 /// Drafts of a scope.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct OfScope {
+pub(crate) struct ScopeDrafts {
     /// Open draft; at most one.
     pub(crate) open: Option<DraftId>,
     /// Numbers of the concluded drafts.
-    done: Row,
+    done: SmallSortedSet,
 }
 
-impl OfScope {
+impl ScopeDrafts {
     /// Returns the newest concluded draft.
     pub(crate) fn newest_done(&self) -> Option<DraftId> {
         self.done.greatest().map(DraftId)
@@ -53,9 +53,9 @@ impl OfScope {
     }
 }
 
-impl Orders {
+impl DraftIndexes {
     /// Adds a draft to the indexes.
-    fn enter(&mut self, draft: &Draft, policy: &Policy) {
+    fn enter(&mut self, draft: &Draft, policy: &DraftPolicy) {
         if draft.concluded.is_some() {
             return self.conclude(draft);
         }
@@ -77,7 +77,7 @@ impl Orders {
     }
 
     /// Removes a draft from all indexes.
-    fn forget(&mut self, draft: &Draft, policy: &Policy) {
+    fn forget(&mut self, draft: &Draft, policy: &DraftPolicy) {
         self.of.lessen(&draft.scope, |of| {
             of.leave(draft);
             of.open.is_none() && of.done.is_empty()
@@ -85,7 +85,7 @@ impl Orders {
         self.leave_moments(draft, policy);
     }
 
-    fn leave_moments(&mut self, draft: &Draft, policy: &Policy) {
+    fn leave_moments(&mut self, draft: &Draft, policy: &DraftPolicy) {
         let id = draft.id;
         let Some(conclusion) = &draft.concluded else {
             self.due.remove(&(draft.deadline(policy), id));
@@ -101,9 +101,9 @@ impl Orders {
     }
 }
 
-impl Drafts {
+impl DraftTable {
     /// Rebuilds the indexes of stored drafts.
-    pub(crate) fn of(all: Vec<Draft>, policy: &Policy) -> Self {
+    pub(crate) fn of(all: Vec<Draft>, policy: &DraftPolicy) -> Self {
         let mut drafts = Self::default();
         for draft in all {
             drafts.insert(Box::new(draft), policy);
@@ -112,13 +112,18 @@ impl Drafts {
     }
 
     /// Adds a draft to the indexes and the map.
-    pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &Policy) {
+    pub(crate) fn insert(&mut self, draft: Box<Draft>, policy: &DraftPolicy) {
         self.orders.enter(&draft, policy);
         self.all.insert(draft.id, draft);
     }
 
     /// Changes the signs of a draft, which remains open or concluded, and updates its due time.
-    pub(crate) fn change<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
+    pub(crate) fn change<T>(
+        &mut self,
+        id: DraftId,
+        policy: &DraftPolicy,
+        how: impl FnOnce(&mut Draft) -> T,
+    ) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
         let before = draft.deadline(policy);
         let told = how(draft);
@@ -131,7 +136,12 @@ impl Drafts {
     }
 
     /// Concludes an open or concluded draft: `how` sets its conclusion.
-    pub(crate) fn conclude<T>(&mut self, id: DraftId, policy: &Policy, how: impl FnOnce(&mut Draft) -> T) -> Option<T> {
+    pub(crate) fn conclude<T>(
+        &mut self,
+        id: DraftId,
+        policy: &DraftPolicy,
+        how: impl FnOnce(&mut Draft) -> T,
+    ) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
         self.orders.leave_moments(draft, policy);
         let told = how(draft);
@@ -149,7 +159,7 @@ impl Drafts {
     }
 
     /// Returns the drafts of a scope, if it has any.
-    pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&OfScope> {
+    pub(crate) fn of_scope(&self, scope: ScopeRef<'_>) -> Option<&ScopeDrafts> {
         self.orders.of.get(&scope)
     }
 
@@ -182,7 +192,7 @@ impl Drafts {
         (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         test: impl Fn(&Draft) -> bool,
     ) -> Option<DraftId> {
-        let first = |row: &Row| {
+        let first = |row: &SmallSortedSet| {
             let ids = row.falling().map(DraftId);
             let mut newer = ids.take_while(|id| newest.is_none_or(|newest| *id > newest));
             newer.find(|id| self.all.get(id).is_some_and(|draft| test(draft)))
@@ -194,7 +204,7 @@ impl Drafts {
     }
 
     /// Removes drafts that were concluded before the window.
-    pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
+    pub(crate) fn forget(&mut self, now: Timestamp, policy: &DraftPolicy) {
         while let Some((_, id)) = self
             .orders
             .done

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use rankguard_model::Rank;
 
-use crate::knowledge::Known;
-use crate::{Candidate, Scene, Sign, Strength};
+use crate::knowledge::ClassEntry;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Heading under which torchrun reports the failure that it observed first.
 const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
@@ -37,11 +37,11 @@ const SURVIVORS: usize = 3;
 
 /// Returns the rank that launchers report as failed first, for a cause that names none. None for machine faults, and
 /// for failures that every process meets.
-pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<'_>) -> Option<Rank> {
+pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, known: ClassEntry<'_>) -> Option<Rank> {
     let class = winner.class.as_str();
     let survivor = matches!(class, "nccl-timeout" | "hccl-timeout");
     let everybody = EVERYBODY.contains(&class);
-    if winner.strength == Strength::Overriding || survivor || everybody || !known.has_first_rank() {
+    if winner.strength == CandidateStrength::Overriding || survivor || everybody || !known.has_first_rank() {
         return None;
     }
     // Processes that crash together are reported one after the other in random order.
@@ -53,7 +53,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     if crashes > 1 {
         return None;
     }
-    let reports: Vec<(usize, &Sign)> = scene
+    let reports: Vec<(usize, &Signal)> = scene
         .marks()
         .filter(|(_, sign)| tells_of_a_child(sign) || local_rank_of(&sign.text).is_some())
         .collect();
@@ -72,7 +72,7 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
     // A race has one loser; for most other mistakes of a program, any process may be the reported one.
     let one = happens_to_one(class, known);
     let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
-    let spawned = |sign: &Sign| sign.is_signed("spawned-process-failed");
+    let spawned = |sign: &Signal| sign.is_signed("spawned-process-failed");
     let reports: Vec<_> = reports
         .into_iter()
         .filter(|(_, sign)| !shared || !spawned(sign))
@@ -83,8 +83,8 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         .filter_map(|sign| sign.rank())
         .map(|rank| rank.0)
         .collect();
-    let number = |sign: &Sign, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
-    let rank = |sign: &Sign| {
+    let number = |sign: &Signal, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
+    let rank = |sign: &Signal| {
         let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
         let local = || of_local(local.filter(|_| one)?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
@@ -98,33 +98,33 @@ pub(crate) fn launcher_hint(scene: &Scene<'_>, winner: &Candidate, known: Known<
         return named.all(|other| other == first).then_some(first);
     }
     let ended = one || matches!(class, "framework-bug" | "remote-worker-lost");
-    ended.then(|| says_nothing(scene)).flatten()
+    ended.then(|| sole_silent_rank(scene)).flatten()
 }
 
 /// Returns true if the rank that reports a program mistake is not the one that the launcher observed first: then
 /// several ranks made it.
-pub(crate) fn is_one_of_several(scene: &Scene<'_>, rank: Rank, known: Known<'_>) -> bool {
-    let number = |sign: &Sign| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
-    let reports: Vec<(usize, &Sign)> = scene.marks().filter(|(_, sign)| tells_of_a_child(sign)).collect();
+pub(crate) fn is_one_of_several(scene: &FailureScene<'_>, rank: Rank, known: ClassEntry<'_>) -> bool {
+    let number = |sign: &Signal| sign.field("rank").and_then(|text| text.parse().ok()).map(Rank);
+    let reports: Vec<(usize, &Signal)> = scene.marks().filter(|(_, sign)| tells_of_a_child(sign)).collect();
     known.is_program() && seen_first(&reports, number).is_some_and(|first| first != rank)
 }
 
 /// Returns the rank below the heading of the first observed failure in a summary of several failures.
-fn seen_first(reports: &[(usize, &Sign)], rank: impl Fn(&Sign) -> Option<Rank>) -> Option<Rank> {
+fn seen_first(reports: &[(usize, &Signal)], rank: impl Fn(&Signal) -> Option<Rank>) -> Option<Rank> {
     let heading = reports.iter().find(|(_, sign)| sign.text.contains(FIRST_FAILURE))?.0;
     let mut below = reports.iter().filter(|(index, _)| *index > heading);
     below.find_map(|(_, sign)| rank(sign))
 }
 
-fn tells_of_a_child(sign: &Sign) -> bool {
+fn tells_of_a_child(sign: &Signal) -> bool {
     sign.class()
         .is_some_and(|class| class.as_str() == "launcher-child-failed")
 }
 
 /// Returns the only rank that does not report a lost peer while all others do: the first to end cannot report it. If
 /// the number of ranks is unknown, the highest reporting rank is the last.
-fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
-    let lost = |sign: &&Sign| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
+fn sole_silent_rank(scene: &FailureScene<'_>) -> Option<Rank> {
+    let lost = |sign: &&Signal| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
     let tellers: BTreeSet<u32> = scene
         .marks()
         .map(|(_, sign)| sign)
@@ -143,7 +143,7 @@ fn says_nothing(scene: &Scene<'_>) -> Option<Rank> {
 
 /// Returns true if the failure affects one process by its nature: its sample, its memory, its crash. Wrong settings
 /// and calls fail on all ranks.
-fn happens_to_one(class: &str, known: Known<'_>) -> bool {
+fn happens_to_one(class: &str, known: ClassEntry<'_>) -> bool {
     matches!(known.layer(), "hardware" | "user-data" | "model-numerics") || ONE.contains(&class)
 }
 

@@ -7,19 +7,20 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_flight::{Dump, Limits};
+use rankguard_flight::{DumpLimits, RecorderDump};
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Role, Shared, Source, Timestamp,
+    Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role,
+    SharedValue, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{Scope, Sign, What};
+use crate::{DraftScope, Signal, SignalMeaning};
 
 /// Signature id of the signs from this module.
 pub(crate) const SIGNATURE: &str = "flight-recorder";
 
 /// Limits for reading one dump: an agent sends at most a small part of one.
-const LIMITS: Limits = Limits {
+const LIMITS: DumpLimits = DumpLimits {
     bytes: 1 << 20,
     values: 1 << 18,
     depth: 64,
@@ -38,22 +39,22 @@ const NAMED: usize = 16;
 
 /// Dumps by job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Dumps {
-    jobs: BTreeMap<JobId, Held>,
+pub(crate) struct JobDumps {
+    jobs: BTreeMap<JobId, GenerationDumps>,
 }
 
 /// Dumps of one generation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-struct Held {
+struct GenerationDumps {
     generation: Generation,
     newest_at: Timestamp,
-    ranks: BTreeMap<Rank, Dumped>,
+    ranks: BTreeMap<Rank, StoredDump>,
     /// Number of dumps for which there was no room.
     refused: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Dumped {
+struct StoredDump {
     evidence: EvidenceId,
     at: Timestamp,
     node: NodeId,
@@ -61,18 +62,18 @@ struct Dumped {
     synthetic: bool,
 }
 
-impl Held {
+impl GenerationDumps {
     /// Returns the total text of the dumps, bytes.
     fn bytes(&self) -> usize {
         self.ranks.values().map(|dumped| dumped.text.len()).sum()
     }
 }
 
-impl Dumps {
+impl JobDumps {
     /// Takes in a dump and returns its scope; returns none for other evidence.
-    pub(crate) fn take(&mut self, evidence: &Evidence, room: usize) -> Option<Scope> {
+    pub(crate) fn take(&mut self, evidence: &Evidence, room: usize) -> Option<DraftScope> {
         let (
-            Body::FlightDump { dump, .. },
+            EvidenceBody::FlightDump { dump, .. },
             Entity::Rank {
                 job,
                 generation,
@@ -90,9 +91,9 @@ impl Dumps {
             return None;
         }
         if held.generation < *generation {
-            *held = Held {
+            *held = GenerationDumps {
                 generation: *generation,
-                ..Held::default()
+                ..GenerationDumps::default()
             };
         }
         held.newest_at = held.newest_at.max(evidence.at);
@@ -100,7 +101,7 @@ impl Dumps {
         if others + held.bytes() - before + dump.len() > room {
             held.refused += 1;
         } else {
-            let dumped = Dumped {
+            let dumped = StoredDump {
                 evidence: evidence.id.clone(),
                 at: evidence.at,
                 node: node.clone(),
@@ -109,25 +110,25 @@ impl Dumps {
             };
             held.ranks.insert(*rank, dumped);
         }
-        Some(Scope::Job {
+        Some(DraftScope::Job {
             job: job.clone(),
             generation: *generation,
         })
     }
 
     /// Returns true if every rank of a generation has a dump.
-    pub(crate) fn complete(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> bool {
+    pub(crate) fn complete(&self, scope: &DraftScope, placements: &BTreeMap<Rank, NodeId>) -> bool {
         self.of(scope)
             .is_some_and(|held| !placements.is_empty() && placements.keys().all(|rank| held.ranks.contains_key(rank)))
     }
 
     /// Returns the result of comparing the dumps of a generation; empty if they name no culprit.
-    pub(crate) fn signs(&self, scope: &Scope, placements: &BTreeMap<Rank, NodeId>) -> Vec<Shared<Sign>> {
-        let (Some(held), Scope::Job { job, generation }) = (self.of(scope), scope) else {
+    pub(crate) fn signs(&self, scope: &DraftScope, placements: &BTreeMap<Rank, NodeId>) -> Vec<SharedValue<Signal>> {
+        let (Some(held), DraftScope::Job { job, generation }) = (self.of(scope), scope) else {
             return Vec::new();
         };
-        let read = |(rank, dumped): (&Rank, &Dumped)| {
-            let (dump, _) = Dump::read_within(&LIMITS, Some(rank.0), dumped.text.as_bytes()).ok()?;
+        let read = |(rank, dumped): (&Rank, &StoredDump)| {
+            let (dump, _) = RecorderDump::read_within(&LIMITS, Some(rank.0), dumped.text.as_bytes()).ok()?;
             let told = RankDump {
                 evidence: dumped.evidence.clone(),
                 at: Some(dumped.at),
@@ -139,8 +140,8 @@ impl Dumps {
         };
         let dumps = held.ranks.iter().filter_map(read).collect();
         let world = u32::try_from(placements.len()).ok().filter(|ranks| *ranks > 0);
-        let signs = flight_signs(job, *generation, &dumps, world, |rank| placements.get(&rank).cloned());
-        signs.into_iter().map(Shared::from).collect()
+        let signs = flight_signals(job, *generation, &dumps, world, |rank| placements.get(&rank).cloned());
+        signs.into_iter().map(SharedValue::from).collect()
     }
 
     /// Removes dumps that are older than the window.
@@ -151,8 +152,8 @@ impl Dumps {
         self.jobs.retain(|_, held| now.since(held.newest_at) <= window);
     }
 
-    fn of(&self, scope: &Scope) -> Option<&Held> {
-        let Scope::Job { job, generation } = scope else {
+    fn of(&self, scope: &DraftScope) -> Option<&GenerationDumps> {
+        let DraftScope::Job { job, generation } = scope else {
             return None;
         };
         self.jobs.get(job).filter(|held| held.generation == *generation)
@@ -168,7 +169,7 @@ pub struct RankDump {
     pub at: Option<Timestamp>,
     /// Node of the rank.
     pub node: NodeId,
-    pub dump: Dump,
+    pub dump: RecorderDump,
     /// True if it is synthetic.
     pub synthetic: bool,
 }
@@ -176,14 +177,14 @@ pub struct RankDump {
 /// Returns the result of comparing the dumps of one generation as signs: a rank for which others wait and that waits
 /// for none, or ranks that call different collectives. `world` is the number of ranks, if known, and `placed` returns
 /// the node of a rank without a dump. Empty if the dumps name no culprit.
-pub fn flight_signs(
+pub fn flight_signals(
     job: &JobId,
     generation: Generation,
     dumps: &BTreeMap<Rank, RankDump>,
     world: Option<u32>,
     placed: impl Fn(Rank) -> Option<NodeId>,
-) -> Vec<Sign> {
-    let read: Vec<Dump> = dumps.values().map(|told| told.dump.clone()).collect();
+) -> Vec<Signal> {
+    let read: Vec<RecorderDump> = dumps.values().map(|told| told.dump.clone()).collect();
     let report = rankguard_flight::analyze(&read, world);
     // A rank without a dump is reported with the evidence of the lowest waiting rank.
     let waiting = report.waiting_ranks.iter().find_map(|rank| dumps.get(&Rank(*rank)));
@@ -205,7 +206,7 @@ pub fn flight_signs(
                     .unwrap_or_else(|| NodeId::from("")),
             },
         };
-        let mark = Mark {
+        let mark = Classification {
             class: class.into(),
             role: Role::Root,
             confidence: SHARE * certainty,
@@ -215,13 +216,13 @@ pub fn flight_signs(
                 .into_iter()
                 .collect(),
         };
-        Sign {
+        Signal {
             evidence: told.evidence.clone(),
             at: told.at.unwrap_or_default(),
             timed: told.at.is_some(),
-            source: Source::FlightRecorder,
+            source: EvidenceSource::FlightRecorder,
             entity,
-            what: What::Mark(mark),
+            what: SignalMeaning::Mark(mark),
             text,
             synthetic: told.synthetic,
         }
@@ -232,7 +233,7 @@ pub fn flight_signs(
         sides.flat_map(|side| &side.ranks).any(|odd| *odd == rank)
     };
     let culprits = report.culprits.iter().filter(|culprit| culprit.confidence >= CERTAIN);
-    let named: Vec<Sign> = culprits
+    let named: Vec<Signal> = culprits
         .take(NAMED)
         .map(|culprit| {
             let class = if minority(culprit.rank) {

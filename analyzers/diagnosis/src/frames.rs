@@ -3,7 +3,7 @@
 use rankguard_faults::triage::FRAMEWORKS;
 use rankguard_model::Role;
 
-use crate::{Scene, Sign};
+use crate::{FailureScene, Signal};
 
 /// Libraries that raise on behalf of their caller: they do not show which code made the mistake.
 const LIBRARIES: [&str; 22] = [
@@ -49,7 +49,7 @@ const WRAPPERS: [&str; 9] = [
 
 /// Returns the truncated traceback of another rank: the ranks of a program fail alike, and it has the frames that
 /// this exception lost.
-pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign> {
+pub(crate) fn cut_off<'a>(scene: &'a FailureScene<'_>, sign: &Signal) -> Option<&'a Signal> {
     let is_exception = sign.mark().is_some_and(|mark| mark.signature.starts_with("py-"));
     if !is_exception {
         return None;
@@ -63,18 +63,18 @@ pub(crate) fn cut_off<'a>(scene: &'a Scene<'_>, sign: &Sign) -> Option<&'a Sign>
 }
 
 /// Returns true if the exception was raised below a function.
-pub(crate) fn below(sign: &Sign, function: &str) -> bool {
+pub(crate) fn below(sign: &Signal, function: &str) -> bool {
     let functions = sign.field("functions");
     functions.is_some_and(|names| names.split(',').any(|name| name == function))
 }
 
 /// Returns the package of the innermost frame.
-pub(crate) fn innermost(sign: &Sign) -> Option<&str> {
+pub(crate) fn innermost(sign: &Signal) -> Option<&str> {
     sign.field("packages")?.split(',').next()
 }
 
 /// Returns the function that reads or collates samples, if the exception was raised in it.
-pub(crate) fn reads_samples(sign: &Sign) -> Option<&str> {
+pub(crate) fn reads_samples(sign: &Signal) -> Option<&str> {
     let innermost = sign.field("functions")?.split(',').next()?;
     matches!(
         innermost,
@@ -84,7 +84,7 @@ pub(crate) fn reads_samples(sign: &Sign) -> Option<&str> {
 }
 
 /// Returns the function that loads weights or a saved state, if the exception was raised below it.
-pub(crate) fn loader(sign: &Sign) -> Option<&str> {
+pub(crate) fn loader(sign: &Signal) -> Option<&str> {
     if sign
         .field("code")
         .is_some_and(|code| code.contains(".load_state_dict("))
@@ -103,7 +103,7 @@ pub(crate) fn loader(sign: &Sign) -> Option<&str> {
 
 /// Returns the name of the saved state in which the raising line looked up a key: a missing key is one that the
 /// checkpoint and the model do not share.
-pub(crate) fn looks_up_saved(sign: &Sign) -> Option<&str> {
+pub(crate) fn looks_up_saved(sign: &Signal) -> Option<&str> {
     let saved = [
         "state_dict",
         "state_dict_metadata",
@@ -123,7 +123,7 @@ pub(crate) fn looks_up_saved(sign: &Sign) -> Option<&str> {
 }
 
 /// Returns the function that validates settings, if an assertion failed in it.
-pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
+pub(crate) fn checks_settings(sign: &Signal) -> Option<&str> {
     sign.field("functions")?.split(',').take(2).find(|function| {
         let name = function.to_ascii_lowercase();
         let checks = ["valid", "check", "parse", "verify", "assert"]
@@ -136,7 +136,7 @@ pub(crate) fn checks_settings(sign: &Sign) -> Option<&str> {
 }
 
 /// Returns true if the raising line was creating shared memory, which is a file system of its own.
-pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
+pub(crate) fn makes_shared_memory(sign: &Signal) -> bool {
     let makers = [
         "SemLock(",
         "shm_open(",
@@ -150,7 +150,7 @@ pub(crate) fn makes_shared_memory(sign: &Sign) -> bool {
 }
 
 /// Returns true if the raising line asserts that a path exists.
-pub(crate) fn asserts_a_path(sign: &Sign) -> bool {
+pub(crate) fn asserts_a_path(sign: &Signal) -> bool {
     let asked = ["exists(", "isfile(", "isdir(", "is_file(", "is_dir("];
     sign.field("raising").is_some_and(|code| {
         let asserted = code.trim_start().strip_prefix("assert ");
@@ -160,7 +160,7 @@ pub(crate) fn asserts_a_path(sign: &Sign) -> bool {
 }
 
 /// Returns the call by which the raising line removes or renames a file.
-pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
+pub(crate) fn moves_a_file(sign: &Signal) -> Option<&'static str> {
     let calls = [
         "os.remove",
         "os.rename",
@@ -176,7 +176,7 @@ pub(crate) fn moves_a_file(sign: &Sign) -> Option<&'static str> {
 
 /// Returns the function with the barrier in which a rank waited, if a single rank saves or prepares something for
 /// all in it.
-pub(crate) fn waits_for_one(sign: &Sign) -> Option<&str> {
+pub(crate) fn waits_for_one(sign: &Signal) -> Option<&str> {
     let functions = sign.field("functions")?;
     let barrier = functions
         .split(',')
@@ -216,7 +216,7 @@ pub(crate) fn looks_up_setting(code: &str) -> Option<&str> {
 }
 
 /// Returns true if the missing key is an environment variable: `KeyError: 'MASTER_ADDR'`.
-pub(crate) fn misses_a_variable(sign: &Sign) -> bool {
+pub(crate) fn misses_a_variable(sign: &Signal) -> bool {
     let key = sign
         .text
         .strip_prefix("KeyError: '")
@@ -248,7 +248,7 @@ pub(crate) fn misses_a_variable(sign: &Sign) -> bool {
 }
 
 /// Returns the label table in which the raising line looked up a key.
-pub(crate) fn looks_up_label(sign: &Sign) -> Option<&str> {
+pub(crate) fn looks_up_label(sign: &Signal) -> Option<&str> {
     let tables = [
         "o2i",
         "label2id",
@@ -280,7 +280,7 @@ fn name_before(code: &str, at: usize) -> &str {
 
 /// Returns the installed package that requested a missing name or argument from another module in its own code. In
 /// the program's code that is the program's mistake; between two packages their versions are incompatible.
-pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
+pub(crate) fn mismatched_package<'a>(sign: &'a Signal, class: &str) -> Option<&'a str> {
     let text = sign.text.as_str();
     let asked = match class {
         // `forward` passes on the arguments of its caller; it is no interface between installed packages.
@@ -308,7 +308,7 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Sign, class: &str) -> Option<&'a 
 
 /// Returns true if the raising line put a PyTorch wrapper around the model with arguments that the framework wrote:
 /// an unknown one belongs to another version of PyTorch.
-fn wraps_model(sign: &Sign) -> bool {
+fn wraps_model(sign: &Signal) -> bool {
     let wrappers = ["DistributedDataParallel(", "FullyShardedDataParallel(", "GradScaler("];
     let code = sign.field("raising").unwrap_or_default();
     wrappers.iter().any(|wrapper| code.contains(wrapper)) && !code.contains("**")
@@ -316,7 +316,7 @@ fn wraps_model(sign: &Sign) -> bool {
 
 /// Returns the owner of the GPU code that was running when a kernel failed, if it is not the program. Programs run
 /// their own kernels through PyTorch; TensorFlow and XLA run only theirs, and print the driver's error names.
-pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
+pub(crate) fn kernel_owner<'a>(sign: &'a Signal, class: &str) -> Option<&'a str> {
     if !matches!(class, "cuda-illegal-memory-access" | "cuda-launch-failure") {
         return None;
     }
@@ -333,7 +333,7 @@ pub(crate) fn kernel_owner<'a>(sign: &'a Sign, class: &str) -> Option<&'a str> {
 
 /// Returns true if tensors on different devices were being joined: what a framework stacks or gathers comes from the
 /// program.
-pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
+pub(crate) fn joins(sign: &Signal, class: &str) -> bool {
     let innermost = sign.field("functions").and_then(|names| names.split(',').next());
     let joins = |name: &str| {
         ["collate", "concat", "gather", "stack"]
@@ -345,7 +345,7 @@ pub(crate) fn joins(sign: &Sign, class: &str) -> bool {
 
 /// Returns true if a model was called with arguments it does not accept: frameworks raise it, but the program chose
 /// both.
-pub(crate) fn calls_a_model(sign: &Sign, class: &str) -> bool {
+pub(crate) fn calls_a_model(sign: &Signal, class: &str) -> bool {
     let calls = |name: &str| matches!(name, "_call_impl" | "_wrapped_call_impl" | "__call__");
     let innermost = sign.field("functions").and_then(|names| names.split(',').next());
     class == "type-error" && sign.text.contains("argument") && innermost.is_some_and(calls)
@@ -353,40 +353,40 @@ pub(crate) fn calls_a_model(sign: &Sign, class: &str) -> bool {
 
 /// Returns true if the program should have implemented the missing method: its own code raised it, or a framework
 /// requires it.
-pub(crate) fn is_the_programs_to_write(sign: &Sign, class: &str) -> bool {
+pub(crate) fn is_the_programs_to_write(sign: &Signal, class: &str) -> bool {
     let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
     let asked = ["must be implemented", "must implement", "missing the required"];
     raised && (innermost(sign) == Some("program") || asked.iter().any(|words| sign.text.contains(words)))
 }
 
 /// Returns true if the missing file has a temporary name, which a framework and not the program chose.
-pub(crate) fn looks_for_its_own(sign: &Sign) -> bool {
+pub(crate) fn looks_for_its_own(sign: &Signal) -> bool {
     let path = sign.text.trim_end_matches(['\'', '"']);
     let name = path.rsplit('/').next().unwrap_or(path).to_ascii_lowercase();
     ["temp", "tmp"].iter().any(|word| name.contains(word))
 }
 
 /// Returns true if the program loaded a published model with its weights by name.
-pub(crate) fn published(sign: &Sign) -> bool {
+pub(crate) fn published(sign: &Signal) -> bool {
     let code = sign.field("code").unwrap_or_default();
     code.contains("hub.load(") && !code.contains("local")
 }
 
 /// Returns true if the exception was raised below a function that computes the loss.
-pub(crate) fn computes_loss(sign: &Sign) -> bool {
+pub(crate) fn computes_loss(sign: &Signal) -> bool {
     let functions = sign.field("functions");
     functions.is_some_and(|names| names.split(',').any(|name| name.to_ascii_lowercase().contains("loss")))
 }
 
 /// Returns the installed package that raised it: the innermost that is neither a library nor the program.
-pub(crate) fn installed(sign: &Sign) -> Option<&str> {
+pub(crate) fn installed(sign: &Signal) -> Option<&str> {
     let mut packages = sign.field("packages")?.split(',');
     let innermost = packages.find(|name| !LIBRARIES.contains(name))?;
     (innermost != "program").then_some(innermost)
 }
 
 /// Returns the framework that raised it: the innermost package that is no library, if it is a framework.
-pub(crate) fn maker(sign: &Sign) -> Option<&str> {
+pub(crate) fn maker(sign: &Signal) -> Option<&str> {
     if sign.mark().is_some_and(|mark| mark.role != Role::Root) {
         return None;
     }

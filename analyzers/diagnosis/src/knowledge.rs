@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::{Catalogue, Class};
-use rankguard_model::{ClassId, Mitigation, Role, Severity, Shared};
+use rankguard_faults::{Catalogue, FailureClass};
+use rankguard_model::{ClassId, RecommendedMitigation, Role, Severity, SharedValue};
 
 /// Class with its catalogue entry, looked up once for all queries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Known<'a> {
+pub(crate) struct ClassEntry<'a> {
     id: &'a ClassId,
-    class: Option<&'a Class>,
+    class: Option<&'a FailureClass>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> ClassEntry<'a> {
     pub(crate) fn of(catalogue: &'a Catalogue, id: &'a ClassId) -> Self {
         Self {
             id,
@@ -44,12 +44,12 @@ impl<'a> Known<'a> {
     }
 
     /// Returns its categories in the primary taxonomies; none for an unknown class.
-    pub(crate) fn taxonomies(&self) -> Shared<BTreeMap<String, Vec<String>>> {
+    pub(crate) fn taxonomies(&self) -> SharedValue<BTreeMap<String, Vec<String>>> {
         self.class.map(|class| class.taxonomies.clone()).unwrap_or_default()
     }
 
     /// Returns its mitigation; an unknown class returns that of an unknown failure.
-    pub(crate) fn mitigation(&self, catalogue: &Catalogue) -> Shared<Mitigation> {
+    pub(crate) fn mitigation(&self, catalogue: &Catalogue) -> SharedValue<RecommendedMitigation> {
         match self.class {
             Some(class) => class.mitigation.clone(),
             None => catalogue.mitigation(self.id),

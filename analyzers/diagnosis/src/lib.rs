@@ -1,9 +1,9 @@
 //! Diagnosis of failures: turns evidence into cases with a verdict and a reasoning log.
 //!
 //! Terms:
-//! - A [`Sign`] is one meaning of one line, sample or exit in the evidence; a [`Scene`] holds all signs of one
+//! - A [`Signal`] is one meaning of one line, sample or exit in the evidence; a [`FailureScene`] holds all signs of one
 //!   failure.
-//! - An engine is a pure function from a scene to [`Candidate`] root causes, independent of the other engines.
+//! - An engine is a pure function from a scene to [`CauseCandidate`] root causes, independent of the other engines.
 //! - The arbiter selects one candidate, the rest become alternatives; every sign then gets its role.
 //! - A [`Diagnosis`] collects evidence over time into drafts and concludes each when nothing new arrives.
 //! - Flight-recorder dumps are held until their failure is concluded, compared once, and become signs.
@@ -19,7 +19,6 @@
 
 mod arbiter;
 mod attribution;
-mod belongs;
 mod candidate;
 mod change;
 mod conclude;
@@ -33,37 +32,38 @@ mod engine;
 mod first_rank;
 mod flight;
 mod frames;
-mod glimpse;
 mod knowledge;
 mod memory;
 mod policy;
 mod reasoning;
 mod refine;
+mod repeat_key;
 mod repeats;
-mod rising;
 mod roles;
-mod row;
-mod sameness;
 mod scene;
 mod scope;
-mod sign;
+mod scopes;
+mod signal;
+mod signal_ref;
+mod signalled_ranks;
 mod signature;
+mod sorted_deque;
+mod sorted_set;
 mod stacks;
 mod steps;
 mod storage;
-mod struck;
-mod wrapped;
+mod wrappers;
 
-pub use arbiter::{Opinion, diagnose};
-pub use candidate::{Candidate, Strength};
-pub use change::{Change, Concluded};
-pub use context::{Context, JobContext};
+pub use arbiter::{SceneVerdict, diagnose};
+pub use candidate::{CandidateStrength, CauseCandidate};
+pub use change::{ConcludedDraft, DraftChange};
+pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;
-pub use flight::{RankDump, flight_signs};
-pub use policy::Policy;
-pub use scene::Scene;
-pub use scope::Scope;
-pub use sign::{Fact, Sign, Suspect, What};
-pub use stacks::{Merged, merge};
-pub use storage::answers_again;
+pub use flight::{RankDump, flight_signals};
+pub use policy::DraftPolicy;
+pub use scene::FailureScene;
+pub use scope::DraftScope;
+pub use signal::{CallerFact, Signal, SignalMeaning, StallSuspect};
+pub use stacks::{MergedStacks, merge};
+pub use storage::reports_store_recovery;

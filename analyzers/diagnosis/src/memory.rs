@@ -6,51 +6,51 @@
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
 
-use rankguard_model::{ByName, Entity, EvidenceId, Fold, JobId, NodeId, Shared, Timestamp};
+use rankguard_model::{Entity, EvidenceId, FoldHasher, JobId, LookupMap, NodeId, SharedValue, Timestamp};
 
-use crate::glimpse::Glimpse;
 use crate::repeats::KEPT;
-use crate::rising::Rising;
-use crate::row::Row;
 use crate::scope::ScopeRef;
-use crate::{Context, Policy, Scope, Sign, What};
+use crate::signal_ref::SignalRef;
+use crate::sorted_deque::SortedDeque;
+use crate::sorted_set::SmallSortedSet;
+use crate::{DraftPolicy, DraftScope, PlacementIndex, Signal, SignalMeaning};
 
 /// Subject of a sign, as far as it decides the scopes of the sign.
 #[derive(Clone, Copy, PartialEq, Hash)]
-enum Whom<'a> {
+enum SubjectRef<'a> {
     /// Ranks of a generation, or a node.
     Scope(ScopeRef<'a>),
     /// Job, independent of its generation.
     Job(&'a JobId),
 }
 
-impl Whom<'_> {
+impl SubjectRef<'_> {
     fn folded(self) -> u64 {
-        let mut fold = Fold::default();
+        let mut fold = FoldHasher::default();
         self.hash(&mut fold);
         fold.finish()
     }
 }
 
-fn whom<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Whom<'a> {
+fn subject_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> SubjectRef<'a> {
     match entity {
-        Entity::Rank { job, generation, .. } => Whom::Scope(ScopeRef::Job(job, *generation)),
-        Entity::Job { job } => Whom::Job(job),
-        Entity::Node { node } | Entity::Device { node, .. } => Whom::Scope(ScopeRef::Node(node)),
-        Entity::Unknown => Whom::Scope(ScopeRef::Node(&evidence.node)),
+        Entity::Rank { job, generation, .. } => SubjectRef::Scope(ScopeRef::Job(job, *generation)),
+        Entity::Job { job } => SubjectRef::Job(job),
+        Entity::Node { node } | Entity::Device { node, .. } => SubjectRef::Scope(ScopeRef::Node(node)),
+        Entity::Unknown => SubjectRef::Scope(ScopeRef::Node(&evidence.node)),
     }
 }
 
 /// Number of an arrival, ascending.
-type Arrival = u64;
+type ArrivalNumber = u64;
 /// Key of a held sign: the number of an arrival that is no later than its own.
-type Place = Arrival;
+type ArrivalKey = ArrivalNumber;
 
 /// Sign in the memory.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
-    pub(crate) sign: Shared<Sign>,
-    arrival: Arrival,
+pub(crate) struct RememberedSignal {
+    pub(crate) sign: SharedValue<Signal>,
+    arrival: ArrivalNumber,
     /// Hash of the subject.
     whom: u64,
     /// Hash that all repeats share; none for signs that are never repeats.
@@ -61,43 +61,43 @@ pub(crate) struct Held {
 
 /// Signs of one subject.
 #[derive(Debug, Clone, Default)]
-struct Spoken {
+struct SubjectSignals {
     /// Places, in order of arrival.
-    all: Row,
+    all: SmallSortedSet,
     /// True if the signs are indexed by kind: below [`KEPT`] signs in total, no kind can be full.
     by_kind: bool,
 }
 
-impl Held {
-    pub(crate) fn glimpse(&self) -> Glimpse<'_> {
-        Glimpse::again(&self.sign, self.same)
+impl RememberedSignal {
+    pub(crate) fn glimpse(&self) -> SignalRef<'_> {
+        SignalRef::again(&self.sign, self.same)
     }
 }
 
 /// Signs that may explain later failures.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Memory {
-    held: Rising<Place, Held>,
-    arrived: Arrival,
-    by_time: Rising<(Timestamp, Place), ()>,
+pub(crate) struct SignalMemory {
+    held: SortedDeque<ArrivalKey, RememberedSignal>,
+    arrived: ArrivalNumber,
+    by_time: SortedDeque<(Timestamp, ArrivalKey), ()>,
     /// Signs by hash of the subject.
-    of: ByName<u64, Spoken>,
+    of: LookupMap<u64, SubjectSignals>,
     /// Signs by subject and repeat hash, for subjects with many signs.
-    alike: ByName<(u64, u64), Row>,
+    alike: LookupMap<(u64, u64), SmallSortedSet>,
 }
 
 /// Compares the signs and their order; arrival numbers do not matter.
-impl PartialEq for Memory {
+impl PartialEq for SignalMemory {
     fn eq(&self, other: &Self) -> bool {
         self.in_order().eq(other.in_order())
     }
 }
 
-impl Memory {
+impl SignalMemory {
     /// Stores a sign. If the memory is full, the oldest is removed; of repeats the first ones and the newest are
     /// held, because a complaint that was overcome and returns is the newer one.
-    pub(crate) fn hold(&mut self, glimpse: &Glimpse<'_>, policy: &Policy) {
-        let whom = whom(glimpse.entity, glimpse.evidence).folded();
+    pub(crate) fn hold(&mut self, glimpse: &SignalRef<'_>, policy: &DraftPolicy) {
+        let whom = subject_of(glimpse.entity, glimpse.evidence).folded();
         if let Some(newest) = glimpse.same.and_then(|same| self.full_of((whom, same))) {
             if self.renew(newest, glimpse) {
                 return;
@@ -108,7 +108,7 @@ impl Memory {
             self.forget_oldest();
         }
         let sign = glimpse.sign();
-        let held = Held {
+        let held = RememberedSignal {
             arrival: self.arrived,
             whom,
             same: glimpse.same,
@@ -120,7 +120,7 @@ impl Memory {
     }
 
     /// Inserts a sign at the place of its arrival.
-    fn insert(&mut self, held: Held) {
+    fn insert(&mut self, held: RememberedSignal) {
         let (place, whom) = (held.arrival, held.whom);
         let spoken = self.of.of(&whom);
         spoken.all.insert(place);
@@ -147,13 +147,13 @@ impl Memory {
     }
 
     /// Returns the place of the newest sign of a kind, if the kind is full.
-    fn full_of(&self, kind: (u64, u64)) -> Option<Place> {
+    fn full_of(&self, kind: (u64, u64)) -> Option<ArrivalKey> {
         let alike = self.alike.get(&kind)?;
         alike.greatest().filter(|_| alike.len() >= KEPT)
     }
 
     /// Overwrites the newest sign of its kind with a repeat, unless this would break the index by time.
-    fn renew(&mut self, newest: Place, glimpse: &Glimpse<'_>) -> bool {
+    fn renew(&mut self, newest: ArrivalKey, glimpse: &SignalRef<'_>) -> bool {
         let Some(held) = self.held.get_mut(&newest).filter(|held| glimpse.at >= held.filed) else {
             return false;
         };
@@ -174,7 +174,7 @@ impl Memory {
     }
 
     /// Removes signs older than the window.
-    pub(crate) fn forget(&mut self, now: Timestamp, policy: &Policy) {
+    pub(crate) fn forget(&mut self, now: Timestamp, policy: &DraftPolicy) {
         let gone = |at: Timestamp| now.since(at) > policy.window;
         while let Some((filed, place)) = self.first_filed().filter(|(at, _)| gone(*at)) {
             match self.held.get_mut(&place) {
@@ -189,14 +189,14 @@ impl Memory {
     }
 
     /// Returns the entry with the earliest lower bound in the index by time.
-    fn first_filed(&self) -> Option<(Timestamp, Place)> {
+    fn first_filed(&self) -> Option<(Timestamp, ArrivalKey)> {
         self.by_time.first().map(|(filed, ())| *filed)
     }
 
     /// Removes the silence of a node that reports again.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
-        let silent = there.filter(|(_, held)| held.sign.what == What::Silent);
+        let there = self.of_whom(SubjectRef::Scope(ScopeRef::Node(node)));
+        let silent = there.filter(|(_, held)| held.sign.what == SignalMeaning::Silent);
         for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
         }
@@ -204,7 +204,7 @@ impl Memory {
 
     /// Removes the evidence against a node and its devices.
     pub(crate) fn clear_node(&mut self, node: &NodeId) {
-        let there = self.of_whom(Whom::Scope(ScopeRef::Node(node)));
+        let there = self.of_whom(SubjectRef::Scope(ScopeRef::Node(node)));
         let marked = there.filter(|(_, held)| held.sign.mark().is_some());
         for place in marked.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
@@ -212,26 +212,26 @@ impl Memory {
     }
 
     /// Returns the signs that may belong to a scope's failure, in order of arrival.
-    pub(crate) fn of_scope<'a>(&'a self, scope: &Scope, context: &Context) -> Vec<&'a Held> {
-        let mut found: Vec<&Held> = Vec::new();
+    pub(crate) fn of_scope<'a>(&'a self, scope: &DraftScope, context: &PlacementIndex) -> Vec<&'a RememberedSignal> {
+        let mut found: Vec<&RememberedSignal> = Vec::new();
         let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
         match scope {
-            Scope::Node { node } => {
+            DraftScope::Node { node } => {
                 if context.jobs_on(node).all(|(_, known)| known.ended_at.is_some()) {
-                    take(Whom::Scope(ScopeRef::Node(node)));
+                    take(SubjectRef::Scope(ScopeRef::Node(node)));
                 }
             }
-            Scope::Job { job, generation } => {
-                take(Whom::Scope(ScopeRef::Job(job, *generation)));
+            DraftScope::Job { job, generation } => {
+                take(SubjectRef::Scope(ScopeRef::Job(job, *generation)));
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
                     let since = known.and_then(|known| known.since);
-                    let of_job = self.of_whom(Whom::Job(job)).map(|(_, held)| held);
+                    let of_job = self.of_whom(SubjectRef::Job(job)).map(|(_, held)| held);
                     found.extend(of_job.filter(|held| since.is_none_or(|since| held.sign.at >= since)));
                     let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
-                        take(Whom::Scope(ScopeRef::Node(node)));
+                        take(SubjectRef::Scope(ScopeRef::Node(node)));
                     }
                 }
             }
@@ -241,34 +241,37 @@ impl Memory {
     }
 
     /// Returns the signs of a subject; different subjects with equal hash are separated.
-    fn of_whom<'a, 'w>(&'a self, asked: Whom<'w>) -> impl Iterator<Item = (Place, &'a Held)> + use<'a, 'w> {
+    fn of_whom<'a, 'w>(
+        &'a self,
+        asked: SubjectRef<'w>,
+    ) -> impl Iterator<Item = (ArrivalKey, &'a RememberedSignal)> + use<'a, 'w> {
         let places = self
             .of
             .get(&asked.folded())
             .into_iter()
             .flat_map(|spoken| spoken.all.iter());
         let held = places.filter_map(|place| Some((place, self.held.get(&place)?)));
-        held.filter(move |(_, held)| whom(&held.sign.entity, &held.sign.evidence) == asked)
+        held.filter(move |(_, held)| subject_of(&held.sign.entity, &held.sign.evidence) == asked)
     }
 
     /// Returns all signs in order of arrival.
-    fn in_order(&self) -> impl Iterator<Item = &Shared<Sign>> {
-        let mut held: Vec<&Held> = self.held.values().collect();
+    fn in_order(&self) -> impl Iterator<Item = &SharedValue<Signal>> {
+        let mut held: Vec<&RememberedSignal> = self.held.values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| &held.sign)
     }
 
     /// Returns all signs, oldest arrival first.
-    pub(crate) fn into_signs(self) -> Vec<Shared<Sign>> {
-        let mut held: Vec<Held> = self.held.into_values().collect();
+    pub(crate) fn into_signs(self) -> Vec<SharedValue<Signal>> {
+        let mut held: Vec<RememberedSignal> = self.held.into_values().collect();
         held.sort_unstable_by_key(|held| held.arrival);
         held.into_iter().map(|held| held.sign).collect()
     }
 
-    fn remove(&mut self, place: Place) -> Option<Held> {
+    fn remove(&mut self, place: ArrivalKey) -> Option<RememberedSignal> {
         let held = self.held.remove(&place)?;
         self.by_time.remove(&(held.filed, place));
-        let leave = |row: &mut Row| {
+        let leave = |row: &mut SmallSortedSet| {
             row.remove(place);
             row.is_empty()
         };
@@ -289,38 +292,42 @@ mod tests {
     use std::time::Duration;
 
     use proptest::prelude::*;
-    use rankguard_model::{Fields, Mark, Role, Sequence, Source};
+    use rankguard_model::{Classification, EvidenceSource, FieldValues, Role, Sequence};
 
     use super::*;
 
-    fn sign(number: u64, node: u8, kind: u8, at: i64) -> Shared<Sign> {
+    fn sign(number: u64, node: u8, kind: u8, at: i64) -> SharedValue<Signal> {
         let node = NodeId::from(format!("n{node}").as_str());
-        let mark = Mark {
+        let mark = Classification {
             class: format!("class-{kind}").as_str().into(),
             role: Role::Root,
             confidence: 0.9,
             signature: "s".into(),
-            fields: Fields::new(),
+            fields: FieldValues::new(),
         };
-        Shared::from(Sign {
+        SharedValue::from(Signal {
             evidence: EvidenceId {
                 node: node.clone(),
                 seq: Sequence(number + 1),
             },
             at: Timestamp::from_millis(at),
             timed: true,
-            source: Source::KernelLog,
+            source: EvidenceSource::KernelLog,
             entity: Entity::Node { node },
             // Signs of the last kind are never repeats.
-            what: if kind == 3 { What::Silent } else { What::Mark(mark) },
+            what: if kind == 3 {
+                SignalMeaning::Silent
+            } else {
+                SignalMeaning::Mark(mark)
+            },
             text: "it failed".to_owned(),
             synthetic: false,
         })
     }
 
     /// Reference implementation: searches everything that is held.
-    fn hold(held: &mut Vec<Shared<Sign>>, sign: &Shared<Sign>, policy: &Policy) {
-        let same = |other: &Shared<Sign>| other.what == sign.what && other.entity == sign.entity;
+    fn hold(held: &mut Vec<SharedValue<Signal>>, sign: &SharedValue<Signal>, policy: &DraftPolicy) {
+        let same = |other: &SharedValue<Signal>| other.what == sign.what && other.entity == sign.entity;
         let alike = (0..held.len()).filter(|at| sign.mark().is_some() && same(&held[*at]));
         let alike: Vec<usize> = alike.collect();
         match alike.last() {
@@ -338,14 +345,14 @@ mod tests {
             steps in prop::collection::vec((0..2_u8, 0..4_u8, 0..30_i64), 0..400),
         ) {
             let window = Duration::from_millis(300);
-            let policy = Policy { memory_signs: room, window, ..Policy::default() };
-            let (mut memory, mut plain) = (Memory::default(), Vec::new());
+            let policy = DraftPolicy { memory_signs: room, window, ..DraftPolicy::default() };
+            let (mut memory, mut plain) = (SignalMemory::default(), Vec::new());
             for (number, (node, kind, ago)) in (0..).zip(steps) {
                 let now = number as i64 * 5;
                 let sign = sign(number, node, kind, now - ago);
                 memory.forget(Timestamp::from_millis(now), &policy);
-                plain.retain(|held: &Shared<Sign>| Timestamp::from_millis(now).since(held.at) <= window);
-                memory.hold(&Glimpse::of(&sign), &policy);
+                plain.retain(|held: &SharedValue<Signal>| Timestamp::from_millis(now).since(held.at) <= window);
+                memory.hold(&SignalRef::of(&sign), &policy);
                 hold(&mut plain, &sign, &policy);
                 prop_assert!(memory.in_order().eq(&plain));
             }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// Settings of a [`Diagnosis`](crate::Diagnosis). Every wait and every collection is bounded.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Policy {
+pub struct DraftPolicy {
     /// Time without a new root or exit after which a draft is concluded; default 1.5 s.
     pub settle: Duration,
     /// Time after opening at which a draft is concluded in any case (RG-9); default 4.5 s. A draft with only cascades
@@ -41,7 +41,7 @@ fn dump_bytes() -> usize {
     64 << 20
 }
 
-impl Default for Policy {
+impl Default for DraftPolicy {
     fn default() -> Self {
         let settle = Duration::from_millis(1_500);
         Self {

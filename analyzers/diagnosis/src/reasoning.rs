@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use rankguard_model::{Entity, NodeId, Rank, Reason, Role, Source, Timestamp, Verdict};
+use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
-use crate::{Candidate, Scene, Sign, Strength};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
@@ -17,10 +17,15 @@ const GROUPS: usize = 12;
 const ROOM: usize = 160;
 
 /// Writes the reasoning log.
-pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now: Timestamp) -> Vec<Reason> {
+pub(crate) fn note(
+    scene: &FailureScene<'_>,
+    winner: &CauseCandidate,
+    verdict: &Verdict,
+    now: Timestamp,
+) -> Vec<ReasoningEntry> {
     let first = &scene.signs[winner.first];
     let mut lines = Vec::with_capacity(4);
-    lines.push(Reason {
+    lines.push(ReasoningEntry {
         at: first.at,
         text: opening(first, verdict),
     });
@@ -29,7 +34,7 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
         lines.extend(followers(scene, winner, first));
         lines.extend(ended(scene, winner, first));
     }
-    let mut say = |text: String| lines.push(Reason { at: now, text });
+    let mut say = |text: String| lines.push(ReasoningEntry { at: now, text });
     for text in &winner.notes {
         say(text.clone());
     }
@@ -41,7 +46,7 @@ pub(crate) fn note(scene: &Scene<'_>, winner: &Candidate, verdict: &Verdict, now
     lines
 }
 
-fn opening(first: &Sign, verdict: &Verdict) -> String {
+fn opening(first: &Signal, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
     text.push_str("The first cause");
     if first.timed {
@@ -68,17 +73,17 @@ fn opening(first: &Sign, verdict: &Verdict) -> String {
 }
 
 /// Marks of one source and class with the same role.
-struct Group<'a> {
-    source: Source,
+struct FollowerGroup<'a> {
+    source: EvidenceSource,
     class: &'a str,
     role: Role,
-    first: &'a Sign,
+    first: &'a Signal,
     count: u64,
 }
 
 /// Describes the other marks, grouped by source and class, so that a burst is one line.
-fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> Vec<ReasoningEntry> {
+    let mut groups: Vec<FollowerGroup<'_>> = Vec::new();
     for (index, sign) in scene.marks() {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -92,11 +97,11 @@ fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason>
             Role::Cascade
         };
         let (source, class) = (sign.source, class.as_str());
-        let known = |group: &&mut Group<'_>| (group.source, group.class, group.role) == (source, class, role);
+        let known = |group: &&mut FollowerGroup<'_>| (group.source, group.class, group.role) == (source, class, role);
         if let Some(group) = groups.iter_mut().find(known) {
             group.count += 1;
         } else if groups.len() < GROUPS {
-            groups.push(Group {
+            groups.push(FollowerGroup {
                 source,
                 class,
                 role,
@@ -108,7 +113,7 @@ fn followers(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason>
     groups.iter().map(|group| follower(group, first)).collect()
 }
 
-fn follower(group: &Group<'_>, first: &Sign) -> Reason {
+fn follower(group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
     let sign = group.first;
     let meaning = match group.role {
         Role::Confirmation => "which confirms it",
@@ -131,15 +136,15 @@ fn follower(group: &Group<'_>, first: &Sign) -> Reason {
     for part in [", ", meaning, "."] {
         text.push_str(part);
     }
-    Reason {
+    ReasoningEntry {
         at: sign.at,
         text: capital(text),
     }
 }
 
 /// Describes the ranks that ended, by node.
-fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
-    let mut nodes: BTreeMap<&NodeId, Vec<(&Sign, String)>> = BTreeMap::new();
+fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> Vec<ReasoningEntry> {
+    let mut nodes: BTreeMap<&NodeId, Vec<(&Signal, String)>> = BTreeMap::new();
     for (_, sign, _, exit) in scene.exits() {
         if let Some(node) = sign.node() {
             nodes.entry(node).or_default().push((sign, exit.to_string()));
@@ -174,7 +179,7 @@ fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
             ] {
                 text.push_str(part);
             }
-            Some(Reason {
+            Some(ReasoningEntry {
                 at: sign.at,
                 text: capital(text),
             })
@@ -182,12 +187,12 @@ fn ended(scene: &Scene<'_>, winner: &Candidate, first: &Sign) -> Vec<Reason> {
         .collect()
 }
 
-fn conclusion(winner: &Candidate, verdict: &Verdict) -> String {
+fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
     let why = match winner.strength {
-        Strength::Overriding => "it would end ranks whatever the program does",
-        Strength::Cause => "it names its cause itself",
-        Strength::Symptom => "it is a symptom and the cause itself was not seen",
-        Strength::Outcome => "only the ending was seen, not why",
+        CandidateStrength::Overriding => "it would end ranks whatever the program does",
+        CandidateStrength::Cause => "it names its cause itself",
+        CandidateStrength::Symptom => "it is a symptom and the cause itself was not seen",
+        CandidateStrength::Outcome => "only the ending was seen, not why",
     };
     let mut text = String::with_capacity(ROOM);
     match &verdict.blamed {
@@ -214,12 +219,12 @@ fn hundredths(text: &mut String, share: f64) {
     text.extend([digit(hundredths / 100), '.', digit(hundredths / 10), digit(hundredths)]);
 }
 
-fn before(sign: &Sign, first: &Sign) -> bool {
+fn before(sign: &Signal, first: &Signal) -> bool {
     sign.timed && first.timed && sign.at < first.at
 }
 
 /// Writes the time relative to the first cause; omits the order if the clocks are not comparable.
-fn moment(text: &mut String, sign: &Sign, first: &Sign) {
+fn moment(text: &mut String, sign: &Signal, first: &Signal) {
     if !sign.timed && !first.timed {
         return text.push_str("besides");
     }
@@ -264,19 +269,19 @@ fn number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-fn speaker(text: &mut String, sign: &Sign) {
+fn speaker(text: &mut String, sign: &Signal) {
     let (who, nameless) = match sign.source {
-        Source::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
-        Source::Host => return beside(text, "the host monitor", " of node ", sign.node()),
-        Source::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
-        Source::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
-        Source::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
-        Source::JobLog => ("the log of rank ", "the job's log"),
-        Source::Ranks => ("the agent of rank ", "the agent"),
-        Source::Launcher => return text.push_str("the launcher"),
-        Source::Scheduler => return text.push_str("the scheduler"),
-        Source::FlightRecorder => return text.push_str("the flight recorder of the job"),
-        Source::Agent => return text.push_str("the controller's watch over agents"),
+        EvidenceSource::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
+        EvidenceSource::Host => return beside(text, "the host monitor", " of node ", sign.node()),
+        EvidenceSource::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
+        EvidenceSource::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
+        EvidenceSource::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
+        EvidenceSource::JobLog => ("the log of rank ", "the job's log"),
+        EvidenceSource::Ranks => ("the agent of rank ", "the agent"),
+        EvidenceSource::Launcher => return text.push_str("the launcher"),
+        EvidenceSource::Scheduler => return text.push_str("the scheduler"),
+        EvidenceSource::FlightRecorder => return text.push_str("the flight recorder of the job"),
+        EvidenceSource::Agent => return text.push_str("the controller's watch over agents"),
     };
     match sign.rank() {
         Some(rank) => *text += &format!("{who}{rank}"),

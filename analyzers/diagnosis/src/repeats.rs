@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use rankguard_model::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::glimpse::Glimpse;
+use crate::signal_ref::SignalRef;
 
 /// Maximum number of repeats that one draft, or the memory, retains. Enough to show that it continues, and few enough
 /// that a storm leaves room for new signs.
@@ -13,8 +13,8 @@ pub(crate) const KEPT: usize = 16;
 
 /// Number of repeats of each sign in a draft.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Repeats {
-    kept: Counts,
+pub(crate) struct RepeatTracker {
+    kept: HashCounts,
     /// Number of signs that were only counted.
     pub(crate) counted: u64,
     /// Time of the newest counted sign.
@@ -24,12 +24,12 @@ pub(crate) struct Repeats {
 /// Counts by repeat hash, the least hash stored inline: most drafts have one, which then needs no allocation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<u64, usize>", into = "BTreeMap<u64, usize>")]
-struct Counts {
+struct HashCounts {
     least: Option<(u64, usize)>,
     others: BTreeMap<u64, usize>,
 }
 
-impl Counts {
+impl HashCounts {
     /// Returns the count of a hash, zero if absent.
     fn of(&mut self, number: u64) -> &mut usize {
         if let Some((least, count)) = self.least.filter(|(least, _)| *least > number) {
@@ -43,7 +43,7 @@ impl Counts {
     }
 }
 
-impl From<BTreeMap<u64, usize>> for Counts {
+impl From<BTreeMap<u64, usize>> for HashCounts {
     fn from(mut all: BTreeMap<u64, usize>) -> Self {
         Self {
             least: all.pop_first(),
@@ -52,16 +52,16 @@ impl From<BTreeMap<u64, usize>> for Counts {
     }
 }
 
-impl From<Counts> for BTreeMap<u64, usize> {
-    fn from(counts: Counts) -> Self {
-        let Counts { least, others } = counts;
+impl From<HashCounts> for BTreeMap<u64, usize> {
+    fn from(counts: HashCounts) -> Self {
+        let HashCounts { least, others } = counts;
         least.into_iter().chain(others).collect()
     }
 }
 
 /// Treatment of a sign in a draft.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum RepeatDecision {
     /// Retained, and the draft is weighed again: it is the first of its kind, or their number doubled since the last
     /// weighing.
     Telling,
@@ -71,22 +71,22 @@ pub(crate) enum Kept {
     No,
 }
 
-impl Repeats {
+impl RepeatTracker {
     /// Counts a sign and returns its treatment.
-    pub(crate) fn take(&mut self, glimpse: &Glimpse<'_>) -> Kept {
+    pub(crate) fn take(&mut self, glimpse: &SignalRef<'_>) -> RepeatDecision {
         let Some(same) = glimpse.same else {
-            return Kept::Telling;
+            return RepeatDecision::Telling;
         };
         let kept = self.kept.of(same);
         if *kept == KEPT {
             self.counted += 1;
             self.last_at = self.last_at.max(glimpse.at);
-            return Kept::No;
+            return RepeatDecision::No;
         }
         *kept += 1;
         match kept.is_power_of_two() {
-            true => Kept::Telling,
-            false => Kept::Again,
+            true => RepeatDecision::Telling,
+            false => RepeatDecision::Again,
         }
     }
 }
@@ -94,19 +94,21 @@ impl Repeats {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rankguard_model::{Entity, EvidenceId, Fields, Mark, Role, Sequence, Shared, Source};
+    use rankguard_model::{
+        Classification, Entity, EvidenceId, EvidenceSource, FieldValues, Role, Sequence, SharedValue,
+    };
 
     use super::*;
-    use crate::{Sign, What};
+    use crate::{Signal, SignalMeaning};
 
     proptest! {
         #[test]
         fn counts_are_a_map_whatever_the_order_of_its_numbers(numbers in prop::collection::vec(0..9_u64, 0..60)) {
-            let (mut counts, mut map) = (Counts::default(), BTreeMap::new());
+            let (mut counts, mut map) = (HashCounts::default(), BTreeMap::new());
             for number in numbers {
                 *counts.of(number) += 1;
                 *map.entry(number).or_default() += 1;
-                prop_assert_eq!(&Counts::from(map.clone()), &counts);
+                prop_assert_eq!(&HashCounts::from(map.clone()), &counts);
                 prop_assert_eq!(&map, &BTreeMap::from(counts.clone()));
             }
         }
@@ -114,29 +116,31 @@ mod tests {
 
     #[test]
     fn what_repeats_is_weighed_again_whenever_there_is_twice_as_much_of_it_and_then_counted() {
-        let sign = Shared::from(Sign {
+        let sign = SharedValue::from(Signal {
             evidence: EvidenceId {
                 node: "n".into(),
                 seq: Sequence(1),
             },
             at: Timestamp(0),
             timed: true,
-            source: Source::KernelLog,
+            source: EvidenceSource::KernelLog,
             entity: Entity::Node { node: "n".into() },
-            what: What::Mark(Mark {
+            what: SignalMeaning::Mark(Classification {
                 class: "nic-link-down".into(),
                 role: Role::Root,
                 confidence: 0.9,
                 signature: "link-down".into(),
-                fields: Fields::new(),
+                fields: FieldValues::new(),
             }),
             text: "link down".to_owned(),
             synthetic: false,
         });
-        let mut repeats = Repeats::default();
-        let taken: Vec<Kept> = (0..20).map(|_| repeats.take(&Glimpse::of(&sign))).collect();
-        let telling = (1_usize..).zip(&taken).filter(|(_, kept)| **kept == Kept::Telling);
+        let mut repeats = RepeatTracker::default();
+        let taken: Vec<RepeatDecision> = (0..20).map(|_| repeats.take(&SignalRef::of(&sign))).collect();
+        let telling = (1_usize..)
+            .zip(&taken)
+            .filter(|(_, kept)| **kept == RepeatDecision::Telling);
         assert_eq!(telling.map(|(number, _)| number).collect::<Vec<_>>(), [1, 2, 4, 8, 16]);
-        assert_eq!((&taken[KEPT..], repeats.counted), (&[Kept::No; 4][..], 4));
+        assert_eq!((&taken[KEPT..], repeats.counted), (&[RepeatDecision::No; 4][..], 4));
     }
 }

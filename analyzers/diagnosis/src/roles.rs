@@ -1,19 +1,19 @@
 //! Roles of all evidence once the first cause is chosen.
 
-use rankguard_model::{ClassId, Finding, Role};
+use rankguard_model::{CaseFinding, ClassId, Role};
 
-use crate::{Candidate, Scene, Sign, What};
+use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
-pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
+pub(crate) fn findings(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec<CaseFinding> {
     let representatives = representatives(scene, Some(winner));
-    let mut all: Vec<Finding> = Vec::with_capacity(representatives.len());
+    let mut all: Vec<CaseFinding> = Vec::with_capacity(representatives.len());
     for index in representatives {
         let sign = &scene.signs[index];
         let (role, confidence, why) = role(scene, winner, index, sign);
         let mut finding = finding(sign, role, confidence, why);
         // A failed order has no class of its own: it takes the class of the failure that explains it.
-        if sign.what == What::OrderFailed && matches!(role, Role::Root | Role::Confirmation) {
+        if sign.what == SignalMeaning::OrderFailed && matches!(role, Role::Root | Role::Confirmation) {
             finding.class = winner.class.clone();
         }
         if index == winner.first {
@@ -26,7 +26,7 @@ pub(crate) fn findings(scene: &Scene<'_>, winner: &Candidate) -> Vec<Finding> {
 }
 
 /// Returns the findings of a scene without an explanation.
-pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
+pub(crate) fn without_cause(scene: &FailureScene<'_>) -> Vec<CaseFinding> {
     representatives(scene, None)
         .into_iter()
         .map(|index| {
@@ -39,7 +39,7 @@ pub(crate) fn without_cause(scene: &Scene<'_>) -> Vec<Finding> {
 
 /// Returns the sign that represents each evidence id: the one on which the verdict rests, else the
 /// one of highest confidence.
-fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> {
+fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) -> Vec<usize> {
     // A single sign, the usual case, represents itself.
     if scene.signs.len() == 1 {
         return vec![0];
@@ -68,7 +68,7 @@ fn representatives(scene: &Scene<'_>, winner: Option<&Candidate>) -> Vec<usize> 
     chosen
 }
 
-fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Role, f64, String) {
+fn role(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize, sign: &Signal) -> (Role, f64, String) {
     let first = &scene.signs[winner.first];
     if index == winner.first {
         return (
@@ -93,8 +93,10 @@ fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Ro
         return (Role::Noise, 0.6, why);
     }
     let why = match &sign.what {
-        What::Exit { .. } => "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned(),
-        What::Silent => "The silence follows from the first cause.".to_owned(),
+        SignalMeaning::Exit { .. } => {
+            "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
+        }
+        SignalMeaning::Silent => "The silence follows from the first cause.".to_owned(),
         _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
             "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
         }
@@ -104,8 +106,8 @@ fn role(scene: &Scene<'_>, winner: &Candidate, index: usize, sign: &Sign) -> (Ro
     (Role::Cascade, 0.8, why)
 }
 
-fn finding(sign: &Sign, role: Role, confidence: f64, why: String) -> Finding {
-    Finding {
+fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFinding {
+    CaseFinding {
         evidence: sign.evidence.clone(),
         at: sign.at,
         source: sign.source,
@@ -120,17 +122,17 @@ fn finding(sign: &Sign, role: Role, confidence: f64, why: String) -> Finding {
 }
 
 /// Returns the class of a finding: that of its mark, or the default for an exit or a silence.
-fn class_of(sign: &Sign) -> ClassId {
+fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
-        What::Mark(mark) => mark.class.clone(),
-        What::Exit { exit, .. } => match exit.shell_code() {
+        SignalMeaning::Mark(mark) => mark.class.clone(),
+        SignalMeaning::Exit { exit, .. } => match exit.shell_code() {
             139 => "segfault".into(),
             134 => "process-aborted".into(),
             137 | 143 => "killed-by-signal".into(),
             _ => "rank-exit-unknown".into(),
         },
-        What::Silent => "node-agent-silent".into(),
-        What::Stalled => "hang-no-error".into(),
-        What::OrderFailed => "unknown".into(),
+        SignalMeaning::Silent => "node-agent-silent".into(),
+        SignalMeaning::Stalled => "hang-no-error".into(),
+        SignalMeaning::OrderFailed => "unknown".into(),
     }
 }

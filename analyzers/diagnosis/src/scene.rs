@@ -4,18 +4,18 @@ use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{ClassId, Entity, Exit, Generation, JobId, NodeId, Rank, Role, Shared, Timestamp};
+use rankguard_model::{ClassId, Entity, Generation, JobId, NodeId, ProcessExit, Rank, Role, SharedValue, Timestamp};
 
-use crate::engine::{self, Family};
-use crate::knowledge::Known;
-use crate::{Sign, What};
+use crate::engine::{self, FailureFamily};
+use crate::knowledge::ClassEntry;
+use crate::{Signal, SignalMeaning};
 
 /// Signs of one failure in order of time, and the placement of the job's ranks.
 #[derive(Debug, Clone)]
-pub struct Scene<'a> {
+pub struct FailureScene<'a> {
     /// Signs, earliest first. Signs of one stream retain its order; those without a time are placed where they were
     /// read.
-    pub signs: &'a [Shared<Sign>],
+    pub signs: &'a [SharedValue<Signal>],
     /// Affected job, if known.
     pub job: Option<&'a JobId>,
     /// Generation of the job.
@@ -24,15 +24,15 @@ pub struct Scene<'a> {
     pub placements: &'a BTreeMap<Rank, NodeId>,
     pub catalogue: &'a Catalogue,
     /// Properties of every sign that all engines use, computed on first use.
-    seen: OnceCell<Seen<'a>>,
+    seen: OnceCell<SceneIndex<'a>>,
     /// Indices of the signs without a mark, usually none.
     unmarked: OnceCell<Vec<usize>>,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> FailureScene<'a> {
     /// Creates a scene from signs in order of time and the placement of the job's ranks.
     pub fn new(
-        signs: &'a [Shared<Sign>],
+        signs: &'a [SharedValue<Signal>],
         job: Option<&'a JobId>,
         generation: Generation,
         placements: &'a BTreeMap<Rank, NodeId>,
@@ -55,37 +55,37 @@ const BESIDE: usize = 2;
 
 /// Properties of the signs, collected in one pass.
 #[derive(Debug, Clone)]
-struct Seen<'a> {
-    each: Vec<SeenSign<'a>>,
+struct SceneIndex<'a> {
+    each: Vec<IndexedSignal<'a>>,
     /// Families that occur, one bit each.
     families: u8,
 }
 
 #[derive(Debug, Clone)]
-struct SeenSign<'a> {
-    of: Option<OfClass<'a>>,
+struct IndexedSignal<'a> {
+    of: Option<ClassLookup<'a>>,
     rank: Option<Rank>,
 }
 
 /// Catalogue entry and family of a sign's class.
 #[derive(Debug, Clone, Copy)]
-struct OfClass<'a> {
-    known: Known<'a>,
-    family: Option<Family>,
+struct ClassLookup<'a> {
+    known: ClassEntry<'a>,
+    family: Option<FailureFamily>,
 }
 
-impl<'a> OfClass<'a> {
+impl<'a> ClassLookup<'a> {
     fn of(catalogue: &'a Catalogue, class: &'a ClassId) -> Self {
-        let known = Known::of(catalogue, class);
+        let known = ClassEntry::of(catalogue, class);
         let family = engine::family(class.as_str(), known.layer());
         Self { known, family }
     }
 }
 
-impl<'a> Scene<'a> {
+impl<'a> FailureScene<'a> {
     /// Collects the properties of all signs. A storm repeats few classes, so neighbours share one catalogue lookup.
-    fn look(&self) -> Seen<'a> {
-        let mut seen = Seen {
+    fn look(&self) -> SceneIndex<'a> {
+        let mut seen = SceneIndex {
             each: Vec::with_capacity(self.signs.len()),
             families: 0,
         };
@@ -93,64 +93,64 @@ impl<'a> Scene<'a> {
             let of = sign.class().map(|class| {
                 let before = seen.each.iter().rev().take(BESIDE);
                 let same = before.filter_map(|seen| seen.of).find(|of| of.known.is(class));
-                same.unwrap_or_else(|| OfClass::of(self.catalogue, class))
+                same.unwrap_or_else(|| ClassLookup::of(self.catalogue, class))
             });
             seen.families |= of.and_then(|of| of.family).map_or(0, bit);
             let rank = sign.rank();
-            seen.each.push(SeenSign { of, rank });
+            seen.each.push(IndexedSignal { of, rank });
         }
         seen
     }
 
-    fn seen(&self) -> &Seen<'a> {
+    fn seen(&self) -> &SceneIndex<'a> {
         self.seen.get_or_init(|| self.look())
     }
 
-    fn of_class(&self, index: usize) -> Option<&OfClass<'a>> {
+    fn of_class(&self, index: usize) -> Option<&ClassLookup<'a>> {
         self.seen().each.get(index)?.of.as_ref()
     }
 }
 
 /// Returns the bit of a family in a set of families.
-fn bit(family: Family) -> u8 {
+fn bit(family: FailureFamily) -> u8 {
     1 << family as u8
 }
 
-impl Scene<'_> {
+impl FailureScene<'_> {
     /// Returns the family of the sign at an index.
-    pub(crate) fn family(&self, index: usize) -> Option<Family> {
+    pub(crate) fn family(&self, index: usize) -> Option<FailureFamily> {
         self.of_class(index)?.family
     }
 
     /// Returns true if any sign belongs to a family.
-    pub(crate) fn has(&self, family: Family) -> bool {
+    pub(crate) fn has(&self, family: FailureFamily) -> bool {
         self.seen().families & bit(family) != 0
     }
 
-    /// Returns the rank of the sign at an index ([`Sign::rank`]).
+    /// Returns the rank of the sign at an index ([`Signal::rank`]).
     pub(crate) fn rank(&self, index: usize) -> Option<Rank> {
         self.seen().each.get(index)?.rank
     }
 
     /// Returns the catalogue entry of the sign at an index, if it has a class.
-    pub(crate) fn known(&self, index: usize) -> Option<Known<'_>> {
+    pub(crate) fn known(&self, index: usize) -> Option<ClassEntry<'_>> {
         Some(self.of_class(index)?.known)
     }
 
     /// Returns the first sign of a signature.
-    pub(crate) fn first_of(&self, signature: &str) -> Option<&Sign> {
+    pub(crate) fn first_of(&self, signature: &str) -> Option<&Signal> {
         self.marks()
             .map(|(_, sign)| sign)
             .find(|sign| sign.is_signed(signature))
     }
 
     /// Returns all signs with their index.
-    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &Sign)> {
+    pub(crate) fn each(&self) -> impl Iterator<Item = (usize, &Signal)> {
         self.signs.iter().map(|sign| &**sign).enumerate()
     }
 
     /// Returns the signs without a mark: exits and facts of the caller.
-    pub(crate) fn unmarked(&self) -> impl Iterator<Item = (usize, &Sign)> {
+    pub(crate) fn unmarked(&self) -> impl Iterator<Item = (usize, &Signal)> {
         let unmarked = self.unmarked.get_or_init(|| {
             let unmarked = self.each().filter(|(_, sign)| sign.mark().is_none());
             unmarked.map(|(index, _)| index).collect()
@@ -159,24 +159,24 @@ impl Scene<'_> {
     }
 
     /// Returns the signs with a mark, with their index.
-    pub fn marks(&self) -> impl Iterator<Item = (usize, &Sign)> {
+    pub fn marks(&self) -> impl Iterator<Item = (usize, &Signal)> {
         self.each().filter(|(_, sign)| sign.mark().is_some())
     }
 
     /// Returns the signs that may have started the failure.
-    pub fn roots(&self) -> impl Iterator<Item = (usize, &Sign)> {
+    pub fn roots(&self) -> impl Iterator<Item = (usize, &Signal)> {
         self.marks().filter(|(_, sign)| sign.is_root_mark())
     }
 
     /// Returns the ranks that failed: index, sign, process id, exit.
-    pub fn exits(&self) -> impl Iterator<Item = (usize, &Sign, u32, Exit)> {
+    pub fn exits(&self) -> impl Iterator<Item = (usize, &Signal, u32, ProcessExit)> {
         self.unmarked()
             .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
     }
 
     /// Returns the silent nodes.
-    pub fn silent(&self) -> impl Iterator<Item = (usize, &Sign)> {
-        self.unmarked().filter(|(_, sign)| sign.what == What::Silent)
+    pub fn silent(&self) -> impl Iterator<Item = (usize, &Signal)> {
+        self.unmarked().filter(|(_, sign)| sign.what == SignalMeaning::Silent)
     }
 
     /// Returns the first comparable time.
@@ -221,7 +221,7 @@ impl Scene<'_> {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use rankguard_model::{EvidenceId, Fields, Mark, Sequence, Source};
+    use rankguard_model::{Classification, EvidenceId, EvidenceSource, FieldValues, Sequence};
 
     use super::*;
 
@@ -234,24 +234,24 @@ mod tests {
         "key-error",
         "nobody-knows-this",
     ];
-    const FAMILIES: [Family; 6] = [
-        Family::Gpu,
-        Family::Host,
-        Family::Fabric,
-        Family::Scheduler,
-        Family::Process,
-        Family::Software,
+    const FAMILIES: [FailureFamily; 6] = [
+        FailureFamily::Gpu,
+        FailureFamily::Host,
+        FailureFamily::Fabric,
+        FailureFamily::Scheduler,
+        FailureFamily::Process,
+        FailureFamily::Software,
     ];
 
-    fn sign(kind: usize, rank: Option<u32>) -> Shared<Sign> {
+    fn sign(kind: usize, rank: Option<u32>) -> SharedValue<Signal> {
         let node = NodeId::from("n1");
-        let mut fields = Fields::new();
+        let mut fields = FieldValues::new();
         if let Some(rank) = rank {
             fields.insert("rank", rank.to_string());
         }
         // The last kind has no mark.
-        let what = CLASSES.get(kind).map_or(What::Silent, |class| {
-            What::Mark(Mark {
+        let what = CLASSES.get(kind).map_or(SignalMeaning::Silent, |class| {
+            SignalMeaning::Mark(Classification {
                 class: ClassId::from(*class),
                 role: Role::Root,
                 confidence: 0.9,
@@ -259,14 +259,14 @@ mod tests {
                 fields,
             })
         });
-        Shared::from(Sign {
+        SharedValue::from(Signal {
             evidence: EvidenceId {
                 node: node.clone(),
                 seq: Sequence(1),
             },
             at: Timestamp::from_millis(0),
             timed: true,
-            source: Source::JobLog,
+            source: EvidenceSource::JobLog,
             entity: Entity::Node { node },
             what,
             text: "it failed".to_owned(),
@@ -278,10 +278,10 @@ mod tests {
         /// Checks that the single pass gives the same properties as each sign alone.
         #[test]
         fn a_look_sees_what_each_sign_says(kinds in prop::collection::vec((0..=CLASSES.len(), prop::option::of(0_u32..9)), 0..20)) {
-            let signs: Vec<Shared<Sign>> = kinds.iter().map(|(kind, rank)| sign(*kind, *rank)).collect();
+            let signs: Vec<SharedValue<Signal>> = kinds.iter().map(|(kind, rank)| sign(*kind, *rank)).collect();
             let (placements, catalogue) = (BTreeMap::new(), Catalogue::builtin());
-            let scene = Scene::new(&signs, None, Generation(1), &placements, catalogue);
-            let family = |sign: &Sign| sign.class().and_then(|class| OfClass::of(catalogue, class).family);
+            let scene = FailureScene::new(&signs, None, Generation(1), &placements, catalogue);
+            let family = |sign: &Signal| sign.class().and_then(|class| ClassLookup::of(catalogue, class).family);
             for (index, sign) in signs.iter().enumerate() {
                 prop_assert_eq!(scene.rank(index), sign.rank());
                 prop_assert_eq!(scene.family(index), family(sign));

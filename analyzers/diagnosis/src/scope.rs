@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 /// Scope of a failure.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Scope {
+pub enum DraftScope {
     /// Failure of one generation of a job.
     Job { job: JobId, generation: Generation },
     /// Failure of a node on which no job runs.
     Node { node: NodeId },
 }
 
-impl Scope {
+impl DraftScope {
     /// Returns the affected job, if any.
     pub fn job(&self) -> Option<&JobId> {
         match self {
@@ -42,7 +42,7 @@ impl Scope {
 }
 
 /// Hashes the borrowed form, so that maps keyed by a scope can be queried with a borrowed one.
-impl Hash for Scope {
+impl Hash for DraftScope {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.lend().hash(state);
     }
@@ -56,19 +56,19 @@ pub(crate) enum ScopeRef<'a> {
 }
 
 impl ScopeRef<'_> {
-    pub(crate) fn own(self) -> Scope {
+    pub(crate) fn own(self) -> DraftScope {
         match self {
-            Self::Job(job, generation) => Scope::Job {
+            Self::Job(job, generation) => DraftScope::Job {
                 job: job.clone(),
                 generation,
             },
-            Self::Node(node) => Scope::Node { node: node.clone() },
+            Self::Node(node) => DraftScope::Node { node: node.clone() },
         }
     }
 }
 
-impl PartialEq<Scope> for ScopeRef<'_> {
-    fn eq(&self, other: &Scope) -> bool {
+impl PartialEq<DraftScope> for ScopeRef<'_> {
+    fn eq(&self, other: &DraftScope) -> bool {
         *self == other.lend()
     }
 }

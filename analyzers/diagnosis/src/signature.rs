@@ -2,8 +2,8 @@
 
 use rankguard_model::{Entity, Verdict};
 
-use crate::knowledge::Known;
-use crate::{Sign, What};
+use crate::knowledge::ClassEntry;
+use crate::{Signal, SignalMeaning};
 
 /// Initial capacity, bytes: enough for a class and a blamed entity.
 const ROOM: usize = 64;
@@ -11,7 +11,7 @@ const ROOM: usize = 64;
 /// Returns the signature of a verdict that rests on a sign: equal for a bug that repeats, different for a different
 /// line or message. Numbers are removed from messages, because shapes, addresses and steps differ between runs of the
 /// same bug.
-pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
+pub(crate) fn of(known: ClassEntry<'_>, verdict: &Verdict, first: &Signal) -> String {
     if !known.is_program() {
         // For a machine the device counts: the same GPU twice is the same failure, two GPUs are two. The affected
         // rank does not count, because ranks move.
@@ -24,8 +24,8 @@ pub(crate) fn of(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
 }
 
 /// Returns the failure in one line: `train.py:41: RuntimeError: ...`, or the blamed entity and class.
-pub(crate) fn headline(known: Known<'_>, verdict: &Verdict, first: &Sign) -> String {
-    if first.what == What::OrderFailed {
+pub(crate) fn headline(known: ClassEntry<'_>, verdict: &Verdict, first: &Signal) -> String {
+    if first.what == SignalMeaning::OrderFailed {
         return first.text.lines().next().unwrap_or_default().to_owned();
     }
     if !known.is_program() || first.mark().is_none() {
@@ -60,11 +60,11 @@ fn blames(verdict: &Verdict, between: &str) -> String {
     text
 }
 
-fn words(sign: &Sign) -> &str {
+fn words(sign: &Signal) -> &str {
     sign.field("message").unwrap_or(&sign.text)
 }
 
-fn place(sign: &Sign) -> String {
+fn place(sign: &Signal) -> String {
     match (sign.field("file"), sign.field("line")) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.to_owned(),

@@ -34,7 +34,7 @@ const WAITS: [&str; 16] = [
 
 /// Merged stacks of a job's ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Merged {
+pub struct MergedStacks {
     /// Tree with a line for each frame, outermost first, indented where ranks diverge: `ranks 0-6,8: ...`.
     pub tree: Vec<String>,
     /// Ranks at another location than the others, with a description. Empty if all are at one location, or if it is
@@ -43,7 +43,7 @@ pub struct Merged {
 }
 
 /// Merges stacks, each with its outermost frame first. Ranks with an empty stack are ignored.
-pub fn merge(stacks: &BTreeMap<Rank, Vec<String>>) -> Merged {
+pub fn merge(stacks: &BTreeMap<Rank, Vec<String>>) -> MergedStacks {
     let known: BTreeMap<Rank, &[String]> = stacks
         .iter()
         .filter(|(_, frames)| !frames.is_empty())
@@ -54,7 +54,7 @@ pub fn merge(stacks: &BTreeMap<Rank, Vec<String>>) -> Merged {
     let mut order: Vec<Rank> = known.keys().copied().collect();
     order.sort_by(|one, other| known[one].cmp(known[other]).then(one.cmp(other)));
     grow(&known, &order, 0, 0, &mut tree);
-    Merged { tree, odd: odd(&known) }
+    MergedStacks { tree, odd: odd(&known) }
 }
 
 /// Writes the frames at `depth` of ranks with the same frames so far.

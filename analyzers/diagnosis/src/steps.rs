@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Body, Entity, Evidence, Generation, JobId, NodeId, Rank, Source, Timestamp};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceSource, Generation, JobId, NodeId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Sign;
+use crate::Signal;
 
 /// Minimum time from a complaint to a completed step that shows that the complaint was harmless. Progress is reported
 /// with a delay, so a shorter time proves nothing.
@@ -20,19 +20,19 @@ const RANKS_MAX: usize = 1 << 17;
 /// Time of the newest step of each rank.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Steps(BTreeMap<JobId, BTreeMap<Rank, Progress>>);
+pub(crate) struct StepTimes(BTreeMap<JobId, BTreeMap<Rank, NewestStep>>);
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Progress {
+struct NewestStep {
     generation: Generation,
     at: Timestamp,
 }
 
-impl Steps {
+impl StepTimes {
     /// Records a step; ignores other evidence.
     pub(crate) fn take(&mut self, evidence: &Evidence) {
         let (
-            Body::Progress { .. },
+            EvidenceBody::Progress { .. },
             Entity::Rank {
                 job, generation, rank, ..
             },
@@ -40,7 +40,7 @@ impl Steps {
         else {
             return;
         };
-        let newest = Progress {
+        let newest = NewestStep {
             generation: *generation,
             at: evidence.at,
         };
@@ -57,7 +57,7 @@ impl Steps {
     }
 
     fn forget_oldest(&mut self) {
-        let newest = |ranks: &BTreeMap<Rank, Progress>| ranks.values().map(|progress| progress.at).max();
+        let newest = |ranks: &BTreeMap<Rank, NewestStep>| ranks.values().map(|progress| progress.at).max();
         let oldest = self
             .0
             .iter()
@@ -69,14 +69,14 @@ impl Steps {
     }
 
     /// Returns true if the sign is a complaint of a rank that completed steps afterwards.
-    pub(crate) fn overcame(&self, sign: &Sign) -> bool {
+    pub(crate) fn overcame(&self, sign: &Signal) -> bool {
         let Entity::Rank {
             job, generation, rank, ..
         } = &sign.entity
         else {
             return false;
         };
-        if sign.source != Source::JobLog {
+        if sign.source != EvidenceSource::JobLog {
             return false;
         }
         let progress = self.0.get(job).and_then(|ranks| ranks.get(rank));

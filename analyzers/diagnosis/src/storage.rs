@@ -6,9 +6,9 @@
 
 use std::time::Duration;
 
-use rankguard_model::{Entity, JobId, Mark, Timestamp};
+use rankguard_model::{Classification, Entity, JobId, Timestamp};
 
-use crate::{Candidate, Scene, Sign, Strength, What};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Mark field: ranks that use the file system as `job/rank`, separated by commas; [`NOBODY`]; and [`UNKNOWN`] for
 /// processes that could not be inspected.
@@ -29,16 +29,16 @@ const BESIDE: f64 = 0.25;
 const GOES_ON: Duration = Duration::from_secs(2);
 
 /// Returns true if a mark reports that a file system answers again.
-pub fn answers_again(mark: &Mark) -> bool {
+pub fn reports_store_recovery(mark: &Classification) -> bool {
     ANSWERS.contains(&mark.signature.as_str())
 }
 
 /// Demotes a candidate that rests on file systems that the job does not use, or that answer again while the job is
 /// stalled.
-pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
+pub(crate) fn weigh(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
     if let Some(job) = scene.job {
         if rests_on(scene, candidate, |sign| is_beside(scene, sign, job)) {
-            candidate.strength = Strength::Outcome;
+            candidate.strength = CandidateStrength::Outcome;
             candidate.score *= BESIDE;
             candidate
                 .notes
@@ -61,9 +61,9 @@ pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
         let named: Vec<usize> = named.collect();
         candidate.confirm(named, || format!("A rank itself names {place}."));
     }
-    let stands = scene.unmarked().any(|(_, sign)| sign.what == What::Stalled);
+    let stands = scene.unmarked().any(|(_, sign)| sign.what == SignalMeaning::Stalled);
     if stands && rests_on(scene, candidate, |sign| is_answered(scene, sign)) {
-        candidate.strength = candidate.strength.min(Strength::Symptom);
+        candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
         candidate.score *= 0.5;
         let note = "It answers again, and still no rank makes a step.".to_owned();
         candidate.notes.push(note);
@@ -71,7 +71,7 @@ pub(crate) fn weigh(scene: &Scene<'_>, candidate: &mut Candidate) {
 }
 
 /// Returns true if the predicate holds for every mark on which a candidate rests.
-fn rests_on(scene: &Scene<'_>, candidate: &Candidate, is: impl Fn(&Sign) -> bool) -> bool {
+fn rests_on(scene: &FailureScene<'_>, candidate: &CauseCandidate, is: impl Fn(&Signal) -> bool) -> bool {
     let marks = candidate.support.iter().map(|index| &*scene.signs[index]);
     let mut marks = marks.filter(|sign| sign.mark().is_some()).peekable();
     marks.peek().is_some() && marks.all(is)
@@ -87,7 +87,7 @@ fn of_job<'u>(users: &'u str, job: &'u JobId) -> impl Iterator<Item = &'u str> {
 
 /// Returns true if a sign concerns a file system that no rank of this job uses, by the agent's report and by the
 /// ranks' own messages.
-fn is_beside(scene: &Scene<'_>, sign: &Sign, job: &JobId) -> bool {
+fn is_beside(scene: &FailureScene<'_>, sign: &Signal, job: &JobId) -> bool {
     let Some(users) = sign.field(USED_BY) else { return false };
     let known = users == NOBODY || users.split(", ").all(|user| user != UNKNOWN);
     let used = of_job(users, job).next().is_some();
@@ -96,7 +96,7 @@ fn is_beside(scene: &Scene<'_>, sign: &Sign, job: &JobId) -> bool {
 }
 
 /// Returns true if a rank itself names a path, or reports a storage failure without a path.
-fn touches(scene: &Scene<'_>, index: usize, place: Option<&str>) -> bool {
+fn touches(scene: &FailureScene<'_>, index: usize, place: Option<&str>) -> bool {
     let sign = &scene.signs[index];
     if !matches!(sign.entity, Entity::Rank { .. }) {
         return false;
@@ -114,25 +114,25 @@ fn names(text: &str, place: &str) -> bool {
 }
 
 /// Returns true if a sign reports a file system that does not answer, and a later one of the same node that it does.
-fn is_answered(scene: &Scene<'_>, sign: &Sign) -> bool {
+fn is_answered(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     is_wait(sign) && scene.signs.iter().any(|other| ends_wait(sign, other))
 }
 
-pub(crate) fn is_answer(sign: &Sign) -> bool {
-    sign.mark().is_some_and(answers_again)
+pub(crate) fn is_answer(sign: &Signal) -> bool {
+    sign.mark().is_some_and(reports_store_recovery)
 }
 
-fn is_wait(sign: &Sign) -> bool {
+fn is_wait(sign: &Signal) -> bool {
     sign.class().is_some_and(|class| class.as_str() == HANG)
 }
 
 /// Returns true if `answers` reports that the server or mount of `waits` answers again.
-fn ends_wait(waits: &Sign, answers: &Sign) -> bool {
+fn ends_wait(waits: &Signal, answers: &Signal) -> bool {
     is_answer(answers) && answers.node() == waits.node() && answers.at >= waits.at && same_server(waits, answers)
 }
 
 /// Returns true if two signs may concern the same server or mount: a sign that names none matches any.
-fn same_server(one: &Sign, other: &Sign) -> bool {
+fn same_server(one: &Signal, other: &Signal) -> bool {
     ["server", MOUNT]
         .iter()
         .all(|name| match (one.field(name), other.field(name)) {
@@ -143,11 +143,11 @@ fn same_server(one: &Sign, other: &Sign) -> bool {
 
 /// Returns true if a sign is obsolete: its file system answered again before ranks of its node last made a step at
 /// `went_on`. `answers` are the signs of recovery.
-pub(crate) fn is_over(sign: &Sign, answers: &[&Sign], went_on: impl FnOnce() -> Option<Timestamp>) -> bool {
+pub(crate) fn is_over(sign: &Signal, answers: &[&Signal], went_on: impl FnOnce() -> Option<Timestamp>) -> bool {
     if answers.is_empty() || !is_wait(sign) {
         return false;
     }
     let Some(went_on) = went_on() else { return false };
-    let ended = |answer: &&Sign| ends_wait(sign, answer) && went_on.since(answer.at) >= GOES_ON;
+    let ended = |answer: &&Signal| ends_wait(sign, answer) && went_on.since(answer.at) >= GOES_ON;
     answers.iter().any(ended)
 }

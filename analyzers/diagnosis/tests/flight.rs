@@ -1,18 +1,18 @@
 //! Flight-recorder dumps with other evidence: conclusions that need the dumps.
 #![allow(clippy::unwrap_used)]
 
-use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, JobContext, Policy};
+use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftPolicy, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role, Sequence, Source,
-    Timestamp,
+    Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation, JobId, NodeId,
+    ProcessExit, Rank, Role, Sequence, Timestamp,
 };
 
 const RANKS: u32 = 4;
 
 struct World {
     diagnosis: Diagnosis,
-    context: Context,
+    context: PlacementIndex,
     seq: u64,
 }
 
@@ -24,13 +24,20 @@ impl World {
             ..JobContext::default()
         };
         Self {
-            diagnosis: Diagnosis::new(Policy::default()),
-            context: Context::from_iter([(JobId::from("train"), job)]),
+            diagnosis: Diagnosis::new(DraftPolicy::default()),
+            context: PlacementIndex::from_iter([(JobId::from("train"), job)]),
             seq: 0,
         }
     }
 
-    fn at(&mut self, ms: i64, rank: u32, source: Source, body: Body, marks: Vec<Mark>) -> Vec<Change> {
+    fn at(
+        &mut self,
+        ms: i64,
+        rank: u32,
+        source: EvidenceSource,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
+    ) -> Vec<DraftChange> {
         self.seq += 1;
         let evidence = Evidence {
             id: EvidenceId {
@@ -54,39 +61,39 @@ impl World {
             .observe(now, &evidence, &self.context, Catalogue::builtin())
     }
 
-    fn dumps(&mut self, ms: i64, rank: u32, dump: String) -> Vec<Change> {
-        let body = Body::FlightDump { dump, left_out: 0 };
-        self.at(ms, rank, Source::FlightRecorder, body, Vec::new())
+    fn dumps(&mut self, ms: i64, rank: u32, dump: String) -> Vec<DraftChange> {
+        let body = EvidenceBody::FlightDump { dump, left_out: 0 };
+        self.at(ms, rank, EvidenceSource::FlightRecorder, body, Vec::new())
     }
 
     /// Ends a rank by its watchdog.
     fn times_out(&mut self, ms: i64, rank: u32) {
-        let timeout = Mark {
+        let timeout = Classification {
             class: "nccl-timeout".into(),
             role: Role::Cascade,
             confidence: 0.9,
             signature: "nccl-watchdog".into(),
-            fields: Fields::new(),
+            fields: FieldValues::new(),
         };
-        let line = Body::Line {
+        let line = EvidenceBody::Line {
             text: "Watchdog caught collective operation timeout".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        self.at(ms, rank, Source::JobLog, line, vec![timeout]);
+        self.at(ms, rank, EvidenceSource::JobLog, line, vec![timeout]);
         self.exits(ms + 1, rank);
     }
 
     fn exits(&mut self, ms: i64, rank: u32) {
-        let body = Body::RankExited {
+        let body = EvidenceBody::RankExited {
             pid: rank,
-            exit: Exit::Signal(6),
+            exit: ProcessExit::Signal(6),
             ended_by_agent: false,
         };
-        self.at(ms, rank, Source::Ranks, body, Vec::new());
+        self.at(ms, rank, EvidenceSource::Ranks, body, Vec::new());
     }
 
-    fn settle(&mut self) -> Concluded {
+    fn settle(&mut self) -> ConcludedDraft {
         let due = self.diagnosis.due().expect("a draft is open");
         let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
         assert_eq!(all.len(), 1);
@@ -187,7 +194,7 @@ fn dumps_that_come_after_the_conclusion_correct_it_once_all_are_there() {
     let revised: Vec<_> = changes
         .iter()
         .filter_map(|change| match change {
-            Change::Revised(case) => Some(case),
+            DraftChange::Revised(case) => Some(case),
             _ => None,
         })
         .collect();

@@ -2,24 +2,31 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rankguard_diagnosis::{Context, Diagnosis, Fact, JobContext, Policy};
+use rankguard_diagnosis::{CallerFact, Diagnosis, DraftPolicy, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
-    Sequence, Source, Timestamp,
+    Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
+    Generation, JobId, NodeId, ProcessExit, Rank, Role, Sequence, Timestamp,
 };
 
 fn node(rank: u32) -> NodeId {
     NodeId::from(format!("n{}", rank / 2))
 }
 
-fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class: Option<(&str, Role)>) -> Evidence {
-    let marks = class.into_iter().map(|(class, role)| Mark {
+fn evidence(
+    seq: u64,
+    ms: i64,
+    source: EvidenceSource,
+    entity: Entity,
+    body: EvidenceBody,
+    class: Option<(&str, Role)>,
+) -> Evidence {
+    let marks = class.into_iter().map(|(class, role)| Classification {
         class: class.into(),
         role,
         confidence: 0.9,
         signature: class.into(),
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     });
     let id = EvidenceId {
         node: entity.node().cloned().unwrap_or_else(|| node(0)),
@@ -38,7 +45,7 @@ fn evidence(seq: u64, ms: i64, source: Source, entity: Entity, body: Body, class
 
 /// Returns the evidence of a GPU that dies on node 1, with all consequences.
 fn story() -> Vec<Evidence> {
-    let line = |text: &str| Body::Line {
+    let line = |text: &str| EvidenceBody::Line {
         text: text.to_owned(),
         context: Vec::new(),
         repeats: 1,
@@ -57,7 +64,7 @@ fn story() -> Vec<Evidence> {
     let mut all = vec![evidence(
         1,
         100,
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         gpu,
         line("Xid 79"),
         Some(("gpu-fallen-off-bus", Role::Root)),
@@ -68,17 +75,17 @@ fn story() -> Vec<Evidence> {
         all.push(evidence(
             seq,
             300,
-            Source::JobLog,
+            EvidenceSource::JobLog,
             rank(number),
             line("peer gone"),
             lost,
         ));
-        let exit = Body::RankExited {
+        let exit = EvidenceBody::RankExited {
             pid: number,
-            exit: Exit::Code(1),
+            exit: ProcessExit::Code(1),
             ended_by_agent: false,
         };
-        all.push(evidence(seq + 1, 400, Source::Ranks, rank(number), exit, None));
+        all.push(evidence(seq + 1, 400, EvidenceSource::Ranks, rank(number), exit, None));
     }
     all
 }
@@ -92,8 +99,8 @@ proptest! {
         let conclude = || {
             let placements = (0..6).map(|rank| (Rank(rank), node(rank))).collect();
             let job = JobContext { generation: Generation(1), placements, ..JobContext::default() };
-            let context = Context::from_iter([(JobId::from("train"), job)]);
-            let mut diagnosis = Diagnosis::new(Policy::default());
+            let context = PlacementIndex::from_iter([(JobId::from("train"), job)]);
+            let mut diagnosis = Diagnosis::new(DraftPolicy::default());
             for (tick, index) in order.iter().enumerate() {
                 let now = Timestamp::from_millis(500 + tick as i64);
                 diagnosis.observe(now, &story[*index], &context, Catalogue::builtin());
@@ -120,8 +127,8 @@ proptest! {
 fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
     let concluded = |synthetic: bool, stalled: u64| {
         let (mut diagnosis, context, catalogue) = (
-            Diagnosis::new(Policy::default()),
-            Context::default(),
+            Diagnosis::new(DraftPolicy::default()),
+            PlacementIndex::default(),
             Catalogue::builtin(),
         );
         let entity = Entity::Rank {
@@ -130,16 +137,16 @@ fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
             rank: Rank(0),
             node: NodeId::from("n1"),
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: "injection 1: rank 0 is stopped".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        let mut told = evidence(1, 0, Source::Agent, entity, body, None);
+        let mut told = evidence(1, 0, EvidenceSource::Agent, entity, body, None);
         told.synthetic = synthetic;
         diagnosis.observe(Timestamp::from_millis(0), &told, &context, catalogue);
         let now = Timestamp::from_millis(60_000);
-        let fact = Fact::JobStalled {
+        let fact = CallerFact::JobStalled {
             job: JobId::from("llm"),
             generation: Generation(stalled),
             since: now,
@@ -164,9 +171,9 @@ fn a_catalogue_that_is_read_anew_is_asked_anew() {
     let ours = "[[class]]\nid = \"gpu-fallen-off-bus\"\nreplaces = \"gpu-fallen-off-bus\"\nlayer = \"hardware\"\n\
                 severity = \"warning\"\ndefinition = \"Ours.\"\nadvice = \"Wait.\"\naction = \"contact-platform\"\n";
     let ours = Catalogue::with_files(&[("ours.toml", ours)]).unwrap();
-    let mut weighed = Diagnosis::new(Policy::default());
+    let mut weighed = Diagnosis::new(DraftPolicy::default());
     let now = Timestamp::from_millis(500);
-    weighed.observe(now, &story()[0], &Context::default(), Catalogue::builtin());
+    weighed.observe(now, &story()[0], &PlacementIndex::default(), Catalogue::builtin());
     let due = weighed.due().unwrap();
     // The serialised form holds no weights.
     let mut written: Diagnosis = serde_json::from_str(&serde_json::to_string(&weighed).unwrap()).unwrap();

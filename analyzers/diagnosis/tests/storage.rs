@@ -3,13 +3,13 @@
 
 mod world;
 
-use rankguard_diagnosis::{Change, Concluded};
-use rankguard_model::{Body, Exit, Mark, Role, Source};
+use rankguard_diagnosis::{ConcludedDraft, DraftChange};
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, ProcessExit, Role};
 use world::{World, mark, on_node, with};
 
 /// Returns the mark of node 1's agent for a read-only /scratch; `used_by` as far as the agent could
 /// determine it.
-fn read_only(used_by: Option<&str>) -> Mark {
+fn read_only(used_by: Option<&str>) -> Classification {
     let fields: Vec<(&str, &str)> = [("mount", "/scratch")]
         .into_iter()
         .chain(used_by.map(|users| ("used_by", users)))
@@ -18,19 +18,19 @@ fn read_only(used_by: Option<&str>) -> Mark {
 }
 
 fn unwritable(world: &mut World, ms: i64, used_by: Option<&str>) {
-    let body = Body::Sample {
+    let body = EvidenceBody::Sample {
         metric: "host.writable /scratch".to_owned(),
         value: 0.0,
         unit: "bool".to_owned(),
     };
-    world.at(ms, Source::Host, on_node(1), body, vec![read_only(used_by)]);
+    world.at(ms, EvidenceSource::Host, on_node(1), body, vec![read_only(used_by)]);
 }
 
-fn stands(case: &Concluded) -> bool {
+fn stands(case: &ConcludedDraft) -> bool {
     case.verdict.class.as_str().starts_with("hang-")
 }
 
-fn says(case: &Concluded, words: &str) -> bool {
+fn says(case: &ConcludedDraft, words: &str) -> bool {
     case.reasoning.iter().any(|reason| reason.text.contains(words))
 }
 
@@ -71,7 +71,7 @@ fn a_rank_that_dies_writing_there_ties_the_disk_to_the_job_whatever_was_seen_bef
         let mut world = World::new();
         unwritable(&mut world, 1_000, Some("none"));
         world.says(2_000, 1, text, mark("storage-io-error", Role::Root, 0.5));
-        let case = world.exits(2_100, 1, Exit::Code(1)).settle();
+        let case = world.exits(2_100, 1, ProcessExit::Code(1)).settle();
         let expected = if tied {
             "filesystem-io-error"
         } else {
@@ -85,7 +85,7 @@ fn a_rank_that_dies_writing_there_ties_the_disk_to_the_job_whatever_was_seen_bef
 fn a_rank_that_ends_without_a_word_is_not_explained_by_a_disk_that_nobody_uses() {
     let mut world = World::new();
     unwritable(&mut world, 1_000, Some("none"));
-    let case = world.exits(2_000, 1, Exit::Code(3)).settle();
+    let case = world.exits(2_000, 1, ProcessExit::Code(3)).settle();
     assert_eq!(case.verdict.class.as_str(), "rank-exit-unknown");
 }
 
@@ -96,24 +96,24 @@ fn a_full_shm_beside_the_job_explains_no_hang() {
         mark("shm-exhausted", Role::Confirmation, 0.5),
         &[("mount", "/dev/shm"), ("used_by", "none")],
     );
-    let body = Body::Sample {
+    let body = EvidenceBody::Sample {
         metric: "host.disk_available /dev/shm".to_owned(),
         value: 0.0,
         unit: "ratio".to_owned(),
     };
-    world.at(1_000, Source::Host, on_node(1), body, vec![full]);
+    world.at(1_000, EvidenceSource::Host, on_node(1), body, vec![full]);
     assert!(stands(&world.stalls(2_000, 40_000).settle()));
 }
 
 const NFS: &str = "nfs: server nas01 not responding, still trying";
 
-fn silent_server() -> Mark {
+fn silent_server() -> Classification {
     let mut mark = with(mark("filesystem-hang", Role::Root, 0.94), &[("server", "nas01")]);
     mark.signature = "nfs-not-responding".into();
     mark
 }
 
-fn answers(server: &str) -> Mark {
+fn answers(server: &str) -> Classification {
     let mut mark = with(mark("none", Role::Noise, 0.95), &[("server", server)]);
     mark.signature = "nfs-ok".into();
     mark
@@ -152,7 +152,12 @@ fn an_answer_that_comes_after_the_conclusion_follows_from_nothing() {
     assert_eq!(case.verdict.class.as_str(), "filesystem-hang");
     let before = world.changes.len();
     world.kernel(46_000, on_node(1), "nfs: server nas01 OK", answers("nas01"));
-    let joined = |change: &Change| matches!(change, Change::Late { .. } | Change::Revised(_) | Change::Opened { .. });
+    let joined = |change: &DraftChange| {
+        matches!(
+            change,
+            DraftChange::Late { .. } | DraftChange::Revised(_) | DraftChange::Opened { .. }
+        )
+    };
     assert!(
         !world.changes[before..].iter().any(joined),
         "{:?}",

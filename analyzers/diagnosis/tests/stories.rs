@@ -5,15 +5,17 @@ mod world;
 
 use std::time::Duration;
 
-use rankguard_diagnosis::{Change, Diagnosis, Policy};
-use rankguard_model::{Body, Entity, Exit, Generation, JobId, Mark, Rank, Role, Source, Step, Timestamp};
+use rankguard_diagnosis::{Diagnosis, DraftChange, DraftPolicy};
+use rankguard_model::{
+    Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobId, ProcessExit, Rank, Role, Step, Timestamp,
+};
 use world::{World, gpu, line, mark, node, on_node, rank_of, with};
 
-fn lost_peer() -> Mark {
+fn lost_peer() -> Classification {
     mark("remote-worker-lost", Role::Cascade, 0.85)
 }
 
-fn off_the_bus() -> Mark {
+fn off_the_bus() -> Classification {
     mark("gpu-fallen-off-bus", Role::Root, 0.97)
 }
 
@@ -33,10 +35,12 @@ fn gpu_lost(world: &mut World) {
             teardown,
         );
     }
-    world.exits(1_300, 2, Exit::Signal(6)).exits(1_320, 3, Exit::Signal(6));
+    world
+        .exits(1_300, 2, ProcessExit::Signal(6))
+        .exits(1_320, 3, ProcessExit::Signal(6));
     for rank in [0, 1, 4, 5] {
         world.says(1_400, rank, "NCCL error: remote process exited", lost_peer());
-        world.exits(1_500, rank, Exit::Code(1));
+        world.exits(1_500, rank, ProcessExit::Code(1));
     }
 }
 
@@ -76,7 +80,7 @@ fn a_root_that_arrives_after_its_cascade_is_waited_for_rg_7() {
     let mut world = World::new();
     for rank in [0, 1, 4, 5] {
         world.says(1_400, rank, "NCCL error: remote process exited", lost_peer());
-        world.exits(1_500, rank, Exit::Code(1));
+        world.exits(1_500, rank, ProcessExit::Code(1));
     }
     let due = world.diagnosis.due().unwrap();
     assert_eq!(
@@ -87,7 +91,7 @@ fn a_root_that_arrives_after_its_cascade_is_waited_for_rg_7() {
     world.late(
         1_000,
         5_000,
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         gpu(2),
         line("Xid 79"),
         vec![off_the_bus()],
@@ -100,18 +104,18 @@ fn a_root_that_arrives_after_its_cascade_is_waited_for_rg_7() {
 #[test]
 fn a_root_that_arrives_after_the_conclusion_revises_it() {
     let mut world = World::new();
-    world.exits(1_000, 2, Exit::Signal(9));
+    world.exits(1_000, 2, ProcessExit::Signal(9));
     assert_eq!(world.settle().verdict.class.as_str(), "killed-by-signal");
     world.late(
         900,
         9_000,
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         gpu(2),
         line("Xid 79"),
         vec![off_the_bus()],
     );
     let revised = world.changes.iter().find_map(|change| match change {
-        Change::Revised(case) => Some(case),
+        DraftChange::Revised(case) => Some(case),
         _ => None,
     });
     assert_eq!(revised.expect("a revision").verdict.blamed, gpu(2));
@@ -123,7 +127,7 @@ fn a_silent_node_is_blamed_and_its_peers_are_not() {
     let mut world = World::new();
     for rank in [0, 1, 4, 5] {
         world.says(1_100, rank, "Connection closed by remote peer", lost_peer());
-        world.exits(1_200, rank, Exit::Code(1));
+        world.exits(1_200, rank, ProcessExit::Code(1));
     }
     world.silent(1_000, 2);
     let case = world.settle();
@@ -135,11 +139,11 @@ fn a_silent_node_is_blamed_and_its_peers_are_not() {
 #[test]
 fn a_node_that_falls_silent_after_the_conclusion_revises_it() {
     let mut world = World::new();
-    world.exits(1_200, 0, Exit::Code(1));
+    world.exits(1_200, 0, ProcessExit::Code(1));
     assert_eq!(world.settle().verdict.class.as_str(), "rank-exit-unknown");
     world.silent(6_500, 2);
     let revised = world.changes.iter().any(|change| match change {
-        Change::Revised(case) => case.verdict.blamed == on_node(2) && case.node_silent,
+        DraftChange::Revised(case) => case.verdict.blamed == on_node(2) && case.node_silent,
         _ => false,
     });
     assert!(revised, "{:?}", world.changes.last());
@@ -149,7 +153,7 @@ fn a_node_that_falls_silent_after_the_conclusion_revises_it() {
 fn an_oom_kill_is_confirmed_by_the_process_id_and_blames_the_rank() {
     let mut world = World::new();
     let killed = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "1004")]);
-    world.exits(1_000, 4, Exit::Signal(9));
+    world.exits(1_000, 4, ProcessExit::Signal(9));
     world.kernel(1_010, on_node(3), "Out of memory: Killed process 1004 (python)", killed);
     world.says(
         1_100,
@@ -164,7 +168,7 @@ fn an_oom_kill_is_confirmed_by_the_process_id_and_blames_the_rank() {
     let exit = case
         .findings
         .iter()
-        .find(|finding| finding.source == Source::Ranks)
+        .find(|finding| finding.source == EvidenceSource::Ranks)
         .unwrap();
     assert_eq!(exit.role, Role::Confirmation);
 }
@@ -180,11 +184,11 @@ fn an_oom_kill_of_a_stranger_does_not_explain_a_rank_that_ended_by_itself() {
         "TypeError: unsupported operand",
         mark("type-error", Role::Root, 0.85),
     );
-    world.exits(1_010, 4, Exit::Code(1));
+    world.exits(1_010, 4, ProcessExit::Code(1));
     assert_eq!(world.settle().verdict.class.as_str(), "type-error");
 }
 
-fn shape_bug() -> Mark {
+fn shape_bug() -> Classification {
     let place = [
         ("file", "train.py"),
         ("line", "41"),
@@ -202,10 +206,10 @@ fn an_exception_of_one_rank_is_the_cause_of_what_the_others_lost() {
         "RuntimeError: mat1 and mat2 shapes cannot be multiplied",
         shape_bug(),
     );
-    world.exits(1_020, 3, Exit::Code(1));
+    world.exits(1_020, 3, ProcessExit::Code(1));
     for rank in [0, 1, 2, 4, 5] {
         world.says(1_100, rank, "Connection closed by peer", lost_peer());
-        world.exits(1_150, rank, Exit::Code(1));
+        world.exits(1_150, rank, ProcessExit::Code(1));
     }
     let case = world.settle();
     assert_eq!(case.verdict.class.as_str(), "tensor-shape-mismatch");
@@ -226,7 +230,7 @@ fn the_same_exception_of_many_ranks_blames_the_job_and_has_one_signature() {
         for rank in [2, 0, 4] {
             let bug = with(shape_bug(), &[("message", message)]);
             world.says(1_000 + i64::from(rank != 2), rank, "RuntimeError: shapes", bug);
-            world.exits(1_020, rank, Exit::Code(1));
+            world.exits(1_020, rank, ProcessExit::Code(1));
         }
         let case = world.settle();
         assert_eq!(
@@ -250,12 +254,12 @@ fn evidence_of_a_fenced_generation_never_opens_a_case_rg_3() {
     gpu_lost(&mut world);
     let concluded = world.settle();
     world.job(|job| job.generation = Generation(2));
-    world.exits(4_000, 0, Exit::Signal(9));
+    world.exits(4_000, 0, ProcessExit::Signal(9));
     assert_eq!(world.opened(), 1);
-    assert!(matches!(world.changes.last(), Some(Change::Late { draft, .. }) if *draft == concluded.draft));
-    world.diagnosis = Diagnosis::new(Policy::default());
-    world.exits(5_000, 1, Exit::Signal(9));
-    assert!(matches!(world.changes.last(), Some(Change::Dropped { .. })));
+    assert!(matches!(world.changes.last(), Some(DraftChange::Late { draft, .. }) if *draft == concluded.draft));
+    world.diagnosis = Diagnosis::new(DraftPolicy::default());
+    world.exits(5_000, 1, ProcessExit::Signal(9));
+    assert!(matches!(world.changes.last(), Some(DraftChange::Dropped { .. })));
     assert_eq!(world.diagnosis.due(), None);
 }
 
@@ -264,8 +268,8 @@ fn ranks_of_a_job_that_is_stopped_on_purpose_are_no_failure() {
     let mut world = World::new();
     world.job(|job| job.stopping = true);
     world
-        .exits(1_000, 0, Exit::Signal(15))
-        .exits(1_001, 1, Exit::Signal(15));
+        .exits(1_000, 0, ProcessExit::Signal(15))
+        .exits(1_001, 1, ProcessExit::Signal(15));
     assert_eq!(world.opened(), 0);
 }
 
@@ -280,7 +284,7 @@ fn words_after_which_nothing_failed_are_no_case() {
         "Xid 63",
         mark("gpu-row-remap-pending", Role::Confirmation, 0.9),
     );
-    world.exits(2_000, 0, Exit::Code(0));
+    world.exits(2_000, 0, ProcessExit::Code(0));
     assert_eq!((world.opened(), world.diagnosis.due()), (0, None));
 }
 
@@ -290,9 +294,9 @@ fn a_complaint_after_which_the_rank_made_steps_is_not_the_cause() {
     world.says(1_000, 3, "RuntimeError: shapes", shape_bug());
     world.at(
         9_000,
-        Source::Ranks,
+        EvidenceSource::Ranks,
         rank_of(3),
-        Body::Progress {
+        EvidenceBody::Progress {
             step: Step(7),
             loss: None,
             step_ms: 5.0,
@@ -300,16 +304,16 @@ fn a_complaint_after_which_the_rank_made_steps_is_not_the_cause() {
         },
         Vec::new(),
     );
-    world.exits(10_000, 3, Exit::Signal(9));
+    world.exits(10_000, 3, ProcessExit::Signal(9));
     assert_eq!(world.settle().verdict.class.as_str(), "killed-by-signal");
 }
 
 #[test]
 fn only_an_exit_gives_an_honest_verdict_with_little_confidence() {
     for (exit, class) in [
-        (Exit::Signal(9), "killed-by-signal"),
-        (Exit::Signal(11), "segfault"),
-        (Exit::Code(3), "rank-exit-unknown"),
+        (ProcessExit::Signal(9), "killed-by-signal"),
+        (ProcessExit::Signal(11), "segfault"),
+        (ProcessExit::Code(3), "rank-exit-unknown"),
     ] {
         let mut world = World::new();
         world.exits(1_000, 3, exit);
@@ -327,7 +331,7 @@ fn of_two_kills_the_one_that_names_the_rank_s_process_is_its_own() {
         let killed = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", pid)]);
         world.kernel(ms, on_node(2), &text, killed);
     }
-    let case = world.exits(30_050, 3, Exit::Signal(9)).settle();
+    let case = world.exits(30_050, 3, ProcessExit::Signal(9)).settle();
     assert_eq!(
         (case.verdict.class.as_str(), case.verdict.root_rank),
         ("host-oom-kill", Some(Rank(3)))
@@ -346,7 +350,7 @@ fn a_worker_that_the_kernel_killed_and_its_rank_does_not_wait_for_is_that_ranks(
         &[("pid", "4711")],
     );
     let text = "1 of the rank's children have ended and it does not wait for them";
-    world.at(11_000, Source::Ranks, rank_of(3), line(text), vec![dead]);
+    world.at(11_000, EvidenceSource::Ranks, rank_of(3), line(text), vec![dead]);
     let case = world.stalls(900, 40_000).settle();
     assert_eq!(
         (case.verdict.class.as_str(), case.verdict.root_rank),
@@ -359,7 +363,7 @@ fn a_program_that_does_not_exist_is_told_as_such() {
     let mut world = World::new();
     let order = rankguard_model::OrderId(1);
     let reason = "spawn ./trian: No such file or directory".to_owned();
-    let body = Body::OrderFailed {
+    let body = EvidenceBody::OrderFailed {
         order,
         job: JobId::from("train"),
         generation: Generation(1),
@@ -368,7 +372,7 @@ fn a_program_that_does_not_exist_is_told_as_such() {
     };
     world.at(
         1_000,
-        Source::Agent,
+        EvidenceSource::Agent,
         Entity::Job {
             job: JobId::from("train"),
         },
@@ -392,9 +396,9 @@ fn a_fault_on_a_spare_node_is_a_case_without_a_job() {
 #[test]
 fn a_draft_never_waits_longer_than_its_cap_rg_9() {
     let mut world = World::new();
-    let policy = Policy::default();
+    let policy = DraftPolicy::default();
     for tick in 0..100 {
-        world.exits(1_000 + tick * 1_000, (tick % 6) as u32, Exit::Signal(6));
+        world.exits(1_000 + tick * 1_000, (tick % 6) as u32, ProcessExit::Signal(6));
         let due = world.diagnosis.due().unwrap();
         assert!(due <= Timestamp::from_millis(1_000).after(policy.cap));
     }
@@ -403,7 +407,7 @@ fn a_draft_never_waits_longer_than_its_cap_rg_9() {
 #[test]
 fn a_flood_of_cascades_does_not_push_the_root_out() {
     let mut world = World::new();
-    world.exits(1_000, 2, Exit::Signal(6));
+    world.exits(1_000, 2, ProcessExit::Signal(6));
     for flood in 0..2_000 {
         let text = format!("lost peer {}", "x".repeat(flood as usize));
         world.says(1_001 + flood / 100, 0, &text, lost_peer());
@@ -411,14 +415,14 @@ fn a_flood_of_cascades_does_not_push_the_root_out() {
     world.late(
         900,
         1_100,
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         gpu(2),
         line("Xid 79"),
         vec![off_the_bus()],
     );
     let case = world.settle();
     assert_eq!(case.verdict.blamed, gpu(2));
-    assert!(case.findings.len() <= Policy::default().draft_signs);
+    assert!(case.findings.len() <= DraftPolicy::default().draft_signs);
     assert!(
         case.reasoning
             .iter()
@@ -433,7 +437,7 @@ fn what_is_said_again_and_again_is_counted_and_leaves_room_for_the_cause() {
     for again in 1..5_000 {
         world.kernel(1_000 + again / 10, gpu(1), "Xid 79", off_the_bus());
     }
-    world.exits(1_600, 2, Exit::Signal(6));
+    world.exits(1_600, 2, ProcessExit::Signal(6));
     let case = world.settle();
     assert_eq!(case.verdict.blamed, gpu(1));
     assert!(case.failed, "the end of a rank found room");
@@ -450,16 +454,22 @@ fn a_complaint_that_comes_back_after_it_was_overcome_is_still_known() {
     let mut world = World::new();
     for again in 0..40 {
         world.says(1_000 + again * 1_000, 3, "RuntimeError: shapes", shape_bug());
-        let step = Body::Progress {
+        let step = EvidenceBody::Progress {
             step: Step(again as u64),
             loss: None,
             step_ms: 100.0,
             own_ms: None,
         };
-        world.at(1_900 + again * 1_000, Source::Ranks, rank_of(3), step, Vec::new());
+        world.at(
+            1_900 + again * 1_000,
+            EvidenceSource::Ranks,
+            rank_of(3),
+            step,
+            Vec::new(),
+        );
     }
     world.says(41_000, 3, "RuntimeError: shapes", shape_bug());
-    world.exits(41_020, 3, Exit::Code(1));
+    world.exits(41_020, 3, ProcessExit::Code(1));
     assert_eq!(world.settle().verdict.class.as_str(), "tensor-shape-mismatch");
 }
 
@@ -469,7 +479,7 @@ fn memory_survives_a_restart_of_the_controller() {
     world.says(1_000, 3, "RuntimeError: shapes", shape_bug());
     let text = serde_json::to_string(&world.diagnosis).unwrap();
     world.diagnosis = serde_json::from_str(&text).unwrap();
-    world.exits(1_020, 3, Exit::Code(1));
+    world.exits(1_020, 3, ProcessExit::Code(1));
     let text = serde_json::to_string(&world.diagnosis).unwrap();
     world.diagnosis = serde_json::from_str(&text).unwrap();
     assert_eq!(world.settle().verdict.class.as_str(), "tensor-shape-mismatch");
@@ -478,7 +488,7 @@ fn memory_survives_a_restart_of_the_controller() {
 #[test]
 fn two_failures_of_one_job_far_apart_are_two_cases() {
     let mut world = World::new();
-    world.exits(1_000, 3, Exit::Signal(9));
+    world.exits(1_000, 3, ProcessExit::Signal(9));
     world.settle();
     world.job(|job| job.generation = Generation(2));
     let entity = match rank_of(4) {
@@ -490,12 +500,12 @@ fn two_failures_of_one_job_far_apart_are_two_cases() {
         },
         other => other,
     };
-    let body = Body::RankExited {
+    let body = EvidenceBody::RankExited {
         pid: 9,
-        exit: Exit::Signal(11),
+        exit: ProcessExit::Signal(11),
         ended_by_agent: false,
     };
-    world.at(8_000, Source::Ranks, entity, body, Vec::new());
+    world.at(8_000, EvidenceSource::Ranks, entity, body, Vec::new());
     assert_eq!(world.opened(), 2);
-    assert!(Duration::from_secs(1) < Policy::default().cap);
+    assert!(Duration::from_secs(1) < DraftPolicy::default().cap);
 }

@@ -3,26 +3,26 @@
 
 mod world;
 
-use rankguard_diagnosis::Concluded;
-use rankguard_model::{EXIT_MESSAGE, Entity, Exit, Mark, Role};
+use rankguard_diagnosis::ConcludedDraft;
+use rankguard_model::{Classification, EXIT_MESSAGE, Entity, ProcessExit, Role};
 use world::{World, mark, rank_of};
 
 const GLOO: &str = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:40877: Connection reset by peer. This is \
                     typically caused by a remote worker hanging or bugs in the application.";
 
-fn lost_peer() -> Mark {
+fn lost_peer() -> Classification {
     mark("remote-worker-lost", Role::Cascade, 0.78)
 }
 
-fn exit_message(text: &str) -> Mark {
-    Mark {
+fn exit_message(text: &str) -> Classification {
+    Classification {
         signature: EXIT_MESSAGE.into(),
         fields: [("exit", "1"), ("message", text)].into(),
         ..mark("uncaught-exception", Role::Root, 0.6)
     }
 }
 
-fn check(case: &Concluded, class: &str, blamed: &Entity) {
+fn check(case: &ConcludedDraft, class: &str, blamed: &Entity) {
     assert_eq!(
         (case.verdict.class.as_str(), &case.verdict.blamed),
         (class, blamed),
@@ -36,16 +36,20 @@ fn a_killed_rank_is_the_cause_though_its_peers_report_first_rg_7() {
     world
         .says(1_000, 1, GLOO, lost_peer())
         .says(1_005, 3, GLOO, lost_peer());
-    world.exits(1_012, 2, Exit::Signal(9));
-    world.exits(1_900, 1, Exit::Code(1)).exits(1_910, 3, Exit::Code(1));
+    world.exits(1_012, 2, ProcessExit::Signal(9));
+    world
+        .exits(1_900, 1, ProcessExit::Code(1))
+        .exits(1_910, 3, ProcessExit::Code(1));
     check(&world.settle(), "killed-by-signal", &rank_of(2));
 }
 
 #[test]
 fn a_survivor_that_aborts_after_its_report_is_not_the_cause_rg_7() {
     let mut world = World::new();
-    world.says(1_000, 1, GLOO, lost_peer()).exits(1_100, 1, Exit::Signal(6));
-    world.exits(1_150, 2, Exit::Signal(9));
+    world
+        .says(1_000, 1, GLOO, lost_peer())
+        .exits(1_100, 1, ProcessExit::Signal(6));
+    world.exits(1_150, 2, ProcessExit::Signal(9));
     check(&world.settle(), "killed-by-signal", &rank_of(2));
 }
 
@@ -53,7 +57,7 @@ fn a_survivor_that_aborts_after_its_report_is_not_the_cause_rg_7() {
 fn a_program_that_ends_itself_is_named_by_its_words() {
     let mut world = World::new();
     world.says(1_000, 1, "config wrong", exit_message("config wrong"));
-    world.exits(1_000, 1, Exit::Code(1));
+    world.exits(1_000, 1, ProcessExit::Code(1));
     let case = world.settle();
     check(&case, "uncaught-exception", &rank_of(1));
     assert_eq!(case.headline, "config wrong");
@@ -62,16 +66,16 @@ fn a_program_that_ends_itself_is_named_by_its_words() {
 #[test]
 fn the_words_of_survivors_are_not_the_cause_rg_7() {
     let mut world = World::new();
-    world.exits(1_000, 2, Exit::Signal(9));
+    world.exits(1_000, 2, ProcessExit::Signal(9));
     world.says(1_300, 1, "lost rank 2", exit_message("lost rank 2"));
-    world.exits(1_300, 1, Exit::Code(1));
+    world.exits(1_300, 1, ProcessExit::Code(1));
     check(&world.settle(), "killed-by-signal", &rank_of(2));
 }
 
 #[test]
 fn a_silent_survivor_is_not_the_cause_beside_a_killed_rank_rg_7() {
     let mut world = World::new();
-    world.exits(1_000, 1, Exit::Signal(9));
+    world.exits(1_000, 1, ProcessExit::Signal(9));
     for rank in [0, 2, 4, 5] {
         world.says(1_020, rank, GLOO, lost_peer());
     }

@@ -10,13 +10,13 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use rankguard_faults::{Matcher, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 const MIB: usize = 1 << 20;
 
 fn triage(log: &[u8], block: usize) -> usize {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let mut seen = 0;
     for block in log.chunks(block) {
         seen += triage.push_block(black_box(block), Timestamp(0)).len();
@@ -75,7 +75,7 @@ fn scan(c: &mut Criterion) {
     group.bench_function("healthy, line by line", |b| {
         let text = String::from_utf8_lossy(small);
         b.iter(|| {
-            let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+            let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
             let seen: usize = text
                 .lines()
                 .map(|line| triage.push(black_box(line), Timestamp(0)).len())
@@ -90,7 +90,7 @@ fn build(c: &mut Criterion) {
     let mut group = c.benchmark_group("matcher");
     group.sample_size(10);
     group.bench_function("build", |b| {
-        b.iter(|| Matcher::new(rankguard_faults::Catalogue::builtin()))
+        b.iter(|| SignatureMatcher::new(rankguard_faults::Catalogue::builtin()))
     });
     group.finish();
 }

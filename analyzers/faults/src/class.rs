@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{ClassId, Mitigation, Role, Severity, Shared};
+use rankguard_model::{ClassId, RecommendedMitigation, Role, Severity, SharedValue};
 use serde::{Deserialize, Serialize};
 
 /// Canonical failure class with all inherited values filled in.
 #[derive(Debug, Clone)]
-pub struct Class {
+pub struct FailureClass {
     /// Class id, kebab-case.
     pub id: ClassId,
     /// Other ids of the same class; resolved by [`crate::Catalogue::class`].
@@ -24,7 +24,7 @@ pub struct Class {
     /// none.
     pub layer: String,
     /// Cause, symptom or end state.
-    pub kind: Kind,
+    pub kind: ClassKind,
     pub definition: String,
     /// Usual causes, the most frequent first.
     pub causes: Vec<String>,
@@ -33,13 +33,13 @@ pub struct Class {
     /// Default severity of the class.
     pub severity: Severity,
     /// Recommended first action, with advice and sources.
-    pub mitigation: Shared<Mitigation>,
+    pub mitigation: SharedValue<RecommendedMitigation>,
     /// Ids of the follow-up actions, in order.
     pub then: Vec<String>,
     /// Basis of the first action: published or inferred.
-    pub basis: Basis,
+    pub basis: ActionBasis,
     /// First actions that other sources recommend.
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<AlternativeAction>,
     /// Remark on the action.
     pub notes: String,
     /// Clearing condition (RG-10).
@@ -47,13 +47,13 @@ pub struct Class {
     /// Ids of the sources for meaning and wording ([`crate::Catalogue::source`]).
     pub sources: Vec<String>,
     /// Taxonomy id to category ids, most specific first; every primary taxonomy has an entry.
-    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
+    pub taxonomies: SharedValue<BTreeMap<String, Vec<String>>>,
 }
 
 /// Kind of failure class: cause, symptom or end state.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum ClassKind {
     /// Possible cause of a failure.
     #[default]
     RootCause,
@@ -66,7 +66,7 @@ pub enum Kind {
 /// Basis of the first action.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Basis {
+pub enum ActionBasis {
     /// A source recommends the action for this failure.
     Published,
     /// Inferred by this project from a related recommendation.
@@ -77,7 +77,7 @@ pub enum Basis {
 /// First action that another source recommends for the same failure.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Alternative {
+pub struct AlternativeAction {
     /// Id of the other source.
     pub source: String,
     /// Id of its first action.
@@ -87,7 +87,7 @@ pub struct Alternative {
 /// Class as its file states it, before inheritance from its parent.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Row {
+pub(crate) struct ClassRow {
     pub(crate) id: ClassId,
     #[serde(default)]
     pub(crate) aliases: Vec<ClassId>,
@@ -96,7 +96,7 @@ pub(crate) struct Row {
     #[serde(default)]
     pub(crate) surface: bool,
     pub(crate) layer: String,
-    pub(crate) kind: Option<Kind>,
+    pub(crate) kind: Option<ClassKind>,
     pub(crate) definition: String,
     pub(crate) advice: String,
     #[serde(default)]
@@ -108,9 +108,9 @@ pub(crate) struct Row {
     #[serde(default)]
     pub(crate) then: Vec<String>,
     pub(crate) recommended_by: Option<Vec<String>>,
-    pub(crate) basis: Option<Basis>,
+    pub(crate) basis: Option<ActionBasis>,
     #[serde(default)]
-    pub(crate) alternatives: Vec<Alternative>,
+    pub(crate) alternatives: Vec<AlternativeAction>,
     #[serde(default)]
     pub(crate) notes: String,
     #[serde(default)]

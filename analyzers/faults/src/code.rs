@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// Meaning of one numbered driver event.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Code {
+pub struct DriverCode {
     /// Event number; filled in from `numbers` if several share a row.
     #[serde(default)]
     pub number: u32,
@@ -35,13 +35,13 @@ pub struct Code {
     pub scope: String,
     /// Reach of a fatal event; for switches only.
     #[serde(default)]
-    pub fatal: Option<Fatality>,
+    pub fatal: Option<FatalityScope>,
     /// Numbers of the findings that this event clears.
     #[serde(default)]
     pub clears: Vec<u32>,
     /// Escalation rules for repeated events.
     #[serde(default)]
-    pub escalate: Vec<Escalation>,
+    pub escalate: Vec<EscalationRule>,
     #[serde(default)]
     pub notes: String,
     /// Id of the source that describes it ([`crate::Catalogue::source`]).
@@ -52,7 +52,7 @@ pub struct Code {
 /// Reach of a fatal switch event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fatality {
+pub enum FatalityScope {
     /// Stops nothing by itself.
     NonFatal,
     /// Stops the partition that owns the port.
@@ -64,7 +64,7 @@ pub enum Fatality {
 /// Escalation rule: a number that repeats has a different meaning from each event alone.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Escalation {
+pub struct EscalationRule {
     /// Threshold, in events.
     pub times: u32,
     /// Window, in hours.
@@ -81,17 +81,17 @@ pub struct Escalation {
 /// All known event numbers of one driver.
 #[derive(Debug, Clone, Default)]
 pub struct CodeTable {
-    codes: BTreeMap<u32, Code>,
+    codes: BTreeMap<u32, DriverCode>,
 }
 
-impl Code {
+impl DriverCode {
     /// Expands a row into one code for each of its numbers.
-    pub(crate) fn each(self) -> Vec<Code> {
+    pub(crate) fn each(self) -> Vec<DriverCode> {
         if self.numbers.is_empty() {
             return vec![self];
         }
         let numbers = self.numbers.clone();
-        let each = numbers.into_iter().enumerate().map(|(at, number)| Code {
+        let each = numbers.into_iter().enumerate().map(|(at, number)| DriverCode {
             number,
             numbers: Vec::new(),
             mnemonic: self.mnemonics.get(at).unwrap_or(&self.mnemonic).clone(),
@@ -104,12 +104,12 @@ impl Code {
 
 impl CodeTable {
     /// Inserts a code and returns the previous code with its number.
-    pub(crate) fn insert(&mut self, code: Code) -> Option<Code> {
+    pub(crate) fn insert(&mut self, code: DriverCode) -> Option<DriverCode> {
         self.codes.insert(code.number, code)
     }
 
     /// Returns the code of a number, if known.
-    pub fn get(&self, number: u32) -> Option<&Code> {
+    pub fn get(&self, number: u32) -> Option<&DriverCode> {
         self.codes.get(&number)
     }
 
@@ -122,7 +122,7 @@ impl CodeTable {
     }
 
     /// Returns all codes, ordered by number.
-    pub fn iter(&self) -> impl Iterator<Item = &Code> {
+    pub fn iter(&self) -> impl Iterator<Item = &DriverCode> {
         self.codes.values()
     }
 }

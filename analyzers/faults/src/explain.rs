@@ -1,14 +1,14 @@
 //! Explanations: all catalogue knowledge of a class, a driver event number or a line, on one page.
 
-use rankguard_model::{ClassId, Mark, Role, Source};
+use rankguard_model::{ClassId, Classification, EvidenceSource, Role};
 use serde::Serialize;
 
 use crate::catalogue::Catalogue;
-use crate::class::{Alternative, Basis, Class, Kind};
-use crate::code::{Code, CodeTable, Escalation, Fatality};
-use crate::decode::{Decoded, decode};
+use crate::class::{ActionBasis, AlternativeAction, ClassKind, FailureClass};
+use crate::code::{CodeTable, DriverCode, EscalationRule, FatalityScope};
+use crate::decode::{DecodedMessage, decode};
 use crate::line::{self, LineClock};
-use crate::matcher::Matcher;
+use crate::matcher::SignatureMatcher;
 use crate::signature::CodeKind;
 use crate::taxonomy::Citation;
 
@@ -24,7 +24,7 @@ pub struct Explanation {
     /// Layer of the class.
     pub layer: String,
     /// Cause, symptom or end state.
-    pub kind: Kind,
+    pub kind: ClassKind,
     pub meaning: String,
     /// Id of the parent class.
     pub parent: Option<ClassId>,
@@ -47,9 +47,9 @@ pub struct Explanation {
     /// Titles of the sources that recommend the action; empty if it is this project's inference.
     pub recommended_by: Vec<String>,
     /// Basis of the first action: published or inferred.
-    pub basis: Basis,
+    pub basis: ActionBasis,
     /// First actions that other sources recommend.
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<AlternativeAction>,
     /// Remark on the action.
     pub notes: String,
     /// Recommendation of the device vendor, for numbered events.
@@ -57,25 +57,25 @@ pub struct Explanation {
     /// Clearing condition of the class.
     pub clears: String,
     /// Numbered event, if one was queried or is in the line.
-    pub code: Option<Event>,
+    pub code: Option<DriverEvent>,
     /// Decoded message, if the query was a line with a numbered event.
-    pub decoded: Option<Decoded>,
+    pub decoded: Option<DecodedMessage>,
     /// Categories in the published taxonomies.
     #[serde(rename = "taxonomies")]
-    pub places: Vec<Place>,
+    pub places: Vec<CategoryReference>,
     /// Signatures that indicate the class.
-    pub signatures: Vec<Announcement>,
+    pub signatures: Vec<SignatureExample>,
     /// Numbered events that indicate the class (`XID 79`).
     pub codes: Vec<String>,
     /// Sources of meaning and wording.
-    pub sources: Vec<Reading>,
+    pub sources: Vec<CitedSource>,
     /// Match mark, if the query was a line.
-    pub mark: Option<Mark>,
+    pub mark: Option<Classification>,
 }
 
 /// Numbered driver event.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Event {
+pub struct DriverEvent {
     /// `XID` or `SXid`.
     pub kind: &'static str,
     pub number: u32,
@@ -84,17 +84,17 @@ pub struct Event {
     /// GPUs and drivers to which it is limited.
     pub scope: String,
     /// Reach of a fatal event, for a switch.
-    pub fatal: Option<Fatality>,
+    pub fatal: Option<FatalityScope>,
     /// Number of the event that clears its finding.
     pub cleared_by: Option<u32>,
     /// Escalation rules for repeated events.
-    pub escalate: Vec<Escalation>,
+    pub escalate: Vec<EscalationRule>,
     pub notes: String,
 }
 
 /// Category of a published taxonomy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CategoryReference {
     pub taxonomy: String,
     /// Short title of the taxonomy.
     pub title: String,
@@ -110,7 +110,7 @@ pub struct Place {
 
 /// Signature that indicates a class.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Announcement {
+pub struct SignatureExample {
     pub id: String,
     /// Example line that the signature matches.
     pub example: String,
@@ -120,14 +120,14 @@ pub struct Announcement {
 
 /// Source with title and address.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Reading {
+pub struct CitedSource {
     pub title: String,
     pub url: String,
 }
 
 /// Explains a class id or alias, `xid 79` / `XID79`, `sxid 20034`, or a log line. Returns an empty list if nothing
 /// is known.
-pub fn explain(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Explanation> {
+pub fn explain(catalogue: &Catalogue, matcher: &SignatureMatcher, query: &str) -> Vec<Explanation> {
     let query = query.trim();
     if let Some(found) = explain_class(catalogue, &ClassId::from(query)) {
         return vec![found];
@@ -140,12 +140,17 @@ pub fn explain(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Exp
     explain_line(catalogue, matcher, query)
 }
 
-fn explain_line(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Explanation> {
+fn explain_line(catalogue: &Catalogue, matcher: &SignatureMatcher, query: &str) -> Vec<Explanation> {
     let cleaned = line::clean(query);
     let parsed = line::parse(&cleaned, &LineClock::default());
     let text = parsed.text;
     let mut found = Vec::new();
-    for source in [Source::KernelLog, Source::JobLog, Source::Launcher, Source::Scheduler] {
+    for source in [
+        EvidenceSource::KernelLog,
+        EvidenceSource::JobLog,
+        EvidenceSource::Launcher,
+        EvidenceSource::Scheduler,
+    ] {
         for mark in matcher.marks(source, text) {
             let told = |seen: &Explanation| seen.mark.as_ref().is_some_and(|m| m.signature == mark.signature);
             if found.iter().any(told) {
@@ -176,7 +181,7 @@ fn explain_line(catalogue: &Catalogue, matcher: &Matcher, query: &str) -> Vec<Ex
 }
 
 /// Returns the kind and number of the driver event in a mark.
-fn coded(mark: &Mark) -> Option<(CodeKind, u32)> {
+fn coded(mark: &Classification) -> Option<(CodeKind, u32)> {
     let number = |field: &str| mark.fields.get(field)?.parse::<u32>().ok();
     let sxid = number("sxid").map(|number| (CodeKind::Sxid, number));
     sxid.or_else(|| number("xid").map(|number| (CodeKind::Xid, number)))
@@ -224,7 +229,7 @@ fn add_code(catalogue: &Catalogue, kind: CodeKind, number: u32, explanation: &mu
     explanation.meaning = format!("{}. {}", code.meaning, explanation.meaning);
     explanation.code = Some(event(kind, code, codes.cleared_by(number)));
     if let Some(source) = catalogue.source(&code.source) {
-        let reading = Reading {
+        let reading = CitedSource {
             title: source.title.clone(),
             url: source.url.clone(),
         };
@@ -234,8 +239,8 @@ fn add_code(catalogue: &Catalogue, kind: CodeKind, number: u32, explanation: &mu
     }
 }
 
-fn event(kind: CodeKind, code: &Code, cleared_by: Option<u32>) -> Event {
-    Event {
+fn event(kind: CodeKind, code: &DriverCode, cleared_by: Option<u32>) -> DriverEvent {
+    DriverEvent {
         kind: shown(kind),
         number: code.number,
         mnemonic: code.mnemonic.clone(),
@@ -249,11 +254,12 @@ fn event(kind: CodeKind, code: &Code, cleared_by: Option<u32>) -> Event {
 
 /// Explains a class by its id or an alias.
 pub fn explain_class(catalogue: &Catalogue, id: &ClassId) -> Option<Explanation> {
-    let class: &Class = catalogue.class(id)?;
+    let class: &FailureClass = catalogue.class(id)?;
     // An unknown number retains its own id; it only uses the class of its family.
     let borrowed = class.id != *id && !class.aliases.contains(id);
     let name = if borrowed { id } else { &class.id };
-    let ids = |classes: &mut dyn Iterator<Item = &Class>| classes.map(|class| class.id.clone()).collect::<Vec<_>>();
+    let ids =
+        |classes: &mut dyn Iterator<Item = &FailureClass>| classes.map(|class| class.id.clone()).collect::<Vec<_>>();
     let siblings = class.parent.as_ref().map(|parent| {
         let others = catalogue.children(parent);
         ids(&mut others.filter(|other| other.id != class.id))
@@ -294,7 +300,7 @@ pub fn explain_class(catalogue: &Catalogue, id: &ClassId) -> Option<Explanation>
         signatures: announcements(catalogue, class),
         codes: numbers(catalogue, class),
         sources: readings
-            .map(|source| Reading {
+            .map(|source| CitedSource {
                 title: source.title.clone(),
                 url: source.url.clone(),
             })
@@ -303,11 +309,11 @@ pub fn explain_class(catalogue: &Catalogue, id: &ClassId) -> Option<Explanation>
     })
 }
 
-fn announcements(catalogue: &Catalogue, class: &Class) -> Vec<Announcement> {
+fn announcements(catalogue: &Catalogue, class: &FailureClass) -> Vec<SignatureExample> {
     let signatures = catalogue.signatures().iter();
     signatures
         .filter(|signature| signature.class == class.id)
-        .map(|signature| Announcement {
+        .map(|signature| SignatureExample {
             id: signature.id.to_string(),
             example: signature.example.clone(),
             source: signature.source.clone(),
@@ -315,7 +321,7 @@ fn announcements(catalogue: &Catalogue, class: &Class) -> Vec<Announcement> {
         .collect()
 }
 
-fn numbers(catalogue: &Catalogue, class: &Class) -> Vec<String> {
+fn numbers(catalogue: &Catalogue, class: &FailureClass) -> Vec<String> {
     let mut numbers = Vec::new();
     for kind in [CodeKind::Xid, CodeKind::Sxid] {
         let codes = table(catalogue, kind).iter().filter(|code| code.class == class.id);
@@ -333,7 +339,7 @@ fn cited(citation: &Citation) -> String {
     format!("{}, {year}", citation.venue)
 }
 
-fn places(catalogue: &Catalogue, class: &Class) -> Vec<Place> {
+fn places(catalogue: &Catalogue, class: &FailureClass) -> Vec<CategoryReference> {
     let mut places = Vec::new();
     for id in catalogue.taxonomy_ids() {
         // Only mapped taxonomies are parsed: most classes have a category in only a few.
@@ -344,7 +350,7 @@ fn places(catalogue: &Catalogue, class: &Class) -> Vec<Place> {
             continue;
         };
         for category in categories {
-            places.push(Place {
+            places.push(CategoryReference {
                 taxonomy: taxonomy.id.clone(),
                 title: taxonomy.short.clone(),
                 citation: cited(&taxonomy.citation),

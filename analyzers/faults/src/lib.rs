@@ -10,7 +10,7 @@
 //! - a **signature** recognises a line: literals that must occur, a pattern, the class and the role it indicates;
 //! - the **matcher** tries all signatures on a line; its scanner selects the lines of a block that may match;
 //! - a **line** is a raw line with its prefixes (kernel clock, syslog, torchrun rank ...) parsed and removed;
-//! - **triage** is a state machine for each stream: lines in, [`Observation`]s out, with each traceback, OOM dump and
+//! - **triage** is a state machine for each stream: lines in, [`LogObservation`]s out, with each traceback, OOM dump and
 //!   burst folded into one.
 //!
 //! Invariants: pure, no clock, no files, no sockets; timestamps are arguments. Foreign text never panics (RG-11). An
@@ -33,14 +33,17 @@ mod signature;
 mod taxonomy;
 pub mod triage;
 
-pub use catalogue::{Catalogue, CatalogueFile, CatalogueFilesError, PRIMARY, Reference};
-pub use class::{Alternative, Basis, Class, Kind};
-pub use code::{Code, CodeTable, Escalation, Fatality};
-pub use decode::{Decoded, DriverVersion, decode};
-pub use explain::{Announcement, Event, Explanation, Place, Reading, explain, explain_class};
+pub use catalogue::{Catalogue, CatalogueFile, CatalogueFilesError, PRIMARY, SourceReference};
+pub use class::{ActionBasis, AlternativeAction, ClassKind, FailureClass};
+pub use code::{CodeTable, DriverCode, EscalationRule, FatalityScope};
+pub use decode::{DecodedMessage, DriverVersion, decode};
+pub use explain::{CategoryReference, CitedSource, DriverEvent, Explanation, SignatureExample, explain, explain_class};
 pub use line::LINE_LIMIT;
-pub use matcher::Matcher;
-pub use mistake::{CatalogueError, Mistake};
+pub use matcher::SignatureMatcher;
+pub use mistake::{CatalogueError, CatalogueMistake};
 pub use signature::{CodeKind, EntityRule, Signature};
-pub use taxonomy::{Category, Citation, Dimension, Fact, NameStatus, OUTSIDE_SCOPE, Provenance, Sum, Taxonomy};
-pub use triage::{Observation, Stream, Triage};
+pub use taxonomy::{
+    Citation, FigureSum, NameStatus, OUTSIDE_SCOPE, PublishedFact, Taxonomy, TaxonomyCategory, TaxonomyDimension,
+    TaxonomyProvenance,
+};
+pub use triage::{LogObservation, StreamContext, Triage};

@@ -4,30 +4,30 @@
 //! without candidates costs one scan and no allocation; in a log storm, a line that differs from an earlier one only
 //! in digits costs less than that ([`recall`]).
 
-mod blind;
-mod judged;
+mod judge_result;
 mod judgement;
+mod kind_cache;
 mod literals;
 mod masked;
-mod recall;
+mod pattern_bounds;
 mod rule;
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
-use rankguard_model::{ClassId, Device, Mark, Role, SmolStr, Source};
+use rankguard_model::{ClassId, Classification, Device, EvidenceSource, Role, SmolStr};
 
 use crate::catalogue::{Catalogue, SIGNATURE_LIMIT};
 use crate::decode::{DriverVersion, decode};
 use crate::line::LINE_LIMIT;
-use crate::scan::{self, Scanner};
+use crate::scan::{self, SequenceScanner};
 use crate::signature::{CodeKind, EntityRule, Signature};
-use judged::Judged;
-pub(crate) use judgement::Judgement;
-use literals::{Candidates, Literals};
+use judge_result::JudgeResult;
+pub(crate) use judgement::LineJudgement;
+use kind_cache::{KindCache, KindEntry};
+use literals::{LiteralScanner, SignatureSet};
 use masked::masked;
-use recall::{Known, Recall};
-use rule::{Rule, Spans, Told};
+use rule::{FieldSpans, KindMatch, SignatureRule};
 
 /// Maximum number of marks for one line.
 const MARK_LIMIT: usize = 8;
@@ -65,11 +65,11 @@ const _: () = assert!(SIGNATURE_LIMIT + OPENINGS.len() <= CAPACITY);
 
 /// All signatures of a catalogue, ready to match.
 #[derive(Debug)]
-pub struct Matcher {
-    scanner: Scanner,
-    literals: Literals,
-    recall: Recall,
-    rules: Vec<Rule>,
+pub struct SignatureMatcher {
+    scanner: SequenceScanner,
+    literals: LiteralScanner,
+    recall: KindCache,
+    rules: Vec<SignatureRule>,
     /// Noise signatures that are common in healthy logs. They silence others, but do not select a line.
     chatter: Vec<usize>,
     /// Classes that describe how another failure surfaced.
@@ -99,8 +99,8 @@ fn members(set: &[u64]) -> impl Iterator<Item = usize> {
 
 /// Signature that matched, with its mark.
 #[derive(Debug, Clone)]
-pub(crate) struct Hit {
-    pub(crate) mark: Mark,
+pub(crate) struct SignatureMatch {
+    pub(crate) mark: Classification,
     pub(crate) entity: EntityRule,
     /// True if a table of event numbers gave the class.
     coded: bool,
@@ -108,15 +108,15 @@ pub(crate) struct Hit {
     rule: usize,
 }
 
-impl Matcher {
+impl SignatureMatcher {
     /// Builds a matcher from all signatures of a catalogue.
     pub fn new(catalogue: &Catalogue) -> Self {
-        let rules: Vec<Rule> = catalogue
+        let rules: Vec<SignatureRule> = catalogue
             .signatures()
             .iter()
-            .map(|signature| Rule::new(signature.clone(), catalogue))
+            .map(|signature| SignatureRule::new(signature.clone(), catalogue))
             .collect();
-        let mut builder = scan::Builder::new();
+        let mut builder = scan::ScannerBuilder::new();
         let mut chatter = Vec::new();
         for (owner, rule) in (0_u16..).zip(&rules) {
             let need = builder.need(Some(&rule.signature.pattern), &rule.signature.literals);
@@ -133,8 +133,8 @@ impl Matcher {
         }
         Self {
             scanner: builder.build(),
-            literals: Literals::default(),
-            recall: Recall::default(),
+            literals: LiteralScanner::default(),
+            recall: KindCache::default(),
             rules,
             chatter,
             surfaces: catalogue
@@ -149,31 +149,31 @@ impl Matcher {
 
     /// Returns the shared matcher of the built-in catalogue.
     pub fn builtin() -> Arc<Self> {
-        static BUILTIN: OnceLock<Arc<Matcher>> = OnceLock::new();
+        static BUILTIN: OnceLock<Arc<SignatureMatcher>> = OnceLock::new();
         Arc::clone(BUILTIN.get_or_init(|| Arc::new(Self::new(Catalogue::builtin()))))
     }
 
     /// Returns the marks of a message, best first. `text` is the message without its prefixes
     /// ([`crate::line::parse`]); a whole raw line works too, unless a signature is anchored at the start of the
     /// message.
-    pub fn marks(&self, source: Source, text: &str) -> Vec<Mark> {
+    pub fn marks(&self, source: EvidenceSource, text: &str) -> Vec<Classification> {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         self.judged(source, text).into_marks()
     }
 
     /// Returns the scanner that selects lines of a block.
-    pub(crate) fn scanner(&self) -> &Scanner {
+    pub(crate) fn scanner(&self) -> &SequenceScanner {
         &self.scanner
     }
 
-    /// Judges a line as [`Matcher::marks`] does, but without hits if all are chatter. If the text holds an opening of
+    /// Judges a line as [`SignatureMatcher::marks`] does, but without hits if all are chatter. If the text holds an opening of
     /// a multi-line unit, `opens` checks it.
-    pub(crate) fn judge(&self, source: Source, text: &str, opens: impl FnOnce() -> bool) -> Judgement {
+    pub(crate) fn judge(&self, source: EvidenceSource, text: &str, opens: impl FnOnce() -> bool) -> LineJudgement {
         let text = &text[..text.floor_char_boundary(LINE_LIMIT)];
         let judged = self.judged(source, text);
         let opens = judged.opens() && opens();
         let mut judgement = judged.into_judgement();
-        let is_chatter = |hit: &Hit| self.chatter.contains(&hit.rule);
+        let is_chatter = |hit: &SignatureMatch| self.chatter.contains(&hit.rule);
         if judgement.hits.iter().all(is_chatter) {
             judgement.hits.clear();
         }
@@ -181,17 +181,17 @@ impl Matcher {
         judgement
     }
 
-    fn applies(&self, number: usize, source: Source) -> bool {
+    fn applies(&self, number: usize, source: EvidenceSource) -> bool {
         self.rules.get(number).is_some_and(|rule| {
             let sources = &rule.signature.sources;
-            let everywhere = sources.is_empty() && !(rule.of_programs && source == Source::KernelLog);
+            let everywhere = sources.is_empty() && !(rule.of_programs && source == EvidenceSource::KernelLog);
             everywhere || sources.contains(&source)
         })
     }
 
     /// Returns the signatures, and after them the openings, that may occur in a text.
-    fn candidates(&self, text: &str) -> Candidates {
-        let mut candidates: Candidates = [0; CAPACITY / 64];
+    fn candidates(&self, text: &str) -> SignatureSet {
+        let mut candidates: SignatureSet = [0; CAPACITY / 64];
         self.scanner.owners(text.as_bytes(), &mut |owner| {
             candidates[usize::from(owner) / 64] |= 1 << (owner % 64);
         });
@@ -199,20 +199,20 @@ impl Matcher {
     }
 
     /// Judges a text against all signatures; in a log storm, through the cache.
-    fn judged(&self, source: Source, text: &str) -> Judged {
+    fn judged(&self, source: EvidenceSource, text: &str) -> JudgeResult {
         if !self.literals.in_storm() {
             let candidates = self.candidates(text);
             if candidates.iter().any(|word| *word != 0) {
                 self.literals.count();
             }
             let matching = self.matching(source, text, &self.with_chatter(candidates));
-            return Judged::Now(self.judgement(text, &matching), self.opens(&candidates));
+            return JudgeResult::Now(self.judgement(text, &matching), self.opens(&candidates));
         }
         masked(text, |masked| {
             if let Some(known) = self.recall.of(source, masked) {
                 return match known.judges(text) {
-                    true => Judged::Before(known),
-                    false => Judged::Now(self.settled(self.recalled(text, &known)), known.opens),
+                    true => JudgeResult::Before(known),
+                    false => JudgeResult::Now(self.settled(self.recalled(text, &known)), known.opens),
                 };
             }
             let candidates = self.candidates(text);
@@ -224,10 +224,10 @@ impl Matcher {
             }
             let matching = self.matching(source, text, &tried);
             let judgement = self.judgement(text, &matching);
-            if let Some(present) = present.filter(|_| Recall::takes(masked)) {
+            if let Some(present) = present.filter(|_| KindCache::takes(masked)) {
                 let rules = self.told(source, masked, matching, &present);
-                let same = |(number, told): &(usize, Told)| self.rules[*number].says_the_same(masked, told);
-                self.recall.remember(Known {
+                let same = |(number, told): &(usize, KindMatch)| self.rules[*number].says_the_same(masked, told);
+                self.recall.remember(KindEntry {
                     source,
                     masked: masked.into(),
                     opens,
@@ -237,16 +237,16 @@ impl Matcher {
                     judgement: judgement.clone(),
                 });
             }
-            Judged::Now(judgement, opens)
+            JudgeResult::Now(judgement, opens)
         })
     }
 
     /// Returns true if the candidates include an opening of a multi-line unit.
-    fn opens(&self, candidates: &Candidates) -> bool {
+    fn opens(&self, candidates: &SignatureSet) -> bool {
         members(candidates).any(|number| number >= self.rules.len())
     }
 
-    fn with_chatter(&self, mut candidates: Candidates) -> Candidates {
+    fn with_chatter(&self, mut candidates: SignatureSet) -> SignatureSet {
         for &rule in &self.chatter {
             candidates[rule / 64] |= 1 << (rule % 64);
         }
@@ -254,7 +254,7 @@ impl Matcher {
     }
 
     /// Returns the signatures among `tried` that match a text, with the positions of their fields.
-    fn matching(&self, source: Source, text: &str, tried: &Candidates) -> Vec<(usize, Spans)> {
+    fn matching(&self, source: EvidenceSource, text: &str, tried: &SignatureSet) -> Vec<(usize, FieldSpans)> {
         let count: u32 = tried.iter().map(|word| word.count_ones()).sum();
         let text = within_work(text, count as usize);
         members(tried)
@@ -263,19 +263,19 @@ impl Matcher {
             .collect()
     }
 
-    fn judgement(&self, text: &str, matching: &[(usize, Spans)]) -> Judgement {
-        let hit = |(number, spans): &(usize, Spans)| self.hit(*number, text, spans);
+    fn judgement(&self, text: &str, matching: &[(usize, FieldSpans)]) -> LineJudgement {
+        let hit = |(number, spans): &(usize, FieldSpans)| self.hit(*number, text, spans);
         self.settled(matching.iter().map(hit).collect())
     }
 
     /// Returns the results for all lines of a kind, of which one was tried.
     fn told(
         &self,
-        source: Source,
+        source: EvidenceSource,
         masked: &[u8],
-        matching: Vec<(usize, Spans)>,
-        present: &Candidates,
-    ) -> Vec<(usize, Told)> {
+        matching: Vec<(usize, FieldSpans)>,
+        present: &SignatureSet,
+    ) -> Vec<(usize, KindMatch)> {
         let masked = str::from_utf8(masked).unwrap_or_default();
         let mut matching = matching.into_iter().peekable();
         let tell = |number: usize| {
@@ -290,18 +290,18 @@ impl Matcher {
     }
 
     /// Returns all matches of a text with a cached kind.
-    fn recalled(&self, text: &str, known: &Known) -> Vec<Hit> {
-        let hit = |(number, told): &(usize, Told)| match told {
-            Told::Matches(spans) => Some(self.hit(*number, text, spans)),
-            Told::Depends => Some(self.hit(*number, text, &self.rules[*number].find(text)?)),
+    fn recalled(&self, text: &str, known: &KindEntry) -> Vec<SignatureMatch> {
+        let hit = |(number, told): &(usize, KindMatch)| match told {
+            KindMatch::Matches(spans) => Some(self.hit(*number, text, spans)),
+            KindMatch::Depends => Some(self.hit(*number, text, &self.rules[*number].find(text)?)),
         };
         known.rules.iter().filter_map(hit).collect()
     }
 
-    fn hit(&self, number: usize, text: &str, spans: &Spans) -> Hit {
+    fn hit(&self, number: usize, text: &str, spans: &FieldSpans) -> SignatureMatch {
         let rule = &self.rules[number];
         let signature = &rule.signature;
-        let mut mark = Mark {
+        let mut mark = Classification {
             class: signature.class.clone(),
             role: signature.role,
             confidence: signature.confidence,
@@ -311,7 +311,7 @@ impl Matcher {
         if let Some(kind) = signature.codes {
             self.name_code(kind, &mut mark, text, None);
         }
-        Hit {
+        SignatureMatch {
             mark,
             entity: signature.entity,
             coded: signature.codes.is_some(),
@@ -321,7 +321,7 @@ impl Matcher {
 
     /// Decodes the driver event number and the text after it. A number that is not in the table retains the family's
     /// role and gets an `unknown-*` class.
-    fn name_code(&self, kind: CodeKind, mark: &mut Mark, text: &str, driver: Option<DriverVersion>) {
+    fn name_code(&self, kind: CodeKind, mark: &mut Classification, text: &str, driver: Option<DriverVersion>) {
         let (field, table) = match kind {
             CodeKind::Xid => ("xid", &self.xids),
             CodeKind::Sxid => ("sxid", &self.sxids),
@@ -344,7 +344,7 @@ impl Matcher {
     }
 
     /// Decodes a driver event again once the driver's version is known, because some layouts depend on it.
-    pub(crate) fn read_again(&self, mark: &mut Mark, text: &str, driver: DriverVersion) {
+    pub(crate) fn read_again(&self, mark: &mut Classification, text: &str, driver: DriverVersion) {
         let kind = self.rules.iter().find(|rule| rule.signature.id == mark.signature);
         if let Some(kind) = kind.and_then(|rule| rule.signature.codes) {
             self.name_code(kind, mark, text, Some(driver));
@@ -352,7 +352,7 @@ impl Matcher {
     }
 
     /// Returns the device that a mark names, by the entity rule of its signature.
-    pub fn device(&self, mark: &Mark) -> Option<Device> {
+    pub fn device(&self, mark: &Classification) -> Option<Device> {
         let rule = self.rules.iter().find(|rule| rule.signature.id == mark.signature)?;
         device_of(rule.signature.entity, mark)
     }
@@ -363,7 +363,7 @@ impl Matcher {
     }
 }
 
-pub(crate) fn device_of(entity: EntityRule, mark: &Mark) -> Option<Device> {
+pub(crate) fn device_of(entity: EntityRule, mark: &Classification) -> Option<Device> {
     let kind = entity.device_kind()?;
     let field = |name: &str| mark.fields.get(name).filter(|value| !value.is_empty());
     let address = field("nic")

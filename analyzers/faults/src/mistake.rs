@@ -7,7 +7,7 @@ use thiserror::Error;
 
 /// Mistake in a catalogue file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Mistake {
+pub struct CatalogueMistake {
     /// File name, as the caller gave it.
     pub file: String,
     /// Line, counted from 1.
@@ -20,7 +20,7 @@ pub struct Mistake {
     pub help: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for CatalogueMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
             file,
@@ -38,18 +38,18 @@ impl fmt::Display for Mistake {
 #[error("{}", .mistakes.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
 pub struct CatalogueError {
     /// Mistakes; at least one.
-    pub mistakes: Vec<Mistake>,
+    pub mistakes: Vec<CatalogueMistake>,
 }
 
 /// Position of an entry, with the lines of its keys.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Place {
+pub(crate) struct EntryPosition {
     file: Arc<str>,
     line: usize,
     keys: Vec<(Box<str>, usize)>,
 }
 
-impl Place {
+impl EntryPosition {
     pub(crate) fn new(file: &Arc<str>, line: usize, keys: Vec<(Box<str>, usize)>) -> Self {
         Self {
             file: Arc::clone(file),
@@ -69,8 +69,8 @@ impl Place {
         found.map_or(self.line, |(_, line)| *line)
     }
 
-    pub(crate) fn mistake(&self, key: &str, what: String, help: String) -> Mistake {
-        Mistake {
+    pub(crate) fn mistake(&self, key: &str, what: String, help: String) -> CatalogueMistake {
+        CatalogueMistake {
             file: self.file.to_string(),
             line: self.line_of(key),
             key: key.to_owned(),

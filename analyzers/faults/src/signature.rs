@@ -1,6 +1,6 @@
 //! Signatures: recognition rules for single log lines.
 
-use rankguard_model::{ClassId, DeviceKind, Role, SmolStr, Source};
+use rankguard_model::{ClassId, DeviceKind, EvidenceSource, Role, SmolStr};
 use serde::Deserialize;
 
 /// Recognition rule for a line: pattern, class and role.
@@ -12,7 +12,7 @@ pub struct Signature {
     /// Sources to which it applies; empty for all, but without the kernel log if its layer is `user-*` and its class
     /// is not `cuda-*` or `gpu-*`.
     #[serde(default)]
-    pub sources: Vec<Source>,
+    pub sources: Vec<EvidenceSource>,
     /// Prefilter: at least one of these texts occurs in every line it matches, in any case.
     pub literals: Vec<String>,
     /// Regular expression; named groups become fields of the mark.

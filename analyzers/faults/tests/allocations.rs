@@ -4,9 +4,9 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-use rankguard_faults::Matcher;
+use rankguard_faults::SignatureMatcher;
 use rankguard_faults::line::{LineClock, clean, parse};
-use rankguard_model::Source;
+use rankguard_model::EvidenceSource;
 
 struct Counting;
 
@@ -33,7 +33,7 @@ static ALLOCATOR: Counting = Counting;
 
 #[test]
 fn a_line_that_matches_nothing_allocates_nothing() {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     let lines = [
         "2025-01-21 04:41:44,283 step 100 of 5000, 2.31 s",
         "usb 1-2: Product: ASM107x",
@@ -42,7 +42,7 @@ fn a_line_that_matches_nothing_allocates_nothing() {
     let read = |raw: &str| {
         let cleaned = clean(raw);
         let parsed = parse(&cleaned, &LineClock::default());
-        assert!(matcher.marks(Source::JobLog, parsed.text).is_empty(), "{raw}");
+        assert!(matcher.marks(EvidenceSource::JobLog, parsed.text).is_empty(), "{raw}");
     };
     lines.iter().for_each(|line| read(line));
     let before = ALLOCATIONS.with(Cell::get);

@@ -1,8 +1,8 @@
 //! A stream divided into blocks at any offset gives the same observations as its lines one by one.
 
 use proptest::prelude::*;
-use rankguard_faults::{Matcher, Observation, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 /// Lines that match, lines that open a multi-line unit or continue one, and mostly unremarkable
 /// lines.
@@ -59,8 +59,8 @@ fn text() -> impl Strategy<Value = Vec<String>> {
     proptest::collection::vec(line, 0..160)
 }
 
-fn by_line(lines: &[String], source: Source, now: impl Fn(usize) -> Timestamp) -> Vec<Observation> {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+fn by_line(lines: &[String], source: EvidenceSource, now: impl Fn(usize) -> Timestamp) -> Vec<LogObservation> {
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
     let mut seen = Vec::new();
     for (number, line) in lines.iter().enumerate() {
         seen.extend(triage.push(line, now(number)));
@@ -79,7 +79,7 @@ proptest! {
         ended in any::<bool>(),
         kernel in any::<bool>(),
     ) {
-        let source = if kernel { Source::KernelLog } else { Source::JobLog };
+        let source = if kernel { EvidenceSource::KernelLog } else { EvidenceSource::JobLog };
         let mut bytes = lines.join("\n").into_bytes();
         // Without a newline after it, an empty last line cannot be distinguished from none.
         if !lines.is_empty() && (ended || lines.last().is_some_and(String::is_empty)) {
@@ -88,7 +88,7 @@ proptest! {
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         ends.push(bytes.len());
         ends.sort_unstable();
-        let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+        let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
         let mut seen = Vec::new();
         let mut from = 0;
         for end in ends {
@@ -101,7 +101,7 @@ proptest! {
 
     #[test]
     fn blocks_read_at_different_moments_say_what_lines_say(lines in text(), size in 1_usize..40, step_ms in 0_i64..400) {
-        let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+        let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
         let at = |number: usize| Timestamp::from_millis(i64::try_from(number / size).unwrap_or(0) * step_ms);
         let mut seen = Vec::new();
         for (number, chunk) in lines.chunks(size).enumerate() {
@@ -109,18 +109,18 @@ proptest! {
             seen.extend(triage.push_block(block.as_bytes(), at(number * size)));
         }
         seen.extend(triage.flush());
-        prop_assert_eq!(seen, by_line(&lines, Source::JobLog, at));
+        prop_assert_eq!(seen, by_line(&lines, EvidenceSource::JobLog, at));
     }
 }
 
-fn read(block: &[u8]) -> Vec<Observation> {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+fn read(block: &[u8]) -> Vec<LogObservation> {
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let mut seen = triage.push_block(block, Timestamp(0));
     seen.extend(triage.flush());
     seen
 }
 
-fn check(block: &[u8], class: &str, line_no: u64) -> Observation {
+fn check(block: &[u8], class: &str, line_no: u64) -> LogObservation {
     let seen = read(block);
     let found = seen.iter().find(|o| o.marks[0].class.as_str() == class);
     let found = found.unwrap_or_else(|| panic!("no {class} in {seen:?}"));

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rankguard_faults::{Catalogue, CodeKind, Matcher, OUTSIDE_SCOPE, PRIMARY, decode, explain, explain_class};
+use rankguard_faults::{Catalogue, CodeKind, OUTSIDE_SCOPE, PRIMARY, SignatureMatcher, decode, explain, explain_class};
 use rankguard_model::{ClassId, Role};
 
 /// Classes of the labelled corpus (104).
@@ -137,7 +137,7 @@ fn clean_up_events_are_cascades() {
 
 #[test]
 fn explain_takes_a_class_a_number_or_a_line() {
-    let (catalogue, matcher) = (Catalogue::builtin(), Matcher::builtin());
+    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
     let by_number = explain(catalogue, &matcher, "XID 79");
     assert_eq!(by_number[0].class, ClassId::from("gpu-fallen-off-bus"));
     let places: BTreeSet<&str> = by_number[0]
@@ -392,7 +392,7 @@ fn a_catalogue_has_a_version_that_changes_with_what_it_says() {
 
 #[test]
 fn a_page_shows_place_family_signatures_and_sources() {
-    let (catalogue, matcher) = (Catalogue::builtin(), Matcher::builtin());
+    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
     let page = &explain(catalogue, &matcher, "dns-failure")[0];
     assert_eq!(page.parent, Some(ClassId::from("ethernet-fault")));
     assert!(!page.signatures.is_empty() && !page.sources.is_empty() && !page.action_means.is_empty());
@@ -412,7 +412,7 @@ fn a_page_shows_place_family_signatures_and_sources() {
 
 #[test]
 fn a_line_with_a_number_is_decoded() {
-    let (catalogue, matcher) = (Catalogue::builtin(), Matcher::builtin());
+    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
     let line = "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)";
     let page = &explain(catalogue, &matcher, line)[0];
     let decoded = page.decoded.as_ref().unwrap();

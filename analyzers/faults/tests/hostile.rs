@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use rankguard_faults::line::{LineClock, clean, parse};
-use rankguard_faults::{Catalogue, Matcher, Stream, Triage, explain};
-use rankguard_model::{Source, Timestamp};
+use rankguard_faults::{Catalogue, SignatureMatcher, StreamContext, Triage, explain};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 /// Fragments that parsers react to, so that random text gets past the first byte.
 const PIECES: [&str; 24] = [
@@ -47,8 +47,8 @@ proptest! {
 
     #[test]
     fn no_text_makes_a_reader_panic(lines in proptest::collection::vec(line(), 0..12), kernel in any::<bool>()) {
-        let source = if kernel { Source::KernelLog } else { Source::JobLog };
-        let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+        let source = if kernel { EvidenceSource::KernelLog } else { EvidenceSource::JobLog };
+        let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
         let mut now = Timestamp(0);
         let mut seen = Vec::new();
         for line in &lines {
@@ -78,6 +78,6 @@ proptest! {
 
     #[test]
     fn explain_takes_anything(query in line()) {
-        explain(Catalogue::builtin(), &Matcher::builtin(), &query);
+        explain(Catalogue::builtin(), &SignatureMatcher::builtin(), &query);
     }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rankguard_faults::{Catalogue, Matcher, Observation, Stream, Triage};
-use rankguard_model::{ClassId, Mark, Role, Source, Timestamp};
+use rankguard_faults::{Catalogue, LogObservation, SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{ClassId, Classification, EvidenceSource, Role, Timestamp};
 use serde::Deserialize;
 
 /// Minimum share of correct classes, for messages that rules were written for and for held-out ones.
@@ -30,15 +30,15 @@ struct Message {
     text: String,
     /// Source of the stream.
     #[serde(default = "job_log")]
-    source: Source,
+    source: EvidenceSource,
     /// Program that writes it, with its version if known.
     tool: String,
     /// Source of the wording.
     from: String,
 }
 
-fn job_log() -> Source {
-    Source::JobLog
+fn job_log() -> EvidenceSource {
+    EvidenceSource::JobLog
 }
 
 /// Returns true for one message in three, by FNV-1a of the text.
@@ -51,11 +51,11 @@ fn is_held_out(text: &str) -> bool {
 
 /// Returns the class of the mark with the highest confidence: a root before a cascade, and a bare exception type
 /// last.
-fn class_of(observations: &[Observation]) -> ClassId {
+fn class_of(observations: &[LogObservation]) -> ClassId {
     let marks = observations.iter().flat_map(|observation| &observation.marks);
     let best = marks.filter(|mark| mark.role != Role::Noise).max_by(|a, b| {
-        let bare = |mark: &Mark| mark.class.as_str() == "uncaught-exception";
-        let weight = |mark: &Mark| (!bare(mark), mark.role == Role::Root);
+        let bare = |mark: &Classification| mark.class.as_str() == "uncaught-exception";
+        let weight = |mark: &Classification| (!bare(mark), mark.role == Role::Root);
         weight(a).cmp(&weight(b)).then(a.confidence.total_cmp(&b.confidence))
     });
     best.map_or_else(|| ClassId::from("none"), |mark| mark.class.clone())
@@ -100,7 +100,7 @@ fn messages_are_named_and_near_misses_are_not() {
                 "{name}: no such class: {}",
                 message.class
             );
-            let mut triage = Triage::new(Matcher::builtin(), Stream::new(message.source));
+            let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(message.source));
             let mut observations: Vec<_> = message
                 .text
                 .lines()

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rankguard_faults::{Catalogue, CodeKind, Matcher, Observation, Stream, Triage, decode};
-use rankguard_model::{Rank, Role, Source, Timestamp};
+use rankguard_faults::{Catalogue, CodeKind, LogObservation, SignatureMatcher, StreamContext, Triage, decode};
+use rankguard_model::{EvidenceSource, Rank, Role, Timestamp};
 use serde_json::Value;
 
 fn shared(path: &str) -> Option<PathBuf> {
@@ -24,12 +24,12 @@ fn shared(path: &str) -> Option<PathBuf> {
     None
 }
 
-fn triage<'a>(source: Source, rank: Option<u32>, lines: impl Iterator<Item = &'a str>) -> Vec<Observation> {
+fn triage<'a>(source: EvidenceSource, rank: Option<u32>, lines: impl Iterator<Item = &'a str>) -> Vec<LogObservation> {
     let mut triage = Triage::new(
-        Matcher::builtin(),
-        Stream {
+        SignatureMatcher::builtin(),
+        StreamContext {
             rank: rank.map(Rank),
-            ..Stream::new(source)
+            ..StreamContext::new(source)
         },
     );
     let mut out = Vec::new();
@@ -45,18 +45,26 @@ fn node_logs_of_another_project_are_named() {
     let Some(folder) = shared("datasets/gpud-node-logs") else {
         return;
     };
-    let expected: [(&str, Source, &[&str]); 7] = [
-        ("dmesg-with-xid-119.log", Source::KernelLog, &["gpu-gsp-timeout"]),
+    let expected: [(&str, EvidenceSource, &[&str]); 7] = [
+        (
+            "dmesg-with-xid-119.log",
+            EvidenceSource::KernelLog,
+            &["gpu-gsp-timeout"],
+        ),
         (
             "dmesg-memory-xid13.iso.log",
-            Source::KernelLog,
+            EvidenceSource::KernelLog,
             &["gpu-engine-exception", "host-oom-kill"],
         ),
-        ("dmesg-nccl-segfault.iso.log", Source::KernelLog, &["segfault"]),
-        ("dmesg-os.iso.log", Source::KernelLog, &["too-many-open-files"]),
-        ("kmsg.1.log", Source::KernelLog, &[]),
-        ("fabricmanager.log", Source::Gpu, &[]),
-        ("pstore-kernel-panic/dmesg.txt", Source::KernelLog, &["kernel-crash"]),
+        ("dmesg-nccl-segfault.iso.log", EvidenceSource::KernelLog, &["segfault"]),
+        ("dmesg-os.iso.log", EvidenceSource::KernelLog, &["too-many-open-files"]),
+        ("kmsg.1.log", EvidenceSource::KernelLog, &[]),
+        ("fabricmanager.log", EvidenceSource::Gpu, &[]),
+        (
+            "pstore-kernel-panic/dmesg.txt",
+            EvidenceSource::KernelLog,
+            &["kernel-crash"],
+        ),
     ];
     for (name, source, wanted) in expected {
         let bytes = std::fs::read(folder.join(name)).unwrap();
@@ -80,13 +88,13 @@ fn node_logs_of_another_project_are_named() {
     }
 }
 
-fn source_of(kind: &str) -> Source {
+fn source_of(kind: &str) -> EvidenceSource {
     match kind {
-        "kmsg" => Source::KernelLog,
-        "scheduler" => Source::Scheduler,
-        "launcher" => Source::Launcher,
-        "agent-event" => Source::Agent,
-        _ => Source::JobLog,
+        "kmsg" => EvidenceSource::KernelLog,
+        "scheduler" => EvidenceSource::Scheduler,
+        "launcher" => EvidenceSource::Launcher,
+        "agent-event" => EvidenceSource::Agent,
+        _ => EvidenceSource::JobLog,
     }
 }
 
@@ -102,7 +110,7 @@ struct Score {
 }
 
 /// Returns the mark with the highest confidence that is not noise; roots before cascades.
-fn best_of(seen: &[Observation]) -> Option<String> {
+fn best_of(seen: &[LogObservation]) -> Option<String> {
     let rank = |role: Role| match role {
         Role::Root => 2,
         Role::Confirmation => 1,

@@ -1,8 +1,8 @@
 //! User files: accepted entries, and the report of each mistake.
 #![allow(clippy::unwrap_used)]
 
-use rankguard_faults::{Catalogue, Matcher, explain};
-use rankguard_model::{ClassId, Source};
+use rankguard_faults::{Catalogue, SignatureMatcher, explain};
+use rankguard_model::{ClassId, EvidenceSource};
 
 /// Returns the mistakes of one file, one a line.
 fn mistakes(text: &str) -> Vec<String> {
@@ -81,8 +81,8 @@ unreachable = "decided at the rack"
 fn a_class_with_its_signature_is_matched_and_explained() {
     let text = format!("{CLASS}{SIGNATURE}");
     let catalogue = Catalogue::with_files(&[("ours.toml", &text)]).unwrap();
-    let matcher = Matcher::new(&catalogue);
-    let marks = matcher.marks(Source::JobLog, "tapectl: robot jam in bay 12");
+    let matcher = SignatureMatcher::new(&catalogue);
+    let marks = matcher.marks(EvidenceSource::JobLog, "tapectl: robot jam in bay 12");
     assert_eq!(marks[0].class, ClassId::from("tape-robot-jam"));
     let page = &explain(&catalogue, &matcher, "tape-robot-jam")[0];
     // Action and categories come from the parent, the clearing condition from the layer.
@@ -103,7 +103,7 @@ fn a_taxonomy_file_places_classes_and_shows_in_explanations() {
         &["swap"]
     );
     assert_eq!(catalogue.places_in(&ClassId::from("loss-nan"), "our-handbook"), None);
-    let matcher = Matcher::new(&catalogue);
+    let matcher = SignatureMatcher::new(&catalogue);
     let page = &explain(&catalogue, &matcher, "XID 79")[0];
     let place = page
         .places

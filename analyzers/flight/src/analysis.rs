@@ -7,40 +7,40 @@
 //! 5. `culprits`, `suspects` and `groups`: description of the resulting ranks and groups.
 
 mod build;
+mod combined;
 mod culprits;
 mod groups;
 mod matching;
 mod numbering;
 mod pairs;
 mod suspects;
+mod wait_chains;
 mod waits;
-mod walk;
-mod world;
 
-use crate::dump::Dump;
-use crate::limits::Problems;
-use crate::report::Report;
+use crate::dump::RecorderDump;
+use crate::limits::DumpProblems;
+use crate::report::AnalysisReport;
 
-use waits::Waits;
-use walk::Walk;
-use world::World;
+use combined::CombinedDumps;
+use wait_chains::WaitChains;
+use waits::WaitIndex;
 
 /// Compares the dumps of a job's ranks. `expected_world` is the number of ranks of the job, if known; otherwise it
 /// follows from the member lists of the groups.
-pub fn analyze(dumps: &[Dump], expected_world: Option<u32>) -> Report {
-    let mut problems = Problems::default();
-    let world = World::build(dumps, expected_world, &mut problems);
+pub fn analyze(dumps: &[RecorderDump], expected_world: Option<u32>) -> AnalysisReport {
+    let mut problems = DumpProblems::default();
+    let world = CombinedDumps::build(dumps, expected_world, &mut problems);
     let mismatches = matching::compare(&world);
-    let waits = Waits::find(&world);
-    let walk = Walk::along(&world, &waits);
-    let mut report = Report {
+    let waits = WaitIndex::find(&world);
+    let walk = WaitChains::along(&world, &waits);
+    let mut report = AnalysisReport {
         dumps: world.ranks.values().filter(|view| view.dump.is_some()).count(),
         entries: world
             .ranks
             .values()
             .filter_map(|view| Some(view.dump?.entries.len()))
             .sum(),
-        ..Report::default()
+        ..AnalysisReport::default()
     };
     for (rank, view) in &world.ranks {
         if view.dump.is_none() {

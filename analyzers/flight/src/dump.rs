@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 /// Dump of one rank. Text that many entries share is stored once.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Dump {
+pub struct RecorderDump {
     /// Global rank, if known.
     pub rank: Option<u32>,
     /// Format version as written (`2.9`); empty if it is missing.
@@ -17,10 +17,10 @@ pub struct Dump {
     /// Progress in each group, by the rank's own number of the group (`pg_id`), which differs between ranks.
     pub status: BTreeMap<i64, GroupStatus>,
     /// Recorded operations, oldest first.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<DumpEntry>,
 }
 
-impl Dump {
+impl RecorderDump {
     /// Returns major and minor version of the format; the newest known if it cannot be parsed.
     pub fn version_numbers(&self) -> (u32, u32) {
         let (major, minor) = self.version.split_once('.').unwrap_or((&self.version, "0"));
@@ -56,7 +56,7 @@ pub struct GroupStatus {
 
 /// State of an operation, as the rank's watchdog saw it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum OperationState {
     /// Called by the program. A running operation has this state too if starts are not timed.
     Scheduled,
     /// The kernel runs.
@@ -66,7 +66,7 @@ pub enum State {
 
 /// Recorded operation of one rank.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
+pub struct DumpEntry {
     /// Number in this rank's record, ascending; a gap is an operation that a dump of active operations omitted.
     pub record_id: i64,
     /// The rank's own number of the group.
@@ -91,7 +91,7 @@ pub struct Entry {
     pub input_dtypes: Arc<[Arc<str>]>,
     /// Type of each output tensor.
     pub output_dtypes: Arc<[Arc<str>]>,
-    pub state: State,
+    pub state: OperationState,
     /// Time of the call, nanoseconds since the epoch, by the node's clock.
     pub time_created_ns: Option<i64>,
     /// Time at which the watchdog saw it start, nanoseconds.
@@ -105,20 +105,20 @@ pub struct Entry {
     /// True if the watchdog stopped tracking it; if it is not completed, it timed out.
     pub retired: bool,
     /// Stack of the call, innermost frame first.
-    pub frames: Arc<[Frame]>,
+    pub frames: Arc<[StackFrame]>,
     /// Thread that called it (`pt_autograd_4`).
     pub thread: Option<Arc<str>>,
 }
 
 /// Frame of a stack.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Frame {
+pub struct StackFrame {
     pub function: Arc<str>,
     pub file: Arc<str>,
     pub line: i64,
 }
 
-impl std::fmt::Display for Frame {
+impl std::fmt::Display for StackFrame {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "{}:{} {}", self.file, self.line, self.function)
     }

@@ -1,4 +1,4 @@
-//! Conversion of plain values to a [`Dump`]: missing or odd fields become problems, the rest is used.
+//! Conversion of plain values to a [`RecorderDump`]: missing or odd fields become problems, the rest is used.
 
 mod entry;
 mod intern;
@@ -6,28 +6,32 @@ mod stack;
 
 use std::sync::Arc;
 
-use crate::dump::{Dump, GroupConfig, GroupStatus};
+use crate::dump::{GroupConfig, GroupStatus, RecorderDump};
 use crate::json;
-use crate::limits::{Limits, Problem, Problems, ReadError};
-use rankguard_pickle::{Id, Objects, Tree};
+use crate::limits::{DumpLimits, DumpProblem, DumpProblems, ReadError};
+use rankguard_pickle::{ObjectPolicy, PickleTree, ValueId};
 
-use intern::Interner;
+use intern::ValueInterner;
 
 /// Maximum length of a name, bytes.
 const NAME_BYTES: usize = 512;
 
-impl Dump {
+impl RecorderDump {
     /// Reads one dump, pickle or JSON, depending on its first byte. `rank` is the rank in the file's name; without it
     /// the dump's own `rank` field is used, or the only rank that all its groups have in common.
     ///
     /// The problems list odd fields; an error means that nothing could be used. A truncated pickle gives the values
     /// before the truncation.
-    pub fn read(rank: Option<u32>, bytes: &[u8]) -> Result<(Dump, Vec<Problem>), ReadError> {
-        Dump::read_within(&Limits::default(), rank, bytes)
+    pub fn read(rank: Option<u32>, bytes: &[u8]) -> Result<(RecorderDump, Vec<DumpProblem>), ReadError> {
+        RecorderDump::read_within(&DumpLimits::default(), rank, bytes)
     }
 
-    /// Reads one dump as [`Dump::read`] does, with other limits.
-    pub fn read_within(limits: &Limits, rank: Option<u32>, bytes: &[u8]) -> Result<(Dump, Vec<Problem>), ReadError> {
+    /// Reads one dump as [`RecorderDump::read`] does, with other limits.
+    pub fn read_within(
+        limits: &DumpLimits,
+        rank: Option<u32>,
+        bytes: &[u8],
+    ) -> Result<(RecorderDump, Vec<DumpProblem>), ReadError> {
         let most = limits.bytes.min(u32::MAX as usize / 4);
         if bytes.len() > most {
             return Err(ReadError::TooLarge {
@@ -35,7 +39,7 @@ impl Dump {
                 limit: most,
             });
         }
-        let mut problems = Problems::default();
+        let mut problems = DumpProblems::default();
         let body = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
         let first = body
             .iter()
@@ -44,7 +48,7 @@ impl Dump {
         let tree = if matches!(first, b'{' | b'[') {
             json::read(body, limits)?
         } else {
-            let read = rankguard_pickle::read(bytes, &limits.of_pickle(), Objects::Refuse)?;
+            let read = rankguard_pickle::read(bytes, &limits.of_pickle(), ObjectPolicy::Refuse)?;
             if let Some(offset) = read.cut {
                 problems.add(
                     rank,
@@ -61,11 +65,11 @@ impl Dump {
             }
             read.tree
         };
-        let mut extractor = Extractor {
+        let mut extractor = DumpExtractor {
             tree: &tree,
             rank,
             problems,
-            interner: Interner::default(),
+            interner: ValueInterner::default(),
             work: limits.work,
         };
         let dump = extractor.dump()?;
@@ -74,22 +78,22 @@ impl Dump {
     }
 }
 
-struct Extractor<'t, 'a> {
-    tree: &'t Tree<'a>,
+struct DumpExtractor<'t, 'a> {
+    tree: &'t PickleTree<'a>,
     rank: Option<u32>,
-    problems: Problems,
-    interner: Interner,
-    /// Remaining units of work; see [`Limits::work`].
+    problems: DumpProblems,
+    interner: ValueInterner,
+    /// Remaining units of work; see [`DumpLimits::work`].
     work: u64,
 }
 
-impl Extractor<'_, '_> {
-    fn dump(&mut self) -> Result<Dump, ReadError> {
+impl DumpExtractor<'_, '_> {
+    fn dump(&mut self) -> Result<RecorderDump, ReadError> {
         let tree = self.tree;
         let fields = tree.pairs(tree.root).ok_or(ReadError::NotADump {
             what: "the outermost value is no dictionary",
         })?;
-        let mut dump = Dump {
+        let mut dump = RecorderDump {
             rank: self.rank,
             version: Arc::from(""),
             library_version: None,
@@ -146,7 +150,7 @@ impl Extractor<'_, '_> {
         Ok(dump)
     }
 
-    fn groups(&mut self, config: Id) -> Vec<GroupConfig> {
+    fn groups(&mut self, config: ValueId) -> Vec<GroupConfig> {
         let tree = self.tree;
         let Some(pairs) = tree.pairs(config) else {
             self.odd("pg_config", "no dictionary");
@@ -190,7 +194,7 @@ impl Extractor<'_, '_> {
     }
 
     /// Parses `"[0, 2]"`, as the recorder writes ranks, or a list.
-    fn ranks(&mut self, id: Id) -> Option<Arc<[u32]>> {
+    fn ranks(&mut self, id: ValueId) -> Option<Arc<[u32]>> {
         let tree = self.tree;
         let mut ranks: Vec<u32> = if let Some(items) = tree.items(id) {
             if !self.spend(items.len() as u64) {
@@ -219,7 +223,7 @@ impl Extractor<'_, '_> {
         (affordable && !ranks.is_empty()).then(|| Arc::from(ranks))
     }
 
-    fn status(&mut self, status: Id, dump: &mut Dump) {
+    fn status(&mut self, status: ValueId, dump: &mut RecorderDump) {
         let tree = self.tree;
         let Some(pairs) = tree.pairs(status) else {
             self.odd("pg_status", "no dictionary");
@@ -246,7 +250,7 @@ impl Extractor<'_, '_> {
         }
     }
 
-    fn name(&mut self, id: Id) -> Option<Arc<str>> {
+    fn name(&mut self, id: ValueId) -> Option<Arc<str>> {
         if !self.spend(1) {
             return None;
         }

@@ -20,19 +20,22 @@
 //! follow `torch/distributed/flight_recorder/components`.
 
 mod analysis;
-mod brief;
 mod dump;
+mod excerpt;
 mod extract;
 mod json;
 mod limits;
 mod operation;
+mod phrases;
 mod render;
 mod report;
-mod words;
 
 pub use analysis::analyze;
-pub use brief::Brief;
-pub use dump::{Dump, Entry, Frame, GroupConfig, GroupStatus, State, rank_of_file_name};
-pub use limits::{Limits, Problem, ReadError};
-pub use operation::{Lane, OpKind, Operation};
-pub use report::{Culprit, Group, GroupState, MemberState, Mismatch, MismatchKind, Report, Side, Suspect};
+pub use dump::{DumpEntry, GroupConfig, GroupStatus, OperationState, RecorderDump, StackFrame, rank_of_file_name};
+pub use excerpt::DumpExcerpt;
+pub use limits::{DumpLimits, DumpProblem, ReadError};
+pub use operation::{OpKind, OperationName, SequenceKind};
+pub use report::{
+    AnalysisReport, CallMismatch, CulpritRank, GroupFinding, GroupState, MemberState, MismatchKind, MismatchSide,
+    SuspectRank,
+};

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Limits for reading one dump. Memory is at most about 40 bytes a value plus the bytes themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct DumpLimits {
     /// Size of the file, bytes; default 256 MiB.
     pub bytes: usize,
     /// Number of values that the file may push, shared ones counted at each use; default 16 Mi.
@@ -18,10 +18,10 @@ pub struct Limits {
     pub work: u64,
 }
 
-impl Limits {
+impl DumpLimits {
     /// Returns the limits of the pickle reader.
-    pub(crate) fn of_pickle(&self) -> rankguard_pickle::Limits {
-        rankguard_pickle::Limits {
+    pub(crate) fn of_pickle(&self) -> rankguard_pickle::ParseLimits {
+        rankguard_pickle::ParseLimits {
             bytes: self.bytes,
             values: self.values,
             depth: self.depth,
@@ -30,10 +30,10 @@ impl Limits {
     }
 }
 
-impl Default for Limits {
+impl Default for DumpLimits {
     /// A dump of 20,000 entries with stacks of forty frames is below a tenth of these.
     fn default() -> Self {
-        Limits {
+        DumpLimits {
             bytes: 256 << 20,
             values: 16 << 20,
             depth: 512,
@@ -50,7 +50,7 @@ pub enum ReadError {
     /// The file is empty.
     #[error("the dump is empty")]
     Empty,
-    /// The file exceeds [`Limits::bytes`].
+    /// The file exceeds [`DumpLimits::bytes`].
     #[error("the dump has {bytes} bytes, more than the limit of {limit}")]
     TooLarge {
         /// Size of the file.
@@ -84,7 +84,7 @@ pub enum ReadError {
 
 /// Oddity in a readable dump; the analysis continues without the odd part.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Problem {
+pub struct DumpProblem {
     /// Rank of the dump, if known.
     pub rank: Option<u32>,
     /// Field with its position (`entries[3].state`).
@@ -95,18 +95,18 @@ pub struct Problem {
 
 /// Problems in the order found, of which only the first are retained.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
-    kept: Vec<Problem>,
+pub(crate) struct DumpProblems {
+    kept: Vec<DumpProblem>,
     more: usize,
 }
 
 /// Maximum number of problems of one dump or one analysis.
 const KEPT: usize = 64;
 
-impl Problems {
+impl DumpProblems {
     pub(crate) fn add(&mut self, rank: Option<u32>, place: impl Into<String>, what: impl Into<String>) {
         if self.kept.len() < KEPT {
-            self.kept.push(Problem {
+            self.kept.push(DumpProblem {
                 rank,
                 place: place.into(),
                 what: what.into(),
@@ -116,10 +116,10 @@ impl Problems {
         }
     }
 
-    pub(crate) fn into_vec(mut self, rank: Option<u32>) -> Vec<Problem> {
+    pub(crate) fn into_vec(mut self, rank: Option<u32>) -> Vec<DumpProblem> {
         if self.more > 0 {
             let what = format!("{} more problems of this dump are not listed", self.more);
-            self.kept.push(Problem {
+            self.kept.push(DumpProblem {
                 rank,
                 place: "dump".into(),
                 what,

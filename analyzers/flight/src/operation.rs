@@ -4,7 +4,7 @@ use std::fmt;
 
 /// Counter of a group that numbers an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Lane {
+pub enum SequenceKind {
     /// `collective_seq_id`: the same number on two members is the same operation.
     Collective,
     /// `p2p_seq_id`: each rank counts its own sends and receives.
@@ -70,7 +70,7 @@ impl OpKind {
 
 /// Parsed `profiling_name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Operation<'a> {
+pub struct OperationName<'a> {
     /// `nccl`, `xccl`; empty if the name has none.
     pub backend: &'a str,
     /// Name without backend: `all_reduce`, `send`.
@@ -78,7 +78,7 @@ pub struct Operation<'a> {
     pub kind: OpKind,
 }
 
-impl<'a> Operation<'a> {
+impl<'a> OperationName<'a> {
     /// Parses `nccl:all_reduce`, `nccl:send 0->1`, `nccl:recv 3<-0`.
     pub fn parse(profiling_name: &'a str) -> Self {
         let (backend, rest) = profiling_name.split_once(':').unwrap_or(("", profiling_name));
@@ -106,7 +106,7 @@ impl<'a> Operation<'a> {
             "recv" => pair(between, "<-").map_or(OpKind::Other, |(to, from)| OpKind::Receive { from, to }),
             _ => OpKind::Other,
         };
-        Operation { backend, name, kind }
+        OperationName { backend, name, kind }
     }
 }
 
@@ -115,7 +115,7 @@ fn pair(text: &str, arrow: &str) -> Option<(u32, u32)> {
     Some((left.trim().parse().ok()?, right.trim().parse().ok()?))
 }
 
-impl fmt::Display for Operation<'_> {
+impl fmt::Display for OperationName<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.name)
     }
@@ -127,11 +127,11 @@ mod tests {
 
     #[test]
     fn names_of_the_recorder_are_understood() {
-        let kind = |name| Operation::parse(name).kind;
+        let kind = |name| OperationName::parse(name).kind;
         assert_eq!(kind("nccl:send 0->3"), OpKind::Send { from: 0, to: 3 });
         assert_eq!(kind("nccl:recv 3<-0"), OpKind::Receive { from: 0, to: 3 });
         assert_eq!(kind("xccl:_all_gather_base"), OpKind::AllGather);
         assert_eq!(kind("nccl:recv anysource"), OpKind::Other);
-        assert_eq!(Operation::parse("nccl:new_window").kind, OpKind::Other);
+        assert_eq!(OperationName::parse("nccl:new_window").kind, OpKind::Other);
     }
 }

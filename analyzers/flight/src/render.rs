@@ -1,9 +1,9 @@
 //! Plain-text rendering of a report.
 
-use crate::report::{Group, Report};
-use crate::words;
+use crate::phrases;
+use crate::report::{AnalysisReport, GroupFinding};
 
-impl Report {
+impl AnalysisReport {
     /// Returns the report as lines of plain text, most important first.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
@@ -42,7 +42,7 @@ impl Report {
         }
         let mut list = |what: &str, ranks: &[u32]| {
             if !ranks.is_empty() {
-                lines.push(format!("{what}: {}", words::numbers(ranks)));
+                lines.push(format!("{what}: {}", phrases::numbers(ranks)));
             }
         };
         list("ranks without a dump", &self.ranks_without_dump);
@@ -56,7 +56,7 @@ impl Report {
     }
 }
 
-fn describe(group: &Group, lines: &mut Vec<String>) {
+fn describe(group: &GroupFinding, lines: &mut Vec<String>) {
     let root = if group.root {
         " (the chains of waiting end here)"
     } else {
@@ -78,7 +78,7 @@ fn describe(group: &Group, lines: &mut Vec<String>) {
         ("healthy", &group.healthy_ranks),
     ] {
         if !ranks.is_empty() {
-            lines.push(format!("  {what}: {}", words::numbers(ranks)));
+            lines.push(format!("  {what}: {}", phrases::numbers(ranks)));
         }
     }
     lines.extend(

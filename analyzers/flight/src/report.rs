@@ -2,20 +2,20 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::Problem;
+use crate::limits::DumpProblem;
 
 /// Findings of one set of dumps. All lists have a stable order: the same dumps give the same report.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Report {
+pub struct AnalysisReport {
     /// Groups in trouble. First those in which the chains of waits end, marked `root`; then by number of waiting
     /// ranks.
-    pub groups: Vec<Group>,
+    pub groups: Vec<GroupFinding>,
     /// Ranks for which others wait and that wait for none, the most certain first.
-    pub culprits: Vec<Culprit>,
+    pub culprits: Vec<CulpritRank>,
     /// Ranks with evidence of their own that end no chain of waits.
-    pub suspects: Vec<Suspect>,
+    pub suspects: Vec<SuspectRank>,
     /// Ranks that wait for each other in a cycle, each with the sentences that close it.
-    pub cycles: Vec<Suspect>,
+    pub cycles: Vec<SuspectRank>,
     /// Ranks with a dump that neither wait nor are waited for.
     pub healthy_ranks: Vec<u32>,
     /// Ranks that wait, directly or through others.
@@ -29,13 +29,13 @@ pub struct Report {
     /// Number of analysed operations.
     pub entries: usize,
     /// Problems of the dumps.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<DumpProblem>,
     /// Progress of every group, those without trouble included.
     #[serde(skip)]
     pub(crate) all_groups: Vec<GroupState>,
 }
 
-impl Report {
+impl AnalysisReport {
     /// Returns the progress of every group, those without trouble included, by id.
     pub fn all_groups(&self) -> &[GroupState] {
         &self.all_groups
@@ -44,7 +44,7 @@ impl Report {
 
 /// Group in trouble: an operation that waits for members, or on which the members do not agree.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
-pub struct Group {
+pub struct GroupFinding {
     /// Id and description as the recorder's own tool writes them (`74:EXPERT_MODEL_PARALLEL_GROUP`).
     pub name: String,
     /// Name of the group in the dump, equal on all members.
@@ -76,19 +76,19 @@ pub struct Group {
     /// Members that completed all operations that they enqueued here.
     pub healthy_ranks: Vec<u32>,
     /// Mismatches between the members.
-    pub mismatches: Vec<Mismatch>,
+    pub mismatches: Vec<CallMismatch>,
     /// Further remarks on the group.
     pub notes: Vec<String>,
 }
 
 /// Mismatch between members at one sequence number.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Mismatch {
+pub struct CallMismatch {
     /// Sequence number of the compared operation.
     pub seq: i64,
     pub kind: MismatchKind,
     /// Sides of the mismatch, the largest first.
-    pub sides: Vec<Side>,
+    pub sides: Vec<MismatchSide>,
     /// Summary as one sentence.
     pub sentence: String,
 }
@@ -112,7 +112,7 @@ pub enum MismatchKind {
 
 /// Side of a mismatch.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Side {
+pub struct MismatchSide {
     /// Ranks of this side.
     pub ranks: Vec<u32>,
     /// Call of these ranks.
@@ -123,7 +123,7 @@ pub struct Side {
 
 /// Rank that ends chains of waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Culprit {
+pub struct CulpritRank {
     pub rank: u32,
     /// Confidence that it is at fault, 0 to 1.
     pub confidence: f64,
@@ -133,7 +133,7 @@ pub struct Culprit {
 
 /// Rank with evidence of its own, weaker than that of a culprit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Suspect {
+pub struct SuspectRank {
     pub rank: u32,
     /// Confidence that it is at fault, 0 to 1.
     pub confidence: f64,

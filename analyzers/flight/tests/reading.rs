@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use job::{Job, Value, call, culprits, json, pickle, read, text};
 use proptest::prelude::*;
-use rankguard_flight::{Dump, Limits, Problem, ReadError, State, analyze};
+use rankguard_flight::{DumpLimits, DumpProblem, OperationState, ReadError, RecorderDump, analyze};
 
 const WORLD: &[u32] = &[0, 1, 2, 3];
 
@@ -23,12 +23,12 @@ fn job() -> Job {
 static PICKLE: LazyLock<Vec<u8>> = LazyLock::new(|| pickle(&job().value(3)));
 
 /// Returns the dump with its fields changed, and the reported problems.
-fn changed(change: impl FnOnce(&mut Vec<(&'static str, Value)>)) -> (Dump, Vec<String>) {
+fn changed(change: impl FnOnce(&mut Vec<(&'static str, Value)>)) -> (RecorderDump, Vec<String>) {
     let Value::Dict(mut fields) = job().value(3) else {
         unreachable!("a dump is a dictionary")
     };
     change(&mut fields);
-    let (dump, problems) = Dump::read(Some(3), &pickle(&Value::Dict(fields))).expect("readable");
+    let (dump, problems) = RecorderDump::read(Some(3), &pickle(&Value::Dict(fields))).expect("readable");
     (
         dump,
         problems
@@ -68,7 +68,7 @@ fn all_fields_are_read() {
     );
     assert_eq!(
         (last.state, last.is_p2p, last.retired, last.timeout_ms),
-        (State::Scheduled, false, false, Some(600_000))
+        (OperationState::Scheduled, false, false, Some(600_000))
     );
     assert_eq!(
         (last.input_sizes[0].as_slice(), &*last.input_dtypes[0]),
@@ -102,7 +102,7 @@ fn numbers_written_as_text_are_numbers() {
 fn sums_of_sizes_do_not_overflow() {
     let mut job = Job::new(&[("0", "default_pg", WORLD)]);
     job.call(WORLD, "0", call("all_reduce"));
-    let dumps: Vec<Dump> = WORLD
+    let dumps: Vec<RecorderDump> = WORLD
         .iter()
         .map(|rank| {
             let mut dump = read(*rank, &pickle(&job.value(*rank)));
@@ -118,7 +118,7 @@ fn sums_of_sizes_do_not_overflow() {
 #[test]
 fn missing_and_odd_fields_are_problems() {
     let (dump, problems) = changed(|fields| entry(fields, 0).retain(|(key, _)| *key != "state"));
-    assert_eq!(dump.entries[0].state, State::Completed);
+    assert_eq!(dump.entries[0].state, OperationState::Completed);
     assert_eq!(problems, ["entries[0].state: missing; concluded from times"]);
     let (dump, problems) =
         changed(|fields| entry(fields, 1).retain(|(key, _)| !["process_group", "pg_id"].contains(key)));
@@ -184,7 +184,7 @@ fn the_rank_is_the_one_that_all_groups_share() {
     let alone = |groups: &[(&str, &str, &[u32])], rank| {
         let mut job = Job::new(groups);
         job.call(&[rank], groups[0].0, call("barrier").done());
-        Dump::read(None, &pickle(&job.value(rank))).expect("readable")
+        RecorderDump::read(None, &pickle(&job.value(rank))).expect("readable")
     };
     let (dump, problems) = alone(
         &[("0", "all", &[0, 1, 2]), ("1", "tp", &[1, 2]), ("2", "dp", &[0, 2])],
@@ -199,12 +199,12 @@ fn the_rank_is_the_one_that_all_groups_share() {
 
 #[test]
 fn a_dump_that_breaks_off_gives_what_stands_before_the_break() {
-    let (dump, problems) = Dump::read(Some(3), &PICKLE[..PICKLE.len() - 100]).expect("most of it");
+    let (dump, problems) = RecorderDump::read(Some(3), &PICKLE[..PICKLE.len() - 100]).expect("most of it");
     assert_eq!(dump.entries.len(), 4);
     assert!(problems[0].what.contains("breaks off"), "{problems:?}");
     // A truncated dump at any length gives no panic, and no more entries than were written.
     for end in 0..PICKLE.len() {
-        match Dump::read(Some(3), &PICKLE[..end]) {
+        match RecorderDump::read(Some(3), &PICKLE[..end]) {
             Ok((dump, problems)) => assert!(dump.entries.len() <= 4 && !problems.is_empty()),
             Err(error) => assert!(!error.to_string().is_empty()),
         }
@@ -213,7 +213,7 @@ fn a_dump_that_breaks_off_gives_what_stands_before_the_break() {
 
 #[test]
 fn what_is_no_dump_is_told() {
-    let error = |bytes: &[u8]| Dump::read(None, bytes).expect_err("no dump");
+    let error = |bytes: &[u8]| RecorderDump::read(None, bytes).expect_err("no dump");
     assert_eq!(error(b""), ReadError::Empty);
     assert_eq!(error(b" \n"), ReadError::Empty);
     assert!(matches!(error(b"{\"version\": \"2.9\"}"), ReadError::NotADump { .. }));
@@ -222,21 +222,21 @@ fn what_is_no_dump_is_told() {
     assert!(matches!(error(b"{\"entries\": ["), ReadError::Json { .. }));
     assert!(matches!(error(&[b'['; 100_000]), ReadError::Json { .. }));
     assert!(matches!(error(b"Fault ranks: [12, 14]"), ReadError::Pickle(_)));
-    let limits = Limits {
+    let limits = DumpLimits {
         bytes: 10,
-        ..Limits::default()
+        ..DumpLimits::default()
     };
     assert!(matches!(
-        Dump::read_within(&limits, None, &PICKLE),
+        RecorderDump::read_within(&limits, None, &PICKLE),
         Err(ReadError::TooLarge { limit: 10, .. })
     ));
-    let limits = Limits {
+    let limits = DumpLimits {
         values: 100,
-        ..Limits::default()
+        ..DumpLimits::default()
     };
     let text = format!("{{\"entries\": [{}1]}}", "1,".repeat(200));
     assert!(matches!(
-        Dump::read_within(&limits, None, text.as_bytes()),
+        RecorderDump::read_within(&limits, None, text.as_bytes()),
         Err(ReadError::Limit { what: "values", .. })
     ));
 }
@@ -253,13 +253,13 @@ fn a_small_file_that_names_one_large_value_many_times_ends_soon() {
     bytes.extend(b"eX\x11\x00\x00\x00collective_seq_idK\x01u");
     (0..20_000).for_each(|_| bytes.extend(b"h\x00"));
     bytes.extend(b"eu.");
-    let limits = Limits {
+    let limits = DumpLimits {
         work: 1 << 20,
-        ..Limits::default()
+        ..DumpLimits::default()
     };
-    let (dump, problems) = Dump::read_within(&limits, Some(0), &bytes).expect("readable");
+    let (dump, problems) = RecorderDump::read_within(&limits, Some(0), &bytes).expect("readable");
     assert!(!dump.entries.is_empty() && dump.entries.len() < 100);
-    let cut = |problem: &Problem| problem.what.contains("the rest is left out");
+    let cut = |problem: &DumpProblem| problem.what.contains("the rest is left out");
     assert!(problems.iter().any(cut), "{problems:?}");
 }
 
@@ -273,7 +273,7 @@ proptest! {
             let place = place.index(bytes.len());
             bytes[place] = byte;
         }
-        if let Ok((dump, _)) = Dump::read(Some(3), &bytes) {
+        if let Ok((dump, _)) = RecorderDump::read(Some(3), &bytes) {
             let mut dumps = job().dumps();
             dumps[3] = dump;
             let report = analyze(&dumps, None);
@@ -283,12 +283,12 @@ proptest! {
 
     #[test]
     fn no_bytes_make_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let _ = Dump::read(None, &bytes);
+        let _ = RecorderDump::read(None, &bytes);
     }
 
     #[test]
     fn no_json_makes_it_panic(text in "[\\[\\]{}:,\"a0-9. ntrue-]{0,200}") {
-        let _ = Dump::read(None, format!("{{\"entries\":[{text}").as_bytes());
+        let _ = RecorderDump::read(None, format!("{{\"entries\":[{text}").as_bytes());
     }
 
     #[test]

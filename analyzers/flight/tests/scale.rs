@@ -5,7 +5,7 @@ mod job;
 use std::sync::Arc;
 
 use job::{Job, call, culprits};
-use rankguard_flight::{Dump, State, analyze};
+use rankguard_flight::{OperationState, RecorderDump, analyze};
 
 const RANKS: u32 = 1024;
 const ENTRIES: i64 = 1000;
@@ -13,7 +13,7 @@ const NODE: u32 = 8;
 
 /// Returns the dumps of ranks with a group of their node and one of their position in all nodes, called in turn; the
 /// ring is full. Rank `culprit` stopped ten calls before the others, which then wait for it as far as they came.
-fn dumps(culprit: u32) -> Vec<Dump> {
+fn dumps(culprit: u32) -> Vec<RecorderDump> {
     let mut small = Job::new(&[("0", "node", &[0, 1]), ("1", "across", &[0, 1])]);
     small
         .call(&[0], "0", call("all_reduce").done())
@@ -47,9 +47,9 @@ fn dumps(culprit: u32) -> Vec<Dump> {
                     entry.group = names[which].clone();
                     entry.collective_seq = at / 2 + 1;
                     entry.state = if at < ENTRIES - 10 {
-                        State::Completed
+                        OperationState::Completed
                     } else {
-                        State::Scheduled
+                        OperationState::Scheduled
                     };
                     entry
                 })

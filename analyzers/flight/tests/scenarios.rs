@@ -5,7 +5,7 @@
 mod job;
 
 use job::{Call, Job, call, culprits};
-use rankguard_flight::{MismatchKind, Report};
+use rankguard_flight::{AnalysisReport, MismatchKind};
 
 const WORLD: &[u32] = &[0, 1, 2, 3];
 
@@ -16,7 +16,7 @@ fn four() -> Job {
     job
 }
 
-fn silent(report: &Report) {
+fn silent(report: &AnalysisReport) {
     assert_eq!(report.culprits, []);
     assert_eq!(report.suspects, []);
     assert_eq!(report.cycles, []);
@@ -482,7 +482,7 @@ fn the_report_survives_json() {
     job.call(&[0, 1, 3], "0", call("all_reduce"));
     let report = job.report();
     let text = serde_json::to_string(&report).expect("a report");
-    let mut again: Report = serde_json::from_str(&text).expect("the same report");
+    let mut again: AnalysisReport = serde_json::from_str(&text).expect("the same report");
     assert_eq!(again.culprits, report.culprits);
     assert_eq!(again.groups, report.groups);
     assert!(text.contains(r#""name":"0:default_pg""#) && text.contains(r#""missing_ranks":[2]"#));

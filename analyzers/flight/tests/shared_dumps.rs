@@ -5,9 +5,9 @@
 
 use std::path::PathBuf;
 
-use rankguard_flight::{Dump, Report, analyze, rank_of_file_name};
+use rankguard_flight::{AnalysisReport, RecorderDump, analyze, rank_of_file_name};
 
-fn read_case(case: &str) -> Option<(PathBuf, Vec<Dump>)> {
+fn read_case(case: &str) -> Option<(PathBuf, Vec<RecorderDump>)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
         .join("../../../shared/datasets/nccl-flight-recorder-dumps")
         .join(case);
@@ -22,7 +22,7 @@ fn read_case(case: &str) -> Option<(PathBuf, Vec<Dump>)> {
         let Some(rank) = rank_of_file_name(&path.to_string_lossy()) else {
             continue;
         };
-        let (dump, problems) = Dump::read(Some(rank), &std::fs::read(&path).unwrap()).unwrap();
+        let (dump, problems) = RecorderDump::read(Some(rank), &std::fs::read(&path).unwrap()).unwrap();
         assert_eq!(problems, [], "{}", path.display());
         dumps.push(dump);
     }
@@ -38,20 +38,20 @@ fn reference(folder: &std::path::Path) -> Vec<String> {
 }
 
 /// Checks that the excerpt of a dump is much smaller and blames the same ranks in the same groups.
-fn check_briefs(dumps: &[Dump], whole: &Report) {
-    let briefs: Vec<Dump> = dumps
+fn check_briefs(dumps: &[RecorderDump], whole: &AnalysisReport) {
+    let briefs: Vec<RecorderDump> = dumps
         .iter()
         .map(|dump| {
             let brief = dump.brief(64 << 10).unwrap();
             assert!(brief.text.len() <= 64 << 10);
-            let (read, problems) = Dump::read(None, brief.text.as_bytes()).unwrap();
+            let (read, problems) = RecorderDump::read(None, brief.text.as_bytes()).unwrap();
             assert_eq!(problems, []);
             assert_eq!(read.entries.len() + brief.left_out, dump.entries.len());
             read
         })
         .collect();
     let report = analyze(&briefs, Some(16));
-    let named = |report: &Report| -> Vec<(u32, f64)> {
+    let named = |report: &AnalysisReport| -> Vec<(u32, f64)> {
         let culprits = report.culprits.iter().map(|culprit| (culprit.rank, culprit.confidence));
         culprits
             .chain(report.suspects.iter().map(|suspect| (suspect.rank, suspect.confidence)))
@@ -61,7 +61,7 @@ fn check_briefs(dumps: &[Dump], whole: &Report) {
     assert_eq!(report.groups, whole.groups);
 }
 
-fn check_against_authors(case: &str) -> Option<Report> {
+fn check_against_authors(case: &str) -> Option<AnalysisReport> {
     let (folder, dumps) = read_case(case)?;
     let report = analyze(&dumps, Some(16));
     let row = reference(&folder);
@@ -138,7 +138,7 @@ fn without_any_one_dump_nobody_else_is_named() {
     for (case, authors) in [("gpu_error_1st", &[12][..]), ("lock_gil_1st", &[9, 14])] {
         let Some((_, dumps)) = read_case(case) else { return };
         for gone in 0..16 {
-            let left: Vec<Dump> = dumps.iter().filter(|dump| dump.rank != Some(gone)).cloned().collect();
+            let left: Vec<RecorderDump> = dumps.iter().filter(|dump| dump.rank != Some(gone)).cloned().collect();
             let report = analyze(&left, Some(16));
             let named: Vec<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
             assert!(

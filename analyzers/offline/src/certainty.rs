@@ -3,9 +3,9 @@
 //! A line that names a cause does not show that anything failed: programs fall back, retry and continue. The bounds
 //! are set in `docs/decisions/0025-run-outcomes.md` and checked by the reliability tests.
 
-use rankguard_model::{Role, Source};
+use rankguard_model::{EvidenceSource, Role};
 
-use crate::incident::{Incident, Item};
+use crate::incident::{Incident, LocatedSignal};
 
 /// Maximum number of lines that a dying program still writes after an alarm.
 const LAST_WORDS: u64 = 8;
@@ -40,11 +40,16 @@ pub(crate) enum EndEvidence {
 
 impl EndEvidence {
     /// Returns the evidence in the logs of an incident for the end that followed its first cause.
-    pub(crate) fn of(incident: &Incident, first: &Item) -> Self {
-        let complains = |item: &Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
-        let of_machine = |item: &Item| matches!(item.sign.source, Source::KernelLog | Source::Host | Source::Gpu);
+    pub(crate) fn of(incident: &Incident, first: &LocatedSignal) -> Self {
+        let complains = |item: &LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+        let of_machine = |item: &LocatedSignal| {
+            matches!(
+                item.sign.source,
+                EvidenceSource::KernelLog | EvidenceSource::Host | EvidenceSource::Gpu
+            )
+        };
         let machine = incident.items.iter().any(|item| of_machine(item) && complains(item));
-        let ending = |item: &Item| item.sign.class().is_some_and(|class| ENDINGS.contains(&class.as_str()));
+        let ending = |item: &LocatedSignal| item.sign.class().is_some_and(|class| ENDINGS.contains(&class.as_str()));
         let stated = incident.logs.iter().any(|log| log.states_failure) || incident.items.iter().any(ending);
         if machine || stated {
             return Self::Stated;

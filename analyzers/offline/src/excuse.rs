@@ -1,11 +1,11 @@
 //! Alarms that the outcome of their run, or work after them, excuses.
 
-use rankguard_diagnosis::Sign;
-use rankguard_model::Source;
+use rankguard_diagnosis::Signal;
+use rankguard_model::EvidenceSource;
 
-use crate::outcome::{AlarmPlace, WENT_ON, went_on};
+use crate::outcome::{AlarmSpan, WENT_ON, went_on};
 use crate::outcome_records::job_number;
-use crate::stream::{ReadStream, Seen};
+use crate::stream::{PlacedObservation, ReadStream};
 
 /// Classes of shutdown noise: stores, communicators and processes that are closed at the end of a run.
 const SHUTDOWN: [&str; 6] = [
@@ -19,17 +19,17 @@ const SHUTDOWN: [&str; 6] = [
 
 /// Returns true if the run continued or ended well after an alarm, or had ended well before it. A machine's own log
 /// is never excused, because the success of a run does not repair the machine.
-pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bool {
-    let job_log = matches!(stream.source, Source::JobLog | Source::Launcher);
-    if !job_log && stream.source != Source::Scheduler {
+pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: &[u64]) -> bool {
+    let job_log = matches!(stream.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+    if !job_log && stream.source != EvidenceSource::Scheduler {
         return false;
     }
-    let alarm = AlarmPlace {
+    let alarm = AlarmSpan {
         first_line: seen.first_line,
         last_line: seen.last_line,
-        rank: seen.signs.iter().find_map(Sign::rank),
+        rank: seen.signs.iter().find_map(Signal::rank),
         job: seen.signs.iter().find_map(|sign| job_number(&sign.text)),
-        of_scheduler: stream.source == Source::Scheduler,
+        of_scheduler: stream.source == EvidenceSource::Scheduler,
     };
     let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
     // Training that continues with a finite loss shows that only single steps were bad.
@@ -43,7 +43,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bo
     if !numeric && stream.records.excuse(&alarm, &stream.progress, causes) {
         return true;
     }
-    let shutdown = |sign: &Sign| sign.class().is_some_and(|class| SHUTDOWN.contains(&class.as_str()));
+    let shutdown = |sign: &Signal| sign.class().is_some_and(|class| SHUTDOWN.contains(&class.as_str()));
     let after = stream.records.follows_success(&alarm, &stream.progress);
     let stated = stream.records.fails_within(seen.first_line, seen.last_line);
     after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
@@ -51,8 +51,9 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &Seen, causes: &[u64]) -> bo
 
 /// Removes the alarms in streams of one job that the job's end, stated in another stream, excuses.
 pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
-    let of_job =
-        |stream: &ReadStream| stream.rank.is_none() && (stream.node.is_none() || stream.source == Source::Scheduler);
+    let of_job = |stream: &ReadStream| {
+        stream.rank.is_none() && (stream.node.is_none() || stream.source == EvidenceSource::Scheduler)
+    };
     let finished = streams
         .iter()
         .any(|stream| of_job(stream) && stream.records.job_success().is_some());
@@ -60,7 +61,7 @@ pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
         return streams;
     }
     for stream in &mut streams {
-        if matches!(stream.source, Source::JobLog | Source::Launcher) {
+        if matches!(stream.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
             stream
                 .seen
                 .retain(|seen| !seen.signs.is_empty() && seen.signs.iter().all(is_numeric));
@@ -70,13 +71,13 @@ pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
 }
 
 /// Returns true if a sign concerns the numbers that training computes.
-fn is_numeric(sign: &Sign) -> bool {
+fn is_numeric(sign: &Signal) -> bool {
     sign.class()
         .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike" | "grad-overflow-scale-floor"))
 }
 
 /// Returns true if a sign names a cause and not only the end of a process or connection.
-pub(crate) fn is_cause(sign: &Sign) -> bool {
+pub(crate) fn is_cause(sign: &Signal) -> bool {
     let ending = |class: &str| {
         matches!(
             class,

@@ -2,28 +2,28 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{RankDump, Sign, flight_signs};
-use rankguard_flight::Dump;
-use rankguard_model::{EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source};
+use rankguard_diagnosis::{RankDump, Signal, flight_signals};
+use rankguard_flight::RecorderDump;
+use rankguard_model::{EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence};
 
-use crate::incident::{Incident, Item, Log};
+use crate::incident::{Incident, IncidentLog, LocatedSignal};
 use crate::reading::JOB;
 
 /// Flight-recorder dump with its origin.
 #[derive(Debug)]
-pub struct FoundDump {
+pub struct NamedDump {
     /// Display name: its path.
     pub name: String,
     /// Rank that wrote it.
     pub rank: Rank,
     /// Node of the rank, if known.
     pub node: Option<NodeId>,
-    pub dump: Dump,
+    pub dump: RecorderDump,
 }
 
 /// Joins the result of comparing the dumps to the last incident with complaining ranks, or to a new one. The time of
 /// a dump is not comparable with logs.
-pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
+pub fn join(incidents: &mut Vec<Incident>, found: Vec<NamedDump>) {
     let ranks: BTreeMap<Rank, RankDump> = found
         .iter()
         .map(|dump| {
@@ -41,11 +41,11 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
             (dump.rank, told)
         })
         .collect();
-    let signs = flight_signs(&JobId::from(JOB), Generation(0), &ranks, None, |_| None);
+    let signs = flight_signals(&JobId::from(JOB), Generation(0), &ranks, None, |_| None);
     if signs.is_empty() {
         return;
     }
-    let complains = |incident: &Incident| incident.logs.iter().any(|log| log.source != Source::KernelLog);
+    let complains = |incident: &Incident| incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
     let at = incidents.iter().rposition(complains).unwrap_or_else(|| {
         incidents.push(Incident::default());
         incidents.len() - 1
@@ -53,9 +53,9 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
     let incident = &mut incidents[at];
     let first = incident.logs.len();
     for dump in &found {
-        incident.logs.push(Log {
+        incident.logs.push(IncidentLog {
             name: dump.name.clone(),
-            source: Source::FlightRecorder,
+            source: EvidenceSource::FlightRecorder,
             rank: Some(dump.rank),
             node: dump.node.clone(),
             measured: false,
@@ -70,13 +70,13 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<FoundDump>) {
             .iter()
             .position(|dump| dump.name == sign.evidence.node.as_str())
             .unwrap_or_default();
-        incident.items.insert(0, Item::of_file(sign, first + log));
+        incident.items.insert(0, LocatedSignal::of_file(sign, first + log));
     }
 }
 
-impl Item {
+impl LocatedSignal {
     /// Creates an item for a sign of a whole file, which has no lines: it precedes the consequences in other logs.
-    fn of_file(sign: Sign, log: usize) -> Self {
+    fn of_file(sign: Signal, log: usize) -> Self {
         Self {
             sign,
             log,

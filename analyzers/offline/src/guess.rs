@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use rankguard_faults::line::{self, LineClock, YearHint};
-use rankguard_model::{NodeId, Rank, Source, Timestamp};
+use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
 /// Maximum number of lines that a guess reads.
 pub const SAMPLE: usize = 300;
 
 /// Returns the source of a log, by its name and its first lines.
-pub fn source(path: &Path, lines: &[String]) -> Source {
+pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
     let name = path
         .file_name()
         .map(|name| name.to_string_lossy().to_lowercase())
@@ -25,13 +25,13 @@ pub fn source(path: &Path, lines: &[String]) -> Source {
             .iter()
             .any(|part| name.contains(part))
     {
-        return Source::KernelLog;
+        return EvidenceSource::KernelLog;
     }
     if ["fabricmanager", "nvidia-smi", "dcgm", "ipmi", "mcelog"]
         .iter()
         .any(|part| name.contains(part))
     {
-        return Source::Host;
+        return EvidenceSource::Host;
     }
     let speaks = |words: &[&str]| {
         filled
@@ -50,7 +50,7 @@ pub fn source(path: &Path, lines: &[String]) -> Source {
         "Back-off",
         "FailedScheduling",
     ]) {
-        return Source::Scheduler;
+        return EvidenceSource::Scheduler;
     }
     if speaks(&[
         "torch.distributed.elastic",
@@ -60,9 +60,9 @@ pub fn source(path: &Path, lines: &[String]) -> Source {
         "horovodrun",
         "launch.py",
     ]) {
-        return Source::Launcher;
+        return EvidenceSource::Launcher;
     }
-    Source::JobLog
+    EvidenceSource::JobLog
 }
 
 /// Returns the rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
@@ -267,7 +267,10 @@ mod tests {
             "[   12.500001] NVRM: loading".to_owned(),
             "[   12.600002] usb 1-1: new device".to_owned(),
         ];
-        assert_eq!(source(Path::new("x.txt"), &lines), Source::KernelLog);
-        assert_eq!(source(Path::new("x.txt"), &["epoch 1".to_owned()]), Source::JobLog);
+        assert_eq!(source(Path::new("x.txt"), &lines), EvidenceSource::KernelLog);
+        assert_eq!(
+            source(Path::new("x.txt"), &["epoch 1".to_owned()]),
+            EvidenceSource::JobLog
+        );
     }
 }

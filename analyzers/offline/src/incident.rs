@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rankguard_diagnosis::Sign;
-use rankguard_model::{NodeId, Rank, Role, Source, Timestamp};
+use rankguard_diagnosis::Signal;
+use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{is_cause, is_excused, without_excused};
 use crate::outcome::WENT_ON;
@@ -29,8 +29,8 @@ const LIVED_WITHOUT: [&str; 8] = [
 
 /// Sign with its place in a log.
 #[derive(Debug, Clone)]
-pub(crate) struct Item {
-    pub sign: Sign,
+pub(crate) struct LocatedSignal {
+    pub sign: Signal,
     /// Index of the log in the incident.
     pub log: usize,
     pub first_line: u64,
@@ -44,9 +44,9 @@ pub(crate) struct Item {
 
 /// Log of an incident.
 #[derive(Debug, Clone)]
-pub(crate) struct Log {
+pub(crate) struct IncidentLog {
     pub name: String,
-    pub source: Source,
+    pub source: EvidenceSource,
     pub rank: Option<Rank>,
     pub node: Option<NodeId>,
     /// True if its clock was corrected by a measured offset.
@@ -64,8 +64,8 @@ pub(crate) struct Log {
 /// Signs that belong together, in the best known order.
 #[derive(Debug, Clone, Default)]
 pub struct Incident {
-    pub(crate) logs: Vec<Log>,
-    pub(crate) items: Vec<Item>,
+    pub(crate) logs: Vec<IncidentLog>,
+    pub(crate) items: Vec<LocatedSignal>,
 }
 
 impl Incident {
@@ -88,11 +88,11 @@ impl Incident {
 }
 
 /// Part of one stream without a long pause.
-struct Stretch {
+struct StreamSegment {
     stream: usize,
     from: Option<Timestamp>,
     to: Option<Timestamp>,
-    items: Vec<Item>,
+    items: Vec<LocatedSignal>,
 }
 
 /// Builds one incident of all streams regardless of their clocks, because the caller knows that they belong together.
@@ -118,7 +118,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
     let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
     // Two logs of unnamed machines are from two machines, and it is unknown on which of them a job ran.
-    let alone = |stretch: &Stretch| {
+    let alone = |stretch: &StreamSegment| {
         let stream = &streams[stretch.stream];
         let unnamed = stream.node.is_none() && machines > 1;
         let unplaced = stretch.from.is_none() && nodes.len() != 1;
@@ -131,7 +131,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let (own, shared): (Vec<_>, Vec<_>) = all.partition(alone);
     let (mut timed, loose): (Vec<_>, Vec<_>) = shared.into_iter().partition(|stretch| stretch.from.is_some());
     timed.sort_by_key(|stretch| (stretch.from, stretch.stream));
-    let mut groups: Vec<(Option<Timestamp>, Vec<Stretch>)> = Vec::new();
+    let mut groups: Vec<(Option<Timestamp>, Vec<StreamSegment>)> = Vec::new();
     for stretch in timed {
         match groups.last_mut() {
             Some((Some(end), group)) if stretch.from.is_some_and(|from| from.since(*end) <= QUIET) => {
@@ -170,20 +170,21 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
 
 /// Returns true if a machine's log and those of a job name the same process: then the job ran on that machine at that
 /// time.
-fn names_a_process(group: &[Stretch], machine: &Stretch) -> bool {
-    let pids =
-        |stretch: &Stretch| -> BTreeSet<u32> { stretch.items.iter().filter_map(|item| item.sign.pid()).collect() };
+fn names_a_process(group: &[StreamSegment], machine: &StreamSegment) -> bool {
+    let pids = |stretch: &StreamSegment| -> BTreeSet<u32> {
+        stretch.items.iter().filter_map(|item| item.sign.pid()).collect()
+    };
     let there = pids(machine);
     // The first process of every container has the number 1.
-    let named = |stretch: &Stretch| pids(stretch).iter().any(|pid| *pid > 1 && there.contains(pid));
+    let named = |stretch: &StreamSegment| pids(stretch).iter().any(|pid| *pid > 1 && there.contains(pid));
     !there.is_empty() && group.iter().any(named)
 }
 
 fn is_machine_log(stream: &ReadStream) -> bool {
-    matches!(stream.source, Source::KernelLog | Source::Host)
+    matches!(stream.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
 
-fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
+fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
     let place = |stream: usize| used.iter().position(|index| *index == stream).unwrap_or_default();
     let mut incident = Incident {
@@ -194,14 +195,14 @@ fn incident(streams: &[ReadStream], group: Vec<Stretch>) -> Incident {
         let log = place(stretch.stream);
         incident
             .items
-            .extend(stretch.items.into_iter().map(|item| Item { log, ..item }));
+            .extend(stretch.items.into_iter().map(|item| LocatedSignal { log, ..item }));
     }
     order(&mut incident);
     incident
 }
 
-fn log(stream: &ReadStream) -> Log {
-    Log {
+fn log(stream: &ReadStream) -> IncidentLog {
+    IncidentLog {
         name: stream.name.clone(),
         source: stream.source,
         rank: stream.rank,
@@ -229,7 +230,7 @@ fn order(incident: &mut Incident) {
     }
 }
 
-fn stretches(index: usize, stream: &ReadStream) -> Vec<Stretch> {
+fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut newest: Option<Timestamp> = None;
@@ -246,10 +247,10 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<Stretch> {
     all
 }
 
-fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<Stretch> {
+fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<StreamSegment> {
     let walls: Vec<Timestamp> = stream.seen[range.clone()].iter().filter_map(|seen| seen.wall).collect();
     let items = items(index, stream, range);
-    (!items.is_empty()).then(|| Stretch {
+    (!items.is_empty()).then(|| StreamSegment {
         stream: index,
         from: walls.iter().min().copied(),
         to: walls.iter().max().copied(),
@@ -260,7 +261,7 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
 /// Returns true if the program of a log worked on after all its complaints, and complained only of failures that
 /// programs survive: a service, a connection, a clock.
 fn survived(stream: &ReadStream) -> bool {
-    let light = |sign: &Sign| {
+    let light = |sign: &Signal| {
         let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
         let class = sign.class().map_or("", |class| class.as_str());
         let threshold = sign.is_signed("disk-nearly-full");
@@ -276,7 +277,7 @@ fn survived(stream: &ReadStream) -> bool {
 }
 
 /// Returns the items of a range of observations, without those of a program that worked on afterwards.
-fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<Item> {
+fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<LocatedSignal> {
     let mut items = Vec::new();
     let survived = survived(stream);
     let causes: Vec<u64> = stream
@@ -286,11 +287,11 @@ fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<
         .map(|seen| seen.first_line)
         .collect();
     for seen in &stream.seen[range] {
-        let lived = survived && stream.source != Source::KernelLog;
+        let lived = survived && stream.source != EvidenceSource::KernelLog;
         if lived || is_excused(stream, seen, &causes) {
             continue;
         }
-        items.extend(seen.signs.iter().map(|sign| Item {
+        items.extend(seen.signs.iter().map(|sign| LocatedSignal {
             sign: sign.clone(),
             log,
             first_line: seen.first_line,

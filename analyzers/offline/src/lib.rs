@@ -29,9 +29,9 @@ mod verdicts;
 mod worker_failures;
 
 pub use error_file::{ErrorFile, error_file};
-pub use flight::{FoundDump, join};
+pub use flight::{NamedDump, join};
 pub use incident::{Incident, incidents};
-pub use reading::{Origin, Reader};
-pub use record::{Record, RecordError, RecordStream};
+pub use reading::{StreamOrigin, StreamReader};
+pub use record::{CaseRecord, RecordError, RecordStream};
 pub use stream::ReadStream;
-pub use verdicts::{Alternative, KeyLine, OfflineCase, add, conclude};
+pub use verdicts::{ClassAlternative, DecidingLine, OfflineCase, add, conclude};

@@ -7,7 +7,7 @@
 use rankguard_model::Rank;
 
 use crate::outcome_records::record;
-use crate::progress::WorkLine;
+use crate::progress::ProgressLine;
 
 /// Minimum number of progress lines after an alarm that show that the program continued.
 pub(crate) const WENT_ON: usize = 3;
@@ -54,7 +54,7 @@ pub(crate) struct RunRecord {
 
 /// Place of an alarm in its stream.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct AlarmPlace {
+pub(crate) struct AlarmSpan {
     pub(crate) first_line: u64,
     pub(crate) last_line: u64,
     pub(crate) rank: Option<Rank>,
@@ -83,7 +83,7 @@ impl RunRecord {
     }
 
     /// Returns true if the record may concern the alarm: neither rank nor job contradict.
-    fn covers(&self, alarm: &AlarmPlace) -> bool {
+    fn covers(&self, alarm: &AlarmSpan) -> bool {
         let same_job = if alarm.of_scheduler && self.job.is_some() {
             self.job == alarm.job
         } else {
@@ -108,7 +108,7 @@ impl RunRecords {
 
     /// Returns true if an end after the alarm shows that it stopped nothing. `causes` are lines of alarms that name a
     /// cause.
-    pub(crate) fn excuse(&self, alarm: &AlarmPlace, work: &[WorkLine], causes: &[u64]) -> bool {
+    pub(crate) fn excuse(&self, alarm: &AlarmSpan, work: &[ProgressLine], causes: &[u64]) -> bool {
         self.0.iter().any(|end| {
             let Some(source) = end
                 .success()
@@ -141,7 +141,7 @@ impl RunRecords {
     }
 
     /// Returns true if the alarm follows a success and no new run began in between.
-    pub(crate) fn follows_success(&self, alarm: &AlarmPlace, work: &[WorkLine]) -> bool {
+    pub(crate) fn follows_success(&self, alarm: &AlarmSpan, work: &[ProgressLine]) -> bool {
         let end = self
             .0
             .iter()
@@ -217,7 +217,7 @@ impl RunRecords {
 /// Counts the lines of work after an alarm, up to a line if one is given. Only the alarm's own rank counts if it
 /// reports work in this stream; otherwise the reporting ranks represent all, because synchronous training needs each
 /// of them.
-pub(crate) fn went_on(work: &[WorkLine], alarm: &AlarmPlace, until: Option<u64>) -> usize {
+pub(crate) fn went_on(work: &[ProgressLine], alarm: &AlarmSpan, until: Option<u64>) -> usize {
     let own = alarm.rank.is_some() && work.iter().any(|work| work.rank == alarm.rank);
     work.iter()
         .filter(|work| work.line > alarm.last_line && until.is_none_or(|until| work.line <= until))
@@ -237,8 +237,8 @@ mod tests {
         records
     }
 
-    fn alarm(line: u64, rank: Option<u32>) -> AlarmPlace {
-        AlarmPlace {
+    fn alarm(line: u64, rank: Option<u32>) -> AlarmSpan {
+        AlarmSpan {
             first_line: line,
             last_line: line,
             rank: rank.map(Rank),
@@ -271,11 +271,11 @@ mod tests {
     #[test]
     fn job_numbers_that_differ_excuse_nothing() {
         let log = records(&["", "_job_complete: JobId=7 WEXITSTATUS 0"]);
-        let of = |job| AlarmPlace {
+        let of = |job| AlarmSpan {
             job: Some(job),
             ..alarm(1, None)
         };
-        let unnumbered = AlarmPlace {
+        let unnumbered = AlarmSpan {
             of_scheduler: true,
             ..alarm(1, None)
         };
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn rank_that_reports_work_is_not_replaced_by_others() {
-        let work = |line, rank| WorkLine {
+        let work = |line, rank| ProgressLine {
             line,
             rank: Some(Rank(rank)),
         };

@@ -4,17 +4,17 @@
 //! Progress that excuses any earlier alarm is not handled here; [`crate::incident`] weighs it, also across streams.
 
 mod corrected;
-mod silence;
+mod demotion;
 
 use std::time::Duration;
 
-use rankguard_diagnosis::{Sign, answers_again};
+use rankguard_diagnosis::{Signal, reports_store_recovery};
 use rankguard_model::Role;
 
-use crate::incident::Item;
-use crate::stream::Seen;
+use crate::incident::LocatedSignal;
+use crate::stream::PlacedObservation;
 pub(crate) use corrected::only_corrected;
-use silence::{NEAR, silence};
+use demotion::{NEAR, silence};
 
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
 /// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.
@@ -65,13 +65,13 @@ const STEP_ENDS: &str = "Job step aborted: ";
 
 /// Returns true if the items concern only a file system that did not answer, and later answered again in the same
 /// log. If anything else failed, the wait may be its cause.
-pub(crate) fn answered_again(items: &[Item]) -> bool {
-    let answers = |item: &&Item| item.sign.mark().is_some_and(answers_again);
+pub(crate) fn answered_again(items: &[LocatedSignal]) -> bool {
+    let answers = |item: &&LocatedSignal| item.sign.mark().is_some_and(reports_store_recovery);
     let answered = |log: usize| {
         let own = items.iter().filter(|item| item.log == log);
         own.filter(answers).map(|item| item.last_line).max().unwrap_or(0)
     };
-    let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let means_something = |item: &&LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
     let mut told = items.iter().filter(means_something).peekable();
     told.peek().is_some()
         && told.all(|item| {
@@ -85,7 +85,7 @@ pub(crate) fn answered_again(items: &[Item]) -> bool {
 
 /// Turns overcome complaints into noise. `seen` is in line order; `worked` is the last line that shows work, `lines`
 /// the number of lines.
-pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
+pub(crate) fn forgive(seen: &mut [PlacedObservation], worked: Option<u64>, lines: u64) {
     retried(seen, lines);
     passed_over(seen);
     waited_for(seen);
@@ -104,8 +104,8 @@ pub(crate) fn forgive(seen: &mut [Seen], worked: Option<u64>, lines: u64) {
 }
 
 /// Silences a complaint right before a line that announces a retry, in a log that continues after it.
-fn retried(seen: &mut [Seen], lines: u64) {
-    let says_so = |sign: &Sign| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
+fn retried(seen: &mut [PlacedObservation], lines: u64) {
+    let says_so = |sign: &Signal| sign.mark().is_some_and(|mark| mark.signature.starts_with("retry"));
     // One observation holds all repeats, so it covers a range of lines.
     let retries: Vec<(u64, u64)> = seen
         .iter()
@@ -121,8 +121,8 @@ fn retried(seen: &mut [Seen], lines: u64) {
 }
 
 /// Silences a complaint in or right before a line that reports that the program skips the failed part and continues.
-fn passed_over(seen: &mut [Seen]) {
-    let says_so = |sign: &Sign| {
+fn passed_over(seen: &mut [PlacedObservation]) {
+    let says_so = |sign: &Signal| {
         let text = sign.text.to_ascii_lowercase();
         PASSED_OVER.iter().any(|words| text.contains(words))
     };
@@ -135,7 +135,7 @@ fn passed_over(seen: &mut [Seen]) {
     // A later failure may be the consequence of continuing.
     if seen
         .iter()
-        .any(|seen| seen.first_line > newest && seen.signs.iter().any(Sign::is_root_mark))
+        .any(|seen| seen.first_line > newest && seen.signs.iter().any(Signal::is_root_mark))
     {
         return;
     }
@@ -146,9 +146,9 @@ fn passed_over(seen: &mut [Seen]) {
 }
 
 /// Silences complaints about a missing place, volume, image, memory or port that was obtained later in the same log.
-fn waited_for(seen: &mut [Seen]) {
+fn waited_for(seen: &mut [PlacedObservation]) {
     for (id, waited) in WAITS {
-        got_it(seen, id, |sign| {
+        silence_before_match(seen, id, |sign| {
             sign.class().is_some_and(|class| class.as_str() == waited)
         });
     }
@@ -156,14 +156,14 @@ fn waited_for(seen: &mut [Seen]) {
 
 /// Silences a pod's earlier sandbox and image failures: one with a container has its sandbox, one with its image has
 /// pulled it.
-fn housed(seen: &mut [Seen]) {
+fn housed(seen: &mut [PlacedObservation]) {
     for (id, failed) in HOUSED {
-        got_it(seen, id, |sign| sign.text.contains(failed));
+        silence_before_match(seen, id, |sign| sign.text.contains(failed));
     }
 }
 
 /// Silences complaints before a line that the signature `id` matches.
-fn got_it(seen: &mut [Seen], id: &str, complains: impl Fn(&Sign) -> bool) {
+fn silence_before_match(seen: &mut [PlacedObservation], id: &str, complains: impl Fn(&Signal) -> bool) {
     let told: Vec<(String, u64)> = seen
         .iter()
         .flat_map(|seen| seen.signs.iter().map(move |sign| (sign, seen.last_line)))
@@ -193,16 +193,16 @@ fn same_image(one: &str, other: &str) -> bool {
 /// Silences scheduling failures that repeated and were not reported for longer than the scheduler's retry interval:
 /// they were resolved. Not so for the kubelet: after a pod's first few failures it reports one event in five minutes,
 /// of any kind, so an old pull failure may still persist.
-fn no_longer_told(seen: &mut [Seen]) {
+fn no_longer_told(seen: &mut [PlacedObservation]) {
     silence(seen, |_, sign| {
         let class = sign.class().map_or("", |class| class.as_str());
-        class.starts_with("k8s-") && sign.text.contains("FailedScheduling") && told_before(&sign.text) >= Some(TRIES)
+        class.starts_with("k8s-") && sign.text.contains("FailedScheduling") && age_at_print(&sign.text) >= Some(TRIES)
     });
 }
 
 /// Returns the age of the last occurrence of an event when its list was printed: `FailedScheduling  18m (x2 over
 /// 20m)`. None for a single occurrence, because only a repeated event would be reported again.
-fn told_before(text: &str) -> Option<Duration> {
+fn age_at_print(text: &str) -> Option<Duration> {
     let (before, rest) = text.split_once(" (x")?;
     let repeated = rest.split_once(')')?.0.contains(" over ");
     let age = before.split_whitespace().next_back().filter(|_| repeated)?;
@@ -222,8 +222,8 @@ fn told_before(text: &str) -> Option<Duration> {
 
 /// Silences a start that failed before the program ran, if it ran later in the log: the command was corrected and
 /// started again.
-fn started_again(seen: &mut [Seen]) {
-    let ran = |sign: &Sign| {
+fn started_again(seen: &mut [PlacedObservation]) {
+    let ran = |sign: &Signal| {
         let packages = sign.field("packages").filter(|_| sign.is_root_mark());
         packages.is_some_and(|packages| packages.split(',').any(|package| package == "program"))
     };
@@ -237,7 +237,7 @@ fn started_again(seen: &mut [Seen]) {
 }
 
 /// Silences missing GPUs if they were hidden from the program on purpose.
-fn hidden_on_purpose(seen: &mut [Seen]) {
+fn hidden_on_purpose(seen: &mut [PlacedObservation]) {
     let mut signs = seen.iter().flat_map(|seen| &seen.signs);
     if signs.any(|sign| sign.is_signed("gpus-hidden-on-purpose")) {
         silence(seen, |_, sign| {
@@ -248,8 +248,8 @@ fn hidden_on_purpose(seen: &mut [Seen]) {
 
 /// Silences a fabric manager that ended because there are no switches, and its unit. CUDA's fabric errors are not
 /// silenced.
-fn nothing_to_manage(seen: &mut [Seen]) {
-    let nothing = |sign: &Sign| {
+fn nothing_to_manage(seen: &mut [PlacedObservation]) {
+    let nothing = |sign: &Signal| {
         sign.is_signed("fabric-manager-nothing") && NO_SWITCHES.iter().any(|words| sign.text.contains(words))
     };
     if seen.iter().flat_map(|seen| &seen.signs).any(nothing) {
@@ -261,8 +261,8 @@ fn nothing_to_manage(seen: &mut [Seen]) {
 
 /// Silences tasks that Slurm killed at the end of a step: they are no victims of the kernel, unless the job worked
 /// again in between.
-fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
-    let ends = |seen: &&Seen| seen.signs.iter().any(|sign| sign.text.contains(STEP_ENDS));
+fn killed_with_the_step(seen: &mut [PlacedObservation], worked: Option<u64>) {
+    let ends = |seen: &&PlacedObservation| seen.signs.iter().any(|sign| sign.text.contains(STEP_ENDS));
     let ends: Vec<[u64; 2]> = seen
         .iter()
         .filter(ends)
@@ -277,7 +277,7 @@ fn killed_with_the_step(seen: &mut [Seen], worked: Option<u64>) {
 }
 
 /// Silences the cancellation of a job that was already done.
-fn done_before(seen: &mut [Seen]) {
+fn done_before(seen: &mut [PlacedObservation]) {
     let done: Vec<(String, u64)> = seen
         .iter()
         .flat_map(|seen| seen.signs.iter().map(move |sign| (sign, seen.first_line)))
@@ -291,7 +291,7 @@ fn done_before(seen: &mut [Seen]) {
 }
 
 /// Silences environment complaints before later work.
-fn set_up(seen: &mut [Seen], worked: u64) {
+fn set_up(seen: &mut [PlacedObservation], worked: u64) {
     silence(seen, |seen, sign| {
         let setup = sign
             .class()
@@ -301,7 +301,7 @@ fn set_up(seen: &mut [Seen], worked: u64) {
 }
 
 /// Silences unreadable data without an exception before later work: it was skipped.
-fn left_out(seen: &mut [Seen], worked: u64) {
+fn left_out(seen: &mut [PlacedObservation], worked: u64) {
     silence(seen, |seen, sign| {
         let unread = sign
             .class()

@@ -1,12 +1,12 @@
 //! Lines about the work itself: progress, completion and retries.
 
-use rankguard_faults::Observation;
+use rankguard_faults::LogObservation;
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_model::Rank;
 
 /// Line that shows work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WorkLine {
+pub(crate) struct ProgressLine {
     /// Line number, from 1.
     pub(crate) line: u64,
     /// Rank in its prefix.
@@ -122,7 +122,7 @@ pub(crate) fn tells_finite_loss(line: &str) -> bool {
 
 /// Returns true for a complaint after which the program itself reports a retry and not that it gave up. A retry that
 /// then fails logs a complaint of its own.
-pub(crate) fn is_retried(observation: &Observation) -> bool {
+pub(crate) fn is_retried(observation: &LogObservation) -> bool {
     // A line before a complaint concerns it only if it announces it, or within its own traceback; otherwise the retry
     // reported there belongs to an earlier complaint.
     let traceback = observation

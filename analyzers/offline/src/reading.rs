@@ -5,18 +5,18 @@ use std::sync::Arc;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use rankguard_diagnosis::Sign;
+use rankguard_diagnosis::Signal;
 use rankguard_faults::line::{LineClock, YearHint};
-use rankguard_faults::{Matcher, Observation, Stream, Triage};
+use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{
-    Body, Entity, Evidence, EvidenceId, Generation, JobId, NodeId, Rank, Sequence, Source, Timestamp,
+    Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence, Timestamp,
 };
 
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
-use crate::progress::{WorkLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
-use crate::stream::{ReadStream, Seen};
+use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
+use crate::stream::{PlacedObservation, ReadStream};
 use crate::tasks::forget_task_ranks;
 use crate::worker_failures::WorkerFailures;
 
@@ -36,11 +36,11 @@ const LINE_BYTES: usize = 10 << 20;
 
 /// Properties of a stream that are known before its first line.
 #[derive(Debug, Clone, Default)]
-pub struct Origin {
+pub struct StreamOrigin {
     /// Display name: its path, or the case's stream.
     pub name: String,
     /// Source of the evidence; a job log if not set.
-    pub source: Option<Source>,
+    pub source: Option<EvidenceSource>,
     /// Rank that wrote it, if it is one rank's.
     pub rank: Option<Rank>,
     /// Node that wrote it.
@@ -54,12 +54,12 @@ pub struct Origin {
 }
 
 /// Reader of one stream.
-pub struct Reader {
-    origin: Origin,
-    source: Source,
+pub struct StreamReader {
+    origin: StreamOrigin,
+    source: EvidenceSource,
     triage: Triage,
-    seen: Vec<Seen>,
-    progress: Vec<WorkLine>,
+    seen: Vec<PlacedObservation>,
+    progress: Vec<ProgressLine>,
     completed: Vec<u64>,
     finite_loss: Option<u64>,
     records: RunRecords,
@@ -75,16 +75,16 @@ pub struct Reader {
     alarm_hints: [Finder<'static>; ALARM_HINTS.len()],
 }
 
-impl Reader {
+impl StreamReader {
     /// Creates a reader with the built-in signatures.
-    pub fn new(origin: Origin) -> Self {
-        Self::with(Matcher::builtin(), origin)
+    pub fn new(origin: StreamOrigin) -> Self {
+        Self::with(SignatureMatcher::builtin(), origin)
     }
 
     /// Creates a reader with other signatures.
-    pub fn with(matcher: Arc<Matcher>, origin: Origin) -> Self {
-        let source = origin.source.unwrap_or(Source::JobLog);
-        let stream = Stream {
+    pub fn with(matcher: Arc<SignatureMatcher>, origin: StreamOrigin) -> Self {
+        let source = origin.source.unwrap_or(EvidenceSource::JobLog);
+        let stream = StreamContext {
             source,
             rank: origin.rank,
             clock: LineClock {
@@ -161,7 +161,7 @@ impl Reader {
         let enough = behind
             .map(|work| if work.rank.is_some() { 1 } else { NAMED_RANKS })
             .sum::<usize>();
-        let job_log = matches!(self.source, Source::JobLog | Source::Launcher);
+        let job_log = matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
         if job_log && (self.last_read > before || self.last_read > 0 && enough < PROGRESS * NAMED_RANKS) {
             // The last newline ends a line and begins none.
             let body = lines.strip_suffix(b"\n");
@@ -207,7 +207,7 @@ impl Reader {
     fn look(&mut self, line: &str) {
         self.lines += 1;
         if is_progress(line) {
-            self.progress.push(WorkLine {
+            self.progress.push(ProgressLine {
                 line: self.lines,
                 rank: labelled_rank(line),
             });
@@ -251,7 +251,7 @@ impl Reader {
         }
     }
 
-    fn keep(&mut self, observation: Observation) {
+    fn keep(&mut self, observation: LogObservation) {
         if self.seen.len() >= KEPT {
             return;
         }
@@ -261,11 +261,11 @@ impl Reader {
         let evidence = self.evidence(&observation);
         let retried = is_retried(&observation);
         self.has_local_ranks |= observation.local_rank.is_some();
-        let mut signs = Sign::of(&evidence);
+        let mut signs = Signal::of(&evidence);
         for sign in &mut signs {
             sign.timed = wall.is_some();
         }
-        self.seen.push(Seen {
+        self.seen.push(PlacedObservation {
             signs,
             first_line: observation.line_no,
             last_line: observation.last_line_no,
@@ -281,7 +281,7 @@ impl Reader {
         Timestamp(at.0.saturating_sub(self.origin.ahead_ns.unwrap_or(0)))
     }
 
-    fn evidence(&self, observation: &Observation) -> Evidence {
+    fn evidence(&self, observation: &LogObservation) -> Evidence {
         let node = self
             .origin
             .node
@@ -299,7 +299,7 @@ impl Reader {
                 rank,
                 node,
             },
-            (None, None) if self.source == Source::KernelLog => Entity::Node { node },
+            (None, None) if self.source == EvidenceSource::KernelLog => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
         Evidence {
@@ -314,7 +314,7 @@ impl Reader {
                 .unwrap_or_default(),
             source: self.source,
             entity,
-            body: Body::Line {
+            body: EvidenceBody::Line {
                 text: observation.text.clone(),
                 context: observation.context.clone(),
                 repeats: observation.repeats,

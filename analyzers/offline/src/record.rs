@@ -3,19 +3,19 @@
 use std::sync::Arc;
 
 use rankguard_faults::line::YearHint;
-use rankguard_faults::{Catalogue, Matcher};
-use rankguard_model::{NodeId, Rank, Source};
+use rankguard_faults::{Catalogue, SignatureMatcher};
+use rankguard_model::{EvidenceSource, NodeId, Rank};
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::guess;
 use crate::incident;
-use crate::reading::{Origin, Reader};
+use crate::reading::{StreamOrigin, StreamReader};
 use crate::verdicts::{OfflineCase, conclude};
 
 /// Case with its streams. Other fields are ignored: they may hold the expected answer.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Record {
+pub struct CaseRecord {
     /// Case id, unique in its file.
     pub id: String,
     /// Logs of the case.
@@ -58,7 +58,7 @@ pub enum RecordError {
     },
 }
 
-impl Record {
+impl CaseRecord {
     /// Parses one line of a file of cases.
     pub fn parse(line: &str) -> Result<Self, RecordError> {
         serde_json::from_str(line).map_err(|error| {
@@ -78,11 +78,11 @@ impl Record {
 
     /// Classifies the case. Every case has an answer: `none` if nothing failed, `unknown` if the cause is unknown.
     pub fn classify(self) -> OfflineCase {
-        self.classify_with(Catalogue::builtin(), &Matcher::builtin())
+        self.classify_with(Catalogue::builtin(), &SignatureMatcher::builtin())
     }
 
     /// Classifies the case with another catalogue than the built-in one, and its signatures.
-    pub fn classify_with(self, catalogue: &Catalogue, matcher: &Arc<Matcher>) -> OfflineCase {
+    pub fn classify_with(self, catalogue: &Catalogue, matcher: &Arc<SignatureMatcher>) -> OfflineCase {
         let id = self.id.clone();
         let moments = self
             .sources
@@ -94,15 +94,15 @@ impl Record {
             .into_iter()
             .enumerate()
             .map(|(index, stream)| {
-                let mut reader = Reader::with(
+                let mut reader = StreamReader::with(
                     Arc::clone(matcher),
-                    Origin {
+                    StreamOrigin {
                         name: format!("{id}[{index}]"),
                         source: Some(source(&stream.kind)),
                         rank: stream.rank.map(Rank),
                         node: stream.node.map(NodeId::from),
                         year,
-                        ..Origin::default()
+                        ..StreamOrigin::default()
                     },
                 );
                 stream.lines.iter().for_each(|line| reader.push(line));
@@ -116,12 +116,12 @@ impl Record {
     }
 }
 
-fn source(kind: &str) -> Source {
+fn source(kind: &str) -> EvidenceSource {
     match kind {
-        "kmsg" => Source::KernelLog,
-        "launcher" => Source::Launcher,
-        "scheduler" => Source::Scheduler,
-        "agent-event" => Source::Host,
-        _ => Source::JobLog,
+        "kmsg" => EvidenceSource::KernelLog,
+        "launcher" => EvidenceSource::Launcher,
+        "scheduler" => EvidenceSource::Scheduler,
+        "agent-event" => EvidenceSource::Host,
+        _ => EvidenceSource::JobLog,
     }
 }

@@ -1,25 +1,25 @@
 //! Result of reading a log: observations with their place, progress and run records.
 
-use rankguard_diagnosis::Sign;
-use rankguard_model::{NodeId, Rank, Source, Timestamp};
+use rankguard_diagnosis::Signal;
+use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
 use crate::outcome::RunRecords;
-use crate::progress::WorkLine;
+use crate::progress::ProgressLine;
 
 /// Log that was read.
 #[derive(Debug)]
 pub struct ReadStream {
     /// Display name: its path, or the case's stream.
     pub name: String,
-    pub(crate) source: Source,
+    pub(crate) source: EvidenceSource,
     pub(crate) rank: Option<Rank>,
     pub(crate) node: Option<NodeId>,
     /// True if its clock was corrected by a measured offset.
     pub(crate) measured: bool,
     /// Observations, in line order.
-    pub(crate) seen: Vec<Seen>,
+    pub(crate) seen: Vec<PlacedObservation>,
     /// Lines that show work; after every sign at least as many as any use needs.
-    pub(crate) progress: Vec<WorkLine>,
+    pub(crate) progress: Vec<ProgressLine>,
     /// Numbers of lines that show completed work.
     pub(crate) completed: Vec<u64>,
     /// Number of the last line with a finite loss.
@@ -32,8 +32,8 @@ pub struct ReadStream {
 
 /// Observation with its place.
 #[derive(Debug, Clone)]
-pub(crate) struct Seen {
-    pub(crate) signs: Vec<Sign>,
+pub(crate) struct PlacedObservation {
+    pub(crate) signs: Vec<Signal>,
     /// First and last line, from 1.
     pub(crate) first_line: u64,
     pub(crate) last_line: u64,

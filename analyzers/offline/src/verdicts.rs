@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_diagnosis::{Scene, Sign, Strength, diagnose};
+use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, Generation, JobId, NodeId, Rank, Role, Severity, Shared, Source};
+use rankguard_model::{Entity, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue};
 use serde::Serialize;
 
 use crate::certainty::EndEvidence;
-use crate::incident::{Incident, Item};
+use crate::incident::{Incident, LocatedSignal};
 use crate::overcome;
 use crate::reading::JOB;
 
@@ -38,9 +38,9 @@ pub struct OfflineCase {
     /// Time of the first cause, if its log has a clock.
     pub first_at: Option<String>,
     /// Deciding lines, first cause first.
-    pub key_lines: Vec<KeyLine>,
+    pub key_lines: Vec<DecidingLine>,
     /// Taxonomy id to category ids.
-    pub taxonomies: Shared<BTreeMap<String, Vec<String>>>,
+    pub taxonomies: SharedValue<BTreeMap<String, Vec<String>>>,
     /// Id of the first action.
     pub action: String,
     /// Action as an instruction.
@@ -48,7 +48,7 @@ pub struct OfflineCase {
     /// Ids of the sources that recommend it; empty if it is this project's inference.
     pub recommended_by: Vec<String>,
     /// Other possible classes.
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<ClassAlternative>,
     /// Reasoning, one sentence each.
     pub reasoning: Vec<String>,
     /// Clearing condition of the case.
@@ -57,7 +57,7 @@ pub struct OfflineCase {
 
 /// Deciding line of a case.
 #[derive(Debug, Clone, Serialize)]
-pub struct KeyLine {
+pub struct DecidingLine {
     /// Log with the line.
     pub file: String,
     /// Index of the log in the incident, from 0.
@@ -72,7 +72,7 @@ pub struct KeyLine {
 
 /// Other class that was considered.
 #[derive(Debug, Clone, Serialize)]
-pub struct Alternative {
+pub struct ClassAlternative {
     pub class: String,
     /// Confidence of the class, 0 to 1.
     pub confidence: f64,
@@ -97,7 +97,7 @@ impl OfflineCase {
             confidence: 0.7,
             first_at: None,
             key_lines: Vec::new(),
-            taxonomies: Shared::default(),
+            taxonomies: SharedValue::default(),
             action: "none".to_owned(),
             advice: String::new(),
             recommended_by: Vec::new(),
@@ -110,20 +110,20 @@ impl OfflineCase {
 
 /// Returns the case of an incident by a catalogue; none if nothing failed.
 pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
-    let signs: Vec<Shared<Sign>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
+    let signs: Vec<SharedValue<Signal>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
     let job = JobId::from(JOB);
-    let has_job = incident.logs.iter().any(|log| log.source != Source::KernelLog);
+    let has_job = incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
     let placements: BTreeMap<Rank, NodeId> = incident
         .logs
         .iter()
         .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId::from("")))))
         .collect();
-    let scene = Scene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
+    let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
     let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
     let says_failure = signs
         .iter()
         .any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
-    let weak = opinion.strength < Strength::Cause
+    let weak = opinion.strength < CandidateStrength::Cause
         && opinion.verdict.confidence < WORTH_A_CASE
         && witnesses(&signs) < 2
         && !signs.iter().any(|sign| sign.is_root_mark());
@@ -159,7 +159,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         alternatives: verdict
             .alternatives
             .into_iter()
-            .map(|(class, confidence)| Alternative {
+            .map(|(class, confidence)| ClassAlternative {
                 class: class.to_string(),
                 confidence,
             })
@@ -176,7 +176,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
 }
 
 /// Counts the different failure classes of the signs: two weak ones together are significant.
-fn witnesses(signs: &[Shared<Sign>]) -> usize {
+fn witnesses(signs: &[SharedValue<Signal>]) -> usize {
     let marks = signs
         .iter()
         .filter_map(|sign| sign.mark())
@@ -218,7 +218,7 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }
 
-fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<KeyLine> {
+fn key_lines(incident: &Incident, findings: &[rankguard_model::CaseFinding]) -> Vec<DecidingLine> {
     let mut wanted: Vec<_> = findings.iter().filter(|finding| finding.role != Role::Noise).collect();
     wanted.sort_by_key(|finding| finding.role);
     wanted
@@ -230,7 +230,7 @@ fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<
                 .iter()
                 .find(|item| item.sign.evidence == finding.evidence)?;
             let (file, line) = place(incident, item);
-            Some(KeyLine {
+            Some(DecidingLine {
                 file,
                 stream: item.log,
                 line,
@@ -241,7 +241,7 @@ fn key_lines(incident: &Incident, findings: &[rankguard_model::Finding]) -> Vec<
         .collect()
 }
 
-fn place(incident: &Incident, item: &Item) -> (String, u64) {
+fn place(incident: &Incident, item: &LocatedSignal) -> (String, u64) {
     (
         incident
             .logs

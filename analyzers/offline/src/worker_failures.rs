@@ -10,11 +10,11 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::Sign;
+use rankguard_diagnosis::Signal;
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_model::{Entity, NodeId, Rank, Timestamp};
 
-use crate::stream::Seen;
+use crate::stream::PlacedObservation;
 
 /// Maximum number of failures; no summary lists more workers.
 const KEPT: usize = 65_536;
@@ -22,14 +22,14 @@ const KEPT: usize = 65_536;
 /// Summaries of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerFailures {
-    open: Summary,
+    open: WorkerSummary,
     /// Completed summaries, by first line.
-    done: Vec<Summary>,
+    done: Vec<WorkerSummary>,
 }
 
 /// Summary of one worker, as far as its lines were read.
 #[derive(Debug, Default)]
-struct Summary {
+struct WorkerSummary {
     /// Line numbers, from 1; 0 before the first.
     first_line: u64,
     last_line: u64,
@@ -80,7 +80,7 @@ impl WorkerFailures {
 
     /// Sets times and nodes from the summaries: the time for the lines of a summary, the node for all lines of a
     /// rank.
-    pub(crate) fn place(&mut self, seen: &mut [Seen]) {
+    pub(crate) fn place(&mut self, seen: &mut [PlacedObservation]) {
         self.close();
         let hosts: BTreeMap<Rank, &NodeId> = self
             .done
@@ -91,7 +91,7 @@ impl WorkerFailures {
             return;
         }
         for one in seen {
-            let lines = |summary: &&Summary| (summary.first_line..=summary.last_line).contains(&one.key_line);
+            let lines = |summary: &&WorkerSummary| (summary.first_line..=summary.last_line).contains(&one.key_line);
             let own = self.done.iter().find(lines);
             if let (Some(at), None) = (own.and_then(|summary| summary.at), one.wall) {
                 one.wall = Some(at);
@@ -108,7 +108,7 @@ impl WorkerFailures {
     }
 }
 
-fn set_node(sign: &mut Sign, hosts: &BTreeMap<Rank, &NodeId>) {
+fn set_node(sign: &mut Signal, hosts: &BTreeMap<Rank, &NodeId>) {
     if let Entity::Rank { rank, node, .. } = &mut sign.entity
         && node.as_str().is_empty()
         && let Some(host) = hosts.get(rank)

@@ -1,7 +1,7 @@
 //! Choice of the cause among several complaints, and complaints that the log itself shows as no
 //! failure.
 
-use rankguard_offline::{Record, RecordStream};
+use rankguard_offline::{CaseRecord, RecordStream};
 
 fn class_in(kind: &str, text: &str) -> String {
     let stream = RecordStream {
@@ -11,7 +11,7 @@ fn class_in(kind: &str, text: &str) -> String {
         lines: text.lines().map(str::to_owned).collect(),
     };
     let (id, sources) = ("one".to_owned(), vec![stream]);
-    Record { id, sources }.classify().class
+    CaseRecord { id, sources }.classify().class
 }
 
 fn class(text: &str) -> String {

@@ -4,7 +4,7 @@
 mod common;
 
 use rankguard_model::Rank;
-use rankguard_offline::{Record, RecordStream};
+use rankguard_offline::{CaseRecord, RecordStream};
 
 /// Log with the answer of its author.
 struct Labelled {
@@ -59,7 +59,7 @@ fn measure(text: &str) -> Score {
     let mut score = Score::default();
     for truth in labelled(text) {
         let id = truth.id.clone();
-        let case = Record {
+        let case = CaseRecord {
             id: truth.id,
             sources: truth.sources,
         }
@@ -105,7 +105,7 @@ fn confidence_is_not_above_the_share_of_right_verdicts() {
     let mut bins = [(0, 0); BINS.len()];
     for truth in labelled(&text) {
         let id = truth.id.clone();
-        let case = Record {
+        let case = CaseRecord {
             id,
             sources: truth.sources,
         }

@@ -1,6 +1,6 @@
 //! Evidence besides the message: the raising line, its function and the exit code of the process.
 
-use rankguard_offline::{Record, RecordStream};
+use rankguard_offline::{CaseRecord, RecordStream};
 
 fn class_of(text: &str) -> String {
     let stream = RecordStream {
@@ -9,7 +9,7 @@ fn class_of(text: &str) -> String {
         node: None,
         lines: text.lines().map(str::to_owned).collect(),
     };
-    let record = Record {
+    let record = CaseRecord {
         id: "one".to_owned(),
         sources: vec![stream],
     };

@@ -18,10 +18,10 @@ use std::{env, fs};
 
 use live::logs::{self, Log};
 use live::{Brain, observed, storms};
-use rankguard_diagnosis::Context;
-use rankguard_faults::{Matcher, Stream, Triage};
-use rankguard_model::{Body, Evidence, Timestamp};
-use rankguard_offline::Record;
+use rankguard_diagnosis::PlacementIndex;
+use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{Evidence, EvidenceBody, Timestamp};
+use rankguard_offline::CaseRecord;
 
 /// Number of evidence items in one storm.
 const STORM: usize = 4_000;
@@ -60,7 +60,7 @@ struct Diagnosed<'a> {
 }
 
 impl<'a> Diagnosed<'a> {
-    fn new(context: &'a Context) -> Self {
+    fn new(context: &'a PlacementIndex) -> Self {
         Self {
             brain: Brain::new(context),
             digest: Digest::default(),
@@ -100,12 +100,12 @@ impl<'a> Diagnosed<'a> {
 }
 
 /// Digests each line by itself.
-fn by_line(all: impl Iterator<Item = Evidence>, context: &Context) -> String {
-    let matcher = Matcher::builtin();
+fn by_line(all: impl Iterator<Item = Evidence>, context: &PlacementIndex) -> String {
+    let matcher = SignatureMatcher::builtin();
     let mut diagnosed = Diagnosed::new(context);
     for mut evidence in all {
         live::mark(&mut evidence, &matcher);
-        if !evidence.marks.is_empty() || !matches!(evidence.body, Body::Line { .. }) {
+        if !evidence.marks.is_empty() || !matches!(evidence.body, EvidenceBody::Line { .. }) {
             diagnosed.take(&evidence);
         }
     }
@@ -116,8 +116,8 @@ fn by_line(all: impl Iterator<Item = Evidence>, context: &Context) -> String {
 fn by_block(log: &Log) -> String {
     let bytes = log.bytes();
     let source = log.source(&bytes);
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
-    let context = Context::default();
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
+    let context = PlacementIndex::default();
     let mut diagnosed = Diagnosed::new(&context);
     let mut found: Vec<_> = bytes
         .chunks(BLOCK)
@@ -136,7 +136,7 @@ fn classified(path: &Path) -> String {
     let text = fs::read_to_string(path).expect("a file of cases");
     let mut digest = Digest::default();
     for line in text.lines() {
-        digest.add(&Record::parse(line).map(Record::classify));
+        digest.add(&CaseRecord::parse(line).map(CaseRecord::classify));
     }
     format!("cases {} {}", text.lines().count(), digest.told())
 }
@@ -178,7 +178,7 @@ fn published_logs_give_the_bytes_that_they_gave() {
     let mut told = BTreeMap::new();
     for log in logs::all(&shared) {
         let said = match log.is_blue_gene() {
-            true => by_line(log.failures().into_iter().take(FAILURES), &Context::default()),
+            true => by_line(log.failures().into_iter().take(FAILURES), &PlacementIndex::default()),
             false => by_block(&log),
         };
         told.insert(log.name, said);

@@ -5,19 +5,19 @@ use serde::Serialize;
 /// Failures that a checkpoint survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
-pub enum Survives {
+pub enum SurvivedFailures {
     /// Failures of ranks only: the checkpoint is in memory or on a disk of the node, so a lost node makes it
     /// incomplete.
     Process,
     /// Losses of nodes, as long as each node's part has a copy on another node.
-    Peers(Placement),
+    Peers(CopyPlacement),
     /// Every failure; the checkpoint is outside the job's nodes.
     All,
 }
 
 /// Placement of copies: on the node itself and on the nodes `stride`, `2 stride`, ... further on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Placement {
+pub struct CopyPlacement {
     /// Copies of each part, the original included; at least 1.
     pub copies: u32,
     /// Distance between copies in nodes: 1 for neighbours, which may share a rack; the nodes of a domain to place
@@ -25,7 +25,7 @@ pub struct Placement {
     pub stride: u32,
 }
 
-impl Placement {
+impl CopyPlacement {
     /// Returns true if every part has a copy left after these nodes of a job of `nodes` are lost. `lost` is sorted.
     pub fn survives(self, lost: &[u32], nodes: u32) -> bool {
         let gone = |node: u64| lost.binary_search(&((node % u64::from(nodes)) as u32)).is_ok();
@@ -35,7 +35,7 @@ impl Placement {
     }
 }
 
-impl Survives {
+impl SurvivedFailures {
     /// Returns true if a checkpoint survives the loss of these nodes of a job of `nodes`. `lost` is sorted.
     pub fn outlives(self, lost: &[u32], nodes: u32) -> bool {
         match self {
@@ -48,7 +48,7 @@ impl Survives {
 
 /// Checkpoint tier. Times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Tier {
+pub struct TierCosts {
     pub name: String,
     /// Cost of a checkpoint for the trainer: the stall, plus slower steps while it is persisted.
     pub blocking_s: f64,
@@ -56,10 +56,10 @@ pub struct Tier {
     pub latency_s: f64,
     /// Time to read a checkpoint.
     pub restore_s: f64,
-    pub survives: Survives,
+    pub survives: SurvivedFailures,
 }
 
-impl Tier {
+impl TierCosts {
     /// Returns the time from the start of a checkpoint until it is usable, at least the time that the trainer is
     /// blocked.
     pub fn ready_s(&self) -> f64 {
@@ -69,7 +69,7 @@ impl Tier {
 
 /// Elastic operation with fewer nodes than requested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Elastic {
+pub struct ElasticLimits {
     /// Number of nodes that are added or removed together: those of one data-parallel replica.
     pub unit: u32,
     /// Minimum number of nodes to run.
@@ -78,14 +78,14 @@ pub struct Elastic {
 
 /// Parameters of one training job. Times in seconds.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Job {
+pub struct SimulatedJob {
     /// Requested number of nodes.
     pub nodes: u32,
     /// Number of spare nodes.
     pub spares: u32,
     pub step_s: f64,
     /// Tiers, the least durable first; the last survives every failure.
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<TierCosts>,
     /// Time from a failure to its detection.
     pub detect_s: f64,
     /// Time to restart the ranks, without reading a checkpoint.
@@ -93,7 +93,7 @@ pub struct Job {
     /// Time to change to another number of nodes, in addition to a restart.
     pub reshard_s: f64,
     /// Elastic operation; `None` if the job waits for all its nodes.
-    pub elastic: Option<Elastic>,
+    pub elastic: Option<ElasticLimits>,
     /// Maximum number of concurrent checkpoints on one tier.
     pub in_flight: u32,
 }
@@ -108,7 +108,7 @@ pub struct JobError {
     pub wanted: &'static str,
 }
 
-impl Job {
+impl SimulatedJob {
     /// Returns the number of working nodes when `vacant` nodes are missing; 0 while the job waits.
     pub fn working(&self, vacant: u32) -> u32 {
         let there = self.nodes.saturating_sub(vacant);
@@ -150,7 +150,9 @@ impl Job {
             if !(time(tier.latency_s) && time(tier.restore_s)) {
                 return wrong(format!("a time of tier {} is none", tier.name), seconds);
             }
-            if let Survives::Peers(Placement { copies: 0, .. } | Placement { stride: 0, .. }) = tier.survives {
+            if let SurvivedFailures::Peers(CopyPlacement { copies: 0, .. } | CopyPlacement { stride: 0, .. }) =
+                tier.survives
+            {
                 return wrong(
                     format!("tier {} has no copies, or no distance between them", tier.name),
                     "both must be 1 or more",
@@ -158,7 +160,7 @@ impl Job {
             }
         }
         match self.tiers.last() {
-            Some(last) if last.survives == Survives::All => Ok(()),
+            Some(last) if last.survives == SurvivedFailures::All => Ok(()),
             _ => wrong(
                 "no tier survives everything".into(),
                 "the last tier must, or some failures lose all work",
@@ -173,12 +175,12 @@ impl Job {
             nodes,
             spares: 0,
             step_s: 105.0,
-            tiers: vec![Tier {
+            tiers: vec![TierCosts {
                 name: "store".to_owned(),
                 blocking_s: 40.0,
                 latency_s: 40.0,
                 restore_s: 40.0,
-                survives: Survives::All,
+                survives: SurvivedFailures::All,
             }],
             detect_s,
             restart_s,
@@ -195,23 +197,23 @@ mod tests {
 
     #[test]
     fn neighbours_die_together_and_spread_copies_do_not() {
-        let neighbours = Placement { copies: 2, stride: 1 };
-        let spread = Placement { copies: 2, stride: 4 };
+        let neighbours = CopyPlacement { copies: 2, stride: 1 };
+        let spread = CopyPlacement { copies: 2, stride: 4 };
         // A rack of four nodes of sixteen.
         assert!(!neighbours.survives(&[4, 5, 6, 7], 16));
         assert!(spread.survives(&[4, 5, 6, 7], 16));
         assert!(!spread.survives(&[3, 7], 16), "7 held the copy of 3");
         assert!(!spread.survives(&[1, 13], 16), "the ring closes: 1 held the copy of 13");
-        assert!(Placement { copies: 3, stride: 1 }.survives(&[0, 1], 16));
-        assert!(!Placement { copies: 1, stride: 1 }.survives(&[5], 16));
-        assert!(Placement { copies: 1, stride: 1 }.survives(&[], 16));
+        assert!(CopyPlacement { copies: 3, stride: 1 }.survives(&[0, 1], 16));
+        assert!(!CopyPlacement { copies: 1, stride: 1 }.survives(&[5], 16));
+        assert!(CopyPlacement { copies: 1, stride: 1 }.survives(&[], 16));
     }
 
     #[test]
     fn an_elastic_job_runs_with_whole_replicas() {
-        let mut job = Job::bloom(16, 60.0, 600.0);
+        let mut job = SimulatedJob::bloom(16, 60.0, 600.0);
         assert_eq!((job.working(0), job.working(1)), (16, 0));
-        job.elastic = Some(Elastic { unit: 4, least: 8 });
+        job.elastic = Some(ElasticLimits { unit: 4, least: 8 });
         assert_eq!(
             [0, 1, 4, 5, 8, 9].map(|vacant| job.working(vacant)),
             [16, 12, 12, 8, 8, 0]
@@ -220,11 +222,11 @@ mod tests {
 
     #[test]
     fn a_job_without_a_last_resort_is_refused() {
-        let mut job = Job::bloom(16, 60.0, 600.0);
+        let mut job = SimulatedJob::bloom(16, 60.0, 600.0);
         assert_eq!(job.check(), Ok(()));
-        job.tiers[0].survives = Survives::Process;
+        job.tiers[0].survives = SurvivedFailures::Process;
         assert!(job.check().is_err());
-        job = Job::bloom(16, f64::NAN, 600.0);
+        job = SimulatedJob::bloom(16, f64::NAN, 600.0);
         assert!(job.check().is_err());
     }
 }

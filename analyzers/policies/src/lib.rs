@@ -14,6 +14,7 @@
 //! Absent: several concurrent jobs, and contention between them.
 
 pub mod compare;
+pub mod failure_schedule;
 pub mod job;
 pub mod outcome;
 pub mod policy;
@@ -22,4 +23,3 @@ pub mod random;
 pub mod run;
 pub mod synthetic;
 pub mod trace;
-pub mod weather;

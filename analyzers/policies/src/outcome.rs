@@ -13,7 +13,7 @@ pub struct CauseWaste {
 
 /// Time of a run by use in seconds: every moment is in exactly one of the first seven fields.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct TimeBreakdown {
     /// Training with a retained result.
     pub useful_s: f64,
     /// Training lost at failures.
@@ -42,7 +42,7 @@ pub struct Outcome {
     pub causes: Vec<CauseWaste>,
 }
 
-impl Outcome {
+impl TimeBreakdown {
     /// Returns the effective training time ratio: useful time over wall time.
     pub fn ettr(&self) -> f64 {
         self.useful_s / self.wall_s

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rankguard_checkpoint_schedule::governor::{Limits, in_steps};
+use rankguard_checkpoint_schedule::governor::{IntervalLimits, in_steps};
 use rankguard_checkpoint_schedule::interval;
-use rankguard_checkpoint_schedule::plan::{PlanError, Question, Tier as PlannedTier};
-use rankguard_checkpoint_schedule::rates::Rate;
+use rankguard_checkpoint_schedule::plan::{PlanError, PlanInputs, StorageTier as PlannedTier};
+use rankguard_checkpoint_schedule::rates::RateBelief;
 use serde::Serialize;
 
-use crate::job::Job;
+use crate::job::SimulatedJob;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Policy {
+pub enum IntervalPolicy {
     /// Fixed interval in seconds of work, on the last tier.
     Fixed(f64),
     /// Young's interval, on the last tier.
@@ -35,7 +35,7 @@ pub enum Policy {
     Oracle,
 }
 
-impl Policy {
+impl IntervalPolicy {
     /// Default policies of a comparison.
     pub const USUAL: [Self; 11] = [
         Self::Fixed(600.0),
@@ -52,7 +52,7 @@ impl Policy {
     ];
 }
 
-impl fmt::Display for Policy {
+impl fmt::Display for IntervalPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Fixed(seconds) => write!(f, "fixed:{seconds}"),
@@ -68,13 +68,13 @@ impl fmt::Display for Policy {
     }
 }
 
-impl Serialize for Policy {
+impl Serialize for IntervalPolicy {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }
 }
 
-impl FromStr for Policy {
+impl FromStr for IntervalPolicy {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -115,23 +115,23 @@ impl FromStr for Policy {
 
 /// Failure statistics given to the planner.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Knowledge {
+pub struct FailureStatistics {
     /// Failures of the job a second.
     pub rate: f64,
     /// Share of failures that the checkpoints of each tier survive. Below 1 for all tiers but the last: with 1, the
     /// planner would never write to the last tier, and one failure beyond the copies would lose all work.
     pub covers: Vec<f64>,
-    /// Prior failure rate, failures a node-hour; used by [`Policy::Adaptive`] only.
-    pub prior: Rate,
+    /// Prior failure rate, failures a node-hour; used by [`IntervalPolicy::Adaptive`] only.
+    pub prior: RateBelief,
 }
 
 /// Work between two checkpoints of each tier in seconds; `None` for an unused tier.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Schedule(pub Vec<Option<f64>>);
+pub struct TierIntervals(pub Vec<Option<f64>>);
 
-impl Schedule {
+impl TierIntervals {
     /// Returns the schedule of a policy. The bound has none.
-    pub fn of(policy: Policy, job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
+    pub fn of(policy: IntervalPolicy, job: &SimulatedJob, known: &FailureStatistics) -> Result<Self, PlanError> {
         let Some(last) = job.tiers.last() else {
             return Err(PlanError::Tiers(0));
         };
@@ -144,19 +144,19 @@ impl Schedule {
             Ok(Self(all))
         };
         match policy {
-            Policy::Fixed(seconds) => alone(seconds),
-            Policy::Young => alone(interval::young(last.blocking_s, mtbf_s)),
-            Policy::Daly => alone(interval::daly(last.blocking_s, mtbf_s)),
-            Policy::Exact => alone(interval::exact(last.blocking_s, mtbf_s)),
-            Policy::CheckFreq(most) => alone(check_freq(last.ready_s(), last.blocking_s, job.step_s, most)),
-            Policy::Scr(allowed) => alone(last.blocking_s * (1.0 / allowed - 1.0)),
-            Policy::MultiLevel | Policy::Adaptive => Self::planned(job, known),
-            Policy::Oracle => Ok(Self(vec![None; job.tiers.len()])),
+            IntervalPolicy::Fixed(seconds) => alone(seconds),
+            IntervalPolicy::Young => alone(interval::young(last.blocking_s, mtbf_s)),
+            IntervalPolicy::Daly => alone(interval::daly(last.blocking_s, mtbf_s)),
+            IntervalPolicy::Exact => alone(interval::exact(last.blocking_s, mtbf_s)),
+            IntervalPolicy::CheckFreq(most) => alone(check_freq(last.ready_s(), last.blocking_s, job.step_s, most)),
+            IntervalPolicy::Scr(allowed) => alone(last.blocking_s * (1.0 / allowed - 1.0)),
+            IntervalPolicy::MultiLevel | IntervalPolicy::Adaptive => Self::planned(job, known),
+            IntervalPolicy::Oracle => Ok(Self(vec![None; job.tiers.len()])),
         }
     }
 
     /// Returns the planner's schedule. Tiers that survive no more than a cheaper one are left out, except the last.
-    fn planned(job: &Job, known: &Knowledge) -> Result<Self, PlanError> {
+    fn planned(job: &SimulatedJob, known: &FailureStatistics) -> Result<Self, PlanError> {
         let mut asked = Vec::new();
         let mut below = 0.0;
         let last = job.tiers.len().saturating_sub(1);
@@ -178,7 +178,7 @@ impl Schedule {
             covers: *covers,
             restore_s: tier.restore_s,
         });
-        let question = Question {
+        let question = PlanInputs {
             tiers: tiers.collect(),
             rate: known.rate,
             detect_s: job.detect_s,
@@ -186,9 +186,9 @@ impl Schedule {
             queue_s: 0.0,
             in_flight: job.in_flight,
             step_s: Some(job.step_s),
-            limits: Limits {
+            limits: IntervalLimits {
                 max_s: f64::INFINITY,
-                ..Limits::default()
+                ..IntervalLimits::default()
             },
         };
         let plan = question.answer()?;
@@ -214,7 +214,7 @@ pub fn check_freq(persist_s: f64, stall_s: f64, step_s: f64, most: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{Placement, Survives, Tier};
+    use crate::job::{CopyPlacement, SurvivedFailures, TierCosts};
 
     /// The artefact of CheckFreq: a persist time of 12 s, a stall of 0.9 s and a step of 0.5 s give 23 steps.
     #[test]
@@ -226,16 +226,16 @@ mod tests {
 
     #[test]
     fn names_are_read_back() {
-        for policy in Policy::USUAL {
+        for policy in IntervalPolicy::USUAL {
             assert_eq!(policy.to_string().parse(), Ok(policy));
         }
         for wrong in ["fixed", "fixed:-1", "fixed:x", "young:3", "scr:2", "best"] {
-            assert!(wrong.parse::<Policy>().is_err(), "{wrong}");
+            assert!(wrong.parse::<IntervalPolicy>().is_err(), "{wrong}");
         }
     }
 
-    fn tier(name: &str, blocking_s: f64, survives: Survives) -> Tier {
-        Tier {
+    fn tier(name: &str, blocking_s: f64, survives: SurvivedFailures) -> TierCosts {
+        TierCosts {
             name: name.to_owned(),
             blocking_s,
             latency_s: blocking_s,
@@ -248,34 +248,42 @@ mod tests {
     /// the first tier each 43.8 s, on the second each 256 s, on the third each 89 min.
     #[test]
     fn the_pattern_is_the_planners() {
-        let job = Job {
+        let job = SimulatedJob {
             step_s: 0.1,
             tiers: vec![
-                tier("arena", 0.2, Survives::Process),
-                tier("peer", 2.0, Survives::Peers(Placement { copies: 2, stride: 1 })),
-                tier("store", 120.0, Survives::All),
+                tier("arena", 0.2, SurvivedFailures::Process),
+                tier(
+                    "peer",
+                    2.0,
+                    SurvivedFailures::Peers(CopyPlacement { copies: 2, stride: 1 }),
+                ),
+                tier("store", 120.0, SurvivedFailures::All),
             ],
-            ..Job::bloom(64, 0.0, 0.0)
+            ..SimulatedJob::bloom(64, 0.0, 0.0)
         };
-        let known = Knowledge {
+        let known = FailureStatistics {
             rate: 1.0 / 3_600.0,
             covers: vec![0.75, 0.97, 1.0],
-            prior: Rate {
+            prior: RateBelief {
                 failures: 2.0,
                 node_hours: 2.0,
             },
         };
-        let found = Schedule::of(Policy::MultiLevel, &job, &known).expect("a plan").0;
+        let found = TierIntervals::of(IntervalPolicy::MultiLevel, &job, &known)
+            .expect("a plan")
+            .0;
         for (found, wanted) in found.iter().zip([43.8, 256.0, 5_366.6]) {
             let found = found.expect("every tier helps");
             assert!((found / wanted - 1.0).abs() < 0.12, "{found} {wanted}");
         }
         // Tiers that survive nothing more are left out, except the last.
-        let useless = Knowledge {
+        let useless = FailureStatistics {
             covers: vec![0.0, 0.0, 1.0],
             ..known
         };
-        let found = Schedule::of(Policy::MultiLevel, &job, &useless).expect("a plan").0;
+        let found = TierIntervals::of(IntervalPolicy::MultiLevel, &job, &useless)
+            .expect("a plan")
+            .0;
         assert_eq!((found[0], found[1]), (None, None));
         assert!(
             (found[2].expect("the last tier") / 900.0 - 1.0).abs() < 0.1,

@@ -12,7 +12,7 @@ pub const GPUS_PER_NODE: u32 = 8;
 
 /// Projection for jobs of one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Projection {
+pub struct EttrProjection {
     /// GPUs of the job.
     pub gpus: u32,
     /// Mean time to failure of the job in hours.
@@ -24,12 +24,12 @@ pub struct Projection {
 }
 
 /// Projects jobs of `gpus` GPUs at a failure rate a node-hour; checkpoint stall and restart in seconds.
-pub fn project(gpus: u32, per_node_hour: f64, blocking_s: f64, restart_s: f64) -> Projection {
+pub fn project(gpus: u32, per_node_hour: f64, blocking_s: f64, restart_s: f64) -> EttrProjection {
     let nodes = f64::from(gpus) / f64::from(GPUS_PER_NODE);
     let mttf_h = 1.0 / (nodes * per_node_hour);
     let mttf_s = mttf_h * 3_600.0;
     let interval_s = interval::young(blocking_s, mttf_s);
-    Projection {
+    EttrProjection {
         gpus,
         mttf_h,
         interval_s,

@@ -2,11 +2,11 @@
 
 /// Generator; the same seed gives the same numbers on every platform.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Random {
+pub struct RandomGenerator {
     state: [u64; 4],
 }
 
-impl Random {
+impl RandomGenerator {
     /// Creates a generator from a seed.
     pub fn new(seed: u64) -> Self {
         let mut at = seed;
@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn means_and_spreads_are_those_of_the_distributions() {
-        let mut random = Random::new(7);
+        let mut random = RandomGenerator::new(7);
         let count = 200_000;
         let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
         let exponential: Vec<f64> = (0..count).map(|_| random.exponential(3.0)).collect();
@@ -87,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_sample_holds_different_numbers_and_every_number_is_equally_likely() {
-        let mut random = Random::new(1);
+        let mut random = RandomGenerator::new(1);
         let mut seen = [0_u32; 10];
         for _ in 0..20_000 {
             let sample = random.sample(3, 10);

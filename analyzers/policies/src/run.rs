@@ -14,43 +14,43 @@ use std::collections::VecDeque;
 
 use rankguard_checkpoint_schedule::plan::PlanError;
 
-use crate::job::Job;
-use crate::outcome::{CauseWaste, Outcome};
-use crate::policy::{Knowledge, Policy, Schedule};
-use crate::weather::{Event, Strike, Weather};
+use crate::failure_schedule::{FailureSchedule, JobFailure, ScheduleEvent};
+use crate::job::SimulatedJob;
+use crate::outcome::{CauseWaste, TimeBreakdown};
+use crate::policy::{FailureStatistics, IntervalPolicy, TierIntervals};
 
 /// Runs a job. `causes` is the number of causes of the trace.
 pub fn run(
-    job: &Job,
-    weather: &Weather,
-    policy: Policy,
-    known: &Knowledge,
+    job: &SimulatedJob,
+    weather: &FailureSchedule,
+    policy: IntervalPolicy,
+    known: &FailureStatistics,
     causes: usize,
-) -> Result<Outcome, PlanError> {
+) -> Result<TimeBreakdown, PlanError> {
     let mut known = known.clone();
-    if policy == Policy::Adaptive {
+    if policy == IntervalPolicy::Adaptive {
         known.rate = known.prior.mean() * f64::from(job.nodes) / 3_600.0;
     }
-    let schedule = Schedule::of(policy, job, &known)?;
-    let mut run = Run {
+    let schedule = TierIntervals::of(policy, job, &known)?;
+    let mut run = PolicyRun {
         job,
         weather,
         policy,
         beliefs: known,
         planned_rate: 0.0,
-        ticks: Ticks::of(&schedule),
+        ticks: CheckpointTicks::of(&schedule),
         now: 0.0,
         next: 0,
         vacant: weather.vacant,
         size: job.nodes,
         lost: Vec::new(),
-        done: Done::default(),
-        tiers: vec![Shelf::default(); job.tiers.len()],
+        done: WorkProgress::default(),
+        tiers: vec![TierCheckpoints::default(); job.tiers.len()],
         cause: None,
-        outcome: Outcome {
+        outcome: TimeBreakdown {
             wall_s: weather.span_s,
             causes: vec![CauseWaste::default(); causes],
-            ..Outcome::default()
+            ..TimeBreakdown::default()
         },
     };
     run.planned_rate = run.beliefs.rate;
@@ -60,7 +60,7 @@ pub fn run(
 
 /// Work done and not lost.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-struct Done {
+struct WorkProgress {
     /// Work in seconds of the full job.
     work_s: f64,
     /// Training in seconds of wall time.
@@ -69,12 +69,12 @@ struct Done {
 
 /// Checkpoints of one tier.
 #[derive(Debug, Clone, Default)]
-struct Shelf {
-    usable: Option<Done>,
-    under_way: VecDeque<(f64, Done)>,
+struct TierCheckpoints {
+    usable: Option<WorkProgress>,
+    under_way: VecDeque<(f64, WorkProgress)>,
 }
 
-impl Shelf {
+impl TierCheckpoints {
     /// Marks checkpoints that are ready by `now` as usable.
     fn settle(&mut self, now: f64) {
         while let Some((_, done)) = self.under_way.pop_front_if(|(ready, _)| *ready <= now) {
@@ -84,13 +84,13 @@ impl Shelf {
 }
 
 /// Due times of checkpoints: every tier at a multiple of one tick.
-struct Ticks {
+struct CheckpointTicks {
     tick_s: f64,
     every: Vec<Option<u64>>,
 }
 
-impl Ticks {
-    fn of(schedule: &Schedule) -> Self {
+impl CheckpointTicks {
+    fn of(schedule: &TierIntervals) -> Self {
         let tick_s = schedule.0.iter().flatten().copied().fold(f64::INFINITY, f64::min);
         let every = |interval: &Option<f64>| interval.map(|interval| (interval / tick_s).round().max(1.0) as u64);
         Self {
@@ -102,7 +102,7 @@ impl Ticks {
 
 /// Use of a span of time.
 #[derive(Debug, Clone, Copy)]
-enum Part {
+enum TimeUse {
     Train,
     Save,
     Detect,
@@ -112,7 +112,7 @@ enum Part {
 }
 
 /// Event that ends a span of time.
-enum End {
+enum SpanEnd {
     /// The span has elapsed.
     Over,
     /// Nodes came back.
@@ -123,30 +123,30 @@ enum End {
     Finished,
 }
 
-struct Run<'a> {
-    job: &'a Job,
-    weather: &'a Weather,
-    policy: Policy,
-    beliefs: Knowledge,
+struct PolicyRun<'a> {
+    job: &'a SimulatedJob,
+    weather: &'a FailureSchedule,
+    policy: IntervalPolicy,
+    beliefs: FailureStatistics,
     planned_rate: f64,
-    ticks: Ticks,
+    ticks: CheckpointTicks,
     now: f64,
     next: usize,
     vacant: u32,
     size: u32,
     lost: Vec<u32>,
-    done: Done,
-    tiers: Vec<Shelf>,
+    done: WorkProgress,
+    tiers: Vec<TierCheckpoints>,
     cause: Option<u16>,
-    outcome: Outcome,
+    outcome: TimeBreakdown,
 }
 
-impl Run<'_> {
+impl PolicyRun<'_> {
     fn all(&mut self) -> Result<(), PlanError> {
         let mut running = self.start();
         while running {
             running = match self.train() {
-                End::Finished => false,
+                SpanEnd::Finished => false,
                 _ => self.recover()?,
             };
         }
@@ -162,15 +162,15 @@ impl Run<'_> {
                 self.size = self.job.working(self.vacant);
                 return true;
             }
-            if matches!(self.spend(f64::INFINITY, Part::Wait), End::Finished) {
+            if matches!(self.spend(f64::INFINITY, TimeUse::Wait), SpanEnd::Finished) {
                 return false;
             }
         }
     }
 
     /// Trains and saves until a failure or the end.
-    fn train(&mut self) -> End {
-        if self.policy == Policy::Oracle {
+    fn train(&mut self) -> SpanEnd {
+        if self.policy == IntervalPolicy::Oracle {
             return self.train_knowing();
         }
         // Ticks count from here: a checkpoint of this moment exists already.
@@ -178,16 +178,16 @@ impl Run<'_> {
         loop {
             let due = begun + (tick + 1) as f64 * self.ticks.tick_s;
             let speed = f64::from(self.size) / f64::from(self.job.nodes);
-            match self.spend(((due - self.done.work_s) / speed).max(0.0), Part::Train) {
-                End::Over => {
+            match self.spend(((due - self.done.work_s) / speed).max(0.0), TimeUse::Train) {
+                SpanEnd::Over => {
                     tick += 1;
                     match self.save(tick) {
-                        End::Over => {}
+                        SpanEnd::Over => {}
                         end => return end,
                     }
                 }
-                End::Came => match self.reshape() {
-                    End::Over => {}
+                SpanEnd::Came => match self.reshape() {
+                    SpanEnd::Over => {}
                     end => return end,
                 },
                 end => return end,
@@ -196,7 +196,7 @@ impl Run<'_> {
     }
 
     /// Writes the checkpoints of all tiers that are due at a tick.
-    fn save(&mut self, tick: u64) -> End {
+    fn save(&mut self, tick: u64) -> SpanEnd {
         let (begun, held) = (self.now, self.done);
         let mut stall = 0.0;
         for at in 0..self.job.tiers.len() {
@@ -205,8 +205,8 @@ impl Run<'_> {
             }
             let tier = &self.job.tiers[at];
             stall += tier.blocking_s;
-            match self.spend_through(begun + stall, Part::Save) {
-                End::Over => {}
+            match self.spend_through(begun + stall, TimeUse::Save) {
+                SpanEnd::Over => {}
                 end => return end,
             }
             self.tiers[at].settle(begun);
@@ -220,35 +220,35 @@ impl Run<'_> {
     }
 
     /// Adds nodes that came back while the job runs.
-    fn reshape(&mut self) -> End {
+    fn reshape(&mut self) -> SpanEnd {
         loop {
             let wanted = self.job.working(self.vacant);
             if wanted <= self.size {
-                return End::Over;
+                return SpanEnd::Over;
             }
             self.size = wanted;
-            if self.policy == Policy::Oracle {
-                return End::Over;
+            if self.policy == IntervalPolicy::Oracle {
+                return SpanEnd::Over;
             }
-            match self.spend_through(self.now + self.job.reshard_s, Part::Reshard) {
-                End::Over => {}
+            match self.spend_through(self.now + self.job.reshard_s, TimeUse::Reshard) {
+                SpanEnd::Over => {}
                 end => return end,
             }
         }
     }
 
     /// Like [`spend`](Self::spend) up to a moment, but returning nodes do not end the span.
-    fn spend_through(&mut self, until: f64, part: Part) -> End {
+    fn spend_through(&mut self, until: f64, part: TimeUse) -> SpanEnd {
         loop {
             match self.spend(until - self.now, part) {
-                End::Came => {}
+                SpanEnd::Came => {}
                 end => return end,
             }
         }
     }
 
     /// Advances the clock by `seconds`, or to the next event if that is earlier.
-    fn spend(&mut self, seconds: f64, part: Part) -> End {
+    fn spend(&mut self, seconds: f64, part: TimeUse) -> SpanEnd {
         let wanted = self.now + seconds.max(0.0);
         let event = self.weather.events.get(self.next);
         let until = wanted
@@ -257,30 +257,30 @@ impl Run<'_> {
         self.count(until - self.now, part);
         self.now = until;
         if until >= self.weather.span_s {
-            return End::Finished;
+            return SpanEnd::Finished;
         }
         match event {
             Some(event) if event.at_s <= until => {
                 self.next += 1;
                 self.happen(event)
             }
-            _ => End::Over,
+            _ => SpanEnd::Over,
         }
     }
 
-    fn count(&mut self, seconds: f64, part: Part) {
+    fn count(&mut self, seconds: f64, part: TimeUse) {
         let outcome = &mut self.outcome;
         let total = match part {
-            Part::Train => {
+            TimeUse::Train => {
                 self.done.trained_s += seconds;
                 self.done.work_s += seconds * f64::from(self.size) / f64::from(self.job.nodes);
                 return;
             }
-            Part::Save => &mut outcome.saving_s,
-            Part::Detect => &mut outcome.detecting_s,
-            Part::Wait => &mut outcome.waiting_s,
-            Part::Restore => &mut outcome.restoring_s,
-            Part::Reshard => &mut outcome.resharding_s,
+            TimeUse::Save => &mut outcome.saving_s,
+            TimeUse::Detect => &mut outcome.detecting_s,
+            TimeUse::Wait => &mut outcome.waiting_s,
+            TimeUse::Restore => &mut outcome.restoring_s,
+            TimeUse::Reshard => &mut outcome.resharding_s,
         };
         *total += seconds;
         if let Some(cause) = self.cause {
@@ -288,24 +288,24 @@ impl Run<'_> {
         }
     }
 
-    fn happen(&mut self, event: &Event) -> End {
+    fn happen(&mut self, event: &ScheduleEvent) -> SpanEnd {
         self.vacant = event.vacant;
         match &event.strike {
-            None => End::Came,
+            None => SpanEnd::Came,
             Some(strike) => {
                 self.strike(strike);
-                End::Struck
+                SpanEnd::Struck
             }
         }
     }
 
     /// Discards the work since the newest checkpoint that survives.
-    fn strike(&mut self, strike: &Strike) {
+    fn strike(&mut self, strike: &JobFailure) {
         self.lost.extend(&strike.lost);
         self.lost.sort_unstable();
         self.lost.dedup();
         let (now, nodes) = (self.now, self.job.nodes);
-        let oracle = self.policy == Policy::Oracle;
+        let oracle = self.policy == IntervalPolicy::Oracle;
         for (tier, shelf) in self.job.tiers.iter().zip(&mut self.tiers) {
             shelf.settle(now);
             shelf.under_way.clear();

@@ -1,19 +1,19 @@
 //! Generated traces: each node fails by its own renewal process, and domains of nodes fail together.
 
-use rankguard_checkpoint_schedule::rates::{Rates, Scope};
+use rankguard_checkpoint_schedule::rates::{FailureExtent, FailureRates};
 
-use crate::random::Random;
-use crate::trace::{Failure, Trace, TraceError};
+use crate::random::RandomGenerator;
+use crate::trace::{FailureTrace, NodeFailure, TraceError};
 
 /// Parameters of a generated trace.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Synthetic {
+pub struct TraceParameters {
     /// Nodes of the cluster.
     pub nodes: u32,
     /// Length of the trace in seconds.
     pub span_s: f64,
     /// Failures a node-hour by scope; a failure of a domain counts once, not for each of its nodes.
-    pub rates: Rates,
+    pub rates: FailureRates,
     /// Weibull shape of the times between failures of a node: 1 is exponential, below 1 failures are clustered. Nodes
     /// start new, so a shape below 1 gives more failures at the start of a trace than at its end.
     pub shape: f64,
@@ -23,17 +23,21 @@ pub struct Synthetic {
     pub repair_s: f64,
 }
 
-impl Synthetic {
+impl TraceParameters {
     /// Generates one trace.
-    pub fn trace(&self, random: &mut Random) -> Result<Trace, TraceError> {
-        let causes = Scope::ALL.iter().map(ToString::to_string).collect();
+    pub fn trace(&self, random: &mut RandomGenerator) -> Result<FailureTrace, TraceError> {
+        let causes = FailureExtent::ALL.iter().map(ToString::to_string).collect();
         let mut failures = Vec::new();
-        for (at, scope) in Scope::ALL.into_iter().enumerate() {
+        for (at, scope) in FailureExtent::ALL.into_iter().enumerate() {
             let per_hour = self.rates.get(scope).map_or(0.0, |rate| rate.mean());
             if per_hour <= 0.0 {
                 continue;
             }
-            let size = if scope == Scope::Domain { self.domain.max(1) } else { 1 };
+            let size = if scope == FailureExtent::Domain {
+                self.domain.max(1)
+            } else {
+                1
+            };
             let mean_s = 3_600.0 / (per_hour * f64::from(size));
             let scale = mean_s / gamma(1.0 + 1.0 / self.shape);
             for first in (0..self.nodes).step_by(size as usize) {
@@ -45,18 +49,18 @@ impl Synthetic {
                     }
                     let repair_s = random.exponential(self.repair_s);
                     for node in first..self.nodes.min(first.saturating_add(size)) {
-                        failures.push(Failure {
+                        failures.push(NodeFailure {
                             at_s: now,
                             node,
                             repair_s,
                             cause: at as u16,
-                            scope: scope.min(Scope::Node),
+                            scope: scope.min(FailureExtent::Node),
                         });
                     }
                 }
             }
         }
-        Trace::new(self.nodes, self.span_s, causes, failures)
+        FailureTrace::new(self.nodes, self.span_s, causes, failures)
     }
 }
 
@@ -73,14 +77,14 @@ fn gamma(x: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_checkpoint_schedule::rates::Rate;
+    use rankguard_checkpoint_schedule::rates::RateBelief;
 
     use super::*;
 
-    fn rates(of: &[(Scope, f64)]) -> Rates {
-        let mut rates = Rates::default();
+    fn rates(of: &[(FailureExtent, f64)]) -> FailureRates {
+        let mut rates = FailureRates::default();
         for (scope, per_hour) in of {
-            let rate = Rate {
+            let rate = RateBelief {
                 failures: 1.0,
                 node_hours: 1.0 / per_hour,
             };
@@ -103,15 +107,19 @@ mod tests {
 
     #[test]
     fn the_rate_asked_for_is_the_rate_there_is() {
-        let wanted = Synthetic {
+        let wanted = TraceParameters {
             nodes: 2_000,
             span_s: 3_600.0 * 1_000.0,
-            rates: rates(&[(Scope::Process, 1e-3), (Scope::Node, 2e-3), (Scope::Domain, 5e-4)]),
+            rates: rates(&[
+                (FailureExtent::Process, 1e-3),
+                (FailureExtent::Node, 2e-3),
+                (FailureExtent::Domain, 5e-4),
+            ]),
             shape: 1.0,
             domain: 16,
             repair_s: 600.0,
         };
-        let trace = wanted.trace(&mut Random::new(5)).expect("a trace");
+        let trace = wanted.trace(&mut RandomGenerator::new(5)).expect("a trace");
         for (cause, of_one, per_node_hour) in [(0, 1.0, 1e-3), (1, 1.0, 2e-3), (2, 16.0, 5e-4)] {
             let of = trace.failures().iter().filter(|failure| failure.cause == cause);
             let failures = of.count() as f64 / of_one;
@@ -125,16 +133,16 @@ mod tests {
     /// The coefficient of variation of a Weibull of shape 0.7 is 1.46: gaps of a node vary more than exponential ones.
     #[test]
     fn a_low_shape_spreads_the_gaps() {
-        let mut wanted = Synthetic {
+        let mut wanted = TraceParameters {
             nodes: 50,
             span_s: 3.6e7,
-            rates: rates(&[(Scope::Node, 0.02)]),
+            rates: rates(&[(FailureExtent::Node, 0.02)]),
             shape: 0.7,
             domain: 1,
             repair_s: 0.0,
         };
-        let spread = |wanted: &Synthetic| {
-            let trace = wanted.trace(&mut Random::new(9)).expect("a trace");
+        let spread = |wanted: &TraceParameters| {
+            let trace = wanted.trace(&mut RandomGenerator::new(9)).expect("a trace");
             let mut last = vec![0.0; 50];
             let mut gaps = Vec::new();
             for failure in trace.failures() {

@@ -1,12 +1,12 @@
 //! Trace of failures and absences of a set of nodes, recorded or generated.
 
-use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_checkpoint_schedule::rates::FailureExtent;
 
-use crate::random::Random;
+use crate::random::RandomGenerator;
 
 /// Failure of one node.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Failure {
+pub struct NodeFailure {
     /// Seconds since the start of the trace.
     pub at_s: f64,
     /// Node number in `0..nodes`.
@@ -16,22 +16,22 @@ pub struct Failure {
     /// Cause, as an index into the causes of the trace.
     pub cause: u16,
     /// Extent of the loss: the ranks only, or the node. Nodes that fail together are failures at the same moment.
-    pub scope: Scope,
+    pub scope: FailureExtent,
 }
 
 /// Failures of a number of nodes over a span of time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trace {
+pub struct FailureTrace {
     nodes: u32,
     span_s: f64,
     causes: Vec<String>,
-    failures: Vec<Failure>,
-    order: Order,
+    failures: Vec<NodeFailure>,
+    order: NodeOrder,
 }
 
 /// Meaning of node numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
+pub enum NodeOrder {
     /// Nodes are interchangeable: replicates draw random nodes.
     Alike,
     /// Node `i` is available while more than `i` nodes are (a count of nodes): replicates take the first ones.
@@ -64,9 +64,14 @@ pub enum TraceError {
     },
 }
 
-impl Trace {
+impl FailureTrace {
     /// Builds a trace from failures in any order.
-    pub fn new(nodes: u32, span_s: f64, causes: Vec<String>, mut failures: Vec<Failure>) -> Result<Self, TraceError> {
+    pub fn new(
+        nodes: u32,
+        span_s: f64,
+        causes: Vec<String>,
+        mut failures: Vec<NodeFailure>,
+    ) -> Result<Self, TraceError> {
         if nodes == 0 || !(span_s.is_finite() && span_s > 0.0) {
             return Err(TraceError::Empty { nodes, span_s });
         }
@@ -90,7 +95,7 @@ impl Trace {
             span_s,
             causes,
             failures,
-            order: Order::Alike,
+            order: NodeOrder::Alike,
         })
     }
 
@@ -102,12 +107,12 @@ impl Trace {
         let mut failures = Vec::new();
         let mut now = f64::NEG_INFINITY;
         let mut push = |since: f64, until: f64, node: usize| {
-            failures.push(Failure {
+            failures.push(NodeFailure {
                 at_s: since,
                 node: node as u32,
                 repair_s: until - since,
                 cause: 0,
-                scope: Scope::Node,
+                scope: FailureExtent::Node,
             });
         };
         for (row, (at_s, count)) in points.iter().enumerate() {
@@ -140,7 +145,7 @@ impl Trace {
         }
         let trace = Self::new(nodes, span_s, vec!["capacity taken away".to_owned()], failures)?;
         Ok(Self {
-            order: Order::Count,
+            order: NodeOrder::Count,
             ..trace
         })
     }
@@ -160,11 +165,11 @@ impl Trace {
     }
 
     /// Returns the failures in order of time.
-    pub fn failures(&self) -> &[Failure] {
+    pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
     }
 
-    pub fn order(&self) -> Order {
+    pub fn order(&self) -> NodeOrder {
         self.order
     }
 
@@ -177,7 +182,11 @@ impl Trace {
     pub fn away(&self) -> f64 {
         let mut until = vec![0.0_f64; self.nodes as usize];
         let mut away = 0.0;
-        for failure in self.failures.iter().filter(|failure| failure.scope != Scope::Process) {
+        for failure in self
+            .failures
+            .iter()
+            .filter(|failure| failure.scope != FailureExtent::Process)
+        {
             let known = &mut until[failure.node as usize];
             let end = (failure.at_s + failure.repair_s).min(self.span_s);
             away += (end - failure.at_s.max(*known)).max(0.0);
@@ -189,10 +198,10 @@ impl Trace {
     /// Draws a sample of the trace: `nodes` of its nodes, starting at a random time, with the end joined to the start.
     /// Nodes are drawn at random if they are interchangeable. A circular draw retains every gap between failures of a
     /// node except the one across the seam; it is valid as far as the trace has no trend.
-    pub fn draw(&self, nodes: u32, random: &mut Random) -> Self {
+    pub fn draw(&self, nodes: u32, random: &mut RandomGenerator) -> Self {
         let chosen = match self.order {
-            Order::Alike => random.sample(nodes, self.nodes),
-            Order::Count => (0..nodes.min(self.nodes)).collect(),
+            NodeOrder::Alike => random.sample(nodes, self.nodes),
+            NodeOrder::Count => (0..nodes.min(self.nodes)).collect(),
         };
         let mut place = vec![None; self.nodes as usize];
         for (new, old) in chosen.iter().enumerate() {
@@ -209,11 +218,11 @@ impl Trace {
             } else {
                 failure.at_s - begin + self.span_s
             };
-            failures.push(Failure { at_s, node, ..*failure });
+            failures.push(NodeFailure { at_s, node, ..*failure });
             // A node that is away across the seam is away at the new start.
             let over = failure.at_s + failure.repair_s - begin;
-            if failure.scope != Scope::Process && failure.at_s < begin && over > 0.0 {
-                failures.push(Failure {
+            if failure.scope != FailureExtent::Process && failure.at_s < begin && over > 0.0 {
+                failures.push(NodeFailure {
                     at_s: 0.0,
                     node,
                     repair_s: over,
@@ -246,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_count_becomes_absences_of_the_last_nodes() {
-        let trace = Trace::of_capacity(&[(0.0, 2), (10.0, 3), (20.0, 1), (25.0, 3)], 30.0).expect("a trace");
+        let trace = FailureTrace::of_capacity(&[(0.0, 2), (10.0, 3), (20.0, 1), (25.0, 3)], 30.0).expect("a trace");
         let told: Vec<_> = trace
             .failures()
             .iter()
@@ -258,14 +267,14 @@ mod tests {
 
     #[test]
     fn overlapping_repairs_of_a_node_are_counted_once() {
-        let failure = |at_s, repair_s| Failure {
+        let failure = |at_s, repair_s| NodeFailure {
             at_s,
             node: 0,
             repair_s,
             cause: 0,
-            scope: Scope::Node,
+            scope: FailureExtent::Node,
         };
-        let trace = Trace::new(
+        let trace = FailureTrace::new(
             2,
             100.0,
             vec!["x".to_owned()],
@@ -276,32 +285,32 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_refused_with_its_row() {
-        let failure = Failure {
+        let failure = NodeFailure {
             at_s: 1.0,
             node: 3,
             repair_s: 1.0,
             cause: 0,
-            scope: Scope::Node,
+            scope: FailureExtent::Node,
         };
-        let wrong = Trace::new(3, 10.0, vec!["x".to_owned()], vec![failure]).expect_err("there is no node 3");
+        let wrong = FailureTrace::new(3, 10.0, vec!["x".to_owned()], vec![failure]).expect_err("there is no node 3");
         assert_eq!(wrong.to_string(), "failure 0: its node is not one of the trace");
-        assert!(Trace::new(0, 10.0, Vec::new(), Vec::new()).is_err());
-        assert!(Trace::of_capacity(&[(5.0, 1), (4.0, 1)], 10.0).is_err());
+        assert!(FailureTrace::new(0, 10.0, Vec::new(), Vec::new()).is_err());
+        assert!(FailureTrace::of_capacity(&[(5.0, 1), (4.0, 1)], 10.0).is_err());
     }
 
     #[test]
     fn a_draw_keeps_failures_and_time_away() {
-        let mut random = Random::new(3);
+        let mut random = RandomGenerator::new(3);
         let failures = (0..40)
-            .map(|at| Failure {
+            .map(|at| NodeFailure {
                 at_s: f64::from(at) * 25.0,
                 node: at % 4,
                 repair_s: 60.0,
                 cause: 0,
-                scope: Scope::Node,
+                scope: FailureExtent::Node,
             })
             .collect();
-        let trace = Trace::new(4, 1_000.0, vec!["x".to_owned()], failures).expect("a trace");
+        let trace = FailureTrace::new(4, 1_000.0, vec!["x".to_owned()], failures).expect("a trace");
         for _ in 0..50 {
             let drawn = trace.draw(4, &mut random);
             assert!(

@@ -3,33 +3,33 @@
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::interval;
-use rankguard_checkpoint_schedule::rates::{Rate, Rates, Scope};
-use rankguard_policies::compare::{Experiment, Source};
-use rankguard_policies::job::{Elastic, Job, Placement, Survives, Tier};
-use rankguard_policies::outcome::Outcome;
-use rankguard_policies::policy::{Knowledge, Policy};
-use rankguard_policies::random::Random;
+use rankguard_checkpoint_schedule::rates::{FailureExtent, FailureRates, RateBelief};
+use rankguard_policies::compare::{PolicyExperiment, ScheduleSource};
+use rankguard_policies::failure_schedule::FailureSchedule;
+use rankguard_policies::job::{CopyPlacement, ElasticLimits, SimulatedJob, SurvivedFailures, TierCosts};
+use rankguard_policies::outcome::TimeBreakdown;
+use rankguard_policies::policy::{FailureStatistics, IntervalPolicy};
+use rankguard_policies::random::RandomGenerator;
 use rankguard_policies::run::run;
-use rankguard_policies::synthetic::Synthetic;
-use rankguard_policies::trace::{Failure, Trace};
-use rankguard_policies::weather::Weather;
+use rankguard_policies::synthetic::TraceParameters;
+use rankguard_policies::trace::{FailureTrace, NodeFailure};
 
-fn rate(per_node_hour: f64) -> Rate {
-    Rate {
+fn rate(per_node_hour: f64) -> RateBelief {
+    RateBelief {
         failures: 2.0,
         node_hours: 2.0 / per_node_hour,
     }
 }
 
-fn rates(of: &[(Scope, f64)]) -> Rates {
-    let mut rates = Rates::default();
+fn rates(of: &[(FailureExtent, f64)]) -> FailureRates {
+    let mut rates = FailureRates::default();
     of.iter()
         .for_each(|(scope, per_hour)| rates.insert(*scope, rate(*per_hour)));
     rates
 }
 
-fn tier(name: &str, blocking_s: f64, latency_s: f64, restore_s: f64, survives: Survives) -> Tier {
-    Tier {
+fn tier(name: &str, blocking_s: f64, latency_s: f64, restore_s: f64, survives: SurvivedFailures) -> TierCosts {
+    TierCosts {
         name: name.to_owned(),
         blocking_s,
         latency_s,
@@ -38,37 +38,43 @@ fn tier(name: &str, blocking_s: f64, latency_s: f64, restore_s: f64, survives: S
     }
 }
 
-fn three_tiers(stride: u32) -> Vec<Tier> {
-    let peers = Survives::Peers(Placement { copies: 2, stride });
+fn three_tiers(stride: u32) -> Vec<TierCosts> {
+    let peers = SurvivedFailures::Peers(CopyPlacement { copies: 2, stride });
     vec![
-        tier("arena", 0.5, 0.5, 2.0, Survives::Process),
+        tier("arena", 0.5, 0.5, 2.0, SurvivedFailures::Process),
         tier("peer", 2.0, 20.0, 10.0, peers),
-        tier("store", 10.0, 120.0, 90.0, Survives::All),
+        tier("store", 10.0, 120.0, 90.0, SurvivedFailures::All),
     ]
 }
 
-fn known(job: &Job, weather: &Weather) -> Knowledge {
+fn known(job: &SimulatedJob, weather: &FailureSchedule) -> FailureStatistics {
     let strikes: Vec<_> = weather.strikes().collect();
-    let share = |tier: &Tier| {
-        let outlived =
-            |strike: &&(f64, &rankguard_policies::weather::Strike)| tier.survives.outlives(&strike.1.lost, job.nodes);
+    let share = |tier: &TierCosts| {
+        let outlived = |strike: &&(f64, &rankguard_policies::failure_schedule::JobFailure)| {
+            tier.survives.outlives(&strike.1.lost, job.nodes)
+        };
         (strikes.iter().filter(outlived).count() as f64 + 0.5) / (strikes.len() as f64 + 1.0)
     };
-    Knowledge {
+    FailureStatistics {
         rate: (strikes.len() as f64).max(0.5) / weather.span_s,
         covers: job.tiers.iter().map(share).collect(),
         prior: rate(1e-3),
     }
 }
 
-fn outcome(job: &Job, weather: &Weather, policy: Policy, known: &Knowledge) -> Outcome {
+fn outcome(
+    job: &SimulatedJob,
+    weather: &FailureSchedule,
+    policy: IntervalPolicy,
+    known: &FailureStatistics,
+) -> TimeBreakdown {
     run(job, weather, policy, known, 3).unwrap()
 }
 
 #[derive(Debug, Clone)]
 struct Case {
-    job: Job,
-    synthetic: Synthetic,
+    job: SimulatedJob,
+    synthetic: TraceParameters,
     seed: u64,
 }
 
@@ -81,7 +87,7 @@ fn cases() -> impl Strategy<Value = Case> {
         let spares = spares.min(nodes - 1);
         let per_hour = often / f64::from(nodes);
         Case {
-            job: Job {
+            job: SimulatedJob {
                 nodes: nodes - spares,
                 spares,
                 step_s: 3.0,
@@ -89,16 +95,16 @@ fn cases() -> impl Strategy<Value = Case> {
                 detect_s,
                 restart_s,
                 reshard_s: 15.0,
-                elastic: elastic.then_some(Elastic { unit, least: 1 }),
+                elastic: elastic.then_some(ElasticLimits { unit, least: 1 }),
                 in_flight: 1,
             },
-            synthetic: Synthetic {
+            synthetic: TraceParameters {
                 nodes,
                 span_s: 3.0 * 86_400.0,
                 rates: rates(&[
-                    (Scope::Process, per_hour / 2.0),
-                    (Scope::Node, per_hour / 3.0),
-                    (Scope::Domain, per_hour / 6.0),
+                    (FailureExtent::Process, per_hour / 2.0),
+                    (FailureExtent::Node, per_hour / 3.0),
+                    (FailureExtent::Domain, per_hour / 6.0),
                 ]),
                 shape,
                 domain,
@@ -115,11 +121,11 @@ proptest! {
     /// Every second has exactly one use, and no policy exceeds the bound that knows every failure.
     #[test]
     fn time_adds_up_and_no_policy_beats_the_bound(case in cases()) {
-        let trace = case.synthetic.trace(&mut Random::new(case.seed)).unwrap();
-        let weather = Weather::of(&trace, &case.job);
+        let trace = case.synthetic.trace(&mut RandomGenerator::new(case.seed)).unwrap();
+        let weather = FailureSchedule::of(&trace, &case.job);
         let known = known(&case.job, &weather);
-        let bound = outcome(&case.job, &weather, Policy::Oracle, &known);
-        for policy in Policy::USUAL {
+        let bound = outcome(&case.job, &weather, IntervalPolicy::Oracle, &known);
+        for policy in IntervalPolicy::USUAL {
             let found = outcome(&case.job, &weather, policy, &known);
             prop_assert!((found.parts() - found.wall_s).abs() < 1e-6 * found.wall_s, "{policy}: {found:?}");
             prop_assert!(found.work_s <= found.useful_s + 1e-6);
@@ -137,10 +143,10 @@ proptest! {
     /// The same seed gives the same comparison, to the last digit.
     #[test]
     fn comparisons_are_reproducible(case in cases()) {
-        let ask = || Experiment {
+        let ask = || PolicyExperiment {
             job: &case.job,
-            source: Source::Synthetic(&case.synthetic),
-            policies: &[Policy::Daly, Policy::Adaptive],
+            source: ScheduleSource::Synthetic(&case.synthetic),
+            policies: &[IntervalPolicy::Daly, IntervalPolicy::Adaptive],
             replicates: 2,
             seed: case.seed,
             prior: rate(1e-3),
@@ -150,22 +156,22 @@ proptest! {
 }
 
 /// Daly's own setting: checkpoints of 5 min, restarts of 10 min, exponential failures, spares for everything.
-fn daly_setting(mtbf_s: f64, days: f64) -> (Job, Synthetic) {
-    let job = Job {
+fn daly_setting(mtbf_s: f64, days: f64) -> (SimulatedJob, TraceParameters) {
+    let job = SimulatedJob {
         nodes: 1,
         spares: 0,
         step_s: 1.0,
-        tiers: vec![tier("store", 300.0, 300.0, 0.0, Survives::All)],
+        tiers: vec![tier("store", 300.0, 300.0, 0.0, SurvivedFailures::All)],
         detect_s: 0.0,
         restart_s: 600.0,
         reshard_s: 0.0,
         elastic: None,
         in_flight: 1,
     };
-    let synthetic = Synthetic {
+    let synthetic = TraceParameters {
         nodes: 1,
         span_s: days * 86_400.0,
-        rates: rates(&[(Scope::Process, 3_600.0 / mtbf_s)]),
+        rates: rates(&[(FailureExtent::Process, 3_600.0 / mtbf_s)]),
         shape: 1.0,
         domain: 1,
         repair_s: 0.0,
@@ -182,9 +188,9 @@ fn wall_over_work_is_that_of_the_model() {
         (900.0, 4_000.0, 5.0083, 0.03),
     ] {
         let (job, synthetic) = daly_setting(mtbf_s, days);
-        let trace = synthetic.trace(&mut Random::new(1)).unwrap();
-        let weather = Weather::of(&trace, &job);
-        let found = outcome(&job, &weather, Policy::Exact, &known(&job, &weather));
+        let trace = synthetic.trace(&mut RandomGenerator::new(1)).unwrap();
+        let weather = FailureSchedule::of(&trace, &job);
+        let found = outcome(&job, &weather, IntervalPolicy::Exact, &known(&job, &weather));
         let ratio = found.wall_s / found.work_s;
         assert!((ratio / model - 1.0).abs() < within, "{mtbf_s}: {ratio} {model}");
     }
@@ -195,11 +201,11 @@ fn wall_over_work_is_that_of_the_model() {
 fn the_best_interval_of_the_simulation_is_near_the_formulas() {
     let mtbf_s = 21_600.0;
     let (job, synthetic) = daly_setting(mtbf_s, 30_000.0);
-    let trace = synthetic.trace(&mut Random::new(2)).unwrap();
-    let weather = Weather::of(&trace, &job);
+    let trace = synthetic.trace(&mut RandomGenerator::new(2)).unwrap();
+    let weather = FailureSchedule::of(&trace, &job);
     let known = known(&job, &weather);
     let exact = interval::exact(300.0, mtbf_s);
-    let work = |interval: f64| outcome(&job, &weather, Policy::Fixed(interval), &known).work_s;
+    let work = |interval: f64| outcome(&job, &weather, IntervalPolicy::Fixed(interval), &known).work_s;
     let tried: Vec<f64> = (-12..=12).map(|at| exact * 1.15_f64.powi(at)).collect();
     let best = tried
         .iter()
@@ -208,7 +214,7 @@ fn the_best_interval_of_the_simulation_is_near_the_formulas() {
         .unwrap();
     // The optimum is flat: 35 % beside it costs less than a percent of what failures cost.
     assert!((best / exact).ln().abs() < 0.3, "{best} {exact}");
-    for policy in [Policy::Young, Policy::Daly, Policy::Exact] {
+    for policy in [IntervalPolicy::Young, IntervalPolicy::Daly, IntervalPolicy::Exact] {
         let found = outcome(&job, &weather, policy, &known).work_s;
         assert!(found > 0.995 * work(best), "{policy}: {found} {}", work(best));
     }
@@ -217,16 +223,16 @@ fn the_best_interval_of_the_simulation_is_near_the_formulas() {
 
 #[test]
 fn copies_in_other_domains_survive_what_takes_a_domain() {
-    let synthetic = Synthetic {
+    let synthetic = TraceParameters {
         nodes: 64,
         span_s: 30.0 * 86_400.0,
-        rates: rates(&[(Scope::Domain, 2e-3)]),
+        rates: rates(&[(FailureExtent::Domain, 2e-3)]),
         shape: 1.0,
         domain: 8,
         repair_s: 600.0,
     };
     let share = |stride| {
-        let job = Job {
+        let job = SimulatedJob {
             nodes: 56,
             spares: 8,
             step_s: 3.0,
@@ -237,10 +243,10 @@ fn copies_in_other_domains_survive_what_takes_a_domain() {
             elastic: None,
             in_flight: 1,
         };
-        let ask = Experiment {
+        let ask = PolicyExperiment {
             job: &job,
-            source: Source::Synthetic(&synthetic),
-            policies: &[Policy::MultiLevel],
+            source: ScheduleSource::Synthetic(&synthetic),
+            policies: &[IntervalPolicy::MultiLevel],
             replicates: 4,
             seed: 3,
             prior: rate(1e-3),
@@ -256,15 +262,15 @@ fn copies_in_other_domains_survive_what_takes_a_domain() {
 /// An elastic job continues with fewer nodes, and one with spares waits less.
 #[test]
 fn elasticity_and_spares_save_waiting() {
-    let failures = (0..20).map(|at| Failure {
+    let failures = (0..20).map(|at| NodeFailure {
         at_s: 1_000.0 + f64::from(at) * 20_000.0,
         node: at % 8,
         repair_s: 10_000.0,
         cause: 0,
-        scope: Scope::Node,
+        scope: FailureExtent::Node,
     });
-    let trace = Trace::new(8, 400_000.0, vec!["x".to_owned()], failures.collect()).unwrap();
-    let job = |nodes, spares, elastic| Job {
+    let trace = FailureTrace::new(8, 400_000.0, vec!["x".to_owned()], failures.collect()).unwrap();
+    let job = |nodes, spares, elastic| SimulatedJob {
         nodes,
         spares,
         step_s: 3.0,
@@ -275,11 +281,11 @@ fn elasticity_and_spares_save_waiting() {
         elastic,
         in_flight: 1,
     };
-    let run = |job: Job| {
-        let weather = Weather::of(&trace, &job);
-        outcome(&job, &weather, Policy::MultiLevel, &known(&job, &weather))
+    let run = |job: SimulatedJob| {
+        let weather = FailureSchedule::of(&trace, &job);
+        outcome(&job, &weather, IntervalPolicy::MultiLevel, &known(&job, &weather))
     };
-    let elastic = Some(Elastic { unit: 1, least: 1 });
+    let elastic = Some(ElasticLimits { unit: 1, least: 1 });
     let (rigid, shrinks, spared) = (run(job(8, 0, None)), run(job(8, 0, elastic)), run(job(7, 1, None)));
     assert!(rigid.waiting_s > 190_000.0, "{rigid:?}");
     assert!(shrinks.waiting_s < 1.0 && shrinks.resharding_s > 0.0, "{shrinks:?}");
@@ -293,15 +299,15 @@ fn elasticity_and_spares_save_waiting() {
 /// A prior that is sixteen times too low is corrected: the final loss against the true rate is small.
 #[test]
 fn the_adaptive_policy_comes_near_the_one_that_is_told() {
-    let synthetic = Synthetic {
+    let synthetic = TraceParameters {
         nodes: 256,
         span_s: 60.0 * 86_400.0,
-        rates: rates(&[(Scope::Process, 3e-4), (Scope::Node, 5e-4)]),
+        rates: rates(&[(FailureExtent::Process, 3e-4), (FailureExtent::Node, 5e-4)]),
         shape: 1.0,
         domain: 8,
         repair_s: 3_600.0,
     };
-    let job = Job {
+    let job = SimulatedJob {
         nodes: 248,
         spares: 8,
         step_s: 3.0,
@@ -312,10 +318,15 @@ fn the_adaptive_policy_comes_near_the_one_that_is_told() {
         elastic: None,
         in_flight: 1,
     };
-    let ask = Experiment {
+    let ask = PolicyExperiment {
         job: &job,
-        source: Source::Synthetic(&synthetic),
-        policies: &[Policy::MultiLevel, Policy::Adaptive, Policy::Exact, Policy::Oracle],
+        source: ScheduleSource::Synthetic(&synthetic),
+        policies: &[
+            IntervalPolicy::MultiLevel,
+            IntervalPolicy::Adaptive,
+            IntervalPolicy::Exact,
+            IntervalPolicy::Oracle,
+        ],
         replicates: 4,
         seed: 5,
         prior: rate(5e-5),

@@ -6,9 +6,9 @@ use crate::sample::{quantile, sorted};
 
 /// SplitMix64 (Steele, Lea and Flood 2014): 64 bits of state, passes BigCrush, enough for resampling.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Generator(u64);
+pub struct ResampleGenerator(u64);
 
-impl Generator {
+impl ResampleGenerator {
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -30,7 +30,7 @@ impl Generator {
 
 /// Estimate with the percentile interval of its bootstrap distribution.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Bootstrap {
+pub struct BootstrapEstimate {
     /// Statistic of the original sample.
     pub estimate: f64,
     pub low: f64,
@@ -45,11 +45,11 @@ pub fn interval(
     rounds: usize,
     level: f64,
     seed: u64,
-) -> Option<Bootstrap> {
+) -> Option<BootstrapEstimate> {
     if sample.is_empty() {
         return None;
     }
-    let mut generator = Generator::new(seed);
+    let mut generator = ResampleGenerator::new(seed);
     let mut drawn = sample.to_vec();
     let estimates: Vec<f64> = (0..rounds)
         .map(|_| {
@@ -61,7 +61,7 @@ pub fn interval(
         .collect();
     let estimates = sorted(&estimates);
     let (estimate, tail) = (statistic(sample), 0.5 * (1.0 - level.clamp(0.0, 1.0)));
-    (estimate.is_finite() && !estimates.is_empty()).then(|| Bootstrap {
+    (estimate.is_finite() && !estimates.is_empty()).then(|| BootstrapEstimate {
         estimate,
         low: quantile(&estimates, tail),
         high: quantile(&estimates, 1.0 - tail),
@@ -79,7 +79,7 @@ mod tests {
     /// The first outputs for seed 1234567 as published with the algorithm's reference code.
     #[test]
     fn the_generator_is_the_published_one() {
-        let mut generator = Generator::new(1_234_567);
+        let mut generator = ResampleGenerator::new(1_234_567);
         let drawn: Vec<u64> = (0..3).map(|_| generator.next_u64()).collect();
         assert_eq!(
             drawn,

@@ -2,23 +2,23 @@
 
 use serde::Serialize;
 
-use crate::marks::{Marks, TOGETHER};
-use crate::order::InTime;
+use crate::marks::{MatchBits, TOGETHER};
+use crate::order::TimeOrder;
 
 /// Filter for repeated records with a sliding window. Records arrive in order. A record is a repeat if the previous
 /// record of its place has the same label and is at most `window` older. A repeat moves the window forward; another
 /// label replaces the remembered one. Times are in the unit of the window; pass whole seconds where the published
 /// filter did.
 #[derive(Debug, Clone)]
-pub struct Repeats {
+pub struct RepeatFilter {
     window: f64,
     /// Last label and time of each place; the time is NaN, and within no window, for a place without a record.
-    last: Vec<Seen>,
+    last: Vec<LastRecord>,
 }
 
-type Seen = (u32, f64);
+type LastRecord = (u32, f64);
 
-impl Repeats {
+impl RepeatFilter {
     /// Creates a filter without records.
     pub fn new(window: f64) -> Self {
         Self {
@@ -44,8 +44,8 @@ impl Repeats {
 
 /// Chain of failures, each less than the window after its predecessor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Burst {
-    /// Rank of its first member in [`Chains::order`].
+pub struct FailureBurst {
+    /// Rank of its first member in [`FailureChains::order`].
     pub first: usize,
     /// Number of members.
     pub members: usize,
@@ -55,35 +55,35 @@ pub struct Burst {
 
 /// Failures in time order, and the chains among them.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Chains {
-    pub order: InTime,
+pub struct FailureChains {
+    pub order: TimeOrder,
     /// Chains of at least two failures.
-    pub bursts: Vec<Burst>,
+    pub bursts: Vec<FailureBurst>,
 }
 
-impl Chains {
+impl FailureChains {
     /// Returns the indexes of a chain's members in the caller's slice, in time order.
-    pub fn members(&self, burst: &Burst) -> impl Iterator<Item = usize> {
+    pub fn members(&self, burst: &FailureBurst) -> impl Iterator<Item = usize> {
         (burst.first..burst.first + burst.members).map(|rank| self.order.row(rank))
     }
 }
 
 /// Finds chains of at least two failures, each less than `window` after its predecessor; times that are not finite are
 /// ignored.
-pub fn chains(times: &[f64], window: f64) -> Chains {
-    let order = InTime::of(times);
+pub fn chains(times: &[f64], window: f64) -> FailureChains {
+    let order = TimeOrder::of(times);
     let bursts = of_ordered(&order.moments(times), window);
-    Chains { order, bursts }
+    FailureChains { order, bursts }
 }
 
 /// Finds chains among sorted times.
-fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
+fn of_ordered(moments: &[f64], window: f64) -> Vec<FailureBurst> {
     // Allocated once, because growing copies the content repeatedly.
     let mut bursts = Vec::with_capacity(moments.len() / 4);
     let mut begun = None;
     let mut turn = |rank: usize| match begun.take() {
         None => begun = Some(rank),
-        Some(first) => bursts.push(Burst {
+        Some(first) => bursts.push(FailureBurst {
             first,
             members: rank - first + 1,
             duration: moments[rank] - moments[first],
@@ -93,7 +93,7 @@ fn of_ordered(moments: &[f64], window: f64) -> Vec<Burst> {
     let after = moments.get(1..).unwrap_or_default();
     for (at, (before, after)) in moments.chunks(TOGETHER).zip(after.chunks(TOGETHER)).enumerate() {
         // Marks elements with a successor in the same chain; a chain starts or ends where the mark changes.
-        let belongs = Marks::of(before.iter().zip(after).map(|(before, now)| now - before < window));
+        let belongs = MatchBits::of(before.iter().zip(after).map(|(before, now)| now - before < window));
         belongs
             .changes(&mut carried)
             .for_each(|rank| turn(at * TOGETHER + rank));
@@ -114,7 +114,7 @@ mod tests {
             let records = records
                 .iter()
                 .map(|(place, label, time)| (*place, u32::from(*label), *time));
-            Repeats::new(600.0).left(records)
+            RepeatFilter::new(600.0).left(records)
         };
         let sliding = [(0, 'a', 0.0), (0, 'a', 600.0), (0, 'a', 1_200.0), (0, 'a', 1_801.0)];
         assert_eq!([2, 3, 4].map(|records| left(&sliding[..records])), [1, 1, 2]);
@@ -124,7 +124,7 @@ mod tests {
 
     #[test]
     fn repeats_go_on_from_where_they_were() {
-        let mut repeats = Repeats::new(600.0);
+        let mut repeats = RepeatFilter::new(600.0);
         let mut left = |time: f64| repeats.left([(0, 7, time)].into_iter());
         assert_eq!([left(0.0), left(600.0), left(1_201.0)], [1, 0, 1]);
     }

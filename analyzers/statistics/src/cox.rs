@@ -1,6 +1,6 @@
 //! Proportional hazards with covariates (Cox 1972), by Newton's method on the partial likelihood.
 //!
-//! Lives that end at the same time are tied; [`Ties`] selects the method for them.
+//! Lives that end at the same time are tied; [`TieMethod`] selects the method for them.
 
 use serde::Serialize;
 
@@ -9,7 +9,7 @@ use crate::{matrix, normal};
 /// Method for failures at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ties {
+pub enum TieMethod {
     /// Efron's method (Efron 1977): each tied failure counts the others as partly gone; close to exact, the
     /// default of R.
     Efron,
@@ -19,7 +19,7 @@ pub enum Ties {
 
 /// One life with its covariates.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Subject {
+pub struct CoxSubject {
     /// Time until the event or the censoring.
     pub time: f64,
     /// True if the life ended by the event of interest; false if it was censored.
@@ -30,7 +30,7 @@ pub struct Subject {
 
 /// Effect of one covariate.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Effect {
+pub struct CovariateEffect {
     /// Logarithm of the hazard ratio of one unit.
     pub coefficient: f64,
     /// Standard error of the coefficient.
@@ -46,9 +46,9 @@ pub struct Effect {
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Model {
+pub struct CoxModel {
     /// One effect for each covariate.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<CovariateEffect>,
     /// Logarithm of the partial likelihood.
     pub ln_likelihood: f64,
     /// Logarithm of the partial likelihood without any effect.
@@ -74,9 +74,9 @@ pub enum CoxError {
 }
 
 /// Fits the model with intervals of confidence `level`.
-pub fn fit(subjects: &[Subject], ties: Ties, level: f64) -> Result<Model, CoxError> {
+pub fn fit(subjects: &[CoxSubject], ties: TieMethod, level: f64) -> Result<CoxModel, CoxError> {
     let count = subjects.first().map_or(0, |subject| subject.covariates.len());
-    let sound = |subject: &Subject| {
+    let sound = |subject: &CoxSubject| {
         subject.time.is_finite()
             && subject.covariates.len() == count
             && subject.covariates.iter().all(|x| x.is_finite())
@@ -88,7 +88,7 @@ pub fn fit(subjects: &[Subject], ties: Ties, level: f64) -> Result<Model, CoxErr
     let means: Vec<f64> = (0..count)
         .map(|at| subjects.iter().map(|subject| subject.covariates[at]).sum::<f64>() / subjects.len() as f64)
         .collect();
-    let mut centred: Vec<Subject> = subjects.to_vec();
+    let mut centred: Vec<CoxSubject> = subjects.to_vec();
     for subject in &mut centred {
         subject
             .covariates
@@ -125,12 +125,18 @@ pub fn fit(subjects: &[Subject], ties: Ties, level: f64) -> Result<Model, CoxErr
     Err(CoxError::Separated)
 }
 
-fn finish(beta: &[f64], now: &Likelihood, null: f64, subjects: &[Subject], level: f64) -> Result<Model, CoxError> {
+fn finish(
+    beta: &[f64],
+    now: &PartialLikelihood,
+    null: f64,
+    subjects: &[CoxSubject],
+    level: f64,
+) -> Result<CoxModel, CoxError> {
     let inverse = matrix::inverse(&now.information).ok_or(CoxError::Singular)?;
     let z = normal::half_width(level);
     let effects = beta.iter().enumerate().map(|(at, coefficient)| {
         let error = inverse[at][at].sqrt();
-        Effect {
+        CovariateEffect {
             coefficient: *coefficient,
             error,
             hazard_ratio: coefficient.exp(),
@@ -139,7 +145,7 @@ fn finish(beta: &[f64], now: &Likelihood, null: f64, subjects: &[Subject], level
             p: normal::two_sided(coefficient / error),
         }
     });
-    Ok(Model {
+    Ok(CoxModel {
         effects: effects.collect(),
         ln_likelihood: now.value,
         ln_likelihood_null: null,
@@ -149,7 +155,7 @@ fn finish(beta: &[f64], now: &Likelihood, null: f64, subjects: &[Subject], level
 }
 
 /// Partial likelihood, its gradient and its negated second derivative.
-struct Likelihood {
+struct PartialLikelihood {
     value: f64,
     score: Vec<f64>,
     information: Vec<Vec<f64>>,
@@ -157,13 +163,13 @@ struct Likelihood {
 
 /// Sums over the subjects at risk: weights, weighted covariates, weighted products.
 #[derive(Clone)]
-struct Sums {
+struct RiskSetSums {
     weight: f64,
     first: Vec<f64>,
     second: Vec<Vec<f64>>,
 }
 
-impl Sums {
+impl RiskSetSums {
     fn new(count: usize) -> Self {
         Self {
             weight: 0.0,
@@ -184,19 +190,19 @@ impl Sums {
 }
 
 /// Computes the likelihood; `subjects` are sorted by descending time, so that sums over those at risk only grow.
-fn likelihood(subjects: &[Subject], beta: &[f64], ties: Ties) -> Likelihood {
+fn likelihood(subjects: &[CoxSubject], beta: &[f64], ties: TieMethod) -> PartialLikelihood {
     let count = beta.len();
-    let mut found = Likelihood {
+    let mut found = PartialLikelihood {
         value: 0.0,
         score: vec![0.0; count],
         information: vec![vec![0.0; count]; count],
     };
-    let mut risk = Sums::new(count);
+    let mut risk = RiskSetSums::new(count);
     let mut at = 0;
     while at < subjects.len() {
         let time = subjects[at].time;
         let same = subjects[at..].iter().take_while(|subject| subject.time == time).count();
-        let (mut tied, mut failures) = (Sums::new(count), 0.0);
+        let (mut tied, mut failures) = (RiskSetSums::new(count), 0.0);
         for subject in &subjects[at..at + same] {
             let linear = matrix::dot(beta, &subject.covariates);
             risk.add(linear.exp(), &subject.covariates);
@@ -215,8 +221,8 @@ fn likelihood(subjects: &[Subject], beta: &[f64], ties: Ties) -> Likelihood {
         let mut seen = 0.0;
         while seen < failures {
             let gone = match ties {
-                Ties::Efron => seen / failures,
-                Ties::Breslow => 0.0,
+                TieMethod::Efron => seen / failures,
+                TieMethod::Breslow => 0.0,
             };
             let weight = risk.weight - gone * tied.weight;
             let mean = |i: usize| (risk.first[i] - gone * tied.first[i]) / weight;
@@ -239,9 +245,9 @@ mod tests {
     use super::*;
     use crate::kaplan_meier::tests::{placebo, treated};
 
-    fn trial() -> Vec<Subject> {
-        let with = |lives: Vec<crate::kaplan_meier::Life>, x: f64| {
-            lives.into_iter().map(move |life| Subject {
+    fn trial() -> Vec<CoxSubject> {
+        let with = |lives: Vec<crate::kaplan_meier::ObservedLifetime>, x: f64| {
+            lives.into_iter().map(move |life| CoxSubject {
                 time: life.time,
                 failed: life.failed,
                 covariates: vec![x],
@@ -253,7 +259,7 @@ mod tests {
     /// R and the textbooks print 1.509 (0.410) with Breslow's ties and 1.572 (0.412) with Efron's for this trial.
     #[test]
     fn the_textbook_trial_under_both_rules_for_ties() {
-        for (ties, coefficient, error) in [(Ties::Breslow, 1.509, 0.410), (Ties::Efron, 1.572, 0.412)] {
+        for (ties, coefficient, error) in [(TieMethod::Breslow, 1.509, 0.410), (TieMethod::Efron, 1.572, 0.412)] {
             let model = fit(&trial(), ties, 0.95).expect("a model");
             let effect = model.effects[0];
             assert!((effect.coefficient - coefficient).abs() < 6e-4, "{effect:?}");
@@ -267,15 +273,15 @@ mod tests {
     fn what_cannot_be_told_apart_is_refused() {
         let mut same = trial();
         same.iter_mut().for_each(|subject| subject.covariates = vec![1.0]);
-        assert_eq!(fit(&same, Ties::Efron, 0.95), Err(CoxError::Singular));
-        let separated: Vec<Subject> = (0..20)
-            .map(|at| Subject {
+        assert_eq!(fit(&same, TieMethod::Efron, 0.95), Err(CoxError::Singular));
+        let separated: Vec<CoxSubject> = (0..20)
+            .map(|at| CoxSubject {
                 time: f64::from(at),
                 failed: at < 10,
                 covariates: vec![f64::from(u8::from(at < 10))],
             })
             .collect();
-        assert!(fit(&separated, Ties::Efron, 0.95).is_err());
-        assert_eq!(fit(&[], Ties::Efron, 0.95), Err(CoxError::Malformed));
+        assert!(fit(&separated, TieMethod::Efron, 0.95).is_err());
+        assert_eq!(fit(&[], TieMethod::Efron, 0.95), Err(CoxError::Malformed));
     }
 }

@@ -1,8 +1,8 @@
 //! Maximum likelihood fits of positive durations, location 0.
 //!
 //! A duration of 0 has no likelihood under three of the four families, so its treatment decides the result and is a
-//! parameter: [`Zeros`]. A duration that was still running when last observed is censored: it contributes the
-//! probability of lasting longer ([`Sample::of_lives`]); no gamma is fitted then.
+//! parameter: [`ZeroTreatment`]. A duration that was still running when last observed is censored: it contributes the
+//! probability of lasting longer ([`DurationSample::of_lives`]); no gamma is fitted then.
 
 mod censored;
 mod distance;
@@ -13,22 +13,22 @@ use serde::Serialize;
 
 pub use distribution::Distribution;
 
-use crate::kaplan_meier::Life;
+use crate::kaplan_meier::ObservedLifetime;
 use crate::normal;
 use crate::special::{digamma, ln_gamma, trigamma};
-use runs::{Run, runs};
+use runs::{EqualDurations, runs};
 
 /// Treatment of durations of 0 before a fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Zeros {
+pub enum ZeroTreatment {
     /// Zeros are left out.
     Dropped,
     /// Zeros are replaced by this small positive duration.
     Replaced(f64),
 }
 
-impl std::fmt::Display for Zeros {
+impl std::fmt::Display for ZeroTreatment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Dropped => f.write_str("zeros dropped"),
@@ -39,7 +39,7 @@ impl std::fmt::Display for Zeros {
 
 /// Fitted distribution and its goodness of fit.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Fit {
+pub struct FittedDistribution {
     pub distribution: Distribution,
     /// Number of fitted durations, censored ones included.
     pub count: usize,
@@ -54,9 +54,9 @@ pub struct Fit {
 
 /// Durations prepared for fits.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Sample {
+pub struct DurationSample {
     /// Distinct durations in ascending order, each with its count.
-    runs: Vec<Run>,
+    runs: Vec<EqualDurations>,
     ended: usize,
     /// Number of durations that were still running when last observed.
     pub censored: usize,
@@ -69,15 +69,15 @@ pub struct Sample {
     pub refused: usize,
 }
 
-impl Sample {
+impl DurationSample {
     /// Prepares durations; returns `None` if fewer than two distinct ones remain, because then no spread can be fitted.
-    pub fn new(durations: &[f64], zeros: Zeros) -> Option<Self> {
+    pub fn new(durations: &[f64], zeros: ZeroTreatment) -> Option<Self> {
         Self::of(durations.to_vec(), Vec::new(), zeros)
     }
 
     /// Prepares durations of which some are censored; returns `None` if fewer than two distinct completed ones remain.
     /// Censored zeros carry no information and are left out.
-    pub fn of_lives(lives: &[Life], zeros: Zeros) -> Option<Self> {
+    pub fn of_lives(lives: &[ObservedLifetime], zeros: ZeroTreatment) -> Option<Self> {
         let times = |failed: bool| {
             lives
                 .iter()
@@ -88,7 +88,7 @@ impl Sample {
         Self::of(times(true).collect(), running.collect(), zeros)
     }
 
-    fn of(mut ended: Vec<f64>, mut running: Vec<f64>, zeros: Zeros) -> Option<Self> {
+    fn of(mut ended: Vec<f64>, mut running: Vec<f64>, zeros: ZeroTreatment) -> Option<Self> {
         let all = ended.len() + running.len();
         for durations in [&mut ended, &mut running] {
             durations.retain(|x| x.is_finite() && *x >= 0.0);
@@ -96,8 +96,8 @@ impl Sample {
         let refused = all - ended.len() - running.len();
         let none = ended.iter().filter(|x| **x == 0.0).count();
         match zeros {
-            Zeros::Dropped => ended.retain(|x| *x > 0.0),
-            Zeros::Replaced(by) => {
+            ZeroTreatment::Dropped => ended.retain(|x| *x > 0.0),
+            ZeroTreatment::Replaced(by) => {
                 let by = by.max(f64::MIN_POSITIVE);
                 ended.iter_mut().filter(|x| **x == 0.0).for_each(|x| *x = by);
             }
@@ -124,7 +124,7 @@ impl Sample {
     }
 
     /// Fits all applicable families; the smallest criterion comes first.
-    pub fn fit_all(&self) -> Vec<Fit> {
+    pub fn fit_all(&self) -> Vec<FittedDistribution> {
         let mut fits = vec![self.exponential(), self.weibull(), self.lognormal()];
         fits.extend(self.gamma());
         fits.sort_by(|a, b| a.aic.total_cmp(&b.aic));
@@ -132,14 +132,14 @@ impl Sample {
     }
 
     /// Fits the exponential: total time over the number of completed durations.
-    pub fn exponential(&self) -> Fit {
+    pub fn exponential(&self) -> FittedDistribution {
         let mean = self.sum / self.ended as f64;
         self.judge(Distribution::Exponential { mean })
     }
 
     /// Fits the Weibull by Newton's method on the likelihood equation of the shape, within a bracket. Powers are
     /// relative to the largest duration, so none overflows.
-    pub fn weibull(&self) -> Fit {
+    pub fn weibull(&self) -> FittedDistribution {
         let ended = self.ended as f64;
         let largest = self.runs.last().map_or(0.0, |run| run.ln);
         let lns: Vec<(f64, f64)> = self.runs.iter().map(|run| (run.ln - largest, run.all())).collect();
@@ -177,7 +177,7 @@ impl Sample {
     }
 
     /// Fits the lognormal by the moments of the logarithms, or by Newton's method with censored durations.
-    pub fn lognormal(&self) -> Fit {
+    pub fn lognormal(&self) -> FittedDistribution {
         let (mu, sigma) = match self.censored {
             0 => (self.mean_ln, self.deviation_ln()),
             _ => censored::lognormal(&self.runs, self.mean_ln, self.deviation_ln()),
@@ -187,7 +187,7 @@ impl Sample {
 
     /// Fits the gamma by Newton's method on `ln k - ψ(k) = ln mean - mean ln` in `1/k` (Minka, "Estimating a Gamma
     /// distribution", 2002). Returns `None` with censored durations.
-    pub fn gamma(&self) -> Option<Fit> {
+    pub fn gamma(&self) -> Option<FittedDistribution> {
         if self.censored > 0 {
             return None;
         }
@@ -231,7 +231,7 @@ impl Sample {
                 ended * ((shape / scale).ln() + (shape - 1.0) * (self.mean_ln - scale.ln())) - powers.sum::<f64>()
             }
             Distribution::Lognormal { mu, sigma } => {
-                let place = |run: &Run| (run.ln - mu) / sigma;
+                let place = |run: &EqualDurations| (run.ln - mu) / sigma;
                 let squares: f64 = self.runs.iter().map(|run| run.ended as f64 * place(run).powi(2)).sum();
                 let running = self.runs.iter().filter(|run| run.censored > 0);
                 let longer: f64 = running
@@ -246,9 +246,9 @@ impl Sample {
         }
     }
 
-    fn judge(&self, distribution: Distribution) -> Fit {
+    fn judge(&self, distribution: Distribution) -> FittedDistribution {
         let ln_likelihood = self.ln_likelihood(&distribution);
-        Fit {
+        FittedDistribution {
             distribution,
             count: self.count(),
             ln_likelihood,

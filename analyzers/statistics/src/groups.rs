@@ -4,14 +4,14 @@ use std::ops::Range;
 
 /// Finite values of each label in one buffer, in row order within a label.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Groups {
+pub struct GroupedValues {
     values: Vec<f64>,
     /// Range without label, then the range of each label; a gap after each range remains for values that are not
     /// finite.
     places: Vec<Range<usize>>,
 }
 
-impl Groups {
+impl GroupedValues {
     /// Groups rows by label (from 1, 0 for none); `counts` is the number of rows of each label.
     pub fn of(labels: &[impl Copy + Into<usize>], counts: &[u64], values: &[f64]) -> Self {
         let without = labels.len() as u64 - counts.iter().sum::<u64>();
@@ -53,13 +53,13 @@ mod tests {
     fn each_label_has_its_finite_values_in_the_order_of_the_rows() {
         let labels = [3_usize, 0, 1, 3, 1, 0, 3];
         let values = [1.0, f64::MIN, f64::NAN, -0.0, 4.0, f64::INFINITY, f64::NEG_INFINITY];
-        let groups = Groups::of(&labels, &[2, 0, 3], &values);
+        let groups = GroupedValues::of(&labels, &[2, 0, 3], &values);
         assert_eq!(
             groups.each().collect::<Vec<_>>(),
             [&[f64::MIN][..], &[4.0], &[], &[1.0, -0.0]]
         );
         assert_eq!(
-            Groups::of(&[0_usize; 0], &[], &[]).each().collect::<Vec<_>>(),
+            GroupedValues::of(&[0_usize; 0], &[], &[]).each().collect::<Vec<_>>(),
             [&[0.0; 0]]
         );
     }

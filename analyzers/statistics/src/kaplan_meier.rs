@@ -6,7 +6,7 @@ use crate::normal;
 
 /// One observed life.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Life {
+pub struct ObservedLifetime {
     /// Time until the event or the censoring.
     pub time: f64,
     /// True if the life ended by the event of interest; false if it was censored.
@@ -15,7 +15,7 @@ pub struct Life {
 
 /// Step of the curve at an age with a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Step {
+pub struct SurvivalStep {
     /// Age of the step.
     pub time: f64,
     /// Number alive and observed just before.
@@ -34,7 +34,7 @@ pub struct Step {
 
 /// Returns the curve at every age with a failure, with intervals of confidence `level`. At equal ages, failures
 /// come before censoring. Lives with a negative or not finite time are ignored.
-pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
+pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
     let z = normal::half_width(level);
     let lives = ordered(lives);
     let (mut survival, mut greenwood, mut steps) = (1.0, 0.0, Vec::new());
@@ -59,7 +59,7 @@ pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
             // No one is at risk any more: Greenwood's formula would divide by zero.
             (0.0, 0.0, 0.0)
         };
-        steps.push(Step {
+        steps.push(SurvivalStep {
             time,
             at_risk,
             failed,
@@ -73,18 +73,18 @@ pub fn curve(lives: &[Life], level: f64) -> Vec<Step> {
 }
 
 /// Returns the survival at an age: that of the last step up to it.
-pub fn at(curve: &[Step], time: f64) -> f64 {
+pub fn at(curve: &[SurvivalStep], time: f64) -> f64 {
     let after = curve.partition_point(|step| step.time <= time);
     after.checked_sub(1).map_or(1.0, |last| curve[last].survival)
 }
 
 /// Returns the first age at which half or fewer survive; `None` if more than half survive the observed time.
-pub fn median(curve: &[Step]) -> Option<f64> {
+pub fn median(curve: &[SurvivalStep]) -> Option<f64> {
     curve.iter().find(|step| step.survival <= 0.5).map(|step| step.time)
 }
 
-pub(crate) fn ordered(lives: &[Life]) -> Vec<Life> {
-    let mut lives: Vec<Life> = lives
+pub(crate) fn ordered(lives: &[ObservedLifetime]) -> Vec<ObservedLifetime> {
+    let mut lives: Vec<ObservedLifetime> = lives
         .iter()
         .copied()
         .filter(|life| life.time.is_finite() && life.time >= 0.0)
@@ -127,20 +127,20 @@ pub(crate) mod tests {
         1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0, 8.0, 8.0, 8.0, 8.0, 11.0, 11.0, 12.0, 12.0, 15.0, 17.0, 22.0, 23.0,
     ];
 
-    pub(crate) fn treated() -> Vec<Life> {
+    pub(crate) fn treated() -> Vec<ObservedLifetime> {
         TREATED
             .iter()
-            .map(|(time, failed)| Life {
+            .map(|(time, failed)| ObservedLifetime {
                 time: *time,
                 failed: *failed,
             })
             .collect()
     }
 
-    pub(crate) fn placebo() -> Vec<Life> {
+    pub(crate) fn placebo() -> Vec<ObservedLifetime> {
         PLACEBO
             .iter()
-            .map(|time| Life {
+            .map(|time| ObservedLifetime {
                 time: *time,
                 failed: true,
             })

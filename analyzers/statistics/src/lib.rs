@@ -27,7 +27,7 @@ pub mod kaplan_meier;
 pub mod log_rank;
 mod marks;
 mod matrix;
-mod middle;
+mod median_select;
 mod moments;
 pub mod neighbours;
 mod normal;

@@ -3,7 +3,7 @@
 
 use serde::Serialize;
 
-use crate::kaplan_meier::Life;
+use crate::kaplan_meier::ObservedLifetime;
 use crate::matrix;
 use crate::special::gamma_q;
 
@@ -22,7 +22,7 @@ pub struct LogRank {
 }
 
 /// Compares two or more cohorts; returns `None` for fewer, or without variance to judge by.
-pub fn compare(cohorts: &[Vec<Life>]) -> Option<LogRank> {
+pub fn compare(cohorts: &[Vec<ObservedLifetime>]) -> Option<LogRank> {
     let groups = cohorts.len();
     if groups < 2 {
         return None;

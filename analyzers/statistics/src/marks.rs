@@ -17,9 +17,9 @@ const BITS: [u64; TOGETHER] = {
 
 /// Iterator over the matching indexes in ascending order.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Marks(u64);
+pub(crate) struct MatchBits(u64);
 
-impl Marks {
+impl MatchBits {
     /// Collects the answers for at most [`TOGETHER`] values.
     pub(crate) fn of(answers: impl Iterator<Item = bool>) -> Self {
         // A table lookup is faster than a shift for each value.
@@ -36,7 +36,7 @@ impl Marks {
     }
 }
 
-impl Iterator for Marks {
+impl Iterator for MatchBits {
     type Item = usize;
 
     fn next(&mut self) -> Option<usize> {
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_places_of_those_that_have_it_come_in_order() {
-        let places = |answers: &[bool]| Marks::of(answers.iter().copied()).collect::<Vec<_>>();
+        let places = |answers: &[bool]| MatchBits::of(answers.iter().copied()).collect::<Vec<_>>();
         assert_eq!(places(&[false, true, true, false, true]), [1, 2, 4]);
         assert_eq!(places(&[true; TOGETHER]), (0..TOGETHER).collect::<Vec<_>>());
         assert_eq!(places(&[]), [0; 0]);

@@ -5,7 +5,7 @@ const TOGETHER: usize = 1 << 12;
 
 /// Moments of finite values.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moments {
+pub(crate) struct SampleMoments {
     pub(crate) count: usize,
     pub(crate) sum: f64,
     /// Sum of squared distances from the mean.
@@ -14,7 +14,7 @@ pub(crate) struct Moments {
     pub(crate) max: f64,
 }
 
-impl Moments {
+impl SampleMoments {
     pub(crate) const NONE: Self = Self {
         count: 0,
         sum: 0.0,
@@ -93,7 +93,7 @@ mod tests {
         let values: Vec<f64> = (0..3 * TOGETHER + 5)
             .map(|at| 1e9 + (at * 7_919 % 5_003) as f64)
             .collect();
-        let whole = Moments::of(&values);
+        let whole = SampleMoments::of(&values);
         let mean = values.iter().map(|x| x - 1e9).sum::<f64>() / values.len() as f64;
         let squares: f64 = values.iter().map(|x| (x - 1e9 - mean).powi(2)).sum();
         assert!((whole.mean() - 1e9 - mean).abs() < 1e-6, "{whole:?}");

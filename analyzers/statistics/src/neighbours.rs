@@ -1,13 +1,13 @@
 //! Failures close in time to another at the same place.
 
-use crate::order::InTime;
+use crate::order::TimeOrder;
 
 /// Counts, for each window, the failures with another at the same place at most that far before or after. Failures
 /// without a place or a finite time are ignored. `of` holds the place of each failure (from 1, 0 for none) and has the
 /// length of `times`.
 pub fn close(of: &[impl Copy + Into<usize>], places: usize, times: &[f64], windows: &[f64]) -> Vec<usize> {
     let failure = |row: usize| (of[row].into(), times[row]);
-    match InTime::of(times).rows() {
+    match TimeOrder::of(times).rows() {
         None => in_order(
             of.iter().map(|place| (*place).into()).zip(times.iter().copied()),
             places,

@@ -5,13 +5,13 @@ use std::borrow::Cow;
 /// Indexes of the finite times of a slice in ascending order; sorted input, such as a log, needs no index. Equal times
 /// retain the order of the slice.
 #[derive(Debug, Clone, PartialEq)]
-pub struct InTime {
+pub struct TimeOrder {
     len: usize,
     /// Sorted indexes; `None` if the slice itself is sorted.
     order: Option<Vec<u32>>,
 }
 
-impl InTime {
+impl TimeOrder {
     /// Sorts a slice of at most 2^32 times.
     pub fn of(times: &[f64]) -> Self {
         if in_order(times) {
@@ -193,16 +193,16 @@ mod tests {
     use super::*;
 
     fn rows(times: &[f64]) -> Vec<usize> {
-        let order = InTime::of(times);
+        let order = TimeOrder::of(times);
         (0..order.len()).map(|rank| order.row(rank)).collect()
     }
 
     #[test]
     fn moments_in_order_stay_where_they_are_and_others_are_put_in_order() {
-        assert_eq!(InTime::of(&[1.0, 2.0, 2.0]).order, None);
+        assert_eq!(TimeOrder::of(&[1.0, 2.0, 2.0]).order, None);
         assert_eq!(rows(&[1.0, 2.0, 2.0]), [0, 1, 2]);
         assert_eq!(rows(&[2.0, 1.0, 2.0, 1.0]), [1, 3, 0, 2]);
-        assert!(InTime::of(&[]).is_empty());
+        assert!(TimeOrder::of(&[]).is_empty());
     }
 
     #[test]
@@ -234,6 +234,6 @@ mod tests {
         // Among times that differ in more bits than fit above a row index.
         let times = [0.3, f64::NAN, -7e9, f64::INFINITY, 0.1, 0.2, 0.1];
         assert_eq!(rows(&times), [2, 4, 6, 5, 0]);
-        assert_eq!(*InTime::of(&times).moments(&times), [-7e9, 0.1, 0.1, 0.2, 0.3]);
+        assert_eq!(*TimeOrder::of(&times).moments(&times), [-7e9, 0.1, 0.1, 0.2, 0.3]);
     }
 }

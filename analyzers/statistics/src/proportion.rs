@@ -6,7 +6,7 @@ use crate::normal;
 
 /// Proportion with its interval (Wilson 1927), which is within 0 and 1 and valid for small counts.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Proportion {
+pub struct ProportionEstimate {
     /// Number of matching items.
     pub part: u64,
     /// Number of all items.
@@ -19,7 +19,7 @@ pub struct Proportion {
     pub high: f64,
 }
 
-impl Proportion {
+impl ProportionEstimate {
     /// Computes the proportion with an interval of confidence `level`; `None` for an empty whole, or if the
     /// part exceeds it.
     pub fn new(part: u64, whole: u64, level: f64) -> Option<Self> {
@@ -58,13 +58,13 @@ mod tests {
     /// Newcombe (1998), table I: 81 of 263 is 0.2553 to 0.3662, 0 of 20 is 0 to 0.1611.
     #[test]
     fn published_intervals() {
-        let many = Proportion::new(81, 263, 0.95).expect("a share");
+        let many = ProportionEstimate::new(81, 263, 0.95).expect("a share");
         assert!(
             (many.low - 0.2553).abs() < 1e-4 && (many.high - 0.3662).abs() < 1e-4,
             "{many:?}"
         );
-        let none = Proportion::new(0, 20, 0.95).expect("a share");
+        let none = ProportionEstimate::new(0, 20, 0.95).expect("a share");
         assert!(none.low == 0.0 && (none.high - 0.1611).abs() < 1e-4, "{none:?}");
-        assert_eq!(Proportion::new(2, 1, 0.95), None);
+        assert_eq!(ProportionEstimate::new(2, 1, 0.95), None);
     }
 }

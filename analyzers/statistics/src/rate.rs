@@ -1,6 +1,6 @@
 //! Failure rates: failures over exposure, with intervals.
 
-use rankguard_checkpoint_schedule::rates::Rate;
+use rankguard_checkpoint_schedule::rates::RateBelief;
 use serde::Serialize;
 
 /// Constant rate estimated from a count.
@@ -26,7 +26,7 @@ impl RateEstimate {
         }
         let tail = 0.5 * (1.0 - level.clamp(0.0, 1.0));
         let end = |shape: f64, p: f64| {
-            let gamma = Rate {
+            let gamma = RateBelief {
                 failures: shape,
                 node_hours: exposure,
             };
@@ -49,11 +49,11 @@ impl RateEstimate {
 
 /// Returns the posterior rate of one of many similar units: a Gamma prior at the average rate with the weight
 /// of `weight` failures, updated with the unit's own record.
-pub fn posterior(failures: u64, exposure: f64, average: f64, weight: f64) -> Option<Rate> {
+pub fn posterior(failures: u64, exposure: f64, average: f64, weight: f64) -> Option<RateBelief> {
     if !(exposure >= 0.0 && average > 0.0 && weight > 0.0) {
         return None;
     }
-    let mut rate = Rate {
+    let mut rate = RateBelief {
         failures: weight,
         node_hours: weight / average,
     };

@@ -2,12 +2,12 @@
 
 use serde::Serialize;
 
-use crate::middle::{middle, middles};
-use crate::moments::Moments;
+use crate::median_select::{middle, middles};
+use crate::moments::SampleMoments;
 
 /// Moments and order statistics of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Summary {
+pub struct SampleSummary {
     /// Number of values.
     pub count: usize,
     pub mean: f64,
@@ -23,22 +23,22 @@ pub struct Summary {
     pub sum: f64,
 }
 
-impl Summary {
+impl SampleSummary {
     /// Summarises the finite values; `None` if there are none.
     pub fn of(values: &[f64]) -> Option<Self> {
-        let moments = Moments::of(values);
+        let moments = SampleMoments::of(values);
         // A value that is not finite makes the sum not finite.
         if moments.sum.is_finite() {
             return (!values.is_empty()).then(|| Self::with(moments, middle(values)));
         }
         let finite: Vec<f64> = values.iter().copied().filter(|x| x.is_finite()).collect();
-        (!finite.is_empty()).then(|| Self::with(Moments::of(&finite), middle(&finite)))
+        (!finite.is_empty()).then(|| Self::with(SampleMoments::of(&finite), middle(&finite)))
     }
 
     /// Summarises each of several slices of finite values, and all of them together.
     pub fn of_each(parts: &[&[f64]]) -> (Vec<Option<Self>>, Option<Self>) {
-        let moments: Vec<Moments> = parts.iter().map(|part| Moments::of(part)).collect();
-        let all = moments.iter().copied().fold(Moments::NONE, Moments::join);
+        let moments: Vec<SampleMoments> = parts.iter().map(|part| SampleMoments::of(part)).collect();
+        let all = moments.iter().copied().fold(SampleMoments::NONE, SampleMoments::join);
         if all.count == 0 {
             return (vec![None; parts.len()], None);
         }
@@ -49,7 +49,7 @@ impl Summary {
     }
 
     /// Summarises values with these moments, at least one.
-    fn with(moments: Moments, median: f64) -> Self {
+    fn with(moments: SampleMoments, median: f64) -> Self {
         let (count, mean) = (moments.count, moments.mean());
         let variance = if count > 1 {
             moments.squares / (count - 1) as f64
@@ -99,25 +99,25 @@ mod tests {
 
     #[test]
     fn a_known_sample() {
-        let summary = Summary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN]).expect("values");
+        let summary = SampleSummary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN]).expect("values");
         assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
         assert!((summary.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         assert!((summary.c2.expect("a mean") - 32.0 / 7.0 / 25.0).abs() < 1e-12);
-        assert_eq!(Summary::of(&[f64::INFINITY]), None);
+        assert_eq!(SampleSummary::of(&[f64::INFINITY]), None);
     }
 
     #[test]
     fn parts_are_summed_up_each_and_together() {
         let (one, other) = ([2.0, 9.0, 4.0], [7.0, 5.0]);
-        let (each, all) = Summary::of_each(&[&one, &[], &other]);
-        assert_eq!(each, [Summary::of(&one), None, Summary::of(&other)]);
+        let (each, all) = SampleSummary::of_each(&[&one, &[], &other]);
+        assert_eq!(each, [SampleSummary::of(&one), None, SampleSummary::of(&other)]);
         let all = all.expect("values");
         assert_eq!(
             (all.count, all.sum, all.median, all.min, all.max),
             (5, 27.0, 5.0, 2.0, 9.0)
         );
         assert!((all.deviation - 7.3_f64.sqrt()).abs() < 1e-12);
-        assert_eq!(Summary::of_each(&[]), (Vec::new(), None));
+        assert_eq!(SampleSummary::of_each(&[]), (Vec::new(), None));
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::special::gamma_q;
 
 /// Counts against those expected from exposure alone (Pearson).
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Uniformity {
+pub struct UniformityTest {
     pub chi_squared: f64,
     /// Degrees of freedom: the number of cells less one.
     pub degrees: usize,
@@ -20,7 +20,7 @@ pub struct Uniformity {
 
 /// Compares counts with exposure, cell by cell. Returns `None` with fewer than two exposed cells, without a failure, or
 /// with failures in a cell without exposure.
-pub fn uniformity(cells: &[(u64, f64)]) -> Option<Uniformity> {
+pub fn uniformity(cells: &[(u64, f64)]) -> Option<UniformityTest> {
     let known = |exposure: f64| exposure.is_finite() && exposure > 0.0;
     if cells.iter().any(|(count, exposure)| *count > 0 && !known(*exposure)) {
         return None;
@@ -41,7 +41,7 @@ pub fn uniformity(cells: &[(u64, f64)]) -> Option<Uniformity> {
         (found - expected).powi(2) / expected
     };
     let chi_squared: f64 = exposed.iter().map(part).sum();
-    Some(Uniformity {
+    Some(UniformityTest {
         chi_squared,
         degrees,
         p: gamma_q(degrees as f64 / 2.0, chi_squared / 2.0),
@@ -51,7 +51,7 @@ pub fn uniformity(cells: &[(u64, f64)]) -> Option<Uniformity> {
 
 /// Similarity of neighbours.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Moran {
+pub struct MoranTest {
     /// Moran's I: above the expected value if neighbours are similar, below if they differ.
     pub i: f64,
     /// Expected value under random permutation of the values.
@@ -64,7 +64,7 @@ pub struct Moran {
 
 /// Computes Moran's I of values with pairs of neighbours, each pair once. Returns `None` with fewer than four cells,
 /// without a pair, or if all values are equal.
-pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<Moran> {
+pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<MoranTest> {
     let cells = values.len();
     if cells < 4 || pairs.is_empty() || values.iter().any(|value| !value.is_finite()) {
         return None;
@@ -93,7 +93,7 @@ pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<Moran> {
     let free = n * ((n * n - 3.0 * n + 3.0) * s1 - n * s2 + 3.0 * s0 * s0);
     let tied = kurtosis * ((n * n - n) * s1 - 2.0 * n * s2 + 6.0 * s0 * s0);
     let variance = (free - tied) / ((n - 1.0) * (n - 2.0) * (n - 3.0) * s0 * s0) - expected * expected;
-    (variance > 0.0).then(|| Moran {
+    (variance > 0.0).then(|| MoranTest {
         i,
         expected,
         variance,

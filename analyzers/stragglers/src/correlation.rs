@@ -3,19 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
-use crate::slot::Slot;
-use crate::statistics::Moments;
+use crate::slot::PassSlot;
+use crate::statistics::CorrelationSums;
 
 /// Forward and backward pass of a microbatch, each with the index of its slot.
-type Pair = [Option<(usize, usize)>; 2];
+type PassPair = [Option<(usize, usize)>; 2];
 
 /// Returns the rank correlation of forward and backward passes of a microbatch on the same worker: of all
 /// passes, and of the residuals after the mean of each worker's step is removed.
-pub(crate) fn correlations(job: &Job, slots: &[Slot]) -> (f64, f64) {
+pub(crate) fn correlations(job: &AlignedTrace, slots: &[PassSlot]) -> (f64, f64) {
     let (mut whole, mut inside) = (Vec::new(), Vec::new());
-    let mut pairs: BTreeMap<(usize, i64, usize), Pair> = BTreeMap::new();
+    let mut pairs: BTreeMap<(usize, i64, usize), PassPair> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
         for op in &slot.ops {
             let pass = &job.ops[*op];
@@ -74,7 +74,7 @@ fn of_ranks(pairs: &[(f64, f64)]) -> f64 {
         ranks
     };
     let (x, y) = (ranks(|pair| pair.0), ranks(|pair| pair.1));
-    let mut moments = Moments::default();
+    let mut moments = CorrelationSums::default();
     x.iter().zip(&y).for_each(|(x, y)| moments.add(*x, *y));
     moments.correlation()
 }

@@ -6,10 +6,10 @@
 //! is the reference.
 
 use crate::correlation::correlations;
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
-use crate::slot::{Slot, slots};
-use crate::statistics::{Moments, lower_median, mean, variance};
+use crate::slot::{PassSlot, slots};
+use crate::statistics::{CorrelationSums, lower_median, mean, variance};
 
 /// Mean ratio to its peers over all steps from which a worker counts as slow.
 const SLOW_FROM: f64 = 1.03;
@@ -25,8 +25,8 @@ const SPELL_FROM: f64 = 4.0;
 
 /// Factors of every pass.
 #[derive(Debug)]
-pub(crate) struct Factors {
-    slots: Vec<Slot>,
+pub(crate) struct PassFactors {
+    slots: Vec<PassSlot>,
     slot_of: Vec<Option<usize>>,
     /// `[instance * microbatches + microbatch]`: length of the microbatch relative to the usual one.
     data: Vec<f64>,
@@ -50,7 +50,7 @@ pub(crate) struct Factors {
 
 /// Factors of one pass.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Split {
+pub(crate) struct FactorSplit {
     pub(crate) even: f64,
     pub(crate) stage: f64,
     pub(crate) worker: f64,
@@ -60,11 +60,11 @@ pub(crate) struct Split {
     pub(crate) jitter: f64,
 }
 
-impl Factors {
-    pub(crate) fn of(job: &Job) -> Factors {
+impl PassFactors {
+    pub(crate) fn of(job: &AlignedTrace) -> PassFactors {
         let (slots, slot_of) = slots(job);
         let steps = job.steps.len();
-        let mut factors = Factors {
+        let mut factors = PassFactors {
             slots,
             slot_of,
             data: vec![1.0; job.instances() * job.microbatches],
@@ -86,7 +86,7 @@ impl Factors {
 
     /// Splits each worker's usual ratio from the part that all workers of a data-parallel rank have in common; with one
     /// stage no split is possible.
-    fn share(&mut self, job: &Job) {
+    fn share(&mut self, job: &AlignedTrace) {
         let stages = job.stages.len();
         for dp in 0..job.dp() {
             let mut sums = vec![(0.0, 0.0); stages];
@@ -104,7 +104,7 @@ impl Factors {
         }
     }
 
-    fn measure_data(&mut self, job: &Job) {
+    fn measure_data(&mut self, job: &AlignedTrace) {
         let (steps, dp_count, count) = (job.steps.len(), job.dp(), job.microbatches);
         let one_stage = job.stages.len() == 1;
         let (whole, inside) = correlations(job, &self.slots);
@@ -182,7 +182,7 @@ impl Factors {
         self.data[instance * count + microbatch] * shared
     }
 
-    fn measure_spells(&mut self, job: &Job) {
+    fn measure_spells(&mut self, job: &AlignedTrace) {
         let (steps, stages) = (job.steps.len(), job.stages.len());
         let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); stages];
         for instance in 0..job.instances() {
@@ -205,7 +205,7 @@ impl Factors {
         }
     }
 
-    fn find_slow(&mut self, job: &Job) {
+    fn find_slow(&mut self, job: &AlignedTrace) {
         let (steps, stages) = (job.steps.len(), job.stages.len());
         let samples = (steps * job.microbatches).max(1) as f64;
         // With one stage, only averaging separates a rank's data from its speed.
@@ -235,7 +235,7 @@ impl Factors {
     }
 
     /// Returns the factors of one pass; `None` for other operations.
-    pub(crate) fn split(&self, job: &Job, op: usize, instance: usize) -> Option<Split> {
+    pub(crate) fn split(&self, job: &AlignedTrace, op: usize, instance: usize) -> Option<FactorSplit> {
         let slot = &self.slots[self.slot_of[op]?];
         let (dp, step) = (instance % job.dp(), instance / job.dp());
         let worker = job.worker(op, instance);
@@ -254,7 +254,7 @@ impl Factors {
         let rest = job.duration[job.at(op, instance)] / explained;
         let (spike, jitter) = if rest >= SPIKE_FROM { (rest, 1.0) } else { (1.0, rest) };
         let stage = if slot.even > 0.0 { slot.level / slot.even } else { 1.0 };
-        Some(Split {
+        Some(FactorSplit {
             even: slot.even,
             stage,
             worker: slowness,
@@ -266,7 +266,7 @@ impl Factors {
     }
 
     /// Returns the level of each stage relative to the usual stage: both passes, forward, backward.
-    pub(crate) fn stage_ratios(&self, job: &Job) -> Vec<[f64; 3]> {
+    pub(crate) fn stage_ratios(&self, job: &AlignedTrace) -> Vec<[f64; 3]> {
         let mut levels = vec![[0.0; 3]; job.stages.len()];
         for slot in &self.slots {
             let backward = slot
@@ -286,7 +286,7 @@ impl Factors {
     }
 
     /// Returns the steps in which a worker was at least halfway to its worst.
-    pub(crate) fn slow_steps(&self, job: &Job, worker: usize) -> Vec<i64> {
+    pub(crate) fn slow_steps(&self, job: &AlignedTrace, worker: usize) -> Vec<i64> {
         let steps = job.steps.len();
         let dp = worker / job.stages.len();
         let at = |step: usize| self.spell[worker * steps + step] * self.replica[dp * steps + step];
@@ -299,7 +299,7 @@ impl Factors {
 
 /// Returns true if the duration of a rank's step predicts that of its next step.
 fn persists(levels: &[f64], steps: usize) -> bool {
-    let mut moments = Moments::default();
+    let mut moments = CorrelationSums::default();
     for ranks in levels.chunks(steps.max(1)) {
         ranks
             .windows(2)

@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
-use crate::p2p::{Peers, match_peers};
+use crate::p2p::{PeerMatches, match_peers};
 
 /// Operations that start together, with their dependencies.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Node {
+pub(crate) struct OperationGroup {
     /// Members, each with the operations that it depends on.
     pub(crate) members: Vec<(usize, Vec<usize>)>,
     /// True if all data-parallel ranks start the node together.
@@ -24,30 +24,30 @@ pub(crate) struct Node {
 
 /// Nodes in topological order.
 #[derive(Debug)]
-pub(crate) struct Graph {
-    pub(crate) nodes: Vec<Node>,
+pub(crate) struct DependencyGraph {
+    pub(crate) nodes: Vec<OperationGroup>,
     /// Number of sends and receives without a peer, which means that the trace lacks communication.
     pub(crate) lonely: usize,
 }
 
 /// Error: the dependencies contain a cycle.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Circle {
+pub(crate) struct DependencyCycle {
     /// Number of operations that could never start.
     pub(crate) stuck: usize,
 }
 
 /// Builds the graph; fails if the dependencies contain a cycle.
-pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
+pub(crate) fn build(job: &AlignedTrace) -> Result<DependencyGraph, DependencyCycle> {
     let by_start = by_start(job);
     // Also with one data-parallel rank in the trace: the job may have more (data-sequence-parallel ranks, ranks not
     // recorded).
     let exchanges = job.ops.iter().any(|op| op.kind.is_dp());
     let overlaps = job.ops.iter().any(|op| op.kind == OpType::SeparateGradsAllReduce);
-    let Peers { edges, groups, lonely } = match_peers(job, &by_start);
+    let PeerMatches { edges, groups, lonely } = match_peers(job, &by_start);
     let mut edges = edges;
     for ops in &by_start {
-        let stage = Stage { job, ops };
+        let stage = StageOperations { job, ops };
         stage.streams(exchanges, &mut edges);
         if exchanges {
             stage.exchanges_feed_passes(&mut edges);
@@ -72,11 +72,11 @@ pub(crate) fn build(job: &Job) -> Result<Graph, Circle> {
     };
     groups.push(together(OpType::EmbeddingGradsAllReduce));
     groups.push(together(OpType::OptimizerClipMainGrad));
-    order(job, &edges, groups).map(|nodes| Graph { nodes, lonely })
+    order(job, &edges, groups).map(|nodes| DependencyGraph { nodes, lonely })
 }
 
 /// Returns the operations of each stage in order of start in the first recorded step.
-fn by_start(job: &Job) -> Vec<Vec<usize>> {
+fn by_start(job: &AlignedTrace) -> Vec<Vec<usize>> {
     let mut stages = vec![Vec::new(); job.stages.len()];
     for (index, op) in job.ops.iter().enumerate() {
         stages[op.stage].push(index);
@@ -91,14 +91,14 @@ fn by_start(job: &Job) -> Vec<Vec<usize>> {
     stages
 }
 
-struct Stage<'a> {
-    job: &'a Job,
+struct StageOperations<'a> {
+    job: &'a AlignedTrace,
     ops: &'a [usize],
 }
 
-type Edges = Vec<(usize, usize)>;
+type DependencyEdges = Vec<(usize, usize)>;
 
-impl Stage<'_> {
+impl StageOperations<'_> {
     fn kind(&self, op: usize) -> OpType {
         self.job.ops[op].kind
     }
@@ -123,7 +123,7 @@ impl Stage<'_> {
         ops.reduce(|last, op| if self.end(op) > self.end(last) { op } else { last })
     }
 
-    fn streams(&self, exchanges: bool, edges: &mut Edges) {
+    fn streams(&self, exchanges: bool, edges: &mut DependencyEdges) {
         let passes = self.where_kind(OpType::is_pass);
         chain(&passes, edges);
         for kind in [
@@ -155,7 +155,7 @@ impl Stage<'_> {
     }
 
     /// Links each chunk's last parameter gather to the chunk's first forward pass, which needs the parameters.
-    fn exchanges_feed_passes(&self, edges: &mut Edges) {
+    fn exchanges_feed_passes(&self, edges: &mut DependencyEdges) {
         let mut first: BTreeMap<i64, usize> = BTreeMap::new();
         for pass in self.where_kind(|kind| kind == OpType::ForwardCompute) {
             first.entry(self.job.ops[pass].chunk).or_insert(pass);
@@ -167,7 +167,7 @@ impl Stage<'_> {
     }
 
     /// Links the last backward pass of a chunk to the exchange of its gradients.
-    fn passes_feed_exchanges(&self, edges: &mut Edges) {
+    fn passes_feed_exchanges(&self, edges: &mut DependencyEdges) {
         let mut last: BTreeMap<i64, usize> = BTreeMap::new();
         for pass in self.where_kind(|kind| kind == OpType::BackwardCompute) {
             let known = last.entry(self.job.ops[pass].chunk).or_insert(pass);
@@ -182,7 +182,7 @@ impl Stage<'_> {
     }
 
     /// Chains the operations from the last pass to the optimizer. Operations that the trace lacks are skipped.
-    fn after_passes(&self, exchanges: bool, overlaps: bool, edges: &mut Edges) {
+    fn after_passes(&self, exchanges: bool, overlaps: bool, edges: &mut DependencyEdges) {
         let single = |kind| self.numbered(kind).into_iter().next();
         let scatters = self.numbered(OpType::GradsReduceScatter);
         let mut row: Vec<usize> = Vec::new();
@@ -207,12 +207,16 @@ impl Stage<'_> {
     }
 }
 
-fn chain(ops: &[usize], edges: &mut Edges) {
+fn chain(ops: &[usize], edges: &mut DependencyEdges) {
     edges.extend(ops.windows(2).map(|pair| (pair[0], pair[1])));
 }
 
 /// Sorts groups and single operations topologically into nodes.
-fn order(job: &Job, edges: &Edges, groups: Vec<Vec<usize>>) -> Result<Vec<Node>, Circle> {
+fn order(
+    job: &AlignedTrace,
+    edges: &DependencyEdges,
+    groups: Vec<Vec<usize>>,
+) -> Result<Vec<OperationGroup>, DependencyCycle> {
     let count = job.ops.len();
     let mut node_of = vec![usize::MAX; count];
     let mut nodes: Vec<Vec<usize>> = Vec::new();
@@ -250,7 +254,7 @@ fn order(job: &Job, edges: &Edges, groups: Vec<Vec<usize>>) -> Result<Vec<Node>,
             .collect();
         let kind = job.ops[nodes[node][0]].kind;
         let everywhere = waits[node] && (kind.is_dp() || kind == OpType::OptimizerClipMainGrad);
-        sorted.push(Node {
+        sorted.push(OperationGroup {
             members,
             everywhere,
             waits: waits[node],
@@ -258,7 +262,7 @@ fn order(job: &Job, edges: &Edges, groups: Vec<Vec<usize>>) -> Result<Vec<Node>,
     }
     match sorted.len() == nodes.len() {
         true => Ok(sorted),
-        false => Err(Circle {
+        false => Err(DependencyCycle {
             stuck: nodes.len() - sorted.len(),
         }),
     }

@@ -5,12 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use crate::operation::{OpType, Operation};
-use crate::problem::Problems;
+use crate::operation::{OpType, TraceOperation};
+use crate::problem::ProblemList;
 
 /// Operation of one pipeline, equal in every step and data-parallel rank.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Op {
+pub(crate) struct PipelineOp {
     /// Index of the stage.
     pub(crate) stage: usize,
     pub(crate) kind: OpType,
@@ -24,12 +24,12 @@ pub(crate) struct Op {
 
 /// Aligned trace. Arrays of timings hold `ops.len()` rows of `instances()` values; instance `step * dp + rank`.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct AlignedTrace {
     pub(crate) steps: Vec<i64>,
     pub(crate) dp_ranks: Vec<i64>,
     pub(crate) stages: Vec<i64>,
     pub(crate) microbatches: usize,
-    pub(crate) ops: Vec<Op>,
+    pub(crate) ops: Vec<PipelineOp>,
     pub(crate) start: Vec<f64>,
     pub(crate) end: Vec<f64>,
     pub(crate) duration: Vec<f64>,
@@ -37,7 +37,7 @@ pub(crate) struct Job {
     pub(crate) ranks: Vec<Option<i64>>,
 }
 
-impl Job {
+impl AlignedTrace {
     pub(crate) fn dp(&self) -> usize {
         self.dp_ranks.len()
     }
@@ -73,13 +73,13 @@ impl Job {
 }
 
 /// Key of an operation within its step and data-parallel rank: stage, type and number.
-type Name = (i64, OpType, i64);
+type OperationKey = (i64, OpType, i64);
 
 /// Aligns rows. Returns `None` if no step is complete; the problems give the reason.
-pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) -> Option<Job> {
-    let mut order: Vec<&Operation> = rows.iter().collect();
+pub(crate) fn align(label: &str, rows: &[TraceOperation], problems: &mut ProblemList) -> Option<AlignedTrace> {
+    let mut order: Vec<&TraceOperation> = rows.iter().collect();
     order.sort_by(|a, b| {
-        let key = |row: &Operation| {
+        let key = |row: &TraceOperation| {
             (
                 row.step,
                 row.dp_rank,
@@ -101,8 +101,8 @@ pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) ->
     for (index, (_, row)) in named.iter().enumerate() {
         groups.entry((row.step, row.dp_rank)).or_insert(index..index).end = index + 1;
     }
-    let names: Vec<Name> = named.iter().map(|(name, _)| *name).collect();
-    let mut shapes: BTreeMap<&[Name], usize> = BTreeMap::new();
+    let names: Vec<OperationKey> = named.iter().map(|(name, _)| *name).collect();
+    let mut shapes: BTreeMap<&[OperationKey], usize> = BTreeMap::new();
     for range in groups.values() {
         *shapes.entry(&names[range.clone()]).or_default() += 1;
     }
@@ -139,7 +139,7 @@ pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) ->
     if steps.is_empty() {
         return None;
     }
-    let picked: Vec<&[(Name, &Operation)]> = steps
+    let picked: Vec<&[(OperationKey, &TraceOperation)]> = steps
         .iter()
         .flat_map(|step| dp_ranks.iter().map(move |dp| (*step, *dp)))
         .filter_map(|key| groups.get(&key).map(|range| &named[range.clone()]))
@@ -148,8 +148,8 @@ pub(crate) fn align(label: &str, rows: &[Operation], problems: &mut Problems) ->
 }
 
 /// Assigns a key to each row; rows without a number are numbered by start.
-fn number(order: Vec<&Operation>) -> Vec<(Name, &Operation)> {
-    let mut named: Vec<(Name, &Operation)> = Vec::with_capacity(order.len());
+fn number(order: Vec<&TraceOperation>) -> Vec<(OperationKey, &TraceOperation)> {
+    let mut named: Vec<(OperationKey, &TraceOperation)> = Vec::with_capacity(order.len());
     let mut last = None;
     let mut next = 0;
     for row in order {
@@ -165,9 +165,13 @@ fn number(order: Vec<&Operation>) -> Vec<(Name, &Operation)> {
 }
 
 /// Folds the tensor-parallel ranks of one worker, which run the same operation: the slowest counts.
-fn fold<'a>(label: &str, named: Vec<(Name, &'a Operation)>, problems: &mut Problems) -> Vec<(Name, &'a Operation)> {
+fn fold<'a>(
+    label: &str,
+    named: Vec<(OperationKey, &'a TraceOperation)>,
+    problems: &mut ProblemList,
+) -> Vec<(OperationKey, &'a TraceOperation)> {
     let before = named.len();
-    let mut folded: Vec<(Name, &Operation)> = Vec::with_capacity(before);
+    let mut folded: Vec<(OperationKey, &TraceOperation)> = Vec::with_capacity(before);
     for (name, row) in named {
         match folded.last_mut() {
             Some((known, kept)) if *known == name && (kept.step, kept.dp_rank) == (row.step, row.dp_rank) => {
@@ -188,7 +192,12 @@ fn fold<'a>(label: &str, named: Vec<(Name, &'a Operation)>, problems: &mut Probl
     folded
 }
 
-fn build(count: usize, steps: Vec<i64>, dp_ranks: Vec<i64>, picked: &[&[(Name, &Operation)]]) -> Job {
+fn build(
+    count: usize,
+    steps: Vec<i64>,
+    dp_ranks: Vec<i64>,
+    picked: &[&[(OperationKey, &TraceOperation)]],
+) -> AlignedTrace {
     let first = picked.first().copied().unwrap_or_default();
     let mut stages: Vec<i64> = first.iter().map(|(_, row)| row.stage).collect();
     stages.sort_unstable();
@@ -214,7 +223,7 @@ fn build(count: usize, steps: Vec<i64>, dp_ranks: Vec<i64>, picked: &[&[(Name, &
     let ops = first.iter().zip(&labels).map(|(((_, kind, seq), row), label)| {
         let stage = stages.binary_search(&row.stage).unwrap_or(0);
         let chunk = row.chunk.unwrap_or(0);
-        Op {
+        PipelineOp {
             stage,
             kind: *kind,
             seq: *seq,
@@ -225,7 +234,7 @@ fn build(count: usize, steps: Vec<i64>, dp_ranks: Vec<i64>, picked: &[&[(Name, &
             microbatch: microbatches.get(label).copied().unwrap_or(0),
         }
     });
-    let ops: Vec<Op> = ops.collect();
+    let ops: Vec<PipelineOp> = ops.collect();
     let instances = picked.len();
     let zeros = || vec![0.0; count * instances];
     let (mut start, mut end, mut duration) = (zeros(), zeros(), zeros());
@@ -238,7 +247,7 @@ fn build(count: usize, steps: Vec<i64>, dp_ranks: Vec<i64>, picked: &[&[(Name, &
         }
     }
     let microbatches = microbatches.len();
-    Job {
+    AlignedTrace {
         steps,
         dp_ranks,
         stages,

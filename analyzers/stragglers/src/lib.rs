@@ -39,18 +39,23 @@ mod text_file;
 mod verdict;
 mod whatif;
 
-pub use meta::{Meta, read_meta};
-pub use operation::{OpType, Operation, StepTiming, Timings};
-pub use problem::{Problem, Problems};
+pub use meta::{TraceMetadata, read_meta};
+pub use operation::{OpType, StepTiming, TimingFile, TraceOperation};
+pub use problem::{InputProblem, ProblemList};
 pub use reading::read_timings;
-pub use report::{Cause, CauseKind, Place, Report, StepTime};
-pub use whatif::{Effect, WhatIf};
+pub use report::{CauseKind, CauseLocation, SlownessCause, SlownessReport, StepTime};
+pub use whatif::{PartEffect, WhatIf};
 
 /// Finds the cause of a slow job. `name` identifies the job in the report, `problems` are those of reading; `meta` is
 /// optional, because sizes follow from the trace.
-pub fn analyse(name: &str, timings: &Timings, meta: Option<&Meta>, problems: Problems) -> Report {
+pub fn analyse(
+    name: &str,
+    timings: &TimingFile,
+    meta: Option<&TraceMetadata>,
+    problems: ProblemList,
+) -> SlownessReport {
     match timings {
-        Timings::Operations(rows) => verdict::of_operations(name, rows, meta, problems),
-        Timings::Steps(rows) => per_step::of_steps(name, rows, problems),
+        TimingFile::Operations(rows) => verdict::of_operations(name, rows, meta, problems),
+        TimingFile::Steps(rows) => per_step::of_steps(name, rows, problems),
     }
 }

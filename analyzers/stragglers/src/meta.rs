@@ -1,10 +1,10 @@
 //! Job sizes in a launcher's meta file, one `dp_size: 4` a line. All of them also follow from the trace.
 
-use crate::problem::{Problem, Problems};
+use crate::problem::{InputProblem, ProblemList};
 
 /// Content of the meta file beside a trace; missing keys are `None`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Meta {
+pub struct TraceMetadata {
     pub trial_name: Option<String>,
     /// Number of data-parallel ranks.
     pub dp_size: Option<u32>,
@@ -17,8 +17,8 @@ pub struct Meta {
 }
 
 /// Parses a meta file of lines `key: value`; unknown keys are ignored.
-pub fn read_meta(label: &str, text: &str) -> (Meta, Problems) {
-    let (mut meta, mut problems) = (Meta::default(), Problems::default());
+pub fn read_meta(label: &str, text: &str) -> (TraceMetadata, ProblemList) {
+    let (mut meta, mut problems) = (TraceMetadata::default(), ProblemList::default());
     for (index, line) in text.lines().enumerate() {
         let line = line.split(" #").next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with('#') || line == "---" {
@@ -45,7 +45,7 @@ pub fn read_meta(label: &str, text: &str) -> (Meta, Problems) {
         };
         match value.parse() {
             Ok(count) if count > 0 => *size = Some(count),
-            _ => problems.add(|| Problem {
+            _ => problems.add(|| InputProblem {
                 place: format!("{label} line {}", index + 1),
                 field: key.to_owned(),
                 what: "is not a count of at least 1; the size is told from the trace instead".to_owned(),

@@ -115,7 +115,7 @@ impl OpType {
 
 /// One operation of one pipeline worker in one step.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Operation {
+pub struct TraceOperation {
     pub dp_rank: i64,
     pub stage: i64,
     /// Rank of the worker, where known.
@@ -158,9 +158,9 @@ pub struct StepTiming {
 
 /// Content of a timing file.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Timings {
+pub enum TimingFile {
     /// Operations, which permit the what-if simulation.
-    Operations(Vec<Operation>),
+    Operations(Vec<TraceOperation>),
     /// One row a rank and step, which permits robust outlier detection only.
     Steps(Vec<StepTiming>),
 }

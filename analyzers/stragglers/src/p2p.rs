@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
 
 /// Tolerated clock difference of two workers in seconds.
@@ -15,7 +15,7 @@ const CLOCK_ERROR_S: f64 = 5e-5;
 
 /// Result of the matching.
 #[derive(Debug, Default)]
-pub(crate) struct Peers {
+pub(crate) struct PeerMatches {
     /// Edges `(before, after)` between passes and the communication that serves them.
     pub(crate) edges: Vec<(usize, usize)>,
     /// Operations that start together: pairs, and single ones that were never launched or have no peer.
@@ -26,21 +26,21 @@ pub(crate) struct Peers {
 
 /// End of a transfer; forward transfers go up the stages, backward ones down.
 #[derive(Clone, Copy, PartialEq)]
-enum End {
+enum TransferEnd {
     Send,
     Receive,
 }
 
-const FAMILIES: [(OpType, OpType, End); 4] = [
-    (OpType::ForwardSend, OpType::ForwardCompute, End::Send),
-    (OpType::ForwardRecv, OpType::ForwardCompute, End::Receive),
-    (OpType::BackwardSend, OpType::BackwardCompute, End::Send),
-    (OpType::BackwardRecv, OpType::BackwardCompute, End::Receive),
+const FAMILIES: [(OpType, OpType, TransferEnd); 4] = [
+    (OpType::ForwardSend, OpType::ForwardCompute, TransferEnd::Send),
+    (OpType::ForwardRecv, OpType::ForwardCompute, TransferEnd::Receive),
+    (OpType::BackwardSend, OpType::BackwardCompute, TransferEnd::Send),
+    (OpType::BackwardRecv, OpType::BackwardCompute, TransferEnd::Receive),
 ];
 
 /// Matches every send and receive of the pipeline. `by_start[stage]` holds its operations in order of start.
-pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
-    let mut peers = Peers::default();
+pub(crate) fn match_peers(job: &AlignedTrace, by_start: &[Vec<usize>]) -> PeerMatches {
+    let mut peers = PeerMatches::default();
     // Number of chunks of the whole model: no transfer goes beyond its ends.
     let chunks = job.ops.iter().map(|op| op.chunk).max().unwrap_or(0).saturating_add(1);
     let model_end = chunks.saturating_mul(job.stages.len() as i64);
@@ -75,18 +75,18 @@ pub(crate) fn match_peers(job: &Job, by_start: &[Vec<usize>]) -> Peers {
 }
 
 /// Returns communication operations with the index of the pass that each serves.
-fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, usize)> {
+fn serve(job: &AlignedTrace, comms: &[usize], passes: &[usize], end: TransferEnd) -> Vec<(usize, usize)> {
     let start = |op: &usize| job.start[job.at(*op, 0)];
     let stop = |op: &usize| job.end[job.at(*op, 0)];
     let last_start = passes.iter().map(start).fold(f64::NEG_INFINITY, f64::max);
     let first_end = passes.iter().map(stop).fold(f64::INFINITY, f64::min);
     let could_serve = |op: &&usize| match end {
-        End::Receive => start(op) <= last_start + CLOCK_ERROR_S,
-        End::Send => stop(op) >= first_end - CLOCK_ERROR_S,
+        TransferEnd::Receive => start(op) <= last_start + CLOCK_ERROR_S,
+        TransferEnd::Send => stop(op) >= first_end - CLOCK_ERROR_S,
     };
     let able: Vec<usize> = comms.iter().filter(could_serve).copied().collect();
     // The very first chunk may have a slot for a receive that it does not need; that one receive may be missing.
-    let skipped = usize::from(end == End::Receive && able.len() + 1 == passes.len());
+    let skipped = usize::from(end == TransferEnd::Receive && able.len() + 1 == passes.len());
     able.into_iter()
         .enumerate()
         .map(|(index, op)| (op, index + skipped))
@@ -95,17 +95,17 @@ fn serve(job: &Job, comms: &[usize], passes: &[usize], end: End) -> Vec<(usize, 
 }
 
 /// Returns pass -> send, or previous pass -> receive -> pass.
-fn edges(passes: &[usize], served: usize, comm: usize, end: End) -> impl Iterator<Item = (usize, usize)> {
+fn edges(passes: &[usize], served: usize, comm: usize, end: TransferEnd) -> impl Iterator<Item = (usize, usize)> {
     let pass = passes[served];
     let before = served.checked_sub(1).map(|index| passes[index]);
     let (first, second) = match end {
-        End::Send => (Some((pass, comm)), None),
-        End::Receive => (Some((comm, pass)), before.map(|before| (before, comm))),
+        TransferEnd::Send => (Some((pass, comm)), None),
+        TransferEnd::Receive => (Some((comm, pass)), before.map(|before| (before, comm))),
     };
     first.into_iter().chain(second)
 }
 
-fn pair(stages: usize, launched: &BTreeMap<(OpType, usize), Vec<usize>>, peers: &mut Peers) {
+fn pair(stages: usize, launched: &BTreeMap<(OpType, usize), Vec<usize>>, peers: &mut PeerMatches) {
     let of = |kind, stage| launched.get(&(kind, stage)).map(Vec::as_slice).unwrap_or_default();
     for stage in 0..stages {
         let up = (stage + 1) % stages;

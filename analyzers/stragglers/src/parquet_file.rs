@@ -8,8 +8,8 @@ use parquet::data_type::{ByteArray, DataType};
 use parquet::errors::ParquetError;
 use parquet::file::reader::{FileReader, SerializedFileReader};
 
-use crate::problem::{Problem, Problems};
-use crate::table::{Cell, ROWS_MAX, Table, is_known};
+use crate::problem::{InputProblem, ProblemList};
+use crate::table::{ColumnTable, ROWS_MAX, TableCell, is_known};
 
 /// First bytes of every Parquet file.
 pub(crate) const MAGIC: &[u8] = b"PAR1";
@@ -18,14 +18,14 @@ pub(crate) const MAGIC: &[u8] = b"PAR1";
 const COLUMN_BYTES_MAX: i64 = 1 << 29;
 
 /// Reads the known columns of all row groups.
-pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut Problems) -> Table {
-    let empty = || Table {
+pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut ProblemList) -> ColumnTable {
+    let empty = || ColumnTable {
         label: label.to_owned(),
         unit: "row",
-        ..Table::default()
+        ..ColumnTable::default()
     };
     let bytes = Bytes::copy_from_slice(bytes);
-    let mut found = Problems::default();
+    let mut found = ProblemList::default();
     // The library checks most but not all claims of a damaged file: one of its assertions must not end the caller, and
     // it shares no state that could be left inconsistent.
     let read = catch_unwind(AssertUnwindSafe(|| {
@@ -45,7 +45,7 @@ pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut Problems) -> Table 
     empty()
 }
 
-fn fill(table: &mut Table, bytes: Bytes, problems: &mut Problems) -> Result<(), ParquetError> {
+fn fill(table: &mut ColumnTable, bytes: Bytes, problems: &mut ProblemList) -> Result<(), ParquetError> {
     let file = SerializedFileReader::new(bytes)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
     for group in 0..file.num_row_groups() {
@@ -68,7 +68,7 @@ fn fill(table: &mut Table, bytes: Bytes, problems: &mut Problems) -> Result<(), 
             let size = reader.metadata().column(index).uncompressed_size();
             if column.max_rep_level() > 0 || column.max_def_level() > 1 || size > COLUMN_BYTES_MAX {
                 let what = "is nested or too large; give it as a flat column of numbers or text".to_owned();
-                problems.add(|| Problem {
+                problems.add(|| InputProblem {
                     place: table.label.clone(),
                     field: name.clone(),
                     what,
@@ -94,23 +94,28 @@ fn fill(table: &mut Table, bytes: Bytes, problems: &mut Problems) -> Result<(), 
         table.places.extend((first..first + rows).map(|row| row as u32 + 1));
         for (name, cells) in columns {
             let column = table.columns.entry(name).or_default();
-            column.resize(first, Cell::Absent);
+            column.resize(first, TableCell::Absent);
             column.extend(cells);
         }
     }
     Ok(())
 }
 
-fn cells(table: &mut Table, reader: ColumnReader, rows: usize, optional: bool) -> Result<Vec<Cell>, ParquetError> {
+fn cells(
+    table: &mut ColumnTable,
+    reader: ColumnReader,
+    rows: usize,
+    optional: bool,
+) -> Result<Vec<TableCell>, ParquetError> {
     match reader {
-        ColumnReader::Int32ColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(f64::from(*v))),
-        ColumnReader::Int64ColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(*v as f64)),
-        ColumnReader::FloatColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(f64::from(*v))),
-        ColumnReader::DoubleColumnReader(reader) => values(reader, rows, optional, |v| Cell::Number(*v)),
+        ColumnReader::Int32ColumnReader(reader) => values(reader, rows, optional, |v| TableCell::Number(f64::from(*v))),
+        ColumnReader::Int64ColumnReader(reader) => values(reader, rows, optional, |v| TableCell::Number(*v as f64)),
+        ColumnReader::FloatColumnReader(reader) => values(reader, rows, optional, |v| TableCell::Number(f64::from(*v))),
+        ColumnReader::DoubleColumnReader(reader) => values(reader, rows, optional, |v| TableCell::Number(*v)),
         ColumnReader::ByteArrayColumnReader(reader) => values(reader, rows, optional, |v: &ByteArray| {
-            Cell::Word(table.words.id(&String::from_utf8_lossy(v.data())))
+            TableCell::Word(table.words.id(&String::from_utf8_lossy(v.data())))
         }),
-        _ => Ok(vec![Cell::Absent; rows]),
+        _ => Ok(vec![TableCell::Absent; rows]),
     }
 }
 
@@ -118,8 +123,8 @@ fn values<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     rows: usize,
     optional: bool,
-    mut cell: impl FnMut(&T::T) -> Cell,
-) -> Result<Vec<Cell>, ParquetError> {
+    mut cell: impl FnMut(&T::T) -> TableCell,
+) -> Result<Vec<TableCell>, ParquetError> {
     // Allocates for values that exist, because `rows` is an unverified claim.
     let (mut levels, mut found, mut cells) = (Vec::new(), Vec::new(), Vec::new());
     while cells.len() < rows {
@@ -133,8 +138,8 @@ fn values<T: DataType>(
         let mut values = found.iter();
         let here = |index: usize| !optional || levels.get(index).is_some_and(|level| *level > 0);
         cells.extend((0..read).map(|index| match here(index) {
-            true => values.next().map_or(Cell::Absent, &mut cell),
-            false => Cell::Absent,
+            true => values.next().map_or(TableCell::Absent, &mut cell),
+            false => TableCell::Absent,
         }));
     }
     Ok(cells)

@@ -1,14 +1,14 @@
 //! Removes one part of a job's slowness, or all others, and simulates the step again.
 
-use crate::factors::Factors;
+use crate::factors::PassFactors;
 use crate::operation::OpType;
 use crate::simulate::{delays, step_times};
 use crate::statistics::{mean, median};
-use crate::whatif::Bench;
+use crate::whatif::WhatIfModel;
 
 /// Part of the slowness that can be removed separately.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum SlownessPart {
     Worker,
     Stage,
     Data,
@@ -19,16 +19,16 @@ pub(crate) enum Part {
     Jitter,
 }
 
-impl Part {
-    const ALL: [Part; 8] = [
-        Part::Worker,
-        Part::Stage,
-        Part::Data,
-        Part::Communication,
-        Part::Collection,
-        Part::Spikes,
-        Part::Delays,
-        Part::Jitter,
+impl SlownessPart {
+    const ALL: [SlownessPart; 8] = [
+        SlownessPart::Worker,
+        SlownessPart::Stage,
+        SlownessPart::Data,
+        SlownessPart::Communication,
+        SlownessPart::Collection,
+        SlownessPart::Spikes,
+        SlownessPart::Delays,
+        SlownessPart::Jitter,
     ];
 }
 
@@ -37,14 +37,14 @@ const SLOW_TRANSFER_FROM: f64 = 1.25;
 
 /// Cost of parts in seconds a step.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Weight {
+pub(crate) struct PartCost {
     /// Time saved if only these parts are removed.
     pub(crate) saved: f64,
     /// Time added if only these parts are present.
     pub(crate) adds: f64,
 }
 
-impl Weight {
+impl PartCost {
     /// Returns the mean of both: a part hidden behind another saves nothing alone, and one that hides another
     /// adds all.
     pub(crate) fn middle(self) -> f64 {
@@ -53,9 +53,9 @@ impl Weight {
 }
 
 /// Durations of a job by part.
-pub(crate) struct Parts<'a> {
-    pub(crate) bench: &'a Bench<'a>,
-    pub(crate) factors: Factors,
+pub(crate) struct PartDurations<'a> {
+    pub(crate) bench: &'a WhatIfModel<'a>,
+    pub(crate) factors: PassFactors,
     /// Ordinary transfer duration by type of operation.
     usual: Vec<Option<f64>>,
     /// Start delay of each operation in seconds.
@@ -66,8 +66,8 @@ pub(crate) struct Parts<'a> {
     pub(crate) even_s: f64,
 }
 
-impl<'a> Parts<'a> {
-    pub(crate) fn new(bench: &'a Bench<'a>) -> Self {
+impl<'a> PartDurations<'a> {
+    pub(crate) fn new(bench: &'a WhatIfModel<'a>) -> Self {
         let (job, instances) = (bench.job, bench.job.instances());
         let usual = OpType::ALL.map(|kind| {
             let ops = job
@@ -81,8 +81,8 @@ impl<'a> Parts<'a> {
                 .collect();
             (!all.is_empty()).then(|| median(&mut all).max(0.0))
         });
-        let (factors, usual, delays) = (Factors::of(job), usual.to_vec(), delays(job, bench.graph));
-        let mut parts = Parts {
+        let (factors, usual, delays) = (PassFactors::of(job), usual.to_vec(), delays(job, bench.graph));
+        let mut parts = PartDurations {
             bench,
             factors,
             usual,
@@ -91,7 +91,7 @@ impl<'a> Parts<'a> {
             even_s: 0.0,
         };
         parts.recorded_s = parts.time(&bench.recorded, Some(&parts.delays));
-        parts.even_s = parts.without(&Part::ALL);
+        parts.even_s = parts.without(&SlownessPart::ALL);
         parts
     }
 
@@ -111,16 +111,19 @@ impl<'a> Parts<'a> {
     }
 
     /// Returns the cost of the parts together.
-    pub(crate) fn weigh(&self, parts: &[Part]) -> Weight {
-        let others: Vec<Part> = Part::ALL.into_iter().filter(|part| !parts.contains(part)).collect();
-        Weight {
+    pub(crate) fn weigh(&self, parts: &[SlownessPart]) -> PartCost {
+        let others: Vec<SlownessPart> = SlownessPart::ALL
+            .into_iter()
+            .filter(|part| !parts.contains(part))
+            .collect();
+        PartCost {
             saved: self.recorded_s - self.without(parts),
             adds: self.without(&others) - self.even_s,
         }
     }
 
     /// Returns the mean step time without these parts in seconds.
-    fn without(&self, gone: &[Part]) -> f64 {
+    fn without(&self, gone: &[SlownessPart]) -> f64 {
         let job = self.bench.job;
         let is_gone = |part| gone.contains(&part);
         let mut durations = self.bench.recorded.clone();
@@ -129,24 +132,27 @@ impl<'a> Parts<'a> {
                 let duration = &mut durations[job.at(op, instance)];
                 if let Some(split) = self.factors.split(job, op, instance) {
                     let keep = |part, ratio| if is_gone(part) { 1.0 } else { ratio };
-                    let data = if is_gone(Part::Data) {
+                    let data = if is_gone(SlownessPart::Data) {
                         split.data_mean
                     } else {
                         split.data
                     };
                     *duration = split.even
-                        * keep(Part::Stage, split.stage)
-                        * keep(Part::Worker, split.worker)
-                        * keep(Part::Spikes, split.spike)
-                        * keep(Part::Jitter, split.jitter)
+                        * keep(SlownessPart::Stage, split.stage)
+                        * keep(SlownessPart::Worker, split.worker)
+                        * keep(SlownessPart::Spikes, split.spike)
+                        * keep(SlownessPart::Jitter, split.jitter)
                         * data;
-                } else if job.ops[op].kind == OpType::Gc && is_gone(Part::Collection) {
+                } else if job.ops[op].kind == OpType::Gc && is_gone(SlownessPart::Collection) {
                     *duration = 0.0;
-                } else if is_gone(Part::Communication) {
+                } else if is_gone(SlownessPart::Communication) {
                     *duration -= self.excess(op, instance);
                 }
             }
         }
-        self.time(&durations, (!is_gone(Part::Delays)).then_some(self.delays.as_slice()))
+        self.time(
+            &durations,
+            (!is_gone(SlownessPart::Delays)).then_some(self.delays.as_slice()),
+        )
     }
 }

@@ -5,19 +5,19 @@
 //! communication. A rank's own time must therefore be known: `compute_s`, or the step without `comm_s`.
 
 use crate::operation::StepTiming;
-use crate::problem::Problems;
-use crate::report::{CauseKind, Report, StepTime};
+use crate::problem::ProblemList;
+use crate::report::{CauseKind, SlownessReport, StepTime};
 use crate::statistics::{lower_median, mean};
 use crate::step_causes::{communication, loading, outliers, own_causes};
-use crate::step_table::{Own, arrange, most};
+use crate::step_table::{OwnTimeSource, arrange, most};
 
 /// Ratio of the second cause to the first from which the verdict is `mixed`.
 const MIXED_FROM: f64 = 0.85;
 
 /// Analyses per-step timings.
-pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: Problems) -> Report {
+pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemList) -> SlownessReport {
     let Some(table) = arrange(name, rows, &mut problems) else {
-        return Report::empty(
+        return SlownessReport::empty(
             name,
             &problems,
             "No step has rows of all ranks, so ranks cannot be compared.",
@@ -39,7 +39,7 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: Problems) 
         table.ranks.len(),
         table.own.words()
     )];
-    let blind = table.own == Own::Duration && outliers.is_empty();
+    let blind = table.own == OwnTimeSource::Duration && outliers.is_empty();
     let mut causes = if blind {
         Vec::new()
     } else {
@@ -93,13 +93,13 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: Problems) 
     let few = if table.steps.len() < 5 { 0.7 } else { 1.0 };
     let sure = match (verdict, table.own) {
         (CauseKind::Unknown, _) => 0.0,
-        (CauseKind::None, Own::Duration) => 0.4,
+        (CauseKind::None, OwnTimeSource::Duration) => 0.4,
         (CauseKind::None, _) => 0.85,
         (CauseKind::Mixed, _) => 0.5,
-        (_, Own::Compute) => 0.5 + 0.4 * lead,
+        (_, OwnTimeSource::Compute) => 0.5 + 0.4 * lead,
         (..) => 0.4 + 0.3 * lead,
     };
-    Report {
+    SlownessReport {
         job: name.to_owned(),
         steps: table.steps.len(),
         workers: table.ranks.len(),

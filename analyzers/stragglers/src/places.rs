@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
-use crate::parts::{Part, Parts};
-use crate::report::Place;
+use crate::parts::{PartDurations, SlownessPart};
+use crate::report::CauseLocation;
 use crate::statistics::mean;
 
 /// Share of a part above which a single place is blamed for it.
@@ -14,27 +14,27 @@ const CONCENTRATED: f64 = 0.5;
 const DELAYED_MAX: usize = 32;
 
 /// Places, worst first, and the evidence for them in one sentence.
-pub(crate) struct Sight {
-    pub(crate) places: Vec<Place>,
+pub(crate) struct CausePlaces {
+    pub(crate) places: Vec<CauseLocation>,
     pub(crate) why: String,
 }
 
-fn worker_place(job: &Job, worker: usize) -> Place {
+fn worker_place(job: &AlignedTrace, worker: usize) -> CauseLocation {
     let stages = job.stages.len();
-    Place {
+    CauseLocation {
         dp_rank: Some(job.dp_ranks[worker / stages]),
         stage: Some(job.stages[worker % stages]),
         rank: job.ranks[worker],
-        ..Place::default()
+        ..CauseLocation::default()
     }
 }
 
-pub(crate) fn slow_workers(job: &Job, parts: &Parts) -> Sight {
+pub(crate) fn slow_workers(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let (factors, stages) = (&parts.factors, job.stages.len());
     let mut slow: Vec<usize> = (0..job.workers()).filter(|worker| factors.slow[*worker]).collect();
     slow.sort_by(|a, b| factors.worker_ratio[*b].total_cmp(&factors.worker_ratio[*a]));
     let Some(worst) = slow.first().copied() else {
-        return Sight {
+        return CausePlaces {
             places: Vec::new(),
             why: "No worker is slower than its peers.".to_owned(),
         };
@@ -54,16 +54,16 @@ pub(crate) fn slow_workers(job: &Job, parts: &Parts) -> Sight {
         0 => "in all steps".to_owned(),
         count => format!("mostly in {count} of {} steps", job.steps.len()),
     };
-    let mut places: Vec<Place> = slow.iter().map(|worker| worker_place(job, *worker)).collect();
+    let mut places: Vec<CauseLocation> = slow.iter().map(|worker| worker_place(job, *worker)).collect();
     let who = match whole {
         true => {
             let dp_rank = places[0].dp_rank;
             places.retain(|place| place.dp_rank != dp_rank);
             places.insert(
                 0,
-                Place {
+                CauseLocation {
                     dp_rank,
-                    ..Place::default()
+                    ..CauseLocation::default()
                 },
             );
             "All stages of this data-parallel rank compute"
@@ -75,16 +75,16 @@ pub(crate) fn slow_workers(job: &Job, parts: &Parts) -> Sight {
         "{who} {:.3} times as long as its peers on the same stage, {when}; the next worker that is not slow takes {next:.3}.",
         factors.worker_ratio[worst]
     );
-    Sight { places, why }
+    CausePlaces { places, why }
 }
 
-pub(crate) fn slow_stage(job: &Job, parts: &Parts) -> Sight {
+pub(crate) fn slow_stage(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let all = parts.factors.stage_ratios(job);
     let ratios = |stage: usize| all[stage];
     let mut stages: Vec<usize> = (0..job.stages.len()).collect();
     stages.sort_by(|a, b| ratios(*b)[0].total_cmp(&ratios(*a)[0]));
     let Some(worst) = stages.first().copied() else {
-        return Sight {
+        return CausePlaces {
             places: Vec::new(),
             why: String::new(),
         };
@@ -105,15 +105,15 @@ pub(crate) fn slow_stage(job: &Job, parts: &Parts) -> Sight {
         .iter()
         .filter(|stage| **stage == worst || ratios(**stage)[0] >= 1.0 + (both - 1.0) / 2.0);
     let places = places
-        .map(|stage| Place {
+        .map(|stage| CauseLocation {
             stage: Some(job.stages[*stage]),
-            ..Place::default()
+            ..CauseLocation::default()
         })
         .collect();
-    Sight { places, why }
+    CausePlaces { places, why }
 }
 
-pub(crate) fn data(job: &Job, parts: &Parts) -> Sight {
+pub(crate) fn data(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let factors = &parts.factors;
     let (dp, steps) = (job.dp(), job.steps.len());
     // Work of each data-parallel rank and step, from one forward pass a microbatch.
@@ -134,9 +134,9 @@ pub(crate) fn data(job: &Job, parts: &Parts) -> Sight {
     }
     let often = (0..dp).max_by_key(|rank| heaviest[*rank]).unwrap_or(0);
     let always = dp > 1 && heaviest[often] * 10 >= steps * 8;
-    let place = Place {
+    let place = CauseLocation {
         dp_rank: always.then(|| job.dp_ranks[often]),
-        ..Place::default()
+        ..CauseLocation::default()
     };
     let mover = match (dp, always) {
         (1, _) => String::new(),
@@ -154,13 +154,13 @@ pub(crate) fn data(job: &Job, parts: &Parts) -> Sight {
         factors.data_spread * 100.0,
         (mean(&lead) - 1.0) * 100.0
     );
-    Sight {
+    CausePlaces {
         places: vec![place],
         why,
     }
 }
 
-pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
+pub(crate) fn communication(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let pp = job.stages.len();
     // Both ends of a transfer between stages belong to one link.
     let link = |op: usize| {
@@ -184,7 +184,7 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
     }
     let sum = |cell: &BTreeMap<usize, f64>| cell.values().sum::<f64>();
     let Some(((operation, stage, peer), cell)) = cells.iter().max_by(|a, b| sum(a.1).total_cmp(&sum(b.1))) else {
-        return Sight {
+        return CausePlaces {
             places: Vec::new(),
             why: String::new(),
         };
@@ -209,7 +209,7 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
         .filter(|(_, excess)| **excess >= most / 2.0)
         .map(|(step, _)| job.steps[*step])
         .collect();
-    let place = Place {
+    let place = CauseLocation {
         dp_rank: only_rank.then(|| job.dp_ranks[rank]),
         stage: Some(job.stages[*stage]),
         peer_stage: peer.map(|peer| job.stages[peer]),
@@ -219,7 +219,7 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
         } else {
             Vec::new()
         },
-        ..Place::default()
+        ..CauseLocation::default()
     };
     let edge = peer.is_none() && (*stage == 0 || stage + 1 == pp) && pp > 1;
     let why = format!(
@@ -233,14 +233,14 @@ pub(crate) fn communication(job: &Job, parts: &Parts) -> Sight {
             ""
         }
     );
-    Sight {
+    CausePlaces {
         places: vec![place],
         why,
     }
 }
 
 /// Finds idle time between operations, and single passes that stalled.
-pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
+pub(crate) fn pauses(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let (recorded, delays) = (&parts.bench.recorded, &parts.delays);
     let punctual = parts.time(recorded, None);
     let only = |test: &dyn Fn(usize, usize) -> bool| {
@@ -258,7 +258,7 @@ pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
             .collect();
         parts.time(recorded, Some(&some)) - punctual
     };
-    let idle_s = parts.weigh(&[Part::Delays]).middle();
+    let idle_s = parts.weigh(&[SlownessPart::Delays]).middle();
     let mut sums = vec![0.0; job.workers()];
     let mut spikes = vec![0.0; job.workers()];
     let mut count = 0_usize;
@@ -273,9 +273,9 @@ pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
             }
         }
     }
-    let stalled = parts.weigh(&[Part::Spikes]).middle();
-    let collected = parts.weigh(&[Part::Collection]).middle();
-    let mut place = Place::default();
+    let stalled = parts.weigh(&[SlownessPart::Spikes]).middle();
+    let collected = parts.weigh(&[SlownessPart::Collection]).middle();
+    let mut place = CauseLocation::default();
     let mut why = format!(
         "{idle_s:.4} s a step pass with nothing recorded on the critical path, {stalled:.4} s in {count} passes of over 1.5 \
          times their usual length, {collected:.4} s in planned garbage collection."
@@ -313,7 +313,7 @@ pub(crate) fn pauses(job: &Job, parts: &Parts) -> Sight {
     } else {
         place.operation = Some(OpType::Gc.name());
     }
-    Sight {
+    CausePlaces {
         places: vec![place],
         why,
     }

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::operation::{OpType, Operation, StepTiming, Timings};
+use crate::operation::{OpType, StepTiming, TimingFile, TraceOperation};
 use crate::parquet_file::{self, MAGIC};
-use crate::problem::{Problem, Problems};
-use crate::table::{Cell, OPERATION_COLUMNS, Refused, STEP_COLUMNS, Table};
+use crate::problem::{InputProblem, ProblemList};
+use crate::table::{CellTypeError, ColumnTable, OPERATION_COLUMNS, STEP_COLUMNS, TableCell};
 use crate::text_file;
 
 /// Reads operations or per-step timings from Parquet, JSON lines or CSV, detected by content. `label` names the file
 /// in problems. Without usable rows the list is empty and the problems give the reason.
-pub fn read_timings(label: &str, bytes: &[u8]) -> (Timings, Problems) {
-    let mut problems = Problems::default();
+pub fn read_timings(label: &str, bytes: &[u8]) -> (TimingFile, ProblemList) {
+    let mut problems = ProblemList::default();
     let first = bytes.iter().find(|byte| !byte.is_ascii_whitespace());
     let table = match first {
         _ if bytes.starts_with(MAGIC) => parquet_file::read(label, bytes, &mut problems),
@@ -42,33 +42,33 @@ pub fn read_timings(label: &str, bytes: &[u8]) -> (Timings, Problems) {
             ),
         );
         let nothing = if is_steps {
-            Timings::Steps(Vec::new())
+            TimingFile::Steps(Vec::new())
         } else {
-            Timings::Operations(Vec::new())
+            TimingFile::Operations(Vec::new())
         };
         return (nothing, problems);
     }
     let rows = 0..table.places.len();
     let timings = match is_steps {
-        true => Timings::Steps(rows.filter_map(|row| step(&table, row, &mut problems).ok()).collect()),
+        true => TimingFile::Steps(rows.filter_map(|row| step(&table, row, &mut problems).ok()).collect()),
         false => {
             let kinds = kinds(&table);
             let narrow = ["start_ts", "duration"]
                 .iter()
                 .all(|name| table.narrow.iter().any(|known| known == name));
             let read = |row| operation(&table, row, &kinds, narrow, &mut problems).ok();
-            Timings::Operations(rows.filter_map(read).collect())
+            TimingFile::Operations(rows.filter_map(read).collect())
         }
     };
     (timings, problems)
 }
 
 /// Maps words of the table to operation types.
-fn kinds(table: &Table) -> BTreeMap<u32, OpType> {
+fn kinds(table: &ColumnTable) -> BTreeMap<u32, OpType> {
     let cells = table.columns.get("optype").map(Vec::as_slice).unwrap_or_default();
     let mut kinds = BTreeMap::new();
     for cell in cells {
-        if let Cell::Word(word) = cell
+        if let TableCell::Word(word) = cell
             && !kinds.contains_key(word)
             && let Some(kind) = OpType::named(table.words.get(*word))
         {
@@ -79,27 +79,27 @@ fn kinds(table: &Table) -> BTreeMap<u32, OpType> {
 }
 
 fn operation(
-    table: &Table,
+    table: &ColumnTable,
     row: usize,
     kinds: &BTreeMap<u32, OpType>,
     narrow: bool,
-    problems: &mut Problems,
-) -> Result<Operation, Refused> {
+    problems: &mut ProblemList,
+) -> Result<TraceOperation, CellTypeError> {
     let kind = match table.cell("optype", row) {
-        Cell::Word(word) if kinds.contains_key(&word) => kinds[&word],
+        TableCell::Word(word) if kinds.contains_key(&word) => kinds[&word],
         cell => {
             let name = match cell {
-                Cell::Word(word) => format!("`{}` is no known operation", table.words.get(word)),
+                TableCell::Word(word) => format!("`{}` is no known operation", table.words.get(word)),
                 _ => "is not given as a name".to_owned(),
             };
             let known: Vec<&str> = OpType::ALL.iter().map(|kind| kind.name()).collect();
             let what = format!("{name}; the row is left out. Known are {}", known.join(", "));
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: table.place(row),
                 field: "optype".to_owned(),
                 what,
             });
-            return Err(Refused);
+            return Err(CellTypeError);
         }
     };
     let start = needed(table, "start_ts", row, problems)?;
@@ -110,7 +110,7 @@ fn operation(
         true => f64::from(start as f32 + duration as f32),
         false => start + duration,
     };
-    Ok(Operation {
+    Ok(TraceOperation {
         dp_rank: index(table, "dp_rank", row, problems)?,
         stage: index(table, "stage", row, problems)?,
         step: index(table, "step", row, problems)?,
@@ -126,7 +126,7 @@ fn operation(
     })
 }
 
-fn step(table: &Table, row: usize, problems: &mut Problems) -> Result<StepTiming, Refused> {
+fn step(table: &ColumnTable, row: usize, problems: &mut ProblemList) -> Result<StepTiming, CellTypeError> {
     let duration = seconds(table, "duration_s", row, problems)?;
     Ok(StepTiming {
         rank: index(table, "rank", row, problems)?,
@@ -142,17 +142,17 @@ fn step(table: &Table, row: usize, problems: &mut Problems) -> Result<StepTiming
     })
 }
 
-fn lacks<T>(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<T, Refused> {
+fn lacks<T>(table: &ColumnTable, name: &str, row: usize, problems: &mut ProblemList) -> Result<T, CellTypeError> {
     let what = "is empty; the row is left out".to_owned();
-    problems.add(|| Problem {
+    problems.add(|| InputProblem {
         place: table.place(row),
         field: name.to_owned(),
         what,
     });
-    Err(Refused)
+    Err(CellTypeError)
 }
 
-fn needed(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<f64, Refused> {
+fn needed(table: &ColumnTable, name: &str, row: usize, problems: &mut ProblemList) -> Result<f64, CellTypeError> {
     match table.number(name, row, problems)? {
         Some(value) => Ok(value),
         None => lacks(table, name, row, problems),
@@ -160,39 +160,49 @@ fn needed(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Res
 }
 
 /// Reads a non-negative amount. The bound, a year, exceeds any step and keeps sums over a file finite.
-fn seconds(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<f64>, Refused> {
+fn seconds(
+    table: &ColumnTable,
+    name: &str,
+    row: usize,
+    problems: &mut ProblemList,
+) -> Result<Option<f64>, CellTypeError> {
     let most = if name == "tokens" { 1e15 } else { 3.2e7 };
     match table.number(name, row, problems)? {
         Some(value) if !(0.0..=most).contains(&value) => {
             let what = format!("{value} is not between 0 and {most}; the row is left out");
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: table.place(row),
                 field: name.to_owned(),
                 what,
             });
-            Err(Refused)
+            Err(CellTypeError)
         }
         value => Ok(value),
     }
 }
 
-fn index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<i64, Refused> {
+fn index(table: &ColumnTable, name: &str, row: usize, problems: &mut ProblemList) -> Result<i64, CellTypeError> {
     match table.whole(name, row, problems)? {
         Some(value) if value >= 0 => Ok(value),
         Some(value) => {
             let what = format!("{value} is negative; the row is left out");
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: table.place(row),
                 field: name.to_owned(),
                 what,
             });
-            Err(Refused)
+            Err(CellTypeError)
         }
         None => lacks(table, name, row, problems),
     }
 }
 
 /// Reads an index; profilers write -1 for an operation without chunk or microbatch.
-fn optional_index(table: &Table, name: &str, row: usize, problems: &mut Problems) -> Result<Option<i64>, Refused> {
+fn optional_index(
+    table: &ColumnTable,
+    name: &str,
+    row: usize,
+    problems: &mut ProblemList,
+) -> Result<Option<i64>, CellTypeError> {
     Ok(table.whole(name, row, problems)?.filter(|value| *value >= 0))
 }

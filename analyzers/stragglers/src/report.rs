@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 use crate::whatif::WhatIf;
 
 /// Cause of a slow job.
@@ -48,7 +48,7 @@ impl CauseKind {
 
 /// Location of a cause; numbers are those of the trace.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Place {
+pub struct CauseLocation {
     /// Data-parallel rank; absent for all of them, or if unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub dp_rank: Option<i64>,
@@ -69,7 +69,7 @@ pub struct Place {
     pub steps: Vec<i64>,
 }
 
-impl std::fmt::Display for Place {
+impl std::fmt::Display for CauseLocation {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let part = |name: &str, value: Option<i64>| value.map(|value| format!("{name} {value}"));
         let stage = match (self.stage, self.peer_stage) {
@@ -93,14 +93,14 @@ impl std::fmt::Display for Place {
 
 /// One cause with its weight.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Cause {
+pub struct SlownessCause {
     pub kind: CauseKind,
     /// Location with the largest effect.
     #[serde(rename = "where")]
-    pub place: Place,
+    pub place: CauseLocation,
     /// Further locations of the same kind, worst first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub others: Vec<Place>,
+    pub others: Vec<CauseLocation>,
     /// Share of the time over an even job that the cause explains; shares of causes that hide each other
     /// overlap.
     pub share: f64,
@@ -125,7 +125,7 @@ pub struct StepTime {
 
 /// Result of the analysis of one job.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Report {
+pub struct SlownessReport {
     pub job: String,
     /// Number of analysed steps.
     pub steps: usize,
@@ -139,12 +139,12 @@ pub struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub what_if: Option<WhatIf>,
     /// Causes, largest weight first.
-    pub causes: Vec<Cause>,
+    pub causes: Vec<SlownessCause>,
     /// Verdict on the cause.
     pub cause: CauseKind,
     /// Location of the verdict's cause.
     #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
-    pub place: Option<Place>,
+    pub place: Option<CauseLocation>,
     /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
     /// Reasoning for the verdict, one sentence each.
@@ -153,10 +153,10 @@ pub struct Report {
     pub problems: Vec<String>,
 }
 
-impl Report {
+impl SlownessReport {
     /// Returns a report without a verdict, with the reason.
-    pub(crate) fn empty(job: &str, problems: &Problems, why: &str) -> Report {
-        Report {
+    pub(crate) fn empty(job: &str, problems: &ProblemList, why: &str) -> SlownessReport {
+        SlownessReport {
             job: job.to_owned(),
             steps: 0,
             workers: 0,

@@ -1,7 +1,7 @@
 //! Simulation of a step: computes the end of each operation from given durations.
 
-use crate::graph::Graph;
-use crate::job::Job;
+use crate::graph::DependencyGraph;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
 use crate::statistics::{mean, median};
 
@@ -9,7 +9,7 @@ use crate::statistics::{mean, median};
 const CLOCK_ERROR_S: f64 = 1e-2;
 
 /// Returns durations for the simulation: communication without the wait for peers.
-pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
+pub(crate) fn transfers(job: &AlignedTrace, graph: &DependencyGraph) -> Vec<f64> {
     let mut durations = job.duration.clone();
     let dp = job.dp();
     for node in graph.nodes.iter().filter(|node| node.waits) {
@@ -39,7 +39,7 @@ pub(crate) fn transfers(job: &Job, graph: &Graph) -> Vec<f64> {
 /// Returns the delay of each computation after the last of its dependencies in seconds, caused by the host (data
 /// loading, launches, garbage collection). Communication is left out: it is posted on demand, so its delays depend on
 /// the durations.
-pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
+pub(crate) fn delays(job: &AlignedTrace, graph: &DependencyGraph) -> Vec<f64> {
     let instances = job.instances();
     let mut step_start = vec![f64::INFINITY; job.steps.len()];
     for (index, start) in job.start.iter().enumerate() {
@@ -63,7 +63,12 @@ pub(crate) fn delays(job: &Job, graph: &Graph) -> Vec<f64> {
 }
 
 /// Returns step times in seconds with these durations and optional delays.
-pub(crate) fn step_times(job: &Job, graph: &Graph, durations: &[f64], delays: Option<&[f64]>) -> Vec<f64> {
+pub(crate) fn step_times(
+    job: &AlignedTrace,
+    graph: &DependencyGraph,
+    durations: &[f64],
+    delays: Option<&[f64]>,
+) -> Vec<f64> {
     let (instances, dp) = (job.instances(), job.dp());
     let mut end = vec![0.0_f64; durations.len()];
     let mut ready = vec![0.0_f64; instances];
@@ -97,7 +102,7 @@ pub(crate) fn step_times(job: &Job, graph: &Graph, durations: &[f64], delays: Op
 }
 
 /// Sets every operation to the ordinary duration of its type: mean of computation, median of communication.
-pub(crate) fn ideal(job: &Job, durations: &[f64]) -> Vec<f64> {
+pub(crate) fn ideal(job: &AlignedTrace, durations: &[f64]) -> Vec<f64> {
     let instances = job.instances();
     let mut ideal = vec![0.0; durations.len()];
     for kind in OpType::ALL {

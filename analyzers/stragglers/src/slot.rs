@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::job::Job;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
 use crate::statistics::{lower_median, mean, median};
 
 /// Passes of one kind, stage and chunk.
 #[derive(Debug)]
-pub(crate) struct Slot {
+pub(crate) struct PassSlot {
     pub(crate) stage: usize,
     pub(crate) ops: Vec<usize>,
     /// Level of the stage: the lower median over data-parallel ranks.
@@ -20,12 +20,12 @@ pub(crate) struct Slot {
 }
 
 /// Returns the slots of a job, and the slot of each operation that is a pass.
-pub(crate) fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
+pub(crate) fn slots(job: &AlignedTrace) -> (Vec<PassSlot>, Vec<Option<usize>>) {
     let mut groups: BTreeMap<(usize, i64, OpType), Vec<usize>> = BTreeMap::new();
     for (index, op) in job.ops.iter().enumerate().filter(|(_, op)| op.kind.is_pass()) {
         groups.entry((op.stage, op.chunk, op.kind)).or_default().push(index);
     }
-    let mut slots: Vec<Slot> = Vec::new();
+    let mut slots: Vec<PassSlot> = Vec::new();
     let mut slot_of = vec![None; job.ops.len()];
     for ((stage, _, _), ops) in groups {
         ops.iter().for_each(|op| slot_of[*op] = Some(slots.len()));
@@ -44,7 +44,7 @@ pub(crate) fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
             .iter()
             .map(|own| if level > 0.0 { own / level } else { 1.0 })
             .collect();
-        slots.push(Slot {
+        slots.push(PassSlot {
             stage,
             ops,
             level,
@@ -53,7 +53,7 @@ pub(crate) fn slots(job: &Job) -> (Vec<Slot>, Vec<Option<usize>>) {
         });
     }
     for kind in [OpType::ForwardCompute, OpType::BackwardCompute] {
-        let of_kind = |slot: &&mut Slot| slot.ops.first().is_some_and(|op| job.ops[*op].kind == kind);
+        let of_kind = |slot: &&mut PassSlot| slot.ops.first().is_some_and(|op| job.ops[*op].kind == kind);
         let levels: Vec<f64> = slots.iter_mut().filter(of_kind).map(|slot| slot.level).collect();
         let even = mean(&levels);
         slots.iter_mut().filter(of_kind).for_each(|slot| slot.even = even);

@@ -2,7 +2,7 @@
 
 /// Sums for a correlation.
 #[derive(Debug, Default)]
-pub(crate) struct Moments {
+pub(crate) struct CorrelationSums {
     pub(crate) count: f64,
     x: f64,
     y: f64,
@@ -11,7 +11,7 @@ pub(crate) struct Moments {
     xy: f64,
 }
 
-impl Moments {
+impl CorrelationSums {
     pub(crate) fn add(&mut self, x: f64, y: f64) {
         self.count += 1.0;
         self.x += x;

@@ -1,9 +1,9 @@
 //! Causes in per-step timings, each weighed by the time that the slowest rank of a step would save without it.
 
 use crate::operation::StepTiming;
-use crate::report::{Cause, CauseKind, Place};
-use crate::statistics::{Moments, lower_median, mean, median};
-use crate::step_table::{Table, most};
+use crate::report::{CauseKind, CauseLocation, SlownessCause};
+use crate::statistics::{CorrelationSums, lower_median, mean, median};
+use crate::step_table::{StepTable, most};
 
 /// Ratio to the usual rank from which a rank is slow; [`OUTLIER_FROM`] must hold too.
 const SLOW_FROM: f64 = 1.05;
@@ -33,7 +33,7 @@ pub(crate) fn outliers(ratios: &[f64]) -> Vec<usize> {
 }
 
 /// Returns the causes visible in ranks' own time, each weighed by the time that the slowest rank of a step would save.
-pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed: f64) -> Vec<Cause> {
+pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], observed: f64) -> Vec<SlownessCause> {
     let saved = |even: &dyn Fn(usize, usize, f64) -> f64| {
         let each = table.steps.iter().enumerate().map(|(step, (_, rows))| {
             let own = table.own(rows);
@@ -43,11 +43,11 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
         mean(&each.collect::<Vec<f64>>())
     };
     let mut causes = Vec::new();
-    let mut name = |kind, places: Vec<Place>, saved_s: f64, bound: f64, why: String| {
+    let mut name = |kind, places: Vec<CauseLocation>, saved_s: f64, bound: f64, why: String| {
         let mut places = places.into_iter();
         if saved_s >= bound * observed {
             let place = places.next().unwrap_or_default();
-            causes.push(Cause {
+            causes.push(SlownessCause {
                 kind,
                 place,
                 others: places.collect(),
@@ -61,10 +61,10 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
     if let Some(worst) = slow.first() {
         let places = slow.iter().map(|rank| {
             let stage = table.steps.first().and_then(|(_, rows)| rows[*rank].stage);
-            Place {
+            CauseLocation {
                 rank: Some(table.ranks[*rank]),
                 stage,
-                ..Place::default()
+                ..CauseLocation::default()
             }
         });
         let why = format!(
@@ -89,9 +89,9 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
         let why = format!("Ranks of this stage compute {ratio:.3} times as long as those of the usual stage.");
         name(
             CauseKind::SlowStage,
-            vec![Place {
+            vec![CauseLocation {
                 stage: Some(stage),
-                ..Place::default()
+                ..CauseLocation::default()
             }],
             won,
             NAMED_FROM,
@@ -103,7 +103,7 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
     let expected = |step: usize, rank: usize| usual[step] * table.stage_ratio(table.steps[step].1[rank]) * ratios[rank];
     let tokens = |rows: &[&StepTiming]| mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
     let tokens: Vec<f64> = table.steps.iter().map(|(_, rows)| tokens(rows)).collect();
-    let mut moments = Moments::default();
+    let mut moments = CorrelationSums::default();
     for (step, (_, rows)) in table.steps.iter().enumerate() {
         for (rank, row) in rows.iter().enumerate() {
             if let Some(own_tokens) = row.tokens.filter(|_| expected(step, rank) > 0.0 && tokens[step] > 0.0) {
@@ -134,7 +134,7 @@ pub(crate) fn own_causes(table: &Table, ratios: &[f64], slow: &[usize], observed
 
 /// Weighs slow communication. The last rank waits for no other, so a step's least communication time is the transfer
 /// itself.
-pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
+pub(crate) fn communication(table: &StepTable, observed: f64) -> Option<SlownessCause> {
     let least = |rows: &[&StepTiming]| rows.iter().map(|row| row.communication).collect::<Option<Vec<f64>>>();
     let transfers: Vec<f64> = table
         .steps
@@ -146,9 +146,9 @@ pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
         .filter(|step| transfers[*step] > 1.25 * usual)
         .collect();
     let saved_s = slow.iter().map(|step| transfers[*step] - usual).sum::<f64>() / transfers.len() as f64;
-    (saved_s >= NAMED_FROM * observed).then(|| Cause {
+    (saved_s >= NAMED_FROM * observed).then(|| SlownessCause {
         kind: CauseKind::Communication,
-        place: Place { steps: slow.iter().map(|step| table.steps[*step].0).collect(), ..Place::default() },
+        place: CauseLocation { steps: slow.iter().map(|step| table.steps[*step].0).collect(), ..CauseLocation::default() },
         others: Vec::new(),
         share: 0.0,
         saved_s,
@@ -162,7 +162,7 @@ pub(crate) fn communication(table: &Table, observed: f64) -> Option<Cause> {
 }
 
 /// Weighs data loading: time in the data loader delays every rank.
-pub(crate) fn loading(table: &Table, observed: f64) -> Option<Cause> {
+pub(crate) fn loading(table: &StepTable, observed: f64) -> Option<SlownessCause> {
     let mut sums = vec![0.0; table.ranks.len()];
     let mut waits = Vec::new();
     for (_, rows) in &table.steps {
@@ -174,12 +174,12 @@ pub(crate) fn loading(table: &Table, observed: f64) -> Option<Cause> {
     let worst = (0..sums.len()).reduce(|a, b| if sums[b] > sums[a] { b } else { a })?;
     let usual = lower_median(&mut sums.clone());
     let one = sums.len() > 1 && sums[worst] > 2.0 * usual;
-    (saved_s >= 0.05 * observed).then(|| Cause {
+    (saved_s >= 0.05 * observed).then(|| SlownessCause {
         kind: CauseKind::Pauses,
-        place: Place {
+        place: CauseLocation {
             rank: one.then(|| table.ranks[worst]),
             operation: Some("data-loading"),
-            ..Place::default()
+            ..CauseLocation::default()
         },
         others: Vec::new(),
         share: 0.0,

@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use crate::operation::StepTiming;
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 use crate::statistics::{lower_median, median};
 
 /// Source of a rank's own time.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Own {
+pub(crate) enum OwnTimeSource {
     Compute,
     WithoutCommunication,
     Duration,
 }
 
 /// Rows by step, each with the same ranks in the same order.
-pub(crate) struct Table<'a> {
+pub(crate) struct StepTable<'a> {
     pub(crate) ranks: Vec<i64>,
     pub(crate) steps: Vec<(i64, Vec<&'a StepTiming>)>,
-    pub(crate) own: Own,
+    pub(crate) own: OwnTimeSource,
     /// Work of each stage relative to the usual stage; empty if stages are unknown.
     stages: BTreeMap<i64, f64>,
 }
@@ -29,7 +29,7 @@ pub(crate) fn most(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// Aligns rows; returns `None` if no step has all ranks.
-pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Problems) -> Option<Table<'a>> {
+pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut ProblemList) -> Option<StepTable<'a>> {
     let mut steps: BTreeMap<i64, BTreeMap<i64, &StepTiming>> = BTreeMap::new();
     let mut repeated = 0_usize;
     for row in rows {
@@ -63,16 +63,16 @@ pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Pro
     }
     let used = || steps.values().flat_map(BTreeMap::values);
     let own = match () {
-        () if used().all(|row| row.compute.is_some()) => Own::Compute,
-        () if used().all(|row| row.communication.is_some()) => Own::WithoutCommunication,
-        () => Own::Duration,
+        () if used().all(|row| row.compute.is_some()) => OwnTimeSource::Compute,
+        () if used().all(|row| row.communication.is_some()) => OwnTimeSource::WithoutCommunication,
+        () => OwnTimeSource::Duration,
     };
     let steps: Vec<_> = steps
         .into_iter()
         .map(|(step, rows)| (step, rows.into_values().collect()))
         .collect();
     let stages = stages(&steps, own);
-    (!steps.is_empty()).then_some(Table {
+    (!steps.is_empty()).then_some(StepTable {
         ranks,
         steps,
         own,
@@ -80,27 +80,27 @@ pub(crate) fn arrange<'a>(name: &str, rows: &'a [StepTiming], problems: &mut Pro
     })
 }
 
-impl Own {
+impl OwnTimeSource {
     pub(crate) fn words(self) -> &'static str {
         match self {
-            Own::Compute => "compute_s",
-            Own::WithoutCommunication => "duration_s without comm_s and data_s",
-            Own::Duration => "duration_s alone",
+            OwnTimeSource::Compute => "compute_s",
+            OwnTimeSource::WithoutCommunication => "duration_s without comm_s and data_s",
+            OwnTimeSource::Duration => "duration_s alone",
         }
     }
 
     pub(crate) fn of(self, row: &StepTiming) -> f64 {
         match self {
-            Own::Compute => row.compute.unwrap_or(0.0),
-            Own::WithoutCommunication => {
+            OwnTimeSource::Compute => row.compute.unwrap_or(0.0),
+            OwnTimeSource::WithoutCommunication => {
                 (row.duration - row.communication.unwrap_or(0.0) - row.data.unwrap_or(0.0)).max(0.0)
             }
-            Own::Duration => row.duration,
+            OwnTimeSource::Duration => row.duration,
         }
     }
 }
 
-impl Table<'_> {
+impl StepTable<'_> {
     pub(crate) fn own(&self, rows: &[&StepTiming]) -> Vec<f64> {
         rows.iter().map(|row| self.own.of(row)).collect()
     }
@@ -151,7 +151,7 @@ impl Table<'_> {
 }
 
 /// Returns the median own time of each stage relative to the lower median of all stages.
-fn stages(steps: &[(i64, Vec<&StepTiming>)], own: Own) -> BTreeMap<i64, f64> {
+fn stages(steps: &[(i64, Vec<&StepTiming>)], own: OwnTimeSource) -> BTreeMap<i64, f64> {
     let mut stages: BTreeMap<i64, Vec<f64>> = BTreeMap::new();
     for row in steps.iter().flat_map(|(_, rows)| rows) {
         let Some(stage) = row.stage else { return BTreeMap::new() };

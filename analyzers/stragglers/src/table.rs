@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::problem::{Problem, Problems};
+use crate::problem::{InputProblem, ProblemList};
 
 /// Maximum rows of one file; further ones are left out and reported.
 pub(crate) const ROWS_MAX: usize = 4_000_000;
@@ -25,7 +25,7 @@ pub(crate) fn is_known(name: &str) -> bool {
 
 /// Value of one row and column.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Cell {
+pub(crate) enum TableCell {
     Absent,
     Number(f64),
     /// Index of a word of the table.
@@ -34,18 +34,18 @@ pub(crate) enum Cell {
 
 /// Known columns, each with a cell for every row.
 #[derive(Debug, Default)]
-pub(crate) struct Table {
+pub(crate) struct ColumnTable {
     pub(crate) label: String,
     /// Name of a row in messages (`line`, `row`); `places` holds the number of each.
     pub(crate) unit: &'static str,
     pub(crate) places: Vec<u32>,
-    pub(crate) columns: BTreeMap<String, Vec<Cell>>,
-    pub(crate) words: Words,
+    pub(crate) columns: BTreeMap<String, Vec<TableCell>>,
+    pub(crate) words: WordInterner,
     /// Columns stored as 32-bit floats: their sums are computed in that precision, as by the writers of such files.
     pub(crate) narrow: Vec<String>,
 }
 
-impl Table {
+impl ColumnTable {
     pub(crate) fn has(&self, name: &str) -> bool {
         self.columns.contains_key(name)
     }
@@ -59,40 +59,45 @@ impl Table {
         )
     }
 
-    pub(crate) fn cell(&self, name: &str, row: usize) -> Cell {
+    pub(crate) fn cell(&self, name: &str, row: usize) -> TableCell {
         self.columns
             .get(name)
             .and_then(|cells| cells.get(row))
             .copied()
-            .unwrap_or(Cell::Absent)
+            .unwrap_or(TableCell::Absent)
     }
 
     /// Appends a row; missing columns get an absent cell.
-    pub(crate) fn push(&mut self, place: u32, cells: impl IntoIterator<Item = (String, Cell)>) {
+    pub(crate) fn push(&mut self, place: u32, cells: impl IntoIterator<Item = (String, TableCell)>) {
         let row = self.places.len();
         self.places.push(place);
         for (name, cell) in cells {
             let column = self.columns.entry(name).or_default();
-            column.resize(row, Cell::Absent);
+            column.resize(row, TableCell::Absent);
             column.push(cell);
         }
     }
 
     /// Returns a cell as a number; any other value becomes a problem.
-    pub(crate) fn number(&self, name: &str, row: usize, problems: &mut Problems) -> Result<Option<f64>, Refused> {
+    pub(crate) fn number(
+        &self,
+        name: &str,
+        row: usize,
+        problems: &mut ProblemList,
+    ) -> Result<Option<f64>, CellTypeError> {
         let mut refuse = |what: String| {
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: self.place(row),
                 field: name.to_owned(),
                 what,
             });
-            Err(Refused)
+            Err(CellTypeError)
         };
         match self.cell(name, row) {
-            Cell::Absent => Ok(None),
-            Cell::Number(value) if value.is_finite() => Ok(Some(value)),
-            Cell::Number(value) => refuse(format!("{value} is not a number to work with; the row is left out")),
-            Cell::Word(word) => refuse(format!(
+            TableCell::Absent => Ok(None),
+            TableCell::Number(value) if value.is_finite() => Ok(Some(value)),
+            TableCell::Number(value) => refuse(format!("{value} is not a number to work with; the row is left out")),
+            TableCell::Word(word) => refuse(format!(
                 "`{}` is not a number; the row is left out",
                 self.words.get(word)
             )),
@@ -100,19 +105,24 @@ impl Table {
     }
 
     /// Returns a cell as an integer; a fraction becomes a problem.
-    pub(crate) fn whole(&self, name: &str, row: usize, problems: &mut Problems) -> Result<Option<i64>, Refused> {
+    pub(crate) fn whole(
+        &self,
+        name: &str,
+        row: usize,
+        problems: &mut ProblemList,
+    ) -> Result<Option<i64>, CellTypeError> {
         let Some(value) = self.number(name, row, problems)? else {
             return Ok(None);
         };
         // Above 2^53 a float does not represent every integer.
         if value.fract() != 0.0 || value.abs() > 9_007_199_254_740_992.0 {
             let what = format!("{value} is not a whole number; the row is left out");
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: self.place(row),
                 field: name.to_owned(),
                 what,
             });
-            return Err(Refused);
+            return Err(CellTypeError);
         }
         Ok(Some(value as i64))
     }
@@ -120,16 +130,16 @@ impl Table {
 
 /// Marker for a cell of the wrong type; its problem is already recorded.
 #[derive(Debug)]
-pub(crate) struct Refused;
+pub(crate) struct CellTypeError;
 
 /// Interned words of a table. Long words are truncated: no known column needs more.
 #[derive(Debug, Default)]
-pub(crate) struct Words {
+pub(crate) struct WordInterner {
     ids: BTreeMap<String, u32>,
     words: Vec<String>,
 }
 
-impl Words {
+impl WordInterner {
     const LENGTH_MAX: usize = 48;
 
     pub(crate) fn id(&mut self, word: &str) -> u32 {

@@ -3,18 +3,18 @@
 
 use serde_json::{Map, Value};
 
-use crate::problem::{Problem, Problems};
-use crate::table::{Cell, ROWS_MAX, Table, Words, is_known};
+use crate::problem::{InputProblem, ProblemList};
+use crate::table::{ColumnTable, ROWS_MAX, TableCell, WordInterner, is_known};
 
 /// Maximum line length in bytes.
 const LINE_MAX: usize = 64 << 10;
 
 /// Reads one JSON object a line.
-pub(crate) fn read_json_lines(label: &str, bytes: &[u8], problems: &mut Problems) -> Table {
-    let mut table = Table {
+pub(crate) fn read_json_lines(label: &str, bytes: &[u8], problems: &mut ProblemList) -> ColumnTable {
+    let mut table = ColumnTable {
         label: label.to_owned(),
         unit: "line",
-        ..Table::default()
+        ..ColumnTable::default()
     };
     for (place, line) in lines(label, bytes, problems) {
         match serde_json::from_str::<Map<String, Value>>(&line) {
@@ -34,11 +34,11 @@ pub(crate) fn read_json_lines(label: &str, bytes: &[u8], problems: &mut Problems
 }
 
 /// Reads a header and one row a line, separated by commas, semicolons or tabs.
-pub(crate) fn read_csv(label: &str, bytes: &[u8], problems: &mut Problems) -> Table {
-    let mut table = Table {
+pub(crate) fn read_csv(label: &str, bytes: &[u8], problems: &mut ProblemList) -> ColumnTable {
+    let mut table = ColumnTable {
         label: label.to_owned(),
         unit: "line",
-        ..Table::default()
+        ..ColumnTable::default()
     };
     let rows = lines(label, bytes, problems);
     let mut rows = rows.into_iter();
@@ -51,7 +51,7 @@ pub(crate) fn read_csv(label: &str, bytes: &[u8], problems: &mut Problems) -> Ta
     for (place, line) in rows {
         let count = line.matches(separator).count() + 1;
         if count != names.len() {
-            problems.add(|| Problem {
+            problems.add(|| InputProblem {
                 place: format!("{label} line {place}"),
                 field: String::new(),
                 what: format!(
@@ -76,7 +76,7 @@ pub(crate) fn read_csv(label: &str, bytes: &[u8], problems: &mut Problems) -> Ta
     fill_up(table)
 }
 
-fn lines(label: &str, bytes: &[u8], problems: &mut Problems) -> Vec<(u32, String)> {
+fn lines(label: &str, bytes: &[u8], problems: &mut ProblemList) -> Vec<(u32, String)> {
     let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let mut rows = Vec::new();
     for (index, line) in bytes.split(|byte| *byte == b'\n').enumerate() {
@@ -107,27 +107,29 @@ fn fields(line: &str, separator: char) -> impl Iterator<Item = &str> {
     line.split(separator).map(|field| field.trim().trim_matches('"'))
 }
 
-fn text_cell(text: &str, words: &mut Words) -> Cell {
+fn text_cell(text: &str, words: &mut WordInterner) -> TableCell {
     match text {
-        "" => Cell::Absent,
-        _ => text.parse().map_or_else(|_| Cell::Word(words.id(text)), Cell::Number),
+        "" => TableCell::Absent,
+        _ => text
+            .parse()
+            .map_or_else(|_| TableCell::Word(words.id(text)), TableCell::Number),
     }
 }
 
-fn json_cell(value: &Value, words: &mut Words) -> Cell {
+fn json_cell(value: &Value, words: &mut WordInterner) -> TableCell {
     match value {
-        Value::Null => Cell::Absent,
-        Value::Number(number) => Cell::Number(number.as_f64().unwrap_or(f64::NAN)),
+        Value::Null => TableCell::Absent,
+        Value::Number(number) => TableCell::Number(number.as_f64().unwrap_or(f64::NAN)),
         // Writers that cannot represent NaN in JSON write it as a string.
         Value::String(text) => text_cell(text, words),
-        other => Cell::Word(words.id(&other.to_string())),
+        other => TableCell::Word(words.id(&other.to_string())),
     }
 }
 
-fn fill_up(mut table: Table) -> Table {
+fn fill_up(mut table: ColumnTable) -> ColumnTable {
     let rows = table.places.len();
     for column in table.columns.values_mut() {
-        column.resize(rows, Cell::Absent);
+        column.resize(rows, TableCell::Absent);
     }
     table
 }

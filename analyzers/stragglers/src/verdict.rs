@@ -2,25 +2,29 @@
 //! confidence.
 
 use crate::graph;
-use crate::job::{Job, align};
-use crate::meta::Meta;
-use crate::operation::Operation;
-use crate::parts::{Part, Parts, Weight};
-use crate::places::{self, Sight};
-use crate::problem::Problems;
-use crate::report::{Cause, CauseKind, Place, Report, StepTime};
+use crate::job::{AlignedTrace, align};
+use crate::meta::TraceMetadata;
+use crate::operation::TraceOperation;
+use crate::parts::{PartCost, PartDurations, SlownessPart};
+use crate::places::{self, CausePlaces};
+use crate::problem::ProblemList;
+use crate::report::{CauseKind, CauseLocation, SlownessCause, SlownessReport, StepTime};
 use crate::statistics::mean;
-use crate::whatif::Bench;
+use crate::whatif::WhatIfModel;
 
 /// Causes with their parts, and the fraction of a step from which each is named. Pauses and jitter contain the errors
 /// of the simulation, so their fractions are larger.
-const KINDS: [(CauseKind, &[Part], f64); 6] = [
-    (CauseKind::SlowWorker, &[Part::Worker], 0.03),
-    (CauseKind::SlowStage, &[Part::Stage], 0.03),
-    (CauseKind::DataImbalance, &[Part::Data], 0.03),
-    (CauseKind::Communication, &[Part::Communication], 0.03),
-    (CauseKind::Pauses, &[Part::Spikes, Part::Collection, Part::Delays], 0.05),
-    (CauseKind::Jitter, &[Part::Jitter], 0.06),
+const KINDS: [(CauseKind, &[SlownessPart], f64); 6] = [
+    (CauseKind::SlowWorker, &[SlownessPart::Worker], 0.03),
+    (CauseKind::SlowStage, &[SlownessPart::Stage], 0.03),
+    (CauseKind::DataImbalance, &[SlownessPart::Data], 0.03),
+    (CauseKind::Communication, &[SlownessPart::Communication], 0.03),
+    (
+        CauseKind::Pauses,
+        &[SlownessPart::Spikes, SlownessPart::Collection, SlownessPart::Delays],
+        0.05,
+    ),
+    (CauseKind::Jitter, &[SlownessPart::Jitter], 0.06),
 ];
 /// Ratio of the second cause to the first from which the verdict is `mixed`.
 const MIXED_FROM: f64 = 0.85;
@@ -30,9 +34,14 @@ const STRAGGLING_FROM: f64 = 1.1;
 const FIDELITY: f64 = 0.05;
 
 /// Analyses an operation trace.
-pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>, mut problems: Problems) -> Report {
+pub(crate) fn of_operations(
+    name: &str,
+    rows: &[TraceOperation],
+    meta: Option<&TraceMetadata>,
+    mut problems: ProblemList,
+) -> SlownessReport {
     let Some(job) = align(name, rows, &mut problems) else {
-        return Report::empty(
+        return SlownessReport::empty(
             name,
             &problems,
             "No step is whole on all ranks, so nothing can be simulated.",
@@ -49,7 +58,7 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
                     circle.stuck
                 ),
             );
-            return Report::empty(
+            return SlownessReport::empty(
                 name,
                 &problems,
                 "The order of operations contradicts itself, so nothing can be simulated.",
@@ -65,25 +74,25 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
             ),
         );
     }
-    let bench = Bench::new(&job, &graph);
+    let bench = WhatIfModel::new(&job, &graph);
     let what_if = bench.what_if();
-    let parts = Parts::new(&bench);
+    let parts = PartDurations::new(&bench);
     let observed = mean(&what_if.observed);
     let simulated = mean(&what_if.simulated);
     let replayed = parts.recorded_s;
     let faithful = (replayed - observed).abs() <= FIDELITY * observed;
     let total = (replayed - parts.even_s).max(1e-9);
-    let mut weights: Vec<(CauseKind, Weight, f64)> = KINDS
+    let mut weights: Vec<(CauseKind, PartCost, f64)> = KINDS
         .into_iter()
         .map(|(kind, of, bound)| (kind, parts.weigh(of), bound))
         .collect();
     weights.sort_by(|a, b| b.1.middle().total_cmp(&a.1.middle()));
-    let cost = |weight: &Weight| weight.middle() / replayed.max(f64::MIN_POSITIVE);
+    let cost = |weight: &PartCost| weight.middle() / replayed.max(f64::MIN_POSITIVE);
     let named: Vec<_> = weights
         .iter()
         .filter(|(_, weight, bound)| cost(weight) >= *bound)
         .collect();
-    let causes: Vec<Cause> = named
+    let causes: Vec<SlownessCause> = named
         .iter()
         .map(|(kind, weight, _)| cause(&job, &parts, *kind, *weight, total))
         .collect();
@@ -114,7 +123,7 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
         simulated: Some(simulated),
         ideal: Some(mean(&what_if.ideal)),
     };
-    Report {
+    SlownessReport {
         job: name.to_owned(),
         steps: job.steps.len(),
         workers: job.workers(),
@@ -130,7 +139,7 @@ pub(crate) fn of_operations(name: &str, rows: &[Operation], meta: Option<&Meta>,
     }
 }
 
-fn sentence(cause: &Cause, replayed: f64) -> String {
+fn sentence(cause: &SlownessCause, replayed: f64) -> String {
     let part = cause.saved_s / replayed.max(f64::MIN_POSITIVE) * 100.0;
     let hidden = match cause.saved_s < 0.5 * cause.adds_s {
         true => format!(
@@ -148,7 +157,7 @@ fn sentence(cause: &Cause, replayed: f64) -> String {
     )
 }
 
-fn check_sizes(job: &Job, name: &str, meta: Option<&Meta>, problems: &mut Problems) {
+fn check_sizes(job: &AlignedTrace, name: &str, meta: Option<&TraceMetadata>, problems: &mut ProblemList) {
     let Some(meta) = meta else { return };
     for (what, said, seen) in [
         ("data-parallel ranks", meta.dp_size, job.dp()),
@@ -163,14 +172,14 @@ fn check_sizes(job: &Job, name: &str, meta: Option<&Meta>, problems: &mut Proble
     }
 }
 
-fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) -> Cause {
-    let Sight { mut places, mut why } = match kind {
+fn cause(job: &AlignedTrace, parts: &PartDurations, kind: CauseKind, weight: PartCost, total: f64) -> SlownessCause {
+    let CausePlaces { mut places, mut why } = match kind {
         CauseKind::SlowWorker => places::slow_workers(job, parts),
         CauseKind::SlowStage => places::slow_stage(job, parts),
         CauseKind::DataImbalance => places::data(job, parts),
         CauseKind::Communication => places::communication(job, parts),
         CauseKind::Pauses => places::pauses(job, parts),
-        _ => Sight {
+        _ => CausePlaces {
             places: Vec::new(),
             why: "Passes vary without relation to worker, stage, microbatch or direction.".to_owned(),
         },
@@ -188,7 +197,7 @@ fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) 
     } else {
         places.split_off(1)
     };
-    Cause {
+    SlownessCause {
         kind,
         place: places.pop().unwrap_or_default(),
         others,
@@ -201,18 +210,18 @@ fn cause(job: &Job, parts: &Parts, kind: CauseKind, weight: Weight, total: f64) 
 
 /// Returns true if a slow stage is rather a slow worker. With one data-parallel rank both look alike; only first and
 /// last stages have more work by design.
-fn is_rather_a_worker(job: &Job, places: &[Place]) -> bool {
+fn is_rather_a_worker(job: &AlignedTrace, places: &[CauseLocation]) -> bool {
     let stage = places.first().and_then(|place| place.stage);
     job.dp() == 1 && stage.is_some() && stage != job.stages.first().copied() && stage != job.stages.last().copied()
 }
 
 /// Rates confidence by the lead and weight of the cause, reduced by indistinguishable alternatives.
 fn confidence(
-    job: &Job,
-    weights: &[(CauseKind, Weight, f64)],
+    job: &AlignedTrace,
+    weights: &[(CauseKind, PartCost, f64)],
     verdict: CauseKind,
     faithful: bool,
-    causes: &[Cause],
+    causes: &[SlownessCause],
     cost: f64,
 ) -> f64 {
     let trust = if faithful { 1.0 } else { 0.6 } * if job.steps.len() < 3 { 0.8 } else { 1.0 };
@@ -254,7 +263,7 @@ fn numbers(what_if: &crate::whatif::WhatIf, simulated: f64) -> Vec<String> {
     lines
 }
 
-fn doubts(job: &Job, faithful: bool, replayed: f64, observed: f64, parts: &Parts) -> Vec<String> {
+fn doubts(job: &AlignedTrace, faithful: bool, replayed: f64, observed: f64, parts: &PartDurations) -> Vec<String> {
     let mut lines = Vec::new();
     if !faithful {
         lines.push(format!(

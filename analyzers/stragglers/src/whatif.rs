@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::graph::Graph;
-use crate::job::Job;
+use crate::graph::DependencyGraph;
+use crate::job::AlignedTrace;
 use crate::operation::OpType;
 use crate::simulate::{ideal, step_times, transfers};
 use crate::statistics::mean;
@@ -16,7 +16,7 @@ const WORK_MAX: usize = 1 << 29;
 
 /// Effect of giving one part ordinary durations, or only that part its recorded ones.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Effect {
+pub struct PartEffect {
     /// Mean step time with the part made ordinary, in seconds.
     pub t_rem: f64,
     /// Mean step time with only the part as recorded, in seconds.
@@ -49,24 +49,24 @@ pub struct WhatIf {
     /// first.
     pub by_worker: Vec<(i64, i64, f64)>,
     /// M_W: effect of the worst 3 % of the workers.
-    pub slow_workers: Effect,
+    pub slow_workers: PartEffect,
     /// M_S: effect of the last stage.
-    pub last_stage: Effect,
+    pub last_stage: PartEffect,
 }
 
 /// Recorded and ordinary durations of a job, with the graph to simulate them.
-pub(crate) struct Bench<'a> {
-    pub(crate) job: &'a Job,
-    pub(crate) graph: &'a Graph,
+pub(crate) struct WhatIfModel<'a> {
+    pub(crate) job: &'a AlignedTrace,
+    pub(crate) graph: &'a DependencyGraph,
     pub(crate) recorded: Vec<f64>,
     pub(crate) usual: Vec<f64>,
 }
 
-impl<'a> Bench<'a> {
-    pub(crate) fn new(job: &'a Job, graph: &'a Graph) -> Self {
+impl<'a> WhatIfModel<'a> {
+    pub(crate) fn new(job: &'a AlignedTrace, graph: &'a DependencyGraph) -> Self {
         let recorded = transfers(job, graph);
         let usual = ideal(job, &recorded);
-        Bench {
+        WhatIfModel {
             job,
             graph,
             recorded,
@@ -97,11 +97,11 @@ impl<'a> Bench<'a> {
         self.time(&mixed)
     }
 
-    fn effect(&self, original: f64, ideal: f64, test: impl Fn(usize, usize) -> bool) -> Effect {
+    fn effect(&self, original: f64, ideal: f64, test: impl Fn(usize, usize) -> bool) -> PartEffect {
         let t_rem = self.mix(&self.recorded, &self.usual, &test);
         let t_add = self.mix(&self.usual, &self.recorded, &test);
         let slack = original - ideal;
-        Effect {
+        PartEffect {
             t_rem,
             t_add,
             share: (slack > 1e-9 * original).then(|| (original - t_rem) / slack),

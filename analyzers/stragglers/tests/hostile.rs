@@ -4,15 +4,17 @@
 mod support;
 
 use proptest::prelude::*;
-use rankguard_stragglers::{OpType, Operation, Problems, Report, Timings, analyse, read_meta, read_timings};
+use rankguard_stragglers::{
+    OpType, ProblemList, SlownessReport, TimingFile, TraceOperation, analyse, read_meta, read_timings,
+};
 use support::Plan;
 use support::dice::Dice;
 
-fn operations(rows: Vec<Operation>) -> Report {
-    analyse("job", &Timings::Operations(rows), None, Problems::default())
+fn operations(rows: Vec<TraceOperation>) -> SlownessReport {
+    analyse("job", &TimingFile::Operations(rows), None, ProblemList::default())
 }
 
-fn any_operation() -> impl Strategy<Value = Operation> {
+fn any_operation() -> impl Strategy<Value = TraceOperation> {
     let place = (0..3_i64, 0..3_i64, 0..3_i64, proptest::option::of(0..4_i64));
     let what = (0..OpType::ALL.len(), 0.0..9.0_f64, 0.0..3.0_f64);
     let numbers = (
@@ -25,7 +27,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
         |(place, (kind, start, duration), (seq, chunk, microbatch, global_chunk))| {
             let (dp_rank, stage, step, rank) = place;
             let kind = OpType::ALL[kind];
-            Operation {
+            TraceOperation {
                 dp_rank,
                 stage,
                 rank,
@@ -43,7 +45,7 @@ fn any_operation() -> impl Strategy<Value = Operation> {
     )
 }
 
-fn finite(report: &Report) {
+fn finite(report: &SlownessReport) {
     let times = [
         report.step_time_s.observed,
         report.step_time_s.simulated,
@@ -73,7 +75,7 @@ proptest! {
     fn random_shapes_give_a_report(rows in prop::collection::vec(any_operation(), 1..25), steps in 1..3_i64, dp in 1..3_i64) {
         let all = (0..steps).flat_map(|step| (0..dp).map(move |dp_rank| (step, dp_rank)));
         let all = all.flat_map(|(step, dp_rank)| {
-            rows.iter().map(move |row| Operation { step, dp_rank, rank: None, ..row.clone() })
+            rows.iter().map(move |row| TraceOperation { step, dp_rank, rank: None, ..row.clone() })
         });
         finite(&operations(all.collect()));
     }
@@ -107,10 +109,10 @@ proptest! {
         let rows = plan.run();
         let first = operations(rows.clone());
         let mut dice = Dice(seed);
-        let mut moved: Vec<(f64, Operation)> = rows
+        let mut moved: Vec<(f64, TraceOperation)> = rows
             .into_iter()
             .map(|row| {
-                let renamed = Operation {
+                let renamed = TraceOperation {
                     dp_rank: 40 - 7 * row.dp_rank,
                     stage: 5 + 3 * row.stage,
                     step: 1000 + 13 * row.step,
@@ -159,7 +161,7 @@ fn parquet() -> (Vec<u8>, usize) {
         .build();
     let mut file = SerializedFileWriter::new(Vec::new(), schema, settings.into()).unwrap();
     let mut group = file.next_row_group().unwrap();
-    let whole = |of: fn(&Operation) -> i64| rows.iter().map(of).collect::<Vec<i64>>();
+    let whole = |of: fn(&TraceOperation) -> i64| rows.iter().map(of).collect::<Vec<i64>>();
     let mut index = 0;
     while let Some(mut column) = group.next_column().unwrap() {
         let levels = vec![1; rows.len()];
@@ -201,7 +203,7 @@ fn parquet() -> (Vec<u8>, usize) {
 fn parquet_of_another_writer_is_read_and_every_damaged_byte_survived() {
     let (bytes, count) = parquet();
     let (timings, problems) = read_timings("file", &bytes);
-    let Timings::Operations(rows) = &timings else {
+    let TimingFile::Operations(rows) = &timings else {
         panic!("not operations")
     };
     assert_eq!((rows.len(), problems.count), (count, 0), "{problems:?}");

@@ -5,7 +5,7 @@
 mod dice;
 
 use dice::Dice;
-use rankguard_stragglers::{CauseKind, Problems, Report, StepTiming, Timings, analyse, read_timings};
+use rankguard_stragglers::{CauseKind, ProblemList, SlownessReport, StepTiming, TimingFile, analyse, read_timings};
 
 /// Columns that the generated job logs.
 #[derive(Clone, Copy, PartialEq)]
@@ -45,8 +45,8 @@ fn job(
     rows
 }
 
-fn report(rows: Vec<StepTiming>) -> Report {
-    analyse("job", &Timings::Steps(rows), None, Problems::default())
+fn report(rows: Vec<StepTiming>) -> SlownessReport {
+    analyse("job", &TimingFile::Steps(rows), None, ProblemList::default())
 }
 
 #[test]

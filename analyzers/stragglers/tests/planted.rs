@@ -3,11 +3,16 @@
 
 mod support;
 
-use rankguard_stragglers::{CauseKind, Place, Problems, Report, Timings, analyse};
+use rankguard_stragglers::{CauseKind, CauseLocation, ProblemList, SlownessReport, TimingFile, analyse};
 use support::Plan;
 
-fn report(plan: &Plan) -> Report {
-    let report = analyse("planted", &Timings::Operations(plan.run()), None, Problems::default());
+fn report(plan: &Plan) -> SlownessReport {
+    let report = analyse(
+        "planted",
+        &TimingFile::Operations(plan.run()),
+        None,
+        ProblemList::default(),
+    );
     assert!(report.problems.is_empty(), "{plan:?}: {:?}", report.problems);
     report
 }
@@ -22,7 +27,7 @@ fn check(
     shapes: &[(usize, usize, usize, usize)],
     magnitudes: &[f64],
     plant: impl Fn(&mut Plan, f64),
-    is_there: impl Fn(&Plan, &Place) -> bool,
+    is_there: impl Fn(&Plan, &CauseLocation) -> bool,
 ) {
     let mut wrong = Vec::new();
     for (dp, pp, vpp, microbatches) in shapes.iter().copied() {
@@ -82,7 +87,7 @@ fn the_simulation_of_a_planted_job_gives_its_observed_step_time() {
 #[test]
 fn a_slow_worker_is_found() {
     let plant = |plan: &mut Plan, ratio| plan.slow_worker = vec![(1, plan.pp / 2, ratio, 1)];
-    let is_there = |plan: &Plan, place: &Place| {
+    let is_there = |plan: &Plan, place: &CauseLocation| {
         (place.dp_rank, place.stage) == (Some(1), Some(plan.pp as i64 / 2))
             && place.rank == Some((plan.pp + plan.pp / 2) as i64)
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use rankguard_stragglers::{CauseKind, Effect, Report, Timings, analyse, read_meta, read_timings};
+use rankguard_stragglers::{CauseKind, PartEffect, SlownessReport, TimingFile, analyse, read_meta, read_timings};
 use serde_json::Value;
 
 /// Authors' figures are sums of 32-bit floats in another order.
@@ -13,7 +13,7 @@ const FLOAT32: f64 = 1e-7;
 
 /// A job's report with the folder of its data; `None`, with a printed note, if the data is not
 /// available.
-fn job(name: &str) -> Option<(Report, PathBuf)> {
+fn job(name: &str) -> Option<(SlownessReport, PathBuf)> {
     let folder =
         std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/datasets/bytedance-straggler-traces");
     let Ok(bytes) = std::fs::read(folder.join(format!("trace-{name}.parquet"))) else {
@@ -53,7 +53,7 @@ fn apart(theirs: &Value, ours: &[f64]) -> f64 {
         .fold(0.0, f64::max)
 }
 
-fn check(name: &str) -> Option<Report> {
+fn check(name: &str) -> Option<SlownessReport> {
     let (report, folder) = job(name)?;
     let what_if = report.what_if.as_ref().unwrap();
     let result = read(&folder, &format!("result-{name}.json"));
@@ -84,7 +84,7 @@ fn check(name: &str) -> Option<Report> {
     field("blocking_decompose_by_optype", kinds.fold(0.0, f64::max));
     for (file, effect) in [("mw", what_if.slow_workers), ("ms", what_if.last_stage)] {
         let theirs = read(&folder, &format!("{file}-{name}.json"));
-        let Effect { t_rem, t_add, share } = effect;
+        let PartEffect { t_rem, t_add, share } = effect;
         for (key, ours) in [("trem", t_rem), ("tadd", t_add), ("rem", share.unwrap())] {
             // A share near 0 is a difference of near figures: compare it with the whole.
             let scale = if key == "rem" { 1.0 } else { ours };
@@ -148,7 +148,7 @@ fn job_st_has_a_large_last_stage() {
 fn a_published_trace_as_csv_or_json_lines_gives_the_same_report() {
     let Some((report, folder)) = job("ST") else { return };
     let bytes = std::fs::read(folder.join("trace-ST.parquet")).unwrap();
-    let (Timings::Operations(rows), _) = read_timings("ST", &bytes) else {
+    let (TimingFile::Operations(rows), _) = read_timings("ST", &bytes) else {
         panic!("not operations")
     };
     let mut csv = String::from("dp_rank,stage,rank,step,optype,start_ts,duration,seq_id,mc,mb_id,gmc\n");

@@ -3,7 +3,9 @@
 
 mod support;
 
-use rankguard_stragglers::{CauseKind, Meta, Operation, Problems, Timings, analyse, read_meta, read_timings};
+use rankguard_stragglers::{
+    CauseKind, ProblemList, TimingFile, TraceMetadata, TraceOperation, analyse, read_meta, read_timings,
+};
 use support::Plan;
 
 const HEADER: &str = "dp_rank,stage,rank,step,optype,start_ts,duration";
@@ -11,8 +13,8 @@ const HEADER: &str = "dp_rank,stage,rank,step,optype,start_ts,duration";
 fn check(text: &str, rows: usize, problems: &[&str]) {
     let (timings, found) = read_timings("t.csv", text.as_bytes());
     let count = match timings {
-        Timings::Operations(rows) => rows.len(),
-        Timings::Steps(rows) => rows.len(),
+        TimingFile::Operations(rows) => rows.len(),
+        TimingFile::Steps(rows) => rows.len(),
     };
     assert_eq!(count, rows, "{found:?}");
     let lines = found.lines();
@@ -97,11 +99,11 @@ fn meta_files_give_sizes_and_name_bad_lines() {
         "m.yaml",
         "trial_name: AR\nrun_id: 0\ndp_size: 4 # ranks\n\ntp_size: 2\n",
     );
-    let expected = Meta {
+    let expected = TraceMetadata {
         trial_name: Some("AR".into()),
         dp_size: Some(4),
         tp_size: Some(2),
-        ..Meta::default()
+        ..TraceMetadata::default()
     };
     assert_eq!((meta, problems.count), (expected, 0));
     let (_, problems) = read_meta("m.yaml", "dp_size: none\nnonsense\n");
@@ -120,7 +122,7 @@ fn steps_that_are_not_whole_are_left_out_and_named() {
     rows.retain(|row| !(row.step == 3 && row.dp_rank == 1));
     let last = rows.iter().rposition(|row| row.step == 7).unwrap();
     rows.remove(last);
-    let report = analyse("job", &Timings::Operations(rows), None, Problems::default());
+    let report = analyse("job", &TimingFile::Operations(rows), None, ProblemList::default());
     assert_eq!((report.steps, report.cause), (10, CauseKind::None));
     assert_eq!(report.problems.len(), 1);
     assert!(
@@ -134,12 +136,17 @@ fn steps_that_are_not_whole_are_left_out_and_named() {
 #[test]
 fn sizes_of_the_meta_file_are_checked_against_the_trace() {
     let rows = Plan::healthy(1, 2, 2, 1, 4).run();
-    let meta = Meta {
+    let meta = TraceMetadata {
         dp_size: Some(4),
         pp_size: Some(2),
-        ..Meta::default()
+        ..TraceMetadata::default()
     };
-    let report = analyse("job", &Timings::Operations(rows), Some(&meta), Problems::default());
+    let report = analyse(
+        "job",
+        &TimingFile::Operations(rows),
+        Some(&meta),
+        ProblemList::default(),
+    );
     assert_eq!(report.problems.len(), 1, "{:?}", report.problems);
     assert!(
         report.problems[0].contains("2 data-parallel ranks where its meta file says 4"),
@@ -153,14 +160,19 @@ fn tensor_parallel_ranks_count_as_their_slowest() {
     let mut plan = Plan::healthy(2, 4, 2, 1, 4);
     plan.slow_worker = vec![(1, 1, 1.5, 1)];
     let rows = plan.run();
-    let alone = analyse("job", &Timings::Operations(rows.clone()), None, Problems::default());
-    let twin = |row: &Operation| Operation {
+    let alone = analyse(
+        "job",
+        &TimingFile::Operations(rows.clone()),
+        None,
+        ProblemList::default(),
+    );
+    let twin = |row: &TraceOperation| TraceOperation {
         rank: row.rank.map(|rank| rank + 100),
         duration: row.duration * 0.9,
         ..row.clone()
     };
-    let twins: Vec<Operation> = rows.iter().map(twin).chain(rows.iter().cloned()).collect();
-    let both = analyse("job", &Timings::Operations(twins), None, Problems::default());
+    let twins: Vec<TraceOperation> = rows.iter().map(twin).chain(rows.iter().cloned()).collect();
+    let both = analyse("job", &TimingFile::Operations(twins), None, ProblemList::default());
     assert_eq!(
         (both.cause, &both.place, both.slowdown),
         (alone.cause, &alone.place, alone.slowdown)

@@ -5,12 +5,12 @@ use std::fmt;
 use rankguard_datasets::Dataset;
 use serde::Serialize;
 
-use crate::plot::Plot;
+use crate::plot::StudyPlot;
 
 /// Value of a table cell.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(untagged)]
-pub enum Cell {
+pub enum ResultCell {
     Text(String),
     Count(u64),
     /// Measured value; the heading gives its unit.
@@ -19,7 +19,7 @@ pub enum Cell {
     Absent,
 }
 
-impl fmt::Display for Cell {
+impl fmt::Display for ResultCell {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Text(text) => f.write_str(text),
@@ -35,37 +35,37 @@ impl fmt::Display for Cell {
     }
 }
 
-impl From<&str> for Cell {
+impl From<&str> for ResultCell {
     fn from(text: &str) -> Self {
         Self::Text(text.to_owned())
     }
 }
 
-impl From<String> for Cell {
+impl From<String> for ResultCell {
     fn from(text: String) -> Self {
         Self::Text(text)
     }
 }
 
-impl From<usize> for Cell {
+impl From<usize> for ResultCell {
     fn from(count: usize) -> Self {
         Self::Count(count as u64)
     }
 }
 
-impl From<u64> for Cell {
+impl From<u64> for ResultCell {
     fn from(count: u64) -> Self {
         Self::Count(count)
     }
 }
 
-impl From<f64> for Cell {
+impl From<f64> for ResultCell {
     fn from(x: f64) -> Self {
         if x.is_finite() { Self::Number(x) } else { Self::Absent }
     }
 }
 
-impl From<Option<f64>> for Cell {
+impl From<Option<f64>> for ResultCell {
     fn from(x: Option<f64>) -> Self {
         x.map_or(Self::Absent, Self::from)
     }
@@ -73,15 +73,15 @@ impl From<Option<f64>> for Cell {
 
 /// Table of results.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Table {
+pub struct ResultTable {
     pub title: String,
     /// Headings, with units.
     pub columns: Vec<&'static str>,
     /// Rows, each as long as the headings.
-    pub rows: Vec<Vec<Cell>>,
+    pub rows: Vec<Vec<ResultCell>>,
 }
 
-impl Table {
+impl ResultTable {
     pub(crate) fn new(title: impl Into<String>, columns: &[&'static str]) -> Self {
         Self {
             title: title.into(),
@@ -90,14 +90,14 @@ impl Table {
         }
     }
 
-    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = Cell>) {
+    pub(crate) fn row(&mut self, cells: impl IntoIterator<Item = ResultCell>) {
         self.rows.push(cells.into_iter().collect());
     }
 }
 
 /// Result of one study.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Outcome {
+pub struct StudyResult {
     /// Name of the study.
     pub study: &'static str,
     /// Source name of the data set.
@@ -110,13 +110,13 @@ pub struct Outcome {
     pub window: Option<(f64, f64)>,
     /// Description of the data set's clock.
     pub clock: String,
-    pub tables: Vec<Table>,
-    pub plots: Vec<Plot>,
+    pub tables: Vec<ResultTable>,
+    pub plots: Vec<StudyPlot>,
     /// Limitations of the data, and rows that were left out.
     pub problems: Vec<String>,
 }
 
-impl Outcome {
+impl StudyResult {
     pub(crate) fn new(study: &'static str, data: &Dataset, definition: impl Into<String>) -> Self {
         let problems = data.problems.kinds.iter().map(|(kind, group)| {
             let first = group.first.first().map_or("", |problem| problem.what.as_str());

@@ -6,13 +6,13 @@ mod map;
 use serde::Serialize;
 
 pub(crate) use drawing::escape;
-pub use drawing::{Anchor, Colour, Drawing, INK, Item};
+pub use drawing::{DrawingItem, INK, RgbColour, SvgDrawing, TextAnchor};
 
 const WIDTH: f64 = 720.0;
 const LEFT: f64 = 210.0;
 const BAR: f64 = 22.0;
 const HEIGHT: f64 = 380.0;
-const COLOURS: [Colour; 6] = [
+const COLOURS: [RgbColour; 6] = [
     [0x2b, 0x6c, 0xb0],
     [0xc0, 0x56, 0x21],
     [0x2f, 0x85, 0x5a],
@@ -21,12 +21,12 @@ const COLOURS: [Colour; 6] = [
     [0x4a, 0x55, 0x68],
 ];
 /// Colour of grid lines.
-const FAINT: Colour = [0xdd, 0xdd, 0xdd];
+const FAINT: RgbColour = [0xdd, 0xdd, 0xdd];
 
 /// Content of a plot.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Shape {
+pub enum PlotContent {
     /// Name and value of each bar.
     Bars(Vec<(String, f64)>),
     /// Name and points of each curve, from left to right; a value holds until the next point.
@@ -37,50 +37,50 @@ pub enum Shape {
 
 /// Plot with title and axis.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Plot {
+pub struct StudyPlot {
     pub title: String,
     /// Label of the horizontal axis, with its unit.
     pub across: String,
-    pub shape: Shape,
+    pub shape: PlotContent,
 }
 
-impl Plot {
+impl StudyPlot {
     /// Renders the plot as an SVG document.
     pub fn svg(&self) -> String {
         self.drawing().svg()
     }
 
     /// Renders the plot as drawing items.
-    pub fn drawing(&self) -> Drawing {
-        let mut drawing = Drawing::new(WIDTH, 0.0);
+    pub fn drawing(&self) -> SvgDrawing {
+        let mut drawing = SvgDrawing::new(WIDTH, 0.0);
         drawing.headline((12.0, 20.0), &*self.title);
         drawing.height = match &self.shape {
-            Shape::Bars(bars) => draw_bars(bars, &mut drawing),
-            Shape::Steps(curves) => draw_steps(curves, &mut drawing),
-            Shape::Map(cells) => map::draw(cells, &mut drawing),
+            PlotContent::Bars(bars) => draw_bars(bars, &mut drawing),
+            PlotContent::Steps(curves) => draw_steps(curves, &mut drawing),
+            PlotContent::Map(cells) => map::draw(cells, &mut drawing),
         };
         let below = (0.5 * (LEFT + WIDTH), drawing.height - 10.0);
-        drawing.words(below, Anchor::Middle, &*self.across);
+        drawing.words(below, TextAnchor::Middle, &*self.across);
         drawing
     }
 }
 
 /// Draws bars; returns the height of the picture.
-fn draw_bars(bars: &[(String, f64)], into: &mut Drawing) -> f64 {
+fn draw_bars(bars: &[(String, f64)], into: &mut SvgDrawing) -> f64 {
     let largest = bars.iter().map(|(_, value)| *value).fold(f64::MIN_POSITIVE, f64::max);
     for (at, (name, value)) in bars.iter().enumerate() {
         let y = 34.0 + BAR * at as f64;
         let wide = (WIDTH - LEFT - 90.0) * value.max(0.0) / largest;
         let name: String = name.chars().take(34).collect();
-        into.words((LEFT - 6.0, y + 13.0), Anchor::End, name);
+        into.words((LEFT - 6.0, y + 13.0), TextAnchor::End, name);
         into.boxed((LEFT, y), (wide, BAR - 5.0), COLOURS[0]);
-        let value = crate::Cell::from(*value).to_string();
-        into.words((LEFT + wide + 5.0, y + 13.0), Anchor::Start, value);
+        let value = crate::ResultCell::from(*value).to_string();
+        into.words((LEFT + wide + 5.0, y + 13.0), TextAnchor::Start, value);
     }
     70.0 + BAR * bars.len() as f64
 }
 
-fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut Drawing) -> f64 {
+fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut SvgDrawing) -> f64 {
     let finite = |point: &&(f64, f64)| point.0.is_finite() && point.1.is_finite();
     let points = || curves.iter().flat_map(|(_, points)| points).filter(finite);
     let right = points().map(|p| p.0).fold(f64::MIN_POSITIVE, f64::max);
@@ -91,9 +91,9 @@ fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut Drawing) -> f64 {
     let y = |v: f64| 40.0 + (HEIGHT - 40.0) * (high - v) / (high - low).max(f64::MIN_POSITIVE);
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let (across, up) = (right * share, low + (high - low) * share);
-        let label = |value: f64| crate::Cell::from(value).to_string();
-        into.words((x(across), HEIGHT + 18.0), Anchor::Middle, label(across));
-        into.words((left - 6.0, y(up) + 4.0), Anchor::End, label(up));
+        let label = |value: f64| crate::ResultCell::from(value).to_string();
+        into.words((x(across), HEIGHT + 18.0), TextAnchor::Middle, label(across));
+        into.words((left - 6.0, y(up) + 4.0), TextAnchor::End, label(up));
         into.line(vec![(left, y(up)), (WIDTH - 20.0, y(up))], FAINT, 1.0);
     }
     for (at, (name, points)) in curves.iter().enumerate() {
@@ -107,7 +107,12 @@ fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut Drawing) -> f64 {
             path.push((x(*px), y(*py)));
         }
         into.line(path, colour, 1.6);
-        into.coloured((WIDTH - 24.0, 54.0 + 16.0 * at as f64), Anchor::End, &**name, colour);
+        into.coloured(
+            (WIDTH - 24.0, 54.0 + 16.0 * at as f64),
+            TextAnchor::End,
+            &**name,
+            colour,
+        );
     }
     HEIGHT + 60.0
 }
@@ -118,10 +123,10 @@ mod tests {
 
     #[test]
     fn foreign_names_cannot_leave_their_element() {
-        let plot = Plot {
+        let plot = StudyPlot {
             title: "a <script> & \u{1b}".to_owned(),
             across: "s".to_owned(),
-            shape: Shape::Bars(vec![("</text>".to_owned(), 3.0), ("b".to_owned(), 6.0)]),
+            shape: PlotContent::Bars(vec![("</text>".to_owned(), 3.0), ("b".to_owned(), 6.0)]),
         };
         let svg = plot.svg();
         assert!(svg.contains("a &lt;script&gt; &amp; \u{fffd}") && !svg.contains("</text></text>"));
@@ -134,10 +139,10 @@ mod tests {
     #[test]
     fn a_curve_without_points_or_of_one_value_draws_no_nan() {
         for points in [vec![], vec![(0.0, 1.0)], vec![(0.0, 1.0), (5.0, 1.0), (f64::NAN, 0.2)]] {
-            let plot = Plot {
+            let plot = StudyPlot {
                 title: String::new(),
                 across: String::new(),
-                shape: Shape::Steps(vec![("one".to_owned(), points)]),
+                shape: PlotContent::Steps(vec![("one".to_owned(), points)]),
             };
             assert!(!plot.svg().contains("NaN"));
         }

@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
-use crate::outcome::Outcome;
+use crate::outcome::StudyResult;
 use crate::plot::escape;
-use crate::reproduced::Figure;
+use crate::reproduced::ReproducedFigure;
 
 /// Renders the page.
-pub fn report(title: &str, outcomes: &[Outcome], figures: &[Figure]) -> String {
+pub fn report(title: &str, outcomes: &[StudyResult], figures: &[ReproducedFigure]) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><head><meta charset=\"utf-8\"><title>{0}</title><style>body{{font:15px \
          sans-serif;max-width:60em;margin:2em auto}}table{{border-collapse:collapse;margin:1em 0}}td,th{{padding:.2em \
@@ -54,7 +54,7 @@ pub fn report(title: &str, outcomes: &[Outcome], figures: &[Figure]) -> String {
                 "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>",
                 escape(&figure.name),
                 escape(figure.published.as_deref().unwrap_or("-")),
-                crate::Cell::from(figure.computed),
+                crate::ResultCell::from(figure.computed),
                 escape(figure.definition)
             );
         }

@@ -4,8 +4,8 @@
 
 use std::path::Path;
 
-use rankguard_datasets::{Dataset, Table, open};
-use rankguard_studies::{Cell, Options, StudyError, figures, studies};
+use rankguard_datasets::{Dataset, TableKind, open};
+use rankguard_studies::{ResultCell, StudyError, StudyOptions, figures, studies};
 
 fn dataset(name: &str) -> Option<Dataset> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -114,7 +114,7 @@ fn summaries_of_gpu_clusters() {
     all_agree("gpu-cluster-summaries", 25);
 }
 
-fn run(study: &str, data: &Dataset, options: &Options) -> Result<rankguard_studies::Outcome, StudyError> {
+fn run(study: &str, data: &Dataset, options: &StudyOptions) -> Result<rankguard_studies::StudyResult, StudyError> {
     let study = studies()
         .iter()
         .find(|known| known.name == study)
@@ -128,16 +128,16 @@ fn no_rate_without_a_population_and_no_repair_time_without_one() {
         return;
     };
     for study in ["mtbf", "lemons"] {
-        let refused = run(study, &data, &Options::default()).expect_err("the population is unknown");
+        let refused = run(study, &data, &StudyOptions::default()).expect_err("the population is unknown");
         assert!(refused.hint().contains("--population"), "{refused}");
-        let options = Options {
+        let options = StudyOptions {
             population: Some(32_494),
-            ..Options::default()
+            ..StudyOptions::default()
         };
         assert!(!run(study, &data, &options).expect("a rate").tables.is_empty());
     }
     assert!(matches!(
-        run("repair", &data, &Options::default()),
+        run("repair", &data, &StudyOptions::default()),
         Err(StudyError::Missing { .. })
     ));
 }
@@ -147,7 +147,7 @@ fn cohorts_of_titan_differ() {
     let Some(data) = dataset("titan-gpu-lifetimes") else {
         return;
     };
-    let outcome = run("survival", &data, &Options::default()).expect("lifetimes");
+    let outcome = run("survival", &data, &StudyOptions::default()).expect("lifetimes");
     let titles: Vec<&str> = outcome.tables.iter().map(|table| table.title.as_str()).collect();
     assert!(titles.len() == 3 && titles[1] == "log-rank", "{titles:?}");
     assert!(outcome.plots[0].svg().contains("old"));
@@ -158,15 +158,15 @@ fn failures_of_titan_lie_in_some_cabinets_and_cages_more_than_their_stays_explai
     let Some(data) = dataset("titan-gpu-lifetimes") else {
         return;
     };
-    let outcome = run("spatial", &data, &Options::default()).expect("places");
+    let outcome = run("spatial", &data, &StudyOptions::default()).expect("places");
     let place = &outcome.tables[0].rows[0];
     assert_eq!(
         place[1..3],
-        [Cell::Count(6_367), Cell::Count(200)],
+        [ResultCell::Count(6_367), ResultCell::Count(200)],
         "every event, in 25 times 8 cabinets"
     );
-    let number = |cell: &Cell| match cell {
-        Cell::Number(x) => *x,
+    let number = |cell: &ResultCell| match cell {
+        ResultCell::Number(x) => *x,
         other => panic!("{other:?} is no number"),
     };
     assert!(
@@ -176,7 +176,7 @@ fn failures_of_titan_lie_in_some_cabinets_and_cages_more_than_their_stays_explai
     let cages: Vec<f64> = outcome.tables[1]
         .rows
         .iter()
-        .filter(|row| row[1] == Cell::from("cage"))
+        .filter(|row| row[1] == ResultCell::from("cage"))
         .map(|row| number(&row[5]))
         .collect();
     assert!(
@@ -191,17 +191,21 @@ fn lanl_is_mapped_by_node_number_and_what_is_not_stated_is_not_mapped() {
     let Some(data) = dataset("lanl-node-failures") else {
         return;
     };
-    let outcome = run("spatial", &data, &Options::default()).expect("numbers");
+    let outcome = run("spatial", &data, &StudyOptions::default()).expect("numbers");
     let rows = &outcome.tables[0].rows;
-    let system = |name: &str| rows.iter().find(|row| row[0] == Cell::from(name)).expect("its row");
-    assert_eq!(system("2")[1..3], [Cell::Count(7_104), Cell::Count(49)]);
+    let system = |name: &str| {
+        rows.iter()
+            .find(|row| row[0] == ResultCell::from(name))
+            .expect("its row")
+    };
+    assert_eq!(system("2")[1..3], [ResultCell::Count(7_104), ResultCell::Count(49)]);
     assert_eq!(
         system("19")[1..3],
-        [Cell::Count(3_284), Cell::Count(1_024)],
+        [ResultCell::Count(3_284), ResultCell::Count(1_024)],
         "numbered from 1,024"
     );
     assert!(
-        rows.iter().all(|row| row[0] != Cell::from("17")),
+        rows.iter().all(|row| row[0] != ResultCell::from("17")),
         "no node number, no place"
     );
     assert!(
@@ -214,15 +218,15 @@ fn lanl_is_mapped_by_node_number_and_what_is_not_stated_is_not_mapped() {
     let Some(disks) = dataset("ornl-alpine-disk-failures") else {
         return;
     };
-    let by = |population| Options {
+    let by = |population| StudyOptions {
         by: Some("x_rack".to_owned()),
         population,
-        ..Options::default()
+        ..StudyOptions::default()
     };
     let refused = run("spatial", &disks, &by(None)).expect_err("the population is unknown");
     assert!(refused.hint().contains("--population"), "{refused}");
     let racks = run("spatial", &disks, &by(Some(39))).expect("racks");
-    assert_eq!(racks.tables[0].rows[0][2], Cell::Count(39));
+    assert_eq!(racks.tables[0].rows[0][2], ResultCell::Count(39));
 }
 
 #[test]
@@ -231,17 +235,17 @@ fn what_becomes_of_zero_gaps_decides_the_fit_and_is_said() {
         return;
     };
     let shape = |zeros_s: Option<f64>| {
-        let options = Options {
+        let options = StudyOptions {
             zeros_s,
-            ..Options::default()
+            ..StudyOptions::default()
         };
         let outcome = run("fits", &data, &options).expect("gaps");
         let row = outcome.tables[0]
             .rows
             .iter()
-            .find(|row| row[0] == Cell::from("Weibull"));
+            .find(|row| row[0] == ResultCell::from("Weibull"));
         match row.expect("a Weibull")[1] {
-            Cell::Number(shape) => (shape, outcome.definition),
+            ResultCell::Number(shape) => (shape, outcome.definition),
             ref other => panic!("{other:?} is no number"),
         }
     };
@@ -263,7 +267,7 @@ fn lives_that_still_run_are_censored_and_said_so() {
     let Some(data) = dataset("titan-gpu-lifetimes") else {
         return;
     };
-    let outcome = run("fits", &data, &Options::default()).expect("lives");
+    let outcome = run("fits", &data, &StudyOptions::default()).expect("lives");
     let lives = outcome
         .tables
         .iter()
@@ -274,20 +278,20 @@ fn lives_that_still_run_are_censored_and_said_so() {
     assert_eq!(lives.rows.len(), 3, "no gamma with censoring");
     // An exponential life is total time over deaths, however short each GPU was observed.
     let lived: f64 = data
-        .f64s(Table::Nodes, "x_time_s")
+        .f64s(TableKind::Nodes, "x_time_s")
         .expect("times")
         .iter()
         .flatten()
         .sum();
-    let deaths = data.strings(Table::Nodes, "x_dead").expect("deaths");
+    let deaths = data.strings(TableKind::Nodes, "x_dead").expect("deaths");
     let deaths = deaths
         .iter()
         .flatten()
         .filter(|dead| dead.eq_ignore_ascii_case("true"))
         .count();
-    let row = lives.rows.iter().find(|row| row[0] == Cell::from("exponential"));
+    let row = lives.rows.iter().find(|row| row[0] == ResultCell::from("exponential"));
     match row.expect("an exponential")[2] {
-        Cell::Number(mean) => {
+        ResultCell::Number(mean) => {
             let wanted = lived / (365.25 * 86_400.0) / deaths as f64;
             assert!((mean / wanted - 1.0).abs() < 1e-9, "{mean} {wanted}");
         }

@@ -12,7 +12,7 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use rankguard_templates::{Limits, Miner, shape};
+use rankguard_templates::{Miner, MinerLimits, shape};
 
 /// How often the samples are repeated, so that a pass is long enough to measure.
 const REPEATS: usize = 5;
@@ -65,7 +65,7 @@ fn mine(c: &mut Criterion) {
     group.throughput(Throughput::Elements(lines.len() as u64));
     group.bench_function("learn", |bencher| {
         bencher.iter(|| {
-            let mut miner = Miner::new("bench", Limits::default());
+            let mut miner = Miner::new("bench", MinerLimits::default());
             let stream = miner.stream("log", "log");
             for (n, line) in lines.iter().enumerate() {
                 miner.learn(stream, n as u64 + 1, black_box(line));
@@ -77,7 +77,7 @@ fn mine(c: &mut Criterion) {
         bencher.iter(|| {
             lines
                 .iter()
-                .filter_map(|line| shape(black_box(line), Limits::default()))
+                .filter_map(|line| shape(black_box(line), MinerLimits::default()))
                 .map(|shape| shape.len())
                 .sum::<usize>()
         });

@@ -6,7 +6,7 @@ const SLOTS: usize = 1 << 14;
 const BYTES: usize = 1 << 21;
 
 #[derive(Clone, Copy, Default)]
-struct Slot {
+struct CacheSlot {
     hash: u64,
     start: u32,
     length: u32,
@@ -15,23 +15,23 @@ struct Slot {
 }
 
 /// Hash table of fixed size, cleared when full: it holds nothing that the tree does not.
-pub(crate) struct Cache {
-    slots: Vec<Slot>,
+pub(crate) struct ShapeCache {
+    slots: Vec<CacheSlot>,
     texts: Vec<u8>,
     used: usize,
 }
 
-impl Cache {
+impl ShapeCache {
     pub(crate) fn new() -> Self {
         Self {
-            slots: vec![Slot::default(); SLOTS],
+            slots: vec![CacheSlot::default(); SLOTS],
             texts: Vec::new(),
             used: 0,
         }
     }
 
     pub(crate) fn clear(&mut self) {
-        self.slots.fill(Slot::default());
+        self.slots.fill(CacheSlot::default());
         self.texts.clear();
         self.used = 0;
     }
@@ -60,7 +60,7 @@ impl Cache {
         }
         let start = self.texts.len() as u32;
         self.texts.extend_from_slice(shape);
-        self.slots[at] = Slot {
+        self.slots[at] = CacheSlot {
             hash,
             start,
             length: shape.len() as u32,
@@ -88,11 +88,11 @@ pub(crate) fn hash(text: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Cache, SLOTS, hash};
+    use super::{SLOTS, ShapeCache, hash};
 
     #[test]
     fn what_is_put_is_found_until_the_table_is_full() {
-        let mut cache = Cache::new();
+        let mut cache = ShapeCache::new();
         for n in 0..SLOTS as u32 {
             let shape = format!("shape {n}");
             cache.put(hash(shape.as_bytes()), shape.as_bytes(), n);
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn equal_hashes_of_different_shapes_are_told_apart() {
-        let mut cache = Cache::new();
+        let mut cache = ShapeCache::new();
         cache.put(7, b"a", 1);
         cache.put(7, b"b", 2);
         assert_eq!(

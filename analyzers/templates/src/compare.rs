@@ -14,22 +14,22 @@
 use std::collections::BTreeMap;
 
 use crate::alarm::alarming;
-use crate::family::{Family, families};
+use crate::family::{TemplateFamily, families};
 use crate::id::TemplateId;
-use crate::novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
-use crate::profile::{Place, Profile, Stream, Template};
+use crate::novelty::{MAX_NAMES, MAX_NOVELTIES, NoveltyFinding, NoveltyKind};
+use crate::profile::{LinePosition, LogStream, Template, TemplateProfile};
 
 /// One profile's statistics of a family.
 #[derive(Clone, Default)]
-struct Side<'a> {
+struct FamilyCounts<'a> {
     count: u64,
-    first: Option<(Place, &'a Template)>,
-    last: Option<Place>,
-    streams: crate::marks::Marks,
-    runs: crate::marks::Marks,
+    first: Option<(LinePosition, &'a Template)>,
+    last: Option<LinePosition>,
+    streams: crate::marks::NumberSet,
+    runs: crate::marks::NumberSet,
 }
 
-impl<'a> Side<'a> {
+impl<'a> FamilyCounts<'a> {
     fn add(&mut self, template: &'a Template) {
         self.count = self.count.saturating_add(template.count);
         if self.first.is_none_or(|(first, _)| template.first < first) {
@@ -42,20 +42,20 @@ impl<'a> Side<'a> {
 }
 
 /// Family with the statistics of both profiles.
-struct Both<'a> {
-    family: &'a Family,
+struct ComparedFamily<'a> {
+    family: &'a TemplateFamily,
     aliases: Vec<TemplateId>,
     alarming: bool,
-    failing: Side<'a>,
-    healthy: Side<'a>,
+    failing: FamilyCounts<'a>,
+    healthy: FamilyCounts<'a>,
 }
 
 /// Returns evidence in `failing` relative to `healthy`, strongest first, at most [`MAX_NOVELTIES`].
 ///
 /// With an empty `healthy` only the patterns across streams apply. Counts are compared as shares of all lines (those of
 /// start-up as counts a run), so runs of different length are comparable; templates that healthy runs show only after
-/// the length of the failing run do not count as missing. Both profiles must pass [`Profile::check`].
-pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
+/// the length of the failing run do not count as missing. Both profiles must pass [`TemplateProfile::check`].
+pub fn compare(failing: &TemplateProfile, healthy: &TemplateProfile) -> Vec<NoveltyFinding> {
     let mut texts: Vec<&str> = failing
         .templates
         .iter()
@@ -65,7 +65,7 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
     texts.sort_unstable();
     texts.dedup();
     let families = families(&texts);
-    let mut both: Vec<Both> = families
+    let mut both: Vec<ComparedFamily> = families
         .iter()
         .map(|family| {
             let aliases: Vec<TemplateId> = match family.members.as_slice() {
@@ -77,12 +77,12 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
                     .collect(),
             };
             let alarming = alarming(&family.text) || family.members.iter().any(|member| alarming(texts[*member]));
-            Both {
+            ComparedFamily {
                 family,
                 aliases,
                 alarming,
-                failing: Side::default(),
-                healthy: Side::default(),
+                failing: FamilyCounts::default(),
+                healthy: FamilyCounts::default(),
             }
         })
         .collect();
@@ -105,8 +105,8 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
             both[number].healthy.add(template);
         }
     }
-    let scene = Scene { failing, healthy };
-    let mut found: Vec<Novelty> = both.iter().filter_map(|both| scene.across_runs(both)).collect();
+    let scene = ProfilePair { failing, healthy };
+    let mut found: Vec<NoveltyFinding> = both.iter().filter_map(|both| scene.across_runs(both)).collect();
     found.extend(scene.across_streams(&both));
     found.sort_by(|a, b| {
         b.score
@@ -119,16 +119,23 @@ pub fn compare(failing: &Profile, healthy: &Profile) -> Vec<Novelty> {
 }
 
 /// Family that some streams of a group show, and the number of streams in the group.
-type Piece<'a> = (&'a Both<'a>, usize);
+type FamilyShare<'a> = (&'a ComparedFamily<'a>, usize);
 
-struct Scene<'a> {
-    failing: &'a Profile,
-    healthy: &'a Profile,
+struct ProfilePair<'a> {
+    failing: &'a TemplateProfile,
+    healthy: &'a TemplateProfile,
 }
 
-impl Scene<'_> {
+impl ProfilePair<'_> {
     /// Builds evidence about streams of the failing run; `concerned` are their numbers.
-    fn novelty(&self, both: &Both, kind: NoveltyKind, score: f64, concerned: &[u32], sentence: String) -> Novelty {
+    fn novelty(
+        &self,
+        both: &ComparedFamily,
+        kind: NoveltyKind,
+        score: f64,
+        concerned: &[u32],
+        sentence: String,
+    ) -> NoveltyFinding {
         let (profile, side) = match both.failing.first {
             Some(_) => (self.failing, &both.failing),
             None => (self.healthy, &both.healthy),
@@ -146,10 +153,10 @@ impl Scene<'_> {
         };
         let (place, example) = side
             .first
-            .map_or((Place { line: 0, stream: 0 }, ""), |(place, template)| {
+            .map_or((LinePosition { line: 0, stream: 0 }, ""), |(place, template)| {
                 (place, template.example.as_str())
             });
-        Novelty {
+        NoveltyFinding {
             kind,
             id: both.family.id(),
             aliases: both.aliases.clone(),
@@ -170,7 +177,7 @@ impl Scene<'_> {
     }
 
     /// Returns the first that applies of new, missing, burst and quiet.
-    fn across_runs(&self, both: &Both) -> Option<Novelty> {
+    fn across_runs(&self, both: &ComparedFamily) -> Option<NoveltyFinding> {
         let runs = self.healthy.runs.len();
         if self.healthy.lines == 0 || self.failing.lines == 0 {
             return None;
@@ -229,7 +236,7 @@ impl Scene<'_> {
 
     /// Returns the number of lines of a family that a healthy run would have by now: the mean count if healthy runs had
     /// their last such line by then (start-up lines occur once in a run of any length), otherwise by share of lines.
-    fn expected(&self, both: &Both) -> f64 {
+    fn expected(&self, both: &ComparedFamily) -> f64 {
         let count = both.healthy.count as f64;
         if both.healthy.last.is_some_and(|last| last.line <= self.reached()) {
             count / self.healthy.runs.len().max(1) as f64
@@ -248,7 +255,7 @@ impl Scene<'_> {
             .unwrap_or_default()
     }
 
-    fn missing(&self, both: &Both, expected: f64, regular: f64, trust: f64) -> Option<Novelty> {
+    fn missing(&self, both: &ComparedFamily, expected: f64, regular: f64, trust: f64) -> Option<NoveltyFinding> {
         let (first, _) = both.healthy.first?;
         if regular < 0.8 || first.line > self.reached() {
             return None;
@@ -264,7 +271,7 @@ impl Scene<'_> {
     }
 
     /// Returns the number of streams that show a family, in the group of its first line, and the size of the group.
-    fn peers(&self, both: &Both) -> Option<(usize, usize)> {
+    fn peers(&self, both: &ComparedFamily) -> Option<(usize, usize)> {
         let (place, _) = both.failing.first?;
         let group = &self.failing.streams.get(place.stream as usize)?.group;
         let (shown, silent) = split(&self.failing.streams, group, both.failing.streams.iter());
@@ -272,7 +279,7 @@ impl Scene<'_> {
     }
 
     /// Compares each stream with its group.
-    fn across_streams(&self, all: &[Both]) -> Vec<Novelty> {
+    fn across_streams(&self, all: &[ComparedFamily]) -> Vec<NoveltyFinding> {
         let mut groups: Vec<&str> = self
             .failing
             .streams
@@ -282,7 +289,7 @@ impl Scene<'_> {
         groups.sort_unstable();
         groups.dedup();
         // Grouped by streams: several templates on the same streams form one piece of evidence.
-        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<Piece>> = BTreeMap::new();
+        let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<FamilyShare>> = BTreeMap::new();
         for group in groups {
             for both in all.iter().filter(|both| both.failing.count > 0) {
                 let (shown, silent) = split(&self.failing.streams, group, both.failing.streams.iter());
@@ -343,7 +350,7 @@ impl Scene<'_> {
 }
 
 /// Returns the relative position of a place in its stream, 0 to 1.
-fn share(place: Place, streams: &[Stream]) -> f64 {
+fn share(place: LinePosition, streams: &[LogStream]) -> f64 {
     let lines = streams.get(place.stream as usize).map_or(0, |stream| stream.lines);
     if lines == 0 {
         0.0
@@ -353,8 +360,8 @@ fn share(place: Place, streams: &[Stream]) -> f64 {
 }
 
 /// Splits the streams of a group into those among `shown` and the others.
-fn split(streams: &[Stream], group: &str, shown: impl Iterator<Item = u32>) -> (Vec<u32>, Vec<u32>) {
-    let mut marks = crate::marks::Marks::default();
+fn split(streams: &[LogStream], group: &str, shown: impl Iterator<Item = u32>) -> (Vec<u32>, Vec<u32>) {
+    let mut marks = crate::marks::NumberSet::default();
     shown.for_each(|number| marks.add(number));
     let of_group = (0..streams.len() as u32).filter(|number| streams[*number as usize].group == group);
     of_group.partition(|number| marks.has(*number))

@@ -35,14 +35,14 @@ const RARE: usize = 10;
 
 /// Family of templates with equal meaning for different objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Family {
+pub struct TemplateFamily {
     /// Joint text of all members.
     pub text: String,
     /// Indexes of the members in the given list, ascending.
     pub members: Vec<usize>,
 }
 
-impl Family {
+impl TemplateFamily {
     /// Returns the id of the joint text, or of the only member.
     pub fn id(&self) -> TemplateId {
         TemplateId::of(&self.text)
@@ -53,8 +53,8 @@ impl Family {
 ///
 /// The cost grows with texts times tokens times a few rounds: milliseconds for the hundreds of templates of a run,
 /// seconds for 8,192 of 60 tokens each.
-pub fn families(texts: &[&str]) -> Vec<Family> {
-    let mut lengths: BTreeMap<usize, Groups> = BTreeMap::new();
+pub fn families(texts: &[&str]) -> Vec<TemplateFamily> {
+    let mut lengths: BTreeMap<usize, TokenGroups> = BTreeMap::new();
     for (member, text) in texts.iter().enumerate() {
         let tokens: Vec<&str> = text.split(' ').collect();
         lengths
@@ -75,7 +75,7 @@ pub fn families(texts: &[&str]) -> Vec<Family> {
         );
         found.extend(groups.into_iter().map(|(tokens, mut members)| {
             members.sort_unstable();
-            Family {
+            TemplateFamily {
                 text: tokens.join(" "),
                 members,
             }
@@ -86,9 +86,9 @@ pub fn families(texts: &[&str]) -> Vec<Family> {
 }
 
 /// Members by the tokens of their joint text.
-type Groups<'a> = BTreeMap<Vec<&'a str>, Vec<usize>>;
+type TokenGroups<'a> = BTreeMap<Vec<&'a str>, Vec<usize>>;
 /// Tokens and members of one group.
-type Group<'a> = (Vec<&'a str>, Vec<usize>);
+type TokenGroup<'a> = (Vec<&'a str>, Vec<usize>);
 
 fn borrowed(tokens: &[String]) -> Vec<&str> {
     tokens.iter().map(String::as_str).collect()
@@ -98,15 +98,15 @@ fn borrowed(tokens: &[String]) -> Vec<&str> {
 const HOLE: &str = " ";
 
 /// Joins templates in stage 1.
-fn join_built(groups: Groups) -> Vec<(Vec<String>, Vec<usize>)> {
-    let mut alike: BTreeMap<Vec<String>, Vec<Group>> = BTreeMap::new();
+fn join_built(groups: TokenGroups) -> Vec<(Vec<String>, Vec<usize>)> {
+    let mut alike: BTreeMap<Vec<String>, Vec<TokenGroup>> = BTreeMap::new();
     for (tokens, members) in groups {
         let key = tokens.iter().enumerate().map(|(at, token)| open(at, token)).collect();
         alike.entry(key).or_default().push((tokens, members));
     }
     let mut joined = Vec::new();
     for (key, group) in alike {
-        let masked = |(tokens, _): &Group| {
+        let masked = |(tokens, _): &TokenGroup| {
             key.iter()
                 .zip(tokens)
                 .any(|(key, token)| key.contains(HOLE) && *token == key.replace(HOLE, MASK))
@@ -201,7 +201,7 @@ fn is_fixed(token: &str) -> bool {
 }
 
 /// Joins templates in stage 2.
-fn join_plain(mut groups: Groups) -> Groups {
+fn join_plain(mut groups: TokenGroups) -> TokenGroups {
     let length = groups.keys().next().map_or(0, Vec::len);
     for _ in 0..ROUNDS {
         let before = groups.len();
@@ -216,13 +216,13 @@ fn join_plain(mut groups: Groups) -> Groups {
 }
 
 /// Joins templates that are equal except for the token at `at`.
-fn join_at(groups: Groups, at: usize) -> Groups {
+fn join_at(groups: TokenGroups, at: usize) -> TokenGroups {
     let mut alike: BTreeMap<Vec<&str>, Vec<(&str, Vec<usize>)>> = BTreeMap::new();
     for (mut tokens, members) in groups {
         let token = std::mem::replace(&mut tokens[at], HOLE);
         alike.entry(tokens).or_default().push((token, members));
     }
-    let mut joined = Groups::new();
+    let mut joined = TokenGroups::new();
     for (mut key, group) in alike {
         if group.len() >= needed(&key, at, &group) {
             key[at] = MASK;

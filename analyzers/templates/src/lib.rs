@@ -4,10 +4,10 @@
 //!   alone;
 //! - a **template** is a shape in the prefix tree of all shapes, or several if a position had too many different words;
 //! - its **id** ([`TemplateId`]) is a digest of its text;
-//! - a **profile** ([`Profile`]) holds the templates of one run on one node, or of many runs on many nodes, with
+//! - a **profile** ([`TemplateProfile`]) holds the templates of one run on one node, or of many runs on many nodes, with
 //!   counts, places, streams and runs; profiles merge;
 //! - a **family** ([`families`]) joins templates that differ in values without the form of a value;
-//! - a **novelty** ([`Novelty`]) is evidence: a difference between a failing run and healthy ones.
+//! - a **novelty** ([`NoveltyFinding`]) is evidence: a difference between a failing run and healthy ones.
 //!
 //! # Ids that hold everywhere
 //!
@@ -20,11 +20,11 @@
 //! family was joined remain as its aliases.
 //!
 //! Invariants: pure, no clock, no files, no sockets. Any bytes and lines of any length are read without panic (RG-11).
-//! Memory is bounded by [`Limits`] for any input, and nothing is lost silently: counts of templates and of blank lines
-//! add up to the lines read, and truncated, unreadable or folded lines are counted in [`Shortfalls`].
+//! Memory is bounded by [`MinerLimits`] for any input, and nothing is lost silently: counts of templates and of blank lines
+//! add up to the lines read, and truncated, unreadable or folded lines are counted in [`IncompleteLines`].
 //!
 //! Hash maps with random order are not used: same lines, same bytes (RG-8). Order matters in one case only: the words
-//! that count as values after the whole tree ran out of room ([`Shortfalls::pressure`]).
+//! that count as values after the whole tree ran out of room ([`IncompleteLines::pressure`]).
 //!
 //! Absent: interpretation of prefixes and multi-line records (the caller splits progress bars with carriage returns,
 //! tracebacks and rank prefixes); values are not stored; no template spans lines; time is a line number.
@@ -44,11 +44,11 @@ mod profile;
 mod tree;
 
 pub use compare::compare;
-pub use family::{Family, families};
+pub use family::{TemplateFamily, families};
 pub use id::{TemplateId, TemplateIdError};
-pub use limits::Limits;
+pub use limits::MinerLimits;
 pub use mask::MASK;
 pub use miner::{Miner, StreamNumber, shape, template_id};
 pub use names::OTHERS;
-pub use novelty::{MAX_NAMES, MAX_NOVELTIES, Novelty, NoveltyKind};
-pub use profile::{PROFILE_VERSION, Place, Profile, ProfileError, Shortfalls, Stream, Template};
+pub use novelty::{MAX_NAMES, MAX_NOVELTIES, NoveltyFinding, NoveltyKind};
+pub use profile::{IncompleteLines, LinePosition, LogStream, PROFILE_VERSION, ProfileError, Template, TemplateProfile};

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Limits of a miner and of its profiles. Input beyond a limit is counted, never dropped silently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Limits {
+pub struct MinerLimits {
     /// Maximum bytes of a line that are read, default 4,096.
     pub line_bytes: usize,
     /// Maximum tokens of a template, default 64.
@@ -24,7 +24,7 @@ pub struct Limits {
     pub example_bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for MinerLimits {
     fn default() -> Self {
         Self {
             line_bytes: 4096,
@@ -39,7 +39,7 @@ impl Default for Limits {
     }
 }
 
-impl Limits {
+impl MinerLimits {
     /// Clamps the limits to valid ranges: even with a fan-out of one there are two templates a length.
     pub(crate) fn checked(self) -> Self {
         let tokens = self.tokens.clamp(1, 256);

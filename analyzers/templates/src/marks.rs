@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 /// Set of small numbers, serialised as inclusive ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<(u32, u32)>", try_from = "Vec<(u32, u32)>")]
-pub(crate) struct Marks {
+pub(crate) struct NumberSet {
     /// Without trailing zero words, so that equal sets compare equal.
     words: Vec<u64>,
 }
@@ -13,7 +13,7 @@ pub(crate) struct Marks {
 /// Maximum number in a file, above every limit on names.
 const HIGHEST: u32 = 1 << 16;
 
-impl Marks {
+impl NumberSet {
     pub(crate) fn one(number: u32) -> Self {
         let mut marks = Self::default();
         marks.add(number);
@@ -69,8 +69,8 @@ impl Marks {
     }
 }
 
-impl From<Marks> for Vec<(u32, u32)> {
-    fn from(marks: Marks) -> Self {
+impl From<NumberSet> for Vec<(u32, u32)> {
+    fn from(marks: NumberSet) -> Self {
         let mut ranges: Self = Vec::new();
         for number in marks.iter() {
             match ranges.last_mut() {
@@ -82,7 +82,7 @@ impl From<Marks> for Vec<(u32, u32)> {
     }
 }
 
-impl TryFrom<Vec<(u32, u32)>> for Marks {
+impl TryFrom<Vec<(u32, u32)>> for NumberSet {
     type Error = String;
 
     fn try_from(ranges: Vec<(u32, u32)>) -> Result<Self, Self::Error> {
@@ -101,21 +101,21 @@ impl TryFrom<Vec<(u32, u32)>> for Marks {
 
 #[cfg(test)]
 mod tests {
-    use super::Marks;
+    use super::NumberSet;
 
     #[test]
     fn a_set_survives_being_written_as_ranges() {
-        let mut marks = Marks::default();
+        let mut marks = NumberSet::default();
         [3, 4, 5, 64, 200].into_iter().for_each(|n| marks.add(n));
         let ranges = Vec::from(marks.clone());
         assert_eq!(ranges, [(3, 5), (64, 64), (200, 200)]);
-        assert_eq!(Marks::try_from(ranges), Ok(marks));
+        assert_eq!(NumberSet::try_from(ranges), Ok(marks));
     }
 
     #[test]
     fn hostile_ranges_are_refused() {
-        assert!(Marks::try_from(vec![(0, u32::MAX)]).is_err());
-        assert!(Marks::try_from(vec![(5, 4)]).is_err());
-        assert!(Marks::try_from(vec![(3, 5), (5, 6)]).is_err());
+        assert!(NumberSet::try_from(vec![(0, u32::MAX)]).is_err());
+        assert!(NumberSet::try_from(vec![(5, 4)]).is_err());
+        assert!(NumberSet::try_from(vec![(3, 5), (5, 6)]).is_err());
     }
 }

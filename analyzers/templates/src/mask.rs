@@ -40,7 +40,7 @@ const RUN_LIMIT: usize = 3;
 
 /// Limits of a shape.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Bounds {
+pub(crate) struct ShapeLimits {
     /// Maximum tokens of a shape; the rest of the line is ignored.
     pub(crate) tokens: usize,
     /// Maximum bytes of a shape; the rest of the line is ignored.
@@ -49,7 +49,7 @@ pub(crate) struct Bounds {
 
 /// Result of masking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Masked {
+pub(crate) struct MaskResult {
     /// Number of tokens in the shape.
     pub(crate) tokens: usize,
     /// True if the line was longer than the limits of the shape.
@@ -57,9 +57,9 @@ pub(crate) struct Masked {
 }
 
 /// Writes the shape of `line` to `shape`, which is cleared first. Accepts any bytes; the shape is UTF-8 if `line` is.
-pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
+pub(crate) fn mask(line: &[u8], bounds: ShapeLimits, shape: &mut Vec<u8>) -> MaskResult {
     shape.clear();
-    let mut pass = Pass {
+    let mut pass = MaskPass {
         line,
         shape,
         copied: 0,
@@ -70,13 +70,13 @@ pub(crate) fn mask(line: &[u8], bounds: Bounds, shape: &mut Vec<u8>) -> Masked {
         tokens: 0,
     };
     let cut = pass.run(bounds);
-    Masked {
+    MaskResult {
         tokens: pass.tokens,
         cut,
     }
 }
 
-struct Pass<'a> {
+struct MaskPass<'a> {
     line: &'a [u8],
     shape: &'a mut Vec<u8>,
     /// Input offset up to which the line is copied to the shape or dropped; the rest is copied at the next change.
@@ -92,8 +92,8 @@ struct Pass<'a> {
     tokens: usize,
 }
 
-impl Pass<'_> {
-    fn run(&mut self, bounds: Bounds) -> bool {
+impl MaskPass<'_> {
+    fn run(&mut self, bounds: ShapeLimits) -> bool {
         let mut at = 0;
         // End of the previous token.
         let mut end = 0;

@@ -2,14 +2,16 @@
 
 use std::borrow::Cow;
 
-use crate::cache::{self, Cache};
+use crate::cache::{self, ShapeCache};
 use crate::id::TemplateId;
-use crate::limits::Limits;
-use crate::marks::Marks;
-use crate::mask::{Bounds, mask};
+use crate::limits::MinerLimits;
+use crate::marks::NumberSet;
+use crate::mask::{ShapeLimits, mask};
 use crate::names::OTHERS;
-use crate::profile::{PROFILE_VERSION, Profile, Seen, Shortfalls, Spot, Stream, order};
-use crate::tree::Tree;
+use crate::profile::{
+    IncompleteLines, LeafStatistics, LogStream, OrderedPosition, PROFILE_VERSION, TemplateProfile, order,
+};
+use crate::tree::TemplateTree;
 
 /// Handle of a stream, valid for the miner that returned it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,17 +19,17 @@ pub struct StreamNumber(u32);
 
 /// Miner of the templates of one run.
 pub struct Miner {
-    limits: Limits,
+    limits: MinerLimits,
     run: String,
     lines: u64,
-    shortfalls: Shortfalls,
-    streams: Vec<Stream>,
+    shortfalls: IncompleteLines,
+    streams: Vec<LogStream>,
     /// [`order`] of each stream.
     orders: Vec<u64>,
     /// True if streams beyond the limit were added.
     others: bool,
-    tree: Tree<Seen>,
-    cache: Cache,
+    tree: TemplateTree<LeafStatistics>,
+    cache: ShapeCache,
     /// Merge count of the tree when the cache was last filled.
     merges: u64,
     shape: Vec<u8>,
@@ -35,18 +37,18 @@ pub struct Miner {
 
 impl Miner {
     /// Creates a miner for a run of this name.
-    pub fn new(run: &str, limits: Limits) -> Self {
+    pub fn new(run: &str, limits: MinerLimits) -> Self {
         let limits = limits.checked();
         Self {
             limits,
             run: bounded(run, limits.example_bytes).to_owned(),
             lines: 0,
-            shortfalls: Shortfalls::default(),
+            shortfalls: IncompleteLines::default(),
             streams: Vec::new(),
             orders: Vec::new(),
             others: false,
-            tree: Tree::new(limits.fan_out, limits.templates),
-            cache: Cache::new(),
+            tree: TemplateTree::new(limits.fan_out, limits.templates),
+            cache: ShapeCache::new(),
             merges: 0,
             shape: Vec::new(),
         }
@@ -60,14 +62,14 @@ impl Miner {
             return StreamNumber(known as u32);
         }
         if self.streams.len() < self.limits.streams {
-            self.streams.push(Stream {
+            self.streams.push(LogStream {
                 name: name.to_owned(),
                 group: group.to_owned(),
                 lines: 0,
             });
         } else if !self.others {
             self.others = true;
-            self.streams.push(Stream {
+            self.streams.push(LogStream {
                 name: OTHERS.to_owned(),
                 group: OTHERS.to_owned(),
                 lines: 0,
@@ -83,7 +85,7 @@ impl Miner {
         let Some(order) = self.orders.get(stream.0 as usize) else {
             return;
         };
-        let spot = Spot {
+        let spot = OrderedPosition {
             line: number,
             order: *order,
             stream: stream.0,
@@ -100,7 +102,7 @@ impl Miner {
         if matches!(text, Cow::Owned(_)) {
             self.shortfalls.not_utf8 += 1;
         }
-        let bounds = Bounds {
+        let bounds = ShapeLimits {
             tokens: self.limits.tokens,
             bytes: self.limits.template_bytes,
         };
@@ -117,7 +119,7 @@ impl Miner {
         self.shape = shape;
     }
 
-    fn count(&mut self, shape: &[u8], text: &str, spot: Spot) {
+    fn count(&mut self, shape: &[u8], text: &str, spot: OrderedPosition) {
         let hash = cache::hash(shape);
         if let Some(number) = self.cache.get(hash, shape)
             && let Some(seen) = self.tree.entry(number)
@@ -131,13 +133,13 @@ impl Miner {
             }
             return;
         }
-        let seen = Seen {
+        let seen = LeafStatistics {
             count: 1,
             first: spot,
             last: spot,
             example: bounded(text, self.limits.example_bytes).to_owned(),
-            streams: Marks::one(spot.stream),
-            runs: Marks::one(0),
+            streams: NumberSet::one(spot.stream),
+            runs: NumberSet::one(0),
         };
         let number = self.tree.add(&String::from_utf8_lossy(shape), seen);
         if self.tree.merges() != self.merges {
@@ -148,8 +150,8 @@ impl Miner {
     }
 
     /// Returns the profile of the lines added so far.
-    pub fn profile(&self) -> Profile {
-        let mut profile = Profile {
+    pub fn profile(&self) -> TemplateProfile {
+        let mut profile = TemplateProfile {
             version: PROFILE_VERSION,
             limits: self.limits,
             lines: self.lines,
@@ -166,17 +168,17 @@ impl Miner {
 
 /// Returns the id of this line's template, unless one of its words is masked later by fan-out: a function of the
 /// line alone.
-pub fn template_id(line: &[u8], limits: Limits) -> Option<TemplateId> {
+pub fn template_id(line: &[u8], limits: MinerLimits) -> Option<TemplateId> {
     shape(line, limits).map(|shape| TemplateId::of(&shape))
 }
 
 /// Returns the line with values masked; `None` if nothing remains.
-pub fn shape(line: &[u8], limits: Limits) -> Option<String> {
+pub fn shape(line: &[u8], limits: MinerLimits) -> Option<String> {
     let limits = limits.checked();
     let mut shape = Vec::new();
     let masked = mask(
         text(line, limits.line_bytes).as_bytes(),
-        Bounds {
+        ShapeLimits {
             tokens: limits.tokens,
             bytes: limits.template_bytes,
         },

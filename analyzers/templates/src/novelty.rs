@@ -25,7 +25,7 @@ pub enum NoveltyKind {
 
 /// Evidence about one family of templates.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Novelty {
+pub struct NoveltyFinding {
     /// Kind of difference.
     pub kind: NoveltyKind,
     /// Id of the family.

@@ -4,18 +4,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::cache;
 use crate::id::TemplateId;
-use crate::limits::Limits;
-use crate::marks::Marks;
+use crate::limits::MinerLimits;
+use crate::marks::NumberSet;
 use crate::names;
-use crate::tree::{Entry, MANY, MANY_ALARMING, Tree};
+use crate::tree::{LeafEntry, MANY, MANY_ALARMING, TemplateTree};
 
-/// Version of [`Profile`] that this crate writes, and the only one that it reads.
+/// Version of [`TemplateProfile`] that this crate writes, and the only one that it reads.
 pub const PROFILE_VERSION: u32 = 1;
 
 /// Source of lines in written order: a rank's output, a node's kernel log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Stream {
+pub struct LogStream {
     /// Name such as `rank 3` or `node-7 kernel`.
     pub name: String,
     /// Comparison group: streams of one group are expected to show the same templates.
@@ -28,10 +28,10 @@ pub struct Stream {
 /// order; a digest of the streams' names decides between equal numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Place {
+pub struct LinePosition {
     /// Line number, from 1.
     pub line: u64,
-    /// Index of the stream in [`Profile::streams`].
+    /// Index of the stream in [`TemplateProfile::streams`].
     pub stream: u32,
 }
 
@@ -44,13 +44,13 @@ pub struct Template {
     /// Number of lines.
     pub count: u64,
     /// Place of the first line.
-    pub first: Place,
+    pub first: LinePosition,
     /// Place of the last line.
-    pub last: Place,
+    pub last: LinePosition,
     /// First line in its original form, truncated to a limit.
     pub example: String,
-    pub(crate) streams: Marks,
-    pub(crate) runs: Marks,
+    pub(crate) streams: NumberSet,
+    pub(crate) runs: NumberSet,
 }
 
 impl Template {
@@ -69,7 +69,7 @@ impl Template {
         self.runs.len()
     }
 
-    /// Iterates over the streams that showed the template, as indexes into [`Profile::streams`].
+    /// Iterates over the streams that showed the template, as indexes into [`TemplateProfile::streams`].
     pub fn streams(&self) -> impl Iterator<Item = u32> + '_ {
         self.streams.iter()
     }
@@ -78,7 +78,7 @@ impl Template {
 /// Numbers of lines that were not recorded completely.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Shortfalls {
+pub struct IncompleteLines {
     /// Lines without any token; they have no template.
     pub blank: u64,
     /// Lines truncated at the limits on lines and templates.
@@ -94,22 +94,22 @@ pub struct Shortfalls {
 
 /// Templates of one run or many. Lists are sorted, so that the same lines give the same bytes.
 ///
-/// The counts of all templates and [`Shortfalls::blank`] add up to `lines`. Merging is commutative and associative.
+/// The counts of all templates and [`IncompleteLines::blank`] add up to `lines`. Merging is commutative and associative.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Profile {
+pub struct TemplateProfile {
     /// Format version, [`PROFILE_VERSION`].
     pub version: u32,
     /// Limits under which the profile was made.
-    pub limits: Limits,
+    pub limits: MinerLimits,
     /// Number of lines read.
     pub lines: u64,
     /// Lines that were not recorded completely.
-    pub shortfalls: Shortfalls,
+    pub shortfalls: IncompleteLines,
     /// Names of the runs, sorted.
     pub runs: Vec<String>,
     /// Streams, sorted by name.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<LogStream>,
     /// Templates, sorted by text.
     pub templates: Vec<Template>,
 }
@@ -133,15 +133,15 @@ pub enum ProfileError {
 
 /// Place with an order that is independent of stream numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Spot {
+pub(crate) struct OrderedPosition {
     pub(crate) line: u64,
     /// [`order`] of the stream's name.
     pub(crate) order: u64,
     pub(crate) stream: u32,
 }
 
-impl From<Spot> for Place {
-    fn from(spot: Spot) -> Self {
+impl From<OrderedPosition> for LinePosition {
+    fn from(spot: OrderedPosition) -> Self {
         Self {
             line: spot.line,
             stream: spot.stream,
@@ -156,16 +156,16 @@ pub(crate) fn order(name: &str) -> u64 {
 
 /// Statistics in the leaves of the tree while lines or profiles are added.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct LeafStatistics {
     pub(crate) count: u64,
-    pub(crate) first: Spot,
-    pub(crate) last: Spot,
+    pub(crate) first: OrderedPosition,
+    pub(crate) last: OrderedPosition,
     pub(crate) example: String,
-    pub(crate) streams: Marks,
-    pub(crate) runs: Marks,
+    pub(crate) streams: NumberSet,
+    pub(crate) runs: NumberSet,
 }
 
-impl Entry for Seen {
+impl LeafEntry for LeafStatistics {
     fn absorb(&mut self, other: Self) {
         self.count = self.count.saturating_add(other.count);
         // Merged runs may have the same place: the smaller text is retained, independently of order.
@@ -179,20 +179,20 @@ impl Entry for Seen {
     }
 }
 
-impl Default for Profile {
+impl Default for TemplateProfile {
     fn default() -> Self {
-        Self::empty(Limits::default())
+        Self::empty(MinerLimits::default())
     }
 }
 
-impl Profile {
+impl TemplateProfile {
     /// Creates an empty profile.
-    pub fn empty(limits: Limits) -> Self {
+    pub fn empty(limits: MinerLimits) -> Self {
         Self {
             version: PROFILE_VERSION,
             limits: limits.checked(),
             lines: 0,
-            shortfalls: Shortfalls::default(),
+            shortfalls: IncompleteLines::default(),
             runs: Vec::new(),
             streams: Vec::new(),
             templates: Vec::new(),
@@ -257,7 +257,7 @@ impl Profile {
             .map(|stream| stream.name.as_str());
         let streams = names::union(stream_names, limits.streams);
         let runs = names::union(self.runs.iter().chain(&other.runs).map(String::as_str), limits.runs);
-        let mut tree = Tree::new(limits.fan_out, limits.templates);
+        let mut tree = TemplateTree::new(limits.fan_out, limits.templates);
         tree.press(self.shortfalls.pressure.max(other.shortfalls.pressure));
         for profile in [&*self, other] {
             let stream_numbers = names::numbers(profile.streams.iter().map(|stream| stream.name.as_str()), &streams);
@@ -276,13 +276,13 @@ impl Profile {
         shortfalls.stream_unnamed = shortfalls
             .stream_unnamed
             .saturating_add(other.shortfalls.stream_unnamed);
-        let mut merged: Vec<Option<Stream>> = vec![None; streams.len()];
+        let mut merged: Vec<Option<LogStream>> = vec![None; streams.len()];
         for profile in [&*self, other] {
             let numbers = names::numbers(profile.streams.iter().map(|stream| stream.name.as_str()), &streams);
             for (stream, number) in profile.streams.iter().zip(numbers) {
                 let name = &streams[number as usize];
                 let merged = &mut merged[number as usize];
-                let known = merged.get_or_insert_with(|| Stream {
+                let known = merged.get_or_insert_with(|| LogStream {
                     name: name.clone(),
                     ..stream.clone()
                 });
@@ -305,7 +305,7 @@ impl Profile {
     }
 
     /// Takes the templates from a tree.
-    pub(crate) fn take(&mut self, tree: &Tree<Seen>) {
+    pub(crate) fn take(&mut self, tree: &TemplateTree<LeafStatistics>) {
         self.shortfalls.pressure = tree.pressure();
         self.templates = tree
             .texts()
@@ -328,8 +328,8 @@ fn sorted<'a>(mut names: impl Iterator<Item = &'a str>) -> bool {
 }
 
 impl Template {
-    fn new(text: String, seen: Seen) -> Self {
-        let Seen {
+    fn new(text: String, seen: LeafStatistics) -> Self {
+        let LeafStatistics {
             count,
             first,
             last,
@@ -348,16 +348,16 @@ impl Template {
         }
     }
 
-    pub(crate) fn renumbered(&self, streams: &[u32], names: &[String], runs: &[u32]) -> Seen {
-        let spot = |place: Place| {
+    pub(crate) fn renumbered(&self, streams: &[u32], names: &[String], runs: &[u32]) -> LeafStatistics {
+        let spot = |place: LinePosition| {
             let stream = streams.get(place.stream as usize).copied().unwrap_or_default();
-            Spot {
+            OrderedPosition {
                 line: place.line,
                 order: names.get(stream as usize).map_or(0, |name| order(name)),
                 stream,
             }
         };
-        Seen {
+        LeafStatistics {
             count: self.count,
             first: spot(self.first),
             last: spot(self.last),
@@ -368,7 +368,7 @@ impl Template {
     }
 }
 
-impl Profile {
+impl TemplateProfile {
     /// Sorts the streams by name.
     pub(crate) fn sort_streams(&mut self) {
         let names = names::union(self.streams.iter().map(|stream| stream.name.as_str()), usize::MAX);

@@ -23,13 +23,13 @@ pub(crate) const MANY: &str = "<+>";
 pub(crate) const MANY_ALARMING: &str = "<!>";
 
 /// Data of a leaf.
-pub(crate) trait Entry {
+pub(crate) trait LeafEntry {
     /// Adds the data of `other`, which has become the same template.
     fn absorb(&mut self, other: Self);
 }
 
 #[derive(Debug, Default)]
-struct Node {
+struct TreeNode {
     word: Box<str>,
     /// Sorted by word.
     children: Vec<u32>,
@@ -39,9 +39,9 @@ struct Node {
 }
 
 #[derive(Debug)]
-pub(crate) struct Tree<E> {
+pub(crate) struct TemplateTree<E> {
     roots: BTreeMap<(usize, bool), u32>,
-    nodes: Vec<Node>,
+    nodes: Vec<TreeNode>,
     free_nodes: Vec<u32>,
     entries: Vec<Option<E>>,
     free_entries: Vec<u32>,
@@ -55,7 +55,7 @@ pub(crate) struct Tree<E> {
 /// Mean number of nodes a template, as a limit.
 const NODES_PER_ENTRY: usize = 16;
 
-impl<E: Entry> Tree<E> {
+impl<E: LeafEntry> TemplateTree<E> {
     pub(crate) fn new(fan_out: usize, max_entries: usize) -> Self {
         Self {
             roots: BTreeMap::new(),
@@ -126,9 +126,9 @@ impl<E: Entry> Tree<E> {
     }
 
     fn node(&mut self, word: &str) -> u32 {
-        let node = Node {
+        let node = TreeNode {
             word: word.into(),
-            ..Node::default()
+            ..TreeNode::default()
         };
         if let Some(number) = self.free_nodes.pop() {
             self.nodes[number as usize] = node;
@@ -293,9 +293,9 @@ impl<E: Entry> Tree<E> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Entry, Tree};
+    use super::{LeafEntry, TemplateTree};
 
-    impl Entry for u64 {
+    impl LeafEntry for u64 {
         fn absorb(&mut self, other: Self) {
             *self += other;
         }
@@ -303,7 +303,7 @@ mod tests {
 
     fn check(fan_out: usize, lines: &[&str], expect: &[(&str, u64)]) {
         for rotation in 0..lines.len() {
-            let mut tree = Tree::new(fan_out, 1000);
+            let mut tree = TemplateTree::new(fan_out, 1000);
             for line in lines.iter().cycle().skip(rotation).take(lines.len()) {
                 tree.add(line, 1);
             }
@@ -350,7 +350,7 @@ mod tests {
 
     #[test]
     fn pressure_holds_the_bound_and_loses_no_count() {
-        let mut tree = Tree::new(100, 40);
+        let mut tree = TemplateTree::new(100, 40);
         for n in 0_u64..5_000 {
             tree.add(&format!("w{} w{} w{} w{}", n % 7, n % 11, n % 13, n % 17), 1);
         }

@@ -3,9 +3,11 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rankguard_templates::{Limits, Miner, OTHERS, Profile, ProfileError, compare, families, shape, template_id};
+use rankguard_templates::{
+    Miner, MinerLimits, OTHERS, ProfileError, TemplateProfile, compare, families, shape, template_id,
+};
 
-fn mine(limits: Limits, lines: impl Iterator<Item = Vec<u8>>) -> Profile {
+fn mine(limits: MinerLimits, lines: impl Iterator<Item = Vec<u8>>) -> TemplateProfile {
     let mut miner = Miner::new("run", limits);
     let stream = miner.stream("log", "log");
     for (n, line) in lines.enumerate() {
@@ -18,7 +20,7 @@ fn mine(limits: Limits, lines: impl Iterator<Item = Vec<u8>>) -> Profile {
     profile
 }
 
-fn size(profile: &Profile) -> usize {
+fn size(profile: &TemplateProfile) -> usize {
     serde_json::to_string(profile).unwrap().len()
 }
 
@@ -34,7 +36,7 @@ fn bytes() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #[test]
     fn any_bytes_have_a_bounded_shape(line in bytes(), tokens in 1..70_usize, template_bytes in 16..600_usize) {
-        let limits = Limits { tokens, template_bytes, ..Limits::default() };
+        let limits = MinerLimits { tokens, template_bytes, ..MinerLimits::default() };
         if let Some(shape) = shape(&line, limits) {
             prop_assert!(!shape.is_empty() && shape.len() <= template_bytes);
             prop_assert!(shape.split(' ').count() <= tokens);
@@ -45,9 +47,9 @@ proptest! {
 
     #[test]
     fn any_lines_make_a_sound_profile(lines in prop::collection::vec(bytes(), 0..40)) {
-        let limits = Limits { fan_out: 2, templates: 1, tokens: 4, ..Limits::default() };
+        let limits = MinerLimits { fan_out: 2, templates: 1, tokens: 4, ..MinerLimits::default() };
         let profile = mine(limits, lines.clone().into_iter());
-        let wide = mine(Limits::default(), lines.into_iter());
+        let wide = mine(MinerLimits::default(), lines.into_iter());
         let found = compare(&wide, &profile);
         prop_assert!(found.iter().all(|novelty| (0.0..=1.0).contains(&novelty.score)));
         let mut both = wide.clone();
@@ -78,7 +80,7 @@ fn word(mut number: usize) -> String {
 #[test]
 fn a_flood_of_unique_words_at_one_place_becomes_one_template() {
     let line = |n| format!("Invalid user {} from 10.0.0.1", word(n)).into_bytes();
-    let profile = mine(Limits::default(), (0..50_000).map(line));
+    let profile = mine(MinerLimits::default(), (0..50_000).map(line));
     let texts: Vec<&str> = profile
         .templates
         .iter()
@@ -90,9 +92,9 @@ fn a_flood_of_unique_words_at_one_place_becomes_one_template() {
 
 #[test]
 fn a_flood_of_unique_words_everywhere_stays_within_the_bounds_and_does_not_hide_an_error() {
-    let limits = Limits {
+    let limits = MinerLimits {
         templates: 500,
-        ..Limits::default()
+        ..MinerLimits::default()
     };
     let line = |n: usize| {
         let words: Vec<String> = (0..2 + n % 9).map(|at| word(n * 31 + at * 7_919)).collect();
@@ -112,9 +114,9 @@ fn a_flood_of_unique_words_everywhere_stays_within_the_bounds_and_does_not_hide_
 
 #[test]
 fn a_flood_that_each_node_of_the_tree_can_bear_presses_the_whole() {
-    let limits = Limits {
+    let limits = MinerLimits {
         templates: 500,
-        ..Limits::default()
+        ..MinerLimits::default()
     };
     let line = |n: usize| format!("{} {} {}", word(n % 50), word(n / 50 % 50), word(n / 2_500)).into_bytes();
     let profile = mine(limits, (0..50_000).map(line));
@@ -126,7 +128,7 @@ fn a_flood_that_each_node_of_the_tree_can_bear_presses_the_whole() {
 fn a_line_of_ten_megabytes_costs_no_more_than_its_bound() {
     let long: Vec<u8> = (0..10_000_000_usize).map(|n| b"key value "[n % 10]).collect();
     let profile = mine(
-        Limits::default(),
+        MinerLimits::default(),
         [
             long.clone(),
             vec![b'x'; 10_000_000],
@@ -144,9 +146,9 @@ fn a_line_of_ten_megabytes_costs_no_more_than_its_bound() {
 fn streams_beyond_the_bound_share_a_name_and_are_counted() {
     let mut miner = Miner::new(
         "run",
-        Limits {
+        MinerLimits {
             streams: 2,
-            ..Limits::default()
+            ..MinerLimits::default()
         },
     );
     for n in 0..5 {
@@ -161,8 +163,8 @@ fn streams_beyond_the_bound_share_a_name_and_are_counted() {
 
 #[test]
 fn a_profile_that_lies_is_refused_with_the_place() {
-    let good = mine(Limits::default(), [b"a b".to_vec(), b"c d".to_vec()].into_iter());
-    let check = |change: &dyn Fn(&mut Profile), expect| {
+    let good = mine(MinerLimits::default(), [b"a b".to_vec(), b"c d".to_vec()].into_iter());
+    let check = |change: &dyn Fn(&mut TemplateProfile), expect| {
         let mut bad = good.clone();
         change(&mut bad);
         assert_eq!(bad.check(), Err(expect));
@@ -182,10 +184,10 @@ fn a_profile_that_lies_is_refused_with_the_place() {
 
 #[test]
 fn a_mark_longer_than_its_word_leaves_a_sound_profile() {
-    let limits = Limits {
+    let limits = MinerLimits {
         fan_out: 2,
         template_bytes: 16,
-        ..Limits::default()
+        ..MinerLimits::default()
     };
     let profile = mine(
         limits,

@@ -3,10 +3,10 @@
 #![allow(clippy::unwrap_used)]
 
 use proptest::prelude::*;
-use rankguard_templates::{Limits, Miner, Profile, families};
+use rankguard_templates::{Miner, MinerLimits, TemplateProfile, families};
 
 /// Small bounds, so that nodes of the tree overflow; enough templates, so that the tree as a whole does not.
-const LIMITS: Limits = Limits {
+const LIMITS: MinerLimits = MinerLimits {
     line_bytes: 128,
     tokens: 8,
     template_bytes: 100,
@@ -56,7 +56,7 @@ fn lines() -> impl Strategy<Value = Vec<Line>> {
 
 const STREAMS: [&str; 3] = ["rank 0", "rank 1", "rank 2"];
 
-fn mine<'a>(run: &str, lines: impl Iterator<Item = &'a Line>) -> Profile {
+fn mine<'a>(run: &str, lines: impl Iterator<Item = &'a Line>) -> TemplateProfile {
     let mut miner = Miner::new(run, LIMITS);
     for line in lines {
         let stream = miner.stream(STREAMS[line.stream], "rank");
@@ -65,7 +65,7 @@ fn mine<'a>(run: &str, lines: impl Iterator<Item = &'a Line>) -> Profile {
     miner.profile()
 }
 
-fn ids(profile: &Profile) -> Vec<String> {
+fn ids(profile: &TemplateProfile) -> Vec<String> {
     let texts: Vec<&str> = profile
         .templates
         .iter()
@@ -93,13 +93,13 @@ proptest! {
     #[test]
     fn any_division_over_nodes_gives_the_same_profile(lines in lines(), nodes in prop::collection::vec(0..4_usize, 60), swap in any::<bool>()) {
         let whole = mine("run", lines.iter());
-        let mut parts: Vec<Profile> = (0..4)
+        let mut parts: Vec<TemplateProfile> = (0..4)
             .map(|node| mine("run", lines.iter().zip(&nodes).filter(|(_, at)| **at == node).map(|(line, _)| line)))
             .collect();
         if swap {
             parts.reverse();
         }
-        let mut merged = Profile::empty(LIMITS);
+        let mut merged = TemplateProfile::empty(LIMITS);
         parts.iter().for_each(|part| merged.merge(part));
         prop_assert_eq!(&merged.templates, &whole.templates);
         prop_assert_eq!(ids(&merged), ids(&whole));
@@ -119,9 +119,9 @@ proptest! {
         prop_assert_eq!(counted + profile.shortfalls.blank, lines.len() as u64);
         prop_assert_eq!(profile.check(), Ok(()));
         let text = serde_json::to_string(&profile).unwrap();
-        prop_assert_eq!(&serde_json::from_str::<Profile>(&text).unwrap(), &profile);
+        prop_assert_eq!(&serde_json::from_str::<TemplateProfile>(&text).unwrap(), &profile);
         let mut again = profile.clone();
-        again.merge(&Profile::empty(LIMITS));
+        again.merge(&TemplateProfile::empty(LIMITS));
         prop_assert_eq!(again, profile);
     }
 }
@@ -133,7 +133,7 @@ fn runs_and_streams_of_many_profiles_are_counted_once_each() {
         number: 1,
         text: "link down".to_owned(),
     };
-    let mut all = Profile::empty(LIMITS);
+    let mut all = TemplateProfile::empty(LIMITS);
     for run in ["a", "b", "a"] {
         all.merge(&mine(run, [line(0), line(2)].iter()));
     }

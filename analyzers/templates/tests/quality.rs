@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
-use rankguard_templates::{Limits, Miner, families, shape};
+use rankguard_templates::{Miner, MinerLimits, families, shape};
 
 /// Minimum grouping accuracy and pairwise F-measure of each system.
 const FLOORS: &[(&str, f64, f64)] = &[
@@ -105,7 +105,7 @@ fn templates_agree_with_the_labels_of_ten_systems() {
         let (content, event) = (column("Content"), column("EventId"));
         let truth: Vec<String> = rows[1..].iter().map(|row| row[event].clone()).collect();
 
-        let mut miner = Miner::new(system, Limits::default());
+        let mut miner = Miner::new(system, MinerLimits::default());
         let stream = miner.stream("log", "log");
         for (n, row) in rows[1..].iter().enumerate() {
             miner.learn(stream, n as u64 + 1, row[content].as_bytes());
@@ -126,8 +126,9 @@ fn templates_agree_with_the_labels_of_ten_systems() {
                 .for_each(|member| _ = family_of.insert(texts[*member], family.id().to_string()));
         }
         // No place of these samples has more words than a node keeps apart: a line's shape is its template.
-        let name =
-            |row: &Vec<String>| family_of[shape(row[content].as_bytes(), Limits::default()).unwrap().as_str()].clone();
+        let name = |row: &Vec<String>| {
+            family_of[shape(row[content].as_bytes(), MinerLimits::default()).unwrap().as_str()].clone()
+        };
         let guess: Vec<String> = rows[1..].iter().map(name).collect();
 
         let (accuracy, f) = score(&truth, &guess);

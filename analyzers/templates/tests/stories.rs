@@ -2,13 +2,13 @@
 
 #![allow(clippy::unwrap_used)]
 
-use rankguard_templates::{Limits, Miner, Novelty, NoveltyKind, Profile, compare};
+use rankguard_templates::{Miner, MinerLimits, NoveltyFinding, NoveltyKind, TemplateProfile, compare};
 
 const RANKS: usize = 8;
 
 /// A run in which each rank trains for `steps` steps and what `also` adds (rank, step) comes on top.
-fn run(name: &str, steps: u64, also: &dyn Fn(usize, u64) -> Vec<String>) -> Profile {
-    let mut miner = Miner::new(name, Limits::default());
+fn run(name: &str, steps: u64, also: &dyn Fn(usize, u64) -> Vec<String>) -> TemplateProfile {
+    let mut miner = Miner::new(name, MinerLimits::default());
     for rank in 0..RANKS {
         let stream = miner.stream(&format!("rank {rank}"), "rank");
         let mut number = 0;
@@ -36,14 +36,14 @@ fn nothing(_: usize, _: u64) -> Vec<String> {
     Vec::new()
 }
 
-fn healthy() -> Profile {
+fn healthy() -> TemplateProfile {
     let mut healthy = run("a", 100, &nothing);
     healthy.merge(&run("b", 120, &nothing));
     healthy.merge(&run("c", 90, &nothing));
     healthy
 }
 
-fn kinds(found: &[Novelty]) -> Vec<(NoveltyKind, &str)> {
+fn kinds(found: &[NoveltyFinding]) -> Vec<(NoveltyKind, &str)> {
     found
         .iter()
         .map(|novelty| (novelty.kind, novelty.template.as_str()))
@@ -53,7 +53,7 @@ fn kinds(found: &[Novelty]) -> Vec<(NoveltyKind, &str)> {
 #[test]
 fn a_healthy_run_is_not_news() {
     assert_eq!(kinds(&compare(&run("d", 110, &nothing), &healthy())), []);
-    assert_eq!(kinds(&compare(&Profile::default(), &healthy())), []);
+    assert_eq!(kinds(&compare(&TemplateProfile::default(), &healthy())), []);
 }
 
 #[test]
@@ -104,7 +104,7 @@ fn a_new_value_in_a_known_place_is_not_news() {
 
 #[test]
 fn what_is_gone_is_missed_once_the_run_got_that_far() {
-    let mut miner = Miner::new("d", Limits::default());
+    let mut miner = Miner::new("d", MinerLimits::default());
     let stream = miner.stream("rank 0", "rank");
     for step in 1..=100 {
         miner.learn(stream, step, format!("step {step} loss 2.{step} in 0.5 s").as_bytes());
@@ -161,7 +161,7 @@ fn one_rank_that_says_what_others_do_not_and_one_that_is_silent_are_seen_without
         (_, 39) => vec!["entering allreduce 39".to_owned()],
         _ => Vec::new(),
     });
-    let found = compare(&failing, &Profile::default());
+    let found = compare(&failing, &TemplateProfile::default());
     assert_eq!(
         kinds(&found),
         [

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_checkpoint::format::{ChunkDigest, Chunking, Dtype, ShardIndex, TensorBox};
+use rankguard_checkpoint::format::{ChunkDigest, ChunkLayout, Dtype, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::{Checkpoint, Store};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::numbers::{Distance, is_float};
+use crate::numbers::{ElementDistance, is_float};
 use crate::pieces::pieces;
-use crate::{ExchangeError, Progress};
+use crate::{ExchangeError, ProgressCallback};
 
 /// Buffer size in bytes for each side of a byte comparison.
 const BUFFER: u64 = 16 << 20;
@@ -21,7 +21,7 @@ const BUFFER: u64 = 16 << 20;
 /// Kind of difference of a tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Change {
+pub enum TensorChange {
     /// The tensor is only in the second checkpoint.
     Added,
     /// The tensor is only in the first checkpoint.
@@ -34,7 +34,7 @@ pub enum Change {
     Changed,
 }
 
-impl Change {
+impl TensorChange {
     /// Returns the kebab-case name that JSON uses.
     pub fn name(self) -> &'static str {
         match self {
@@ -49,7 +49,7 @@ impl Change {
 
 /// Element type and shape of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Kind {
+pub struct TensorType {
     pub dtype: Dtype,
     /// Global shape of the tensor.
     pub shape: Vec<u64>,
@@ -57,13 +57,13 @@ pub struct Kind {
 
 /// Tensor that differs between the two checkpoints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Difference {
+pub struct ChangedTensor {
     pub name: String,
-    pub change: Change,
+    pub change: TensorChange,
     /// Type and shape in the first checkpoint.
-    pub before: Option<Kind>,
+    pub before: Option<TensorType>,
     /// Type and shape in the second checkpoint.
-    pub after: Option<Kind>,
+    pub after: Option<TensorType>,
     /// Number of chunks, where digests were compared.
     pub chunks: Option<u64>,
     /// Number of chunks with different digests.
@@ -78,11 +78,11 @@ pub struct Difference {
 
 /// Result of comparing two checkpoints.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Diff {
+pub struct CheckpointDiff {
     /// Number of tensors that are bitwise equal.
     pub same: u64,
     /// Tensors that differ, sorted by name.
-    pub differences: Vec<Difference>,
+    pub differences: Vec<ChangedTensor>,
     /// Ranks with different small states.
     pub states: Vec<u32>,
 }
@@ -93,13 +93,13 @@ pub fn diff(
     before: &Checkpoint,
     after: &Checkpoint,
     values: bool,
-    progress: Progress<'_>,
-) -> Result<Diff, ExchangeError> {
-    let sides = [before, after].map(|checkpoint| Side::new(checkpoint, store));
+    progress: ProgressCallback<'_>,
+) -> Result<CheckpointDiff, ExchangeError> {
+    let sides = [before, after].map(|checkpoint| DiffSide::new(checkpoint, store));
     let [first, second] = &sides;
     let names: std::collections::BTreeSet<&str> = first.tensors.keys().chain(second.tensors.keys()).copied().collect();
     let total = names.len() as u64;
-    let mut found = Diff {
+    let mut found = CheckpointDiff {
         same: 0,
         differences: Vec::new(),
         states: states(before, after),
@@ -128,15 +128,15 @@ fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
 }
 
 /// Boxes of a tensor by offset and shape, with chunk size and digests.
-type Boxes<'a> = BTreeMap<(&'a [u64], &'a [u64]), (u32, &'a [ChunkDigest])>;
+type DigestsByBox<'a> = BTreeMap<(&'a [u64], &'a [u64]), (u32, &'a [ChunkDigest])>;
 
-struct Side<'a> {
+struct DiffSide<'a> {
     checkpoint: &'a Checkpoint,
     store: &'a Store,
-    tensors: BTreeMap<&'a str, (&'a TensorBox, Boxes<'a>)>,
+    tensors: BTreeMap<&'a str, (&'a TensorBox, DigestsByBox<'a>)>,
 }
 
-impl<'a> Side<'a> {
+impl<'a> DiffSide<'a> {
     fn new(checkpoint: &'a Checkpoint, store: &'a Store) -> Self {
         let mut side = Self {
             checkpoint,
@@ -148,7 +148,7 @@ impl<'a> Side<'a> {
     }
 
     fn add(&mut self, index: &'a ShardIndex) {
-        let chunking: Chunking = index.chunking();
+        let chunking: ChunkLayout = index.chunking();
         for (place, entry) in index.tensors.iter().enumerate() {
             let chunks = chunking.chunks_of(place);
             let digests = &index.chunks[chunks.start as usize..chunks.end as usize];
@@ -163,9 +163,9 @@ impl<'a> Side<'a> {
         }
     }
 
-    fn kind(&self, name: &str) -> Option<Kind> {
+    fn kind(&self, name: &str) -> Option<TensorType> {
         let (boxed, _) = self.tensors.get(name)?;
-        Some(Kind {
+        Some(TensorType {
             dtype: boxed.dtype,
             shape: boxed.global_shape.clone(),
         })
@@ -179,16 +179,21 @@ impl<'a> Side<'a> {
     }
 }
 
-fn compare(name: &str, first: &Side<'_>, second: &Side<'_>, values: bool) -> Result<Option<Difference>, ExchangeError> {
+fn compare(
+    name: &str,
+    first: &DiffSide<'_>,
+    second: &DiffSide<'_>,
+    values: bool,
+) -> Result<Option<ChangedTensor>, ExchangeError> {
     let (before, after) = (first.kind(name), second.kind(name));
     let change = match (&before, &after) {
-        (None, _) => Change::Added,
-        (_, None) => Change::Removed,
-        (Some(one), Some(other)) if one.dtype != other.dtype => Change::Retyped,
-        (Some(one), Some(other)) if one.shape != other.shape => Change::Reshaped,
-        _ => Change::Changed,
+        (None, _) => TensorChange::Added,
+        (_, None) => TensorChange::Removed,
+        (Some(one), Some(other)) if one.dtype != other.dtype => TensorChange::Retyped,
+        (Some(one), Some(other)) if one.shape != other.shape => TensorChange::Reshaped,
+        _ => TensorChange::Changed,
     };
-    let mut difference = Difference {
+    let mut difference = ChangedTensor {
         name: name.to_owned(),
         change,
         before,
@@ -199,7 +204,7 @@ fn compare(name: &str, first: &Side<'_>, second: &Side<'_>, values: bool) -> Res
         max_abs: None,
         not_finite: None,
     };
-    if change != Change::Changed {
+    if change != TensorChange::Changed {
         return Ok(Some(difference));
     }
     let counted = by_digest(&first.tensors[name].1, &second.tensors[name].1);
@@ -224,7 +229,7 @@ fn compare(name: &str, first: &Side<'_>, second: &Side<'_>, values: bool) -> Res
 }
 
 /// Returns the number of chunks and of changed chunks; `None` where boxes or chunks are cut differently.
-fn by_digest(before: &Boxes<'_>, after: &Boxes<'_>) -> Option<(u64, u64)> {
+fn by_digest(before: &DigestsByBox<'_>, after: &DigestsByBox<'_>) -> Option<(u64, u64)> {
     if !before.keys().eq(after.keys()) {
         return None;
     }
@@ -239,8 +244,8 @@ fn by_digest(before: &Boxes<'_>, after: &Boxes<'_>) -> Option<(u64, u64)> {
     Some((chunks, changed))
 }
 
-fn by_bytes(whole: &TensorBox, first: &Side<'_>, second: &Side<'_>) -> Result<Distance, ExchangeError> {
-    let mut distance = Distance::default();
+fn by_bytes(whole: &TensorBox, first: &DiffSide<'_>, second: &DiffSide<'_>) -> Result<ElementDistance, ExchangeError> {
+    let mut distance = ElementDistance::default();
     let (mut one, mut other) = (Vec::new(), Vec::new());
     for piece in pieces(whole, BUFFER) {
         first.read(&piece, &mut one)?;

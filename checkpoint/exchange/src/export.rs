@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::{ExchangeError, Problem};
+use crate::{ExchangeError, ImportProblem};
 
 /// File size in bytes above which a directory gets several files.
 pub const DEFAULT_FILE_BYTES: u64 = 5_000_000_000;
@@ -45,7 +45,7 @@ pub struct ExportReport {
     /// Damage that was repaired from another copy, one sentence each.
     pub repairs: Vec<String>,
     /// Values that the format cannot represent.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ImportProblem>,
 }
 
 /// Selection of tensors and values by the start of their dotted names; the default selects all.

@@ -41,18 +41,18 @@ pub(crate) fn below(dir: &Path, name: &str) -> Option<PathBuf> {
     (plain && !name.is_empty() && !name.contains('\0')).then(|| dir.join(path))
 }
 
-/// File or directory that is written under a temporary name beside its target; dropped before [`Draft::put`], it is
+/// File or directory that is written under a temporary name beside its target; dropped before [`StagedOutput::put`], it is
 /// removed.
-pub(crate) struct Draft {
+pub(crate) struct StagedOutput {
     pub(crate) path: PathBuf,
     target: PathBuf,
     is_replacing: bool,
 }
 
-impl Draft {
+impl StagedOutput {
     /// Chooses a unique temporary name beside `target`. Refuses a target that exists before any work is done.
     ///
-    /// With `is_replacing`, [`Draft::put`] replaces a file, or a directory that holds only files of an export.
+    /// With `is_replacing`, [`StagedOutput::put`] replaces a file, or a directory that holds only files of an export.
     pub(crate) fn of(target: &Path, is_replacing: bool) -> Result<Self, ExchangeError> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         if target.symlink_metadata().is_ok() {
@@ -97,7 +97,7 @@ impl Draft {
     }
 }
 
-impl Draft {
+impl StagedOutput {
     /// Exchanges draft and target; the drop of the draft then removes the previous content.
     fn exchange(self) -> Result<(), ExchangeError> {
         let failed = |errno: Errno| ExchangeError::io("replace", &self.target)(errno.into());
@@ -134,7 +134,7 @@ fn foreign_entry(target: &Path) -> Result<Option<String>, ExchangeError> {
     Ok(None)
 }
 
-impl Drop for Draft {
+impl Drop for StagedOutput {
     fn drop(&mut self) {
         // After a rename the path does not exist. A path that cannot be removed is recognisable by its `.tmp-` name.
         let _ = match fs::symlink_metadata(&self.path) {
@@ -194,14 +194,14 @@ mod tests {
     fn a_draft_that_is_not_put_leaves_nothing_and_nothing_is_overwritten() {
         let dir = tempfile::tempdir().expect("a folder");
         let target = dir.path().join("out");
-        let draft = Draft::of(&target, false).expect("free");
+        let draft = StagedOutput::of(&target, false).expect("free");
         new_file(&draft.path).expect("created");
-        let late = Draft::of(&target, false).expect("still free");
+        let late = StagedOutput::of(&target, false).expect("still free");
         new_file(&late.path).expect("created");
         draft.put().expect("put");
         assert!(matches!(late.put(), Err(ExchangeError::AlreadyThere { .. })));
         assert!(matches!(
-            Draft::of(&target, false),
+            StagedOutput::of(&target, false),
             Err(ExchangeError::AlreadyThere { .. })
         ));
         assert_eq!(fs::read_dir(dir.path()).expect("listed").count(), 1);

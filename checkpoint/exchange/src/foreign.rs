@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 use serde_json::Value;
 
-use crate::Problem;
-use crate::problem::Problems;
-use crate::volume::Volume;
+use crate::ImportProblem;
+use crate::problem::ProblemList;
+use crate::volume::FileVolume;
 
 /// Part of a tensor and its position in the volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct TensorPart {
     pub boxed: TensorBox,
     /// Offset of the first byte in the volume.
     pub at: u64,
@@ -20,27 +20,27 @@ pub struct Part {
 /// Checkpoint of another format, ready for import. Its data stays in the foreign files; [`crate::import()`] reads it
 /// twice.
 #[derive(Debug)]
-pub struct Foreign {
+pub struct ForeignCheckpoint {
     /// Name of the format: `safetensors` or `dcp`.
     pub format: &'static str,
     /// Parts of each tensor, by tensor name.
-    pub(crate) parts: BTreeMap<String, Vec<Part>>,
-    pub(crate) volume: Volume,
+    pub(crate) parts: BTreeMap<String, Vec<TensorPart>>,
+    pub(crate) volume: FileVolume,
     /// Small state of each rank that wrote the checkpoint; at most one for a format without ranks.
     pub states: Vec<Value>,
     /// Entries that were left out, with the reason.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ImportProblem>,
 }
 
-impl Foreign {
+impl ForeignCheckpoint {
     pub(crate) fn new(
         format: &'static str,
-        parts: Vec<Part>,
-        volume: Volume,
+        parts: Vec<TensorPart>,
+        volume: FileVolume,
         states: Vec<Value>,
-        problems: Problems,
+        problems: ProblemList,
     ) -> Self {
-        let mut by_name: BTreeMap<String, Vec<Part>> = BTreeMap::new();
+        let mut by_name: BTreeMap<String, Vec<TensorPart>> = BTreeMap::new();
         for part in parts {
             by_name.entry(part.boxed.name.clone()).or_default().push(part);
         }

@@ -11,12 +11,12 @@ use rankguard_checkpoint::{ImageSource, Store, StoreError};
 use rankguard_model::{JobId, Rank};
 use serde_json::Value;
 
-use crate::foreign::{Foreign, Part};
-use crate::{ExchangeError, Problem, Progress, dcp, safetensors};
+use crate::foreign::{ForeignCheckpoint, TensorPart};
+use crate::{ExchangeError, ImportProblem, ProgressCallback, dcp, safetensors};
 
 /// Target of an import.
 #[derive(Debug, Clone)]
-pub struct ImportOf<'a> {
+pub struct ImportTarget<'a> {
     /// Job that owns the new checkpoint.
     pub job: &'a JobId,
     /// Step and generation of the new checkpoint.
@@ -27,7 +27,7 @@ pub struct ImportOf<'a> {
 
 /// Result of an import.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Imported {
+pub struct ImportReport {
     /// Name of the source format: `safetensors` or `dcp`.
     pub format: &'static str,
     /// Number of imported tensors.
@@ -35,12 +35,12 @@ pub struct Imported {
     /// Size of the imported tensors in bytes.
     pub bytes: u64,
     /// Entries that were left out, with the reason.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<ImportProblem>,
 }
 
 /// Opens `path`: a `.safetensors` file, a directory of such files, or a DCP directory. Compares stored checksums and
 /// reports that work to `progress`.
-pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
+pub fn open(path: &Path, progress: ProgressCallback<'_>) -> Result<ForeignCheckpoint, ExchangeError> {
     if path.join(dcp::METADATA_FILE).is_file() {
         return dcp::open(path, progress);
     }
@@ -63,10 +63,10 @@ pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeErro
 /// The caller ensures that no run of the job is active: this commits without a controller.
 pub fn import(
     store: &Store,
-    foreign: &Foreign,
-    of: &ImportOf<'_>,
-    progress: Progress<'_>,
-) -> Result<Imported, ExchangeError> {
+    foreign: &ForeignCheckpoint,
+    of: &ImportTarget<'_>,
+    progress: ProgressCallback<'_>,
+) -> Result<ImportReport, ExchangeError> {
     check(store, foreign, of)?;
     let (states, mut problems) = states(foreign, of.ranks)?;
     let total = foreign.bytes().saturating_mul(2);
@@ -78,7 +78,7 @@ pub fn import(
             done += bytes;
             progress(done, total);
         };
-        let counted = Counted {
+        let counted = CountingImage {
             image: &image,
             count: Mutex::new(&mut count),
         };
@@ -88,7 +88,7 @@ pub fn import(
     let manifest = Manifest::from_seals(of.job, of.id, None, &seals)?;
     store.commit(&manifest)?;
     problems.extend(foreign.problems.iter().cloned());
-    Ok(Imported {
+    Ok(ImportReport {
         format: foreign.format,
         tensors: foreign.parts.len() as u64,
         bytes: foreign.bytes(),
@@ -97,7 +97,7 @@ pub fn import(
 }
 
 /// Checks in advance every condition of the commit, and that the parts of each tensor leave no holes.
-fn check(store: &Store, foreign: &Foreign, of: &ImportOf<'_>) -> Result<(), ExchangeError> {
+fn check(store: &Store, foreign: &ForeignCheckpoint, of: &ImportTarget<'_>) -> Result<(), ExchangeError> {
     if !(1..=MAX_WORLD_SIZE).contains(&of.ranks) {
         let what = format!(
             "cannot cut a checkpoint for {} ranks; use 1 to {MAX_WORLD_SIZE}",
@@ -133,7 +133,7 @@ fn check(store: &Store, foreign: &Foreign, of: &ImportOf<'_>) -> Result<(), Exch
 }
 
 /// Assigns a state to each rank.
-fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), ExchangeError> {
+fn states(foreign: &ForeignCheckpoint, ranks: u32) -> Result<(Vec<Value>, Vec<ImportProblem>), ExchangeError> {
     let found = &foreign.states;
     let bytes: usize = found.iter().map(|state| state.to_string().len()).sum();
     if bytes > MAX_STATE_BYTES {
@@ -149,7 +149,7 @@ fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), E
         states[0] = found.first().cloned().unwrap_or(Value::Null);
     } else if !found.is_empty() {
         states[0] = serde_json::json!({ "states": found });
-        problems.push(Problem {
+        problems.push(ImportProblem {
             entry: "state".to_owned(),
             what: format!(
                 "that of {} ranks stands as a list in rank 0's, since there are {ranks} now",
@@ -161,7 +161,7 @@ fn states(foreign: &Foreign, ranks: u32) -> Result<(Vec<Value>, Vec<Problem>), E
 }
 
 /// Assigns tensor boxes to ranks.
-fn cut(foreign: &Foreign, ranks: u32) -> Vec<Vec<TensorBox>> {
+fn cut(foreign: &ForeignCheckpoint, ranks: u32) -> Vec<Vec<TensorBox>> {
     let mut held: Vec<Vec<TensorBox>> = vec![Vec::new(); ranks as usize];
     let mut bytes = vec![0u64; ranks as usize];
     let world = u64::from(ranks);
@@ -188,7 +188,7 @@ fn cut(foreign: &Foreign, ranks: u32) -> Vec<Vec<TensorBox>> {
 }
 
 /// Returns the byte ranges of the volume that make up a box, in the order of the box.
-fn sweep(wanted: &TensorBox, parts: &[Part]) -> Result<Vec<RangeCopy>, PlanError> {
+fn sweep(wanted: &TensorBox, parts: &[TensorPart]) -> Result<Vec<RangeCopy>, PlanError> {
     let mut copies = plan(std::slice::from_ref(wanted), &[crate::shard::as_index(parts)])?;
     copies.sort_unstable_by_key(|copy| copy.dest_at);
     Ok(copies)
@@ -196,7 +196,7 @@ fn sweep(wanted: &TensorBox, parts: &[Part]) -> Result<Vec<RangeCopy>, PlanError
 
 /// Image of a rank that is assembled from foreign bytes on read.
 struct RankImage<'a> {
-    foreign: &'a Foreign,
+    foreign: &'a ForeignCheckpoint,
     /// Boxes and their offsets, without empty boxes.
     entries: Vec<(TensorBox, u64)>,
     /// Cached plan of the box that was read last.
@@ -204,7 +204,7 @@ struct RankImage<'a> {
 }
 
 impl<'a> RankImage<'a> {
-    fn new(foreign: &'a Foreign, boxes: &[TensorBox]) -> Self {
+    fn new(foreign: &'a ForeignCheckpoint, boxes: &[TensorBox]) -> Self {
         let entries = crate::shard::lay_out(boxes);
         let filled = entries.into_iter().filter(|entry| entry.boxed.bytes() > Some(0));
         Self {
@@ -268,12 +268,12 @@ impl ImageSource for RankImage<'_> {
 }
 
 /// Image that counts the bytes that were read.
-struct Counted<'a, 'c> {
+struct CountingImage<'a, 'c> {
     image: &'a RankImage<'a>,
     count: Mutex<&'c mut (dyn FnMut(u64) + Send)>,
 }
 
-impl ImageSource for Counted<'_, '_> {
+impl ImageSource for CountingImage<'_, '_> {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         self.image.read_at(at, out)?;
         (self.count.lock().unwrap_or_else(PoisonError::into_inner))(out.len() as u64);

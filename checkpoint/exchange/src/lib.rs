@@ -6,7 +6,7 @@
 //!   such directories;
 //! - [`show`] and [`diff`]: describe the content of a checkpoint, and the differences between two.
 //!
-//! All imports share one path: a reader describes its findings as a [`Foreign`], the parts of tensors over one
+//! All imports share one path: a reader describes its findings as a [`ForeignCheckpoint`], the parts of tensors over one
 //! *volume*, the concatenated bytes of all its files. [`import()`] shards every tensor for the requested number of
 //! ranks, reads the part of each rank through the reshard planner, writes shards and commits.
 //!
@@ -48,9 +48,9 @@ mod volume;
 
 pub use error::ExchangeError;
 pub use export::{DEFAULT_FILE_BYTES, ExportReport, ExportRequest, NameSelection};
-pub use foreign::{Foreign, Part};
-pub use import::{ImportOf, Imported, import, open};
-pub use problem::Problem;
+pub use foreign::{ForeignCheckpoint, TensorPart};
+pub use import::{ImportReport, ImportTarget, import, open};
+pub use problem::ImportProblem;
 
 /// Callback for progress reports: bytes done, bytes in total.
-pub type Progress<'a> = &'a mut (dyn FnMut(u64, u64) + Send);
+pub type ProgressCallback<'a> = &'a mut (dyn FnMut(u64, u64) + Send);

@@ -4,7 +4,7 @@ use rankguard_checkpoint::format::Dtype;
 
 /// Measured difference between two runs of elements.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Distance {
+pub(crate) struct ElementDistance {
     /// Number of elements with different bytes.
     pub(crate) changed: u64,
     /// Greatest absolute difference of two finite numbers; `None` where no such pair was compared.
@@ -18,10 +18,10 @@ pub(crate) fn is_float(dtype: Dtype) -> bool {
     decoder(dtype).is_some()
 }
 
-type Decode = fn(&[u8]) -> f64;
+type ElementDecoder = fn(&[u8]) -> f64;
 
 /// Returns the width in bytes and the decoder of an element, or of half of a complex element.
-fn decoder(dtype: Dtype) -> Option<(usize, Decode)> {
+fn decoder(dtype: Dtype) -> Option<(usize, ElementDecoder)> {
     Some(match dtype {
         Dtype::F64 | Dtype::C128 => (8, |bytes| f64::from_le_bytes(fixed(bytes))),
         Dtype::F32 | Dtype::C64 => (4, |bytes| f32::from_le_bytes(fixed(bytes)).into()),
@@ -69,7 +69,7 @@ fn small(raw: u32, bits: u32, bias: i32, has_infinity: bool) -> f64 {
     }
 }
 
-impl Distance {
+impl ElementDistance {
     /// Compares further elements. Both runs have the same length and hold whole elements.
     pub(crate) fn add(&mut self, dtype: Dtype, before: &[u8], after: &[u8]) {
         let width = dtype.bytes() as usize;
@@ -84,7 +84,7 @@ impl Distance {
         }
     }
 
-    fn compare(&mut self, part: usize, decode: Decode, one: &[u8], other: &[u8]) {
+    fn compare(&mut self, part: usize, decode: ElementDecoder, one: &[u8], other: &[u8]) {
         let mut is_finite = true;
         for (one, other) in one.chunks_exact(part).zip(other.chunks_exact(part)) {
             let (one, other) = (decode(one), decode(other));
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn distances_are_of_finite_numbers_and_others_are_counted() {
         let bytes = |values: &[f32]| values.iter().flat_map(|value| value.to_le_bytes()).collect::<Vec<u8>>();
-        let mut distance = Distance::default();
+        let mut distance = ElementDistance::default();
         distance.add(
             Dtype::F32,
             &bytes(&[1.0, 2.0, f32::NAN, 3.0]),
@@ -141,10 +141,10 @@ mod tests {
             (distance.changed, distance.max_abs, distance.not_finite),
             (2, Some(0.5), 1)
         );
-        let mut distance = Distance::default();
+        let mut distance = ElementDistance::default();
         distance.add(Dtype::C64, &bytes(&[1.0, 2.0]), &bytes(&[1.0, -2.0]));
         assert_eq!((distance.changed, distance.max_abs), (1, Some(4.0)));
-        let mut distance = Distance::default();
+        let mut distance = ElementDistance::default();
         distance.add(Dtype::I8, &[1, 2], &[1, 3]);
         assert_eq!((distance.changed, distance.max_abs), (1, None));
     }

@@ -28,7 +28,7 @@ pub(crate) struct PickleWriter {
 }
 
 /// Callback that looks up a tensor by name.
-pub(crate) type FindTensor<'f, 't> = &'f mut dyn FnMut(&str) -> Option<TensorSpec<'t>>;
+pub(crate) type TensorLookup<'f, 't> = &'f mut dyn FnMut(&str) -> Option<TensorSpec<'t>>;
 
 impl PickleWriter {
     pub(crate) fn new() -> Self {
@@ -138,7 +138,7 @@ impl PickleWriter {
     }
 
     /// Writes a nested value; tensors that `find` does not know become `None`.
-    pub(crate) fn value(&mut self, value: &PythonValue, find: FindTensor<'_, '_>) {
+    pub(crate) fn value(&mut self, value: &PythonValue, find: TensorLookup<'_, '_>) {
         match value {
             PythonValue::None => self.op(b'N'),
             PythonValue::Bool(flag) => self.bool(*flag),
@@ -180,7 +180,7 @@ impl PickleWriter {
         }
     }
 
-    fn sequence(&mut self, open: &[u8], items: &[PythonValue], close: u8, find: FindTensor<'_, '_>) {
+    fn sequence(&mut self, open: &[u8], items: &[PythonValue], close: u8, find: TensorLookup<'_, '_>) {
         self.bytes.extend(open);
         for item in items {
             self.value(item, find);

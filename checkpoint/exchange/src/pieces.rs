@@ -10,7 +10,7 @@ use crate::ExchangeError;
 const BUFFER: u64 = 64 << 20;
 
 /// Callback that receives the number of a tensor and its next bytes.
-pub(crate) type Each<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>;
+pub(crate) type PieceCallback<'a> = &'a mut dyn FnMut(usize, &[u8]) -> Result<(), ExchangeError>;
 
 /// Passes the bytes of `wholes`, in order, to `each`. Every byte is checked against the digest of its chunk; a chunk
 /// that spans two pieces is read twice. Returns the repairs, one sentence for each damaged copy that was avoided.
@@ -18,9 +18,9 @@ pub(crate) fn stream(
     store: &Store,
     checkpoint: &Checkpoint,
     wholes: &[TensorBox],
-    each: Each<'_>,
+    each: PieceCallback<'_>,
 ) -> Result<Vec<String>, ExchangeError> {
-    let mut stream = Stream {
+    let mut stream = TensorStream {
         store,
         checkpoint,
         boxes: Vec::new(),
@@ -44,7 +44,7 @@ pub(crate) fn stream(
     Ok(stream.repairs)
 }
 
-struct Stream<'a> {
+struct TensorStream<'a> {
     store: &'a Store,
     checkpoint: &'a Checkpoint,
     boxes: Vec<TensorBox>,
@@ -55,8 +55,8 @@ struct Stream<'a> {
     repairs: Vec<String>,
 }
 
-impl Stream<'_> {
-    fn flush(&mut self, each: Each<'_>) -> Result<(), ExchangeError> {
+impl TensorStream<'_> {
+    fn flush(&mut self, each: PieceCallback<'_>) -> Result<(), ExchangeError> {
         let Checkpoint { manifest, indexes, .. } = self.checkpoint;
         self.buffer.resize(self.bytes as usize, 0);
         let report = assemble(manifest, indexes, &self.boxes, &[self.store], &mut self.buffer)?;

@@ -7,7 +7,7 @@ const KEPT: usize = 1000;
 
 /// Entry that an import left out or could not check, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct ImportProblem {
     /// Name of the tensor, key or file.
     pub entry: String,
     /// Reason in one sentence.
@@ -16,15 +16,15 @@ pub struct Problem {
 
 /// Problems in the order found; only the first [`KEPT`] are retained.
 #[derive(Debug, Default)]
-pub(crate) struct Problems {
-    kept: Vec<Problem>,
+pub(crate) struct ProblemList {
+    kept: Vec<ImportProblem>,
     more: usize,
 }
 
-impl Problems {
+impl ProblemList {
     pub(crate) fn add(&mut self, entry: impl Into<String>, what: impl Into<String>) {
         if self.kept.len() < KEPT {
-            self.kept.push(Problem {
+            self.kept.push(ImportProblem {
                 entry: entry.into(),
                 what: what.into(),
             });
@@ -33,10 +33,10 @@ impl Problems {
         }
     }
 
-    pub(crate) fn into_vec(mut self) -> Vec<Problem> {
+    pub(crate) fn into_vec(mut self) -> Vec<ImportProblem> {
         if self.more > 0 {
             let what = format!("{} more problems are not listed", self.more);
-            self.kept.push(Problem {
+            self.kept.push(ImportProblem {
                 entry: "...".to_owned(),
                 what,
             });

@@ -1,14 +1,14 @@
 //! Layout and writing of imported shards, and the index form that the reshard planner reads.
 
 use rankguard_checkpoint::format::{
-    CheckpointId, ChunkDigest, Chunking, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, chunk_bytes_for,
+    CheckpointId, ChunkDigest, ChunkLayout, ShardIndex, ShardLayoutError, TensorBox, TensorEntry, chunk_bytes_for,
 };
 use rankguard_checkpoint::{ImageSource, Store, StoreError};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 use serde_json::Value;
 
-use crate::foreign::Part;
-use crate::{ExchangeError, ImportOf};
+use crate::foreign::TensorPart;
+use crate::{ExchangeError, ImportTarget};
 
 /// Lays boxes out back to back, in the order of an image.
 pub(crate) fn lay_out(boxes: &[TensorBox]) -> Vec<TensorEntry> {
@@ -16,12 +16,12 @@ pub(crate) fn lay_out(boxes: &[TensorBox]) -> Vec<TensorEntry> {
 }
 
 /// Converts parts to an index for the planner; only its tensor entries are meaningful.
-pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
+pub(crate) fn as_index(parts: &[TensorPart]) -> ShardIndex {
     let nothing = CheckpointId {
         step: Step(0),
         generation: Generation(0),
     };
-    let entry = |part: &Part| TensorEntry {
+    let entry = |part: &TensorPart| TensorEntry {
         boxed: part.boxed.clone(),
         at: part.at,
         replica: 0,
@@ -36,7 +36,7 @@ pub(crate) fn as_index(parts: &[Part]) -> ShardIndex {
 /// them.
 pub(crate) fn write(
     store: &Store,
-    of: &ImportOf<'_>,
+    of: &ImportTarget<'_>,
     rank: Rank,
     boxes: Vec<TensorBox>,
     state: Value,
@@ -45,7 +45,7 @@ pub(crate) fn write(
     let (tensors, end) = ShardIndex::lay_out(boxes);
     let image_bytes = end.unwrap_or(u64::MAX);
     let chunk_bytes = chunk_bytes_for(image_bytes);
-    let chunking = Chunking::new(&tensors, chunk_bytes).ok_or(ShardLayoutError::Chunking {
+    let chunking = ChunkLayout::new(&tensors, chunk_bytes).ok_or(ShardLayoutError::Chunking {
         image_bytes,
         chunk_bytes,
     })?;

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 /// Content of a checkpoint, from its manifest and indexes alone.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Shown {
+pub struct CheckpointSummary {
     pub job: String,
     /// Name of the checkpoint's folder.
     pub checkpoint: String,
@@ -27,15 +27,15 @@ pub struct Shown {
     /// checkpoint has no own files.
     pub dedupe_ratio: Option<f64>,
     /// Shard files that hold its chunks: its own and those of earlier checkpoints.
-    pub origins: Vec<OriginShown>,
-    pub ranks: Vec<RankShown>,
+    pub origins: Vec<OriginSummary>,
+    pub ranks: Vec<RankSummary>,
     /// Tensors, sorted by name.
-    pub tensors: Vec<TensorShown>,
+    pub tensors: Vec<TensorSummary>,
 }
 
 /// Shard file that holds chunks of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct OriginShown {
+pub struct OriginSummary {
     /// Name of the checkpoint folder that contains the file.
     pub checkpoint: String,
     /// Rank that wrote the file.
@@ -48,7 +48,7 @@ pub struct OriginShown {
 
 /// Shard of one rank.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RankShown {
+pub struct RankSummary {
     pub rank: u32,
     /// Number of tensor boxes in the image.
     pub tensors: u64,
@@ -68,7 +68,7 @@ pub struct RankShown {
 
 /// Tensor of the checkpoint, across all ranks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TensorShown {
+pub struct TensorSummary {
     pub name: String,
     pub dtype: Dtype,
     /// Global shape of the tensor.
@@ -87,9 +87,9 @@ pub struct TensorShown {
 }
 
 /// Describes a checkpoint without reading its images.
-pub fn show(checkpoint: &Checkpoint) -> Shown {
+pub fn show(checkpoint: &Checkpoint) -> CheckpointSummary {
     let manifest = &checkpoint.manifest;
-    let ranks: Vec<RankShown> = checkpoint.indexes.iter().map(rank).collect();
+    let ranks: Vec<RankSummary> = checkpoint.indexes.iter().map(rank).collect();
     let tensors = tensors(checkpoint);
     let image_bytes = manifest.bytes();
     let stored_bytes = ranks
@@ -99,7 +99,7 @@ pub fn show(checkpoint: &Checkpoint) -> Shown {
         let id = rankguard_checkpoint::format::CheckpointId { step, generation };
         id.to_string()
     });
-    Shown {
+    CheckpointSummary {
         job: manifest.job.to_string(),
         checkpoint: manifest.id().to_string(),
         parent,
@@ -114,8 +114,8 @@ pub fn show(checkpoint: &Checkpoint) -> Shown {
     }
 }
 
-fn rank(index: &ShardIndex) -> RankShown {
-    RankShown {
+fn rank(index: &ShardIndex) -> RankSummary {
+    RankSummary {
         rank: index.rank.0,
         tensors: index.tensors.len() as u64,
         image_bytes: index.image_bytes,
@@ -127,14 +127,14 @@ fn rank(index: &ShardIndex) -> RankShown {
     }
 }
 
-fn origins(indexes: &[ShardIndex]) -> Vec<OriginShown> {
+fn origins(indexes: &[ShardIndex]) -> Vec<OriginSummary> {
     let mut found = BTreeMap::new();
     for place in indexes.iter().flat_map(ShardIndex::places) {
         let (chunks, bytes) = found.entry((place.file.id(), place.file.rank)).or_insert((0u64, 0u64));
         *chunks += 1;
         *bytes += u64::from(place.bytes);
     }
-    let shown = found.into_iter().map(|((id, rank), (chunks, bytes))| OriginShown {
+    let shown = found.into_iter().map(|((id, rank), (chunks, bytes))| OriginSummary {
         checkpoint: id.to_string(),
         rank: rank.0,
         chunks,
@@ -143,21 +143,21 @@ fn origins(indexes: &[ShardIndex]) -> Vec<OriginShown> {
     shown.collect()
 }
 
-fn tensors(checkpoint: &Checkpoint) -> Vec<TensorShown> {
+fn tensors(checkpoint: &Checkpoint) -> Vec<TensorSummary> {
     let (indexes, mut differing) = (&checkpoint.indexes, BTreeMap::from_iter(checkpoint.differing()));
-    struct Found<'a> {
+    struct TensorUsage<'a> {
         first: &'a TensorBox,
         boxes: BTreeSet<(&'a [u64], &'a [u64])>,
         ranks: BTreeSet<u32>,
         held: u64,
     }
-    let mut found: BTreeMap<&str, Found<'_>> = BTreeMap::new();
+    let mut found: BTreeMap<&str, TensorUsage<'_>> = BTreeMap::new();
     for (index, entry) in indexes
         .iter()
         .flat_map(|index| index.tensors.iter().map(move |entry| (index, entry)))
     {
         let boxed = &entry.boxed;
-        let tensor = found.entry(&boxed.name).or_insert(Found {
+        let tensor = found.entry(&boxed.name).or_insert(TensorUsage {
             first: boxed,
             boxes: BTreeSet::new(),
             ranks: BTreeSet::new(),
@@ -167,7 +167,7 @@ fn tensors(checkpoint: &Checkpoint) -> Vec<TensorShown> {
         tensor.ranks.insert(index.rank.0);
         tensor.held = tensor.held.saturating_add(boxed.bytes().unwrap_or(0));
     }
-    let shown = found.into_iter().map(|(name, tensor)| TensorShown {
+    let shown = found.into_iter().map(|(name, tensor)| TensorSummary {
         name: name.to_owned(),
         dtype: tensor.first.dtype,
         shape: tensor.first.global_shape.clone(),

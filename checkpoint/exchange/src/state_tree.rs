@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::ExchangeError;
 use crate::export::NameSelection;
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 use crate::python_value::{self, PythonValue};
 
 /// Encoding name of states that the Python package saves.
@@ -31,7 +31,7 @@ impl StateTree {
     pub(crate) fn of(
         checkpoint: &Checkpoint,
         selection: &NameSelection,
-        problems: &mut Problems,
+        problems: &mut ProblemList,
     ) -> Result<Self, ExchangeError> {
         let known = whole_tensors(&checkpoint.indexes);
         let mut value = merged(&checkpoint.indexes, problems)?;
@@ -64,7 +64,7 @@ pub(crate) fn whole_tensors(indexes: &[ShardIndex]) -> BTreeMap<String, TensorBo
     found
 }
 
-fn merged(indexes: &[ShardIndex], problems: &mut Problems) -> Result<PythonValue, ExchangeError> {
+fn merged(indexes: &[ShardIndex], problems: &mut ProblemList) -> Result<PythonValue, ExchangeError> {
     let mut all: Option<PythonValue> = None;
     for index in indexes {
         let own = tree_of(index)?;

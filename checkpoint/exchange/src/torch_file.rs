@@ -14,12 +14,12 @@ use rankguard_checkpoint::{Checkpoint, Store};
 
 use crate::archive_plan::{self, ArchivePlan, ArchiveSequence};
 use crate::export::{ExportReport, ExportRequest};
-use crate::files::Draft;
+use crate::files::StagedOutput;
 use crate::pickle_writer::{PickleWriter, StorageSource, TensorSpec};
 use crate::pieces::stream;
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 use crate::state_tree::StateTree;
-use crate::{ExchangeError, Progress};
+use crate::{ExchangeError, ProgressCallback};
 
 /// Writes the selected state; the file appears under its name once all of it is on disk. Every byte is compared with
 /// the digest of its chunk (RG-2).
@@ -27,10 +27,10 @@ pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
     request: &ExportRequest<'_>,
-    progress: Progress<'_>,
+    progress: ProgressCallback<'_>,
 ) -> Result<ExportReport, ExchangeError> {
-    let draft = Draft::of(request.out, request.is_replacing)?;
-    let mut problems = Problems::default();
+    let draft = StagedOutput::of(request.out, request.is_replacing)?;
+    let mut problems = ProblemList::default();
     let tree = StateTree::of(checkpoint, &request.selection, &mut problems)?;
     let mut wanted: Vec<TensorBox> = Vec::new();
     let mut writer = PickleWriter::new();
@@ -66,7 +66,7 @@ pub(crate) fn write(
     checkpoint: &Checkpoint,
     wanted: &[TensorBox],
     mut sequence: ArchiveSequence<'_>,
-    progress: Progress<'_>,
+    progress: ProgressCallback<'_>,
 ) -> Result<(Vec<String>, Vec<archive_plan::ArchivePlace>), ExchangeError> {
     let total = wanted.iter().filter_map(TensorBox::bytes).sum();
     let mut done = 0;

@@ -16,7 +16,7 @@ const OPEN: usize = 64;
 
 /// Layout of a tensor in a file, where its elements are not in row-major order.
 #[derive(Debug, Clone)]
-pub(crate) struct Strided {
+pub(crate) struct StridedLayout {
     /// Extent in each dimension.
     pub(crate) shape: Vec<u64>,
     /// Distance of neighbouring elements in each dimension, in elements.
@@ -29,45 +29,45 @@ pub(crate) struct Strided {
 
 /// Contiguous range of the volume.
 #[derive(Debug)]
-pub(crate) struct Segment {
+pub(crate) struct VolumeSegment {
     /// Offset of the first byte in the volume.
     at: u64,
     bytes: u64,
     file: usize,
     offset: u64,
-    strided: Option<Box<Strided>>,
+    strided: Option<Box<StridedLayout>>,
 }
 
 /// Byte space over the files of a foreign checkpoint. Presents every part in row-major order.
 #[derive(Debug, Default)]
-pub(crate) struct Volume {
+pub(crate) struct FileVolume {
     files: Vec<PathBuf>,
-    segments: Vec<Segment>,
+    segments: Vec<VolumeSegment>,
     bytes: u64,
-    cache: Mutex<Cache>,
+    cache: Mutex<VolumeCache>,
 }
 
 #[derive(Debug, Default)]
-struct Cache {
+struct VolumeCache {
     /// Open files, most recently used first.
     open: Vec<(usize, Arc<File>)>,
     /// Last strided segment that was converted to row-major order.
     ordered: Option<(usize, Arc<Vec<u8>>)>,
 }
 
-impl Volume {
-    /// Registers a file and returns its number for [`Volume::add`].
+impl FileVolume {
+    /// Registers a file and returns its number for [`FileVolume::add`].
     pub(crate) fn file(&mut self, path: PathBuf) -> usize {
         self.files.push(path);
         self.files.len() - 1
     }
 
     /// Adds `bytes` of a file from `offset` on; returns their offset in the volume, or `None` beyond 64 bits.
-    pub(crate) fn add(&mut self, file: usize, offset: u64, bytes: u64, strided: Option<Strided>) -> Option<u64> {
+    pub(crate) fn add(&mut self, file: usize, offset: u64, bytes: u64, strided: Option<StridedLayout>) -> Option<u64> {
         let at = self.bytes;
         self.bytes = at.checked_add(bytes)?;
         if bytes > 0 {
-            self.segments.push(Segment {
+            self.segments.push(VolumeSegment {
                 at,
                 bytes,
                 file,
@@ -106,7 +106,7 @@ impl Volume {
         Ok(())
     }
 
-    fn ordered(&self, number: usize, segment: &Segment, strided: &Strided) -> io::Result<Arc<Vec<u8>>> {
+    fn ordered(&self, number: usize, segment: &VolumeSegment, strided: &StridedLayout) -> io::Result<Arc<Vec<u8>>> {
         let lock = || self.cache.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((known, bytes)) = &lock().ordered
             && *known == number
@@ -122,7 +122,7 @@ impl Volume {
 }
 
 /// Copies the elements into row-major order; returns `None` if one of them lies outside `raw`.
-fn gather(raw: &[u8], strided: &Strided) -> Option<Vec<u8>> {
+fn gather(raw: &[u8], strided: &StridedLayout) -> Option<Vec<u8>> {
     let count = strided.shape.iter().product::<u64>();
     let width = usize::try_from(strided.width).ok()?;
     let mut out = Vec::with_capacity(usize::try_from(count).ok()?.checked_mul(width)?);
@@ -142,7 +142,7 @@ fn gather(raw: &[u8], strided: &Strided) -> Option<Vec<u8>> {
     Some(out)
 }
 
-impl ImageSource for Volume {
+impl ImageSource for FileVolume {
     fn read_at(&self, mut at: u64, mut out: &mut [u8]) -> io::Result<()> {
         while !out.is_empty() {
             let number = self.segments.partition_point(|segment| segment.at <= at);
@@ -180,10 +180,10 @@ mod tests {
         File::create(path("b"))
             .and_then(|mut file| file.write_all(b"142536"))
             .expect("written");
-        let mut volume = Volume::default();
+        let mut volume = FileVolume::default();
         let (a, b) = (volume.file(path("a")), volume.file(path("b")));
         // A 2 x 3 tensor stored column by column.
-        let turned = Strided {
+        let turned = StridedLayout {
             shape: vec![2, 3],
             stride: vec![1, 2],
             width: 1,

@@ -10,7 +10,7 @@ use std::fs;
 use common::{Tensors, imported, safetensors};
 use rankguard_checkpoint::format::Dtype;
 use rankguard_checkpoint::{Checkpoint, Store};
-use rankguard_checkpoint_exchange::diff::{Change, Diff, diff};
+use rankguard_checkpoint_exchange::diff::{CheckpointDiff, TensorChange, diff};
 use rankguard_checkpoint_exchange::show::show;
 
 fn floats(values: impl IntoIterator<Item = f32>) -> Vec<u8> {
@@ -66,7 +66,7 @@ fn two(ranks: [u32; 2]) -> Two {
     }
 }
 
-fn changes(found: &Diff) -> Vec<(&str, Change)> {
+fn changes(found: &CheckpointDiff) -> Vec<(&str, TensorChange)> {
     found
         .differences
         .iter()
@@ -81,11 +81,11 @@ fn added_removed_bent_retyped_and_changed_tensors_are_told_at_any_number_of_rank
             let two = two(ranks);
             let found = diff(&two.store, &two.first, &two.second, values, &mut |_, _| ()).unwrap();
             let wanted = [
-                ("bent", Change::Reshaped),
-                ("gone", Change::Removed),
-                ("moved", Change::Changed),
-                ("new", Change::Added),
-                ("typed", Change::Retyped),
+                ("bent", TensorChange::Reshaped),
+                ("gone", TensorChange::Removed),
+                ("moved", TensorChange::Changed),
+                ("new", TensorChange::Added),
+                ("typed", TensorChange::Retyped),
             ];
             assert_eq!((found.same, changes(&found).as_slice()), (1, wanted.as_slice()));
             let moved = &found.differences[2];

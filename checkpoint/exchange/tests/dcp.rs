@@ -9,7 +9,7 @@ use std::path::Path;
 
 use common::{contents, expected, fixture, imported, opened};
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint_exchange::dcp::Metadata;
+use rankguard_checkpoint_exchange::dcp::DcpMetadata;
 use rankguard_checkpoint_exchange::{ExchangeError, open};
 use serde_json::json;
 
@@ -98,7 +98,7 @@ fn plain_values_are_kept_and_others_are_named() {
 
 #[test]
 fn chunks_and_places_are_read_as_written() {
-    let metadata = Metadata::parse(&fs::read(fixture("two_ranks/.metadata")).unwrap()).unwrap();
+    let metadata = DcpMetadata::parse(&fs::read(fixture("two_ranks/.metadata")).unwrap()).unwrap();
     assert_eq!(metadata.odd, []);
     let odd = &metadata.tensors["model.odd_rows"];
     let offsets: Vec<&[u64]> = odd.chunks.iter().map(|chunk| chunk.offsets.as_slice()).collect();
@@ -185,7 +185,7 @@ fn no_flipped_byte_gives_other_tensors_or_a_panic() {
             // A tensor that is still readable is unchanged, under its name or another: `.metadata` has no checksum.
             let out = tempfile::tempdir().unwrap();
             let store = Store::open(out.path()).unwrap();
-            let of = rankguard_checkpoint_exchange::ImportOf {
+            let of = rankguard_checkpoint_exchange::ImportTarget {
                 job: &common::job(),
                 id: common::id(1),
                 ranks: 1,

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 use rankguard_checkpoint_exchange::safetensors::export;
-use rankguard_checkpoint_exchange::{DEFAULT_FILE_BYTES, ExchangeError, ExportRequest, ImportOf, import, open};
+use rankguard_checkpoint_exchange::{DEFAULT_FILE_BYTES, ExchangeError, ExportRequest, ImportTarget, import, open};
 
 fn tensor() -> impl Strategy<Value = (Dtype, Vec<u64>, Vec<u8>)> {
     let dtypes = vec![
@@ -169,7 +169,7 @@ fn a_committed_step_is_not_overwritten_and_a_stale_generation_is_refused_at_once
     let into = |step, generation, ranks| {
         let mut at = id(step);
         at.generation.0 = generation;
-        let of = ImportOf {
+        let of = ImportTarget {
             job: &job(),
             id: at,
             ranks,

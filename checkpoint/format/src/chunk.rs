@@ -34,21 +34,21 @@ pub fn chunk_bytes_for(image_bytes: u64) -> u32 {
 /// Chunks of an image. Every tensor starts a new chunk and is cut every `chunk_bytes`, so a chunk never spans two
 /// tensors, equal boxes have equal chunks on every rank, and a tensor without bytes has no chunk.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunking {
+pub struct ChunkLayout {
     chunk_bytes: u64,
-    spans: Vec<Span>,
+    spans: Vec<TensorSpan>,
     count: u32,
 }
 
 /// Byte range of a tensor in the image and its first chunk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Span {
+struct TensorSpan {
     at: u64,
     bytes: u64,
     first: u32,
 }
 
-impl Chunking {
+impl ChunkLayout {
     /// Computes the chunks of an image. Returns `None` if the chunk size is out of bounds or no multiple of
     /// [`TENSOR_ALIGN`], an entry's size exceeds 64 bits, or there would be more than [`MAX_CHUNKS`].
     pub fn new(tensors: &[TensorEntry], chunk_bytes: u32) -> Option<Self> {
@@ -62,7 +62,7 @@ impl Chunking {
         for entry in tensors {
             let bytes = entry.boxed.bytes()?;
             entry.at.checked_add(bytes)?;
-            spans.push(Span {
+            spans.push(TensorSpan {
                 at: entry.at,
                 bytes,
                 first: u32::try_from(count).ok()?,
@@ -134,7 +134,7 @@ mod tests {
 
     #[test]
     fn every_tensor_starts_a_chunk() {
-        let chunking = Chunking::new(&entries(&[130, 0, 64, 1]), 64).expect("in bounds");
+        let chunking = ChunkLayout::new(&entries(&[130, 0, 64, 1]), 64).expect("in bounds");
         let ranges: Vec<_> = chunking.ranges().collect();
         assert_eq!(ranges, [0..64, 64..128, 128..130, 192..256, 256..257]);
         assert_eq!(chunking.count(), 5);
@@ -158,17 +158,17 @@ mod tests {
 
     #[test]
     fn an_empty_image_has_no_chunks() {
-        assert_eq!(Chunking::new(&[], 64).expect("in bounds").count(), 0);
+        assert_eq!(ChunkLayout::new(&[], 64).expect("in bounds").count(), 0);
     }
 
     #[test]
     fn absurd_sizes_are_refused() {
         let small = entries(&[1]);
         for chunk_bytes in [0, 1, 63, 65, MAX_CHUNK_BYTES + 64] {
-            assert_eq!(Chunking::new(&small, chunk_bytes), None, "{chunk_bytes}");
+            assert_eq!(ChunkLayout::new(&small, chunk_bytes), None, "{chunk_bytes}");
         }
-        assert_eq!(Chunking::new(&entries(&[u64::MAX]), MAX_CHUNK_BYTES), None);
-        assert_eq!(Chunking::new(&entries(&[MAX_CHUNKS * 64 + 1]), 64), None);
+        assert_eq!(ChunkLayout::new(&entries(&[u64::MAX]), MAX_CHUNK_BYTES), None);
+        assert_eq!(ChunkLayout::new(&entries(&[MAX_CHUNKS * 64 + 1]), 64), None);
     }
 
     #[test]

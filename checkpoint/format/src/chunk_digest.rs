@@ -103,9 +103,9 @@ pub(crate) mod table {
     use super::*;
 
     /// Hex encoder that writes digest by digest; a buffer for the whole string would be twice the size of the table.
-    struct Hex<'a>(&'a [ChunkDigest]);
+    struct HexDigests<'a>(&'a [ChunkDigest]);
 
-    impl fmt::Display for Hex<'_> {
+    impl fmt::Display for HexDigests<'_> {
         fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             const DIGITS: &[u8; 16] = b"0123456789abcdef";
             let mut text = [0; 32];
@@ -118,9 +118,9 @@ pub(crate) mod table {
         }
     }
 
-    struct Table;
+    struct DigestsVisitor;
 
-    impl de::Visitor<'_> for Table {
+    impl de::Visitor<'_> for DigestsVisitor {
         type Value = Vec<ChunkDigest>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -133,11 +133,11 @@ pub(crate) mod table {
     }
 
     pub(crate) fn serialize<S: Serializer>(table: &[ChunkDigest], serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(&Hex(table))
+        serializer.collect_str(&HexDigests(table))
     }
 
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<ChunkDigest>, D::Error> {
-        deserializer.deserialize_str(Table)
+        deserializer.deserialize_str(DigestsVisitor)
     }
 
     pub(super) fn read(text: &str) -> Result<Vec<ChunkDigest>, ChunkDigestError> {

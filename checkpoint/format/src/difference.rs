@@ -49,19 +49,19 @@ impl fmt::Display for DifferenceCause {
 
 /// Finds the tensors that differ between ranks, sorted by name. Costs one pass over the tensor tables and digests.
 pub fn tensor_differences(indexes: &[ShardIndex]) -> Vec<TensorDifference> {
-    let mut tensors: BTreeMap<&str, SeenTensor<'_>> = BTreeMap::new();
+    let mut tensors: BTreeMap<&str, SavedTensor<'_>> = BTreeMap::new();
     for index in indexes {
         let chunking = index.chunking();
         for (place, entry) in index.tensors.iter().enumerate() {
             let chunks = chunking.chunks_of(place);
-            let part = SeenPart {
+            let part = SavedPart {
                 rank: index.rank,
                 chunk_bytes: index.chunk_bytes,
                 digests: &index.chunks[chunks.start as usize..chunks.end as usize],
             };
             let seen = tensors
                 .entry(&entry.boxed.name)
-                .or_insert_with(|| SeenTensor::new(entry, index.rank));
+                .or_insert_with(|| SavedTensor::new(entry, index.rank));
             seen.add(entry, part);
         }
     }
@@ -77,24 +77,24 @@ pub fn tensor_differences(indexes: &[ShardIndex]) -> Vec<TensorDifference> {
 
 /// Part of a tensor as one rank saved it.
 #[derive(Clone, Copy)]
-struct SeenPart<'a> {
+struct SavedPart<'a> {
     rank: Rank,
     chunk_bytes: u32,
     digests: &'a [ChunkDigest],
 }
 
 /// Parts of one tensor collected so far.
-struct SeenTensor<'a> {
+struct SavedTensor<'a> {
     dtype: Dtype,
     global_shape: &'a [u64],
     first: Rank,
-    boxes: BTreeMap<(&'a [u64], &'a [u64]), SeenPart<'a>>,
+    boxes: BTreeMap<(&'a [u64], &'a [u64]), SavedPart<'a>>,
     /// Sum of the elements of all distinct boxes.
     elements: u128,
     found: Option<(DifferenceCause, (Rank, Rank))>,
 }
 
-impl<'a> SeenTensor<'a> {
+impl<'a> SavedTensor<'a> {
     fn new(entry: &'a TensorEntry, first: Rank) -> Self {
         Self {
             dtype: entry.boxed.dtype,
@@ -106,7 +106,7 @@ impl<'a> SeenTensor<'a> {
         }
     }
 
-    fn add(&mut self, entry: &'a TensorEntry, part: SeenPart<'a>) {
+    fn add(&mut self, entry: &'a TensorEntry, part: SavedPart<'a>) {
         if self.found.is_some_and(|(cause, _)| cause <= DifferenceCause::Shape) {
             return;
         }
@@ -135,7 +135,7 @@ impl<'a> SeenTensor<'a> {
 
 /// Compares two equal boxes. Every tensor starts a new chunk, so tensors of at most one chunk are comparable even if
 /// the chunk sizes differ.
-fn compared(one: &SeenPart<'_>, other: &SeenPart<'_>) -> Option<DifferenceCause> {
+fn compared(one: &SavedPart<'_>, other: &SavedPart<'_>) -> Option<DifferenceCause> {
     let single = one.digests.len() <= 1 && other.digests.len() <= 1;
     if !single && one.chunk_bytes != other.chunk_bytes {
         return Some(DifferenceCause::Chunking);

@@ -73,7 +73,7 @@ pub(crate) fn seal_into<T: Serialize>(
 ) -> io::Result<usize> {
     let first = format!("{magic} {VERSION}\n");
     let digest_at = first.len() + DIGEST.len();
-    let mut parts = Parts {
+    let mut parts = BodyWriter {
         at: digest_at + HEX_DIGITS + 1,
         gathered: Vec::with_capacity(PART),
         hasher: blake3::Hasher::new(),
@@ -89,14 +89,14 @@ pub(crate) fn seal_into<T: Serialize>(
 }
 
 /// Buffered writer that digests the body and passes it to `put`.
-struct Parts<'a> {
+struct BodyWriter<'a> {
     at: usize,
     gathered: Vec<u8>,
     hasher: blake3::Hasher,
     put: &'a mut dyn FnMut(usize, &[u8]) -> io::Result<()>,
 }
 
-impl io::Write for Parts<'_> {
+impl io::Write for BodyWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if self.gathered.len() + bytes.len() > PART {
             self.flush()?;

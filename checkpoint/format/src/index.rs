@@ -2,16 +2,16 @@
 
 use std::io;
 
-use rankguard_model::{Generation, JobId, Ledger, Rank, Step};
+use rankguard_model::{Generation, JobId, Rank, SampleRange, Step};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::chunk::TENSOR_ALIGN;
 use crate::chunk_digest::{ChunkDigest, table};
 use crate::envelope::{self, EnvelopeError};
-use crate::origin::{self, Borrowed, MAX_ORIGINS, Origin};
+use crate::origin::{self, BorrowedRun, ChunkOrigin, MAX_ORIGINS};
 use crate::{
-    BoxError, CheckpointId, Chunking, DEFAULT_CHUNK_BYTES, Digest, MAX_WORLD_SIZE, NameError, TensorBox, check_job,
+    BoxError, CheckpointId, ChunkLayout, DEFAULT_CHUNK_BYTES, Digest, MAX_WORLD_SIZE, NameError, TensorBox, check_job,
 };
 
 const MAGIC: &str = "rankguard-shard-index";
@@ -65,20 +65,20 @@ pub struct ShardIndex {
     pub image_bytes: u64,
     /// Tensor table, in image order.
     pub tensors: Vec<TensorEntry>,
-    /// Digest of each chunk, in the order of [`Chunking`].
+    /// Digest of each chunk, in the order of [`ChunkLayout`].
     #[serde(with = "table")]
     pub chunks: Vec<ChunkDigest>,
     /// [`ChunkDigest::root`] over `chunks`; images with equal roots are equal.
     pub root: ChunkDigest,
     /// Shards that store chunks of this image in their files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub origins: Vec<Origin>,
+    pub origins: Vec<ChunkOrigin>,
     /// Chunk runs stored by `origins`, sorted and without overlap.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub borrowed: Vec<Borrowed>,
+    pub borrowed: Vec<BorrowedRun>,
     /// Interval of the sample stream of the job that this state covers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<SampleRange>,
     /// Name of the format of `state`, with a version; empty if the rank gave none.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub schema: String,
@@ -218,8 +218,8 @@ impl ShardIndex {
     }
 
     /// Computes the chunk boundaries. Costs a pass over the tensors, so callers should retain the result.
-    pub fn chunking(&self) -> Chunking {
-        Chunking::new(&self.tensors, self.chunk_bytes).expect("an index is checked when read or built")
+    pub fn chunking(&self) -> ChunkLayout {
+        ChunkLayout::new(&self.tensors, self.chunk_bytes).expect("an index is checked when read or built")
     }
 
     /// Returns the name of the tensor that contains `chunk`, for damage reports; empty past the end.
@@ -243,7 +243,7 @@ impl ShardIndex {
             });
         }
         self.check_tensors()?;
-        let chunking = Chunking::new(&self.tensors, self.chunk_bytes).ok_or(ShardLayoutError::Chunking {
+        let chunking = ChunkLayout::new(&self.tensors, self.chunk_bytes).ok_or(ShardLayoutError::Chunking {
             image_bytes: self.image_bytes,
             chunk_bytes: self.chunk_bytes,
         })?;
@@ -257,7 +257,7 @@ impl ShardIndex {
         if stated != found {
             return Err(ShardLayoutError::Root { stated, found });
         }
-        if let Some(Ledger { first, end }) = self.ledger
+        if let Some(SampleRange { first, end }) = self.ledger
             && end < first
         {
             return Err(ShardLayoutError::Ledger { first, end });
@@ -313,7 +313,7 @@ mod tests {
             chunk_bytes: 64,
             image_bytes: end.expect("small"),
             tensors,
-            ledger: Some(Ledger { first: 0, end: 640 }),
+            ledger: Some(SampleRange { first: 0, end: 640 }),
             schema: "counters/1".to_owned(),
             state: serde_json::json!({"loss": 0.1 + 0.2, "seed": u64::MAX}),
             ..ShardIndex::new(&JobId::from("demo"), id)
@@ -387,7 +387,7 @@ mod tests {
             assert!(matches!(error, ShardLayoutError::TensorPlace { .. }), "{at}");
         }
         assert!(matches!(
-            broken(|i| i.ledger = Some(Ledger { first: 2, end: 1 })),
+            broken(|i| i.ledger = Some(SampleRange { first: 2, end: 1 })),
             ShardLayoutError::Ledger { .. }
         ));
         assert!(matches!(

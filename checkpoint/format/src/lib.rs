@@ -8,7 +8,7 @@
 //!
 //! Terms: a [`TensorBox`] is an N-dimensional part of a global tensor; an *image* is the bytes of one rank; a *chunk*
 //! is a contiguous part of one tensor in an image and the unit of digest, transfer, deduplication and repair; the
-//! [`Origin`] of a chunk is the shard that stores its bytes.
+//! [`ChunkOrigin`] of a chunk is the shard that stores its bytes.
 //!
 //! # Format compatibility
 //!
@@ -44,7 +44,7 @@ mod plan;
 mod run_record;
 mod tensor_box;
 
-pub use chunk::{Chunking, DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, TENSOR_ALIGN, chunk_bytes_for};
+pub use chunk::{ChunkLayout, DEFAULT_CHUNK_BYTES, MAX_CHUNK_BYTES, MAX_CHUNKS, TENSOR_ALIGN, chunk_bytes_for};
 pub use chunk_digest::{ChunkDigest, ChunkDigestError, ChunkHasher};
 pub use difference::{DifferenceCause, TensorDifference, tensor_differences};
 pub use digest::{Digest, DigestError};
@@ -55,9 +55,9 @@ pub use index::{
 };
 pub use manifest::{MAX_MANIFEST_BYTES, MAX_WORLD_SIZE, Manifest, ManifestError, ManifestShard};
 pub use name::{CheckpointId, LENT_FILE, MANIFEST_FILE, NameError, check_job, index_file, shard_file};
-pub use origin::{Borrowed, ChunkPlace, Known, MAX_ORIGINS, Origin};
+pub use origin::{BorrowedRun, ChunkOrigin, ChunkPlace, KnownChunks, MAX_ORIGINS};
 pub use plan::{OwnTensors, PlanError, RangeCopy, plan, plan_own};
-pub use rankguard_model::Ledger;
+pub use rankguard_model::SampleRange;
 pub use run_record::{
     AttemptRecord, AttemptSet, MAX_RECORD_BYTES, RUN_FILE, RecordError, RunRecord, attempt_file, attempt_of,
 };

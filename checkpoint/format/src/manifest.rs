@@ -1,6 +1,6 @@
 //! Manifest: the commit record of a checkpoint.
 
-use rankguard_model::{Generation, JobId, Ledger, Rank, RunId, ShardSeal, Step};
+use rankguard_model::{Generation, JobId, Rank, RunId, SampleRange, ShardSeal, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::envelope::{self, EnvelopeError};
@@ -32,7 +32,7 @@ pub struct Manifest {
     pub parent: Option<(Step, Generation)>,
     /// Interval of the sample stream of the job that this checkpoint covers, if the ranks report it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<SampleRange>,
     /// Shards, sorted by rank.
     pub shards: Vec<ManifestShard>,
 }
@@ -74,7 +74,11 @@ pub enum ManifestError {
     #[error("shard of rank {rank} is of step {step} in a world of {world_size}")]
     Foreign { rank: Rank, step: Step, world_size: u32 },
     #[error("rank {rank} says the samples are {found:?} where others say {stated:?}")]
-    Ledger { rank: Rank, stated: Ledger, found: Ledger },
+    Ledger {
+        rank: Rank,
+        stated: SampleRange,
+        found: SampleRange,
+    },
     #[error("its parent {parent} is not older than itself")]
     Parent { parent: CheckpointId },
 }
@@ -190,8 +194,8 @@ impl Manifest {
 }
 
 /// Returns the sample interval that the ranks report; an error if they disagree.
-fn ledger(seals: &[ShardSeal]) -> Result<Option<Ledger>, ManifestError> {
-    let mut stated: Option<Ledger> = None;
+fn ledger(seals: &[ShardSeal]) -> Result<Option<SampleRange>, ManifestError> {
+    let mut stated: Option<SampleRange> = None;
     for seal in seals {
         match (stated, seal.ledger) {
             (Some(stated), Some(found)) if stated != found => {
@@ -222,7 +226,7 @@ mod tests {
             world_size: 2,
             index: Digest::of(&[rank as u8]).to_string(),
             bytes: 100,
-            ledger: Some(Ledger { first: 0, end: 512 }),
+            ledger: Some(SampleRange { first: 0, end: 512 }),
             schema: "counters/1".to_owned(),
         }
     }
@@ -269,9 +273,9 @@ mod tests {
         let (mut silent, mut other) = (seal(0), seal(1));
         silent.ledger = None;
         let manifest = build(&[silent, seal(1)]).expect("whole");
-        assert_eq!(manifest.ledger, Some(Ledger { first: 0, end: 512 }));
+        assert_eq!(manifest.ledger, Some(SampleRange { first: 0, end: 512 }));
         assert_eq!(manifest.shards[1].schema, "counters/1");
-        other.ledger = Some(Ledger { first: 0, end: 513 });
+        other.ledger = Some(SampleRange { first: 0, end: 513 });
         assert!(matches!(build(&[seal(0), other]), Err(ManifestError::Ledger { .. })));
     }
 

@@ -7,7 +7,7 @@ use rankguard_model::{Generation, Rank, Step};
 use serde::{Deserialize, Serialize};
 
 use crate::chunk::TENSOR_ALIGN;
-use crate::{CheckpointId, ChunkDigest, Chunking, MAX_WORLD_SIZE, ShardIndex, ShardLayoutError};
+use crate::{CheckpointId, ChunkDigest, ChunkLayout, MAX_WORLD_SIZE, ShardIndex, ShardLayoutError};
 
 /// Maximum number of shards that one shard borrows from.
 pub const MAX_ORIGINS: usize = 1 << 16;
@@ -18,7 +18,7 @@ const MAX_PLACE: u64 = 1 << 48;
 /// Shard that stores chunks of this one in its file: of an earlier checkpoint of the same job (delta), or of another
 /// rank of the same checkpoint (replica).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Origin {
+pub struct ChunkOrigin {
     /// Step of the checkpoint.
     pub step: Step,
     /// Generation of the checkpoint.
@@ -27,7 +27,7 @@ pub struct Origin {
     pub rank: Rank,
 }
 
-impl Origin {
+impl ChunkOrigin {
     /// Creates the origin for the shard of `rank` in `checkpoint`.
     pub fn new(checkpoint: CheckpointId, rank: Rank) -> Self {
         Self {
@@ -48,7 +48,7 @@ impl Origin {
 
 /// Run of consecutive chunks that are stored consecutively in the file of another shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Borrowed {
+pub struct BorrowedRun {
     /// First chunk of the run.
     pub first: u32,
     /// Number of chunks, at least 1.
@@ -63,7 +63,7 @@ pub struct Borrowed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlace {
     /// Shard that stores the chunk in its file.
-    pub file: Origin,
+    pub file: ChunkOrigin,
     /// Byte offset in that file.
     pub at: u64,
     /// Length in bytes.
@@ -72,11 +72,11 @@ pub struct ChunkPlace {
 
 /// Chunks that are already on disk, by digest and length; a writer can borrow them instead of writing them.
 #[derive(Debug, Clone, Default)]
-pub struct Known {
-    places: BTreeMap<(ChunkDigest, u32), (Origin, u64)>,
+pub struct KnownChunks {
+    places: BTreeMap<(ChunkDigest, u32), (ChunkOrigin, u64)>,
 }
 
-impl Known {
+impl KnownChunks {
     /// Adds every chunk that `index` refers to. Of equal chunks the first added is retained.
     pub fn add(&mut self, index: &ShardIndex) {
         for (digest, place) in index.chunks.iter().zip(index.places()) {
@@ -130,8 +130,8 @@ impl ShardIndex {
     }
 
     /// Returns the origin of chunks that this shard writes: its own file.
-    pub fn own(&self) -> Origin {
-        Origin::new(self.id(), self.rank)
+    pub fn own(&self) -> ChunkOrigin {
+        ChunkOrigin::new(self.id(), self.rank)
     }
 
     /// Returns the length of the shard's own file, bytes.
@@ -143,7 +143,7 @@ impl ShardIndex {
 
     /// Returns an index of the same image that borrows every known chunk. Known chunks in the own file are not
     /// borrowed.
-    pub fn borrowing(&self, known: &Known) -> Self {
+    pub fn borrowing(&self, known: &KnownChunks) -> Self {
         let own = self.own();
         let mut origins = BTreeMap::new();
         let mut index = Self {
@@ -164,7 +164,7 @@ impl ShardIndex {
             });
             match index.borrowed.last_mut() {
                 Some(run) if run.origin == origin && run.first + run.count == chunk && next == *at => run.count += 1,
-                _ => index.borrowed.push(Borrowed {
+                _ => index.borrowed.push(BorrowedRun {
                     first: chunk,
                     count: 1,
                     origin,
@@ -179,7 +179,7 @@ impl ShardIndex {
 
 /// Validates origins and borrowed runs. Refuses runs that are out of order, reach past the table or refer to no origin,
 /// and an origin that is the shard itself or is newer.
-pub(crate) fn check(index: &ShardIndex, chunking: &Chunking) -> Result<(), ShardLayoutError> {
+pub(crate) fn check(index: &ShardIndex, chunking: &ChunkLayout) -> Result<(), ShardLayoutError> {
     let origins = index.origins.len();
     if origins > MAX_ORIGINS {
         return Err(ShardLayoutError::OriginCount { found: origins });
@@ -250,13 +250,13 @@ mod tests {
         index
     }
 
-    fn known(indexes: &[&ShardIndex]) -> Known {
-        let mut known = Known::default();
+    fn known(indexes: &[&ShardIndex]) -> KnownChunks {
+        let mut known = KnownChunks::default();
         indexes.iter().for_each(|index| known.add(index));
         known
     }
 
-    fn told(index: &ShardIndex) -> Vec<(u64, u32, u64)> {
+    fn stored_chunks(index: &ShardIndex) -> Vec<(u64, u32, u64)> {
         let places = index.places().into_iter();
         places
             .map(|place| (place.file.step.0, place.file.rank.0, place.at))
@@ -277,13 +277,16 @@ mod tests {
         let second = shard(2, 0, &[&RAMP, &[9; 64], &[3; 64]]).borrowing(&known(&[&first]));
         second.check().expect("sound");
         assert_eq!(
-            told(&second),
+            stored_chunks(&second),
             [(1, 0, 0), (1, 0, 64), (1, 0, 128), (2, 0, 0), (1, 0, 256)]
         );
         assert_eq!((second.borrowed.len(), second.file_bytes()), (2, 64));
         // A third checkpoint borrows from the files themselves, not through the second.
         let third = shard(3, 0, &[&RAMP, &[9; 64], &[4; 1]]).borrowing(&known(&[&second]));
-        assert_eq!(told(&third), [(1, 0, 0), (1, 0, 64), (1, 0, 128), (2, 0, 0), (3, 0, 0)]);
+        assert_eq!(
+            stored_chunks(&third),
+            [(1, 0, 0), (1, 0, 64), (1, 0, 128), (2, 0, 0), (3, 0, 0)]
+        );
         assert_eq!(ShardIndex::from_bytes(&third.to_bytes()), Ok(third));
     }
 
@@ -291,9 +294,12 @@ mod tests {
     fn a_replica_borrows_from_its_primary_and_nobody_from_himself() {
         let primary = shard(1, 0, &[&[7; 100]]);
         let replica = shard(1, 1, &[&[7; 100]]).borrowing(&known(&[&primary]));
-        assert_eq!((told(&replica), replica.file_bytes()), (vec![(1, 0, 0), (1, 0, 64)], 0));
+        assert_eq!(
+            (stored_chunks(&replica), replica.file_bytes()),
+            (vec![(1, 0, 0), (1, 0, 64)], 0)
+        );
         assert_eq!(primary.borrowing(&known(&[&primary])), primary);
-        assert_eq!(replica.borrowing(&Known::default()), shard(1, 1, &[&[7; 100]]));
+        assert_eq!(replica.borrowing(&KnownChunks::default()), shard(1, 1, &[&[7; 100]]));
     }
 
     #[test]

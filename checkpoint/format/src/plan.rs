@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::Rank;
 
-use self::parts::Parts;
+use self::parts::SortedParts;
 use crate::{BoxError, DifferenceCause, Dtype, ShardIndex, TensorBox, tensor_differences};
 
 /// Byte range to copy from the image of one shard into the destination.
@@ -68,7 +68,7 @@ pub enum PlanError {
 }
 
 /// Stored part of a tensor.
-struct Part<'a> {
+struct StoredPart<'a> {
     rank: Rank,
     at: u64,
     boxed: &'a TensorBox,
@@ -135,12 +135,12 @@ impl OwnTensors {
 /// the part that this rank saved.
 pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -> Result<Vec<RangeCopy>, PlanError> {
     wanted.iter().try_for_each(TensorBox::check)?;
-    let mut tensors = Tensors::new(wanted);
+    let mut tensors = TensorRequests::new(wanted);
     for name in own.supplied(wanted, shards)? {
         tensors.supplied_by(name, own.rank);
     }
     shards.iter().try_for_each(|shard| tensors.take(shard))?;
-    let parts: Vec<Parts<'_>> = tensors.groups.into_iter().map(Group::into_parts).collect();
+    let parts: Vec<SortedParts<'_>> = tensors.groups.into_iter().map(TensorRequest::into_parts).collect();
     let (mut copies, mut dest_at) = (Vec::new(), 0u64);
     for want in wanted {
         let parts = &parts[tensors.by_name[want.name.as_str()]];
@@ -164,22 +164,22 @@ pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -
 const FEW: usize = 4;
 
 /// Requested tensors, each with its stored parts.
-struct Tensors<'a> {
+struct TensorRequests<'a> {
     by_name: BTreeMap<&'a str, usize>,
-    groups: Vec<Group<'a>>,
+    groups: Vec<TensorRequest<'a>>,
 }
 
 /// Requested boxes of one tensor and its stored parts.
-struct Group<'a> {
+struct TensorRequest<'a> {
     wanted: Vec<&'a TensorBox>,
-    parts: Vec<Part<'a>>,
+    parts: Vec<StoredPart<'a>>,
     /// True if some shard holds a part of the tensor, even one that is not needed.
     stored: bool,
     /// Only rank that may supply the tensor; `None` means any rank.
     supplier: Option<Rank>,
 }
 
-impl<'a> Tensors<'a> {
+impl<'a> TensorRequests<'a> {
     fn new(wanted: &'a [TensorBox]) -> Self {
         let mut tensors = Self {
             by_name: BTreeMap::new(),
@@ -189,7 +189,7 @@ impl<'a> Tensors<'a> {
             let next = tensors.groups.len();
             let group = *tensors.by_name.entry(&want.name).or_insert(next);
             if group == next {
-                tensors.groups.push(Group {
+                tensors.groups.push(TensorRequest {
                     wanted: Vec::new(),
                     parts: Vec::new(),
                     stored: false,
@@ -225,7 +225,7 @@ impl<'a> Tensors<'a> {
                 },
             };
             next = found + 1;
-            self.groups[found].take(Part {
+            self.groups[found].take(StoredPart {
                 rank: shard.rank,
                 at: entry.at,
                 boxed: &entry.boxed,
@@ -235,8 +235,8 @@ impl<'a> Tensors<'a> {
     }
 }
 
-impl<'a> Group<'a> {
-    fn take(&mut self, part: Part<'a>) -> Result<(), PlanError> {
+impl<'a> TensorRequest<'a> {
+    fn take(&mut self, part: StoredPart<'a>) -> Result<(), PlanError> {
         if self.supplier.is_some_and(|rank| rank != part.rank) {
             return Ok(());
         }
@@ -255,12 +255,12 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    fn into_parts(self) -> Parts<'a> {
-        Parts::new(self.parts, self.stored)
+    fn into_parts(self) -> SortedParts<'a> {
+        SortedParts::new(self.parts, self.stored)
     }
 }
 
-impl Part<'_> {
+impl StoredPart<'_> {
     fn agree_with(&self, want: &TensorBox) -> Result<(), PlanError> {
         if self.boxed.dtype != want.dtype {
             return Err(PlanError::Dtype {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// Planned memory use of checkpointing on one node, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct MemoryRequest {
     /// State of all ranks of the node.
     pub state: u64,
     /// Arena slots per rank.
@@ -26,7 +26,7 @@ pub struct Wanted {
 
 /// Memory of a node, bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Has {
+pub struct NodeMemory {
     /// Memory that is available now.
     pub available: u64,
     /// Memory that must remain free for the job and the system.
@@ -35,7 +35,7 @@ pub struct Has {
 
 /// Item of the memory need.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct MemoryItem {
     /// Purpose of the memory.
     pub what: String,
     /// Size of the item, bytes.
@@ -44,9 +44,9 @@ pub struct Line {
 
 /// Memory need of the plan, compared with the headroom.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Need {
+pub struct MemoryNeed {
     /// Items of the need.
-    pub lines: Vec<Line>,
+    pub lines: Vec<MemoryItem>,
     /// Sum of the items, bytes.
     pub total: u64,
     /// Available memory minus the reserve, bytes.
@@ -57,10 +57,10 @@ pub struct Need {
 
 /// Reason why a plan is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AdmissionRefusal {
     /// The need exceeds the headroom.
     #[error("{}", refused(.0))]
-    TooMuch(Need),
+    TooMuch(MemoryNeed),
     /// A parity group has no nodes.
     #[error("a parity group has at least one node")]
     Parity,
@@ -69,11 +69,11 @@ pub enum Refusal {
     NoSlot,
 }
 
-fn refused(need: &Need) -> String {
+fn refused(need: &MemoryNeed) -> String {
     let parts: Vec<String> = need
         .lines
         .iter()
-        .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+        .map(|line| format!("{} {}", line.what, GibDisplay(line.bytes)))
         .collect();
     let way_out = match need.slots_that_fit {
         0 => "not even one slot fits: shard the state over more nodes, keep fewer copies, or save through windows \
@@ -84,9 +84,9 @@ fn refused(need: &Need) -> String {
     };
     format!(
         "checkpointing needs {} a node ({}) and {} may be taken; {way_out}",
-        Gib(need.total),
+        GibDisplay(need.total),
         parts.join(", "),
-        Gib(need.headroom)
+        GibDisplay(need.headroom)
     )
 }
 
@@ -108,15 +108,15 @@ fn copies(copies: u32) -> String {
 
 /// Bytes formatted as GiB with three decimals, so that a sum can be checked by eye.
 #[derive(Debug, Clone, Copy)]
-pub struct Gib(pub u64);
+pub struct GibDisplay(pub u64);
 
-impl fmt::Display for Gib {
+impl fmt::Display for GibDisplay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.3} GiB", self.0 as f64 / f64::from(1 << 30))
     }
 }
 
-impl Wanted {
+impl MemoryRequest {
     /// Returns the items for a number of slots, in u128 so that untrusted numbers cannot overflow.
     fn lines(&self, slots: u32) -> Vec<(String, u128)> {
         let (state, slots) = (u128::from(self.state), u128::from(slots));
@@ -137,23 +137,23 @@ impl Wanted {
     }
 
     /// Computes the need and compares it with the memory of the node.
-    pub fn admit(&self, has: &Has) -> Result<Need, Refusal> {
+    pub fn admit(&self, has: &NodeMemory) -> Result<MemoryNeed, AdmissionRefusal> {
         if self.slots == 0 {
-            return Err(Refusal::NoSlot);
+            return Err(AdmissionRefusal::NoSlot);
         }
         if self.parity.is_some_and(|parity| parity.nodes == 0) {
-            return Err(Refusal::Parity);
+            return Err(AdmissionRefusal::Parity);
         }
         let headroom = has.available.saturating_sub(has.reserve);
         let total_of = |slots: u32| self.lines(slots).iter().map(|(_, bytes)| bytes).sum::<u128>();
         let total = total_of(self.slots);
         let fits = |slots: u32| total_of(slots) <= u128::from(headroom);
         let clamp = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
-        let need = Need {
+        let need = MemoryNeed {
             lines: self
                 .lines(self.slots)
                 .into_iter()
-                .map(|(what, bytes)| Line {
+                .map(|(what, bytes)| MemoryItem {
                     what,
                     bytes: clamp(bytes),
                 })
@@ -165,7 +165,7 @@ impl Wanted {
         if fits(self.slots) {
             Ok(need)
         } else {
-            Err(Refusal::TooMuch(need))
+            Err(AdmissionRefusal::TooMuch(need))
         }
     }
 }
@@ -178,8 +178,8 @@ mod tests {
 
     const GIB: u64 = 1 << 30;
 
-    fn wanted() -> Wanted {
-        Wanted {
+    fn wanted() -> MemoryRequest {
+        MemoryRequest {
             state: 100 * GIB,
             slots: 2,
             copies: 1,
@@ -190,14 +190,14 @@ mod tests {
 
     #[test]
     fn the_sum_is_the_formula() {
-        let has = Has {
+        let has = NodeMemory {
             available: 500 * GIB,
             reserve: 50 * GIB,
         };
         let need = wanted().admit(&has).expect("fits");
         assert_eq!((need.total, need.headroom), (401 * GIB, 450 * GIB));
         // 8+2 costs a quarter more instead of doubling the memory.
-        let parity = Wanted {
+        let parity = MemoryRequest {
             copies: 0,
             parity: Some(CheckpointParity { nodes: 8, parities: 2 }),
             ..wanted()
@@ -208,7 +208,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_every_part_and_the_way_out() {
-        let has = Has {
+        let has = NodeMemory {
             available: 260 * GIB,
             reserve: 50 * GIB,
         };
@@ -219,7 +219,7 @@ mod tests {
              200.000 GiB, buffers under way 1.000 GiB) and 210.000 GiB may be taken; 1 slot a rank would fit"
         );
         let none = wanted()
-            .admit(&Has {
+            .admit(&NodeMemory {
                 available: 150 * GIB,
                 reserve: 0,
             })
@@ -228,12 +228,15 @@ mod tests {
             none.to_string()
                 .ends_with("keep fewer copies, or save through windows (run --checkpoint-window)")
         );
-        let parity = Wanted {
+        let parity = MemoryRequest {
             parity: Some(CheckpointParity { nodes: 0, parities: 2 }),
             ..wanted()
         };
-        assert_eq!(parity.admit(&has), Err(Refusal::Parity));
-        assert_eq!(Wanted { slots: 0, ..wanted() }.admit(&has), Err(Refusal::NoSlot));
+        assert_eq!(parity.admit(&has), Err(AdmissionRefusal::Parity));
+        assert_eq!(
+            MemoryRequest { slots: 0, ..wanted() }.admit(&has),
+            Err(AdmissionRefusal::NoSlot)
+        );
     }
 
     proptest! {
@@ -241,10 +244,10 @@ mod tests {
         fn what_is_admitted_fits_and_no_number_wraps(
             state in any::<u64>(), slots in 1..4_u32, copies in any::<u32>(), buffers in any::<u64>(), available in any::<u64>(), reserve in any::<u64>(),
         ) {
-            let wanted = Wanted { state, slots, copies, parity: Some(CheckpointParity { nodes: 8, parities: 3 }), buffers };
-            match wanted.admit(&Has { available, reserve }) {
+            let wanted = MemoryRequest { state, slots, copies, parity: Some(CheckpointParity { nodes: 8, parities: 3 }), buffers };
+            match wanted.admit(&NodeMemory { available, reserve }) {
                 Ok(need) => prop_assert!(need.total <= need.headroom && need.headroom <= available && need.slots_that_fit == slots),
-                Err(Refusal::TooMuch(need)) => prop_assert!(need.total > need.headroom || need.total == u64::MAX),
+                Err(AdmissionRefusal::TooMuch(need)) => prop_assert!(need.total > need.headroom || need.total == u64::MAX),
                 Err(other) => prop_assert!(false, "{other}"),
             }
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Exponentially weighted mean; a plain mean for the first few samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Average {
+pub struct WeightedMean {
     mean: f64,
     samples: u32,
 }
@@ -12,7 +12,7 @@ pub struct Average {
 /// Minimum weight of a new sample.
 const WEIGHT: f64 = 0.2;
 
-impl Average {
+impl WeightedMean {
     /// Adds a sample; a value that is not finite is ignored.
     pub fn add(&mut self, sample: f64) {
         if !sample.is_finite() {
@@ -35,7 +35,7 @@ mod tests {
 
     #[test]
     fn few_samples_are_a_plain_mean_and_later_ones_fade() {
-        let mut average = Average::default();
+        let mut average = WeightedMean::default();
         assert_eq!(average.get(), None);
         [2.0, 4.0, f64::NAN, 6.0]
             .into_iter()

@@ -17,7 +17,7 @@ const LOOKS_MAX: f64 = 2e7;
 
 /// Group of nodes under common parity, and the nodes that hold the parities. Nodes are numbers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lane {
+pub struct ParityLane {
     /// Nodes with images that the parity protects.
     pub members: Vec<u32>,
     /// Nodes that hold one parity each; none of them a member.
@@ -33,7 +33,7 @@ pub struct LaneSurvival {
     pub exact: bool,
 }
 
-impl Lane {
+impl ParityLane {
     /// True if every image of the lane survives or can be rebuilt.
     pub fn survives(&self, is_lost: impl Fn(u32) -> bool) -> bool {
         let lost = self.members.iter().filter(|node| is_lost(**node)).count();
@@ -65,7 +65,7 @@ impl Lane {
 
 /// Returns the probability that every image survives if `lost` of `nodes` nodes are lost at once, all sets of that size
 /// being equally likely.
-pub fn lanes_survival(lanes: &[Lane], nodes: u32, lost: u32) -> LaneSurvival {
+pub fn lanes_survival(lanes: &[ParityLane], nodes: u32, lost: u32) -> LaneSurvival {
     let (nodes, lost) = (nodes as usize, lost as usize);
     if lost > nodes {
         return LaneSurvival {
@@ -97,7 +97,7 @@ pub fn lanes_survival(lanes: &[Lane], nodes: u32, lost: u32) -> LaneSurvival {
 }
 
 /// Returns the smallest sets of nodes that cost an image if lost, at most `most` of them; empty without lanes.
-pub fn smallest_fatal(lanes: &[Lane], most: usize) -> Vec<Vec<u32>> {
+pub fn smallest_fatal(lanes: &[ParityLane], most: usize) -> Vec<Vec<u32>> {
     let least = lanes.iter().map(|lane| lane.holders.len() + 1).min().unwrap_or(0);
     let mut fatal: Vec<Vec<u32>> = Vec::new();
     for lane in lanes.iter().filter(|lane| lane.holders.len() + 1 == least) {

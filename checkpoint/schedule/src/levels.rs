@@ -17,7 +17,7 @@ pub const MAX_LEVELS: usize = 8;
 
 /// Costs and failure rate of one checkpoint level. Levels are listed cheapest first.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Level {
+pub struct CheckpointLevel {
     /// Cost of an image to the trainer, seconds.
     pub cost_s: f64,
     /// Time from the start of an image until it is usable, seconds; at least the cost.
@@ -30,7 +30,7 @@ pub struct Level {
     pub shortest_s: f64,
 }
 
-impl Level {
+impl CheckpointLevel {
     /// Returns the expected overhead over work of this level at an interval: images, rework and restarts.
     pub fn overhead(&self, interval_s: f64) -> f64 {
         if self.rate <= 0.0 {
@@ -51,7 +51,7 @@ impl Level {
 
 /// First-order optimum before rounding.
 #[derive(Debug, Clone, PartialEq)]
-pub struct FirstOrder {
+pub struct FirstOrderOptimum {
     /// Work between two images of the highest level, seconds.
     pub work_s: f64,
     /// Images of each level in that time; 1 for the highest.
@@ -62,10 +62,10 @@ pub struct FirstOrder {
 
 /// Computes `W* = sqrt(2 C_K / λ_K)`, `N_l = sqrt(λ_l C_K / (λ_K C_l))`, `H* = Σ sqrt(2 λ_l C_l)`. Returns `None`
 /// without levels.
-pub fn first_order(levels: &[Level]) -> Option<FirstOrder> {
+pub fn first_order(levels: &[CheckpointLevel]) -> Option<FirstOrderOptimum> {
     let top = levels.last()?;
-    let ratio = |level: &Level| (level.rate * top.cost_s / (top.rate * level.cost_s)).sqrt();
-    Some(FirstOrder {
+    let ratio = |level: &CheckpointLevel| (level.rate * top.cost_s / (top.rate * level.cost_s)).sqrt();
+    Some(FirstOrderOptimum {
         work_s: young(top.cost_s, 1.0 / top.rate),
         counts: levels.iter().map(ratio).collect(),
         overhead: levels
@@ -77,7 +77,7 @@ pub fn first_order(levels: &[Level]) -> Option<FirstOrder> {
 
 /// Returns the best work between two images of the highest level for fixed image counts,
 /// `sqrt(2 Σ N_l C_l / Σ λ_l / N_l)`, and its overhead.
-pub fn first_order_of(levels: &[Level], counts: &[u64]) -> (f64, f64) {
+pub fn first_order_of(levels: &[CheckpointLevel], counts: &[u64]) -> (f64, f64) {
     let pairs = || levels.iter().zip(counts.iter().map(|count| *count as f64));
     let cost: f64 = pairs().map(|(level, count)| count * level.cost_s).sum();
     let lost: f64 = pairs().map(|(level, count)| level.rate / count).sum();
@@ -86,7 +86,7 @@ pub fn first_order_of(levels: &[Level], counts: &[u64]) -> (f64, f64) {
 
 /// Nested pattern of checkpoint levels.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Pattern {
+pub struct LevelPattern {
     /// Interval of each level, seconds; `None` for a level that does not help and is left out.
     pub intervals_s: Vec<Option<f64>>,
     /// Images of each level between two images of the highest; 0 if left out. Each count divides the one before it.
@@ -97,9 +97,9 @@ pub struct Pattern {
     pub overhead: f64,
 }
 
-impl Pattern {
+impl LevelPattern {
     /// Returns the share of time that images take, without failures.
-    pub fn blocking(&self, levels: &[Level]) -> f64 {
+    pub fn blocking(&self, levels: &[CheckpointLevel]) -> f64 {
         let shares = levels.iter().zip(&self.intervals_s);
         shares
             .filter_map(|(level, interval)| Some(level.cost_s / (*interval)?))
@@ -107,7 +107,7 @@ impl Pattern {
     }
 
     /// Returns the pattern with all intervals multiplied by a factor, for a budget on [`blocking`](Self::blocking).
-    pub fn stretched(&self, levels: &[Level], factor: f64) -> Self {
+    pub fn stretched(&self, levels: &[CheckpointLevel], factor: f64) -> Self {
         let intervals_s: Vec<Option<f64>> = self.intervals_s.iter().map(|at| at.map(|at| at * factor)).collect();
         let overhead = overhead_of(levels, &self.rates, &intervals_s);
         Self {
@@ -118,16 +118,16 @@ impl Pattern {
     }
 }
 
-fn overhead_of(levels: &[Level], rates: &[f64], intervals: &[Option<f64>]) -> f64 {
+fn overhead_of(levels: &[CheckpointLevel], rates: &[f64], intervals: &[Option<f64>]) -> f64 {
     let all = levels.iter().zip(rates).zip(intervals);
-    all.filter_map(|((level, rate), interval)| Some(Level { rate: *rate, ..*level }.overhead((*interval)?)))
+    all.filter_map(|((level, rate), interval)| Some(CheckpointLevel { rate: *rate, ..*level }.overhead((*interval)?)))
         .sum()
 }
 
 /// Finds the best nested pattern. The highest level that any failure needs is always used; another level is left out if
 /// its images cost more than they save. Returns `None` if no level has failures, or there are no levels or more than
 /// [`MAX_LEVELS`].
-pub fn pattern(levels: &[Level]) -> Option<Pattern> {
+pub fn pattern(levels: &[CheckpointLevel]) -> Option<LevelPattern> {
     let needed = levels.iter().rposition(|level| level.rate > 0.0)?;
     if levels.len() > MAX_LEVELS {
         return None;
@@ -138,7 +138,7 @@ pub fn pattern(levels: &[Level]) -> Option<Pattern> {
 }
 
 /// Finds the best pattern that uses exactly the levels of a bit set.
-fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
+fn pattern_of(levels: &[CheckpointLevel], subset: u32) -> Option<LevelPattern> {
     let mut rates = vec![0.0; levels.len()];
     let mut waiting = 0.0;
     for (at, level) in levels.iter().enumerate() {
@@ -149,9 +149,9 @@ fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
         }
     }
     let used: Vec<usize> = (0..levels.len()).filter(|at| subset & (1 << at) != 0).collect();
-    let kept: Vec<Level> = used
+    let kept: Vec<CheckpointLevel> = used
         .iter()
-        .map(|at| Level {
+        .map(|at| CheckpointLevel {
             rate: rates[*at],
             ..levels[*at]
         })
@@ -167,7 +167,7 @@ fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
         all[*at] = *count;
     }
     let overhead = overhead_of(levels, &rates, &intervals_s);
-    Some(Pattern {
+    Some(LevelPattern {
         intervals_s,
         counts: all,
         rates,
@@ -177,8 +177,8 @@ fn pattern_of(levels: &[Level], subset: u32) -> Option<Pattern> {
 
 /// Returns the best work between two images of the highest level, and counts of which each divides the one before it.
 /// Candidates are the ratios of the levels' own best intervals, each rounded down or up.
-fn nest(levels: &[Level]) -> (f64, Vec<u64>) {
-    let own: Vec<f64> = levels.iter().map(Level::best_interval).collect();
+fn nest(levels: &[CheckpointLevel]) -> (f64, Vec<u64>) {
+    let own: Vec<f64> = levels.iter().map(CheckpointLevel::best_interval).collect();
     let steps = levels.len() - 1;
     let mut best: Option<(f64, f64, Vec<u64>)> = None;
     for choice in 0..1_u32 << steps {
@@ -199,7 +199,7 @@ fn nest(levels: &[Level]) -> (f64, Vec<u64>) {
 
 /// Minimises the summed overhead over the work of a pattern. Each summand falls and then rises, so the minimum lies
 /// between the smallest and the largest of the levels' own optima. Golden-section search.
-fn best_work(levels: &[Level], counts: &[u64]) -> (f64, f64) {
+fn best_work(levels: &[CheckpointLevel], counts: &[u64]) -> (f64, f64) {
     let pairs = || levels.iter().zip(counts.iter().map(|count| *count as f64));
     let cost = |work: f64| pairs().map(|(level, count)| level.overhead(work / count)).sum::<f64>();
     let own = || pairs().map(|(level, count)| level.best_interval() * count);

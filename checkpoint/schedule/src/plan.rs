@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::governor::{Bound, Limits, in_steps};
-use crate::levels::{Level, MAX_LEVELS, Pattern, pattern};
+use crate::governor::{IntervalBound, IntervalLimits, in_steps};
+use crate::levels::{CheckpointLevel, LevelPattern, MAX_LEVELS, pattern};
 use crate::{ettr, interval};
 
 /// Interval that operators usually set by hand, seconds; always listed as an alternative.
@@ -15,7 +15,7 @@ pub const DOUBT: f64 = 1e-3;
 
 /// Storage tier for images, with measured or configured costs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Tier {
+pub struct StorageTier {
     /// Tier name (`arena`, `peer`, `disk`, `object`).
     pub name: String,
     /// Cost of an image on this tier to the trainer: the stall, and the slower steps while it is persisted. Seconds.
@@ -31,9 +31,9 @@ pub struct Tier {
 
 /// Inputs of a checkpoint plan.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Question {
+pub struct PlanInputs {
     /// Tiers in order of the failures they survive; the last survives every failure.
-    pub tiers: Vec<Tier>,
+    pub tiers: Vec<StorageTier>,
     /// Failures per second of the whole job.
     pub rate: f64,
     /// Time from a failure to its detection, seconds.
@@ -47,7 +47,7 @@ pub struct Question {
     /// Duration of a step if known, seconds: intervals become whole steps.
     pub step_s: Option<f64>,
     /// Bounds of the shortest interval, and the overhead budget for all tiers together.
-    pub limits: Limits,
+    pub limits: IntervalLimits,
 }
 
 /// Reason why no plan can be computed.
@@ -109,7 +109,7 @@ pub struct TierPlan {
 
 /// Alternative plan that uses the last tier alone.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Alternative {
+pub struct AlternativePlan {
     /// Name of the rule and the tier.
     pub name: String,
     /// Work between two images of the last tier, seconds.
@@ -122,22 +122,22 @@ pub struct Alternative {
 
 /// Checkpoint plan of one job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Plan {
+pub struct CheckpointPlan {
     /// Plan of each tier, in the order of the question.
     pub tiers: Vec<TierPlan>,
     /// Share of work that images take, over all tiers.
     pub blocking: f64,
     /// Rule that determined the intervals.
-    pub bound: Bound,
+    pub bound: IntervalBound,
     /// Predicted effective training time ratio.
     pub ettr: f64,
     /// Alternatives on the last tier alone.
-    pub alternatives: Vec<Alternative>,
+    pub alternatives: Vec<AlternativePlan>,
 }
 
-impl Question {
+impl PlanInputs {
     /// Computes the plan.
-    pub fn answer(&self) -> Result<Plan, PlanError> {
+    pub fn answer(&self) -> Result<CheckpointPlan, PlanError> {
         self.check()?;
         let levels = self.levels();
         let free = pattern(&levels).ok_or(PlanError::Tiers(self.tiers.len()))?;
@@ -154,7 +154,7 @@ impl Question {
             blocking: found.intervals_s[at].map_or(0.0, |interval| level.cost_s / interval),
             lost_s: found.intervals_s[at].map_or(0.0, |interval| 0.5 * interval + level.latency_s + self.detect_s),
         });
-        Ok(Plan {
+        Ok(CheckpointPlan {
             tiers: tiers.collect(),
             blocking: found.blocking(&levels),
             bound,
@@ -195,7 +195,7 @@ impl Question {
         if let Some(budget) = self.limits.budget {
             figure("the overhead budget".into(), budget, "above 0", positive(budget))?;
         }
-        let mut below: Option<&Tier> = None;
+        let mut below: Option<&StorageTier> = None;
         for (at, tier) in self.tiers.iter().enumerate() {
             let of = |field: &str| format!("{field} of tier {}", tier.name);
             figure(
@@ -231,15 +231,15 @@ impl Question {
         self.tiers.get(at).map_or(0.0, |tier| tier.covers.min(most))
     }
 
-    fn levels(&self) -> Vec<Level> {
+    fn levels(&self) -> Vec<CheckpointLevel> {
         let mut covered = 0.0;
-        let level = |(at, tier): (usize, &Tier)| {
+        let level = |(at, tier): (usize, &StorageTier)| {
             let believed = self.believed(at);
             let share = believed - covered;
             covered = believed;
             let latency_s = tier.latency_s.max(tier.blocking_s);
             let step = self.step_s.unwrap_or(0.0);
-            Level {
+            CheckpointLevel {
                 cost_s: tier.blocking_s,
                 latency_s,
                 restart_s: self.detect_s + self.restart_s + tier.restore_s,
@@ -251,12 +251,12 @@ impl Question {
     }
 
     /// Applies bounds and budget by scaling the whole pattern, so that it remains nested.
-    fn bounded(&self, levels: &[Level], free: Pattern) -> (Pattern, Bound) {
+    fn bounded(&self, levels: &[CheckpointLevel], free: LevelPattern) -> (LevelPattern, IntervalBound) {
         let shortest = free.intervals_s.iter().flatten().copied().fold(f64::INFINITY, f64::min);
         // The budget covers all tiers, so apply it as if the shortest interval carried the whole cost.
         let (bounded, bound) = self.limits.apply(shortest, free.blocking(levels) * shortest);
         match bound {
-            Bound::Optimum => (free, bound),
+            IntervalBound::Optimum => (free, bound),
             // No bound may schedule images faster than the tier can take them.
             _ => (
                 free.stretched(levels, (bounded / shortest).max(least_factor(levels, &free))),
@@ -266,7 +266,7 @@ impl Question {
     }
 
     /// Rounds the shortest interval to whole steps, never below the budget.
-    fn in_whole_steps(&self, levels: &[Level], found: Pattern) -> Pattern {
+    fn in_whole_steps(&self, levels: &[CheckpointLevel], found: LevelPattern) -> LevelPattern {
         let shortest = found
             .intervals_s
             .iter()
@@ -282,9 +282,9 @@ impl Question {
         found.stretched(levels, steps * step / shortest)
     }
 
-    fn alternatives(&self, levels: &[Level]) -> Vec<Alternative> {
+    fn alternatives(&self, levels: &[CheckpointLevel]) -> Vec<AlternativePlan> {
         let Some(last) = levels.last() else { return Vec::new() };
-        let alone = Level {
+        let alone = CheckpointLevel {
             rate: self.rate,
             ..*last
         };
@@ -298,7 +298,7 @@ impl Question {
         let rules = rules.into_iter().map(|(name, interval)| {
             // An image must end before the next begins, also under a fixed rule.
             let interval_s = interval.max(alone.shortest_s);
-            Alternative {
+            AlternativePlan {
                 name: format!("{name}, {} only", self.tiers[self.tiers.len() - 1].name),
                 interval_s,
                 blocking: alone.cost_s / interval_s,
@@ -310,7 +310,7 @@ impl Question {
 }
 
 /// Returns the smallest factor at which every tier can still take its images in time.
-fn least_factor(levels: &[Level], found: &Pattern) -> f64 {
+fn least_factor(levels: &[CheckpointLevel], found: &LevelPattern) -> f64 {
     let used = levels.iter().zip(&found.intervals_s);
     used.filter_map(|(level, interval)| Some(level.shortest_s / (*interval)?))
         .fold(0.0, f64::max)

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 
-use crate::rates::{Rate, Rates, Scope};
+use crate::rates::{FailureExtent, FailureRates, RateBelief};
 
 /// Weight of a published figure, in failures. Small on purpose: after this many failures of its own, the cluster's
 /// record weighs as much as the publication.
@@ -13,7 +13,7 @@ pub const PRIOR_WEIGHT: f64 = 2.0;
 /// Published failure figure.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Prior {
+pub struct FailurePrior {
     /// Short name of the publication, for lookup.
     pub id: String,
     /// Title of the publication.
@@ -31,28 +31,28 @@ pub struct Prior {
     pub split: Option<String>,
     /// Failures by scope; empty if the source does not report them.
     #[serde(default, rename = "scope")]
-    scopes: Vec<Share>,
+    scopes: Vec<ScopeFailures>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Share {
-    scope: Scope,
+struct ScopeFailures {
+    scope: FailureExtent,
     failures: f64,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Shelf {
-    prior: Vec<Prior>,
+struct PriorsFile {
+    prior: Vec<FailurePrior>,
 }
 
-impl Prior {
+impl FailurePrior {
     /// Returns all built-in priors. The first has a split over scopes and is the default.
     pub fn all() -> &'static [Self] {
-        static SHELF: OnceLock<Vec<Prior>> = OnceLock::new();
+        static SHELF: OnceLock<Vec<FailurePrior>> = OnceLock::new();
         SHELF.get_or_init(|| {
-            let shelf: Shelf = toml::from_str(include_str!("../data/priors.toml"))
+            let shelf: PriorsFile = toml::from_str(include_str!("../data/priors.toml"))
                 .expect("the built-in figures are read by this crate's tests");
             shelf.prior
         })
@@ -69,7 +69,7 @@ impl Prior {
     }
 
     /// Returns the share of failures of this scope. A source without a split uses that of the first prior.
-    pub fn share(&self, scope: Scope) -> f64 {
+    pub fn share(&self, scope: FailureExtent) -> f64 {
         let told = if self.scopes.is_empty() {
             &Self::all()[0].scopes
         } else {
@@ -85,13 +85,13 @@ impl Prior {
     }
 
     /// Returns the published rate of each scope as a belief with a total weight of [`PRIOR_WEIGHT`] failures.
-    pub fn rates(&self) -> Rates {
+    pub fn rates(&self) -> FailureRates {
         let hours = PRIOR_WEIGHT / self.per_node_hour();
-        let mut rates = Rates::default();
-        for scope in Scope::ALL {
+        let mut rates = FailureRates::default();
+        for scope in FailureExtent::ALL {
             rates.insert(
                 scope,
-                Rate {
+                RateBelief {
                     failures: PRIOR_WEIGHT * self.share(scope),
                     node_hours: hours,
                 },
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn built_in_figures_are_read_and_add_up() {
-        let all = Prior::all();
+        let all = FailurePrior::all();
         assert!(all.len() >= 3);
         for prior in all {
             let sum: f64 = prior.scopes.iter().map(|share| share.failures).sum();
@@ -116,7 +116,7 @@ mod tests {
                 "{}",
                 prior.id
             );
-            let shares: f64 = Scope::ALL.into_iter().map(|scope| prior.share(scope)).sum();
+            let shares: f64 = FailureExtent::ALL.into_iter().map(|scope| prior.share(scope)).sum();
             assert!((shares - 1.0).abs() < 1e-12, "{}", prior.id);
             assert!(prior.url.starts_with("https://"), "{}", prior.id);
             let rates = prior.rates();
@@ -128,12 +128,12 @@ mod tests {
     /// GPUs.
     #[test]
     fn the_rate_of_rsc_1_is_near_the_published_times_between_failures() {
-        let rate = Prior::named("meta-rsc-1").expect("built in").per_node_hour();
+        let rate = FailurePrior::named("meta-rsc-1").expect("built in").per_node_hour();
         let hours = |gpus: f64| 1.0 / (rate * gpus / 8.0);
         assert!((hours(16_384.0) - 1.8).abs() < 0.05, "{}", hours(16_384.0));
         assert!((hours(131_072.0) - 0.23).abs() < 0.01, "{}", hours(131_072.0));
         // One failure in three hours, as reported for the Llama 3 run.
-        let llama = Prior::named("llama3-2024").expect("built in").per_node_hour();
+        let llama = FailurePrior::named("llama3-2024").expect("built in").per_node_hour();
         assert!((1.0 / (llama * 2_048.0) - 3.1).abs() < 0.05);
     }
 }

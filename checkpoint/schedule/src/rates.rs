@@ -13,7 +13,7 @@ use crate::special::ln_gamma_p_inverse;
 /// Extent of one failure, which decides which copies survive it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Scope {
+pub enum FailureExtent {
     /// The ranks; memory that the agent owns survives.
     Process,
     /// A node with its memory and, until it returns, its disks.
@@ -22,12 +22,12 @@ pub enum Scope {
     Domain,
 }
 
-impl Scope {
+impl FailureExtent {
     /// All scopes, from smallest to largest.
     pub const ALL: [Self; 3] = [Self::Process, Self::Node, Self::Domain];
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for FailureExtent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Process => "process",
@@ -39,14 +39,14 @@ impl fmt::Display for Scope {
 
 /// Belief in one rate: Gamma with shape `failures` and rate `node_hours`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Rate {
+pub struct RateBelief {
     /// Observed failures plus the weight of the prior; above 0.
     pub failures: f64,
     /// Node-hours of observation; above 0.
     pub node_hours: f64,
 }
 
-impl Rate {
+impl RateBelief {
     /// Adds an observation.
     pub fn observe(&mut self, failures: u64, node_hours: f64) {
         self.failures += failures as f64;
@@ -76,16 +76,16 @@ impl Rate {
 /// Failure rate beliefs by scope.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Rates(BTreeMap<Scope, Rate>);
+pub struct FailureRates(BTreeMap<FailureExtent, RateBelief>);
 
-impl Rates {
+impl FailureRates {
     /// Sets the belief of a scope.
-    pub fn insert(&mut self, scope: Scope, rate: Rate) {
+    pub fn insert(&mut self, scope: FailureExtent, rate: RateBelief) {
         self.0.insert(scope, rate);
     }
 
     /// Adds observed failures of one scope.
-    pub fn observe_failures(&mut self, scope: Scope, failures: u64) {
+    pub fn observe_failures(&mut self, scope: FailureExtent, failures: u64) {
         if let Some(rate) = self.0.get_mut(&scope) {
             rate.observe(failures, 0.0);
         }
@@ -97,18 +97,18 @@ impl Rates {
     }
 
     /// Iterates over the beliefs, from the smallest scope to the largest.
-    pub fn iter(&self) -> impl Iterator<Item = (Scope, &Rate)> {
+    pub fn iter(&self) -> impl Iterator<Item = (FailureExtent, &RateBelief)> {
         self.0.iter().map(|(scope, rate)| (*scope, rate))
     }
 
     /// Returns the belief of one scope.
-    pub fn get(&self, scope: Scope) -> Option<&Rate> {
+    pub fn get(&self, scope: FailureExtent) -> Option<&RateBelief> {
         self.0.get(&scope)
     }
 
     /// Returns the expected failures per node-hour over all scopes.
     pub fn per_node_hour(&self) -> f64 {
-        self.0.values().map(Rate::mean).sum()
+        self.0.values().map(RateBelief::mean).sum()
     }
 
     /// Returns the expected failures per second of a job on `nodes` nodes.
@@ -126,14 +126,14 @@ mod tests {
 
     #[test]
     fn observation_adds_failures_and_hours() {
-        let mut rate = Rate {
+        let mut rate = RateBelief {
             failures: 0.5,
             node_hours: 1_000.0,
         };
         rate.observe(3, 9_000.0);
         assert_eq!(
             rate,
-            Rate {
+            RateBelief {
                 failures: 3.5,
                 node_hours: 10_000.0
             }
@@ -151,7 +151,7 @@ mod tests {
             (1.0, 0.5, 0.455),
             (100.0, 0.95, 124.342),
         ] {
-            let rate = Rate {
+            let rate = RateBelief {
                 failures: degrees / 2.0,
                 node_hours: 1.0,
             };
@@ -166,7 +166,7 @@ mod tests {
     proptest! {
         #[test]
         fn quantiles_rise_and_are_undone_by_the_distribution(a in 0.01..300.0_f64, b in 1.0..1e7_f64, p in 0.001..0.98_f64) {
-            let rate = Rate { failures: a, node_hours: b };
+            let rate = RateBelief { failures: a, node_hours: b };
             let (low, high) = (rate.quantile(p), rate.quantile(p + 0.01));
             prop_assert!(low < high, "{low} {high}");
             prop_assert!((gamma_p(a, low * b) - p).abs() < 1e-8);
@@ -175,7 +175,7 @@ mod tests {
         /// Enough observations outweigh a prior of any strength.
         #[test]
         fn the_record_outweighs_the_prior(prior in 1e-6..1.0_f64, truth in 1e-5..1.0_f64) {
-            let mut rate = Rate { failures: 2.0, node_hours: 2.0 / prior };
+            let mut rate = RateBelief { failures: 2.0, node_hours: 2.0 / prior };
             let hours = 1e4 / truth.min(prior);
             rate.observe((truth * hours) as u64, hours);
             prop_assert!((rate.mean() / truth - 1.0).abs() < 0.01);

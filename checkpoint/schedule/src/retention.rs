@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use rankguard_model::{Best, Good, Retention};
+pub use rankguard_model::{MetricGoal, MetricRule, RetentionPolicy};
 use rankguard_model::{Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Committed checkpoint with the attributes that retention uses.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Kept<Id> {
+pub struct RetentionCandidate<Id> {
     /// Id of the checkpoint.
     pub id: Id,
     /// Step of the checkpoint.
@@ -29,7 +29,7 @@ pub struct Kept<Id> {
 /// Reason why a checkpoint is retained.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Why {
+pub enum RetentionReason {
     /// Among the newest checkpoints.
     Last,
     /// The step is a multiple of the configured number.
@@ -45,13 +45,16 @@ pub enum Why {
 }
 
 /// Returns the checkpoints to retain, each with its reasons; all others may be removed.
-pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id, BTreeSet<Why>> {
-    let mut stays: BTreeMap<Id, BTreeSet<Why>> = BTreeMap::new();
-    let mut by_age: Vec<&Kept<Id>> = all.iter().collect();
+pub fn retained_checkpoints<Id: Copy + Ord>(
+    rules: &RetentionPolicy,
+    all: &[RetentionCandidate<Id>],
+) -> BTreeMap<Id, BTreeSet<RetentionReason>> {
+    let mut stays: BTreeMap<Id, BTreeSet<RetentionReason>> = BTreeMap::new();
+    let mut by_age: Vec<&RetentionCandidate<Id>> = all.iter().collect();
     by_age.sort_by_key(|one| (one.step, one.id));
-    let mut keep = |id: Id, why: Why| stays.entry(id).or_default().insert(why);
+    let mut keep = |id: Id, why: RetentionReason| stays.entry(id).or_default().insert(why);
     for one in by_age.iter().rev().take(rules.last.max(1) as usize) {
-        keep(one.id, Why::Last);
+        keep(one.id, RetentionReason::Last);
     }
     let mut stretches = BTreeSet::new();
     for one in &by_age {
@@ -59,29 +62,35 @@ pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id,
             .every_steps
             .is_some_and(|every| every > 0 && one.step.0.is_multiple_of(every))
         {
-            keep(one.id, Why::EverySteps);
+            keep(one.id, RetentionReason::EverySteps);
         }
         if let Some(every) = rules.every_ms.filter(|every| *every > 0) {
             let stretch = i128::from(one.at.0).div_euclid(i128::from(every) * 1_000_000);
             if stretches.insert(stretch) {
-                keep(one.id, Why::EveryTime);
+                keep(one.id, RetentionReason::EveryTime);
             }
         }
         if one.leased {
-            keep(one.id, Why::Leased);
+            keep(one.id, RetentionReason::Leased);
         }
     }
     if let Some(best) = &rules.best {
-        let metric = |one: &Kept<Id>| one.metrics.get(&best.metric).copied().filter(|value| !value.is_nan());
-        let mut ranked: Vec<(f64, &Kept<Id>)> = by_age.iter().filter_map(|one| Some((metric(one)?, *one))).collect();
+        let metric =
+            |one: &RetentionCandidate<Id>| one.metrics.get(&best.metric).copied().filter(|value| !value.is_nan());
+        let mut ranked: Vec<(f64, &RetentionCandidate<Id>)> =
+            by_age.iter().filter_map(|one| Some((metric(one)?, *one))).collect();
         // For equal values the newer one ranks first.
         ranked.sort_by(|(one, a), (other, b)| {
             let order = one.total_cmp(other);
-            let order = if best.good == Good::Low { order } else { order.reverse() };
+            let order = if best.good == MetricGoal::Low {
+                order
+            } else {
+                order.reverse()
+            };
             order.then(b.step.cmp(&a.step)).then(b.id.cmp(&a.id))
         });
         for (_, one) in ranked.into_iter().take(best.count as usize) {
-            keep(one.id, Why::Best);
+            keep(one.id, RetentionReason::Best);
         }
     }
     // Retain dependencies transitively.
@@ -93,7 +102,7 @@ pub fn stay<Id: Copy + Ord>(rules: &Retention, all: &[Kept<Id>]) -> BTreeMap<Id,
                 open.push(*needed);
             }
             if needs.contains_key(needed) {
-                stays.entry(*needed).or_default().insert(Why::Needed);
+                stays.entry(*needed).or_default().insert(RetentionReason::Needed);
             }
         }
     }
@@ -106,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    fn at(step: u64, minute: i64, loss: f64) -> Kept<u64> {
-        Kept {
+    fn at(step: u64, minute: i64, loss: f64) -> RetentionCandidate<u64> {
+        RetentionCandidate {
             id: step,
             step: Step(step),
             at: Timestamp(minute * 60_000_000_000),
@@ -117,21 +126,21 @@ mod tests {
         }
     }
 
-    fn ids(rules: &Retention, all: &[Kept<u64>]) -> Vec<u64> {
-        stay(rules, all).into_keys().collect()
+    fn ids(rules: &RetentionPolicy, all: &[RetentionCandidate<u64>]) -> Vec<u64> {
+        retained_checkpoints(rules, all).into_keys().collect()
     }
 
     #[test]
     fn each_rule_adds_what_it_names() {
         let all: Vec<_> = (1..=10).map(|n| at(n * 10, n as i64, (n as f64 - 4.0).abs())).collect();
-        let rules = Retention {
+        let rules = RetentionPolicy {
             last: 2,
-            ..Retention::default()
+            ..RetentionPolicy::default()
         };
         assert_eq!(ids(&rules, &all), [90, 100]);
         assert_eq!(
             ids(
-                &Retention {
+                &RetentionPolicy {
                     every_steps: Some(50),
                     ..rules.clone()
                 },
@@ -141,7 +150,7 @@ mod tests {
         );
         assert_eq!(
             ids(
-                &Retention {
+                &RetentionPolicy {
                     every_ms: Some(240_000),
                     ..rules.clone()
                 },
@@ -150,7 +159,7 @@ mod tests {
             [10, 40, 80, 90, 100]
         );
         let best = |good, count| {
-            Some(Best {
+            Some(MetricRule {
                 metric: "loss".to_owned(),
                 good,
                 count,
@@ -158,8 +167,8 @@ mod tests {
         };
         assert_eq!(
             ids(
-                &Retention {
-                    best: best(Good::Low, 2),
+                &RetentionPolicy {
+                    best: best(MetricGoal::Low, 2),
                     ..rules.clone()
                 },
                 &all
@@ -168,15 +177,15 @@ mod tests {
         );
         assert_eq!(
             ids(
-                &Retention {
-                    best: best(Good::High, 1),
+                &RetentionPolicy {
+                    best: best(MetricGoal::High, 1),
                     ..rules.clone()
                 },
                 &all
             ),
             [90, 100]
         );
-        assert_eq!(ids(&Retention::default(), &all), [100]);
+        assert_eq!(ids(&RetentionPolicy::default(), &all), [100]);
         assert_eq!(ids(&rules, &[]), Vec::<u64>::new());
     }
 
@@ -186,24 +195,24 @@ mod tests {
         all[4].needs = vec![2, 99];
         all[1].needs = vec![1];
         all[3].leased = true;
-        let best = Some(Best {
+        let best = Some(MetricRule {
             metric: "loss".to_owned(),
-            good: Good::Low,
+            good: MetricGoal::Low,
             count: 3,
         });
-        let stays = stay(
-            &Retention {
+        let stays = retained_checkpoints(
+            &RetentionPolicy {
                 last: 1,
                 best,
-                ..Retention::default()
+                ..RetentionPolicy::default()
             },
             &all,
         );
         assert_eq!(stays.keys().copied().collect::<Vec<_>>(), [1, 2, 4, 5]);
-        assert_eq!(stays[&2], BTreeSet::from([Why::Needed]));
+        assert_eq!(stays[&2], BTreeSet::from([RetentionReason::Needed]));
     }
 
-    fn some() -> impl Strategy<Value = Vec<Kept<u64>>> {
+    fn some() -> impl Strategy<Value = Vec<RetentionCandidate<u64>>> {
         let one = (
             0..200_u64,
             -100..100_i64,
@@ -212,11 +221,11 @@ mod tests {
             any::<bool>(),
         );
         prop::collection::vec(one, 0..40).prop_map(|all| {
-            let mut entries: BTreeMap<u64, Kept<u64>> = BTreeMap::new();
+            let mut entries: BTreeMap<u64, RetentionCandidate<u64>> = BTreeMap::new();
             for (step, minute, loss, needs, leased) in all {
                 entries.insert(
                     step,
-                    Kept {
+                    RetentionCandidate {
                         needs,
                         leased,
                         ..at(step, minute, loss)
@@ -227,9 +236,9 @@ mod tests {
         })
     }
 
-    fn rules() -> impl Strategy<Value = Retention> {
-        let good = prop_oneof![Just(Good::Low), Just(Good::High)];
-        let best = (good, 0..5_u32).prop_map(|(good, count)| Best {
+    fn rules() -> impl Strategy<Value = RetentionPolicy> {
+        let good = prop_oneof![Just(MetricGoal::Low), Just(MetricGoal::High)];
+        let best = (good, 0..5_u32).prop_map(|(good, count)| MetricRule {
             metric: "loss".to_owned(),
             good,
             count,
@@ -240,7 +249,7 @@ mod tests {
             prop::option::of(0..1_000_000_u64),
             prop::option::of(best),
         )
-            .prop_map(|(last, every_steps, every_ms, best)| Retention {
+            .prop_map(|(last, every_steps, every_ms, best)| RetentionPolicy {
                 last,
                 every_steps,
                 every_ms,
@@ -251,7 +260,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_newest_the_leased_and_the_needed_never_go(all in some(), rules in rules()) {
-            let stays = stay(&rules, &all);
+            let stays = retained_checkpoints(&rules, &all);
             let known: BTreeSet<u64> = all.iter().map(|one| one.id).collect();
             prop_assert!(stays.keys().all(|id| known.contains(id)));
             if let Some(newest) = known.last() {
@@ -268,8 +277,8 @@ mod tests {
 
         #[test]
         fn another_rule_never_takes_away(all in some(), rules in rules()) {
-            let fewer = Retention { best: None, every_ms: None, ..rules.clone() };
-            let (less, more) = (stay(&fewer, &all), stay(&rules, &all));
+            let fewer = RetentionPolicy { best: None, every_ms: None, ..rules.clone() };
+            let (less, more) = (retained_checkpoints(&fewer, &all), retained_checkpoints(&rules, &all));
             prop_assert!(less.keys().all(|id| more.contains_key(id)));
         }
 
@@ -277,7 +286,7 @@ mod tests {
         fn order_of_the_list_means_nothing(all in some(), rules in rules()) {
             let mut turned = all.clone();
             turned.reverse();
-            prop_assert_eq!(stay(&rules, &all), stay(&rules, &turned));
+            prop_assert_eq!(retained_checkpoints(&rules, &all), retained_checkpoints(&rules, &turned));
         }
     }
 }

@@ -21,7 +21,7 @@ pub fn too_few(spares: u32, expected: f64) -> f64 {
 }
 
 /// Returns the fewest spares that suffice with this probability (below 1); `None` if [`MAX_SPARES`] do not.
-pub fn wanted(expected: f64, probability: f64) -> Option<u32> {
+pub fn required_spares(expected: f64, probability: f64) -> Option<u32> {
     let short = 1.0 - probability;
     if !(expected >= 0.0 && short > 0.0) || too_few(MAX_SPARES, expected) > short {
         return None;

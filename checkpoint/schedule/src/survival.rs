@@ -17,7 +17,7 @@ use crate::special::ln_choose;
 /// Nodes that hold copies of each other's state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "part", rename_all = "kebab-case")]
-pub enum Part {
+pub enum RedundancyScheme {
     /// Any `tolerates` of the nodes may be lost: full copies on all (`nodes - 1`), XOR (1), Reed-Solomon (its
     /// parities).
     Group {
@@ -35,7 +35,7 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl RedundancyScheme {
     /// Returns the number of nodes.
     pub fn nodes(self) -> u32 {
         match self {
@@ -56,10 +56,10 @@ impl Part {
 
 /// Divides nodes into groups of `copies` full copies. If the division leaves a rest, the last whole group and the rest
 /// form one ring (GEMINI's rule).
-pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
+pub fn groups(nodes: u32, copies: u32) -> Vec<RedundancyScheme> {
     let copies = copies.max(1);
     let (whole, rest) = (nodes / copies, nodes % copies);
-    let group = Part::Group {
+    let group = RedundancyScheme::Group {
         nodes: copies,
         tolerates: copies - 1,
     };
@@ -67,7 +67,7 @@ pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
         return vec![group; whole as usize];
     }
     let mut parts = vec![group; whole.saturating_sub(1) as usize];
-    parts.push(Part::Ring {
+    parts.push(RedundancyScheme::Ring {
         nodes: if whole == 0 { rest } else { copies + rest },
         copies,
     });
@@ -75,12 +75,12 @@ pub fn groups(nodes: u32, copies: u32) -> Vec<Part> {
 }
 
 /// Returns one ring over all nodes.
-pub fn one_ring(nodes: u32, copies: u32) -> Vec<Part> {
-    vec![Part::Ring { nodes, copies }]
+pub fn one_ring(nodes: u32, copies: u32) -> Vec<RedundancyScheme> {
+    vec![RedundancyScheme::Ring { nodes, copies }]
 }
 
 /// Returns the probability that every state has a copy left after `lost` nodes were lost; 0 if there are fewer nodes.
-pub fn survival(parts: &[Part], lost: u32) -> f64 {
+pub fn survival(parts: &[RedundancyScheme], lost: u32) -> f64 {
     let lost = lost as usize;
     let all: usize = parts.iter().map(|part| part.nodes() as usize).sum();
     if lost > all {
@@ -88,7 +88,7 @@ pub fn survival(parts: &[Part], lost: u32) -> f64 {
     }
     // survived[k]: of all sets of k losses among the parts so far, the share that is survived.
     let (mut survived, mut nodes) = (vec![1.0], 0_usize);
-    let mut known: Option<(Part, Vec<f64>)> = None;
+    let mut known: Option<(RedundancyScheme, Vec<f64>)> = None;
     for part in parts {
         let shares = match &known {
             Some((same, shares)) if same == part => shares.clone(),

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// State size, window size and transfer times of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Passing {
+pub struct WindowedSave {
     /// State of all ranks of the node, bytes.
     pub state: u64,
     /// Windows of all ranks of the node, bytes.
@@ -15,7 +15,7 @@ pub struct Passing {
     pub write_s: f64,
 }
 
-impl Passing {
+impl WindowedSave {
     /// Returns how long a save blocks the trainer, seconds: when the last byte is copied, all but the last window has
     /// been written. Never less than the copy. Measured with 64 MiB windows and two ranks of 1 GiB each, in units of an
     /// O_DIRECT write: blocked for 1.11, committed after 1.16.
@@ -36,7 +36,7 @@ impl Passing {
 /// Recommended way to save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Prefer {
+pub enum SaveRecommendation {
     /// Save whole images.
     Whole,
     /// Save through windows.
@@ -47,12 +47,12 @@ pub enum Prefer {
 
 /// Selects between two ways to save, each given as (fits in memory, predicted effective training time ratio): the one
 /// that fits, or the better ratio if both fit. Whole images win a tie, because only they can be copied to other nodes.
-pub fn prefer(whole: (bool, f64), windows: (bool, f64)) -> Prefer {
+pub fn prefer(whole: (bool, f64), windows: (bool, f64)) -> SaveRecommendation {
     match (whole, windows) {
-        ((false, _), (false, _)) => Prefer::Neither,
-        ((false, _), (true, _)) => Prefer::Windows,
-        ((true, lost), (true, other)) if other > lost => Prefer::Windows,
-        ((true, _), _) => Prefer::Whole,
+        ((false, _), (false, _)) => SaveRecommendation::Neither,
+        ((false, _), (true, _)) => SaveRecommendation::Windows,
+        ((true, lost), (true, other)) if other > lost => SaveRecommendation::Windows,
+        ((true, _), _) => SaveRecommendation::Whole,
     }
 }
 
@@ -62,7 +62,7 @@ mod tests {
 
     #[test]
     fn a_save_waits_for_the_write_less_one_window() {
-        let passing = |windows| Passing {
+        let passing = |windows| WindowedSave {
             state: 100,
             windows,
             copy_s: 2.0,
@@ -76,7 +76,7 @@ mod tests {
             "a window that holds the image is one of its size"
         );
         assert_eq!(passing(10).latency_s(), 40.0);
-        let none = Passing {
+        let none = WindowedSave {
             state: 0,
             ..passing(10)
         };
@@ -86,7 +86,7 @@ mod tests {
     /// Two ranks of 1 GiB each with 64 MiB windows, in units of an O_DIRECT write of the same run.
     #[test]
     fn the_formula_is_near_what_was_measured() {
-        let measured = Passing {
+        let measured = WindowedSave {
             state: 2 << 30,
             windows: 128 << 20,
             copy_s: 0.3,
@@ -98,12 +98,12 @@ mod tests {
     #[test]
     fn what_has_room_and_loses_less_is_preferred() {
         for (whole, windows, wanted) in [
-            ((true, 0.9), (true, 0.8), Prefer::Whole),
-            ((true, 0.9), (true, 0.9), Prefer::Whole),
-            ((true, 0.8), (true, 0.9), Prefer::Windows),
-            ((true, 0.8), (false, 0.9), Prefer::Whole),
-            ((false, 0.9), (true, 0.8), Prefer::Windows),
-            ((false, 0.9), (false, 0.8), Prefer::Neither),
+            ((true, 0.9), (true, 0.8), SaveRecommendation::Whole),
+            ((true, 0.9), (true, 0.9), SaveRecommendation::Whole),
+            ((true, 0.8), (true, 0.9), SaveRecommendation::Windows),
+            ((true, 0.8), (false, 0.9), SaveRecommendation::Whole),
+            ((false, 0.9), (true, 0.8), SaveRecommendation::Windows),
+            ((false, 0.9), (false, 0.8), SaveRecommendation::Neither),
         ] {
             assert_eq!(prefer(whole, windows), wanted, "{whole:?} {windows:?}");
         }

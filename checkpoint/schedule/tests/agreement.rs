@@ -7,7 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_checkpoint_schedule::agreement::{Caller, Follower, Heard, MAX_ATTEMPTS, Pace, Tally, Word};
+use rankguard_checkpoint_schedule::agreement::{
+    AttemptTracker, CallResponse, CheckpointCallMessage, JobProgress, MAX_ATTEMPTS, RankCallState, StepScheduler,
+};
 use rankguard_model::{CheckpointCall, Generation, Rank, Step};
 
 const STEP_MS: f64 = 1_000.0;
@@ -65,7 +67,7 @@ struct Held {
 
 #[derive(Debug, Clone)]
 enum Message {
-    Called(Rank, Word),
+    Called(Rank, CheckpointCallMessage),
     Image {
         generation: Generation,
         told: Step,
@@ -90,10 +92,10 @@ enum Entry {
 struct Controller {
     generation: Generation,
     world: u32,
-    caller: Caller,
+    caller: StepScheduler,
     newest: Step,
-    words: Vec<Word>,
-    tally: Tally<Held>,
+    words: Vec<CheckpointCallMessage>,
+    tally: AttemptTracker<Held>,
     /// Commits, with the true state of each image.
     commits: Vec<(Generation, Step, BTreeMap<Rank, Held>)>,
 }
@@ -103,16 +105,16 @@ impl Controller {
         Self {
             generation: Generation(0),
             world: 0,
-            caller: Caller::new(Generation(0)),
+            caller: StepScheduler::new(Generation(0)),
             newest: Step(0),
             words: Vec::new(),
-            tally: Tally::default(),
+            tally: AttemptTracker::default(),
             commits: Vec::new(),
         }
     }
 
     fn take(&mut self, entry: &Entry) {
-        let pace = Pace {
+        let pace = JobProgress {
             newest: self.newest,
             since_ms: 0.0,
             step_ms: STEP_MS,
@@ -128,7 +130,7 @@ impl Controller {
             }
             Entry::Fence(generation, world) => {
                 (self.generation, self.world) = (*generation, *world);
-                self.caller = Caller::new(*generation);
+                self.caller = StepScheduler::new(*generation);
                 self.newest = self.newest_commit();
                 self.words.clear();
                 self.tally.fence(*generation, None);
@@ -169,7 +171,7 @@ impl Controller {
 struct Node {
     rank: Rank,
     world: u32,
-    follower: Follower,
+    follower: RankCallState,
     steps: Step,
     /// Ground truth: steps of which the rank took an image.
     taken: BTreeSet<Step>,
@@ -208,7 +210,7 @@ impl World {
         }
     }
 
-    fn send(&mut self, word: Word) {
+    fn send(&mut self, word: CheckpointCallMessage) {
         let ranks: Vec<Rank> = self.nodes.iter().map(|node| node.rank).collect();
         self.under_way
             .extend(ranks.into_iter().map(|rank| Message::Called(rank, word)));
@@ -222,7 +224,7 @@ impl World {
         let node = |rank| Node {
             rank: Rank(rank),
             world,
-            follower: Follower::new(generation, start, 0),
+            follower: RankCallState::new(generation, start, 0),
             steps: start,
             taken: BTreeSet::new(),
         };
@@ -237,7 +239,7 @@ impl World {
             return;
         };
         let generation = node.follower.generation();
-        if let Heard::TooLate { step } = node.follower.hear(word) {
+        if let CallResponse::TooLate { step } = node.follower.hear(word) {
             // A late rule is not an attempt at a step.
             if matches!(word.call, CheckpointCall::At { .. }) && !node.taken.contains(&step) {
                 self.missed.insert((generation, step));
@@ -408,7 +410,7 @@ proptest! {
         twice in any::<bool>(),
     ) {
         let steps: Vec<u64> = ahead.iter().map(|by| newest + by).chain([newest]).collect();
-        let (world, mut tally) = (steps.len() as u32, Tally::default());
+        let (world, mut tally) = (steps.len() as u32, AttemptTracker::default());
         let mut told = vec![0; steps.len()];
         let mut tell = |rank: usize, step| tally.image(Generation(1), Step(step), Rank(rank as u32), world, (rank, step));
         for pick in order {
@@ -432,9 +434,9 @@ proptest! {
     /// Without any call, every rank takes exactly the images of its rule: the controller may be away (RG-5).
     #[test]
     fn the_rule_alone_checkpoints_without_a_controller(every in 1..20_u64, steps in 1..200_u64, world in 1..4_u32) {
-        let mut tally = Tally::default();
+        let mut tally = AttemptTracker::default();
         for rank in 0..world {
-            let mut follower = Follower::new(Generation(1), Step(0), every);
+            let mut follower = RankCallState::new(Generation(1), Step(0), every);
             for step in (1..=steps).map(Step).filter(|step| follower.boundary(*step).image) {
                 tally.image(Generation(1), step, Rank(rank), world, ());
             }

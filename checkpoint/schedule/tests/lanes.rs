@@ -1,13 +1,13 @@
 //! Parity outside of its group, compared with every set of losses and with results counted by hand.
 
 use proptest::prelude::*;
-use rankguard_checkpoint_schedule::lanes::{Lane, lanes_survival, smallest_fatal};
+use rankguard_checkpoint_schedule::lanes::{ParityLane, lanes_survival, smallest_fatal};
 
 /// Consecutive groups of `size` nodes, with the parities of each on the first nodes of the next.
-fn row(nodes: u32, size: u32, parities: u32) -> Vec<Lane> {
+fn row(nodes: u32, size: u32, parities: u32) -> Vec<ParityLane> {
     let groups = (0..nodes).step_by(size as usize);
     groups
-        .map(|first| Lane {
+        .map(|first| ParityLane {
             members: (first..(first + size).min(nodes)).collect(),
             holders: (0..parities).map(|nth| (first + size + nth) % nodes).collect(),
         })
@@ -33,13 +33,13 @@ fn four_nodes_with_one_parity_by_hand() {
 
 #[test]
 fn a_group_without_holders_survives_no_loss_and_holders_alone_cost_nothing() {
-    let lane = Lane {
+    let lane = ParityLane {
         members: vec![0],
         holders: Vec::new(),
     };
     assert_eq!(smallest_fatal(&[lane], 8), [vec![0]]);
     assert_eq!(smallest_fatal(&[], 8), Vec::<Vec<u32>>::new());
-    let lane = Lane {
+    let lane = ParityLane {
         members: vec![0],
         holders: vec![1, 2],
     };

@@ -2,10 +2,10 @@
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::interval::{exact, overhead_over_work};
-use rankguard_checkpoint_schedule::levels::{Level, Pattern, first_order, first_order_of, pattern};
+use rankguard_checkpoint_schedule::levels::{CheckpointLevel, LevelPattern, first_order, first_order_of, pattern};
 
-fn level(cost_s: f64, rate: f64) -> Level {
-    Level {
+fn level(cost_s: f64, rate: f64) -> CheckpointLevel {
+    CheckpointLevel {
         cost_s,
         latency_s: cost_s,
         restart_s: 0.0,
@@ -15,7 +15,7 @@ fn level(cost_s: f64, rate: f64) -> Level {
 }
 
 /// One failure an hour, split 75 / 22 / 3 percent over process, node and several nodes; 0.2, 2 and 120 s.
-fn three() -> [Level; 3] {
+fn three() -> [CheckpointLevel; 3] {
     let rate = 1.0 / 3_600.0;
     [
         level(0.2, 0.75 * rate),
@@ -81,7 +81,7 @@ fn a_level_that_does_not_help_is_left_out_and_its_failures_move_up() {
 #[test]
 fn a_single_level_is_the_exact_form_with_its_latency() {
     let rate = 1.0 / 6_480.0;
-    let one = Level {
+    let one = CheckpointLevel {
         latency_s: 600.0,
         restart_s: 120.0,
         shortest_s: 599.8,
@@ -89,14 +89,14 @@ fn a_single_level_is_the_exact_form_with_its_latency() {
     };
     let found = pattern(&[one]).expect("a pattern");
     assert_eq!(found.intervals_s, [Some(599.8)]);
-    let free = pattern(&[Level { shortest_s: 0.0, ..one }]).expect("a pattern");
+    let free = pattern(&[CheckpointLevel { shortest_s: 0.0, ..one }]).expect("a pattern");
     let interval = free.intervals_s[0].expect("used");
     assert!((interval / exact(0.2, 6_480.0) - 1.0).abs() < 1e-6);
     assert!((free.overhead - overhead_over_work(interval, 0.2, 600.0, 120.0, 6_480.0)).abs() < 1e-12);
 }
 
 /// Overhead of a pattern under simulated failures: work returns to the newest image that survives.
-fn simulate(levels: &[Level], found: &Pattern, seconds: f64, seed: u64) -> f64 {
+fn simulate(levels: &[CheckpointLevel], found: &LevelPattern, seconds: f64, seed: u64) -> f64 {
     let mut seed = seed;
     let mut uniform = move || {
         seed = seed
@@ -178,7 +178,7 @@ proptest! {
         let levels = [level(cheap, share / mtbf), level(cheap * factor, (1.0 - share) / mtbf)];
         let found = pattern(&levels).expect("a pattern");
         let mut best = levels[1].best_interval();
-        best = Level { rate: 1.0 / mtbf, ..levels[1] }.overhead(best);
+        best = CheckpointLevel { rate: 1.0 / mtbf, ..levels[1] }.overhead(best);
         for count in 1..60_u64 {
             for part in 1..80 {
                 let work = levels[1].best_interval() * f64::from(part) * 0.025;
@@ -192,13 +192,13 @@ proptest! {
     fn counts_divide_and_intervals_follow(costs in prop::collection::vec(0.01..100.0_f64, 1..6), rates in prop::collection::vec(1e-9..1e-4_f64, 6)) {
         let mut costs = costs;
         costs.sort_by(f64::total_cmp);
-        let levels: Vec<Level> = costs.iter().zip(&rates).map(|(cost, rate)| level(*cost, *rate)).collect();
+        let levels: Vec<CheckpointLevel> = costs.iter().zip(&rates).map(|(cost, rate)| level(*cost, *rate)).collect();
         let found = pattern(&levels).expect("a pattern");
         let used: Vec<u64> = found.counts.iter().copied().filter(|count| *count > 0).collect();
         prop_assert_eq!(used.last(), Some(&1));
         prop_assert!(used.windows(2).all(|pair| pair[0].is_multiple_of(pair[1])), "{:?}", used);
         prop_assert!((found.rates.iter().sum::<f64>() / levels.iter().map(|level| level.rate).sum::<f64>() - 1.0).abs() < 1e-9);
-        let alone = Level { rate: levels.iter().map(|level| level.rate).sum(), ..levels[levels.len() - 1] };
+        let alone = CheckpointLevel { rate: levels.iter().map(|level| level.rate).sum(), ..levels[levels.len() - 1] };
         prop_assert!(found.overhead <= alone.overhead(alone.best_interval()) * (1.0 + 1e-9));
         let tight = found.stretched(&levels, 2.0);
         prop_assert!((tight.blocking(&levels) * 2.0 / found.blocking(&levels) - 1.0).abs() < 1e-9 && tight.overhead >= found.overhead * (1.0 - 1e-9));

@@ -2,12 +2,12 @@
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::ettr;
-use rankguard_checkpoint_schedule::governor::{Bound, Limits};
+use rankguard_checkpoint_schedule::governor::{IntervalBound, IntervalLimits};
 use rankguard_checkpoint_schedule::interval::exact;
-use rankguard_checkpoint_schedule::plan::{PlanError, Question, Tier};
+use rankguard_checkpoint_schedule::plan::{PlanError, PlanInputs, StorageTier};
 
-fn tier(name: &str, blocking_s: f64, covers: f64) -> Tier {
-    Tier {
+fn tier(name: &str, blocking_s: f64, covers: f64) -> StorageTier {
+    StorageTier {
         name: name.to_owned(),
         blocking_s,
         latency_s: blocking_s,
@@ -16,8 +16,8 @@ fn tier(name: &str, blocking_s: f64, covers: f64) -> Tier {
     }
 }
 
-fn question(tiers: Vec<Tier>, rate: f64) -> Question {
-    Question {
+fn question(tiers: Vec<StorageTier>, rate: f64) -> PlanInputs {
+    PlanInputs {
         tiers,
         rate,
         detect_s: 0.0,
@@ -25,14 +25,14 @@ fn question(tiers: Vec<Tier>, rate: f64) -> Question {
         queue_s: 0.0,
         in_flight: 1,
         step_s: None,
-        limits: Limits {
+        limits: IntervalLimits {
             max_s: f64::INFINITY,
-            ..Limits::default()
+            ..IntervalLimits::default()
         },
     }
 }
 
-fn three() -> Question {
+fn three() -> PlanInputs {
     let tiers = vec![
         tier("arena", 0.2, 0.75),
         tier("peer", 2.0, 0.97),
@@ -60,7 +60,7 @@ fn the_published_ratio_of_a_large_run() {
 #[test]
 fn one_tier_gives_the_table_of_the_exact_form() {
     for (cost, percent) in [(30.0, 10.98), (0.2, 2.60), (2.0, 4.25)] {
-        let question = Question {
+        let question = PlanInputs {
             restart_s: 120.0,
             ..question(vec![tier("disk", cost, 1.0)], 1.0 / 6_480.0)
         };
@@ -92,8 +92,8 @@ fn three_tiers_beat_the_last_alone_as_computed() {
 
 #[test]
 fn the_budget_is_hard_and_bounds_hold() {
-    let limited = Question {
-        limits: Limits {
+    let limited = PlanInputs {
+        limits: IntervalLimits {
             budget: Some(0.01),
             ..three().limits
         },
@@ -101,27 +101,30 @@ fn the_budget_is_hard_and_bounds_hold() {
         ..three()
     };
     let plan = limited.answer().expect("an answer");
-    assert_eq!(plan.bound, Bound::Budget);
+    assert_eq!(plan.bound, IntervalBound::Budget);
     assert!(plan.blocking <= 0.01 && plan.blocking > 0.009, "{}", plan.blocking);
     assert!(plan.ettr < three().answer().expect("an answer").ettr);
-    let short = Question {
-        limits: Limits {
+    let short = PlanInputs {
+        limits: IntervalLimits {
             min_s: 600.0,
             ..three().limits
         },
         ..three()
     };
     let plan = short.answer().expect("an answer");
-    assert_eq!((plan.bound, plan.tiers[0].interval_s), (Bound::Min, Some(600.0)));
-    let long = Question {
-        limits: Limits {
+    assert_eq!(
+        (plan.bound, plan.tiers[0].interval_s),
+        (IntervalBound::Min, Some(600.0))
+    );
+    let long = PlanInputs {
+        limits: IntervalLimits {
             max_s: 10.0,
             ..three().limits
         },
         ..three()
     };
     let plan = long.answer().expect("an answer");
-    assert_eq!(plan.bound, Bound::Max);
+    assert_eq!(plan.bound, IntervalBound::Max);
     assert!((plan.tiers[0].interval_s.expect("used") - 10.0).abs() < 1e-9);
 }
 
@@ -140,31 +143,31 @@ fn a_latency_that_is_longer_than_the_interval_stretches_it() {
 
 #[test]
 fn refusals_name_the_figure() {
-    let says = |question: Question| question.answer().expect_err("refused").to_string();
+    let says = |question: PlanInputs| question.answer().expect_err("refused").to_string();
     assert_eq!(says(question(Vec::new(), 1.0)), "name one to 8 tiers; there are 0");
     assert!(says(question(vec![tier("disk", 1.0, 0.9)], 1.0)).contains("tier disk is the last and covers 0.9"));
     assert!(says(question(vec![tier("a", 1.0, 1.0), tier("b", 1.0, 0.5)], 1.0)).contains("order them"));
     assert!(says(question(vec![tier("disk", 0.0, 1.0)], 1.0)).contains("blocking time of tier disk is 0"));
     assert!(says(question(vec![tier("disk", 1.0, 1.0)], 0.0)).contains("the failure rate is 0"));
     assert!(
-        says(Question {
+        says(PlanInputs {
             detect_s: f64::NAN,
             ..three()
         })
         .contains("detection is NaN")
     );
     assert!(
-        says(Question {
+        says(PlanInputs {
             step_s: Some(0.0),
             ..three()
         })
         .contains("length of a step")
     );
     assert!(matches!(
-        Question {
-            limits: Limits {
+        PlanInputs {
+            limits: IntervalLimits {
                 budget: Some(-1.0),
-                ..Limits::default()
+                ..IntervalLimits::default()
             },
             ..three()
         }
@@ -183,7 +186,7 @@ proptest! {
         blocking.sort_by(f64::total_cmp);
         let last = blocking.len();
         let tiers = blocking.iter().enumerate().map(|(at, cost)| tier(&at.to_string(), *cost, (at + 1) as f64 / last as f64)).collect();
-        let asked = Question { step_s: Some(step), limits: Limits { budget, max_s: f64::INFINITY, min_s: 0.0 }, ..question(tiers, 1.0 / mtbf) };
+        let asked = PlanInputs { step_s: Some(step), limits: IntervalLimits { budget, max_s: f64::INFINITY, min_s: 0.0 }, ..question(tiers, 1.0 / mtbf) };
         let plan = asked.answer().expect("an answer");
         prop_assert!(budget.is_none_or(|budget| plan.blocking <= budget * (1.0 + 1e-6)), "{} {budget:?}", plan.blocking);
         let every: Vec<u64> = plan.tiers.iter().filter_map(|tier| tier.every_steps).collect();
@@ -192,7 +195,7 @@ proptest! {
         let sum: f64 = plan.tiers.iter().map(|tier| tier.rate).sum();
         prop_assert!((sum * mtbf - 1.0).abs() < 1e-9);
         // A higher failure rate never improves the result.
-        let worse = Question { rate: 2.0 / mtbf, ..asked };
+        let worse = PlanInputs { rate: 2.0 / mtbf, ..asked };
         prop_assert!(worse.answer().expect("an answer").ettr <= plan.ettr + 1e-3);
     }
 }

@@ -2,13 +2,13 @@
 
 use proptest::prelude::*;
 use rankguard_checkpoint_schedule::spares;
-use rankguard_checkpoint_schedule::survival::{Part, groups, one_ring, survival};
+use rankguard_checkpoint_schedule::survival::{RedundancyScheme, groups, one_ring, survival};
 
 /// Parity inside of groups of about this many nodes, as in the table.
-fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<Part> {
+fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<RedundancyScheme> {
     let count = (nodes / nodes_per_group.max(1)).max(1);
     let (size, larger) = (nodes / count, nodes % count);
-    let part = |at| Part::Group {
+    let part = |at| RedundancyScheme::Group {
         nodes: size + u32::from(at < larger),
         tolerates: parities,
     };
@@ -44,7 +44,7 @@ fn the_exactly_recomputed_table() {
 fn the_mixed_placement_of_sixteen_nodes_with_three_copies() {
     let mixed = groups(16, 3);
     assert_eq!(mixed.len(), 5);
-    assert_eq!(mixed[4], Part::Ring { nodes: 4, copies: 3 });
+    assert_eq!(mixed[4], RedundancyScheme::Ring { nodes: 4, copies: 3 });
     let fatal = (1.0 - survival(&mixed, 3)) * 560.0;
     assert!((fatal - 8.0).abs() < 1e-9, "{fatal}");
     close(survival(&mixed, 3), 0.9857);
@@ -67,22 +67,26 @@ fn a_large_ring_agrees_with_the_closed_form_and_no_losses_are_always_survived() 
 }
 
 /// True if one set of losses, one bit per node, is survived.
-fn survives(parts: &[Part], lost: u32) -> bool {
+fn survives(parts: &[RedundancyScheme], lost: u32) -> bool {
     let mut first = 0;
     parts.iter().all(|part| {
         let (nodes, at) = (part.nodes(), first);
         first += nodes;
         let is_lost = |node: u32| lost & (1 << (at + node % nodes)) != 0;
         match *part {
-            Part::Group { tolerates, .. } => (0..nodes).filter(|node| is_lost(*node)).count() <= tolerates as usize,
-            Part::Ring { copies, .. } => (0..nodes).all(|node| (0..copies).any(|next| !is_lost(node + next))),
+            RedundancyScheme::Group { tolerates, .. } => {
+                (0..nodes).filter(|node| is_lost(*node)).count() <= tolerates as usize
+            }
+            RedundancyScheme::Ring { copies, .. } => {
+                (0..nodes).all(|node| (0..copies).any(|next| !is_lost(node + next)))
+            }
         }
     })
 }
 
-fn a_part() -> impl Strategy<Value = Part> {
-    let group = (1..6_u32, 0..4_u32).prop_map(|(nodes, tolerates)| Part::Group { nodes, tolerates });
-    let ring = (1..4_u32, 0..4_u32).prop_map(|(copies, more)| Part::Ring {
+fn a_part() -> impl Strategy<Value = RedundancyScheme> {
+    let group = (1..6_u32, 0..4_u32).prop_map(|(nodes, tolerates)| RedundancyScheme::Group { nodes, tolerates });
+    let ring = (1..4_u32, 0..4_u32).prop_map(|(copies, more)| RedundancyScheme::Ring {
         nodes: copies + more,
         copies,
     });
@@ -113,7 +117,7 @@ proptest! {
     #[test]
     fn wanted_spares_are_enough_and_one_less_is_not(expected in 0.0..500.0_f64, nines in 1..9_i32) {
         let short = 10_f64.powi(-nines);
-        let wanted = spares::wanted(expected, 1.0 - short).expect("a number");
+        let wanted = spares::required_spares(expected, 1.0 - short).expect("a number");
         prop_assert!(spares::too_few(wanted, expected) <= short * 1.001);
         prop_assert!(wanted == 0 || spares::too_few(wanted - 1, expected) > short * 0.999);
     }
@@ -123,8 +127,8 @@ proptest! {
 fn spares_by_hand() {
     // Mean 2: P(at most 5) = 0.98344, P(at most 6) = 0.99547.
     assert!((spares::enough(5, 2.0) - 0.983_436).abs() < 1e-6);
-    assert_eq!(spares::wanted(2.0, 0.99), Some(6));
-    assert_eq!(spares::wanted(0.0, 0.999), Some(0));
-    assert_eq!(spares::wanted(1.0, 1.0), None);
+    assert_eq!(spares::required_spares(2.0, 0.99), Some(6));
+    assert_eq!(spares::required_spares(0.0, 0.999), Some(0));
+    assert_eq!(spares::required_spares(1.0, 1.0), None);
     assert!((spares::in_repair(2_048, 6.5 / 24_000.0, 48.0) - 26.624).abs() < 1e-9);
 }

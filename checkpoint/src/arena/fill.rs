@@ -13,7 +13,7 @@ use crate::arena::protocol;
 use crate::arena::state::{self, MAX_GENERATION, SlotState};
 use crate::arena::{Arena, ArenaError, FillError};
 use crate::format::{
-    CheckpointId, ChunkDigest, Chunking, Ledger, MAX_STATE_BYTES, ShardIndex, ShardLayoutError, TENSOR_ALIGN,
+    CheckpointId, ChunkDigest, ChunkLayout, MAX_STATE_BYTES, SampleRange, ShardIndex, ShardLayoutError, TENSOR_ALIGN,
     TensorBox, chunk_bytes_for,
 };
 
@@ -29,7 +29,7 @@ const MAX_THREADS: usize = 8;
 
 /// Identity and options of an image to save.
 #[derive(Debug, Clone, Copy)]
-pub struct ImageOf<'a> {
+pub struct SaveRequest<'a> {
     pub job: &'a JobId,
     /// Number of completed steps.
     pub step: Step,
@@ -42,7 +42,7 @@ pub struct ImageOf<'a> {
     /// Copy number of each tensor part; missing entries are primary copies.
     pub replicas: &'a [u32],
     /// Interval of the sample stream that the state covers.
-    pub ledger: Option<Ledger>,
+    pub ledger: Option<SampleRange>,
     /// Name of the format of the state, with a version; may be empty.
     pub schema: &'a str,
     /// Maximum number of copying threads, including the caller; 0 for the number of cores, up to eight.
@@ -51,7 +51,7 @@ pub struct ImageOf<'a> {
     pub replace: bool,
 }
 
-impl<'a> ImageOf<'a> {
+impl<'a> SaveRequest<'a> {
     /// Creates the defaults: primary copies, automatic chunk size, all cores up to eight, no replacement.
     pub fn new(job: &'a JobId, step: Step, generation: Generation, rank: Rank, world_size: u32) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<'a> ImageOf<'a> {
 
 /// Result of a sealed save.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Filled {
+pub struct SaveResult {
     /// Slot that holds the image.
     pub slot: u32,
     /// Image size, bytes.
@@ -89,10 +89,10 @@ impl Arena {
     pub fn fill(
         &self,
         slot: u32,
-        of: &ImageOf<'_>,
+        of: &SaveRequest<'_>,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-    ) -> Result<Filled, FillError> {
+    ) -> Result<SaveResult, FillError> {
         let start = Instant::now();
         let mut index = describe(of, tensors, state)?;
         let bytes = index.image_bytes;
@@ -120,7 +120,7 @@ impl Arena {
         if !protocol::seal(word, of.generation) {
             return Err(FillError::TakenBack { slot });
         }
-        Ok(Filled {
+        Ok(SaveResult {
             slot,
             bytes,
             took: start.elapsed(),
@@ -175,7 +175,7 @@ impl Arena {
         &self,
         base: usize,
         index: &ShardIndex,
-        chunking: &Chunking,
+        chunking: &ChunkLayout,
         tensors: &[(TensorBox, &[u8])],
         chunk: u32,
     ) -> ChunkDigest {
@@ -221,7 +221,7 @@ impl Arena {
 
 /// Describes the image, without digests.
 pub(super) fn describe(
-    of: &ImageOf<'_>,
+    of: &SaveRequest<'_>,
     tensors: &[(TensorBox, &[u8])],
     state: &Value,
 ) -> Result<ShardIndex, FillError> {
@@ -246,7 +246,7 @@ pub(super) fn describe(
         0 => chunk_bytes_for(image_bytes),
         given => given,
     };
-    let chunking = Chunking::new(&entries, chunk_bytes).ok_or(ShardLayoutError::Chunking {
+    let chunking = ChunkLayout::new(&entries, chunk_bytes).ok_or(ShardLayoutError::Chunking {
         image_bytes,
         chunk_bytes,
     })?;
@@ -272,10 +272,14 @@ pub(super) fn describe(
 }
 
 /// Chunks that one thread takes at a time: number of the first, and destination of the digests.
-pub(super) type Share<'a> = (u32, &'a mut [ChunkDigest]);
+pub(super) type ChunkBatch<'a> = (u32, &'a mut [ChunkDigest]);
 
 /// Divides the chunks into parts of about `job_bytes`; a thread that is delayed takes fewer parts.
-pub(super) fn jobs<'a>(chunking: &Chunking, mut digests: &'a mut [ChunkDigest], job_bytes: u64) -> Vec<Share<'a>> {
+pub(super) fn jobs<'a>(
+    chunking: &ChunkLayout,
+    mut digests: &'a mut [ChunkDigest],
+    job_bytes: u64,
+) -> Vec<ChunkBatch<'a>> {
     let (mut jobs, mut from, mut first) = (Vec::new(), 0, 0);
     for (chunk, range) in (0u32..).zip(chunking.ranges()) {
         // Padding is included: for tensors of one byte it is nearly all of the image.

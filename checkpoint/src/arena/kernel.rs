@@ -21,7 +21,7 @@ const FAR_LEAST: usize = 4 << 10;
 
 /// Destination and kind of stores.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum To {
+enum WriteMode {
     Nowhere,
     /// Cached stores; any alignment.
     Near,
@@ -54,9 +54,9 @@ pub(crate) fn digest(bytes: &[u8]) -> ChunkDigest {
 /// either meanwhile: then bytes and digest are unspecified.
 pub(super) unsafe fn copy_raw(from: *const u8, to: *mut u8, length: usize) -> ChunkDigest {
     let how = match to.addr() % 64 {
-        0 => To::Far,
-        _ if length < FAR_LEAST => To::Near,
-        past => To::Shifted(64 - past as u8),
+        0 => WriteMode::Far,
+        _ if length < FAR_LEAST => WriteMode::Near,
+        past => WriteMode::Shifted(64 - past as u8),
     };
     // SAFETY: as promised by the caller; `Far` only where aligned, and `Shifted` by what is missing to that.
     unsafe { run(from, to, length, how) }
@@ -68,13 +68,13 @@ pub(super) unsafe fn copy_raw(from: *const u8, to: *mut u8, length: usize) -> Ch
 /// `from` is readable for `length` bytes.
 pub(super) unsafe fn digest_raw(from: *const u8, length: usize) -> ChunkDigest {
     // SAFETY: as promised by the caller; nothing is written.
-    unsafe { run(from, std::ptr::null_mut(), length, To::Nowhere) }
+    unsafe { run(from, std::ptr::null_mut(), length, WriteMode::Nowhere) }
 }
 
 /// # Safety
 /// `from` is readable for `length` bytes. `to` is writable for `length` bytes unless `how` is `Nowhere`; it is a
 /// multiple of 64 for `Far`, and that many bytes before one for `Shifted`.
-unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
+unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> ChunkDigest {
     #[cfg(target_arch = "x86_64")]
     if length > SHORT {
         if is_x86_feature_detected!("avx512f") && is_x86_feature_detected!("avx512dq") {
@@ -94,14 +94,14 @@ unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDige
 ///
 /// # Safety
 /// As for [`run`].
-unsafe fn by_blocks(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
+unsafe fn by_blocks(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> ChunkDigest {
     let (mut block, mut digest, mut at) = ([0u8; BLOCK], crate::format::ChunkHasher::default(), 0);
     while at < length {
         let part = &mut block[..BLOCK.min(length - at)];
         // SAFETY: `at + part.len() <= length`, in bounds by the caller's promise; the block is ours alone.
         unsafe { std::ptr::copy_nonoverlapping(from.add(at), part.as_mut_ptr(), part.len()) };
         digest.update(part);
-        if how != To::Nowhere {
+        if how != WriteMode::Nowhere {
             // SAFETY: as above, for `to`.
             unsafe { std::ptr::copy_nonoverlapping(part.as_ptr(), to.add(at), part.len()) };
         }
@@ -114,7 +114,7 @@ unsafe fn by_blocks(from: *const u8, to: *mut u8, length: usize, how: To) -> Chu
 mod x86 {
     use std::arch::x86_64::*;
 
-    use super::To;
+    use super::WriteMode;
     use crate::format::ChunkDigest;
 
     /// The default secret of XXH3.
@@ -155,7 +155,7 @@ mod x86 {
     /// # Safety
     /// As for [`super::run`] with more than 240 bytes; the processor has AVX-512 F and DQ.
     #[target_feature(enable = "avx512f,avx512dq")]
-    pub(super) unsafe fn long_avx512(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
+    pub(super) unsafe fn long_avx512(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> ChunkDigest {
         // SAFETY: every access below is at `from + at` or `to + at` with `at + 64 <= length`, or within the secret or
         // the accumulators; `Far` stores are aligned because `to` and every stripe are.
         unsafe {
@@ -171,11 +171,11 @@ mod x86 {
             while at < end {
                 let stripe = _mm512_loadu_si512(from.add(at).cast());
                 match how {
-                    To::Nowhere => {}
-                    To::Near => _mm512_storeu_si512(to.add(at).cast(), stripe),
-                    To::Far => _mm512_stream_si512(to.add(at).cast(), stripe),
+                    WriteMode::Nowhere => {}
+                    WriteMode::Near => _mm512_storeu_si512(to.add(at).cast(), stripe),
+                    WriteMode::Far => _mm512_stream_si512(to.add(at).cast(), stripe),
                     // The last stripes extend past the end; `copy_ends` stores them.
-                    To::Shifted(shift) => {
+                    WriteMode::Shifted(shift) => {
                         let at = at + usize::from(shift);
                         if at + STRIPE <= length {
                             _mm512_stream_si512(to.add(at).cast(), _mm512_loadu_si512(from.add(at).cast()));
@@ -206,7 +206,7 @@ mod x86 {
     /// # Safety
     /// As for [`super::run`] with more than 240 bytes; the processor has AVX2.
     #[target_feature(enable = "avx2")]
-    pub(super) unsafe fn long_avx2(from: *const u8, to: *mut u8, length: usize, how: To) -> ChunkDigest {
+    pub(super) unsafe fn long_avx2(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> ChunkDigest {
         // SAFETY: as for AVX-512, in two halves.
         unsafe {
             let secret = |at: usize| _mm256_loadu_si256(SECRET.as_ptr().add(at).cast());
@@ -224,10 +224,10 @@ mod x86 {
                     let place = at + 32 * half;
                     let stripe = _mm256_loadu_si256(from.add(place).cast());
                     match how {
-                        To::Nowhere => {}
-                        To::Near => _mm256_storeu_si256(to.add(place).cast(), stripe),
-                        To::Far => _mm256_stream_si256(to.add(place).cast(), stripe),
-                        To::Shifted(shift) => {
+                        WriteMode::Nowhere => {}
+                        WriteMode::Near => _mm256_storeu_si256(to.add(place).cast(), stripe),
+                        WriteMode::Far => _mm256_stream_si256(to.add(place).cast(), stripe),
+                        WriteMode::Shifted(shift) => {
                             let place = place + usize::from(shift);
                             if place + STRIPE / 2 <= length {
                                 let line = _mm256_loadu_si256(from.add(place).cast());
@@ -266,12 +266,12 @@ mod x86 {
     ///
     /// # Safety
     /// As for [`super::run`]; `done` is the last multiple of a stripe below `length`, and everything before was stored.
-    unsafe fn copy_ends(from: *const u8, to: *mut u8, done: usize, length: usize, how: To) {
+    unsafe fn copy_ends(from: *const u8, to: *mut u8, done: usize, length: usize, how: WriteMode) {
         let (first, rest) = match how {
-            To::Nowhere => return,
-            To::Near | To::Far => (0, done),
+            WriteMode::Nowhere => return,
+            WriteMode::Near | WriteMode::Far => (0, done),
             // The stored bytes end with the last half stripe that fits, or later.
-            To::Shifted(shift) => (usize::from(shift), length.saturating_sub(2 * STRIPE)),
+            WriteMode::Shifted(shift) => (usize::from(shift), length.saturating_sub(2 * STRIPE)),
         };
         // SAFETY: both ends lie in a range that the caller has promised. The fence touches no memory.
         unsafe {
@@ -305,7 +305,7 @@ mod x86 {
 mod tests {
     use super::*;
 
-    type Kernel = unsafe fn(*const u8, *mut u8, usize, To) -> ChunkDigest;
+    type Kernel = unsafe fn(*const u8, *mut u8, usize, WriteMode) -> ChunkDigest;
 
     fn kernels() -> Vec<(&'static str, Kernel, usize)> {
         let mut all: Vec<(&'static str, Kernel, usize)> = vec![("chosen", run, 0), ("by blocks", by_blocks, 0)];
@@ -347,10 +347,10 @@ mod tests {
                 let line = target.as_ptr().align_offset(64);
                 let past = 1 + length % 63;
                 let ways = [
-                    (To::Nowhere, line),
-                    (To::Far, line),
-                    (To::Near, line + length % 61),
-                    (To::Shifted(64 - past as u8), line + past),
+                    (WriteMode::Nowhere, line),
+                    (WriteMode::Far, line),
+                    (WriteMode::Near, line + length % 61),
+                    (WriteMode::Shifted(64 - past as u8), line + past),
                 ];
                 for (how, start) in ways {
                     target.fill(0xAA);
@@ -358,7 +358,7 @@ mod tests {
                     // distance before one.
                     let found = unsafe { kernel(from.as_ptr(), target.as_mut_ptr().add(start), length, how) };
                     assert_eq!(found, expected, "{name}, {length} bytes");
-                    let moved = if how == To::Nowhere { 0 } else { length };
+                    let moved = if how == WriteMode::Nowhere { 0 } else { length };
                     assert!(
                         target[start..start + moved] == from[..moved],
                         "{name}, {length} bytes: wrong copy"

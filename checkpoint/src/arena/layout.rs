@@ -48,7 +48,7 @@ const SMALL_PIECE: u64 = 64 << 10;
 
 /// Dimensions of an arena.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Geometry {
+pub struct ArenaGeometry {
     pub slots: u32,
     /// Size of the description area of a slot, bytes.
     pub meta_bytes: u64,
@@ -58,7 +58,7 @@ pub struct Geometry {
     pub window: u64,
 }
 
-impl Geometry {
+impl ArenaGeometry {
     /// Computes the geometry; `None` if out of bounds. The description area grows slowly with the image: tensor table
     /// and checksums grow, the rank state does not.
     pub(super) fn new(slots: u32, image_bytes: u64) -> Option<Self> {
@@ -250,14 +250,17 @@ mod tests {
 
     #[test]
     fn a_header_says_what_was_made() {
-        let geometry = Geometry::new(3, 10_000).expect("in bounds");
+        let geometry = ArenaGeometry::new(3, 10_000).expect("in bounds");
         assert_eq!(geometry.image_bytes, 12_288);
-        assert_eq!(Geometry::from_header(&geometry.header()).expect("own header"), geometry);
+        assert_eq!(
+            ArenaGeometry::from_header(&geometry.header()).expect("own header"),
+            geometry
+        );
     }
 
     #[test]
     fn slots_do_not_overlap_and_end_where_the_arena_ends() {
-        let geometry = Geometry::new(3, 10_000).expect("in bounds");
+        let geometry = ArenaGeometry::new(3, 10_000).expect("in bounds");
         let end = |slot| geometry.image_place(slot, 0, geometry.image_bytes).expect("whole") + geometry.image_bytes;
         assert_eq!(end(0), geometry.header_place(1).expect("slot 1") as u64);
         assert_eq!(end(2), geometry.total());
@@ -268,8 +271,8 @@ mod tests {
 
     #[test]
     fn what_is_put_in_place_is_all_but_the_rest_of_descriptions() {
-        let ranges: Vec<_> = Geometry::new(2, 1 << 30).expect("in bounds").in_place().collect();
-        let geometry = Geometry::new(2, 1 << 30).expect("in bounds");
+        let ranges: Vec<_> = ArenaGeometry::new(2, 1 << 30).expect("in bounds").in_place().collect();
+        let geometry = ArenaGeometry::new(2, 1 << 30).expect("in bounds");
         let images: Vec<_> = [0, 1]
             .map(|slot| geometry.image_place(slot, 0, 1 << 30).expect("whole"))
             .map(|at| at..at + (1 << 30))
@@ -282,7 +285,7 @@ mod tests {
             (512 << 10) + (256 << 10),
             "16,384 digests and the tensors"
         );
-        let small: u64 = Geometry::new(1, 1)
+        let small: u64 = ArenaGeometry::new(1, 1)
             .expect("in bounds")
             .in_place()
             .map(|range| range.end - range.start)
@@ -305,10 +308,13 @@ mod tests {
             (2 << 40, 128 << 20, Some(128 << 20)),
             (u64::MAX, 8 << 20, None),
         ] {
-            let geometry = Geometry::windowed(image, most);
+            let geometry = ArenaGeometry::windowed(image, most);
             assert_eq!(geometry.map(|it| it.window), window, "{image} through {most}");
             if let Some(geometry) = geometry {
-                assert_eq!(Geometry::from_header(&geometry.header()).expect("own header"), geometry);
+                assert_eq!(
+                    ArenaGeometry::from_header(&geometry.header()).expect("own header"),
+                    geometry
+                );
                 assert!(geometry.image_place(0, geometry.window, 1).is_err());
             }
         }
@@ -316,7 +322,7 @@ mod tests {
 
     #[test]
     fn a_header_out_of_bounds_is_refused() {
-        let good = Geometry::new(3, 10_000).expect("in bounds").header();
+        let good = ArenaGeometry::new(3, 10_000).expect("in bounds").header();
         for (at, value) in [
             (0, 0),
             (8, 9),
@@ -331,11 +337,11 @@ mod tests {
         ] {
             let mut bad = good;
             bad[at] = value;
-            assert!(Geometry::from_header(&bad).is_err(), "byte {at} = {value}");
+            assert!(ArenaGeometry::from_header(&bad).is_err(), "byte {at} = {value}");
         }
-        assert_eq!(Geometry::new(0, 1), None);
-        assert_eq!(Geometry::new(MAX_SLOTS + 1, 1), None);
-        assert_eq!(Geometry::new(1, u64::MAX), None);
-        assert_eq!(Geometry::new(1, MAX_IMAGE_BYTES + 1), None);
+        assert_eq!(ArenaGeometry::new(0, 1), None);
+        assert_eq!(ArenaGeometry::new(MAX_SLOTS + 1, 1), None);
+        assert_eq!(ArenaGeometry::new(1, u64::MAX), None);
+        assert_eq!(ArenaGeometry::new(1, MAX_IMAGE_BYTES + 1), None);
     }
 }

@@ -17,19 +17,19 @@ use super::kernel;
 use crate::format::ChunkDigest;
 
 /// Shared, writable mapping of a whole file with a sealed size.
-pub(crate) struct Mapping {
+pub(crate) struct SharedMapping {
     base: NonNull<c_void>,
     length: usize,
 }
 
 // SAFETY: the mapping is plain memory at a fixed address until drop. All access goes through the methods below, which
 // create no references to its bytes other than to atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for SharedMapping {}
 // SAFETY: as above; concurrent `write` to the same bytes is excluded by the slot's state word, and would mix bytes, not
 // break memory safety of this program, as nothing here reads them.
-unsafe impl Sync for Mapping {}
+unsafe impl Sync for SharedMapping {}
 
-impl Mapping {
+impl SharedMapping {
     /// Maps `length` bytes and populates the pages of the ranges in `touched`.
     pub(crate) fn new(
         fd: BorrowedFd<'_>,
@@ -121,7 +121,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for SharedMapping {
     fn drop(&mut self) {
         // SAFETY: exactly the range that was mapped; no reference outlives `self`. It can fail only for a range that
         // is no mapping, which would be a bug, and then there is nothing to free.

@@ -85,22 +85,22 @@ use rustix::fs::{
 };
 
 pub use error::{ArenaError, FillError, StreamError};
-pub use fill::{Filled, ImageOf};
-pub use layout::{Geometry, MAX_SLOTS, MIN_WINDOW_BYTES, least_window};
-use mapping::Mapping;
+pub use fill::{SaveRequest, SaveResult};
+pub use layout::{ArenaGeometry, MAX_SLOTS, MIN_WINDOW_BYTES, least_window};
+use mapping::SharedMapping;
 pub use sealed::{RestoredSlot, SealedImage};
 pub use state::SlotState;
-pub use stream::Streaming;
+pub use stream::PendingStream;
 pub use streamed::StreamedImage;
 
 use crate::arena::layout::{FENCE_AT, HEADER_BYTES, SLOT_FILLED_AT, SLOT_FREED_AT, SLOT_META_AT};
-use crate::arena::window::Window;
+use crate::arena::window::WindowView;
 
 /// Arena, used by both agent and rank.
 pub struct Arena {
     file: File,
-    mapping: Mapping,
-    geometry: Geometry,
+    mapping: SharedMapping,
+    geometry: ArenaGeometry,
 }
 
 /// Requested dimensions of an arena of whole images.
@@ -114,9 +114,9 @@ pub struct ArenaShape {
 }
 
 impl ArenaShape {
-    fn geometry(self) -> Result<Geometry, ArenaError> {
+    fn geometry(self) -> Result<ArenaGeometry, ArenaError> {
         let Self { slots, image_bytes, .. } = self;
-        let geometry = Geometry::new(slots, image_bytes).and_then(|usual| usual.with_meta(self.meta_bytes));
+        let geometry = ArenaGeometry::new(slots, image_bytes).and_then(|usual| usual.with_meta(self.meta_bytes));
         geometry.ok_or(ArenaError::Size { slots, image_bytes })
     }
 }
@@ -151,7 +151,7 @@ impl Arena {
 
     /// Creates a windowed arena with at least `meta_bytes` for the description.
     pub fn windowed_with(name: &str, image_bytes: u64, window: u64, meta_bytes: u64) -> Result<Self, ArenaError> {
-        let geometry = Geometry::windowed(image_bytes, window).ok_or(ArenaError::Window {
+        let geometry = ArenaGeometry::windowed(image_bytes, window).ok_or(ArenaError::Window {
             image_bytes,
             window,
             least: least_window(image_bytes),
@@ -163,7 +163,7 @@ impl Arena {
         Self::make(name, geometry)
     }
 
-    fn make(name: &str, geometry: Geometry) -> Result<Self, ArenaError> {
+    fn make(name: &str, geometry: ArenaGeometry) -> Result<Self, ArenaError> {
         let bytes = geometry.total();
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create(name, flags).map_err(|errno| ArenaError::system("make a memory file", errno))?;
@@ -189,7 +189,7 @@ impl Arena {
     /// Maps an arena that another process created.
     pub fn map(fd: OwnedFd) -> Result<Self, ArenaError> {
         let (file, header) = sealed_file(fd)?;
-        Self::sized(file, Geometry::from_header(&header)?)
+        Self::sized(file, ArenaGeometry::from_header(&header)?)
     }
 
     /// Takes over the arena that an earlier agent created with the same shape, including its sealed images. Unfinished
@@ -197,7 +197,7 @@ impl Arena {
     pub fn inherit(fd: OwnedFd, shape: ArenaShape) -> Result<Self, ArenaError> {
         let geometry = shape.geometry()?;
         let (file, header) = sealed_file(fd)?;
-        if Geometry::from_header(&header)? != geometry {
+        if ArenaGeometry::from_header(&header)? != geometry {
             return Err(ArenaError::NotOne {
                 problem: "has another shape than it was made with",
             });
@@ -209,7 +209,7 @@ impl Arena {
         Ok(arena)
     }
 
-    fn sized(file: File, geometry: Geometry) -> Result<Self, ArenaError> {
+    fn sized(file: File, geometry: ArenaGeometry) -> Result<Self, ArenaError> {
         if file.metadata().map_err(unreadable)?.len() != geometry.total() {
             return Err(ArenaError::NotOne {
                 problem: "has another size than its header says",
@@ -218,13 +218,13 @@ impl Arena {
         Self::over(file, geometry)
     }
 
-    fn over(file: File, geometry: Geometry) -> Result<Self, ArenaError> {
+    fn over(file: File, geometry: ArenaGeometry) -> Result<Self, ArenaError> {
         let bytes = geometry.total();
         let length = usize::try_from(bytes).map_err(|_| ArenaError::Size {
             slots: geometry.slots,
             image_bytes: geometry.image_bytes,
         })?;
-        let mapping = Mapping::new(file.as_fd(), length, geometry.in_place());
+        let mapping = SharedMapping::new(file.as_fd(), length, geometry.in_place());
         let mapping = mapping.map_err(|source| ArenaError::Memory { bytes, source })?;
         Ok(Self {
             file,
@@ -238,7 +238,7 @@ impl Arena {
         Ok(self.file.metadata()?.blocks() * 512)
     }
 
-    pub fn geometry(&self) -> Geometry {
+    pub fn geometry(&self) -> ArenaGeometry {
         self.geometry
     }
 
@@ -282,7 +282,7 @@ impl Arena {
 
     /// Releases the protection of an image that is not the one to be written.
     pub fn leave(&self, slot: u32, generation: Generation) -> Result<(), ArenaError> {
-        protocol::leave(self.word(slot)?, generation);
+        protocol::cancel_write(self.word(slot)?, generation);
         Ok(())
     }
 
@@ -323,9 +323,9 @@ impl Arena {
         Ok(self.mapping.word(self.geometry.header_place(slot)?))
     }
 
-    fn window(&self, slot: u32) -> Result<Window<'_>, ArenaError> {
+    fn window(&self, slot: u32) -> Result<WindowView<'_>, ArenaError> {
         let header = self.geometry.header_place(slot)?;
-        Ok(Window {
+        Ok(WindowView {
             filled: self.mapping.word(header + SLOT_FILLED_AT),
             freed: self.mapping.word(header + SLOT_FREED_AT),
             bytes: self.geometry.window,

@@ -5,7 +5,7 @@
 //! rank finds another word and fails (RG-3), independent of what happened to the slot meanwhile. Release ordering of
 //! the seal orders the image before the word.
 //!
-//! Generic over [`Word`], so that the tests run every interleaving of this code.
+//! Generic over [`AtomicWord`], so that the tests run every interleaving of this code.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ use rankguard_model::Generation;
 use crate::arena::state::{EMPTY, SlotState, pack, unpack};
 
 /// Atomic word that two processes compete for.
-pub(super) trait Word {
+pub(super) trait AtomicWord {
     /// Sets the word unconditionally. A read-modify-write like every other step, so that all steps form one release
     /// sequence.
     fn replace(&self, value: u64);
@@ -24,7 +24,7 @@ pub(super) trait Word {
     fn now(&self) -> u64;
 }
 
-impl Word for AtomicU64 {
+impl AtomicWord for AtomicU64 {
     fn now(&self) -> u64 {
         self.load(Ordering::Acquire)
     }
@@ -40,13 +40,13 @@ impl Word for AtomicU64 {
 }
 
 /// Claims an empty slot for `state`; returns the current word if the slot is not empty.
-pub(super) fn claim(word: &impl Word, state: SlotState, generation: Generation) -> Result<(), u64> {
+pub(super) fn claim(word: &impl AtomicWord, state: SlotState, generation: Generation) -> Result<(), u64> {
     word.change(EMPTY, pack(state, generation))
 }
 
 /// Claims a slot to fill: an empty one, one with a durable image or, if `replace`, one with a sealed image that is not
 /// being written. Returns the current word otherwise.
-pub(super) fn claim_over(word: &impl Word, generation: Generation, replace: bool) -> Result<(), u64> {
+pub(super) fn claim_over(word: &impl AtomicWord, generation: Generation, replace: bool) -> Result<(), u64> {
     let is = word.now();
     match unpack(is).0 {
         // Fails if the word has changed since.
@@ -58,37 +58,37 @@ pub(super) fn claim_over(word: &impl Word, generation: Generation, replace: bool
 
 /// Marks the image that this generation sealed as being written, so that it is not overwritten until it is durable or
 /// taken back. Returns false if it is gone.
-pub(super) fn begin_write(word: &impl Word, generation: Generation) -> bool {
+pub(super) fn begin_write(word: &impl AtomicWord, generation: Generation) -> bool {
     let sealed = pack(SlotState::Sealed, generation);
     word.change(sealed, pack(SlotState::Writing, generation)).is_ok()
 }
 
 /// Returns an image to `Sealed` because it is not the one that was to be written.
-pub(super) fn leave(word: &impl Word, generation: Generation) {
+pub(super) fn cancel_write(word: &impl AtomicWord, generation: Generation) {
     let writing = pack(SlotState::Writing, generation);
     let _ = word.change(writing, pack(SlotState::Sealed, generation));
 }
 
 /// Marks the image that was being written as durable. Returns false if it is gone.
-pub(super) fn make_durable(word: &impl Word, generation: Generation) -> bool {
+pub(super) fn make_durable(word: &impl AtomicWord, generation: Generation) -> bool {
     let writing = pack(SlotState::Writing, generation);
     word.change(writing, pack(SlotState::Durable, generation)).is_ok()
 }
 
 /// Seals the claimed slot as a whole image. Returns false if the claim was lost.
-pub(super) fn seal(word: &impl Word, generation: Generation) -> bool {
+pub(super) fn seal(word: &impl AtomicWord, generation: Generation) -> bool {
     let filling = pack(SlotState::Filling, generation);
     word.change(filling, pack(SlotState::Sealed, generation)).is_ok()
 }
 
 /// Releases a claimed slot if the claim is still valid: the agent may have taken it back and reassigned it.
-pub(super) fn give_up(word: &impl Word, generation: Generation) {
+pub(super) fn give_up(word: &impl AtomicWord, generation: Generation) {
     let _ = word.change(pack(SlotState::Filling, generation), EMPTY);
 }
 
 /// Abandons an image that was passing through a window. The slot remains occupied until its reader notices and releases
 /// it.
-pub(super) fn give_over(word: &impl Word, generation: Generation) {
+pub(super) fn abandon_stream(word: &impl AtomicWord, generation: Generation) {
     let _ = word.change(
         pack(SlotState::Filling, generation),
         pack(SlotState::Writing, generation),
@@ -96,13 +96,13 @@ pub(super) fn give_over(word: &impl Word, generation: Generation) {
 }
 
 /// Empties a slot in any state.
-pub(super) fn take_back(word: &impl Word) {
+pub(super) fn take_back(word: &impl AtomicWord) {
     word.replace(EMPTY);
 }
 
 /// Cleans up a slot after the agent exited, and usually its rank too: a sealed image is retained, also if it was being
 /// written; everything else is discarded.
-pub(super) fn inherit(word: &impl Word) {
+pub(super) fn inherit(word: &impl AtomicWord) {
     loop {
         let is = word.now();
         let to = match unpack(is) {
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
     use crate::arena::state::unpack;
 
-    impl Word for Model {
+    impl AtomicWord for Model {
         fn now(&self) -> u64 {
             self.load(Ordering::Acquire)
         }

@@ -11,7 +11,7 @@ use crate::arena::protocol;
 use crate::arena::state::{self, SlotState};
 use crate::arena::{Arena, ArenaError};
 use crate::format::{ChunkDigest, ShardIndex};
-use crate::image::{ImageSink, ImageSource, MappedImage, Piece};
+use crate::image::{ImageSink, ImageSource, MappedImage, SinkRegion};
 
 /// Sealed slot with its description, copied out and validated.
 #[derive(Debug, Clone)]
@@ -181,13 +181,13 @@ impl ImageSink for RestoredSlot<'_> {
         self.arena.geometry.area()
     }
 
-    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<Piece<'_>> {
+    fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>> {
         let base = self
             .arena
             .geometry
             .image_place(self.slot, 0, 0)
             .expect("its slot exists");
-        let piece = |range: &Range<u64>| Piece::mapped(&self.arena.mapping, base as usize, range);
+        let piece = |range: &Range<u64>| SinkRegion::mapped(&self.arena.mapping, base as usize, range);
         ranges.iter().map(piece).collect()
     }
 }

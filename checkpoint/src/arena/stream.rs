@@ -7,34 +7,34 @@ use std::time::{Duration, Instant};
 use rankguard_model::Generation;
 use serde_json::Value;
 
-use crate::arena::fill::{JOB_BYTES, Share, describe, jobs, threads_for};
+use crate::arena::fill::{ChunkBatch, JOB_BYTES, describe, jobs, threads_for};
 use crate::arena::state::{self, SlotState};
-use crate::arena::window::{Filling, LOOK, Window};
-use crate::arena::{Arena, ArenaError, FillError, Filled, ImageOf, kernel, layout, protocol};
-use crate::format::{ChunkDigest, Chunking, ShardIndex, TensorBox};
+use crate::arena::window::{FillProgress, LOOK, WindowView};
+use crate::arena::{Arena, ArenaError, FillError, SaveRequest, SaveResult, kernel, layout, protocol};
+use crate::format::{ChunkDigest, ChunkLayout, ShardIndex, TensorBox};
 
 /// Image that a rank has described; the agent must be notified before it can pass.
 #[derive(Debug)]
-pub struct Streaming {
+pub struct PendingStream {
     slot: u32,
     index: ShardIndex,
     threads: usize,
 }
 
-impl Streaming {
+impl PendingStream {
     pub fn slot(&self) -> u32 {
         self.slot
     }
 }
 
 /// State shared by the threads of one pass.
-struct Pass<'a> {
+struct StreamPass<'a> {
     arena: &'a Arena,
     slot: u32,
     index: &'a ShardIndex,
-    chunking: &'a Chunking,
+    chunking: &'a ChunkLayout,
     tensors: &'a [(TensorBox, &'a [u8])],
-    window: Window<'a>,
+    window: WindowView<'a>,
     /// Size of the shard file, bytes.
     total: u64,
     patience: Duration,
@@ -42,8 +42,8 @@ struct Pass<'a> {
 
 /// Remaining work, in order. A thread that takes a part waits for its space while holding the lock, so later parts wait
 /// behind it.
-struct Left<'a> {
-    jobs: std::vec::IntoIter<Share<'a>>,
+struct RemainingBatches<'a> {
+    jobs: std::vec::IntoIter<ChunkBatch<'a>>,
     waited: Duration,
     failed: Option<FillError>,
 }
@@ -54,10 +54,10 @@ impl Arena {
     pub fn begin_stream(
         &self,
         slot: u32,
-        of: &ImageOf<'_>,
+        of: &SaveRequest<'_>,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-    ) -> Result<Streaming, FillError> {
+    ) -> Result<PendingStream, FillError> {
         let index = describe(of, tensors, state)?;
         let (bytes, capacity) = (index.image_bytes, self.geometry.image_bytes);
         if bytes > capacity {
@@ -86,19 +86,19 @@ impl Arena {
             return Err(error);
         }
         let threads = of.threads;
-        Ok(Streaming { slot, index, threads })
+        Ok(PendingStream { slot, index, threads })
     }
 
     /// Passes the described image, of the same tensors, and seals it. Waits while the window is full, as long as
     /// something is taken out within `patience`. After it returns, the trainer may change its tensors.
     pub fn stream(
         &self,
-        streaming: Streaming,
+        streaming: PendingStream,
         tensors: &[(TensorBox, &[u8])],
         patience: Duration,
-    ) -> Result<Filled, FillError> {
+    ) -> Result<SaveResult, FillError> {
         let start = Instant::now();
-        let Streaming {
+        let PendingStream {
             slot,
             mut index,
             threads,
@@ -108,11 +108,11 @@ impl Arena {
             .pass(slot, &mut index, tensors, threads, patience)
             .and_then(|waited| self.unfenced(generation).map(|()| waited));
         let word = self.word(slot)?;
-        let waited = passed.inspect_err(|_| protocol::give_over(word, generation))?;
+        let waited = passed.inspect_err(|_| protocol::abandon_stream(word, generation))?;
         if !protocol::seal(word, generation) {
             return Err(FillError::TakenBack { slot });
         }
-        Ok(Filled {
+        Ok(SaveResult {
             slot,
             bytes,
             took: start.elapsed(),
@@ -131,7 +131,7 @@ impl Arena {
     ) -> Result<Duration, FillError> {
         let mut chunks = std::mem::take(&mut index.chunks);
         let chunking = index.chunking();
-        let pass = Pass {
+        let pass = StreamPass {
             arena: self,
             slot,
             index,
@@ -152,15 +152,15 @@ impl Arena {
     }
 }
 
-impl Pass<'_> {
-    fn run(&self, jobs: Vec<Share<'_>>, threads: usize) -> Result<Duration, FillError> {
+impl StreamPass<'_> {
+    fn run(&self, jobs: Vec<ChunkBatch<'_>>, threads: usize) -> Result<Duration, FillError> {
         let threads = threads_for(threads, self.index.image_bytes, jobs.len());
-        let left = Mutex::new(Left {
+        let left = Mutex::new(RemainingBatches {
             jobs: jobs.into_iter(),
             waited: Duration::ZERO,
             failed: None,
         });
-        let filling = Mutex::new(Filling::default());
+        let filling = Mutex::new(FillProgress::default());
         let work = || {
             while let Some((range, first, digests)) = self.next(&left) {
                 for (chunk, digest) in (first..).zip(digests) {
@@ -183,7 +183,7 @@ impl Pass<'_> {
 
     /// Returns the next part and its image range as soon as there is space for it. The first part in progress always
     /// gets its space eventually, because the agent needs only the parts before it.
-    fn next<'a>(&self, left: &Mutex<Left<'a>>) -> Option<(Range<u64>, u32, &'a mut [ChunkDigest])> {
+    fn next<'a>(&self, left: &Mutex<RemainingBatches<'a>>) -> Option<(Range<u64>, u32, &'a mut [ChunkDigest])> {
         let mut left = left.lock().expect("no holder of the work panics");
         if left.failed.is_some() {
             return None;

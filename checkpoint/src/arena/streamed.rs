@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rankguard_model::Generation;
 
 use crate::arena::state::SlotState;
-use crate::arena::window::{LOOK, Window};
+use crate::arena::window::{LOOK, WindowView};
 use crate::arena::{Arena, ArenaError, StreamError};
 use crate::format::ShardIndex;
 use crate::image::MappedImage;
@@ -21,7 +21,7 @@ pub struct StreamedImage<'a> {
     slot: u32,
     index: ShardIndex,
     total: u64,
-    window: Window<'a>,
+    window: WindowView<'a>,
     gone: &'a (dyn Fn() -> bool + Sync),
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The rank counts the bytes that it filled, the agent those that it took out; neither count decreases while an image
 //! passes. A byte is read only below the first count and written only less than a window above the second, and each
-//! count is stored after the bytes that it covers. Generic over [`Count`], so that the tests run every interleaving of
+//! count is stored after the bytes that it covers. Generic over [`SharedCounter`], so that the tests run every interleaving of
 //! this code.
 
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const NOT_BEGUN: u64 = u64::MAX;
 const LET_PASS: u64 = u64::MAX - 1;
 
 /// Atomic counter that one process changes and another polls.
-pub(super) trait Count {
+pub(super) trait SharedCounter {
     /// Returns the value, with acquire ordering.
     fn get(&self) -> u64;
     /// Sets the value, with release ordering.
@@ -28,7 +28,7 @@ pub(super) trait Count {
     fn raise(&self, to: u64);
 }
 
-impl Count for AtomicU64 {
+impl SharedCounter for AtomicU64 {
     fn get(&self) -> u64 {
         self.load(Ordering::Acquire)
     }
@@ -44,13 +44,13 @@ impl Count for AtomicU64 {
 
 /// View of a window, used by both sides.
 #[derive(Debug)]
-pub(super) struct Window<'a, C = AtomicU64> {
+pub(super) struct WindowView<'a, C = AtomicU64> {
     pub(super) filled: &'a C,
     pub(super) freed: &'a C,
     pub(super) bytes: u64,
 }
 
-impl<C: Count> Window<'_, C> {
+impl<C: SharedCounter> WindowView<'_, C> {
     /// Rank: resets the counters before it announces an image.
     pub(super) fn open(&self) {
         self.freed.set(NOT_BEGUN);
@@ -104,13 +104,13 @@ impl<C: Count> Window<'_, C> {
 
 /// Parts that several threads filled in any order; reports the length filled without a gap.
 #[derive(Debug, Default)]
-pub(super) struct Filling {
+pub(super) struct FillProgress {
     to: u64,
     /// Parts after a gap, as end by start.
     ahead: BTreeMap<u64, u64>,
 }
 
-impl Filling {
+impl FillProgress {
     /// Records a filled part; returns the length filled without a gap.
     pub(super) fn add(&mut self, from: u64, to: u64) -> u64 {
         self.ahead.insert(from, to);
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    impl Count for Model {
+    impl SharedCounter for Model {
         fn get(&self) -> u64 {
             self.load(Ordering::Acquire)
         }
@@ -153,8 +153,8 @@ mod tests {
     }
 
     impl Passing {
-        fn window(&self) -> Window<'_, Model> {
-            Window {
+        fn window(&self) -> WindowView<'_, Model> {
+            WindowView {
                 filled: &self.filled,
                 freed: &self.freed,
                 bytes: 1,
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn an_agent_that_reads_nothing_any_more_holds_nobody_up() {
         let (filled, freed) = (AtomicU64::new(0), AtomicU64::new(0));
-        let window = Window {
+        let window = WindowView {
             filled: &filled,
             freed: &freed,
             bytes: 4,
@@ -220,7 +220,7 @@ mod tests {
 
     #[test]
     fn parts_are_told_when_none_is_missing_before_them() {
-        let mut filling = Filling::default();
+        let mut filling = FillProgress::default();
         let told = [(4, 6), (0, 1), (3, 4), (1, 3), (6, 9)].map(|(from, to)| filling.add(from, to));
         assert_eq!(told, [0, 1, 1, 6, 9]);
     }

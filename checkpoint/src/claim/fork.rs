@@ -9,8 +9,8 @@ use std::path::Path;
 use rankguard_model::{JobId, RunId};
 use rustix::io::Errno;
 
-use crate::format::{CheckpointId, Digest, LENT_FILE, Manifest, Origin, index_file, shard_file};
-use crate::store::disk::{self, Op};
+use crate::format::{CheckpointId, ChunkOrigin, Digest, LENT_FILE, Manifest, index_file, shard_file};
+use crate::store::disk::{self, FileOperation};
 use crate::store::{Store, StoreError, files};
 
 /// Links a checkpoint of `job` in `from` into the folder of `own_job` in `to`, and commits it there as one of `run`.
@@ -24,7 +24,7 @@ pub(super) fn link_checkpoint(
     run: &RunId,
 ) -> Result<Manifest, StoreError> {
     let checkpoint = from.load(job, id)?;
-    let shards: BTreeSet<Origin> = checkpoint
+    let shards: BTreeSet<ChunkOrigin> = checkpoint
         .indexes
         .iter()
         .flat_map(|index| index.origins.iter().copied().chain([index.own()]))
@@ -56,7 +56,7 @@ pub(super) fn link_checkpoint(
 /// Creates a hard link to a file, or copies it to another file system.
 fn link_file(source: &Path, folder: &Path, name: &str) -> Result<(), StoreError> {
     let target = folder.join(name);
-    match disk::call(Op::Link, &target, || fs::hard_link(source, &target)) {
+    match disk::call(FileOperation::Link, &target, || fs::hard_link(source, &target)) {
         Ok(()) => files::sync_dir(folder),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => match Errno::from_io_error(&error) {

@@ -1,15 +1,15 @@
 //! Chunk source for a restore that repairs the store in passing.
 
 use crate::format::ChunkDigest;
-use crate::source::{Answer, ChunkError, ChunkId, ChunkSource, Tier};
+use crate::source::{ChunkError, ChunkId, ChunkReadResult, ChunkSource, SourceTier};
 use crate::store::{Store, files};
 
 /// Store that a restore may write to: a damaged chunk is rewritten once another source has supplied a good copy.
 #[derive(Debug)]
-pub struct Healing<'a>(pub &'a Store);
+pub struct HealingStore<'a>(pub &'a Store);
 
-impl ChunkSource for Healing<'_> {
-    fn tier(&self) -> Tier {
+impl ChunkSource for HealingStore<'_> {
+    fn tier(&self) -> SourceTier {
         self.0.tier()
     }
 
@@ -21,7 +21,7 @@ impl ChunkSource for Healing<'_> {
         self.0.chunk(id)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         self.0.chunks(ids, answer);
     }
 
@@ -37,7 +37,7 @@ impl ChunkSource for Healing<'_> {
         if length < at + good.len() as u64 {
             return Ok(false);
         }
-        files::mend(&path, length, &[(at, good.to_vec())])?;
+        files::repair_ranges(&path, length, &[(at, good.to_vec())])?;
         Ok(true)
     }
 }

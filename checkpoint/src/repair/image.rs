@@ -5,21 +5,21 @@ use std::path::Path;
 
 use rankguard_model::{Rank, with_causes};
 
-use super::{Mended, Work};
-use crate::format::{ChunkDigest, ChunkPlace, Origin, ShardIndex, TENSOR_ALIGN};
+use super::{CheckpointRepair, RepairEntry};
+use crate::format::{ChunkDigest, ChunkOrigin, ChunkPlace, ShardIndex, TENSOR_ALIGN};
 use crate::source::ChunkId;
-use crate::store::direct::Aligned;
-use crate::store::reader::Reader;
-use crate::store::{Problem, StoreError, files, runs};
+use crate::store::direct::SectorBuffer;
+use crate::store::reader::RangeReader;
+use crate::store::{StoreError, StoreProblem, files, runs};
 
-impl Work<'_> {
+impl CheckpointRepair<'_> {
     /// Repairs every chunk of an image, including borrowed ones, and the length of its own file.
     pub(super) fn image(&mut self, index: &ShardIndex) -> Result<(), StoreError> {
-        let mut damaged: BTreeMap<Origin, BTreeMap<u32, String>> = BTreeMap::new();
-        let mut buffer = Aligned::default();
+        let mut damaged: BTreeMap<ChunkOrigin, BTreeMap<u32, String>> = BTreeMap::new();
+        let mut buffer = SectorBuffer::default();
         for run in runs::of((0u32..).zip(index.places()).collect()) {
             let path = self.store.shard_path(self.job, run.file.id(), run.file.rank)?;
-            let reader = Reader::open(&path);
+            let reader = RangeReader::open(&path);
             let read = reader.map_err(|error| with_causes(&error)).and_then(|reader| {
                 let read = reader.read(&run.range(reader.bytes()), &mut buffer);
                 read.map(|bytes| run.damage(index, bytes))
@@ -47,11 +47,11 @@ impl Work<'_> {
         index: &ShardIndex,
         path: &Path,
         chunks: Vec<(u32, ChunkPlace)>,
-        buffer: &mut Aligned,
+        buffer: &mut SectorBuffer,
     ) -> Vec<(u32, String)> {
         let mut found = Vec::new();
         for run in chunks.into_iter().flat_map(|chunk| runs::of(vec![chunk])) {
-            let read = Reader::open(path)
+            let read = RangeReader::open(path)
                 .map_err(|error| with_causes(&error))
                 .and_then(|reader| {
                     let read = reader.read(&run.range(reader.bytes()), buffer);
@@ -71,7 +71,7 @@ impl Work<'_> {
     fn file(
         &mut self,
         index: &ShardIndex,
-        file: Origin,
+        file: ChunkOrigin,
         length: Option<u64>,
         chunks: &BTreeMap<u32, String>,
     ) -> Result<(), StoreError> {
@@ -91,7 +91,7 @@ impl Work<'_> {
             };
             let tensors = vec![index.tensor_in(*chunk).to_owned()];
             let Some((bytes, from)) = self.good_copy(&id) else {
-                self.left.push(Problem {
+                self.left.push(StoreProblem {
                     checkpoint: Some(self.id),
                     file: path.clone(),
                     rank: Some(index.rank),
@@ -101,7 +101,7 @@ impl Work<'_> {
                 });
                 continue;
             };
-            mended.push(Mended {
+            mended.push(RepairEntry {
                 checkpoint: self.id,
                 file: path.clone(),
                 rank: Some(index.rank),
@@ -142,14 +142,14 @@ impl Work<'_> {
         if let Some(dir) = path.parent() {
             files::ensure_dir(dir)?;
         }
-        files::mend(&path, whole, &parts)?;
+        files::repair_ranges(&path, whole, &parts)?;
         self.mended.append(&mut mended);
         Ok(())
     }
 
     /// Returns the report entry of a file with good chunks but a wrong length.
-    fn cut(&self, path: &Path, rank: Rank, length: u64, found: Option<u64>) -> Mended {
-        Mended {
+    fn cut(&self, path: &Path, rank: Rank, length: u64, found: Option<u64>) -> RepairEntry {
+        RepairEntry {
             checkpoint: self.id,
             file: path.to_owned(),
             rank: Some(rank),

@@ -1,7 +1,7 @@
 //! Repair: overwrites damaged data with good copies. This is the only module that rewrites committed data.
 //!
 //! The manifest defines what is good: it holds the digest of each index, and an index holds the digest of each chunk. A
-//! copy is therefore taken from a [`Mirror`] only after its digest matched, whichever mirror supplied it, and bytes
+//! copy is therefore taken from a [`MirrorSource`] only after its digest matched, whichever mirror supplied it, and bytes
 //! with the right digest are never rewritten. Chunks are written in place, and nothing else of their file is changed;
 //! small files are written whole under a temporary name. The manifest is written last, when everything that it names is
 //! whole (RG-1).
@@ -13,14 +13,14 @@
 //! - ours is missing, and the mirror's manifest names an intact local index, or the step was requested. Otherwise the
 //!   checkpoint was removed or never committed, and is left so.
 //!
-//! A restore that uses [`Healing`] instead of the store repairs the chunks that it reads in the same way.
+//! A restore that uses [`HealingStore`] instead of the store repairs the chunks that it reads in the same way.
 //!
 //! Not supported: undoing a removal without a request, and deciding which of two whole checkpoints of one name is
 //! authentic.
 
 mod healing;
 mod image;
-mod names;
+mod manifest_repair;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,13 +30,13 @@ use serde::Serialize;
 
 use crate::format::{CheckpointId, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES};
 use crate::source::{ChunkError, ChunkSource};
-use crate::store::{Problem, Store, StoreError, files};
+use crate::store::{Store, StoreError, StoreProblem, files};
 use crate::verify::verify_one;
 
-pub use healing::Healing;
+pub use healing::HealingStore;
 
 /// Other location with copies of whole checkpoints. All its data is verified, so it need not be trusted.
-pub trait Mirror: ChunkSource {
+pub trait MirrorSource: ChunkSource {
     /// Returns the checkpoints of a job, oldest first.
     fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError>;
 
@@ -49,7 +49,7 @@ pub trait Mirror: ChunkSource {
 
 /// Report entry of a repaired file or chunk.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Mended {
+pub struct RepairEntry {
     pub checkpoint: CheckpointId,
     pub file: PathBuf,
     /// Rank of the file; `None` for a manifest.
@@ -68,20 +68,25 @@ pub struct Mended {
 
 /// Result of a repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Repaired {
+pub struct RepairReport {
     /// Checkpoints that were examined, oldest first.
     pub checkpoints: Vec<CheckpointId>,
     /// Repaired files and chunks.
-    pub mended: Vec<Mended>,
+    pub mended: Vec<RepairEntry>,
     /// Remaining damage: no mirror has a good copy.
-    pub left: Vec<Problem>,
+    pub left: Vec<StoreProblem>,
     /// Folders without a manifest that no mirror's manifest covers: in progress or torn. They were not changed.
     pub torn: Vec<CheckpointId>,
 }
 
 /// Reads every committed checkpoint of a job, or those of one step, and overwrites damaged or missing data with good
 /// copies from `mirrors`, tried in order. With a step, a checkpoint that only a mirror has is restored completely.
-pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<Step>) -> Result<Repaired, StoreError> {
+pub fn repair(
+    store: &Store,
+    mirrors: &[&dyn MirrorSource],
+    job: &JobId,
+    step: Option<Step>,
+) -> Result<RepairReport, StoreError> {
     let mut ids: BTreeMap<CheckpointId, bool> = store.folders(job)?.into_iter().collect();
     if let Some(step) = step {
         ids.retain(|id, _| id.step == step);
@@ -93,9 +98,9 @@ pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<
             }
         }
     }
-    let mut repaired = Repaired::default();
+    let mut repaired = RepairReport::default();
     for (id, committed) in ids {
-        let mut work = Work {
+        let mut work = CheckpointRepair {
             store,
             mirrors,
             job,
@@ -119,16 +124,16 @@ pub fn repair(store: &Store, mirrors: &[&dyn Mirror], job: &JobId, step: Option<
 }
 
 /// Repair of one checkpoint.
-struct Work<'a> {
+struct CheckpointRepair<'a> {
     store: &'a Store,
-    mirrors: &'a [&'a dyn Mirror],
+    mirrors: &'a [&'a dyn MirrorSource],
     job: &'a JobId,
     id: CheckpointId,
-    mended: Vec<Mended>,
-    left: Vec<Problem>,
+    mended: Vec<RepairEntry>,
+    left: Vec<StoreProblem>,
 }
 
-impl Mirror for Store {
+impl MirrorSource for Store {
     fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError> {
         Ok(self.committed_ids(job)?)
     }

@@ -5,29 +5,29 @@ use std::ops::Range;
 
 use rankguard_model::Rank;
 
-use super::{Request, RestoreError, Try, own_tensors};
-use crate::format::{ChunkPlace, Chunking, OwnTensors, ShardIndex, TensorBox, plan_own};
-use crate::image::Piece;
+use super::{RankRestore, ReadAttempt, RestoreError, own_tensors};
+use crate::format::{ChunkLayout, ChunkPlace, OwnTensors, ShardIndex, TensorBox, plan_own};
+use crate::image::SinkRegion;
 use crate::source::ChunkId;
 
 /// Chunk with requested bytes.
-pub(super) struct Wanted<'a> {
+pub(super) struct RequestedChunk<'a> {
     pub(super) id: ChunkId,
-    pub(super) places: Places<'a>,
+    pub(super) places: ChunkDestinations<'a>,
 }
 
 /// Destinations of a chunk, and the attempts to read it so far.
-pub(super) struct Places<'a> {
+pub(super) struct ChunkDestinations<'a> {
     /// Offset within the chunk, and destination, of each part.
-    pub(super) pieces: Vec<(usize, Piece<'a>)>,
+    pub(super) pieces: Vec<(usize, SinkRegion<'a>)>,
     /// Failed attempts to read the chunk.
-    pub(super) tries: Vec<Try>,
+    pub(super) tries: Vec<ReadAttempt>,
     /// Names of the sources that stored the good copy.
     pub(super) healed: Vec<String>,
 }
 
 /// Part of a chunk and its range in a destination.
-struct Part {
+struct ChunkPart {
     rank: Rank,
     chunk: u32,
     from: usize,
@@ -35,24 +35,24 @@ struct Part {
 }
 
 /// Layout of one image.
-struct Image<'a> {
+struct ImageLayout<'a> {
     index: &'a ShardIndex,
-    chunking: Chunking,
+    chunking: ChunkLayout,
     places: Vec<ChunkPlace>,
 }
 
 /// Returns every chunk with requested bytes, sorted by rank and chunk.
 pub(super) fn wanted_chunks<'a>(
-    requests: &'a mut [Request<'_>],
+    requests: &'a mut [RankRestore<'_>],
     indexes: &[ShardIndex],
-) -> Result<Vec<Wanted<'a>>, RestoreError> {
-    let image = |index| Image {
+) -> Result<Vec<RequestedChunk<'a>>, RestoreError> {
+    let image = |index| ImageLayout {
         index,
         chunking: ShardIndex::chunking(index),
         places: ShardIndex::places(index),
     };
-    let images: BTreeMap<Rank, Image<'_>> = indexes.iter().map(|index| (index.rank, image(index))).collect();
-    let mut wanted: BTreeMap<(Rank, u32), Wanted<'a>> = BTreeMap::new();
+    let images: BTreeMap<Rank, ImageLayout<'_>> = indexes.iter().map(|index| (index.rank, image(index))).collect();
+    let mut wanted: BTreeMap<(Rank, u32), RequestedChunk<'a>> = BTreeMap::new();
     for request in requests {
         let own = own_tensors(request.reader, indexes);
         let mut parts = parts(request.wanted, indexes, &images, &own)?;
@@ -60,9 +60,9 @@ pub(super) fn wanted_chunks<'a>(
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.to.clone()).collect();
         for (part, piece) in parts.into_iter().zip(request.out.split(&ranges)) {
             let (rank, chunk) = (part.rank, part.chunk);
-            let entry = wanted.entry((rank, chunk)).or_insert_with(|| Wanted {
+            let entry = wanted.entry((rank, chunk)).or_insert_with(|| RequestedChunk {
                 id: images[&rank].chunk_id(chunk),
-                places: Places {
+                places: ChunkDestinations {
                     pieces: Vec::new(),
                     tries: Vec::new(),
                     healed: Vec::new(),
@@ -74,7 +74,7 @@ pub(super) fn wanted_chunks<'a>(
     Ok(wanted.into_values().collect())
 }
 
-impl Image<'_> {
+impl ImageLayout<'_> {
     fn chunk_id(&self, chunk: u32) -> ChunkId {
         let range = self.chunking.range(chunk).expect("a plan stays within checked images");
         ChunkId {
@@ -93,9 +93,9 @@ impl Image<'_> {
 fn parts(
     wanted: &[TensorBox],
     indexes: &[ShardIndex],
-    images: &BTreeMap<Rank, Image<'_>>,
+    images: &BTreeMap<Rank, ImageLayout<'_>>,
     own: &OwnTensors,
-) -> Result<Vec<Part>, RestoreError> {
+) -> Result<Vec<ChunkPart>, RestoreError> {
     let ends: Vec<u64> = wanted
         .iter()
         .scan(0u64, |end, boxed| {
@@ -112,7 +112,7 @@ fn parts(
             let range = chunking.range(chunk).expect("a plan stays within checked images");
             let box_end = ends[ends.partition_point(|end| *end <= to)];
             let bytes = (copy.bytes - done).min(range.end - at).min(box_end - to);
-            parts.push(Part {
+            parts.push(ChunkPart {
                 rank: copy.shard_rank,
                 chunk,
                 from: (at - range.start) as usize,

@@ -1,12 +1,12 @@
 //! Commit of a checkpoint manifest.
 
 use crate::format::{MANIFEST_FILE, Manifest};
-use crate::store::files::{self, Put};
+use crate::store::files::{self, RenameResult};
 use crate::store::{Store, StoreError};
 
 /// Result of a successful commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Committed {
+pub enum CommitResult {
     /// The manifest was written.
     Committed,
     /// An identical manifest already existed.
@@ -20,12 +20,12 @@ impl Store {
     ///
     /// Images are not read again: each was verified while it was written and synced before its index; later damage on
     /// disk is detected by `verify` and by every load.
-    pub fn commit(&self, manifest: &Manifest) -> Result<Committed, StoreError> {
+    pub fn commit(&self, manifest: &Manifest) -> Result<CommitResult, StoreError> {
         self.commit_unless(manifest, &|| false)
     }
 
     /// Commits unless `given_up` returns `true` right before the manifest is written.
-    pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<Committed, StoreError> {
+    pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<CommitResult, StoreError> {
         let (job, id) = (&manifest.job, manifest.id());
         let path = self.manifest_path(job, id)?;
         manifest.check().map_err(|problem| StoreError::Manifest {
@@ -52,9 +52,9 @@ impl Store {
             return Err(StoreError::GivenUp { path });
         }
         match files::put_bytes(&dir, MANIFEST_FILE, &bytes)? {
-            Put::Written => Ok(Committed::Committed),
-            Put::AlreadyThere if files::read(&path, bytes.len())? == bytes => Ok(Committed::AlreadyThere),
-            Put::AlreadyThere => Err(StoreError::Conflict { path }),
+            RenameResult::Written => Ok(CommitResult::Committed),
+            RenameResult::AlreadyThere if files::read(&path, bytes.len())? == bytes => Ok(CommitResult::AlreadyThere),
+            RenameResult::AlreadyThere => Err(StoreError::Conflict { path }),
         }
     }
 

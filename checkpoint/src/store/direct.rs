@@ -13,7 +13,7 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::disk;
-use crate::pages::Pages;
+use crate::pages::AlignedPages;
 
 /// Size of one write from a buffer, bytes: large enough that one writer keeps a disk busy, small enough for the cache
 /// of a core.
@@ -32,18 +32,18 @@ pub(crate) const SECTOR: u64 = 4096;
 
 /// Buffer aligned to [`SECTOR`].
 #[derive(Debug, Default)]
-pub(crate) struct Aligned {
-    pages: Option<Pages>,
+pub(crate) struct SectorBuffer {
+    pages: Option<AlignedPages>,
 }
 
-impl Aligned {
+impl SectorBuffer {
     /// Returns `length` bytes of the buffer, which grows as needed. The previous content is unspecified.
     pub(crate) fn take(&mut self, length: usize) -> io::Result<&mut [u8]> {
         let pages = match self.pages.take().filter(|pages| pages.len() >= length) {
             Some(enough) => enough,
             // A caller that reads runs of chunks will soon read a full one.
-            None if length > READ / 8 => Pages::new(length.max(READ + 2 * SECTOR as usize))?,
-            None => Pages::new(length.next_multiple_of(SECTOR as usize))?,
+            None if length > READ / 8 => AlignedPages::new(length.max(READ + 2 * SECTOR as usize))?,
+            None => AlignedPages::new(length.next_multiple_of(SECTOR as usize))?,
         };
         Ok(&mut self.pages.insert(pages)[..length])
     }

@@ -1,6 +1,6 @@
 //! Wrapper of all system calls of a store, as the injection point for disk faults.
 //!
-//! Without injection a call costs one additional load of a word. A torture test installs a [`Faults`], which is
+//! Without injection a call costs one additional load of a word. A torture test installs a [`FaultSource`], which is
 //! consulted before every call and may refuse it, shorten it, or let it run and report failure.
 
 use std::io;
@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 /// Kind of system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Op {
+pub enum FileOperation {
     /// Creates a new file.
     Create,
     /// Opens an existing file, to read or repair it.
@@ -46,7 +46,7 @@ pub enum Op {
 
 /// Injected fault of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strike {
+pub enum CallFault {
     /// The call fails without effect.
     Refuse(Errno),
     /// The given number of bytes is written, then the call fails. Calls other than writes are refused.
@@ -58,28 +58,28 @@ pub enum Strike {
 }
 
 /// Source of injected faults; called from any thread.
-pub trait Faults: Sync {
+pub trait FaultSource: Sync {
     /// Returns the fault for a call on `path` that transfers `bytes` bytes; `None` for a normal call.
-    fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike>;
+    fn strike(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault>;
 }
 
-static FAULTS: OnceLock<&'static dyn Faults> = OnceLock::new();
+static FAULTS: OnceLock<&'static dyn FaultSource> = OnceLock::new();
 
 /// Installs the faults for every store of this process. Later calls are ignored.
-pub fn install(faults: &'static dyn Faults) {
+pub fn install(faults: &'static dyn FaultSource) {
     let _ = FAULTS.set(faults);
 }
 
-fn strike(op: Op, path: &Path, bytes: u64) -> Option<Strike> {
+fn injected_fault(op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
     FAULTS.get()?.strike(op, path, bytes)
 }
 
 /// Runs `call`, or injects a fault.
-pub(crate) fn call<T>(op: Op, path: &Path, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    match strike(op, path, 0) {
-        None | Some(Strike::Short(_)) => call(),
-        Some(Strike::Refuse(errno) | Strike::Part(_, errno)) => Err(errno.into()),
-        Some(Strike::After(errno)) => {
+pub(crate) fn call<T>(op: FileOperation, path: &Path, call: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    match injected_fault(op, path, 0) {
+        None | Some(CallFault::Short(_)) => call(),
+        Some(CallFault::Refuse(errno) | CallFault::Part(_, errno)) => Err(errno.into()),
+        Some(CallFault::After(errno)) => {
             call()?;
             Err(errno.into())
         }
@@ -95,18 +95,18 @@ pub(crate) fn write(
     write: impl FnOnce(usize) -> io::Result<usize>,
 ) -> io::Result<usize> {
     let whole = |part: u64| part.min(bytes as u64) as usize / unit * unit;
-    match strike(Op::Write, path, bytes as u64) {
+    match injected_fault(FileOperation::Write, path, bytes as u64) {
         None => write(bytes),
-        Some(Strike::Refuse(errno)) => Err(errno.into()),
-        Some(Strike::Part(part, errno)) => {
+        Some(CallFault::Refuse(errno)) => Err(errno.into()),
+        Some(CallFault::Part(part, errno)) => {
             if whole(part) > 0 {
                 write(whole(part))?;
             }
             Err(errno.into())
         }
         // A write of zero bytes would be an error instead of a short write.
-        Some(Strike::Short(part)) => write(whole(part).max(unit.min(bytes))),
-        Some(Strike::After(errno)) => {
+        Some(CallFault::Short(part)) => write(whole(part).max(unit.min(bytes))),
+        Some(CallFault::After(errno)) => {
             write(bytes)?;
             Err(errno.into())
         }

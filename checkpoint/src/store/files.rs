@@ -11,9 +11,9 @@ use rustix::io::Errno;
 use crate::image::MappedImage;
 use crate::store::StoreError;
 use crate::store::direct;
-use crate::store::disk::{self, Op};
+use crate::store::disk::{self, FileOperation};
 use crate::store::modes::{inherit_owner, share_dir, share_file};
-use crate::store::temp_lock::{self, Owner};
+use crate::store::temp_lock::{self, TempOwner};
 
 /// Buffer size of a file copy, bytes.
 const COPY_BYTES: usize = 4 << 20;
@@ -23,13 +23,13 @@ pub(super) const TEMP_PREFIX: &str = ".tmp-";
 
 /// Result of giving a file its final name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Put {
+pub(crate) enum RenameResult {
     Written,
     AlreadyThere,
 }
 
 /// File under a temporary name; removed if dropped before it is renamed.
-pub(super) struct Temp {
+pub(super) struct TempFile {
     file: File,
     path: PathBuf,
     target: PathBuf,
@@ -38,7 +38,7 @@ pub(super) struct Temp {
     direct: bool,
 }
 
-impl Temp {
+impl TempFile {
     /// Creates a temporary file for `<dir>/<name>` with `bytes` bytes. Allocates all space now if the filesystem
     /// supports it, so that a full disk is detected before the work.
     pub(super) fn start(dir: &Path, name: &str, bytes: u64) -> Result<Self, StoreError> {
@@ -61,7 +61,7 @@ impl Temp {
         };
         if bytes > 0 {
             let room = || Ok(fallocate(&temp.file, FallocateFlags::empty(), 0, bytes)?);
-            if let Err(error) = disk::call(Op::Allocate, &temp.path, room)
+            if let Err(error) = disk::call(FileOperation::Allocate, &temp.path, room)
                 && !matches!(Errno::from_io_error(&error), Some(Errno::OPNOTSUPP | Errno::NOSYS))
             {
                 return Err(temp.failed("allocate", error));
@@ -97,11 +97,12 @@ impl Temp {
 
     /// Truncates the file to its length, which removes the padding of whole-sector writes.
     pub(super) fn cut(&self) -> Result<(), StoreError> {
-        disk::call(Op::Cut, &self.path, || self.file.set_len(self.bytes)).map_err(|error| self.failed("cut", error))
+        disk::call(FileOperation::Cut, &self.path, || self.file.set_len(self.bytes))
+            .map_err(|error| self.failed("cut", error))
     }
 
     /// Syncs the file and renames it to its final name, unless that exists.
-    pub(super) fn put(self) -> Result<Put, StoreError> {
+    pub(super) fn put(self) -> Result<RenameResult, StoreError> {
         self.sync()?;
         let rename = || {
             Ok(renameat_with(
@@ -112,14 +113,14 @@ impl Temp {
                 RenameFlags::NOREPLACE,
             )?)
         };
-        let put = match disk::call(Op::Rename, &self.path, rename) {
+        let put = match disk::call(FileOperation::Rename, &self.path, rename) {
             Ok(()) => {
                 // Readers lock the file under its final name from now on.
                 temp_lock::unlock(&self.file);
-                Put::Written
+                RenameResult::Written
             }
             Err(error) => match Errno::from_io_error(&error) {
-                Some(Errno::EXIST) => Put::AlreadyThere,
+                Some(Errno::EXIST) => RenameResult::AlreadyThere,
                 Some(Errno::INVAL | Errno::NOSYS) => self.put_by_link()?,
                 _ => return Err(self.failed("rename", error)),
             },
@@ -133,24 +134,26 @@ impl Temp {
     pub(super) fn put_over(self) -> Result<(), StoreError> {
         self.sync()?;
         let rename = || fs::rename(&self.path, &self.target);
-        disk::call(Op::Rename, &self.path, rename).map_err(|error| self.failed("rename", error))?;
+        disk::call(FileOperation::Rename, &self.path, rename).map_err(|error| self.failed("rename", error))?;
         temp_lock::unlock(&self.file);
         sync_dir(parent(&self.target))
     }
 
     fn sync(&self) -> Result<(), StoreError> {
-        disk::call(Op::Sync, &self.path, || self.file.sync_all()).map_err(|error| self.failed("sync", error))
+        disk::call(FileOperation::Sync, &self.path, || self.file.sync_all()).map_err(|error| self.failed("sync", error))
     }
 
     /// Fallback for filesystems without rename-noreplace (NFS): creates a hard link; the temporary name is removed on
     /// drop.
-    fn put_by_link(&self) -> Result<Put, StoreError> {
-        match disk::call(Op::Link, &self.path, || fs::hard_link(&self.path, &self.target)) {
+    fn put_by_link(&self) -> Result<RenameResult, StoreError> {
+        match disk::call(FileOperation::Link, &self.path, || {
+            fs::hard_link(&self.path, &self.target)
+        }) {
             Ok(()) => {
                 temp_lock::unlock(&self.file);
-                Ok(Put::Written)
+                Ok(RenameResult::Written)
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(Put::AlreadyThere),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(RenameResult::AlreadyThere),
             Err(error) => Err(self.failed("link", error)),
         }
     }
@@ -164,11 +167,11 @@ impl Temp {
     }
 }
 
-impl Drop for Temp {
+impl Drop for TempFile {
     fn drop(&mut self) {
         // After a successful rename this name does not exist. A file that cannot be removed is cleared by the next
         // writer of the same file, or with its folder.
-        let _ = disk::call(Op::Remove, &self.path, || fs::remove_file(&self.path));
+        let _ = disk::call(FileOperation::Remove, &self.path, || fs::remove_file(&self.path));
     }
 }
 
@@ -178,7 +181,7 @@ fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf),
         let path = dir.join(format!("{TEMP_PREFIX}{name}-{}", temp_lock::random_suffix()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        let opened = disk::call(Op::Create, &path, || match direct {
+        let opened = disk::call(FileOperation::Create, &path, || match direct {
             true => direct::open(&mut options, &path),
             false => options.open(&path).map(|file| (file, false)),
         });
@@ -208,8 +211,8 @@ fn write_all(path: &Path, mut bytes: &[u8], mut write: impl FnMut(&[u8]) -> io::
 }
 
 /// Writes a small file atomically.
-pub(crate) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, StoreError> {
-    let mut temp = Temp::start(dir, name, bytes.len() as u64)?;
+pub(crate) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<RenameResult, StoreError> {
+    let mut temp = TempFile::start(dir, name, bytes.len() as u64)?;
     temp.write(bytes)?;
     temp.put()
 }
@@ -217,10 +220,11 @@ pub(crate) fn put_bytes(dir: &Path, name: &str, bytes: &[u8]) -> Result<Put, Sto
 /// Copies a file atomically; an existing file of that name is left unchanged.
 pub(crate) fn copy_file(source: &Path, dir: &Path, name: &str) -> Result<(), StoreError> {
     let (mut file, bytes) = open(source)?;
-    let mut temp = Temp::start(dir, name, bytes)?;
+    let mut temp = TempFile::start(dir, name, bytes)?;
     let mut block = vec![0; COPY_BYTES];
     loop {
-        let read = disk::call(Op::Read, source, || file.read(&mut block)).map_err(StoreError::io("read", source))?;
+        let read = disk::call(FileOperation::Read, source, || file.read(&mut block))
+            .map_err(StoreError::io("read", source))?;
         if read == 0 {
             break;
         }
@@ -229,23 +233,24 @@ pub(crate) fn copy_file(source: &Path, dir: &Path, name: &str) -> Result<(), Sto
     temp.put().map(drop)
 }
 
-/// Writes a small file atomically over an existing one; see [`Temp::put_over`].
+/// Writes a small file atomically over an existing one; see [`TempFile::put_over`].
 pub(crate) fn put_over(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let mut temp = Temp::start(parent(path), &name, bytes.len() as u64)?;
+    let mut temp = TempFile::start(parent(path), &name, bytes.len() as u64)?;
     temp.write(bytes)?;
     temp.put_over()
 }
 
 /// Writes `parts` into a file at their offsets, leaves the rest unchanged, and sets the length to `length`. A file that
 /// is missing or not regular is created under a temporary name first.
-pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
-    let stands = disk::call(Op::Stat, path, || fs::symlink_metadata(path)).is_ok_and(|found| found.is_file());
+pub(crate) fn repair_ranges(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
+    let stands =
+        disk::call(FileOperation::Stat, path, || fs::symlink_metadata(path)).is_ok_and(|found| found.is_file());
     let temp = match stands {
         true => None,
         false => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Some(Temp::start(parent(path), &name, length)?)
+            Some(TempFile::start(parent(path), &name, length)?)
         }
     };
     let opened;
@@ -253,7 +258,7 @@ pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result
         Some(temp) => (&temp.file, temp.path.as_path()),
         None => {
             let open = || OpenOptions::new().write(true).open(path);
-            opened = disk::call(Op::Open, path, open).map_err(StoreError::io("open", path))?;
+            opened = disk::call(FileOperation::Open, path, open).map_err(StoreError::io("open", path))?;
             (&opened, path)
         }
     };
@@ -267,9 +272,9 @@ pub(crate) fn mend(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result
         })
         .map_err(failed("mend"))?;
     }
-    disk::call(Op::Cut, at, || file.set_len(length)).map_err(failed("cut"))?;
-    disk::call(Op::Sync, at, || file.sync_all()).map_err(failed("sync"))?;
-    temp.map_or(Ok(()), Temp::put_over)
+    disk::call(FileOperation::Cut, at, || file.set_len(length)).map_err(failed("cut"))?;
+    disk::call(FileOperation::Sync, at, || file.sync_all()).map_err(failed("sync"))?;
+    temp.map_or(Ok(()), TempFile::put_over)
 }
 
 /// Removes temporary files of `name` (of all names if `None`) that exited writers left; returns their number. A file
@@ -288,7 +293,7 @@ pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreEr
         }
         let path = dir.join(entry);
         // Locked during the removal, so that no writer starts to use it.
-        if let Owner::None(_held) = temp_lock::owner_of(&path) {
+        if let TempOwner::None(_held) = temp_lock::owner_of(&path) {
             remove_file(&path)?;
             cleared += 1;
         }
@@ -298,7 +303,7 @@ pub(super) fn clear_temps(dir: &Path, name: Option<&str>) -> Result<u64, StoreEr
 
 /// Removes a file; ignores a missing one.
 pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
-    match disk::call(Op::Remove, path, || fs::remove_file(path)) {
+    match disk::call(FileOperation::Remove, path, || fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", path)(error)),
         _ => Ok(()),
     }
@@ -306,7 +311,7 @@ pub(super) fn remove_file(path: &Path) -> Result<(), StoreError> {
 
 /// Returns the sorted names in a directory; `None` if it does not exist. Names that are not UTF-8 are skipped.
 pub(super) fn names(dir: &Path) -> Result<Option<Vec<String>>, StoreError> {
-    let entries = match disk::call(Op::List, dir, || fs::read_dir(dir)) {
+    let entries = match disk::call(FileOperation::List, dir, || fs::read_dir(dir)) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StoreError::io("list", dir)(error)),
@@ -335,11 +340,11 @@ fn open_with(path: &Path, open: impl Fn(&Path) -> io::Result<(File, bool)>) -> R
         io::ErrorKind::NotFound => StoreError::Missing { path: path.to_owned() },
         _ => StoreError::io("open", path)(error),
     };
-    let kind = disk::call(Op::Stat, path, || fs::metadata(path)).map_err(found)?;
+    let kind = disk::call(FileOperation::Stat, path, || fs::metadata(path)).map_err(found)?;
     if !kind.is_file() {
         return Err(StoreError::NotAFile { path: path.to_owned() });
     }
-    let (file, direct) = disk::call(Op::Open, path, || open(path)).map_err(found)?;
+    let (file, direct) = disk::call(FileOperation::Open, path, || open(path)).map_err(found)?;
     let bytes = file.metadata().map_err(found)?.len();
     Ok((file, direct, bytes))
 }
@@ -348,20 +353,24 @@ fn open_with(path: &Path, open: impl Fn(&Path) -> io::Result<(File, bool)>) -> R
 pub(crate) fn read(path: &Path, max: usize) -> Result<Vec<u8>, StoreError> {
     let (file, _) = open(path)?;
     let mut bytes = Vec::new();
-    disk::call(Op::Read, path, || file.take(max as u64 + 1).read_to_end(&mut bytes))
-        .map_err(StoreError::io("read", path))?;
+    disk::call(FileOperation::Read, path, || {
+        file.take(max as u64 + 1).read_to_end(&mut bytes)
+    })
+    .map_err(StoreError::io("read", path))?;
     Ok(bytes)
 }
 
 /// Syncs the names in a directory.
 pub(crate) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
-    let synced = disk::call(Op::SyncDir, dir, || File::open(dir).and_then(|dir| dir.sync_all()));
+    let synced = disk::call(FileOperation::SyncDir, dir, || {
+        File::open(dir).and_then(|dir| dir.sync_all())
+    });
     synced.map_err(StoreError::io("sync", dir))
 }
 
 /// Creates a directory in an existing parent, and syncs its name.
 pub(crate) fn ensure_dir(dir: &Path) -> Result<(), StoreError> {
-    match disk::call(Op::MakeDir, dir, || fs::create_dir(dir)) {
+    match disk::call(FileOperation::MakeDir, dir, || fs::create_dir(dir)) {
         Ok(()) => {
             share_dir(dir);
             inherit_owner(dir);

@@ -14,7 +14,7 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
 use crate::format::CheckpointId;
-use crate::store::disk::{self, Op};
+use crate::store::disk::{self, FileOperation};
 use crate::store::files;
 use crate::store::{Store, StoreError, temp_lock};
 
@@ -52,7 +52,8 @@ impl Store {
         loop {
             let mut options = OpenOptions::new();
             options.write(true).create(true).truncate(false);
-            let file = disk::call(Op::Create, &path, || options.open(&path)).map_err(StoreError::io("make", &path))?;
+            let file = disk::call(FileOperation::Create, &path, || options.open(&path))
+                .map_err(StoreError::io("make", &path))?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Err(Errno::WOULDBLOCK) => return Ok(None),
                 // Without locks every caller is a holder: correctness does not depend on the lease.

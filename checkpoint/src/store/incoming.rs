@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use crate::store::StoreError;
 use crate::store::disk;
-use crate::store::files::{self, Put, Temp};
+use crate::store::files::{self, RenameResult, TempFile};
 
 /// Result of publishing a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Published {
+pub enum PublishResult {
     /// The file was renamed to its final name.
     New,
     /// Another file already had that name and was left unchanged; the caller compares the contents.
@@ -19,7 +19,7 @@ pub enum Published {
 /// File under a temporary name; removed if dropped before it is published. Several processes and nodes may fill the
 /// same file at once, each under its own temporary name.
 pub struct IncomingFile {
-    temp: Temp,
+    temp: TempFile,
     target: PathBuf,
 }
 
@@ -27,7 +27,7 @@ impl IncomingFile {
     /// Creates a file of `bytes` bytes in an existing folder. Allocates all space now if the filesystem supports it.
     pub fn start(target: &Path, bytes: u64) -> Result<Self, StoreError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
-        let temp = Temp::start(files::parent(target), &name, bytes)?;
+        let temp = TempFile::start(files::parent(target), &name, bytes)?;
         let target = target.to_owned();
         Ok(Self { temp, target })
     }
@@ -52,10 +52,10 @@ impl IncomingFile {
     }
 
     /// Syncs the file and renames it to its final name, unless that exists.
-    pub fn publish(self) -> Result<Published, StoreError> {
+    pub fn publish(self) -> Result<PublishResult, StoreError> {
         Ok(match self.temp.put()? {
-            Put::Written => Published::New,
-            Put::AlreadyThere => Published::AlreadyThere,
+            RenameResult::Written => PublishResult::New,
+            RenameResult::AlreadyThere => PublishResult::AlreadyThere,
         })
     }
 }

@@ -20,12 +20,12 @@ const LOCK_PAUSE: Duration = Duration::from_millis(5);
 
 /// Lease on a checkpoint, held until drop.
 #[derive(Debug)]
-pub struct Lease {
+pub struct CheckpointLease {
     id: CheckpointId,
     _manifest: File,
 }
 
-impl Lease {
+impl CheckpointLease {
     /// Returns the leased checkpoint.
     pub fn id(&self) -> CheckpointId {
         self.id
@@ -34,10 +34,10 @@ impl Lease {
 
 impl Store {
     /// Takes a lease on a committed checkpoint. Fails if there is none, or if it is being removed.
-    pub fn lease(&self, job: &JobId, id: CheckpointId) -> Result<Lease, StoreError> {
+    pub fn lease(&self, job: &JobId, id: CheckpointId) -> Result<CheckpointLease, StoreError> {
         for _ in 0..LOCK_TRIES {
             if let Some(_manifest) = self.lock(job, id, FlockOperation::NonBlockingLockShared)? {
-                return Ok(Lease { id, _manifest });
+                return Ok(CheckpointLease { id, _manifest });
             }
             // A writer that publishes the manifest, or a collection that is planning, holds the lock for a moment.
             std::thread::sleep(LOCK_PAUSE);
@@ -48,9 +48,9 @@ impl Store {
     }
 
     /// Takes the exclusive lock, which prevents new leases while it is held; `None` if a lease is held.
-    pub(crate) fn hold_alone(&self, job: &JobId, id: CheckpointId) -> Result<Option<Lease>, StoreError> {
+    pub(crate) fn hold_alone(&self, job: &JobId, id: CheckpointId) -> Result<Option<CheckpointLease>, StoreError> {
         let locked = self.lock(job, id, FlockOperation::NonBlockingLockExclusive)?;
-        Ok(locked.map(|_manifest| Lease { id, _manifest }))
+        Ok(locked.map(|_manifest| CheckpointLease { id, _manifest }))
     }
 
     fn lock(&self, job: &JobId, id: CheckpointId, how: FlockOperation) -> Result<Option<File>, StoreError> {

@@ -10,10 +10,10 @@ use rustix::fs::{Advice, fadvise};
 use serde::Serialize;
 
 use crate::format::{
-    CheckpointId, Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest, Origin, ShardIndex,
-    check_job,
+    CheckpointId, ChunkOrigin, Digest, KnownChunks, MANIFEST_FILE, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Manifest,
+    ShardIndex, check_job,
 };
-use crate::store::disk::{self, Op};
+use crate::store::disk::{self, FileOperation};
 use crate::store::{Store, StoreError, files};
 use crate::verify::verify_images;
 
@@ -53,7 +53,7 @@ impl Checkpoint {
 
 /// Problem found in a store, with its location.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct StoreProblem {
     /// Checkpoint, if the file belongs to one.
     pub checkpoint: Option<CheckpointId>,
     /// Path of the file or folder.
@@ -68,7 +68,7 @@ pub struct Problem {
     pub what: String,
 }
 
-impl fmt::Display for Problem {
+impl fmt::Display for StoreProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Most store errors already contain the path.
         let file = self.file.display().to_string();
@@ -87,7 +87,7 @@ impl fmt::Display for Problem {
     }
 }
 
-impl Problem {
+impl StoreProblem {
     pub(crate) fn of(checkpoint: CheckpointId, file: PathBuf, rank: Option<Rank>, error: &StoreError) -> Self {
         Self {
             checkpoint: Some(checkpoint),
@@ -102,18 +102,18 @@ impl Problem {
 
 /// Checkpoints of a job.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Listing {
+pub struct CheckpointListing {
     /// Readable manifests, oldest first.
     pub manifests: Vec<Manifest>,
     /// Folders without a manifest, oldest first: in progress or torn.
     pub torn: Vec<CheckpointId>,
     /// Manifests that cannot be read.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<StoreProblem>,
 }
 
 /// Extent of verification before a checkpoint counts as good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum VerifyDepth {
     /// Manifest, indexes and image sizes: milliseconds. Damage inside an image is detected when it is read.
     Names,
     /// Every byte of the images.
@@ -122,11 +122,11 @@ pub enum Depth {
 
 /// Newest good checkpoint of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Newest {
+pub struct NewestCheckpoint {
     /// The checkpoint; `None` if no checkpoint is good.
     pub checkpoint: Option<Checkpoint>,
     /// Problems of newer checkpoints that were skipped.
-    pub skipped: Vec<Problem>,
+    pub skipped: Vec<StoreProblem>,
 }
 
 impl Checkpoint {
@@ -154,7 +154,7 @@ impl Store {
         for id in ids {
             let path = dir.join(id.to_string()).join(MANIFEST_FILE);
             // Only a definite absence counts: a temporary disk error must not make a checkpoint torn.
-            let committed = match disk::call(Op::Stat, &path, || path.symlink_metadata()) {
+            let committed = match disk::call(FileOperation::Stat, &path, || path.symlink_metadata()) {
                 Ok(_) => true,
                 Err(error) => match error.kind() {
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => false,
@@ -177,8 +177,8 @@ impl Store {
     }
 
     /// Lists the checkpoints of a job; empty if the job has no folder.
-    pub fn manifests(&self, job: &JobId) -> Result<Listing, StoreError> {
-        let mut listing = Listing::default();
+    pub fn manifests(&self, job: &JobId) -> Result<CheckpointListing, StoreError> {
+        let mut listing = CheckpointListing::default();
         for (id, committed) in self.folders(job)? {
             if !committed {
                 if !self.is_lent(job, id)? {
@@ -190,7 +190,7 @@ impl Store {
                 Ok(manifest) => listing.manifests.push(manifest),
                 Err(error) => {
                     let path = self.manifest_path(job, id)?;
-                    listing.problems.push(Problem::of(id, path, None, &error));
+                    listing.problems.push(StoreProblem::of(id, path, None, &error));
                 }
             }
         }
@@ -291,8 +291,8 @@ impl Store {
 
     /// Returns the chunks that a new shard of `rank` can borrow: those of the same rank in the committed checkpoint
     /// `parent`. Empty if that cannot be read.
-    pub fn known(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> Known {
-        let mut known = Known::default();
+    pub fn known(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> KnownChunks {
+        let mut known = KnownChunks::default();
         let manifest = self.manifest(job, parent).ok();
         if let Some(index) = manifest.and_then(|manifest| self.load_index(&manifest, rank).ok()) {
             known.add(&index);
@@ -304,7 +304,7 @@ impl Store {
     /// the disk or server. Direct reads do not require it.
     pub fn drop_cached(&self, checkpoint: &Checkpoint) {
         let job = &checkpoint.manifest.job;
-        let origins: BTreeSet<Origin> = checkpoint
+        let origins: BTreeSet<ChunkOrigin> = checkpoint
             .indexes
             .iter()
             .flat_map(|index| index.origins.iter().copied().chain([index.own()]))
@@ -355,27 +355,27 @@ impl Store {
     }
 
     /// Returns the newest checkpoint that is good to `depth`, and the problems of newer ones that were skipped.
-    pub fn newest(&self, job: &JobId, depth: Depth) -> Result<Newest, StoreError> {
+    pub fn newest(&self, job: &JobId, depth: VerifyDepth) -> Result<NewestCheckpoint, StoreError> {
         let mut skipped = Vec::new();
         for id in self.current_ids(job)?.into_iter().rev() {
             match self.load(job, id) {
                 Ok(checkpoint) => {
                     let damage = match depth {
-                        Depth::Names => Vec::new(),
-                        Depth::Bytes => verify_images(self, &checkpoint)?,
+                        VerifyDepth::Names => Vec::new(),
+                        VerifyDepth::Bytes => verify_images(self, &checkpoint)?,
                     };
                     if damage.is_empty() {
                         let checkpoint = Some(checkpoint);
-                        return Ok(Newest { checkpoint, skipped });
+                        return Ok(NewestCheckpoint { checkpoint, skipped });
                     }
                     skipped.extend(damage);
                 }
                 // A temporary disk error must not make an older checkpoint the newest.
                 Err(error) if error.failure().may_pass() => return Err(error),
-                Err(error) => skipped.push(Problem::of(id, self.dir(job, id)?, None, &error)),
+                Err(error) => skipped.push(StoreProblem::of(id, self.dir(job, id)?, None, &error)),
             }
         }
-        Ok(Newest {
+        Ok(NewestCheckpoint {
             checkpoint: None,
             skipped,
         })

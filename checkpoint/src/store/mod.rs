@@ -37,7 +37,6 @@ pub(crate) mod files;
 mod fill_lease;
 mod incoming;
 mod lease;
-mod left;
 mod list;
 mod modes;
 pub(crate) mod reader;
@@ -47,20 +46,21 @@ pub(crate) mod runs;
 mod shard;
 mod stream;
 mod temp_lock;
+mod uncommitted_shards;
 mod work_record;
 
 use std::path::{Path, PathBuf};
 
 use rankguard_model::{JobId, Rank};
 
-pub use commit::Committed;
+pub use commit::CommitResult;
 pub use error::StoreError;
 pub use fill_lease::FillLease;
-pub use incoming::{IncomingFile, Published, ensure_folder_of};
-pub use lease::Lease;
-pub use list::{Checkpoint, Depth, Listing, Newest, Problem};
+pub use incoming::{IncomingFile, PublishResult, ensure_folder_of};
+pub use lease::CheckpointLease;
+pub use list::{Checkpoint, CheckpointListing, NewestCheckpoint, StoreProblem, VerifyDepth};
 pub use modes::set_store_umask;
-pub use shard::Written;
+pub use shard::WrittenShard;
 pub use temp_lock::is_stale_staged;
 pub(crate) use temp_lock::random_suffix;
 pub use work_record::WorkRecord;

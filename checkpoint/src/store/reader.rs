@@ -8,20 +8,20 @@ use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 
-use super::direct::{Aligned, SECTOR, give_up};
-use super::disk::{self, Op};
+use super::direct::{SECTOR, SectorBuffer, give_up};
+use super::disk::{self, FileOperation};
 use super::{StoreError, files};
 
 /// File for concurrent range reads from several threads.
 #[derive(Debug)]
-pub(crate) struct Reader {
+pub(crate) struct RangeReader {
     path: PathBuf,
     file: File,
     direct: bool,
     bytes: u64,
 }
 
-impl Reader {
+impl RangeReader {
     pub(crate) fn open(path: &Path) -> Result<Self, StoreError> {
         let (file, direct, bytes) = files::open_direct(path)?;
         let path = path.to_owned();
@@ -38,7 +38,7 @@ impl Reader {
     }
 
     /// Reads the bytes of `range` into `buffer`.
-    pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut Aligned) -> io::Result<&'b [u8]> {
+    pub(crate) fn read<'b>(&self, range: &Range<u64>, buffer: &'b mut SectorBuffer) -> io::Result<&'b [u8]> {
         if range.end > self.bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
@@ -52,7 +52,9 @@ impl Reader {
         while got < needed {
             // A direct read ends short only at the end of the file, or at a whole sector after an interrupt.
             let place = from + got as u64;
-            match disk::call(Op::Read, &self.path, || self.file.read_at(&mut space[got..], place)) {
+            match disk::call(FileOperation::Read, &self.path, || {
+                self.file.read_at(&mut space[got..], place)
+            }) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
                 Ok(count) => got += count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}

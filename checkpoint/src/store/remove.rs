@@ -8,18 +8,18 @@ use std::path::Path;
 use rankguard_model::{JobId, Rank};
 
 use crate::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, shard_file};
-use crate::store::disk::{self, Op};
+use crate::store::disk::{self, FileOperation};
 use crate::store::files::{self, TEMP_PREFIX};
 use crate::store::fill_lease::FILL_LEASE;
-use crate::store::temp_lock::{self, Owner};
+use crate::store::temp_lock::{self, TempOwner};
 use crate::store::{Store, StoreError};
 
 /// Shards that other checkpoints borrow chunks from, by checkpoint.
-pub(crate) type Lent = BTreeMap<CheckpointId, BTreeSet<Rank>>;
+pub(crate) type BorrowedShards = BTreeMap<CheckpointId, BTreeSet<Rank>>;
 
 /// Extent of a removal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Removal {
+pub(crate) enum RemovalResult {
     /// The folder was removed.
     Whole,
     /// The manifest was removed; shards that others borrow from, or files for the next collection, remain.
@@ -45,8 +45,8 @@ impl Store {
         &self,
         job: &JobId,
         borrowers: impl IntoIterator<Item = CheckpointId>,
-    ) -> Result<Lent, StoreError> {
-        let mut lent = Lent::new();
+    ) -> Result<BorrowedShards, StoreError> {
+        let mut lent = BorrowedShards::new();
         for id in borrowers {
             let Some(manifest) = whole(self.manifest(job, id))? else {
                 continue;
@@ -68,15 +68,15 @@ impl Store {
         &self,
         job: &JobId,
         id: CheckpointId,
-        lent: &Lent,
+        lent: &BorrowedShards,
         may_go_on: &dyn Fn() -> bool,
-    ) -> Result<Removal, StoreError> {
+    ) -> Result<RemovalResult, StoreError> {
         let dir = self.dir(job, id)?;
         let Some(names) = files::names(&dir)? else {
-            return Ok(Removal::Whole);
+            return Ok(RemovalResult::Whole);
         };
         if !may_go_on() {
-            return Ok(Removal::Refused);
+            return Ok(RemovalResult::Refused);
         }
         let kept: BTreeSet<String> = lent
             .get(&id)
@@ -92,20 +92,20 @@ impl Store {
         let goes = |name: &&String| goes_with_its_folder(&dir, name) && !kept.contains(*name);
         for name in names.iter().filter(goes) {
             if !may_go_on() {
-                return Ok(Removal::Part);
+                return Ok(RemovalResult::Part);
             }
             files::remove_file(&dir.join(name))?;
         }
         if !kept.is_empty() {
             files::sync_dir(&dir)?;
-            return Ok(Removal::Part);
+            return Ok(RemovalResult::Part);
         }
         files::remove_file(&dir.join(LENT_FILE))?;
         // A process that fills this folder finds its lease file and the folder missing, and starts over.
         files::remove_file(&dir.join(FILL_LEASE))?;
-        match disk::call(Op::RemoveDir, &dir, || fs::remove_dir(&dir)) {
+        match disk::call(FileOperation::RemoveDir, &dir, || fs::remove_dir(&dir)) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(StoreError::io("remove", &dir)(error)),
-            _ => files::sync_dir(files::parent(&dir)).map(|()| Removal::Whole),
+            _ => files::sync_dir(files::parent(&dir)).map(|()| RemovalResult::Whole),
         }
     }
 
@@ -119,7 +119,7 @@ impl Store {
         let dir = self.dir(job, id)?;
         let names = files::names(&dir)?.unwrap_or_default();
         let mut temps = names.iter().filter(|name| is_temp_of_writer(name));
-        Ok(temps.any(|name| matches!(temp_lock::owner_of(&dir.join(name)), Owner::Alive)))
+        Ok(temps.any(|name| matches!(temp_lock::owner_of(&dir.join(name)), TempOwner::Alive)))
     }
 
     /// Removes temporary files of exited writers in the folder of a checkpoint; returns their number.

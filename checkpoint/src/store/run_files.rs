@@ -5,7 +5,7 @@ use rankguard_model::{Generation, JobId};
 use crate::format::{
     AttemptRecord, AttemptSet, MAX_RECORD_BYTES, RUN_FILE, RecordError, RunRecord, attempt_file, attempt_of,
 };
-use crate::store::files::{self, Put};
+use crate::store::files::{self, RenameResult};
 use crate::store::{Store, StoreError};
 
 impl Store {
@@ -35,8 +35,8 @@ impl Store {
         let dir = self.job_dir(&record.job)?;
         files::ensure_dir_all(&dir)?;
         match files::put_bytes(&dir, RUN_FILE, &record.to_bytes())? {
-            Put::Written => Ok((record.clone(), true)),
-            Put::AlreadyThere => {
+            RenameResult::Written => Ok((record.clone(), true)),
+            RenameResult::AlreadyThere => {
                 let missing = || StoreError::Missing {
                     path: dir.join(RUN_FILE),
                 };
@@ -51,7 +51,7 @@ impl Store {
     pub fn put_attempt(&self, record: &AttemptRecord) -> Result<bool, StoreError> {
         let dir = self.job_dir(&record.job)?;
         let put = files::put_bytes(&dir, &attempt_file(record.first), &record.to_bytes())?;
-        Ok(put == Put::Written)
+        Ok(put == RenameResult::Written)
     }
 
     /// Returns the names of the records of a job folder, `RUN` first.

@@ -2,14 +2,14 @@
 
 use std::ops::Range;
 
-use crate::format::{ChunkPlace, Origin, TENSOR_ALIGN};
+use crate::format::{ChunkOrigin, ChunkPlace, TENSOR_ALIGN};
 use crate::store::direct::{READ, SECTOR};
 
 /// Chunks of one file, sorted by offset, with gaps of at most one sector.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
+pub(crate) struct ChunkRun {
     /// Shard that stores the file.
-    pub(crate) file: Origin,
+    pub(crate) file: ChunkOrigin,
     /// Start of the first chunk.
     pub(crate) at: u64,
     /// End of the last chunk.
@@ -18,7 +18,7 @@ pub(crate) struct Run {
     pub(crate) chunks: Vec<(u32, ChunkPlace)>,
 }
 
-impl Run {
+impl ChunkRun {
     /// Returns the range to read from a file of `file_bytes`: the chunks and the padding after the last.
     pub(crate) fn range(&self, file_bytes: u64) -> Range<u64> {
         let padded = self.end.next_multiple_of(TENSOR_ALIGN);
@@ -32,9 +32,9 @@ impl Run {
 }
 
 /// Groups chunks into runs of at most about one read, sorted by file and offset.
-pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<Run> {
+pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<ChunkRun> {
     chunks.sort_by_key(|(_, place)| (place.file, place.at));
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<ChunkRun> = Vec::new();
     for (chunk, place) in chunks {
         let end = place.at + u64::from(place.bytes);
         match runs.last_mut() {
@@ -42,7 +42,7 @@ pub(crate) fn of(mut chunks: Vec<(u32, ChunkPlace)>) -> Vec<Run> {
                 run.end = run.end.max(end);
                 run.chunks.push((chunk, place));
             }
-            _ => runs.push(Run {
+            _ => runs.push(ChunkRun {
                 file: place.file,
                 at: place.at,
                 end,
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     fn place(rank: u32, at: u64, bytes: u32) -> ChunkPlace {
-        let file = Origin {
+        let file = ChunkOrigin {
             step: Step(1),
             generation: Generation(1),
             rank: Rank(rank),
@@ -68,8 +68,8 @@ mod tests {
         ChunkPlace { file, at, bytes }
     }
 
-    fn told(chunks: &[(u32, ChunkPlace)]) -> Vec<(u32, Range<u64>, Vec<u32>)> {
-        let told = |run: Run| {
+    fn run_ranges(chunks: &[(u32, ChunkPlace)]) -> Vec<(u32, Range<u64>, Vec<u32>)> {
+        let told = |run: ChunkRun| {
             let numbers = run.chunks.iter().map(|(chunk, _)| *chunk).collect();
             (run.file.rank.0, run.range(1 << 30), numbers)
         };
@@ -86,7 +86,7 @@ mod tests {
             (0, place(1, 128, 64)),
         ];
         assert_eq!(
-            told(&chunks),
+            run_ranges(&chunks),
             [
                 (0, 0..128, vec![1, 2]),
                 (0, far + 64..far + 128, vec![3]),
@@ -99,7 +99,7 @@ mod tests {
     fn a_run_is_no_longer_than_a_read_unless_a_chunk_is() {
         let half = READ as u32 / 2;
         let chunks = [0, 1, 2].map(|nth| (nth, place(0, u64::from(nth * half), half)));
-        assert_eq!(told(&chunks).len(), 2);
-        assert_eq!(told(&[(0, place(0, 0, 3 * READ as u32))]).len(), 1);
+        assert_eq!(run_ranges(&chunks).len(), 2);
+        assert_eq!(run_ranges(&[(0, place(0, 0, 3 * READ as u32))]).len(), 1);
     }
 }

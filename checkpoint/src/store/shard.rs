@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rankguard_model::{Rank, ShardSeal};
 
 use crate::arena::kernel;
-use crate::format::{Digest, Known, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file};
+use crate::format::{
+    Digest, KnownChunks, MANIFEST_FILE, MAX_INDEX_BYTES, ShardIndex, TENSOR_ALIGN, index_file, shard_file,
+};
 use crate::image::{ImageSource, MappedImage};
-use crate::store::direct::{Aligned, BLOCK, STRETCH};
-use crate::store::files::{self, Put, Temp};
-use crate::store::reader::Reader;
-use crate::store::runs::{self, Run};
+use crate::store::direct::{BLOCK, STRETCH, SectorBuffer};
+use crate::store::files::{self, RenameResult, TempFile};
+use crate::store::reader::RangeReader;
+use crate::store::runs::{self, ChunkRun};
 use crate::store::{Store, StoreError};
 
 /// Shard that was made durable.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Written {
+pub struct WrittenShard {
     /// Entry for the manifest.
     pub seal: ShardSeal,
     /// Index as written to disk.
@@ -27,7 +29,7 @@ pub struct Written {
 
 /// Role of the process that writes a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writer {
+pub(super) enum WriterRole {
     /// The agent of the rank: the only writer, unless that agent is believed to be gone.
     Owner,
     /// Another agent in its place.
@@ -41,47 +43,52 @@ impl Store {
     /// case an earlier attempt left it.
     ///
     /// The caller must ensure that the generation may still act (RG-3).
-    pub fn write_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
-        self.write_new(index, image, &Known::default())
+    pub fn write_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<WrittenShard, StoreError> {
+        self.write_new(index, image, &KnownChunks::default())
     }
 
     /// Writes a shard as [`write_shard`](Self::write_shard) does, but does not write chunks that are `known` to lie in
     /// other files of this job's store.
-    pub fn write_new(&self, index: &ShardIndex, image: &dyn ImageSource, known: &Known) -> Result<Written, StoreError> {
-        self.write_as(index, image, known, Writer::Owner)
+    pub fn write_new(
+        &self,
+        index: &ShardIndex,
+        image: &dyn ImageSource,
+        known: &KnownChunks,
+    ) -> Result<WrittenShard, StoreError> {
+        self.write_as(index, image, known, WriterRole::Owner)
     }
 
     /// Makes the image of a rank durable if its agent may be gone or only unresponsive. That agent, or another one with
     /// a copy of the image, may write the same shard at the same time. Removes only files that it wrote itself, so the
     /// first writer wins, and the others find the same content or fail.
-    pub fn adopt_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<Written, StoreError> {
-        self.write_as(index, image, &Known::default(), Writer::Another)
+    pub fn adopt_shard(&self, index: &ShardIndex, image: &dyn ImageSource) -> Result<WrittenShard, StoreError> {
+        self.write_as(index, image, &KnownChunks::default(), WriterRole::Another)
     }
 
     fn write_as(
         &self,
         index: &ShardIndex,
         image: &dyn ImageSource,
-        known: &Known,
-        writer: Writer,
-    ) -> Result<Written, StoreError> {
+        known: &KnownChunks,
+        writer: WriterRole,
+    ) -> Result<WrittenShard, StoreError> {
         let dir = self.folder_for(index)?;
         if let Some(written) = earlier(&dir, index)? {
             return Ok(written);
         }
         let index = index.borrowing(known);
-        if writer == Writer::Owner {
+        if writer == WriterRole::Owner {
             clear(&dir, index.rank)?;
         }
 
         let file_bytes = index.file_bytes();
-        let mut shard = Temp::start_direct(&dir, &shard_file(index.rank), file_bytes)?;
+        let mut shard = TempFile::start_direct(&dir, &shard_file(index.rank), file_bytes)?;
         let new_bytes = match image.mapped().filter(|_| index.borrowed.is_empty()) {
             Some(mapped) => write_mapped(&mut shard, &index, mapped, file_bytes)?,
             None => write_packed(&mut shard, &index, image)?,
         };
         let seal = put(&dir, shard, &index, writer)?;
-        Ok(Written { seal, index, new_bytes })
+        Ok(WrittenShard { seal, index, new_bytes })
     }
 
     /// Creates the folder of an image and returns it.
@@ -103,24 +110,29 @@ pub(super) fn clear(dir: &Path, rank: Rank) -> Result<(), StoreError> {
 }
 
 /// Renames a written shard to its final name, then writes its index.
-pub(super) fn put(dir: &Path, shard: Temp, index: &ShardIndex, writer: Writer) -> Result<ShardSeal, StoreError> {
+pub(super) fn put(
+    dir: &Path,
+    shard: TempFile,
+    index: &ShardIndex,
+    writer: WriterRole,
+) -> Result<ShardSeal, StoreError> {
     let (shard_name, index_name) = (shard_file(index.rank), index_file(index.rank));
     shard.cut()?;
     // If the folder cannot be listed, the error is returned: absence is not proven.
     let there = files::names(dir)?.unwrap_or_default();
     let has = |name: &str| there.iter().any(|other| other == name);
-    if writer == Writer::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
+    if writer == WriterRole::Owner && has(&shard_name) && !has(&index_name) && !has(MANIFEST_FILE) {
         // An attempt that ended between shard and index may have borrowed from other files. An absent file is not
         // removed: another agent that adopts this image may create it at any moment.
         files::remove_file(&dir.join(&shard_name))?;
     }
-    if shard.put()? == Put::AlreadyThere && !holds(&dir.join(&shard_name), index)? {
+    if shard.put()? == RenameResult::AlreadyThere && !holds(&dir.join(&shard_name), index)? {
         return Err(StoreError::Conflict {
             path: dir.join(shard_name),
         });
     }
     let bytes = index.to_bytes();
-    if files::put_bytes(dir, &index_name, &bytes)? == Put::AlreadyThere {
+    if files::put_bytes(dir, &index_name, &bytes)? == RenameResult::AlreadyThere {
         let path = dir.join(index_name);
         if files::read(&path, bytes.len())? != bytes {
             return Err(StoreError::Conflict { path });
@@ -143,7 +155,7 @@ pub(super) fn seal(index: &ShardIndex, bytes: &[u8]) -> ShardSeal {
 }
 
 /// Returns the shard if an earlier attempt wrote the same image, with any borrowed chunks.
-fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError> {
+fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<WrittenShard>, StoreError> {
     let bytes = match files::read(&dir.join(index_file(index.rank)), MAX_INDEX_BYTES) {
         Ok(bytes) => bytes,
         Err(StoreError::Missing { .. }) => return Ok(None),
@@ -157,7 +169,7 @@ fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError
     if own != *index || !holds(&dir.join(shard_file(index.rank)), &there)? {
         return Ok(None);
     }
-    Ok(Some(Written {
+    Ok(Some(WrittenShard {
         seal: seal(&there, &bytes),
         index: there,
         new_bytes: 0,
@@ -167,7 +179,7 @@ fn earlier(dir: &Path, index: &ShardIndex) -> Result<Option<Written>, StoreError
 /// Writes an image directly from mapped memory, while another thread digests it. Both complete before the file gets its
 /// final name, so their order does not matter.
 fn write_mapped(
-    shard: &mut Temp,
+    shard: &mut TempFile,
     index: &ShardIndex,
     image: MappedImage<'_>,
     file_bytes: u64,
@@ -203,9 +215,9 @@ fn write_mapped(
 }
 
 /// Writes the new chunks in sequence, each from a verified private copy.
-fn write_packed(shard: &mut Temp, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
+fn write_packed(shard: &mut TempFile, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
     let (own, chunking) = (index.own(), index.chunking());
-    let mut buffer = Aligned::default();
+    let mut buffer = SectorBuffer::default();
     let buffer = buffer
         .take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize)
         .map_err(|error| shard.failed("find memory to write", error))?;
@@ -256,11 +268,11 @@ pub(super) fn damaged(index: &ShardIndex, chunk: u32, found: crate::format::Chun
 
 /// True if the file at `path` is exactly the file that `index` describes.
 fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
-    let file = Reader::open(path)?;
+    let file = RangeReader::open(path)?;
     if file.bytes() != index.file_bytes() {
         return Ok(false);
     }
-    let (own, mut buffer) = (index.own(), Aligned::default());
+    let (own, mut buffer) = (index.own(), SectorBuffer::default());
     let places: Vec<_> = (0u32..)
         .zip(index.places())
         .filter(|(_, place)| place.file == own)
@@ -276,7 +288,7 @@ fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
     Ok(true)
 }
 
-impl Run {
+impl ChunkRun {
     /// Returns the chunks of this run that do not match `index` or have non-zero padding, each with a description.
     /// `bytes` starts at the start of the run.
     pub(crate) fn damage(&self, index: &ShardIndex, bytes: &[u8]) -> Vec<(u32, String)> {

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::arena::{ArenaError, StreamError, StreamedImage};
 use crate::format::{ChunkDigest, shard_file};
 use crate::image::MappedImage;
-use crate::store::files::Temp;
-use crate::store::shard::{self, Writer, Written};
+use crate::store::files::TempFile;
+use crate::store::shard::{self, WriterRole, WrittenShard};
 use crate::store::{Store, StoreError};
 
 impl Store {
@@ -15,11 +15,11 @@ impl Store {
     /// name.
     ///
     /// Nothing is borrowed from other files: the digest of a chunk is known only after it was written.
-    pub fn write_streamed(&self, image: &StreamedImage<'_>) -> Result<Written, StoreError> {
+    pub fn write_streamed(&self, image: &StreamedImage<'_>) -> Result<WrittenShard, StoreError> {
         let rank = image.index().rank;
         let dir = self.folder_for(image.index())?;
         shard::clear(&dir, rank)?;
-        let mut shard = Temp::start_direct(&dir, &shard_file(rank), image.total())?;
+        let mut shard = TempFile::start_direct(&dir, &shard_file(rank), image.total())?;
         let broken = |problem: StreamError| StoreError::ImageBroken { rank, problem };
         let mapped = image.mapped().map_err(|problem: ArenaError| broken(problem.into()))?;
         let found = pass(&mut shard, image, mapped)?;
@@ -32,21 +32,21 @@ impl Store {
         if let Some(chunk) = differs {
             return Err(shard::damaged(&index, chunk as u32, found[chunk]));
         }
-        let seal = shard::put(&dir, shard, &index, Writer::Owner)?;
+        let seal = shard::put(&dir, shard, &index, WriterRole::Owner)?;
         let new_bytes = image.total();
-        Ok(Written { seal, index, new_bytes })
+        Ok(WrittenShard { seal, index, new_bytes })
     }
 }
 
 /// Progress of the writer and the digester of a window; space that both have passed is free.
 #[derive(Default)]
-struct Taken {
+struct DrainProgress {
     written: AtomicU64,
     digested: AtomicU64,
     stop: AtomicBool,
 }
 
-impl Taken {
+impl DrainProgress {
     /// Records the progress of one of the two; returns the length that both have passed.
     fn note(&self, own: &AtomicU64, to: u64) -> u64 {
         own.store(to, Ordering::SeqCst);
@@ -58,8 +58,12 @@ impl Taken {
 }
 
 /// Writes the image while another thread digests it; returns the digests.
-fn pass(shard: &mut Temp, image: &StreamedImage<'_>, mapped: MappedImage<'_>) -> Result<Vec<ChunkDigest>, StoreError> {
-    let taken = Taken::default();
+fn pass(
+    shard: &mut TempFile,
+    image: &StreamedImage<'_>,
+    mapped: MappedImage<'_>,
+) -> Result<Vec<ChunkDigest>, StoreError> {
+    let taken = DrainProgress::default();
     let (rank, total, piece) = (image.index().rank, image.total(), image.piece());
     let stopped = || taken.stop.load(Ordering::Relaxed);
     // Waits for bytes up to `to`; false once the other thread has failed, because without the space that it would free

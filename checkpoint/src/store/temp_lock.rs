@@ -44,7 +44,7 @@ pub(super) fn unlock(file: &File) {
 
 /// Ownership of a temporary file.
 #[derive(Debug)]
-pub(super) enum Owner {
+pub(super) enum TempOwner {
     /// The owner is writing.
     Alive,
     /// No owner. The file is locked while this value lives.
@@ -52,25 +52,25 @@ pub(super) enum Owner {
 }
 
 /// Returns the ownership of a temporary file. A regular file that cannot be opened counts as owned.
-pub(super) fn owner_of(path: &Path) -> Owner {
+pub(super) fn owner_of(path: &Path) -> TempOwner {
     // A lock on a network filesystem requires a file that is open for writing.
     let Ok(file) = OpenOptions::new().write(true).open(path) else {
         return match fs::symlink_metadata(path) {
-            Ok(found) if found.is_file() => Owner::Alive,
+            Ok(found) if found.is_file() => TempOwner::Alive,
             // Removed meanwhile, or not the file of a writer.
-            _ => Owner::None(None),
+            _ => TempOwner::None(None),
         };
     };
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Owner::None(Some(file)),
-        Err(Errno::WOULDBLOCK) => Owner::Alive,
+        Ok(()) => TempOwner::None(Some(file)),
+        Err(Errno::WOULDBLOCK) => TempOwner::Alive,
         Err(_) => {
             let modified = file.metadata().and_then(|found| found.modified());
             let age = modified.ok().and_then(|at| at.elapsed().ok());
             if age.is_some_and(|age| age > ABANDONED_AFTER) {
-                Owner::None(Some(file))
+                TempOwner::None(Some(file))
             } else {
-                Owner::Alive
+                TempOwner::Alive
             }
         }
     }
@@ -128,13 +128,13 @@ mod tests {
             .open(&path)
             .expect("new");
         assert!(lock_new(&file));
-        assert!(matches!(owner_of(&path), Owner::Alive));
+        assert!(matches!(owner_of(&path), TempOwner::Alive));
         drop(file);
-        let Owner::None(held) = owner_of(&path) else {
+        let TempOwner::None(held) = owner_of(&path) else {
             panic!("nobody holds it")
         };
         assert!(held.is_some());
-        assert!(matches!(owner_of(&path), Owner::Alive), "held by who found it");
+        assert!(matches!(owner_of(&path), TempOwner::Alive), "held by who found it");
         assert_ne!(random_suffix(), random_suffix());
     }
 

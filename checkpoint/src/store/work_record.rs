@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use rankguard_model::JobId;
 
-use crate::store::temp_lock::{self, Owner};
+use crate::store::temp_lock::{self, TempOwner};
 use crate::store::{Store, StoreError, files};
 
 /// Folder of the records, in the folder of a job.
@@ -57,7 +57,7 @@ impl Store {
         let mut found = Vec::new();
         for name in files::names(&dir)?.unwrap_or_default() {
             let path = dir.join(name);
-            let Owner::None(Some(locked)) = temp_lock::owner_of(&path) else {
+            let TempOwner::None(Some(locked)) = temp_lock::owner_of(&path) else {
                 continue;
             };
             let mut content = Vec::new();

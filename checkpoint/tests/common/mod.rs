@@ -5,7 +5,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use rankguard_checkpoint::arena::{ImageOf, MIN_WINDOW_BYTES};
+use rankguard_checkpoint::arena::{MIN_WINDOW_BYTES, SaveRequest};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, RestoreReport, assemble};
 use rankguard_checkpoint::source::ChunkSource;
@@ -73,10 +73,10 @@ impl Job {
             .collect()
     }
 
-    pub fn image_of<'a>(&self, job: &'a JobId, id: CheckpointId, rank: u32) -> ImageOf<'a> {
-        ImageOf {
+    pub fn image_of<'a>(&self, job: &'a JobId, id: CheckpointId, rank: u32) -> SaveRequest<'a> {
+        SaveRequest {
             chunk_bytes: self.chunk_bytes,
-            ..ImageOf::new(job, id.step, id.generation, Rank(rank), self.world)
+            ..SaveRequest::new(job, id.step, id.generation, Rank(rank), self.world)
         }
     }
 

@@ -8,7 +8,7 @@
 use std::error::Error;
 use std::fs;
 
-use rankguard_checkpoint_tiers::parity::{Code, STRIPE_BYTES};
+use rankguard_checkpoint_tiers::parity::{ErasureCode, STRIPE_BYTES};
 
 /// Number of nodes of a group.
 const MEMBERS: usize = 4;
@@ -46,7 +46,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             Ok(())
         })?);
         for sums in SUMS {
-            let code = Code::new(MEMBERS, sums)?;
+            let code = ErasureCode::new(MEMBERS, sums)?;
             let mut made = Vec::new();
             took.push(timed(|| {
                 for stripe in &stripes {
@@ -102,7 +102,12 @@ fn content(nth: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Returns the time to restore the first `lost` members of every stripe.
-fn restored(code: &Code, stripes: &[Vec<Vec<u8>>], made: &[Vec<Vec<u8>>], lost: usize) -> Result<f64, Box<dyn Error>> {
+fn restored(
+    code: &ErasureCode,
+    stripes: &[Vec<Vec<u8>>],
+    made: &[Vec<Vec<u8>>],
+    lost: usize,
+) -> Result<f64, Box<dyn Error>> {
     let there = |pieces: &[Vec<u8>], from: usize| -> Pieces {
         let piece = |(nth, piece): (usize, &Vec<u8>)| (nth >= from).then(|| piece.clone());
         pieces.iter().enumerate().map(piece).collect()

@@ -12,13 +12,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rankguard_checkpoint::ImageSource;
-use rankguard_checkpoint::format::{CheckpointId, Digest, Dtype, Origin, ShardIndex, TensorBox};
+use rankguard_checkpoint::format::{CheckpointId, ChunkOrigin, Digest, Dtype, ShardIndex, TensorBox};
 use rankguard_checkpoint_tiers::bulk::{
-    BulkPeer, BulkServer, Holdings, Keep, Lane, Limits, Name, ServerLimits, Shelf, Sums, What,
+    BulkPeer, BulkServer, ClientLimits, ParityMemory, RankLane, ReceiverStores, ReplicaKind, ReplicaMemory,
+    ReplicaName, ReplicaStorage, ServerLimits,
 };
-use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::parity::{Original, STRIPE_BYTES, encode};
-use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
+use rankguard_checkpoint_tiers::parity::{OriginalFile, STRIPE_BYTES, encode};
+use rankguard_identity::{CertificateAuthority, ExpectedPeer, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
 use rankguard_model::{Generation, JobId, NodeId, Rank, Step};
 
 /// Number of connections of a push, and of the raw loop it is compared with.
@@ -57,17 +58,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     index.digest_image(&image);
     let source: Arc<dyn ImageSource + Send + Sync> = Arc::new(Memory(image.clone()));
 
-    let shelf = Arc::new(Shelf::new((image.len() as u64) * 2));
-    let sums = Arc::new(Sums::new(shelf.clone()));
-    let (_plain, peer) = pair(&runtime, (&shelf, &sums), &Network::loopback())?;
+    let shelf = Arc::new(ReplicaMemory::new((image.len() as u64) * 2));
+    let sums = Arc::new(ParityMemory::new(shelf.clone()));
+    let (_plain, peer) = pair(&runtime, (&shelf, &sums), &PeerTransport::loopback())?;
     let folder = tempfile::tempdir()?;
     let (_secure, secure_peer) = pair(&runtime, (&shelf, &sums), &secured(folder.path())?)?;
 
     let members: Vec<&[u8]> = image.chunks(image.len() / 8).take(8).collect();
-    let originals: Vec<Original<'_>> = (0u32..)
+    let originals: Vec<OriginalFile<'_>> = (0u32..)
         .zip(&members)
-        .map(|(rank, member)| Original {
-            file: Origin::new(id(0), Rank(rank)),
+        .map(|(rank, member)| OriginalFile {
+            file: ChunkOrigin::new(id(0), Rank(rank)),
             bytes: member.len() as u64,
             index: Digest::of(b"speed"),
             content: member,
@@ -86,10 +87,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         (index.step, index.generation) = (Step(round as u64), Generation(1));
         for (place, peer) in [(2, &peer), (6, &secure_peer)] {
             took[place] = timed(|| {
-                runtime.block_on(peer.push(What::Image, &index, source.clone(), Keep::Memory))?;
+                runtime.block_on(peer.push(ReplicaKind::Image, &index, source.clone(), ReplicaStorage::Memory))?;
                 Ok(())
             })?;
-            let name = Name::image(&index);
+            let name = ReplicaName::image(&index);
             took[place + 1] = timed(|| {
                 let chunks = index.chunks.len() as u32;
                 for first in (0..chunks).step_by(64) {
@@ -103,13 +104,14 @@ fn main() -> Result<(), Box<dyn Error>> {
             shelf.release(&job, |_| true);
         }
         for (place, parities) in [(8, 1), (9, 2)] {
-            let lane = Lane {
+            let lane = RankLane {
                 ranks: [index.rank, Rank(index.rank.0 + 1)].to_vec(),
                 parities,
             };
             took[place] = timed(|| {
-                let keep = Keep::Sum(lane.clone());
-                let pushed = runtime.block_on(peer.push(What::Share(parities - 1), &index, source.clone(), keep))?;
+                let keep = ReplicaStorage::Sum(lane.clone());
+                let pushed =
+                    runtime.block_on(peer.push(ReplicaKind::Share(parities - 1), &index, source.clone(), keep))?;
                 sent = pushed.sent_bytes;
                 Ok(())
             })?;
@@ -179,38 +181,38 @@ fn main() -> Result<(), Box<dyn Error>> {
 /// Creates a receiver and a client that pushes to it.
 fn pair(
     runtime: &tokio::runtime::Runtime,
-    (shelf, sums): (&Arc<Shelf>, &Arc<Sums>),
-    network: &Network,
+    (shelf, sums): (&Arc<ReplicaMemory>, &Arc<ParityMemory>),
+    network: &PeerTransport,
 ) -> Result<(BulkServer, Arc<BulkPeer>), Box<dyn Error>> {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let none = || Arc::new(Cap::none());
-    let holdings = Holdings {
+    let none = || Arc::new(BandwidthCap::none());
+    let holdings = ReceiverStores {
         sums: Some(sums.clone()),
-        ..Holdings::new(shelf.clone())
+        ..ReceiverStores::new(shelf.clone())
     };
     let server = BulkServer::bind(any, network, holdings, ServerLimits::default());
     let server = runtime.block_on(server)?;
-    let limits = Limits {
+    let limits = ClientLimits {
         connections: CONNECTIONS,
-        ..Limits::default()
+        ..ClientLimits::default()
     };
-    let expected = Expected::Agent(NodeId::from("n1"));
+    let expected = ExpectedPeer::Agent(NodeId::from("n1"));
     let peer = BulkPeer::new(server.address(), expected, network, limits, none())?;
     Ok((server, Arc::new(peer)))
 }
 
 /// An identity made for this run.
-fn secured(folder: &Path) -> Result<Network, Box<dyn Error>> {
+fn secured(folder: &Path) -> Result<PeerTransport, Box<dyn Error>> {
     let ca = folder.join("ca");
-    Authority::create(&ca, "speed", 2)?;
-    let wanted = Issue {
-        role: Role::Agent,
+    CertificateAuthority::create(&ca, "speed", 2)?;
+    let wanted = IssueRequest {
+        role: PeerRole::Agent,
         name: "n1".to_owned(),
         hosts: Vec::new(),
         days: 1,
     };
-    let (_, files) = Authority::open(&ca)?.issue(&wanted, &folder.join("n1"))?;
-    Ok(Network::with(Identity::new(files)))
+    let (_, files) = CertificateAuthority::open(&ca)?.issue(&wanted, &folder.join("n1"))?;
+    Ok(PeerTransport::with(TlsIdentity::new(files)))
 }
 
 fn timed(work: impl FnOnce() -> Result<(), Box<dyn Error>>) -> Result<f64, Box<dyn Error>> {

@@ -13,14 +13,14 @@ const BURST: Duration = Duration::from_millis(50);
 /// Over every span of time it admits at most `rate * (span + burst)` bytes plus one request in progress. A request
 /// larger than the burst is admitted whole and delays the requests after it, so no size is refused.
 #[derive(Debug, Clone)]
-pub struct Bucket {
+pub struct BandwidthBucket {
     bytes_per_second: u64,
     burst: Duration,
     /// Time at which all admitted bytes are paid for.
     paid: Duration,
 }
 
-impl Bucket {
+impl BandwidthBucket {
     /// Creates a bucket; a rate of 0 counts as 1, because no wait may be endless (RG-9).
     pub fn new(bytes_per_second: u64, burst: Duration) -> Self {
         Self {
@@ -44,18 +44,18 @@ impl Bucket {
     }
 }
 
-/// A [`Bucket`] on the clock of the runtime, shared by all senders. Without a rate it never waits.
+/// A [`BandwidthBucket`] on the clock of the runtime, shared by all senders. Without a rate it never waits.
 #[derive(Debug)]
-pub struct Cap {
-    bucket: Mutex<Option<Bucket>>,
+pub struct BandwidthCap {
+    bucket: Mutex<Option<BandwidthBucket>>,
     since: Instant,
 }
 
-impl Cap {
+impl BandwidthCap {
     /// Creates a cap in bytes per second; `None` means unlimited.
     pub fn new(bytes_per_second: Option<u64>) -> Self {
         Self {
-            bucket: Mutex::new(bytes_per_second.map(|rate| Bucket::new(rate, BURST))),
+            bucket: Mutex::new(bytes_per_second.map(|rate| BandwidthBucket::new(rate, BURST))),
             since: Instant::now(),
         }
     }
@@ -65,7 +65,7 @@ impl Cap {
         Self::new(None)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Bucket>> {
+    fn lock(&self) -> MutexGuard<'_, Option<BandwidthBucket>> {
         self.bucket.lock().expect("no holder of the bucket panics")
     }
 
@@ -74,7 +74,7 @@ impl Cap {
         let mut bucket = self.lock();
         match (bucket.as_mut(), bytes_per_second) {
             (Some(bucket), Some(rate)) => bucket.set(rate),
-            _ => *bucket = bytes_per_second.map(|rate| Bucket::new(rate, BURST)),
+            _ => *bucket = bytes_per_second.map(|rate| BandwidthBucket::new(rate, BURST)),
         }
     }
 
@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_burst_passes_at_once_and_the_rest_at_the_rate() {
-        let mut bucket = Bucket::new(1_000, SECOND);
+        let mut bucket = BandwidthBucket::new(1_000, SECOND);
         assert_eq!(bucket.take(Duration::ZERO, 1_000), Duration::ZERO);
         assert_eq!(
             bucket.take(Duration::ZERO, 500),
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn a_new_rate_holds_for_what_comes_next() {
-        let mut bucket = Bucket::new(10, Duration::ZERO);
+        let mut bucket = BandwidthBucket::new(10, Duration::ZERO);
         assert_eq!(bucket.take(Duration::ZERO, 10), Duration::ZERO);
         bucket.set(1_000);
         assert_eq!(
@@ -128,7 +128,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn senders_together_keep_to_the_cap() {
-        let cap = std::sync::Arc::new(Cap::new(Some(1_000_000)));
+        let cap = std::sync::Arc::new(BandwidthCap::new(Some(1_000_000)));
         let started = Instant::now();
         let mut senders = tokio::task::JoinSet::new();
         for _ in 0..4 {
@@ -156,7 +156,7 @@ mod tests {
             asks in proptest::collection::vec((0u64..500, 0u64..100_000), 1..60),
         ) {
             let burst = Duration::from_millis(burst_ms);
-            let mut bucket = Bucket::new(rate, burst);
+            let mut bucket = BandwidthBucket::new(rate, burst);
             let (mut now, mut sent) = (Duration::ZERO, Vec::new());
             for (pause_ms, bytes) in asks {
                 now += Duration::from_millis(pause_ms);

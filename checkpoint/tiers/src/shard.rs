@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use rankguard_checkpoint::format::{ChunkDigest, Origin, ShardIndex};
+use rankguard_checkpoint::format::{ChunkDigest, ChunkOrigin, ShardIndex};
 
 /// Shard file with the known digests of its ranges.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ShardFile {
     /// Checkpoint and rank that wrote the file.
-    pub(crate) file: Origin,
+    pub(crate) file: ChunkOrigin,
     /// Length in bytes if its own index is known; otherwise the end of the last chunk that is referenced.
     pub(crate) bytes: u64,
     /// True if `bytes` is the whole length.
@@ -26,12 +26,12 @@ impl ShardFile {
 
     /// Splits the first `size` bytes of the file into pieces of about `target` bytes with the chunks that begin in
     /// each; no chunk spans two pieces.
-    pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<Piece<'_>> {
+    pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<ShardPiece<'_>> {
         let (mut pieces, mut from, mut first, mut end) = (Vec::new(), 0, 0, 0);
         for (nth, chunk) in self.chunks.iter().enumerate() {
             if chunk.0 >= end && chunk.0 > from && Self::range(chunk).end - from > target {
                 let chunks = &self.chunks[first..nth];
-                pieces.push(Piece {
+                pieces.push(ShardPiece {
                     range: from..chunk.0,
                     chunks,
                 });
@@ -41,7 +41,7 @@ impl ShardFile {
         }
         if from < size {
             let chunks = &self.chunks[first..];
-            pieces.push(Piece {
+            pieces.push(ShardPiece {
                 range: from..size,
                 chunks,
             });
@@ -52,22 +52,22 @@ impl ShardFile {
 
 /// Piece of a shard file.
 #[derive(Debug, Clone)]
-pub(crate) struct Piece<'a> {
+pub(crate) struct ShardPiece<'a> {
     pub(crate) range: Range<u64>,
     pub(crate) chunks: &'a [(u64, u32, ChunkDigest)],
 }
 
 /// Chunk that differs from its index or lies past the end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Wrong {
+pub(crate) struct ChunkMismatch {
     pub(crate) at: u64,
     pub(crate) stated: ChunkDigest,
     pub(crate) found: ChunkDigest,
 }
 
-impl Piece<'_> {
+impl ShardPiece<'_> {
     /// Compares every chunk of the piece with its digest.
-    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, bytes: &[u8]) -> Result<(), ChunkMismatch> {
         for chunk in self.chunks {
             let range = ShardFile::range(chunk);
             let part = range.start.checked_sub(self.range.start).and_then(|from| {
@@ -78,7 +78,7 @@ impl Piece<'_> {
             let found = ChunkDigest::of(part.unwrap_or_default());
             if part.is_none() || found != chunk.2 {
                 let (at, stated) = (chunk.0, chunk.2);
-                return Err(Wrong { at, stated, found });
+                return Err(ChunkMismatch { at, stated, found });
             }
         }
         Ok(())
@@ -87,8 +87,8 @@ impl Piece<'_> {
 
 /// Returns every shard file that these indexes reference, own and borrowed.
 pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
-    let mut chunks: BTreeMap<Origin, BTreeMap<u64, (u32, ChunkDigest)>> = BTreeMap::new();
-    let mut whole: BTreeMap<Origin, u64> = BTreeMap::new();
+    let mut chunks: BTreeMap<ChunkOrigin, BTreeMap<u64, (u32, ChunkDigest)>> = BTreeMap::new();
+    let mut whole: BTreeMap<ChunkOrigin, u64> = BTreeMap::new();
     for index in indexes {
         chunks.entry(index.own()).or_default();
         whole.insert(index.own(), index.file_bytes());
@@ -99,7 +99,7 @@ pub(crate) fn files(indexes: &[ShardIndex]) -> Vec<ShardFile> {
                 .insert(place.at, (place.bytes, *digest));
         }
     }
-    let file = |(file, chunks): (Origin, BTreeMap<u64, (u32, ChunkDigest)>)| {
+    let file = |(file, chunks): (ChunkOrigin, BTreeMap<u64, (u32, ChunkDigest)>)| {
         let mut end = 0;
         // Two indexes may name the same bytes. Of overlapping chunks only one can be right, which its digest decides,
         // so each is checked separately.

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Job, SMALL, id, job};
-use rankguard_checkpoint::format::{Digest, Manifest, ManifestShard, Origin, ShardIndex};
+use rankguard_checkpoint::format::{ChunkOrigin, Digest, Manifest, ManifestShard, ShardIndex};
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_checkpoint_tiers::bulk::{
-    BulkError, BulkPeer, BulkServer, BulkSource, Callers, Holdings, Keep, Limits, Name, Refusal, ServerLimits, Shelf,
-    What, parity_index,
+    BulkError, BulkPeer, BulkServer, BulkSource, CallerAuthorization, ClientLimits, ReceiverStores, ReplicaKind,
+    ReplicaMemory, ReplicaName, ReplicaStorage, ServerLimits, TransferRefusal, parity_index,
 };
-use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::parity::{Original, encode};
-use rankguard_identity::{Authority, Expected, Identity, Issue, Network, Role};
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
+use rankguard_checkpoint_tiers::parity::{OriginalFile, encode};
+use rankguard_identity::{CertificateAuthority, ExpectedPeer, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
 use rankguard_model::{Generation, JobId, NodeId, Rank};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -45,24 +45,24 @@ fn image(bytes: Vec<u8>) -> Arc<dyn ImageSource + Send + Sync> {
     Arc::new(Memory(bytes))
 }
 
-async fn server(shelf: &Arc<Shelf>, store: Option<Store>) -> BulkServer {
+async fn server(shelf: &Arc<ReplicaMemory>, store: Option<Store>) -> BulkServer {
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let holdings = Holdings {
+    let holdings = ReceiverStores {
         store,
-        ..Holdings::new(shelf.clone())
+        ..ReceiverStores::new(shelf.clone())
     };
-    BulkServer::bind(any, &Network::loopback(), holdings, ServerLimits::default())
+    BulkServer::bind(any, &PeerTransport::loopback(), holdings, ServerLimits::default())
         .await
         .unwrap()
 }
 
 fn peer(address: SocketAddr) -> Arc<BulkPeer> {
-    Arc::new(reach(address, Limits::default()).unwrap())
+    Arc::new(reach(address, ClientLimits::default()).unwrap())
 }
 
-fn reach(address: SocketAddr, limits: Limits) -> Result<BulkPeer, BulkError> {
-    let (whoever, network) = (Expected::Agent(NodeId::from("n1")), Network::loopback());
-    BulkPeer::new(address, whoever, &network, limits, Arc::new(Cap::none()))
+fn reach(address: SocketAddr, limits: ClientLimits) -> Result<BulkPeer, BulkError> {
+    let (whoever, network) = (ExpectedPeer::Agent(NodeId::from("n1")), PeerTransport::loopback());
+    BulkPeer::new(address, whoever, &network, limits, Arc::new(BandwidthCap::none()))
 }
 
 /// The checkpoint that a controller would have committed from these shards.
@@ -90,17 +90,20 @@ fn checkpoint(indexes: Vec<ShardIndex>) -> Checkpoint {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_that_were_pushed_are_restored_from_the_peer() {
-    let shelf = Arc::new(Shelf::new(64 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(64 << 20));
     let server = server(&shelf, None).await;
     let peer = peer(server.address());
     let mut indexes = Vec::new();
     for rank in 0..2 {
         let (index, bytes) = LARGE.sealed(id(10, 1), rank);
         let replicated = peer
-            .push(What::Image, &index, image(bytes), Keep::Memory)
+            .push(ReplicaKind::Image, &index, image(bytes), ReplicaStorage::Memory)
             .await
             .unwrap();
-        assert_eq!((replicated.root, &replicated.name), (index.root, &Name::image(&index)));
+        assert_eq!(
+            (replicated.root, &replicated.name),
+            (index.root, &ReplicaName::image(&index))
+        );
         let chunks: u64 = index.chunking().ranges().map(|range| range.end - range.start).sum();
         assert_eq!(replicated.sent_bytes, chunks);
         indexes.push(index);
@@ -108,7 +111,12 @@ async fn images_that_were_pushed_are_restored_from_the_peer() {
     assert_eq!(shelf.names(&job()).len(), 2);
     // Again: everything is there.
     let again = peer
-        .push(What::Image, &indexes[0], image(Vec::new()), Keep::Memory)
+        .push(
+            ReplicaKind::Image,
+            &indexes[0],
+            image(Vec::new()),
+            ReplicaStorage::Memory,
+        )
         .await
         .unwrap();
     assert_eq!(again.sent_bytes, 0);
@@ -133,13 +141,15 @@ async fn images_that_were_pushed_are_restored_from_the_peer() {
 async fn an_image_for_disk_is_a_shard_of_the_receivers_store() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let shelf = Arc::new(Shelf::new(64 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(64 << 20));
     let server = server(&shelf, Some(store.clone())).await;
     let peer = peer(server.address());
     let mut indexes = Vec::new();
     for rank in 0..2 {
         let (index, bytes) = LARGE.sealed(id(10, 1), rank);
-        peer.push(What::Image, &index, image(bytes), Keep::Disk).await.unwrap();
+        peer.push(ReplicaKind::Image, &index, image(bytes), ReplicaStorage::Disk)
+            .await
+            .unwrap();
         indexes.push(index);
     }
     assert_eq!(shelf.bytes(), 0, "memory is free again");
@@ -149,11 +159,11 @@ async fn an_image_for_disk_is_a_shard_of_the_receivers_store() {
 
 #[tokio::test]
 async fn rg_3_a_stale_generation_neither_pushes_nor_fetches() {
-    let shelf = Arc::new(Shelf::new(1 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(1 << 20));
     let server = server(&shelf, None).await;
     let peer = peer(server.address());
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
-    peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+    peer.push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
         .await
         .unwrap();
     shelf.raise_fence(&job(), Generation(2));
@@ -162,18 +172,18 @@ async fn rg_3_a_stale_generation_neither_pushes_nor_fetches() {
         matches!(
             error,
             BulkError::Refused {
-                refusal: Refusal::Stale { asked: 1, fence: 2 },
+                refusal: TransferRefusal::Stale { asked: 1, fence: 2 },
                 ..
             }
         )
     };
     let (later, _) = SMALL.sealed(id(20, 1), 0);
     assert!(stale(
-        peer.push(What::Image, &later, image(bytes), Keep::Memory)
+        peer.push(ReplicaKind::Image, &later, image(bytes), ReplicaStorage::Memory)
             .await
             .unwrap_err()
     ));
-    let name = Name::image(&index);
+    let name = ReplicaName::image(&index);
     assert!(stale(peer.fetch(&name, Generation(1), vec![(0, 1)]).await.unwrap_err()));
     let newer = peer.fetch(&name, Generation(2), vec![(0, 1)]).await.unwrap();
     assert_eq!(newer.unwrap().len(), 64, "the image itself is still a restore point");
@@ -183,20 +193,20 @@ async fn rg_3_a_stale_generation_neither_pushes_nor_fetches() {
 async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
     let (index, bytes) = LARGE.sealed(id(10, 1), 0);
     for at in [0, 5 << 20, bytes.len() - 1] {
-        let shelf = Arc::new(Shelf::new(64 << 20));
+        let shelf = Arc::new(ReplicaMemory::new(64 << 20));
         let server = server(&shelf, None).await;
         let peer = peer(server.address());
         let mut damaged = bytes.clone();
         damaged[at] ^= 1;
         let error = peer
-            .push(What::Image, &index, image(damaged), Keep::Memory)
+            .push(ReplicaKind::Image, &index, image(damaged), ReplicaStorage::Memory)
             .await
             .unwrap_err();
         assert!(
             matches!(
                 error,
                 BulkError::Refused {
-                    refusal: Refusal::Damaged { .. },
+                    refusal: TransferRefusal::Damaged { .. },
                     ..
                 }
             ),
@@ -205,12 +215,16 @@ async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
         assert!(shelf.names(&job()).is_empty(), "not called whole");
         // Once more, undamaged: pieces that arrived intact before are retained.
         let replicated = peer
-            .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+            .push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
             .await
             .unwrap();
         assert!(replicated.sent_bytes <= index.image_bytes, "{replicated:?}");
         let mut out = vec![0; bytes.len()];
-        shelf.held(&Name::image(&index)).unwrap().read_at(0, &mut out).unwrap();
+        shelf
+            .held(&ReplicaName::image(&index))
+            .unwrap()
+            .read_at(0, &mut out)
+            .unwrap();
         assert!(out == bytes);
     }
 }
@@ -218,23 +232,23 @@ async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
 #[tokio::test]
 async fn a_full_shelf_and_another_image_of_that_name_are_refused_with_numbers() {
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
-    let shelf = Arc::new(Shelf::new(index.image_bytes + 10));
+    let shelf = Arc::new(ReplicaMemory::new(index.image_bytes + 10));
     let server = server(&shelf, None).await;
     let peer = peer(server.address());
-    peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+    peer.push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
         .await
         .unwrap();
     let mut other = index.clone();
     other.state = serde_json::json!("other");
     let error = peer
-        .push(What::Image, &other, image(bytes.clone()), Keep::Memory)
+        .push(ReplicaKind::Image, &other, image(bytes.clone()), ReplicaStorage::Memory)
         .await
         .unwrap_err();
     assert!(
         matches!(
             error,
             BulkError::Refused {
-                refusal: Refusal::Conflict,
+                refusal: TransferRefusal::Conflict,
                 ..
             }
         ),
@@ -242,23 +256,23 @@ async fn a_full_shelf_and_another_image_of_that_name_are_refused_with_numbers() 
     );
     let (more, bytes) = SMALL.sealed(id(10, 1), 1);
     let error = peer
-        .push(What::Image, &more, image(bytes), Keep::Memory)
+        .push(ReplicaKind::Image, &more, image(bytes), ReplicaStorage::Memory)
         .await
         .unwrap_err();
     let wanted = more.image_bytes;
     assert!(
-        matches!(error, BulkError::Refused { refusal: Refusal::Full { wanted: told, room: 10 }, .. } if told == wanted),
+        matches!(error, BulkError::Refused { refusal: TransferRefusal::Full { wanted: told, room: 10 }, .. } if told == wanted),
         "{error}"
     );
     let error = peer
-        .push(What::Image, &index, image(Vec::new()), Keep::Disk)
+        .push(ReplicaKind::Image, &index, image(Vec::new()), ReplicaStorage::Disk)
         .await
         .unwrap_err();
     assert!(
         matches!(
             error,
             BulkError::Refused {
-                refusal: Refusal::NoDisk,
+                refusal: TransferRefusal::NoDisk,
                 ..
             }
         ),
@@ -268,15 +282,15 @@ async fn a_full_shelf_and_another_image_of_that_name_are_refused_with_numbers() 
 
 #[tokio::test]
 async fn parity_travels_as_images_do_and_brings_its_descriptor() {
-    let shelf = Arc::new(Shelf::new(1 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(1 << 20));
     let server = server(&shelf, None).await;
     let peer = peer(server.address());
     let images: Vec<Vec<u8>> = (0..2).map(|rank| SMALL.sealed(id(10, 1), rank).1).collect();
     let views: Vec<&[u8]> = images.iter().map(Vec::as_slice).collect();
-    let originals: Vec<Original<'_>> = (0u32..)
+    let originals: Vec<OriginalFile<'_>> = (0u32..)
         .zip(&views)
-        .map(|(rank, view)| Original {
-            file: Origin::new(id(10, 1), Rank(rank)),
+        .map(|(rank, view)| OriginalFile {
+            file: ChunkOrigin::new(id(10, 1), Rank(rank)),
             bytes: view.len() as u64,
             index: Digest::of(b"index"),
             content: view,
@@ -289,25 +303,30 @@ async fn parity_travels_as_images_do_and_brings_its_descriptor() {
     })
     .unwrap();
     let index = parity_index(&descriptor, id(10, 1), 3, &parity);
-    peer.push(What::Parity(0), &index, image(parity.clone()), Keep::Memory)
-        .await
-        .unwrap();
-    let name = Name {
-        what: What::Parity(0),
-        ..Name::image(&index)
+    peer.push(
+        ReplicaKind::Parity(0),
+        &index,
+        image(parity.clone()),
+        ReplicaStorage::Memory,
+    )
+    .await
+    .unwrap();
+    let name = ReplicaName {
+        what: ReplicaKind::Parity(0),
+        ..ReplicaName::image(&index)
     };
     let held = shelf.held(&name).unwrap();
     let mut out = vec![0; parity.len()];
     held.read_at(0, &mut out).unwrap();
     assert_eq!(out, parity);
     let text = held.index().state["descriptor"].as_str().unwrap();
-    let read = rankguard_checkpoint_tiers::parity::Descriptor::from_bytes(text.as_bytes());
+    let read = rankguard_checkpoint_tiers::parity::GroupDescriptor::from_bytes(text.as_bytes());
     assert_eq!(read, Ok(descriptor));
 }
 
 #[tokio::test]
 async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
-    let limits = Limits {
+    let limits = ClientLimits {
         deadline: Duration::from_millis(200),
         connections: 1,
     };
@@ -316,7 +335,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
     let silent = Arc::new(reach(address, limits).unwrap());
     let error = silent
-        .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
         .await
         .unwrap_err();
     assert!(
@@ -330,7 +349,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
     });
     // The first connection of the silent peer may still wait to be accepted.
     let error = silent
-        .push(What::Image, &index, image(bytes.clone()), Keep::Memory)
+        .push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
         .await
         .unwrap_err();
     assert!(
@@ -343,7 +362,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
     chatter.abort();
     let _ = chatter.await;
     let error = silent
-        .push(What::Image, &index, image(bytes), Keep::Memory)
+        .push(ReplicaKind::Image, &index, image(bytes), ReplicaStorage::Memory)
         .await
         .unwrap_err();
     assert!(matches!(error, BulkError::Dial { .. }), "{error}");
@@ -351,7 +370,7 @@ async fn rg_9_a_peer_that_is_silent_gone_or_foreign_costs_a_deadline_at_most() {
 
 #[tokio::test]
 async fn rg_11_foreign_bytes_end_a_connection_and_nothing_else() {
-    let shelf = Arc::new(Shelf::new(1 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(1 << 20));
     let server = server(&shelf, None).await;
     for text in [
         &b"GET / HTTP/1.1\r\nhost: x\r\n\r\n"[..],
@@ -368,19 +387,19 @@ async fn rg_11_foreign_bytes_end_a_connection_and_nothing_else() {
     }
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
     peer(server.address())
-        .push(What::Image, &index, image(bytes), Keep::Memory)
+        .push(ReplicaKind::Image, &index, image(bytes), ReplicaStorage::Memory)
         .await
         .unwrap();
 }
 
 #[tokio::test]
 async fn a_server_that_came_back_is_reached_again() {
-    let shelf = Arc::new(Shelf::new(1 << 20));
+    let shelf = Arc::new(ReplicaMemory::new(1 << 20));
     let first = server(&shelf, None).await;
     let address = first.address();
     let peer = peer(address);
     let (index, bytes) = SMALL.sealed(id(10, 1), 0);
-    peer.push(What::Image, &index, image(bytes), Keep::Memory)
+    peer.push(ReplicaKind::Image, &index, image(bytes), ReplicaStorage::Memory)
         .await
         .unwrap();
     drop(first);
@@ -388,8 +407,8 @@ async fn a_server_that_came_back_is_reached_again() {
         // The listener of the first is closed when its task has ended.
         let bound = BulkServer::bind(
             address,
-            &Network::loopback(),
-            Holdings::new(shelf.clone()),
+            &PeerTransport::loopback(),
+            ReceiverStores::new(shelf.clone()),
             ServerLimits::default(),
         )
         .await;
@@ -399,7 +418,7 @@ async fn a_server_that_came_back_is_reached_again() {
         }
     };
     let found = peer
-        .fetch(&Name::image(&index), Generation(1), vec![(0, 2)])
+        .fetch(&ReplicaName::image(&index), Generation(1), vec![(0, 2)])
         .await
         .unwrap();
     assert_eq!(found.map(|bytes| bytes.len()), Some(128));
@@ -409,11 +428,11 @@ async fn a_server_that_came_back_is_reached_again() {
 #[tokio::test]
 async fn nothing_but_loopback_is_spoken_to() {
     let far = SocketAddr::from(([192, 0, 2, 1], 9));
-    let refused = reach(far, Limits::default());
+    let refused = reach(far, ClientLimits::default());
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
-    let shelf = Arc::new(Shelf::new(1));
+    let shelf = Arc::new(ReplicaMemory::new(1));
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
-    let (network, holdings) = (Network::loopback(), Holdings::new(shelf));
+    let (network, holdings) = (PeerTransport::loopback(), ReceiverStores::new(shelf));
     let refused = BulkServer::bind(all, &network, holdings, ServerLimits::default()).await;
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
 }
@@ -422,7 +441,7 @@ async fn nothing_but_loopback_is_spoken_to() {
 #[derive(Debug)]
 struct OnlyN1;
 
-impl Callers for OnlyN1 {
+impl CallerAuthorization for OnlyN1 {
     fn may(&self, node: &NodeId, _: &JobId, generation: Generation) -> bool {
         generation == Generation(7) && *node == NodeId::from("n1")
     }
@@ -431,40 +450,52 @@ impl Callers for OnlyN1 {
 #[tokio::test]
 async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation() {
     let dir = tempfile::tempdir().unwrap();
-    Authority::create(&dir.path().join("ca"), "c", 9).unwrap();
-    let authority = Authority::open(&dir.path().join("ca")).unwrap();
-    let network = |role: Role, name: &str| {
-        let wanted = Issue {
+    CertificateAuthority::create(&dir.path().join("ca"), "c", 9).unwrap();
+    let authority = CertificateAuthority::open(&dir.path().join("ca")).unwrap();
+    let network = |role: PeerRole, name: &str| {
+        let wanted = IssueRequest {
             role,
             name: name.to_owned(),
             hosts: Vec::new(),
             days: 5,
         };
-        Network::with(Identity::new(
+        PeerTransport::with(TlsIdentity::new(
             authority.issue(&wanted, &dir.path().join(name)).unwrap().1,
         ))
     };
     let (n1, n2, n3) = (
-        network(Role::Agent, "n1"),
-        network(Role::Agent, "n2"),
-        network(Role::Agent, "n3"),
+        network(PeerRole::Agent, "n1"),
+        network(PeerRole::Agent, "n2"),
+        network(PeerRole::Agent, "n3"),
     );
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    let holdings = Holdings {
+    let holdings = ReceiverStores {
         callers: Some(Arc::new(OnlyN1)),
-        ..Holdings::new(Arc::new(Shelf::new(64 << 20)))
+        ..ReceiverStores::new(Arc::new(ReplicaMemory::new(64 << 20)))
     };
     let server = BulkServer::bind(any, &n3, holdings, ServerLimits::default());
     let server = server.await.unwrap();
-    let reach = |network: &Network, node: &str| {
-        let (expected, limits) = (Expected::Agent(NodeId::from(node)), Limits::default());
-        Arc::new(BulkPeer::new(server.address(), expected, network, limits, Arc::new(Cap::none())).unwrap())
+    let reach = |network: &PeerTransport, node: &str| {
+        let (expected, limits) = (ExpectedPeer::Agent(NodeId::from(node)), ClientLimits::default());
+        Arc::new(
+            BulkPeer::new(
+                server.address(),
+                expected,
+                network,
+                limits,
+                Arc::new(BandwidthCap::none()),
+            )
+            .unwrap(),
+        )
     };
     let (index, bytes) = LARGE.sealed(id(10, 7), 0);
-    let push = async |peer: Arc<BulkPeer>| peer.push(What::Image, &index, image(bytes.clone()), Keep::Memory).await;
+    let push = async |peer: Arc<BulkPeer>| {
+        peer.push(ReplicaKind::Image, &index, image(bytes.clone()), ReplicaStorage::Memory)
+            .await
+    };
     push(reach(&n1, "n3")).await.unwrap();
     let fetch = async |peer: Arc<BulkPeer>, generation| {
-        let name = Name::image(&index);
+        let name = ReplicaName::image(&index);
         peer.fetch(&name, Generation(generation), vec![(0, 1)]).await.unwrap()
     };
     assert_eq!(
@@ -478,7 +509,7 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
         "{stranger}"
     );
     for generation in [7, 8, u64::MAX] {
-        let name = Name::image(&index);
+        let name = ReplicaName::image(&index);
         let fetched = reach(&n2, "n3")
             .fetch(&name, Generation(generation), vec![(0, 1)])
             .await;
@@ -495,11 +526,11 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
         "{error}"
     );
     // Not an agent: its connection is closed at the first request.
-    let operator = network(Role::Operator, "ada");
+    let operator = network(PeerRole::Operator, "ada");
     let error = push(reach(&operator, "n3")).await.unwrap_err();
     assert!(matches!(error, BulkError::Io { .. }), "{error}");
     // Without TLS: the refusal comes in the plain protocol.
-    let plain = push(reach(&Network::loopback(), "n3")).await.unwrap_err();
+    let plain = push(reach(&PeerTransport::loopback(), "n3")).await.unwrap_err();
     assert!(
         matches!(&plain, BulkError::Refused { .. }) && plain.to_string().contains("wants TLS"),
         "{plain}"

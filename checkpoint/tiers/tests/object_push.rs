@@ -17,8 +17,8 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::verify::verify;
-use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectTier, Share};
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
+use rankguard_checkpoint_tiers::object::{ObjectError, ObjectLimits, ObjectTier, PushShare};
 use remote::{LARGE, LIMITS, flip, in_folder, in_memory, same_files, store};
 
 #[tokio::test]
@@ -244,11 +244,13 @@ async fn the_cap_holds_for_a_whole_push() {
     LARGE.save(&from, id(10, 1), None).unwrap();
     let (tier, ..) = in_memory();
     // Whole shards: a thread that reads parts would keep the paused clock from advancing.
-    let limits = Limits {
+    let limits = ObjectLimits {
         part_bytes: 1 << 20,
         ..LIMITS
     };
-    let tier = tier.with_limits(limits).with_cap(Arc::new(Cap::new(Some(100_000))));
+    let tier = tier
+        .with_limits(limits)
+        .with_cap(Arc::new(BandwidthCap::new(Some(100_000))));
     let pushed = tier.push(&from, &job(), id(10, 1)).await.unwrap();
     let took = pushed.took.as_secs_f64();
     let least = (pushed.sent_bytes as f64 - 110_000.0) / 100_000.0;
@@ -284,7 +286,7 @@ fn places_that_are_none_are_refused_and_secrets_are_not_repeated() {
 async fn the_first_node_ends_what_another_has_left_at_any_write() {
     let (_folder, from) = store();
     LARGE.save(&from, id(10, 1), None).unwrap();
-    let share = |node| Share {
+    let share = |node| PushShare {
         node,
         nodes: 2,
         ranks_per_node: 1,

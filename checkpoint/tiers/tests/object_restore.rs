@@ -14,7 +14,7 @@ use common::{SMALL, id, job};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rankguard_checkpoint::{Checkpoint, Store};
-use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource};
+use rankguard_checkpoint_tiers::object::{ObjectError, ObjectLimits, ObjectSource};
 use remote::{LARGE, LIMITS, in_memory, store};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -24,7 +24,7 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     let (tier, counts, memory) = in_memory();
     tier.push(&from, &job(), id(10, 1)).await.unwrap();
     let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
-    let tier = tier.with_limits(Limits {
+    let tier = tier.with_limits(ObjectLimits {
         part_bytes: 1 << 20,
         ..LIMITS
     });

@@ -15,8 +15,8 @@ use common::{Job, SMALL, id, job};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::repair::repair;
 use rankguard_checkpoint::verify::verify;
-use rankguard_checkpoint_tiers::cap::Cap;
-use rankguard_checkpoint_tiers::object::{Limits, ObjectError, ObjectSource, ObjectTier, Share};
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
+use rankguard_checkpoint_tiers::object::{ObjectError, ObjectLimits, ObjectSource, ObjectTier, PushShare};
 use rankguard_model::Rank;
 
 /// Images of some 12 MiB, in parts of the least size that S3 takes.
@@ -27,12 +27,12 @@ const LARGE: Job = Job {
     chunk_bytes: 64 << 10,
 };
 
-const LIMITS: Limits = Limits {
+const LIMITS: ObjectLimits = ObjectLimits {
     part_bytes: 5 << 20,
     ..LIMITS_OF_A_RUN
 };
 
-const LIMITS_OF_A_RUN: Limits = Limits {
+const LIMITS_OF_A_RUN: ObjectLimits = ObjectLimits {
     deadline: std::time::Duration::from_secs(60),
     requests: 8,
     part_bytes: 16 << 20,
@@ -84,7 +84,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
         );
 
         // By two nodes, in parts; the manifest comes last.
-        let share = |node| Share {
+        let share = |node| PushShare {
             node,
             nodes: 2,
             ranks_per_node: 1,
@@ -131,7 +131,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
         // A fenced generation is refused; the cap holds; checkpoints outside the retention are removed.
         SMALL.save(&from, id(40, 1), None).unwrap();
         SMALL.save(&from, id(30, 2), None).unwrap();
-        let capped = tier.clone().with_cap(Arc::new(Cap::new(Some(1_000))));
+        let capped = tier.clone().with_cap(Arc::new(BandwidthCap::new(Some(1_000))));
         let pushed = capped.push(&from, &job(), id(30, 2)).await.unwrap();
         let least = (pushed.sent_bytes as f64 - 1_500.0) / 1_000.0;
         assert!(pushed.took.as_secs_f64() >= least, "{pushed:?}");

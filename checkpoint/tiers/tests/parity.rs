@@ -11,11 +11,11 @@ use std::sync::Mutex;
 
 use common::{Job, id, job};
 use proptest::prelude::*;
-use rankguard_checkpoint::format::{Digest, Origin};
+use rankguard_checkpoint::format::{ChunkOrigin, Digest};
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_checkpoint_tiers::parity::{
-    Group, Original, ParityError, ParitySource, Protected, encode, protect, prune,
+    DegradedGroup, OriginalFile, ParityError, ParitySource, ProtectionReport, encode, protect, prune,
 };
 use rankguard_model::Rank;
 use tempfile::TempDir;
@@ -35,7 +35,7 @@ struct Place {
     checkpoint: Checkpoint,
 }
 
-fn place(group_size: usize, parity: usize) -> (Place, Protected) {
+fn place(group_size: usize, parity: usize) -> (Place, ProtectionReport) {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path().join("store")).unwrap();
     SEVEN.save(&store, id(10, 1), None).unwrap();
@@ -177,11 +177,11 @@ proptest! {
             .map(|(nth, &length)| (0..length).map(|at| (at * 7 + nth * 31) as u8 ^ seed).collect())
             .collect();
         let views: Vec<&[u8]> = contents.iter().map(Vec::as_slice).collect();
-        let originals: Vec<Original<'_>> = views
+        let originals: Vec<OriginalFile<'_>> = views
             .iter()
             .enumerate()
-            .map(|(nth, view)| Original {
-                file: Origin::new(id(1, 1), Rank(nth as u32)),
+            .map(|(nth, view)| OriginalFile {
+                file: ChunkOrigin::new(id(1, 1), Rank(nth as u32)),
                 bytes: view.len() as u64,
                 index: Digest::of(b"index"),
                 content: view,
@@ -204,7 +204,7 @@ proptest! {
         };
         let members = contents.iter().enumerate().map(|(nth, bytes)| open(nth, bytes)).collect();
         let parities = files.iter().enumerate().map(|(nth, bytes)| open(contents.len() + nth, bytes)).collect();
-        let group = Group::new(descriptor, members, parities);
+        let group = DegradedGroup::new(descriptor, members, parities);
         for (member, content) in contents.iter().enumerate() {
             let (a, b) = ((from * content.len() as f64) as usize, (to * content.len() as f64) as usize);
             let (a, b) = (a.min(b), a.max(b));

@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_checkpoint_tiers::placement::{Member, ParityGroup, Replicas, plan_parity, plan_replicas, shared};
+use rankguard_checkpoint_tiers::placement::{
+    ParityGroup, PlacementNode, ReplicaPlacement, plan_parity, plan_replicas, shared,
+};
 use rankguard_model::NodeId;
 
 /// Nodes in racks, of any sizes.
-fn cluster() -> impl Strategy<Value = Vec<Member>> {
+fn cluster() -> impl Strategy<Value = Vec<PlacementNode>> {
     proptest::collection::vec(1usize..7, 1..9).prop_map(|racks| {
         let nodes = racks
             .iter()
@@ -17,7 +19,7 @@ fn cluster() -> impl Strategy<Value = Vec<Member>> {
             .flat_map(|(rack, &nodes)| (0..nodes).map(move |node| (rack, node)));
         nodes
             .map(|(rack, node)| {
-                Member::new(
+                PlacementNode::new(
                     &format!("n{rack}-{node}"),
                     &[&format!("row{}", rack % 2), &format!("rack{rack}")],
                 )
@@ -26,12 +28,12 @@ fn cluster() -> impl Strategy<Value = Vec<Member>> {
     })
 }
 
-fn by_name(members: &[Member]) -> BTreeMap<&NodeId, &Member> {
+fn by_name(members: &[PlacementNode]) -> BTreeMap<&NodeId, &PlacementNode> {
     members.iter().map(|member| (&member.node, member)).collect()
 }
 
 /// Members by rack only, as a list of rack sizes.
-fn racks(members: &[Member]) -> Vec<usize> {
+fn racks(members: &[PlacementNode]) -> Vec<usize> {
     let mut sizes: BTreeMap<&[String], usize> = BTreeMap::new();
     for member in members {
         *sizes.entry(&member.domains).or_default() += 1;
@@ -40,18 +42,18 @@ fn racks(members: &[Member]) -> Vec<usize> {
 }
 
 /// Number of pairs of owner and holder that share a rack.
-fn exposed(members: &[Member], plan: &Replicas) -> usize {
+fn exposed(members: &[PlacementNode], plan: &ReplicaPlacement) -> usize {
     let named = by_name(members);
-    let keepers = |member: &&Member| plan.keepers(&member.node);
-    let bad = |member: &Member, keeper: &NodeId| shared(member, named[keeper]) == 2;
+    let keepers = |member: &&PlacementNode| plan.keepers(&member.node);
+    let bad = |member: &PlacementNode, keeper: &NodeId| shared(member, named[keeper]) == 2;
     members
         .iter()
         .map(|member| keepers(&member).iter().filter(|keeper| bad(member, keeper)).count())
         .sum()
 }
 
-fn changed(members: &[Member], before: &Replicas, after: &Replicas) -> usize {
-    let sorted = |plan: &Replicas, node: &NodeId| plan.keepers(node).into_iter().collect::<BTreeSet<_>>();
+fn changed(members: &[PlacementNode], before: &ReplicaPlacement, after: &ReplicaPlacement) -> usize {
+    let sorted = |plan: &ReplicaPlacement, node: &NodeId| plan.keepers(node).into_iter().collect::<BTreeSet<_>>();
     members
         .iter()
         .filter(|member| sorted(before, &member.node) != sorted(after, &member.node))
@@ -60,7 +62,7 @@ fn changed(members: &[Member], before: &Replicas, after: &Replicas) -> usize {
 
 #[test]
 fn four_nodes_of_two_racks_pair_across_them() {
-    let members = ["a0", "a1", "b0", "b1"].map(|node| Member::new(node, &[&node[..1]]));
+    let members = ["a0", "a1", "b0", "b1"].map(|node| PlacementNode::new(node, &[&node[..1]]));
     let plan = plan_replicas(&members, 2, None);
     for member in &members {
         let keepers = plan.keepers(&member.node);
@@ -72,7 +74,9 @@ fn four_nodes_of_two_racks_pair_across_them() {
 
 #[test]
 fn a_rest_becomes_a_ring_as_in_gemini() {
-    let members: Vec<Member> = (0..16).map(|node| Member::new(&format!("n{node:02}"), &[])).collect();
+    let members: Vec<PlacementNode> = (0..16)
+        .map(|node| PlacementNode::new(&format!("n{node:02}"), &[]))
+        .collect();
     let plan = plan_replicas(&members, 3, None);
     let mut sizes: Vec<usize> = plan.groups.iter().map(Vec::len).collect();
     sizes.sort_unstable();
@@ -91,7 +95,7 @@ fn a_rest_becomes_a_ring_as_in_gemini() {
 #[test]
 fn nobody_and_one_are_no_trouble() {
     assert_eq!(plan_replicas(&[], 2, None).groups, Vec::<Vec<NodeId>>::new());
-    let alone = [Member::new("a", &["r"])];
+    let alone = [PlacementNode::new("a", &["r"])];
     assert!(plan_replicas(&alone, 2, None).keepers(&NodeId::from("a")).is_empty());
     assert_eq!(plan_parity(&alone, 4, 1, &[]), []);
     assert!(
@@ -103,10 +107,10 @@ fn nobody_and_one_are_no_trouble() {
 
 #[test]
 fn a_thousand_nodes_with_one_crowded_rack_are_planned_at_the_optimum() {
-    let mut members: Vec<Member> = (0..400)
-        .map(|node| Member::new(&format!("a{node:04}"), &["a"]))
+    let mut members: Vec<PlacementNode> = (0..400)
+        .map(|node| PlacementNode::new(&format!("a{node:04}"), &["a"]))
         .collect();
-    members.extend((0..600).map(|node| Member::new(&format!("b{node:04}"), &[&format!("r{}", node % 20)])));
+    members.extend((0..600).map(|node| PlacementNode::new(&format!("b{node:04}"), &[&format!("r{}", node % 20)])));
     let plan = plan_replicas(&members, 2, None);
     let named = by_name(&members);
     let bad = members.iter().filter(|member| {
@@ -119,8 +123,8 @@ fn a_thousand_nodes_with_one_crowded_rack_are_planned_at_the_optimum() {
 
 #[test]
 fn with_racks_for_members_and_holders_a_rack_costs_a_group_one_piece() {
-    let members: Vec<Member> = (0..24)
-        .map(|node| Member::new(&format!("n{node:02}"), &[&format!("rack{}", node / 3)]))
+    let members: Vec<PlacementNode> = (0..24)
+        .map(|node| PlacementNode::new(&format!("n{node:02}"), &[&format!("rack{}", node / 3)]))
         .collect();
     let named = by_name(&members);
     for group in plan_parity(&members, 6, 2, &[]) {
@@ -188,8 +192,8 @@ proptest! {
     /// One node leaves or joins: affected are its group, the ring at the end and groups swapped for domains.
     #[test]
     fn one_change_moves_little(racks in 8usize..20, each in 2usize..5, copies in 2usize..4, gone in 0usize..1000) {
-        let members: Vec<Member> = (0..racks * each)
-            .map(|node| Member::new(&format!("n{node:03}"), &[&format!("rack{}", node / each)]))
+        let members: Vec<PlacementNode> = (0..racks * each)
+            .map(|node| PlacementNode::new(&format!("n{node:03}"), &[&format!("rack{}", node / each)]))
             .collect();
         let plan = plan_replicas(&members, copies, None);
         let mut fewer = members.clone();

@@ -46,7 +46,7 @@ pub fn read(files: &[PathBuf]) -> Result<Cow<'static, Catalogue>, CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::exit::Exit;
+    use crate::exit::CommandExit;
 
     #[test]
     fn a_missing_file_is_named() {
@@ -54,7 +54,7 @@ mod tests {
             catalogue: vec!["no/such/file.toml".into()],
         };
         let problem = files.read().expect_err("there is no such file");
-        assert_eq!(problem.exit(), Exit::Failure);
+        assert_eq!(problem.exit(), CommandExit::Failure);
         assert!(problem.lines().contains("no/such/file.toml"), "{}", problem.lines());
     }
 }

@@ -4,12 +4,12 @@ use rankguard_model::with_causes;
 use std::error::Error;
 use std::fmt;
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Failure of a command, ready to be printed.
 #[derive(Debug)]
 pub struct CliError {
-    exit: Exit,
+    exit: CommandExit,
     what: String,
     source: Option<Box<dyn Error + Send + Sync>>,
     hint: String,
@@ -19,7 +19,7 @@ impl CliError {
     /// Error with [`Exit::Failure`]. `hint` proposes the next step.
     pub fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            exit: Exit::Failure,
+            exit: CommandExit::Failure,
             what: what.into(),
             source: None,
             hint: hint.into(),
@@ -29,13 +29,13 @@ impl CliError {
     /// Error with [`Exit::Usage`]: a mistake in the arguments or the configuration.
     pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
-            exit: Exit::Usage,
+            exit: CommandExit::Usage,
             ..Self::failure(what, hint)
         }
     }
 
     /// Replaces the exit code.
-    pub fn exiting(self, exit: Exit) -> Self {
+    pub fn exiting(self, exit: CommandExit) -> Self {
         Self { exit, ..self }
     }
 
@@ -47,7 +47,7 @@ impl CliError {
         }
     }
 
-    pub fn exit(&self) -> Exit {
+    pub fn exit(&self) -> CommandExit {
         self.exit
     }
 

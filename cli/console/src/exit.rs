@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 /// Exit codes, the same for every command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Exit {
+pub enum CommandExit {
     /// 0: done, and nothing wrong was found.
     Fine,
     /// 1: done, and something wrong was found (a case, a damaged checkpoint, a mistake in a file).
@@ -21,16 +21,16 @@ pub enum Exit {
     NoController,
 }
 
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
+impl From<CommandExit> for ExitCode {
+    fn from(exit: CommandExit) -> Self {
         Self::from(match exit {
-            Exit::Fine => 0,
-            Exit::Finding => 1,
-            Exit::Failure => 2,
-            Exit::JobFailed => 3,
-            Exit::JobCancelled => 4,
-            Exit::Usage => 64,
-            Exit::NoController => 69,
+            CommandExit::Fine => 0,
+            CommandExit::Finding => 1,
+            CommandExit::Failure => 2,
+            CommandExit::JobFailed => 3,
+            CommandExit::JobCancelled => 4,
+            CommandExit::Usage => 64,
+            CommandExit::NoController => 69,
         })
     }
 }

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 
 /// Output format of a listing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum OutputFormat {
     /// Aligned table for people
     #[default]
     #[value(alias = "text")]
@@ -22,5 +22,5 @@ pub enum Format {
 pub struct FormatArgs {
     /// Format of the output
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub format: Format,
+    pub format: OutputFormat,
 }

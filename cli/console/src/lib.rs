@@ -9,4 +9,4 @@ mod format;
 pub mod listing;
 pub mod out;
 
-pub use format::{Format, FormatArgs};
+pub use format::{FormatArgs, OutputFormat};

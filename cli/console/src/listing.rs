@@ -8,26 +8,26 @@ use comfy_table::{ContentArrangement, Table};
 use rankguard_model::printable;
 use serde::Serialize;
 
-use crate::Format;
+use crate::OutputFormat;
 use crate::out;
 
 /// A column: its heading and the function that renders a cell.
-pub type Column<T> = (&'static str, fn(&T) -> String);
+pub type TableColumn<T> = (&'static str, fn(&T) -> String);
 
 /// Prints a list. JSON formats contain whole items; table and CSV contain the columns.
-pub fn print<T: Serialize>(format: Format, items: &[T], columns: &[Column<T>]) {
+pub fn print<T: Serialize>(format: OutputFormat, items: &[T], columns: &[TableColumn<T>]) {
     match format {
-        Format::Json => out::json(items),
-        Format::Jsonl => items.iter().for_each(out::json_line),
+        OutputFormat::Json => out::json(items),
+        OutputFormat::Jsonl => items.iter().for_each(out::json_line),
         // A file or pipe gets the exact cells; on a terminal control characters are escaped.
-        Format::Csv if std::io::stdout().is_terminal() => out::text(&csv(items, columns)),
-        Format::Csv => out::bytes(csv(items, columns).as_bytes()),
-        Format::Table => out::text(&table(items, columns)),
+        OutputFormat::Csv if std::io::stdout().is_terminal() => out::text(&csv(items, columns)),
+        OutputFormat::Csv => out::bytes(csv(items, columns).as_bytes()),
+        OutputFormat::Table => out::text(&table(items, columns)),
     }
 }
 
 /// Renders a table without borders, fitted to the width of the terminal if there is one.
-pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
+pub fn table<T>(items: &[T], columns: &[TableColumn<T>]) -> String {
     let mut table = Table::new();
     table
         .load_style(NOTHING)
@@ -46,7 +46,7 @@ pub fn table<T>(items: &[T], columns: &[Column<T>]) -> String {
 }
 
 /// Renders RFC 4180 with `\n` line ends.
-fn csv<T>(items: &[T], columns: &[Column<T>]) -> String {
+fn csv<T>(items: &[T], columns: &[TableColumn<T>]) -> String {
     let mut text = String::new();
     let headings = columns.iter().map(|(heading, _)| heading.replace(' ', "_"));
     csv_line(&mut text, headings);
@@ -74,7 +74,7 @@ fn csv_line(text: &mut String, cells: impl Iterator<Item = String>) {
 mod tests {
     use super::*;
 
-    const COLUMNS: &[Column<(u32, &str)>] = &[
+    const COLUMNS: &[TableColumn<(u32, &str)>] = &[
         ("number", |item| item.0.to_string()),
         ("what it says", |item| item.1.to_owned()),
     ];

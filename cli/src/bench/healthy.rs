@@ -3,7 +3,7 @@
 /// Generates lines of step logs of several frameworks, NCCL start-up output, kernel and system messages until `bytes`
 /// are reached.
 pub(crate) fn log(bytes: usize, seed: u64) -> Vec<u8> {
-    let mut die = Die(seed);
+    let mut die = XorShift64(seed);
     let mut out = String::with_capacity(bytes + 4096);
     let mut step = 0;
     while out.len() < bytes {
@@ -22,9 +22,9 @@ pub(crate) fn log(bytes: usize, seed: u64) -> Vec<u8> {
     out.into_bytes()
 }
 
-struct Die(u64);
+struct XorShift64(u64);
 
-impl Die {
+impl XorShift64 {
     fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -50,7 +50,7 @@ fn clock(step: u64) -> String {
     )
 }
 
-fn step_line(out: &mut String, die: &mut Die, step: u64, rank: u64) {
+fn step_line(out: &mut String, die: &mut XorShift64, step: u64, rank: u64) {
     let loss = 1.5 + die.part();
     let (norm, ms, rate) = (die.part(), 3000.0 + 900.0 * die.part(), 3e-4 * die.part());
     let at = clock(step);
@@ -111,7 +111,7 @@ fn step_line(out: &mut String, die: &mut Die, step: u64, rank: u64) {
     };
 }
 
-fn nccl_line(out: &mut String, die: &mut Die, rank: u64) {
+fn nccl_line(out: &mut String, die: &mut XorShift64, rank: u64) {
     let head = format!(
         "node-{}:{}:{} [{}] NCCL INFO",
         rank / 8,
@@ -153,7 +153,7 @@ fn nccl_line(out: &mut String, die: &mut Die, rank: u64) {
     };
 }
 
-fn kernel_line(out: &mut String, die: &mut Die) {
+fn kernel_line(out: &mut String, die: &mut XorShift64) {
     let at = format!("[{:6}.{:06}]", die.below(900_000), die.below(1_000_000));
     *out += &match die.below(6) {
         0 => format!(
@@ -185,7 +185,7 @@ fn kernel_line(out: &mut String, die: &mut Die) {
     };
 }
 
-fn service_line(out: &mut String, die: &mut Die) {
+fn service_line(out: &mut String, die: &mut XorShift64) {
     let at = format!(
         "Mar {:2} {:02}:{:02}:{:02} n12",
         1 + die.below(28),

@@ -12,9 +12,9 @@ use std::hint::black_box;
 use std::io;
 
 use memchr::memchr_iter;
-use rankguard_faults::{Catalogue, Matcher, Stream, Triage};
-use rankguard_model::{Source, Timestamp};
-use rankguard_templates::{Limits, Miner};
+use rankguard_faults::{Catalogue, SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{EvidenceSource, Timestamp};
+use rankguard_templates::{Miner, MinerLimits};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 
@@ -27,7 +27,7 @@ const MINED: usize = 16 << 20;
 
 /// Throughput of one subject.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct ThroughputFigure {
     pub(crate) subject: String,
     /// Bytes and lines of one run.
     pub(crate) bytes: u64,
@@ -43,8 +43,8 @@ pub(crate) struct Figure {
 
 /// Measured figures, and tools that were not found.
 #[derive(Debug)]
-pub(crate) struct Figures {
-    pub(crate) figures: Vec<Figure>,
+pub(crate) struct ThroughputReport {
+    pub(crate) figures: Vec<ThroughputFigure>,
     pub(crate) absent: Vec<&'static str>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn healthy_log(bytes: usize) -> Vec<u8> {
     healthy::log(bytes, SEED)
 }
 
-struct Subject<'a> {
+struct BenchSubject<'a> {
     name: String,
     log: &'a [u8],
     note: String,
@@ -63,20 +63,20 @@ struct Subject<'a> {
 }
 
 /// One pass over a log; the returned count keeps the compiler from removing the work.
-type Work = Box<dyn FnMut(&[u8]) -> usize>;
+type LogPass = Box<dyn FnMut(&[u8]) -> usize>;
 
 /// Measures a search with every signature, in this program and in other tools.
-pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
+pub(crate) fn matching(log: &[u8]) -> io::Result<ThroughputReport> {
     let patterns: Vec<&str> = Catalogue::builtin()
         .signatures()
         .iter()
         .map(|it| it.pattern.as_str())
         .collect();
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     // Signatures are compiled at first use, once per process.
     let seen = triage(log);
     let mined = &log[..log.len().min(MINED)];
-    let own = |name: &str, log, note: String, mut work: Work| Subject {
+    let own = |name: &str, log, note: String, mut work: LogPass| BenchSubject {
         name: name.to_owned(),
         log,
         note,
@@ -107,7 +107,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     let folder = tempfile::tempdir()?;
     let (peers, absent) = peers::found(folder.path(), &patterns, log)?;
     for mut peer in peers {
-        subjects.push(Subject {
+        subjects.push(BenchSubject {
             name: peer.name.to_owned(),
             log: &log[..peer.bytes],
             note: format!("{} of {} patterns", peer.accepted, patterns.len()),
@@ -121,7 +121,7 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
             subject.rounds.push(seconds);
         }
     }
-    let mut figures: Vec<Figure> = subjects.into_iter().map(Subject::figure).collect();
+    let mut figures: Vec<ThroughputFigure> = subjects.into_iter().map(BenchSubject::figure).collect();
     let ours = figures
         .iter()
         .find(|figure| figure.subject == "triage")
@@ -129,16 +129,16 @@ pub(crate) fn matching(log: &[u8]) -> io::Result<Figures> {
     for figure in &mut figures {
         figure.times_triage = ours.unwrap_or_default() / figure.gb_per_s;
     }
-    Ok(Figures { figures, absent })
+    Ok(ThroughputReport { figures, absent })
 }
 
-impl Subject<'_> {
-    fn figure(mut self) -> Figure {
+impl BenchSubject<'_> {
+    fn figure(mut self) -> ThroughputFigure {
         self.rounds.sort_by(f64::total_cmp);
         // Shorter times are below the resolution of the clock.
         let seconds = self.rounds[ROUNDS / 2].max(1e-6);
         let lines = memchr_iter(b'\n', self.log).count();
-        Figure {
+        ThroughputFigure {
             subject: self.name,
             bytes: self.log.len() as u64,
             lines: lines as u64,
@@ -160,7 +160,7 @@ fn sum(log: &[u8]) -> usize {
 }
 
 fn triage(log: &[u8]) -> usize {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let blocks = log
         .chunks(BLOCK)
         .map(|block| triage.push_block(block, Timestamp(0)).len());
@@ -168,7 +168,7 @@ fn triage(log: &[u8]) -> usize {
 }
 
 fn mine(log: &[u8]) -> usize {
-    let mut miner = Miner::new("bench", Limits::default());
+    let mut miner = Miner::new("bench", MinerLimits::default());
     let stream = miner.stream("log", "log");
     for (number, line) in (1..).zip(log.split(|byte| *byte == b'\n')) {
         miner.learn(stream, number, line);

@@ -15,7 +15,7 @@ const RG_BYTES: usize = 2 << 20;
 const GREP_BYTES: usize = 128 << 10;
 
 /// A search tool with its patterns and its part of the log in files.
-pub(super) struct Peer {
+pub(super) struct SearchTool {
     pub(super) name: &'static str,
     program: &'static str,
     flags: &'static [&'static str],
@@ -31,7 +31,7 @@ pub(super) struct Peer {
 }
 
 /// Returns the tools on PATH, and the names of missing ones. Their files are written to `folder`.
-pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<(Vec<Peer>, Vec<&'static str>)> {
+pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<(Vec<SearchTool>, Vec<&'static str>)> {
     let empty = folder.join("empty.log");
     std::fs::write(&empty, b"")?;
     let mut peers = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<
             .iter()
             .map(|pattern| format!("(?:{})", nameless(pattern)))
             .collect();
-        peers.push(Peer {
+        peers.push(SearchTool {
             name: "rg -f, one thread",
             program: "rg",
             flags: &["--no-config", "--text", "-j1", "-c", "-f"],
@@ -63,7 +63,7 @@ pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<
                 accepted.push(pattern);
             }
         }
-        peers.push(Peer {
+        peers.push(SearchTool {
             name: "grep -E -i -f",
             program: "grep",
             flags: &["-a", "-E", "-i", "-c", "-f"],
@@ -80,7 +80,7 @@ pub(super) fn found(folder: &Path, patterns: &[&str], log: &[u8]) -> io::Result<
     Ok((peers, absent))
 }
 
-impl Peer {
+impl SearchTool {
     /// Returns the processor time of one search, in seconds.
     pub(super) fn seconds(&mut self) -> io::Result<f64> {
         let idle = match self.idle {

@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rankguard_agent::Knowledge;
+use rankguard_agent::CatalogueHandle;
 
 use super::local::AgentStatusArgs;
 use super::{gpu_calls, local};
 use crate::args::CommonArgs;
-use crate::config::Flag;
+use crate::config::FlagValue;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::runtime::{block_on, reload_identity};
-use crate::signals::{Hangup, Stop};
+use crate::signals::{HangupSignal, StopSignals};
 use crate::{logging, out};
 
 /// Options of `agent`. Each flag except `--simulate` is a setting of the same name in `[agent]`; `--job-log` sets
@@ -78,35 +78,35 @@ pub(crate) enum AgentAction {
     Status(AgentStatusArgs),
 }
 
-pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     if let Some(AgentAction::Status(args)) = &args.action {
         return local::status(args, common);
     }
     let logs = (!args.job_logs.is_empty()).then(|| args.job_logs.join(":"));
     let config = common.settings([
-        Flag::of("agent.node", "--node", args.node.as_deref()),
-        Flag::of("agent.host", "--host", args.host.as_deref()),
-        Flag::of("agent.controller", "--controller", args.controller.as_deref()),
-        Flag::of("agent.state_dir", "--state-dir", args.state_dir.as_deref()),
-        Flag::of("agent.slots", "--slots", args.slots.as_deref()),
-        Flag::of(
+        FlagValue::of("agent.node", "--node", args.node.as_deref()),
+        FlagValue::of("agent.host", "--host", args.host.as_deref()),
+        FlagValue::of("agent.controller", "--controller", args.controller.as_deref()),
+        FlagValue::of("agent.state_dir", "--state-dir", args.state_dir.as_deref()),
+        FlagValue::of("agent.slots", "--slots", args.slots.as_deref()),
+        FlagValue::of(
             "agent.failure_domain",
             "--failure-domain",
             args.failure_domain.as_deref(),
         ),
-        Flag::of("agent.peer_listen", "--peer-listen", args.peer_listen.as_deref()),
-        Flag::of(
+        FlagValue::of("agent.peer_listen", "--peer-listen", args.peer_listen.as_deref()),
+        FlagValue::of(
             "agent.metrics_listen",
             "--metrics-listen",
             args.metrics_listen.as_deref(),
         ),
-        Flag::of("agent.kernel_log", "--kernel-log", args.kernel_log.as_deref()),
-        Flag::of("agent.job_logs", "--job-log", logs),
-        Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
-        Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
-        Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
-        Flag::of("agent.rank_user", "--rank-user", args.rank_user.as_deref()),
-        Flag::of("agent.injection", "--injection", args.injection.then_some("true")),
+        FlagValue::of("agent.kernel_log", "--kernel-log", args.kernel_log.as_deref()),
+        FlagValue::of("agent.job_logs", "--job-log", logs),
+        FlagValue::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
+        FlagValue::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
+        FlagValue::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
+        FlagValue::of("agent.rank_user", "--rank-user", args.rank_user.as_deref()),
+        FlagValue::of("agent.injection", "--injection", args.injection.then_some("true")),
     ])?;
     logging::start(&config);
     rankguard_agent::restrict_process();
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<Exit, CliErro
     block_on(serve(settings))?
 }
 
-async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
+async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
             "the agent cannot run",
@@ -124,8 +124,8 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
         )
         .because(problem)
     };
-    let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
-    let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
+    let mut stop = StopSignals::catch().map_err(|problem| failed(problem.into()))?;
+    let mut hangup = HangupSignal::catch().map_err(|problem| failed(problem.into()))?;
     let (knowledge, network) = (settings.knowledge.clone(), settings.network.clone());
     let ended = rankguard_agent::run(settings, async move {
         let signal = loop {
@@ -149,14 +149,14 @@ async fn serve(settings: rankguard_agent::Settings) -> Result<Exit, CliError> {
         out::note(&format!("left behind: {left}"));
     }
     Ok(if ended.left_behind.is_empty() {
-        Exit::Fine
+        CommandExit::Fine
     } else {
-        Exit::Finding
+        CommandExit::Finding
     })
 }
 
 /// Reloads the catalogue files. Files that cannot be used are logged, and the current catalogue stays in use.
-async fn reload(knowledge: Knowledge) {
+async fn reload(knowledge: CatalogueHandle) {
     match tokio::task::spawn_blocking(move || knowledge.reload()).await {
         Ok(Ok(())) => {}
         Ok(Err(problem)) => {

@@ -7,9 +7,9 @@ use clap::Args;
 use rankguard_model::{JobId, JobState, JobView, NodeState, UnconfirmedNode};
 
 use crate::args::ControllerAddress;
-use crate::client::Client;
+use crate::client::ControllerClient;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 /// Maximum wait for reachable nodes: longer than the agents' own limits.
@@ -27,14 +27,14 @@ pub(crate) struct CancelArgs {
     pub(crate) address: ControllerAddress,
 }
 
-pub(crate) async fn run(args: &CancelArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     let job = JobId::from(args.job.as_str());
     let before = view(client, &job).await?;
     client.cancel(&job).await?;
     match before.as_ref().map(|view| view.state) {
         Some(JobState::Finished) => {
             out::note(&format!("job {job} had finished already"));
-            return Ok(Exit::Fine);
+            return Ok(CommandExit::Fine);
         }
         Some(JobState::Stopped) => out::note(&format!(
             "job {job} had been stopped already: {}",
@@ -52,21 +52,21 @@ pub(crate) async fn run(args: &CancelArgs, client: &Client) -> Result<Exit, CliE
     }
     if left.is_empty() {
         out::note(&format!("no process of job {job} is left"));
-        return Ok(Exit::Fine);
+        return Ok(CommandExit::Fine);
     }
     for node in &left {
         out::note(&describe(&job, node));
     }
-    Ok(Exit::Finding)
+    Ok(CommandExit::Finding)
 }
 
-async fn view(client: &Client, job: &JobId) -> Result<Option<JobView>, CliError> {
+async fn view(client: &ControllerClient, job: &JobId) -> Result<Option<JobView>, CliError> {
     let jobs = client.status().await?.jobs;
     Ok(jobs.into_iter().find(|view| view.spec.id == *job))
 }
 
 /// Waits for confirmations of reachable nodes. Unreachable nodes are not awaited; they are returned.
-async fn wait(client: &Client, job: &JobId) -> Result<Vec<UnconfirmedNode>, CliError> {
+async fn wait(client: &ControllerClient, job: &JobId) -> Result<Vec<UnconfirmedNode>, CliError> {
     let started = Instant::now();
     let mut noted = started;
     loop {

@@ -4,20 +4,20 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rankguard_model::{Case, CaseId, CaseNoteKind, Delays, Reason, StatusView, Timestamp};
+use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, ReasoningEntry, StatusView, Timestamp};
 
 use rankguard_proto::v1;
 
 use super::case_filter::CaseFilterArgs;
 use super::local;
-use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
+use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ClientError;
+use crate::display_text::{self, case_state, or_dash, role};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::runtime::block_on;
-use crate::words::{self, case_state, or_dash, role};
 
 #[derive(Debug, Clone, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -68,7 +68,7 @@ pub(crate) struct CaseNoteArgs {
 
 /// Source of the cases: a controller or the agent of this node.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Asked {
+pub(crate) struct CaseSourceArgs {
     #[command(flatten)]
     address: ControllerAddress,
     /// Conclude cases from the newest findings of this node's agent instead of a controller
@@ -82,7 +82,7 @@ pub(crate) struct Asked {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CasesListArgs {
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: CaseSourceArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
     #[command(flatten)]
@@ -94,12 +94,12 @@ pub(crate) struct CasesShowArgs {
     /// Number of the case
     pub(crate) case: u64,
     #[command(flatten)]
-    pub(crate) asked: Asked,
+    pub(crate) asked: CaseSourceArgs,
     #[command(flatten)]
     pub(crate) format: FormatArgs,
 }
 
-const COLUMNS: &[Column<Case>] = &[
+const COLUMNS: &[TableColumn<Case>] = &[
     ("case", |case| case.id.to_string()),
     ("state", |case| case_state(case.state).to_owned()),
     ("since", |case| case.first_at.to_string()),
@@ -111,7 +111,7 @@ const COLUMNS: &[Column<Case>] = &[
     ("outcome", |case| or_dash(case.outcome.as_ref())),
 ];
 
-pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     match args.action.unwrap_or(CasesAction::List(args.list)) {
         CasesAction::List(args) => {
             let (cases, status) = args.asked.cases(common)?;
@@ -134,7 +134,7 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<Exit, CliError
             address,
         } => note(case, text, Some(class), false, &address, common)?,
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Adds a note to a case, under the name of this user.
@@ -175,7 +175,7 @@ fn removed_cases(cases: &[Case]) -> Option<u64> {
     (removed > 0).then_some(removed)
 }
 
-impl Asked {
+impl CaseSourceArgs {
     /// Fetches all cases, and the controller's status unless `--local` is set.
     fn cases(&self, common: &CommonArgs) -> Result<(Vec<Case>, Option<StatusView>), CliError> {
         if self.local {
@@ -212,7 +212,7 @@ impl Asked {
 const TABLE_ROWS: usize = 100;
 
 fn print(args: &CasesListArgs, cases: Vec<Case>) {
-    let limit = (args.format.format == Format::Table).then_some(TABLE_ROWS);
+    let limit = (args.format.format == OutputFormat::Table).then_some(TABLE_ROWS);
     let page = args.filter.page(cases, limit);
     let cases = page.cases;
     listing::print(args.format.format, &cases, COLUMNS);
@@ -234,7 +234,7 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
 }
 
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
-    if args.format.format == Format::Csv {
+    if args.format.format == OutputFormat::Csv {
         return Err(CliError::usage(
             "one case does not fit into csv",
             "--format json gives all of it",
@@ -242,9 +242,9 @@ fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     }
     let case = args.asked.case(CaseId(args.case), common)?;
     match args.format.format {
-        Format::Json => out::json(&case),
-        Format::Jsonl => out::json_line(&case),
-        Format::Table | Format::Csv => out::text(&page(&case)),
+        OutputFormat::Json => out::json(&case),
+        OutputFormat::Jsonl => out::json_line(&case),
+        OutputFormat::Table | OutputFormat::Csv => out::text(&page(&case)),
     }
     Ok(())
 }
@@ -252,7 +252,7 @@ fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
 /// Renders a case for the person on call: the answer first, then the evidence.
 fn page(case: &Case) -> String {
     let verdict = &case.verdict;
-    let mut page = Page(String::new());
+    let mut page = CaseText(String::new());
     page.line(&format!("case {}: {}", case.id, verdict.class));
     page.fact("state", case_state(case.state));
     page.fact("blamed", &verdict.blamed.to_string());
@@ -271,7 +271,7 @@ fn page(case: &Case) -> String {
         &format!(
             "{}, {}, confidence {:.2}",
             verdict.layer,
-            words::severity(verdict.severity),
+            display_text::severity(verdict.severity),
             verdict.confidence
         ),
     );
@@ -294,7 +294,7 @@ fn page(case: &Case) -> String {
         page.item("nothing yet: its evidence is still being gathered");
     } else {
         page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
-        page.item(&words::sources(&verdict.mitigation.recommended_by));
+        page.item(&display_text::sources(&verdict.mitigation.recommended_by));
         page.item(&format!("cleared by: {}", case.clears));
     }
 
@@ -302,9 +302,9 @@ fn page(case: &Case) -> String {
     for (taxonomy, categories) in verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
-            .map(|category| words::category(taxonomy, category))
+            .map(|category| display_text::category(taxonomy, category))
             .collect();
-        page.item(&format!("{}: {}", words::taxonomy(taxonomy), names.join("; ")));
+        page.item(&format!("{}: {}", display_text::taxonomy(taxonomy), names.join("; ")));
     }
 
     page.heading("Reasoning");
@@ -338,14 +338,14 @@ fn page(case: &Case) -> String {
     for (what, delay) in delays(&case.delays) {
         page.fact(
             what,
-            &delay.map_or_else(|| "-".to_owned(), |delay| words::millis(delay as f64)),
+            &delay.map_or_else(|| "-".to_owned(), |delay| display_text::millis(delay as f64)),
         );
     }
     page.0
 }
 
 /// Returns the delays of the recovery stages, in order.
-pub(crate) fn delays(delays: &Delays) -> [(&'static str, Option<i64>); 6] {
+pub(crate) fn delays(delays: &CaseDelays) -> [(&'static str, Option<i64>); 6] {
     [
         ("evidence", delays.evidence_ms),
         ("case", delays.case_ms),
@@ -360,9 +360,9 @@ fn since(at: Timestamp, first: Timestamp) -> String {
     format!("{:>+9.3} s", at.millis_since(first) as f64 / 1e3)
 }
 
-struct Page(String);
+struct CaseText(String);
 
-impl Page {
+impl CaseText {
     fn line(&mut self, text: &str) {
         let _ = writeln!(self.0, "{text}");
     }
@@ -383,7 +383,7 @@ impl Page {
         lines.for_each(|line| self.line(&format!("      {line}")));
     }
 
-    fn reasons(&mut self, reasons: &[Reason], first: Timestamp) {
+    fn reasons(&mut self, reasons: &[ReasoningEntry], first: Timestamp) {
         if reasons.is_empty() {
             self.item("nothing");
         }
@@ -427,7 +427,7 @@ mod tests {
     #[test]
     fn a_case_that_is_not_concluded_advises_nothing() {
         let (_, mut cases) = sample::cluster();
-        cases[0].verdict.mitigation = rankguard_model::Mitigation::default().into();
+        cases[0].verdict.mitigation = rankguard_model::RecommendedMitigation::default().into();
         let page = page(&cases[0]);
         assert!(page.contains("nothing yet") && !page.contains("cleared by"), "{page}");
     }

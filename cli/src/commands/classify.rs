@@ -8,13 +8,13 @@ use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
 use rankguard_files::ReadBudget;
 use rankguard_model::{ClassId, NodeId, Rank, Role};
-use rankguard_offline::{Alternative, OfflineCase};
+use rankguard_offline::{ClassAlternative, OfflineCase};
 use serde::Serialize;
 
-use crate::args::{Format, LimitArgs};
+use crate::args::{LimitArgs, OutputFormat};
 use crate::diagnose::{Rules, records};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -28,12 +28,12 @@ pub(crate) struct ClassifyArgs {
     pub(crate) limits: LimitArgs,
     /// Output format: jsonl or json
     #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
 }
 
 /// Verdict in the form that other programs read.
 #[derive(Debug, Serialize)]
-struct Verdict {
+struct VerdictRecord {
     id: String,
     class: String,
     /// The finer class, if labelled logs do not have it and `class` is the nearest one that they have.
@@ -42,24 +42,24 @@ struct Verdict {
     root_rank: Option<Rank>,
     root_node: Option<NodeId>,
     confidence: f64,
-    key_lines: Vec<Place>,
+    key_lines: Vec<KeyLineRecord>,
     action: String,
     /// Every primary taxonomy, with no category if the class lies outside its scope.
     taxonomies: BTreeMap<String, Vec<String>>,
-    alternatives: Vec<Alternative>,
+    alternatives: Vec<ClassAlternative>,
     reasoning: Vec<String>,
 }
 
 /// A decisive line: stream of the case and line in it, both from 0.
 #[derive(Debug, Serialize)]
-struct Place {
+struct KeyLineRecord {
     stream: usize,
     index: u64,
     role: Role,
     text: String,
 }
 
-impl Verdict {
+impl VerdictRecord {
     fn of(case: OfflineCase, catalogue: &Catalogue) -> Self {
         let categories = |taxonomy: &str| {
             let all = case.taxonomies.get(taxonomy).into_iter().flatten();
@@ -82,7 +82,7 @@ impl Verdict {
             key_lines: case
                 .key_lines
                 .into_iter()
-                .map(|line| Place {
+                .map(|line| KeyLineRecord {
                     stream: line.stream,
                     index: line.line.saturating_sub(1),
                     role: line.role,
@@ -103,11 +103,11 @@ impl Verdict {
     }
 }
 
-pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
     let mut problems = Vec::new();
     let mut document = Vec::new();
     let mut any = false;
-    if args.format != Format::Jsonl && args.format != Format::Json {
+    if args.format != OutputFormat::Jsonl && args.format != OutputFormat::Json {
         return Err(CliError::usage(
             "verdicts are trees and do not fit into a table",
             "say --format jsonl or json; rankguard diagnose prints cases for people",
@@ -123,9 +123,9 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
             &mut problems,
             |case, _| -> Result<(), std::convert::Infallible> {
                 any = true;
-                let verdict = Verdict::of(case, &rules.catalogue);
+                let verdict = VerdictRecord::of(case, &rules.catalogue);
                 match args.format {
-                    Format::Jsonl => out::json_line(&verdict),
+                    OutputFormat::Jsonl => out::json_line(&verdict),
                     _ => document.push(verdict),
                 }
                 Ok(())
@@ -133,14 +133,14 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<Exit, CliError> {
         );
         let Ok(()) = done;
     }
-    if args.format == Format::Json {
+    if args.format == OutputFormat::Json {
         out::json(&document);
     }
     for problem in &problems {
         out::note(&format!("skipped: {problem}"));
     }
     if problems.is_empty() {
-        return Ok(Exit::Fine);
+        return Ok(CommandExit::Fine);
     }
     let what = if any {
         "some lines hold no case"

@@ -3,10 +3,10 @@
 use clap::{Args, Subcommand};
 
 use crate::args::{CommonArgs, FormatArgs};
-use crate::config::{Mistakes, Shown};
+use crate::config::{ConfigMistakes, SettingLine};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -23,16 +23,20 @@ pub(crate) enum ConfigAction {
     Show(FormatArgs),
 }
 
-const COLUMNS: &[Column<Shown>] = &[
+const COLUMNS: &[TableColumn<SettingLine>] = &[
     ("setting", |shown| shown.setting.to_owned()),
     ("value", |shown| {
-        shown.value.as_ref().map(crate::config::Value::show).unwrap_or_default()
+        shown
+            .value
+            .as_ref()
+            .map(crate::config::SettingValue::show)
+            .unwrap_or_default()
     }),
     ("from", |shown| shown.from.clone()),
     ("meaning", |shown| shown.meaning.to_owned()),
 ];
 
-pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     let config = match common.load([]) {
         Ok(config) => config,
         Err(mistakes) => return Ok(correct(&mistakes)),
@@ -44,14 +48,14 @@ pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<Exit, CliErr
         },
         ConfigAction::Show(format) => listing::print(format.format, &config.show(), COLUMNS),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
-fn correct(mistakes: &Mistakes) -> Exit {
+fn correct(mistakes: &ConfigMistakes) -> CommandExit {
     for mistake in &mistakes.0 {
         out::line(&mistake.to_string());
     }
     out::note(&format!("{} to correct", mistakes.0.len()));
     out::note("hint: without --config and RANKGUARD_* variables, `rankguard config show` lists every setting");
-    Exit::Finding
+    CommandExit::Finding
 }

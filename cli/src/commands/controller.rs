@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::args::CommonArgs;
-use crate::config::Flag;
+use crate::config::FlagValue;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::runtime::{block_on, reload_identity};
-use crate::signals::{Hangup, Stop};
+use crate::signals::{HangupSignal, StopSignals};
 use crate::{logging, out};
 
 /// Options of `controller`. Each flag except `--replay-only` is a setting of the same name in `[controller]`.
@@ -29,11 +29,11 @@ pub(crate) struct ControllerArgs {
     pub(crate) replay_only: bool,
 }
 
-pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     let config = common.settings([
-        Flag::of("controller.listen", "--listen", args.listen.as_deref()),
-        Flag::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
-        Flag::of(
+        FlagValue::of("controller.listen", "--listen", args.listen.as_deref()),
+        FlagValue::of("controller.state_dir", "--state-dir", args.state_dir.as_deref()),
+        FlagValue::of(
             "controller.silence_limit_ms",
             "--silence-limit-ms",
             args.silence_limit_ms.as_deref(),
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<Exit, Cl
     block_on(serve(settings))?
 }
 
-async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliError> {
+async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
             "the controller cannot run",
@@ -54,8 +54,8 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliErro
         )
         .because(problem)
     };
-    let mut stop = Stop::catch().map_err(|problem| failed(problem.into()))?;
-    let mut hangup = Hangup::catch().map_err(|problem| failed(problem.into()))?;
+    let mut stop = StopSignals::catch().map_err(|problem| failed(problem.into()))?;
+    let mut hangup = HangupSignal::catch().map_err(|problem| failed(problem.into()))?;
     let (catalogue, network) = (settings.catalogue.clone(), settings.network.clone());
     let ended = rankguard_controller::run(settings, async move {
         let signal = loop {
@@ -75,5 +75,5 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<Exit, CliErro
         "the controller on {} has ended; {} events are in its journal",
         ended.address, ended.events
     ));
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_trainer::Settings;
+use rankguard_trainer::TrainingSettings;
 
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -36,9 +36,9 @@ pub(crate) struct DemoRankArgs {
     pub(crate) bug_rank: Option<u32>,
 }
 
-pub(crate) fn run(args: DemoRankArgs) -> Exit {
-    let defaults = Settings::default();
-    let settings = Settings {
+pub(crate) fn run(args: DemoRankArgs) -> CommandExit {
+    let defaults = TrainingSettings::default();
+    let settings = TrainingSettings {
         epochs: args.epochs.unwrap_or(defaults.epochs),
         batch: args.batch.unwrap_or(defaults.batch),
         hidden: args.hidden.unwrap_or(defaults.hidden.clone()),
@@ -50,11 +50,11 @@ pub(crate) fn run(args: DemoRankArgs) -> Exit {
         ..defaults
     };
     match rankguard_trainer::run(settings) {
-        Ok(_) => Exit::Fine,
+        Ok(_) => CommandExit::Fine,
         Err(error) => {
             // The report of a failed training program, for collectors and people; exit code 1 as Python.
             out::notes(error.report().trim_end());
-            Exit::Finding
+            CommandExit::Finding
         }
     }
 }

@@ -7,9 +7,9 @@ use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_model::{NodeId, printable, printable_lines, with_causes};
 
-use crate::args::{Format, FormatArgs, LimitArgs};
+use crate::args::{FormatArgs, LimitArgs, OutputFormat};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::{diagnose, out};
 
 #[derive(Debug, Clone, Args)]
@@ -57,12 +57,12 @@ fn clock_offset(text: &str) -> Result<(String, f64), String> {
     Ok((node.to_owned(), seconds))
 }
 
-pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
     let format = match args.format.format {
-        Format::Table => diagnose::Format::Table,
-        Format::Json => diagnose::Format::Json,
-        Format::Jsonl => diagnose::Format::Jsonl,
-        Format::Csv => {
+        OutputFormat::Table => diagnose::Format::Table,
+        OutputFormat::Json => diagnose::Format::Json,
+        OutputFormat::Jsonl => diagnose::Format::Jsonl,
+        OutputFormat::Csv => {
             return Err(CliError::usage(
                 "a diagnosis is a tree and does not fit into csv",
                 "--format json or jsonl gives all of it",
@@ -81,16 +81,16 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<Exit, CliError> {
         CliError::failure("nothing could be diagnosed", hint).because(printable(&why).into_owned())
     };
     let found = if let Some(folder) = &args.flight_recorder {
-        diagnose::dumps::run(folder, args.world, format, &mut Data, &mut Notes)
+        diagnose::dumps::run(folder, args.world, format, &mut StdoutWriter, &mut StderrWriter)
     } else if let Some(file) = &args.timings {
-        diagnose::timings::run(file, args.meta.as_deref(), format, &mut Data, &mut Notes)
+        diagnose::timings::run(file, args.meta.as_deref(), format, &mut StdoutWriter, &mut StderrWriter)
     } else {
-        diagnose::run(&logs(args, format)?, &mut Data, &mut Notes)
+        diagnose::run(&logs(args, format)?, &mut StdoutWriter, &mut StderrWriter)
     };
     Ok(if found.map_err(nothing)? {
-        Exit::Finding
+        CommandExit::Finding
     } else {
-        Exit::Fine
+        CommandExit::Fine
     })
 }
 
@@ -110,9 +110,9 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::Diagno
 }
 
 /// [`Write`] adapter of standard output.
-struct Data;
+struct StdoutWriter;
 
-impl Write for Data {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         out::text(&String::from_utf8_lossy(bytes));
         Ok(bytes.len())
@@ -124,9 +124,9 @@ impl Write for Data {
 }
 
 /// [`Write`] adapter of standard error.
-struct Notes;
+struct StderrWriter;
 
-impl Write for Notes {
+impl Write for StderrWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let text = String::from_utf8_lossy(bytes);
         io::stderr().write_all(printable_lines(&text).as_bytes())?;

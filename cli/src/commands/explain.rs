@@ -4,12 +4,15 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
-use rankguard_faults::{Announcement, Basis, Event, Explanation, Fatality, Kind, Matcher, Place, explain};
+use rankguard_faults::{
+    ActionBasis, CategoryReference, ClassKind, DriverEvent, Explanation, FatalityScope, SignatureExample,
+    SignatureMatcher, explain,
+};
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{FormatArgs, OutputFormat};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -26,7 +29,7 @@ pub(crate) struct ExplainArgs {
 /// Signatures shown on a page; the other formats contain all.
 const SIGNATURES_SHOWN: usize = 6;
 
-const COLUMNS: &[Column<Explanation>] = &[
+const COLUMNS: &[TableColumn<Explanation>] = &[
     ("subject", |it| it.subject.clone()),
     ("class", |it| it.class.to_string()),
     ("layer", |it| it.layer.clone()),
@@ -34,9 +37,9 @@ const COLUMNS: &[Column<Explanation>] = &[
     ("meaning", |it| it.meaning.clone()),
 ];
 
-pub(crate) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ExplainArgs) -> Result<CommandExit, CliError> {
     let catalogue = args.catalogue.read()?;
-    let matcher = Matcher::new(&catalogue);
+    let matcher = SignatureMatcher::new(&catalogue);
     let query = args.words.join(" ");
     let found = explain(&catalogue, &matcher, &query);
     if found.is_empty() {
@@ -49,19 +52,19 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<Exit, CliError> {
         return Err(CliError::failure(format!("nothing is known about {:?}", query), hint));
     }
     match args.format.format {
-        Format::Table => {
+        OutputFormat::Table => {
             let pages: Vec<String> = found.iter().map(page).collect();
             out::text(&pages.join("\n"));
         }
         format => listing::print(format, &found, COLUMNS),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Page that is built fact by fact.
-struct Page(String);
+struct ExplainPage(String);
 
-impl Page {
+impl ExplainPage {
     fn fact(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             let _ = writeln!(self.0, "  {name:<11} {value}");
@@ -79,12 +82,12 @@ impl Page {
 }
 
 fn page(found: &Explanation) -> String {
-    let mut page = Page(format!("{}\n", found.subject));
+    let mut page = ExplainPage(format!("{}\n", found.subject));
     page.fact("class", found.class.as_str());
     page.fact("known as", &ids(&found.aliases));
     page.fact("layer", &found.layer);
     page.fact("kind", kind(found.kind));
-    page.fact("role", crate::words::role(found.role));
+    page.fact("role", crate::display_text::role(found.role));
     family(found, &mut page);
     if let Some(mark) = &found.mark {
         let fields: Vec<String> = mark
@@ -136,7 +139,7 @@ fn page(found: &Explanation) -> String {
     page.0
 }
 
-fn family(found: &Explanation, page: &mut Page) {
+fn family(found: &Explanation, page: &mut ExplainPage) {
     if let Some(parent) = &found.parent {
         let beside = if found.siblings.is_empty() {
             String::new()
@@ -152,11 +155,11 @@ fn ids(ids: &[rankguard_model::ClassId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: ClassKind) -> &'static str {
     match kind {
-        Kind::RootCause => "root cause",
-        Kind::Symptom => "symptom: needs diagnosis before blame",
-        Kind::Outcome => "outcome: an end that was decided",
+        ClassKind::RootCause => "root cause",
+        ClassKind::Symptom => "symptom: needs diagnosis before blame",
+        ClassKind::Outcome => "outcome: an end that was decided",
     }
 }
 
@@ -166,18 +169,18 @@ fn basis(found: &Explanation) -> String {
     }
     let by = found.recommended_by.join("; ");
     match found.basis {
-        Basis::Published => by,
-        Basis::Inferred => format!("{by} (inferred from a related recommendation)"),
+        ActionBasis::Published => by,
+        ActionBasis::Inferred => format!("{by} (inferred from a related recommendation)"),
     }
 }
 
-fn code(event: &Event, page: &mut Page) {
+fn code(event: &DriverEvent, page: &mut ExplainPage) {
     page.fact("symbol", &event.mnemonic);
     page.fact("holds for", &event.scope);
     let stops = match event.fatal {
-        Some(Fatality::NonFatal) => "nothing by itself",
-        Some(Fatality::Port) => "the partition that owns the port",
-        Some(Fatality::Fabric) => "the whole fabric",
+        Some(FatalityScope::NonFatal) => "nothing by itself",
+        Some(FatalityScope::Port) => "the partition that owns the port",
+        Some(FatalityScope::Fabric) => "the whole fabric",
         None => "",
     };
     page.fact("stops", stops);
@@ -195,7 +198,7 @@ fn code(event: &Event, page: &mut Page) {
 }
 
 /// Formats a study with the categories of a class in it.
-fn study(places: &[Place]) -> Option<String> {
+fn study(places: &[CategoryReference]) -> Option<String> {
     let first = places.first()?;
     let categories = places.iter().map(|place| {
         let figures = if place.figures.is_empty() {
@@ -215,7 +218,7 @@ fn study(places: &[Place]) -> Option<String> {
     ))
 }
 
-fn announcement(announcement: &Announcement) -> String {
+fn announcement(announcement: &SignatureExample) -> String {
     // One line per signature: examples of tracebacks have several lines.
     let example = announcement.example.lines().next().unwrap_or_default();
     format!("{}: {example}", announcement.id)
@@ -228,7 +231,7 @@ mod tests {
     use super::*;
 
     fn page_of(query: &str) -> String {
-        explain(Catalogue::builtin(), &Matcher::builtin(), query)
+        explain(Catalogue::builtin(), &SignatureMatcher::builtin(), query)
             .iter()
             .map(page)
             .collect()

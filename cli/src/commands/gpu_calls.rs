@@ -9,7 +9,7 @@ use clap::Parser;
 
 use super::supervise_ranks;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Options of `gpu-calls`.
 #[derive(Debug, Clone, Parser)]
@@ -28,14 +28,14 @@ const STAND_IN: &str = "librankguard_fake_nvml.so";
 
 /// Parses the options of this command if it is the one on the command line. A separate parser keeps the helper process
 /// small: the parser of all commands would be most of its memory.
-pub(crate) fn asked_for() -> Option<Result<GpuCallsArgs, clap::Error>> {
+pub(crate) fn parse_args() -> Option<Result<GpuCallsArgs, clap::Error>> {
     let mut words = std::env::args_os().skip(1);
     let is_asked_for = words.next().is_some_and(|word| word == "gpu-calls");
     is_asked_for
         .then(|| GpuCallsArgs::try_parse_from(std::iter::once(OsString::from("rankguard gpu-calls")).chain(words)))
 }
 
-pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &GpuCallsArgs) -> Result<CommandExit, CliError> {
     rankguard_agent::share_heap();
     let deadline = Duration::from_millis(args.deadline_ms);
     rankguard_agent::serve_gpu_calls(args.library.as_deref(), deadline).map_err(|problem| {
@@ -45,12 +45,12 @@ pub(crate) fn run(args: &GpuCallsArgs) -> Result<Exit, CliError> {
         )
         .because(problem)
     })?;
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Completes the settings of an agent: the library of a scenario, and the command lines of the helper processes that
 /// call the library, read stacks, hold arenas and supervise ranks.
-pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option<&Path>) -> Result<(), CliError> {
+pub(crate) fn prepare(settings: &mut rankguard_agent::AgentSettings, scenario: Option<&Path>) -> Result<(), CliError> {
     if let Some(scenario) = scenario {
         if !scenario.is_file() {
             return Err(CliError::failure(
@@ -67,7 +67,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
             None => stand_in()?,
         });
     }
-    settings.gpu_process = words(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
+    settings.gpu_process = helper_command(settings.nvml_library.as_deref(), settings.intervals.gpu_deadline)?;
     settings.stack_process = vec![own_file()?.into(), "stack-calls".into()];
     settings.arena_process = vec![own_file()?.into(), "keep-arenas".into()];
     // The running executable itself, even after an upgrade has replaced the file: agent and supervisor have the same
@@ -77,7 +77,7 @@ pub(crate) fn prepare(settings: &mut rankguard_agent::Settings, scenario: Option
 }
 
 /// Returns the command line of the helper process that calls a library, with a deadline per call.
-pub(crate) fn words(library: Option<&Path>, deadline: Duration) -> Result<Vec<OsString>, CliError> {
+pub(crate) fn helper_command(library: Option<&Path>, deadline: Duration) -> Result<Vec<OsString>, CliError> {
     let mut words: Vec<OsString> = vec![own_file()?.into(), "gpu-calls".into(), "--deadline-ms".into()];
     words.push(deadline.as_millis().to_string().into());
     if let Some(library) = library {

@@ -36,7 +36,7 @@ pub(crate) fn write_man_pages(folder: &Path) -> std::io::Result<bool> {
 }
 
 /// Replaces this process with the history program; returns only on failure.
-pub(crate) fn become_it(command: &str, words: Vec<OsString>) -> CliError {
+pub(crate) fn exec_history(command: &str, words: Vec<OsString>) -> CliError {
     let program = program();
     let problem = Command::new(&program).arg(command).args(words).exec();
     CliError::failure(

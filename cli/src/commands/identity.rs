@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand, ValueEnum};
-use rankguard_identity::{Authority, AuthorityError, Card, Issue, Role};
+use rankguard_identity::{AuthorityError, CertificateAuthority, CertificateFields, IssueRequest, PeerRole};
 use serde::Serialize;
 
 use crate::args::FormatArgs;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -80,7 +80,7 @@ pub(crate) enum IssuedRole {
     Operator,
 }
 
-impl From<IssuedRole> for Role {
+impl From<IssuedRole> for PeerRole {
     fn from(role: IssuedRole) -> Self {
         match role {
             IssuedRole::Controller => Self::Controller,
@@ -97,7 +97,7 @@ const PEM_BYTES: u64 = 1 << 20;
 
 /// Printed form of a certificate.
 #[derive(Debug, Serialize)]
-struct Shown {
+struct CertificateView {
     role: &'static str,
     name: String,
     cluster: String,
@@ -106,7 +106,7 @@ struct Shown {
     days_left: f64,
 }
 
-const COLUMNS: &[Column<Shown>] = &[
+const COLUMNS: &[TableColumn<CertificateView>] = &[
     ("role", |shown| shown.role.to_owned()),
     ("name", |shown| shown.name.clone()),
     ("cluster", |shown| shown.cluster.clone()),
@@ -115,8 +115,8 @@ const COLUMNS: &[Column<Shown>] = &[
     ("days left", |shown| format!("{:.1}", shown.days_left)),
 ];
 
-impl From<&Card> for Shown {
-    fn from(card: &Card) -> Self {
+impl From<&CertificateFields> for CertificateView {
+    fn from(card: &CertificateFields) -> Self {
         Self {
             role: card.name.role().word(),
             name: card.name.own().to_owned(),
@@ -128,10 +128,10 @@ impl From<&Card> for Shown {
     }
 }
 
-pub(crate) fn run(args: &IdentityArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &IdentityArgs) -> Result<CommandExit, CliError> {
     match &args.action {
         IdentityAction::Init { dir, cluster, days } => {
-            let card = Authority::create(dir, cluster, *days).map_err(refused)?;
+            let card = CertificateAuthority::create(dir, cluster, *days).map_err(refused)?;
             let (dir, until) = (dir.display(), card.valid_until());
             out::note(&format!(
                 "{dir}/ca.pem and {dir}/ca.key are the authority of {cluster} until {until}"
@@ -141,23 +141,23 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<Exit, CliError> {
         IdentityAction::Issue(args) => issue(args)?,
         IdentityAction::Show { file, format } => return show(file, format),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// A certificate to issue.
-struct Owner {
+struct CertificateOwner {
     name: String,
     hosts: Vec<String>,
 }
 
 /// Returns the owners on the command line and in the file. Without any name there is one owner with an empty name, for
 /// roles that need none.
-fn owners(args: &IssueArgs) -> Result<Vec<Owner>, CliError> {
-    let owner = |name: &str, hosts: &[String]| Owner {
+fn owners(args: &IssueArgs) -> Result<Vec<CertificateOwner>, CliError> {
+    let owner = |name: &str, hosts: &[String]| CertificateOwner {
         name: name.to_owned(),
         hosts: args.hosts.iter().chain(hosts).cloned().collect(),
     };
-    let mut owners: Vec<Owner> = args.names.iter().map(|name| owner(name, &[])).collect();
+    let mut owners: Vec<CertificateOwner> = args.names.iter().map(|name| owner(name, &[])).collect();
     if let Some(file) = &args.names_from {
         let text = rankguard_files::read_text(file, NAMES_BYTES).map_err(|problem| {
             CliError::failure(
@@ -187,19 +187,19 @@ fn owners(args: &IssueArgs) -> Result<Vec<Owner>, CliError> {
 }
 
 fn issue(args: &IssueArgs) -> Result<(), CliError> {
-    let role = Role::from(args.role);
+    let role = PeerRole::from(args.role);
     let owners = owners(args)?;
-    if role == Role::Controller && owners.iter().any(|owner| owner.hosts.is_empty()) {
+    if role == PeerRole::Controller && owners.iter().any(|owner| owner.hosts.is_empty()) {
         return Err(CliError::usage(
             "a controller's certificate names the hosts at which it is dialled, and none was given",
             "--host NAME or --host ADDRESS, as agents and operators write it; may be repeated",
         ));
     }
-    let authority = Authority::open(&args.ca).map_err(refused)?;
+    let authority = CertificateAuthority::open(&args.ca).map_err(refused)?;
     let is_one = owners.len() == 1;
-    for Owner { name, hosts } in owners {
+    for CertificateOwner { name, hosts } in owners {
         let folder = if is_one { args.out.clone() } else { args.out.join(&name) };
-        let wanted = Issue {
+        let wanted = IssueRequest {
             role,
             name,
             hosts,
@@ -246,7 +246,7 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     Ok(found)
 }
 
-fn show(path: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
+fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     let mut cards = Vec::new();
     for file in certificates(path)? {
         let failed = |what: String| {
@@ -258,17 +258,17 @@ fn show(path: &Path, format: &FormatArgs) -> Result<Exit, CliError> {
         };
         let text = rankguard_files::read_text(&file, PEM_BYTES)
             .map_err(|problem| failed(format!("cannot be read: {problem}")))?;
-        cards.push(Card::of_pem(text.as_bytes()).map_err(failed)?);
+        cards.push(CertificateFields::of_pem(text.as_bytes()).map_err(failed)?);
     }
-    let shown: Vec<Shown> = cards.iter().map(Shown::from).collect();
+    let shown: Vec<CertificateView> = cards.iter().map(CertificateView::from).collect();
     listing::print(format.format, &shown, COLUMNS);
     for card in cards.iter().filter(|card| card.ends_soon()) {
         out::note(&format!("{} ends at {}", card.name, card.valid_until()));
     }
-    Ok(if cards.iter().any(Card::ends_soon) {
-        Exit::Finding
+    Ok(if cards.iter().any(CertificateFields::ends_soon) {
+        CommandExit::Finding
     } else {
-        Exit::Fine
+        CommandExit::Fine
     })
 }
 

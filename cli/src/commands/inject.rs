@@ -4,17 +4,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use rankguard_agent::{InjectError, Injected, Injection, WhichRank, ask_agent};
+use rankguard_agent::{FaultInjection, InjectError, InjectionRecord, RankSelector, ask_agent};
 use rankguard_console::FormatArgs;
 use rankguard_model::{JobId, Rank};
 
-use crate::args::{CommonArgs, Format};
-use crate::config::Flag;
+use crate::args::{CommonArgs, OutputFormat};
+use crate::config::FlagValue;
+use crate::display_text::or_dash;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words::or_dash;
 
 /// Maximum wait for the agent.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -30,11 +30,11 @@ pub(crate) struct InjectArgs {
     #[command(flatten)]
     format: FormatArgs,
     #[command(subcommand)]
-    fault: Fault,
+    fault: InjectedFault,
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum Fault {
+enum InjectedFault {
     /// Inject kernel-log lines, as if the kernel wrote them now
     KernelLine {
         /// A line such as `NVRM: Xid (PCI:0000:9b:00): 79, ...`; several lines form one event
@@ -45,7 +45,7 @@ enum Fault {
     LogLine {
         /// Rank that writes the lines: `3`, or `JOB/3`
         #[arg(long, value_name = "RANK", value_parser = which)]
-        rank: Option<WhichRank>,
+        rank: Option<RankSelector>,
         /// Log line; several lines form one event (a traceback)
         #[arg(required = true, value_name = "LINE")]
         lines: Vec<String>,
@@ -78,7 +78,7 @@ enum Fault {
     RankKill {
         /// Rank to kill: `3`, or `JOB/3`
         #[arg(value_parser = which)]
-        rank: WhichRank,
+        rank: RankSelector,
         /// Number of the signal
         #[arg(long, default_value_t = 9)]
         signal: i32,
@@ -87,7 +87,7 @@ enum Fault {
     RankHang {
         /// Rank to stop: `3`, or `JOB/3`
         #[arg(value_parser = which)]
-        rank: WhichRank,
+        rank: RankSelector,
         /// Duration of the stop: `10s`, `500ms`, `2m`
         #[arg(long = "for", value_name = "TIME", value_parser = time)]
         lasts: Duration,
@@ -96,7 +96,7 @@ enum Fault {
     RankSlow {
         /// Rank to slow down: `3`, or `JOB/3`
         #[arg(value_parser = which)]
-        rank: WhichRank,
+        rank: RankSelector,
         /// Stopped share of the time, 0.05 to 0.95
         #[arg(long, value_name = "PART", default_value_t = 0.5)]
         stopped: f64,
@@ -118,7 +118,7 @@ enum Fault {
 }
 
 /// Parses `3`, or `llm/3`.
-fn which(text: &str) -> Result<WhichRank, String> {
+fn which(text: &str) -> Result<RankSelector, String> {
     let (job, rank) = match text.rsplit_once('/') {
         Some(("", _)) => return Err("want RANK or JOB/RANK".to_owned()),
         Some((job, rank)) => (Some(JobId::from(job)), rank),
@@ -127,7 +127,7 @@ fn which(text: &str) -> Result<WhichRank, String> {
     let rank = rank
         .parse()
         .map_err(|_| "want RANK or JOB/RANK, a rank being a number".to_owned())?;
-    Ok(WhichRank { job, rank: Rank(rank) })
+    Ok(RankSelector { job, rank: Rank(rank) })
 }
 
 /// Parses a duration: `10s`, `500ms`, `2m`.
@@ -153,16 +153,16 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-impl From<Fault> for Injection {
-    fn from(fault: Fault) -> Self {
+impl From<InjectedFault> for FaultInjection {
+    fn from(fault: InjectedFault) -> Self {
         match fault {
-            Fault::KernelLine { lines } => Self::KernelLine { lines },
-            Fault::LogLine { rank, lines } => Self::LogLine { rank, lines },
-            Fault::Nvml { facts, lasts } => Self::Nvml {
+            InjectedFault::KernelLine { lines } => Self::KernelLine { lines },
+            InjectedFault::LogLine { rank, lines } => Self::LogLine { rank, lines },
+            InjectedFault::Nvml { facts, lasts } => Self::Nvml {
                 facts,
                 for_ms: lasts.map(millis),
             },
-            Fault::Nic {
+            InjectedFault::Nic {
                 device,
                 metric,
                 value,
@@ -177,17 +177,17 @@ impl From<Fault> for Injection {
                 value,
                 for_ms: millis(lasts),
             },
-            Fault::RankKill { rank, signal } => Self::RankKill { rank, signal },
-            Fault::RankHang { rank, lasts } => Self::RankHang {
+            InjectedFault::RankKill { rank, signal } => Self::RankKill { rank, signal },
+            InjectedFault::RankHang { rank, lasts } => Self::RankHang {
                 rank,
                 for_ms: millis(lasts),
             },
-            Fault::RankSlow { rank, stopped, lasts } => Self::RankSlow {
+            InjectedFault::RankSlow { rank, stopped, lasts } => Self::RankSlow {
                 rank,
                 stopped,
                 for_ms: millis(lasts),
             },
-            Fault::DiskFull {
+            InjectedFault::DiskFull {
                 directory,
                 bytes,
                 lasts,
@@ -202,7 +202,7 @@ impl From<Fault> for Injection {
 }
 
 /// Columns of an injection, for this command and for `agent status`.
-pub(super) const COLUMNS: &[Column<Injected>] = &[
+pub(super) const COLUMNS: &[TableColumn<InjectionRecord>] = &[
     ("injection", |it| it.number.to_string()),
     ("kind", |it| it.kind.clone()),
     ("what", |it| it.what.clone()),
@@ -210,10 +210,10 @@ pub(super) const COLUMNS: &[Column<Injected>] = &[
     ("until", |it| or_dash(it.until)),
 ];
 
-pub(crate) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<Exit, CliError> {
-    let flag = Flag::of("agent.state_dir", "--state-dir", args.state_dir.as_deref());
+pub(crate) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
+    let flag = FlagValue::of("agent.state_dir", "--state-dir", args.state_dir.as_deref());
     let state_dir = common.settings([flag])?.agent().state_dir;
-    let wanted = Injection::from(args.fault.clone());
+    let wanted = FaultInjection::from(args.fault.clone());
     let done = rankguard_agent::inject(&state_dir, &wanted, DEADLINE).map_err(|problem| {
         let runs = || ask_agent(&state_dir, DEADLINE).is_ok();
         match &problem {
@@ -238,11 +238,11 @@ pub(crate) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<Exit, CliErr
         }
     })?;
     match args.format.format {
-        Format::Json => out::json(&done),
-        Format::Jsonl => out::json_line(&done),
-        Format::Table | Format::Csv => listing::print(args.format.format, &[done], COLUMNS),
+        OutputFormat::Json => out::json(&done),
+        OutputFormat::Jsonl => out::json_line(&done),
+        OutputFormat::Table | OutputFormat::Csv => listing::print(args.format.format, &[done], COLUMNS),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 #[cfg(test)]

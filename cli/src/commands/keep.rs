@@ -1,7 +1,7 @@
 //! Options of the retention rules, shared by `rankguard run` and `rankguard checkpoint gc`.
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{Best, Good, Retention};
+use rankguard_model::{MetricGoal, MetricRule, RetentionPolicy};
 
 /// Retention rules: a checkpoint is retained if any rule matches it.
 #[derive(Debug, Clone, Args)]
@@ -22,13 +22,13 @@ pub(crate) struct KeepArgs {
     #[arg(long, value_name = "METRIC", default_value = "loss")]
     pub(crate) best_by: String,
     /// Direction of the metric: low or high values are best
-    #[arg(long, value_enum, default_value_t = BestIs::Low)]
-    pub(crate) best_is: BestIs,
+    #[arg(long, value_enum, default_value_t = MetricDirection::Low)]
+    pub(crate) best_is: MetricDirection,
 }
 
 /// Direction of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum BestIs {
+pub(crate) enum MetricDirection {
     /// Lowest values are best
     Low,
     /// Highest values are best
@@ -37,16 +37,16 @@ pub(crate) enum BestIs {
 
 impl KeepArgs {
     /// Converts the options to the controller's retention rules.
-    pub(crate) fn rules(&self) -> Retention {
-        let best = self.keep_best.map(|count| Best {
+    pub(crate) fn rules(&self) -> RetentionPolicy {
+        let best = self.keep_best.map(|count| MetricRule {
             metric: self.best_by.clone(),
             good: match self.best_is {
-                BestIs::Low => Good::Low,
-                BestIs::High => Good::High,
+                MetricDirection::Low => MetricGoal::Low,
+                MetricDirection::High => MetricGoal::High,
             },
             count,
         });
-        Retention {
+        RetentionPolicy {
             last: self.keep,
             every_steps: self.keep_every,
             every_ms: self.keep_minutes.map(|minutes| minutes * 60_000),

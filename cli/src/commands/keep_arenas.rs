@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Options of `keep-arenas`.
 #[derive(Debug, Clone, Parser)]
@@ -21,14 +21,14 @@ pub(crate) struct KeepArenasArgs {
 
 /// Parses the options of this command if it is the one on the command line. The process waits next to an agent and must
 /// be small.
-pub(crate) fn asked_for() -> Option<Result<KeepArenasArgs, clap::Error>> {
+pub(crate) fn parse_args() -> Option<Result<KeepArenasArgs, clap::Error>> {
     let mut words = std::env::args_os().skip(1);
     let is_asked_for = words.next().is_some_and(|word| word == "keep-arenas");
     is_asked_for
         .then(|| KeepArenasArgs::try_parse_from(std::iter::once(OsString::from("rankguard keep-arenas")).chain(words)))
 }
 
-pub(crate) fn run(args: &KeepArenasArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &KeepArenasArgs) -> Result<CommandExit, CliError> {
     rankguard_agent::keep_arenas(&args.state_dir, Duration::from_millis(args.kept_ms)).map_err(|problem| {
         CliError::failure(
             "cannot keep the arenas of an agent",
@@ -36,5 +36,5 @@ pub(crate) fn run(args: &KeepArenasArgs) -> Result<Exit, CliError> {
         )
         .because(problem)
     })?;
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

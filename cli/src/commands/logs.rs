@@ -4,17 +4,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use clap::Args;
-use rankguard_identity::{DialError, Expected, Network};
+use rankguard_identity::{DialError, ExpectedPeer, PeerTransport};
 use rankguard_model::{Generation, JobId, JobState, JobView, NodeId, NodeState, NodeView, Rank, StatusView};
 use rankguard_proto::v1;
 use rankguard_proto::v1::rank_logs_client::RankLogsClient;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::args::ControllerAddress;
-use crate::client::Client;
+use crate::client::ControllerClient;
 use crate::config::nearest;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 /// Maximum wait for an agent.
@@ -48,7 +48,7 @@ pub(crate) struct LogsArgs {
     pub(crate) address: ControllerAddress,
 }
 
-pub(crate) async fn run(args: &LogsArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: &LogsArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     let job = JobId::from(args.job.as_str());
     let mut reader = LogReader::new(job, args.rank.iter().copied().map(Rank).collect(), args.tail);
     reader.generation = args.generation.map(Generation);
@@ -76,9 +76,9 @@ pub(crate) async fn run(args: &LogsArgs, client: &Client) -> Result<Exit, CliErr
         ));
     }
     Ok(if reader.away.is_empty() {
-        Exit::Fine
+        CommandExit::Fine
     } else {
-        Exit::Finding
+        CommandExit::Finding
     })
 }
 
@@ -98,7 +98,7 @@ type StreamKey = (NodeId, Generation, Rank, bool);
 
 /// Read position of a stream.
 #[derive(Debug, Default)]
-struct Stream {
+struct LogCursor {
     offset: u64,
     /// Incomplete last line.
     rest: Vec<u8>,
@@ -112,7 +112,7 @@ pub(crate) struct LogReader {
     /// Generation to read; `None` for the current one.
     generation: Option<Generation>,
     tail: Option<usize>,
-    streams: BTreeMap<StreamKey, Stream>,
+    streams: BTreeMap<StreamKey, LogCursor>,
     channels: BTreeMap<NodeId, Channel>,
     /// Nodes with unreadable output, with the reason.
     away: BTreeMap<NodeId, String>,
@@ -133,7 +133,7 @@ impl LogReader {
     }
 
     /// Prints the output since the last call.
-    pub(crate) async fn print_new(&mut self, view: &JobView, nodes: &[NodeView], network: &Network) {
+    pub(crate) async fn print_new(&mut self, view: &JobView, nodes: &[NodeView], network: &PeerTransport) {
         let generation = self.generation.unwrap_or(view.generation);
         for node in nodes_of(view, generation) {
             let known = nodes.iter().find(|view| view.node == node);
@@ -165,7 +165,12 @@ impl LogReader {
         words.join(", ")
     }
 
-    async fn read_node(&mut self, node: &NodeView, generation: Generation, network: &Network) -> Result<(), String> {
+    async fn read_node(
+        &mut self,
+        node: &NodeView,
+        generation: Generation,
+        network: &PeerTransport,
+    ) -> Result<(), String> {
         let mut client = self.client(node, network)?;
         let request = v1::LogsRequest {
             job: self.job.to_string(),
@@ -250,12 +255,12 @@ impl LogReader {
         }
     }
 
-    fn client(&mut self, node: &NodeView, network: &Network) -> Result<RankLogsClient<Channel>, String> {
+    fn client(&mut self, node: &NodeView, network: &PeerTransport) -> Result<RankLogsClient<Channel>, String> {
         let channel = match self.channels.get(&node.node) {
             Some(channel) => channel.clone(),
             None => {
                 let endpoint = Endpoint::from_shared(format!("http://{}", node.address)).map_err(|e| e.to_string())?;
-                let connector = network.connector(Expected::Agent(node.node.clone()), AGENT_LIMIT);
+                let connector = network.connector(ExpectedPeer::Agent(node.node.clone()), AGENT_LIMIT);
                 let channel = endpoint.timeout(AGENT_LIMIT).connect_with_connector_lazy(connector);
                 self.channels.insert(node.node.clone(), channel.clone());
                 channel
@@ -265,7 +270,7 @@ impl LogReader {
     }
 }
 
-impl Stream {
+impl LogCursor {
     /// Splits data into lines. A line is split at [`LINE_MAX`] bytes.
     fn take(&mut self, data: &[u8], lines: &mut Vec<String>) {
         for part in data.split_inclusive(|byte| *byte == b'\n') {
@@ -307,7 +312,7 @@ mod tests {
     fn pieces_become_lines_wherever_they_are_cut() {
         let text = "one\r\ntwo\n\nthree \u{1F643}\nrest";
         for size in 1..text.len() {
-            let (mut stream, mut lines) = (Stream::default(), Vec::new());
+            let (mut stream, mut lines) = (LogCursor::default(), Vec::new());
             for piece in text.as_bytes().chunks(size) {
                 stream.take(piece, &mut lines);
             }
@@ -318,7 +323,7 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_cut() {
-        let (mut stream, mut lines) = (Stream::default(), Vec::new());
+        let (mut stream, mut lines) = (LogCursor::default(), Vec::new());
         for _ in 0..20 {
             stream.take(&vec![b'x'; LINE_MAX / 4], &mut lines);
         }

@@ -5,19 +5,19 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, JobId, JobState, JobView, NodeId, NodeView, Span, StatusView, Timestamp,
+    Case, CaseId, CaseState, ClassId, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView, Timestamp,
 };
 use serde::Serialize;
 
-use crate::args::{CommonArgs, ControllerAddress, Format, FormatArgs};
-use crate::client::{Client, ClientError};
+use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
+use crate::client::{ClientError, ControllerClient};
 use crate::config::nearest;
+use crate::display_text::{case_state, node_state, or_dash};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::runtime::block_on;
-use crate::words::{case_state, node_state, or_dash};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct NodeArgs {
@@ -79,7 +79,7 @@ pub(crate) enum NodeAction {
     },
 }
 
-pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     match args.action {
         NodeAction::Cordon { nodes, reason, address } => {
             let client = address.client(common)?;
@@ -126,7 +126,10 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<Exit, CliError>
 }
 
 /// Applies `act` to each node. A failure for one node does not stop the others; an unreachable controller does.
-async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientError>) -> Result<Exit, CliError> {
+async fn each(
+    nodes: &[String],
+    act: impl AsyncFn(&NodeId) -> Result<(), ClientError>,
+) -> Result<CommandExit, CliError> {
     let names: BTreeSet<&String> = nodes.iter().collect();
     let mut failed: Vec<(&String, ClientError)> = Vec::new();
     for name in names {
@@ -137,7 +140,7 @@ async fn each(nodes: &[String], act: impl AsyncFn(&NodeId) -> Result<(), ClientE
         }
     }
     match failed.len() {
-        0 => Ok(Exit::Fine),
+        0 => Ok(CommandExit::Fine),
         1 => Err(failed.remove(0).1.into()),
         count => {
             let lines = failed.iter().map(|(name, problem)| format!("\n{name}: {problem}"));
@@ -158,7 +161,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const NOTE_EVERY: Duration = Duration::from_secs(10);
 
 /// Waits until no job is placed on the nodes, and no old rank is left there.
-async fn await_empty(client: &Client, nodes: &[String], limit: Duration) -> Result<Exit, CliError> {
+async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duration) -> Result<CommandExit, CliError> {
     let started = Instant::now();
     let mut noted: Option<Instant> = None;
     loop {
@@ -166,12 +169,12 @@ async fn await_empty(client: &Client, nodes: &[String], limit: Duration) -> Resu
         let left: Vec<String> = nodes.iter().filter_map(|node| occupied(&status, node)).collect();
         if left.is_empty() {
             out::note(&format!("no rank is left on {}", nodes.join(" ")));
-            return Ok(Exit::Fine);
+            return Ok(CommandExit::Fine);
         }
         if started.elapsed() >= limit {
             left.iter().for_each(|line| out::note(line));
             out::note("not empty yet; the nodes stay drained, and their jobs move when they can");
-            return Ok(Exit::Finding);
+            return Ok(CommandExit::Finding);
         }
         if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
             noted = Some(Instant::now());
@@ -210,7 +213,7 @@ struct NodeHistory {
     #[serde(flatten)]
     node: NodeView,
     /// States of the node, oldest first.
-    states: Vec<Span>,
+    states: Vec<StateSpan>,
     /// Cases that blame the node or contain evidence of it, oldest first.
     cases: Vec<NodeCase>,
     /// Jobs that had ranks on the node, as far as the controller retains them.
@@ -228,7 +231,7 @@ struct NodeCase {
     outcome: Option<String>,
 }
 
-async fn history(client: &Client, name: &NodeId) -> Result<NodeHistory, CliError> {
+async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory, CliError> {
     let (status, cases) = (client.status().await?, client.cases().await?);
     let Some(node) = status.nodes.iter().find(|node| node.node == *name) else {
         let known = status.nodes.iter().map(|node| node.node.as_str());
@@ -272,13 +275,13 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
     })
 }
 
-const STATES: &[Column<Span>] = &[
+const STATES: &[TableColumn<StateSpan>] = &[
     ("state", |span| span.state.clone()),
     ("from", |span| span.from.to_string()),
     ("to", |span| or_dash(span.to)),
 ];
 
-const CASES: &[Column<NodeCase>] = &[
+const CASES: &[TableColumn<NodeCase>] = &[
     ("case", |case| case.case.to_string()),
     ("state", |case| case_state(case.state).to_owned()),
     ("since", |case| case.since.to_string()),
@@ -287,17 +290,17 @@ const CASES: &[Column<NodeCase>] = &[
     ("outcome", |case| or_dash(case.outcome.as_ref())),
 ];
 
-fn print(history: &NodeHistory, format: Format) -> Result<Exit, CliError> {
+fn print(history: &NodeHistory, format: OutputFormat) -> Result<CommandExit, CliError> {
     match format {
-        Format::Json => out::json(history),
-        Format::Jsonl => out::json_line(history),
-        Format::Csv => {
+        OutputFormat::Json => out::json(history),
+        OutputFormat::Jsonl => out::json_line(history),
+        OutputFormat::Csv => {
             return Err(CliError::usage(
                 "a node does not fit into csv",
                 "--format json gives all of it",
             ));
         }
-        Format::Table => {
+        OutputFormat::Table => {
             let node = &history.node;
             out::line(&format!("node {}: {}", node.node, node_state(node.state)));
             out::line(&format!("  reason          {}", or_dash(node.reason.as_ref())));
@@ -315,5 +318,5 @@ fn print(history: &NodeHistory, format: Format) -> Result<Exit, CliError> {
             }
         }
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

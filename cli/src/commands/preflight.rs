@@ -1,25 +1,25 @@
 //! `rankguard preflight`: checks this node against the requirements of a job, or the links between nodes.
 
-mod between;
+mod pairs;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use rankguard_agent::{Check, Need, Verdict};
-use rankguard_console::{Format, FormatArgs};
+use rankguard_agent::{CheckVerdict, JobRequirements, PreflightCheck};
+use rankguard_console::{FormatArgs, OutputFormat};
 use rankguard_model::NodeId;
 use serde::Serialize;
 
 use super::{gpu_calls, local};
 use crate::args::{CommonArgs, ControllerAddress};
-use crate::config::Flag;
+use crate::config::FlagValue;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::runtime::block_on;
-use crate::{out, words};
+use crate::{display_text, out};
 
 /// Taxonomy of the category column in the table; the other formats contain all taxonomies.
 const SHOWN: &str = "zhang-icse2020";
@@ -105,15 +105,15 @@ fn gibibytes(text: &str) -> Result<u64, String> {
 
 /// A check, with its category as text.
 #[derive(Serialize)]
-struct Row {
+struct CheckRow {
     #[serde(flatten)]
-    check: Check,
+    check: PreflightCheck,
     /// Categories in the table's taxonomy, as text.
     #[serde(skip)]
     shown: String,
 }
 
-const COLUMNS: &[Column<Row>] = &[
+const COLUMNS: &[TableColumn<CheckRow>] = &[
     ("result", |row| verdict(row.check.verdict).to_owned()),
     ("check", |row| row.check.check.to_owned()),
     ("subject", |row| row.check.subject.clone()),
@@ -123,34 +123,34 @@ const COLUMNS: &[Column<Row>] = &[
     ("what to do", |row| row.check.advice.clone()),
 ];
 
-fn verdict(verdict: Verdict) -> &'static str {
+fn verdict(verdict: CheckVerdict) -> &'static str {
     match verdict {
-        Verdict::Ok => "ok",
-        Verdict::Warn => "warn",
-        Verdict::Unknown => "unknown",
-        Verdict::Fail => "FAIL",
+        CheckVerdict::Ok => "ok",
+        CheckVerdict::Warn => "warn",
+        CheckVerdict::Unknown => "unknown",
+        CheckVerdict::Fail => "FAIL",
     }
 }
 
-pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     if !args.between.is_empty() {
         let client = args.address.client(common)?;
-        let wanted = between::Wanted {
+        let wanted = pairs::PairOptions {
             nodes: args.between.into_iter().map(NodeId::from).collect(),
             lasts: Duration::from_secs(args.seconds),
             least: args.min_gbps.max(0.0),
             format: args.format.format,
         };
-        return block_on(between::run(wanted, &client))?;
+        return block_on(pairs::run(wanted, &client))?;
     }
     let flags = [
-        Flag::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
-        Flag::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
-        Flag::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
+        FlagValue::of("agent.sysfs_root", "--sysfs-root", args.sysfs_root.as_deref()),
+        FlagValue::of("agent.proc_root", "--proc-root", args.proc_root.as_deref()),
+        FlagValue::of("agent.nvml_library", "--nvml-library", args.nvml_library.as_deref()),
     ];
     let agent = common.settings(flags)?.agent();
     local::read_catalogue(&agent.knowledge)?;
-    let need = Need {
+    let need = JobRequirements {
         knowledge: agent.knowledge,
         paths: args.paths,
         write_paths: args.write_paths,
@@ -168,40 +168,45 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<Exit, CliE
         proc_root: agent.proc_root,
         sysfs_root: agent.sysfs_root,
         // A call is given up before the process is, so that the result can name the call.
-        gpu_process: gpu_calls::words(agent.nvml_library.as_deref(), Duration::from_secs(args.deadline_s) / 2)?,
-        ..Need::default()
+        gpu_process: gpu_calls::helper_command(
+            agent.nvml_library.as_deref(),
+            Duration::from_secs(args.deadline_s) / 2,
+        )?,
+        ..JobRequirements::default()
     };
     let checks = rankguard_agent::preflight(&need);
     Ok(print(checks, args.format.format))
 }
 
-fn print(checks: Vec<Check>, format: Format) -> Exit {
-    let mut counts: BTreeMap<Verdict, usize> = BTreeMap::new();
+fn print(checks: Vec<PreflightCheck>, format: OutputFormat) -> CommandExit {
+    let mut counts: BTreeMap<CheckVerdict, usize> = BTreeMap::new();
     for check in &checks {
         *counts.entry(check.verdict).or_default() += 1;
     }
-    let rows: Vec<Row> = checks.into_iter().map(row).collect();
+    let rows: Vec<CheckRow> = checks.into_iter().map(row).collect();
     listing::print(format, &rows, COLUMNS);
     let count = |verdict| counts.get(&verdict).copied().unwrap_or_default();
     out::note(&format!(
         "{} checks: {} ok, {} to be warned of, {} unknown, {} failed",
         rows.len(),
-        count(Verdict::Ok),
-        count(Verdict::Warn),
-        count(Verdict::Unknown),
-        count(Verdict::Fail),
+        count(CheckVerdict::Ok),
+        count(CheckVerdict::Warn),
+        count(CheckVerdict::Unknown),
+        count(CheckVerdict::Fail),
     ));
-    if count(Verdict::Fail) > 0 {
-        Exit::Finding
+    if count(CheckVerdict::Fail) > 0 {
+        CommandExit::Finding
     } else {
-        Exit::Fine
+        CommandExit::Fine
     }
 }
 
-fn row(check: Check) -> Row {
+fn row(check: PreflightCheck) -> CheckRow {
     let categories = check.prevents.get(SHOWN).into_iter().flatten();
-    let names: Vec<String> = categories.map(|category| words::category(SHOWN, category)).collect();
-    Row {
+    let names: Vec<String> = categories
+        .map(|category| display_text::category(SHOWN, category))
+        .collect();
+    CheckRow {
         shown: if names.is_empty() {
             "-".to_owned()
         } else {
@@ -217,13 +222,13 @@ mod tests {
 
     #[test]
     fn a_missing_path_prevents_what_the_study_of_4960_failed_jobs_calls_path_not_found() {
-        let checks = rankguard_agent::preflight(&Need {
+        let checks = rankguard_agent::preflight(&JobRequirements {
             paths: vec!["/no/such/path/at/all".into()],
-            ..Need::default()
+            ..JobRequirements::default()
         });
         let check = checks.into_iter().find(|check| check.check == "path");
         let row = row(check.expect("the path was asked for"));
-        assert_eq!(row.check.verdict, Verdict::Fail);
+        assert_eq!(row.check.verdict, CheckVerdict::Fail);
         assert!(row.shown.contains("Path Not Found"), "{}", row.shown);
     }
 

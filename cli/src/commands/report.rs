@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::args::ControllerAddress;
-use crate::client::Client;
+use crate::client::ControllerClient;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 use crate::report::{self, ReportInput};
 
@@ -23,7 +23,7 @@ pub(crate) struct ReportArgs {
     pub(crate) title: String,
 }
 
-pub(crate) async fn run(args: &ReportArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: &ReportArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     let (status, cases) = (client.status().await?, client.cases().await?);
     let input = ReportInput::new(&args.title, status, cases, None);
     let written = std::fs::create_dir_all(&args.out).and_then(|()| report::write(&input, &args.out));
@@ -33,5 +33,5 @@ pub(crate) async fn run(args: &ReportArgs, client: &Client) -> Result<Exit, CliE
     })?;
     out::line(&args.out.join("report.html").display().to_string());
     out::line(&args.out.join("report.json").display().to_string());
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 use clap_complete::Shell;
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 /// Name of the program.
@@ -38,7 +38,7 @@ pub(crate) enum ShellAction {
 }
 
 /// Writes the output for the given command tree.
-pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<CommandExit, CliError> {
     match &args.what {
         ShellAction::Completions { shell } => {
             let mut script = Vec::new();
@@ -58,7 +58,7 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Exit, 
             out::line(&folder.join("rankguard.1").display().to_string());
         }
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Writes the pages; returns false if those of the history commands are missing, which the history program generates.

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -12,13 +12,13 @@ pub(crate) struct StackCallsArgs {
     pub(crate) pid: u32,
 }
 
-pub(crate) fn run(args: &StackCallsArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &StackCallsArgs) -> Result<CommandExit, CliError> {
     let mut told = Vec::new();
     if let Err(why) = rankguard_agent::serve_stack_calls(args.pid, &mut told) {
         // An agent uses the last line as the reason.
         out::note(&why);
-        return Ok(Exit::Finding);
+        return Ok(CommandExit::Finding);
     }
     out::bytes(&told);
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -8,14 +8,14 @@ use clap::{Args, ValueEnum};
 use rankguard_model::{JobState, JobView, NodeView, StatusView};
 use serde::Serialize;
 
-use crate::args::{ControllerAddress, Format, FormatArgs};
-use crate::client::Client;
+use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
+use crate::client::ControllerClient;
+use crate::display_text::{job_state, node_state, or_dash};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::signals::Stop;
-use crate::words::{job_state, node_state, or_dash};
+use crate::signals::StopSignals;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct StatusArgs {
@@ -49,7 +49,7 @@ pub(crate) enum StatusPart {
     Jobs,
 }
 
-const NODES: &[Column<NodeView>] = &[
+const NODES: &[TableColumn<NodeView>] = &[
     ("node", |node| node.node.to_string()),
     ("state", |node| node_state(node.state).to_owned()),
     ("slots", |node| node.slots.to_string()),
@@ -60,7 +60,7 @@ const NODES: &[Column<NodeView>] = &[
     ("reason", |node| or_dash(node.reason.as_ref())),
 ];
 
-const JOBS: &[Column<JobView>] = &[
+const JOBS: &[TableColumn<JobView>] = &[
     ("job", |job| job.spec.id.to_string()),
     ("state", |job| job_state(job.state).to_owned()),
     ("nodes", |job| {
@@ -85,13 +85,13 @@ const JOBS: &[Column<JobView>] = &[
 /// A line of `--format jsonl`, which mixes nodes and jobs.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-enum Line<'a> {
+enum StatusLine<'a> {
     Node(&'a NodeView),
     Job(&'a JobView),
 }
 
-pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliError> {
-    if args.what == StatusPart::All && args.format.format == Format::Csv {
+pub(crate) async fn run(args: &StatusArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
+    if args.what == StatusPart::All && args.format.format == OutputFormat::Csv {
         return Err(CliError::usage(
             "nodes and jobs do not fit into one csv",
             "`rankguard status nodes --format csv` and `rankguard status jobs --format csv` list each",
@@ -99,14 +99,14 @@ pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliE
     }
     let Some(seconds) = args.watch else {
         print(args, client.status().await?);
-        return Ok(Exit::Fine);
+        return Ok(CommandExit::Fine);
     };
-    let mut stop = Stop::catch().map_err(|problem| {
+    let mut stop = StopSignals::catch().map_err(|problem| {
         CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
     })?;
     loop {
         let status = client.status().await?;
-        if std::io::stdout().is_terminal() && args.format.format == Format::Table {
+        if std::io::stdout().is_terminal() && args.format.format == OutputFormat::Table {
             // Clears the screen. Listed data cannot do so: its control characters are escaped.
             out::bytes(b"\x1b[2J\x1b[H");
         }
@@ -114,14 +114,14 @@ pub(crate) async fn run(args: &StatusArgs, client: &Client) -> Result<Exit, CliE
         print(args, status);
         tokio::select! {
             () = tokio::time::sleep(Duration::from_secs(seconds)) => {}
-            _ = stop.wait() => return Ok(Exit::Fine),
+            _ = stop.wait() => return Ok(CommandExit::Fine),
         }
     }
 }
 
 /// Removes parts that were not requested; returns the number of ended jobs that are not shown.
 fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
-    let is_machine = matches!(args.format.format, Format::Json | Format::Jsonl);
+    let is_machine = matches!(args.format.format, OutputFormat::Json | OutputFormat::Jsonl);
     if is_machine && !args.history {
         status.node_spans.clear();
         for job in &mut status.jobs {
@@ -129,7 +129,7 @@ fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
             job.progress.clear();
         }
     }
-    if args.all || args.format.format != Format::Table {
+    if args.all || args.format.format != OutputFormat::Table {
         return 0;
     }
     let before = status.jobs.len();
@@ -152,12 +152,15 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
     match (args.what, args.format.format) {
         (StatusPart::Nodes, format) => listing::print(format, &status.nodes, NODES),
         (StatusPart::Jobs, format) => listing::print(format, &status.jobs, JOBS),
-        (StatusPart::All, Format::Json) => out::json(status),
-        (StatusPart::All, Format::Jsonl) => {
-            status.nodes.iter().for_each(|node| out::json_line(&Line::Node(node)));
-            status.jobs.iter().for_each(|job| out::json_line(&Line::Job(job)));
+        (StatusPart::All, OutputFormat::Json) => out::json(status),
+        (StatusPart::All, OutputFormat::Jsonl) => {
+            status
+                .nodes
+                .iter()
+                .for_each(|node| out::json_line(&StatusLine::Node(node)));
+            status.jobs.iter().for_each(|job| out::json_line(&StatusLine::Job(job)));
         }
-        (StatusPart::All, Format::Table | Format::Csv) => {
+        (StatusPart::All, OutputFormat::Table | OutputFormat::Csv) => {
             out::text(&listing::table(&status.nodes, NODES));
             if status.nodes.is_empty() {
                 out::note("no agent has joined; `rankguard agent` runs on each node");

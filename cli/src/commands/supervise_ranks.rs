@@ -1,7 +1,7 @@
 //! `rankguard supervise-ranks`: the process between an agent and the ranks of one generation.
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
 /// Name of the command.
 pub(crate) const NAME: &str = "supervise-ranks";
@@ -13,7 +13,7 @@ pub(crate) fn is_asked_for() -> bool {
     words.next().is_some_and(|word| word == NAME) && words.next().is_none()
 }
 
-pub(crate) fn run() -> Result<Exit, CliError> {
+pub(crate) fn run() -> Result<CommandExit, CliError> {
     rankguard_agent::supervise_ranks().map_err(|problem| {
         CliError::failure(
             "cannot supervise ranks",
@@ -21,5 +21,5 @@ pub(crate) fn run() -> Result<Exit, CliError> {
         )
         .because(problem)
     })?;
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

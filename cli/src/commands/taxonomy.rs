@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use clap::{Args, Subcommand};
 use rankguard_console::catalogue::CatalogueArgs;
-use rankguard_faults::{Catalogue, Category, Dimension, Fact, NameStatus, Taxonomy};
+use rankguard_faults::{Catalogue, NameStatus, PublishedFact, Taxonomy, TaxonomyCategory, TaxonomyDimension};
 use rankguard_model::ClassId;
 use serde::Serialize;
 
-use crate::args::{Format, FormatArgs};
+use crate::args::{FormatArgs, OutputFormat};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
 #[derive(Debug, Clone, Args)]
@@ -51,14 +51,14 @@ pub(crate) enum TaxonomyCommand {
     },
 }
 
-pub(crate) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &TaxonomyArgs) -> Result<CommandExit, CliError> {
     match &args.command {
         TaxonomyCommand::Ls {
             catalogue: files,
             format,
         } => {
             let catalogue = files.read()?;
-            let rows: Vec<Listed> = catalogue.taxonomies().map(listed).collect();
+            let rows: Vec<TaxonomyRow> = catalogue.taxonomies().map(listed).collect();
             listing::print(format.format, &rows, LISTED);
         }
         TaxonomyCommand::Show {
@@ -75,12 +75,12 @@ pub(crate) fn run(args: &TaxonomyArgs) -> Result<Exit, CliError> {
             listing::print(format.format, &rows, CROSSWALK);
         }
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 /// Row of the list of taxonomies.
 #[derive(Serialize)]
-struct Listed {
+struct TaxonomyRow {
     id: String,
     short: String,
     kind: String,
@@ -93,7 +93,7 @@ struct Listed {
     title: String,
 }
 
-const LISTED: &[Column<Listed>] = &[
+const LISTED: &[TableColumn<TaxonomyRow>] = &[
     ("id", |it| it.id.clone()),
     ("short", |it| it.short.clone()),
     ("kind", |it| it.kind.clone()),
@@ -110,8 +110,8 @@ const LISTED: &[Column<Listed>] = &[
     ("url", |it| it.url.clone()),
 ];
 
-fn listed(taxonomy: &Taxonomy) -> Listed {
-    Listed {
+fn listed(taxonomy: &Taxonomy) -> TaxonomyRow {
+    TaxonomyRow {
         id: taxonomy.id.clone(),
         short: taxonomy.short.clone(),
         kind: taxonomy.kind.clone(),
@@ -125,7 +125,7 @@ fn listed(taxonomy: &Taxonomy) -> Listed {
     }
 }
 
-fn show(id: &str, catalogue: &Catalogue, format: Format) -> Result<(), CliError> {
+fn show(id: &str, catalogue: &Catalogue, format: OutputFormat) -> Result<(), CliError> {
     let Some(taxonomy) = catalogue.taxonomy(id) else {
         let close = catalogue.similar_taxonomies(id);
         let hint = if close.is_empty() {
@@ -136,15 +136,15 @@ fn show(id: &str, catalogue: &Catalogue, format: Format) -> Result<(), CliError>
         return Err(CliError::usage(format!("there is no taxonomy {id:?}"), hint));
     };
     match format {
-        Format::Table => out::text(&page(taxonomy)),
-        Format::Json => out::json(taxonomy),
-        Format::Jsonl => taxonomy.categories.iter().for_each(out::json_line),
-        Format::Csv => listing::print(format, &taxonomy.categories, CATEGORIES),
+        OutputFormat::Table => out::text(&page(taxonomy)),
+        OutputFormat::Json => out::json(taxonomy),
+        OutputFormat::Jsonl => taxonomy.categories.iter().for_each(out::json_line),
+        OutputFormat::Csv => listing::print(format, &taxonomy.categories, CATEGORIES),
     }
     Ok(())
 }
 
-const CATEGORIES: &[Column<Category>] = &[
+const CATEGORIES: &[TableColumn<TaxonomyCategory>] = &[
     ("id", |it| it.id.clone()),
     ("name", |it| it.name.clone()),
     ("dimension", |it| it.dimension.clone()),
@@ -200,7 +200,7 @@ fn page(taxonomy: &Taxonomy) -> String {
     page
 }
 
-fn figures_of(dimension: &Dimension) -> String {
+fn figures_of(dimension: &TaxonomyDimension) -> String {
     let count = dimension.count.map(|count| format!("count {count}"));
     let share = dimension.share_percent.map(|share| format!("share {share} %"));
     let time = dimension.gpu_time_percent.map(|share| format!("GPU time {share} %"));
@@ -211,7 +211,7 @@ fn figures_of(dimension: &Dimension) -> String {
     format!(" ({})", words.join(", "))
 }
 
-fn entry(taxonomy: &Taxonomy, category: &Category) -> String {
+fn entry(taxonomy: &Taxonomy, category: &TaxonomyCategory) -> String {
     let figures = taxonomy.figures(&category.id);
     let figures = if figures.is_empty() {
         figures
@@ -237,7 +237,7 @@ fn entry(taxonomy: &Taxonomy, category: &Category) -> String {
     let details = category
         .details
         .iter()
-        .map(|(name, value): (&String, &Fact)| format!("{name} = {value}"));
+        .map(|(name, value): (&String, &PublishedFact)| format!("{name} = {value}"));
     more("", details.collect::<Vec<_>>().join(", "));
     more("note: ", category.note.clone());
     more(
@@ -249,7 +249,7 @@ fn entry(taxonomy: &Taxonomy, category: &Category) -> String {
 
 /// One class in one category of one taxonomy.
 #[derive(Serialize)]
-struct Crossed {
+struct CrosswalkRow {
     class: String,
     root: String,
     layer: String,
@@ -259,7 +259,7 @@ struct Crossed {
     figures: String,
 }
 
-const CROSSWALK: &[Column<Crossed>] = &[
+const CROSSWALK: &[TableColumn<CrosswalkRow>] = &[
     ("class", |it| it.class.clone()),
     ("root", |it| it.root.clone()),
     ("layer", |it| it.layer.clone()),
@@ -269,7 +269,7 @@ const CROSSWALK: &[Column<Crossed>] = &[
     ("figures", |it| it.figures.clone()),
 ];
 
-fn crosswalk(only: Option<&str>, catalogue: &Catalogue) -> Result<Vec<Crossed>, CliError> {
+fn crosswalk(only: Option<&str>, catalogue: &Catalogue) -> Result<Vec<CrosswalkRow>, CliError> {
     let only = match only {
         None => None,
         Some(id) => match catalogue.class(&ClassId::from(id)) {
@@ -293,7 +293,7 @@ fn crosswalk(only: Option<&str>, catalogue: &Catalogue) -> Result<Vec<Crossed>, 
         let root = catalogue.root_of(&class.id).map_or(&class.id, |root| &root.id);
         for taxonomy in catalogue.taxonomies() {
             for category in catalogue.places_in(&class.id, &taxonomy.id).into_iter().flatten() {
-                rows.push(Crossed {
+                rows.push(CrosswalkRow {
                     class: class.id.to_string(),
                     root: root.to_string(),
                     layer: class.layer.clone(),
@@ -348,7 +348,7 @@ mod tests {
         let Err(problem) = crosswalk(Some("gpu-thermla"), catalogue) else {
             panic!("no such class");
         };
-        assert_eq!(problem.exit(), Exit::Usage);
+        assert_eq!(problem.exit(), CommandExit::Usage);
         assert!(
             problem.lines().contains("did you mean gpu-thermal"),
             "{}",
@@ -358,10 +358,10 @@ mod tests {
 
     #[test]
     fn an_unknown_taxonomy_is_refused_with_the_nearest() {
-        let Err(problem) = show("hu-nsdi24", Catalogue::builtin(), Format::Table) else {
+        let Err(problem) = show("hu-nsdi24", Catalogue::builtin(), OutputFormat::Table) else {
             panic!("no such taxonomy");
         };
-        assert_eq!(problem.exit(), Exit::Usage);
+        assert_eq!(problem.exit(), CommandExit::Usage);
         assert!(problem.lines().contains("hu-nsdi2024"), "{}", problem.lines());
     }
 }

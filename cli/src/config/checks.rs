@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use rankguard_agent::{Knowledge, PluginCheck};
+use rankguard_agent::{CatalogueHandle, PluginCheck};
 use rankguard_faults::Catalogue;
 use rankguard_model::ClassId;
 use toml::de::{DeTable, DeValue};
@@ -102,7 +102,7 @@ pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Ve
     let Some(PluginCheck { name, class, .. }) = strangers(Catalogue::builtin()).into_iter().next() else {
         return Vec::new();
     };
-    let knowledge = Knowledge::new(files);
+    let knowledge = CatalogueHandle::new(files);
     if let Err(problem) = knowledge.reload() {
         return vec![format!(
             "check {name}: class {class} is not built in, and the files of agent.catalogue cannot be used: {problem}"

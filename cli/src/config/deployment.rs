@@ -4,23 +4,23 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use rankguard_identity::Role;
+use rankguard_identity::PeerRole;
 use rankguard_model::NodeId;
 
-use super::mistake::{Mistake, Mistakes, Origin};
-use super::{Config, Value};
+use super::mistake::{ConfigMistake, ConfigMistakes, ValueOrigin};
+use super::{ResolvedConfig, SettingValue};
 
 /// Minimum number of heartbeats within the silence limit of a node.
 const HEARTBEATS: u64 = 3;
 /// Maximum length of a node name, as in certificates.
 const NAME_MAX: usize = 128;
 
-impl Config {
+impl ResolvedConfig {
     /// Checks a deployment: identity, addresses, waits, files and programs; returns every mistake.
-    pub(crate) fn check_deployment(&self) -> Result<(), Mistakes> {
+    pub(crate) fn check_deployment(&self) -> Result<(), ConfigMistakes> {
         let mut mistakes = match self.check_identity() {
             Ok(()) => self.wrong_node().into_iter().collect(),
-            Err(Mistakes(mistakes)) => mistakes,
+            Err(ConfigMistakes(mistakes)) => mistakes,
         };
         mistakes.extend(self.impossible_node_name());
         mistakes.extend(self.rare_heartbeat());
@@ -31,26 +31,26 @@ impl Config {
             return Ok(());
         }
         mistakes.sort();
-        Err(Mistakes(mistakes))
+        Err(ConfigMistakes(mistakes))
     }
 
-    fn origin(&self, setting: &str) -> Option<&Origin> {
+    fn origin(&self, setting: &str) -> Option<&ValueOrigin> {
         self.values.get(setting).map(|(_, at)| at)
     }
 
     /// Returns the origin of a setting unless it has its default.
-    fn set(&self, setting: &str) -> Option<&Origin> {
-        self.origin(setting).filter(|at| **at != Origin::Default)
+    fn set(&self, setting: &str) -> Option<&ValueOrigin> {
+        self.origin(setting).filter(|at| **at != ValueOrigin::Default)
     }
 
     /// Checks that the certificate belongs to `agent.node`; the controller would reject this agent otherwise.
-    fn wrong_node(&self) -> Option<Mistake> {
+    fn wrong_node(&self) -> Option<ConfigMistake> {
         let at = self.set("agent.node")?;
         let network = self.network();
         let card = network.identity()?.card().ok()?;
         let node = NodeId::from(self.text("agent.node"));
-        let is_agent = card.name.role() == Role::Agent;
-        (is_agent && !card.name.is_agent_of(&node)).then(|| Mistake {
+        let is_agent = card.name.role() == PeerRole::Agent;
+        (is_agent && !card.name.is_agent_of(&node)).then(|| ConfigMistake {
             at: self.set("identity.certificate").unwrap_or(at).clone(),
             what: format!(
                 "identity.certificate: it is that of {}, and agent.node is {node}; issue one with `rankguard identity issue --role \
@@ -60,12 +60,12 @@ impl Config {
         })
     }
 
-    fn impossible_node_name(&self) -> Option<Mistake> {
+    fn impossible_node_name(&self) -> Option<ConfigMistake> {
         let name = self.text("agent.node");
         let plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
         let is_fine = (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain);
-        (!is_fine).then(|| Mistake {
-            at: self.origin("agent.node").cloned().unwrap_or(Origin::Default),
+        (!is_fine).then(|| ConfigMistake {
+            at: self.origin("agent.node").cloned().unwrap_or(ValueOrigin::Default),
             what: format!(
                 "agent.node: {name:?} is no name of a node; want 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
             ),
@@ -73,14 +73,14 @@ impl Config {
     }
 
     /// Checks the heartbeat interval: a node with rarer heartbeats counts as lost while it is healthy.
-    fn rare_heartbeat(&self) -> Option<Mistake> {
+    fn rare_heartbeat(&self) -> Option<ConfigMistake> {
         let (heartbeat, silence) = ("agent.intervals.heartbeat_ms", "controller.silence_limit_ms");
         let (beat, limit) = (self.count(heartbeat), self.count(silence));
         if limit >= beat.saturating_mul(HEARTBEATS) {
             return None;
         }
         let at = self.set(heartbeat).or_else(|| self.set(silence))?;
-        Some(Mistake {
+        Some(ConfigMistake {
             at: at.clone(),
             what: format!(
                 "{silence} is {limit}, less than {HEARTBEATS} times {heartbeat} ({beat}): healthy nodes would count as lost; set \
@@ -90,7 +90,7 @@ impl Config {
     }
 
     /// Checks listen addresses beyond loopback without an identity: the processes would not start.
-    fn open_addresses(&self) -> Vec<Mistake> {
+    fn open_addresses(&self) -> Vec<ConfigMistake> {
         if self.network().identity().is_some() {
             return Vec::new();
         }
@@ -101,7 +101,7 @@ impl Config {
         let settings = ["controller.listen", "agent.peer_listen"];
         let open = settings.into_iter().filter(|setting| is_open(setting));
         open.filter_map(|setting| {
-            Some(Mistake {
+            Some(ConfigMistake {
                 at: self.set(setting)?.clone(),
                 what: format!(
                     "{setting}: {} can be reached by others, and there is no identity; set identity.ca, identity.certificate and \
@@ -113,7 +113,7 @@ impl Config {
         .collect()
     }
 
-    fn missing_files(&self) -> Vec<Mistake> {
+    fn missing_files(&self) -> Vec<ConfigMistake> {
         let mut missing = Vec::new();
         for setting in ["agent.catalogue", "controller.catalogue"] {
             for file in self.paths(setting).into_iter().filter(|file| !file.exists()) {
@@ -128,15 +128,15 @@ impl Config {
     }
 
     /// Reports a missing file only for an explicit setting; the running agent reports a missing default.
-    fn absent(&self, setting: &str, file: &Path) -> Option<Mistake> {
+    fn absent(&self, setting: &str, file: &Path) -> Option<ConfigMistake> {
         let at = self.set(setting)?.clone();
         let what = format!("{setting}: there is no {}", file.display());
-        Some(Mistake { at, what })
+        Some(ConfigMistake { at, what })
     }
 
     /// Returns a mistake for each plug-in check with a missing program.
-    fn missing_programs(&self) -> Vec<Mistake> {
-        let Some((Value::Checks(checks), at)) = self.values.get("agent.checks") else {
+    fn missing_programs(&self) -> Vec<ConfigMistake> {
+        let Some((SettingValue::Checks(checks), at)) = self.values.get("agent.checks") else {
             return Vec::new();
         };
         let path = std::env::var_os("PATH").unwrap_or_default();
@@ -147,7 +147,7 @@ impl Config {
         };
         let missing = checks.iter().filter_map(|check| {
             let program = check.command.first()?;
-            (!is_found(program)).then(|| Mistake {
+            (!is_found(program)).then(|| ConfigMistake {
                 at: at.clone(),
                 what: format!("agent.checks: check {}: there is no program {program}", check.name),
             })
@@ -166,7 +166,7 @@ fn is_program(file: &Path) -> bool {
 mod tests {
     use std::fs;
 
-    use rankguard_identity::{Authority, Issue};
+    use rankguard_identity::{CertificateAuthority, IssueRequest};
 
     use super::*;
 
@@ -182,7 +182,7 @@ mod tests {
              [[agent.checks]]\nname = 'two'\ncommand = ['/no/such/program-2']\nclass = 'clock-skew'\n",
         )
         .expect("written");
-        let config = Config::load(Some(&file), [], &[]).expect("its form is fine");
+        let config = ResolvedConfig::load(Some(&file), [], &[]).expect("its form is fine");
         let found = config.check_deployment().expect_err("many mistakes").to_string();
         for part in [
             "c.toml:2: agent.node",
@@ -196,17 +196,17 @@ mod tests {
         ] {
             assert!(found.contains(part), "{part:?} is not in:\n{found}");
         }
-        let defaults = Config::load(None, [], &[]).expect("fine");
+        let defaults = ResolvedConfig::load(None, [], &[]).expect("fine");
         defaults.check_deployment().expect("the defaults are fine everywhere");
     }
 
     #[test]
     fn a_certificate_of_another_node_is_a_mistake() {
         let dir = tempfile::tempdir().expect("a folder");
-        Authority::create(&dir.path().join("ca"), "c", 10).expect("an authority");
-        let authority = Authority::open(&dir.path().join("ca")).expect("it was just made");
-        let wanted = Issue {
-            role: Role::Agent,
+        CertificateAuthority::create(&dir.path().join("ca"), "c", 10).expect("an authority");
+        let authority = CertificateAuthority::open(&dir.path().join("ca")).expect("it was just made");
+        let wanted = IssueRequest {
+            role: PeerRole::Agent,
             name: "n1".to_owned(),
             hosts: Vec::new(),
             days: 5,
@@ -221,7 +221,7 @@ mod tests {
                 files.key.display()
             );
             fs::write(&file, text).expect("written");
-            Config::load(Some(&file), [], &[])
+            ResolvedConfig::load(Some(&file), [], &[])
                 .expect("its form is fine")
                 .check_deployment()
         };

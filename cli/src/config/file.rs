@@ -7,32 +7,32 @@ use toml::de::{DeTable, DeValue};
 
 use super::find::{find, is_section, nearest};
 use super::keys::KEYS;
-use super::mistake::{Mistake, Origin};
-use super::value::{Kind, Value};
+use super::mistake::{ConfigMistake, ValueOrigin};
+use super::value::{SettingKind, SettingValue};
 
 /// Values and mistakes of a file.
 #[derive(Debug, Default)]
-pub(super) struct FromFile {
-    pub(super) values: Vec<(&'static str, Value, Origin)>,
-    pub(super) mistakes: Vec<Mistake>,
+pub(super) struct FileSettings {
+    pub(super) values: Vec<(&'static str, SettingValue, ValueOrigin)>,
+    pub(super) mistakes: Vec<ConfigMistake>,
 }
 
 /// Parses the text of a file; `path` is used in messages.
-pub(super) fn read(path: &Path, text: &str) -> FromFile {
+pub(super) fn read(path: &Path, text: &str) -> FileSettings {
     let (table, errors) = DeTable::parse_recoverable(text);
-    let mut reader = Reader {
+    let mut reader = ConfigReader {
         path,
         text,
-        found: FromFile::default(),
+        found: FileSettings::default(),
     };
     for error in &errors {
         let at = reader.at(error.span().map_or(0, |span| span.start));
-        reader.found.mistakes.push(Mistake {
+        reader.found.mistakes.push(ConfigMistake {
             at,
             what: format!("not TOML: {}", error.message()),
         });
     }
-    let broken: Vec<Origin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
+    let broken: Vec<ValueOrigin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
     reader.table("", table.get_ref());
     // A consequence of a syntax error on the same line gets no second message.
     let mut syntax = broken.len();
@@ -44,16 +44,16 @@ pub(super) fn read(path: &Path, text: &str) -> FromFile {
     reader.found
 }
 
-struct Reader<'a> {
+struct ConfigReader<'a> {
     path: &'a Path,
     text: &'a str,
-    found: FromFile,
+    found: FileSettings,
 }
 
-impl Reader<'_> {
-    fn at(&self, offset: usize) -> Origin {
+impl ConfigReader<'_> {
+    fn at(&self, offset: usize) -> ValueOrigin {
         let before = self.text.as_bytes().iter().take(offset);
-        Origin::File(self.path.to_owned(), 1 + before.filter(|byte| **byte == b'\n').count())
+        ValueOrigin::File(self.path.to_owned(), 1 + before.filter(|byte| **byte == b'\n').count())
     }
 
     fn table(&mut self, section: &str, table: &DeTable<'_>) {
@@ -77,7 +77,7 @@ impl Reader<'_> {
                 (None, found) => Err(unknown(&path, matches!(found, DeValue::Table(_)))),
             };
             if let Err(what) = outcome {
-                self.found.mistakes.push(Mistake { at, what });
+                self.found.mistakes.push(ConfigMistake { at, what });
             }
         }
     }
@@ -103,21 +103,21 @@ fn unknown(path: &str, is_table: bool) -> String {
     }
 }
 
-fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
-    if kind == Kind::Checks {
-        return super::checks::read(value.get_ref()).map(Value::Checks);
+fn convert(kind: SettingKind, value: &Spanned<DeValue<'_>>) -> Result<SettingValue, String> {
+    if kind == SettingKind::Checks {
+        return super::checks::read(value.get_ref()).map(SettingValue::Checks);
     }
     let found = match value.get_ref() {
-        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::String(text) => SettingValue::Text(text.to_string()),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
-            Ok(count) => Value::Count(count),
+            Ok(count) => SettingValue::Count(count),
             Err(_) => return Err(format!("{} is refused; want {}", number.as_str(), kind.wanted())),
         },
-        DeValue::Boolean(on) => Value::Switch(*on),
+        DeValue::Boolean(on) => SettingValue::Switch(*on),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             match texts.collect() {
-                Some(texts) => Value::List(texts),
+                Some(texts) => SettingValue::List(texts),
                 None => return Err(format!("a list with something else than text; want {}", kind.wanted())),
             }
         }
@@ -125,13 +125,20 @@ fn convert(kind: Kind, value: &Spanned<DeValue<'_>>) -> Result<Value, String> {
     };
     let fits = matches!(
         (&found, kind),
-        (Value::Count(_), Kind::Count(..))
-            | (Value::List(_), Kind::Paths | Kind::LogPaths | Kind::Names)
-            | (Value::Switch(_), Kind::Switch)
-    ) || matches!(found, Value::Text(_))
+        (SettingValue::Count(_), SettingKind::Count(..))
+            | (
+                SettingValue::List(_),
+                SettingKind::Paths | SettingKind::LogPaths | SettingKind::Names
+            )
+            | (SettingValue::Switch(_), SettingKind::Switch)
+    ) || matches!(found, SettingValue::Text(_))
         && !matches!(
             kind,
-            Kind::Count(..) | Kind::Paths | Kind::LogPaths | Kind::Names | Kind::Switch
+            SettingKind::Count(..)
+                | SettingKind::Paths
+                | SettingKind::LogPaths
+                | SettingKind::Names
+                | SettingKind::Switch
         );
     if !fits {
         return Err(format!(
@@ -165,7 +172,7 @@ mod tests {
         let slots = found.values.iter().find(|(path, ..)| *path == "agent.slots");
         assert_eq!(
             slots.map(|(_, value, at)| (value.clone(), at.to_string())),
-            Some((Value::Count(4), "c.toml:2".into()))
+            Some((SettingValue::Count(4), "c.toml:2".into()))
         );
         assert_eq!(found.values.len(), 3);
     }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use super::key::Key;
+use super::key::SettingKey;
 use super::keys::KEYS;
 
 /// Returns the setting with this path.
-pub(crate) fn find(path: &str) -> Option<&'static Key> {
+pub(crate) fn find(path: &str) -> Option<&'static SettingKey> {
     KEYS.iter().find(|key| key.path == path)
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn nearest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>)
 /// Returns the variable nearest to a mistyped one. A setting with a short variable is also found by the name of its
 /// path (`RANKGUARD_CLIENT_CONTROLLER` is `RANKGUARD_CONTROLLER`).
 pub(crate) fn nearest_variable(typed: &str) -> Option<String> {
-    let by_path = |key: &Key| format!("RANKGUARD_{}", key.path.replace('.', "_").to_uppercase());
-    let known: BTreeMap<String, &Key> = KEYS
+    let by_path = |key: &SettingKey| format!("RANKGUARD_{}", key.path.replace('.', "_").to_uppercase());
+    let known: BTreeMap<String, &SettingKey> = KEYS
         .iter()
         .flat_map(|key| [(key.env(), key), (by_path(key), key)])
         .collect();

@@ -1,53 +1,55 @@
 //! Identity settings: three files, or none.
 
-use rankguard_identity::{Files, Identity, Network};
+use rankguard_identity::{IdentityFiles, PeerTransport, TlsIdentity};
 
-use super::mistake::{Mistake, Mistakes};
-use super::{Config, Value};
+use super::mistake::{ConfigMistake, ConfigMistakes};
+use super::{ResolvedConfig, SettingValue};
 
 const CA: &str = "identity.ca";
 const CERTIFICATE: &str = "identity.certificate";
 const KEY: &str = "identity.key";
 
-impl Config {
+impl ResolvedConfig {
     /// Builds the transport settings. No file is read yet.
-    pub(crate) fn network(&self) -> Network {
+    pub(crate) fn network(&self) -> PeerTransport {
         let path = |setting| self.value(setting).map(|value| value.show().into());
         match (path(CA), path(CERTIFICATE), path(KEY)) {
-            (Some(ca), Some(certificate), Some(key)) => Network::with(Identity::new(Files { ca, certificate, key })),
-            _ => Network::loopback(),
+            (Some(ca), Some(certificate), Some(key)) => {
+                PeerTransport::with(TlsIdentity::new(IdentityFiles { ca, certificate, key }))
+            }
+            _ => PeerTransport::loopback(),
         }
     }
 
     /// Returns a mistake if only some of the three files are set: an incomplete identity is not a choice to run without
     /// one.
-    pub(super) fn half_an_identity(&self) -> Option<Mistake> {
+    pub(super) fn half_an_identity(&self) -> Option<ConfigMistake> {
         let all = [CA, CERTIFICATE, KEY];
         let first = all.iter().find_map(|setting| self.values.get(setting))?;
         let missing: Vec<&str> = all
             .into_iter()
             .filter(|setting| self.value(setting).is_none())
             .collect();
-        (!missing.is_empty()).then(|| Mistake {
+        (!missing.is_empty()).then(|| ConfigMistake {
             at: first.1.clone(),
             what: format!("an identity is three files, and {} is not set", missing.join(" and ")),
         })
     }
 
     /// Reads the files of the identity; returns every mistake, at the setting of the file.
-    pub(crate) fn check_identity(&self) -> Result<(), Mistakes> {
+    pub(crate) fn check_identity(&self) -> Result<(), ConfigMistakes> {
         let network = self.network();
         let Some(identity) = network.identity() else {
             return Ok(());
         };
-        let mistake = |problem: rankguard_identity::Problem| {
-            let is_named = |value: &Value| std::path::Path::new(&value.show()) == problem.file;
+        let mistake = |problem: rankguard_identity::IdentityProblem| {
+            let is_named = |value: &SettingValue| std::path::Path::new(&value.show()) == problem.file;
             let origin = [CA, CERTIFICATE, KEY].into_iter().find_map(|setting| {
                 let (value, at) = self.values.get(setting)?;
                 is_named(value).then(|| (setting, at.clone()))
             });
             let (setting, at) = origin?;
-            Some(Mistake {
+            Some(ConfigMistake {
                 at,
                 what: format!("{setting}: {problem}"),
             })
@@ -55,7 +57,7 @@ impl Config {
         identity
             .card()
             .map(drop)
-            .map_err(|problems| Mistakes(problems.0.into_iter().filter_map(mistake).collect()))
+            .map_err(|problems| ConfigMistakes(problems.0.into_iter().filter_map(mistake).collect()))
     }
 }
 
@@ -63,35 +65,35 @@ impl Config {
 mod tests {
     use std::path::Path;
 
-    use rankguard_identity::{Authority, Issue, Role};
+    use rankguard_identity::{CertificateAuthority, IssueRequest, PeerRole};
 
-    use super::super::Flag;
+    use super::super::FlagValue;
     use super::*;
 
-    fn config(files: &[(&'static str, &Path)]) -> Result<Config, Mistakes> {
-        let flags: Vec<Flag> = files
+    fn config(files: &[(&'static str, &Path)]) -> Result<ResolvedConfig, ConfigMistakes> {
+        let flags: Vec<FlagValue> = files
             .iter()
-            .filter_map(|(setting, path)| Flag::of(setting, setting, Some(path)))
+            .filter_map(|(setting, path)| FlagValue::of(setting, setting, Some(path)))
             .collect();
-        Config::load(None, [], &flags)
+        ResolvedConfig::load(None, [], &flags)
     }
 
     #[test]
     fn two_files_are_no_identity() {
         let told = config(&[(CA, Path::new("a")), (KEY, Path::new("b"))]).expect_err("one is missing");
         assert!(told.to_string().contains("identity.certificate is not set"), "{told}");
-        assert_eq!(config(&[]).expect("none is fine").network(), Network::loopback());
+        assert_eq!(config(&[]).expect("none is fine").network(), PeerTransport::loopback());
     }
 
     #[test]
     fn files_that_do_not_fit_are_told_of_at_their_settings() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = |name: &str| dir.path().join(name);
-        Authority::create(&path("ca"), "c", 10).expect("an authority");
-        let ca = Authority::open(&path("ca")).expect("it was just made");
+        CertificateAuthority::create(&path("ca"), "c", 10).expect("an authority");
+        let ca = CertificateAuthority::open(&path("ca")).expect("it was just made");
         let issue = |name: &str| {
-            let wanted = Issue {
-                role: Role::Operator,
+            let wanted = IssueRequest {
+                role: PeerRole::Operator,
                 name: name.to_owned(),
                 hosts: Vec::new(),
                 days: 5,

@@ -1,54 +1,54 @@
 //! Table of all settings. A setting that is not listed here does not exist.
 
-use super::key::Key;
-use super::value::Kind;
+use super::key::SettingKey;
+use super::value::SettingKind;
 
-const ANY: Kind = Kind::Count(0, u64::MAX);
+const ANY: SettingKind = SettingKind::Count(0, u64::MAX);
 /// Counted quantity: exact as a double, too.
-const COUNTED: Kind = Kind::Count(0, 1 << 50);
+const COUNTED: SettingKind = SettingKind::Count(0, 1 << 50);
 /// Duration in milliseconds: at least 1, at most a day.
-const WAIT: Kind = Kind::Count(1, 86_400_000);
+const WAIT: SettingKind = SettingKind::Count(1, 86_400_000);
 
-const fn key(path: &'static str, kind: Kind, doc: &'static str) -> Key {
-    Key { path, kind, doc }
+const fn key(path: &'static str, kind: SettingKind, doc: &'static str) -> SettingKey {
+    SettingKey { path, kind, doc }
 }
 
 /// All settings, sorted by path.
-pub(crate) const KEYS: &[Key] = &[
+pub(crate) const KEYS: &[SettingKey] = &[
     key(
         "agent.catalogue",
-        Kind::Paths,
+        SettingKind::Paths,
         "files of signatures, classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
     ),
     key(
         "agent.checks",
-        Kind::Checks,
+        SettingKind::Checks,
         "plug-in checks: tables with name, command, interval_s, timeout_s, class, cpu_s, memory_mb",
     ),
-    key("agent.controller", Kind::Address, "address of the controller"),
+    key("agent.controller", SettingKind::Address, "address of the controller"),
     key(
         "agent.copy_bytes_per_s",
-        Kind::Count(1, u64::MAX),
+        SettingKind::Count(1, u64::MAX),
         "most bytes a second that copies of images to other nodes and to object stores take; all there are when not set; restores take what there is",
     ),
     key(
         "agent.failure_domain",
-        Kind::Text,
+        SettingKind::Text,
         "what fails together with this node (rack, switch, power feed)",
     ),
     key(
         "agent.flight_recorder_pipe",
-        Kind::Switch,
+        SettingKind::Switch,
         "whether ranks make a pipe at which PyTorch's flight recorder is asked when they are silent; one that cannot ends",
     ),
     key(
         "agent.host",
-        Kind::Name,
+        SettingKind::Name,
         "address at which other nodes reach this one, without a port",
     ),
     key(
         "agent.image_slots",
-        Kind::Count(1, 3),
+        SettingKind::Count(1, 3),
         "images of a rank in memory at a time; each costs as much memory as its state",
     ),
     key(
@@ -58,17 +58,17 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "agent.image_when_full",
-        Kind::Choice(&["wait", "replace-oldest", "skip"]),
+        SettingKind::Choice(&["wait", "replace-oldest", "skip"]),
         "what a save does when no image in memory is on disk yet, where the trainer asked for nothing else",
     ),
     key(
         "agent.injection",
-        Kind::Switch,
+        SettingKind::Switch,
         "whether `rankguard inject` may let faults happen here; everything that comes of it is marked synthetic",
     ),
     key(
         "agent.intervals.arenas_kept_ms",
-        Kind::Count(0, 86_400_000),
+        SettingKind::Count(0, 86_400_000),
         "how long sealed images wait in memory for an agent that was killed to come back; 0: they end with it",
     ),
     key(
@@ -165,136 +165,140 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "agent.job_logs",
-        Kind::LogPaths,
+        SettingKind::LogPaths,
         "log files to follow besides the output of the ranks; *, ?, [...] and ** name several",
     ),
     key(
         "agent.job_users",
-        Kind::Names,
+        SettingKind::Names,
         "users that jobs may run as instead (`run --user`); a name that ends in * stands for all that begin so; none when empty",
     ),
     key(
         "agent.kept_for_others_bytes",
-        Kind::Count(0, u64::MAX),
+        SettingKind::Count(0, u64::MAX),
         "most bytes of images that are kept in memory for other nodes; a quarter of what is available when not set",
     ),
     key(
         "agent.kernel_log",
-        Kind::Name,
+        SettingKind::Name,
         "/dev/kmsg, a file that kernel lines are appended to, or off",
     ),
     key(
         "agent.lease_ms",
-        Kind::Count(100, 86_400_000),
+        SettingKind::Count(100, 86_400_000),
         "longest time that ranks run without a sign of the controller (unless most other agents have lost it too) or of a frozen agent",
     ),
     key(
         "agent.memory_reserve_bytes",
-        Kind::Count(0, u64::MAX),
+        SettingKind::Count(0, u64::MAX),
         "memory that stays free on the node: images that would leave less are refused",
     ),
     key(
         "agent.metrics_listen",
-        Kind::Socket,
+        SettingKind::Socket,
         "where numbers for Prometheus are served; nowhere when not set, port 0 takes a free one",
     ),
-    key("agent.node", Kind::Name, "name of this node"),
+    key("agent.node", SettingKind::Name, "name of this node"),
     key(
         "agent.nvml_library",
-        Kind::Name,
+        SettingKind::Name,
         "the GPU management library; the system's own when not set",
     ),
     key(
         "agent.otlp_ca",
-        Kind::Name,
+        SettingKind::Name,
         "certificates (PEM) of authorities that an https endpoint may be signed by; the system's own when not set",
     ),
     key(
         "agent.otlp_endpoint",
-        Kind::Endpoint,
+        SettingKind::Endpoint,
         "OpenTelemetry collector that evidence and numbers are pushed to, host:port or a URL; none when not set",
     ),
     key(
         "agent.otlp_headers",
-        Kind::Name,
+        SettingKind::Name,
         "a file of lines `name: value` that go with each export, such as a token",
     ),
     key(
         "agent.otlp_protocol",
-        Kind::Choice(&["grpc", "http/protobuf"]),
+        SettingKind::Choice(&["grpc", "http/protobuf"]),
         "what is spoken with the OpenTelemetry collector",
     ),
     key(
         "agent.peer_listen",
-        Kind::Socket,
+        SettingKind::Socket,
         "where chunks are served to other agents; port 0 takes a free one",
     ),
-    key("agent.proc_root", Kind::Name, "the procfs tree"),
+    key("agent.proc_root", SettingKind::Name, "the procfs tree"),
     key(
         "agent.rank_cgroups",
-        Kind::Switch,
+        SettingKind::Switch,
         "whether ranks run in control groups, where the agent may create them; the kernel then ends a generation at once",
     ),
     key(
         "agent.rank_environment",
-        Kind::Names,
+        SettingKind::Names,
         "variables of the agent's environment that ranks get besides those of their job; a name that ends in * stands for all that begin so",
     ),
     key(
         "agent.rank_peers",
-        Kind::Choice(&["own-processes", "same-user"]),
+        SettingKind::Choice(&["own-processes", "same-user"]),
         "which processes may speak for a rank: its own, or all of its user, where another service starts ranks",
     ),
     key(
         "agent.rank_user",
-        Kind::Name,
+        SettingKind::Name,
         "user that ranks run as, by name or number; the agent's own when not set, which can read the agent's key",
     ),
-    key("agent.slots", Kind::Count(1, 4096), "ranks this node can run at once"),
+    key(
+        "agent.slots",
+        SettingKind::Count(1, 4096),
+        "ranks this node can run at once",
+    ),
     key(
         "agent.spool_bytes",
-        Kind::Count(65_536, u64::MAX),
+        SettingKind::Count(65_536, u64::MAX),
         "most bytes of unacknowledged evidence on disk",
     ),
     key(
         "agent.state_dir",
-        Kind::Name,
+        SettingKind::Name,
         "directory of the agent's own files; one agent a directory",
     ),
-    key("agent.sysfs_root", Kind::Name, "the sysfs tree"),
+    key("agent.sysfs_root", SettingKind::Name, "the sysfs tree"),
     key(
         "client.controller",
-        Kind::Address,
+        SettingKind::Address,
         "address of the controller, for the commands that ask it",
     ),
     key(
         "controller.catalogue",
-        Kind::Paths,
+        SettingKind::Paths,
         "files of classes, codes and taxonomies besides the built-in ones (TOML); SIGHUP reads them again",
     ),
     key(
         "controller.journal.retain_bytes",
-        Kind::Count(1 << 20, 1 << 50),
+        SettingKind::Count(1 << 20, 1 << 50),
         "bytes of entries beyond which the journal lets the oldest go, whatever their age",
     ),
     key(
         "controller.journal.retain_days",
-        Kind::Count(1, 36_500),
+        SettingKind::Count(1, 36_500),
         "days after which the journal may let entries go",
     ),
     key(
         "controller.journal.snapshot_entries",
-        Kind::Count(100, 1 << 32),
+        SettingKind::Count(100, 1 << 32),
         "entries after which the journal gets a snapshot: a start replays the entries behind the newest one",
     ),
     key(
         "controller.listen",
-        Kind::Socket,
+        SettingKind::Socket,
         "where the controller listens; port 0 takes a free one",
     ),
     key(
         "controller.metrics_listen",
-        Kind::Socket,
+        SettingKind::Socket,
         "where the controller serves /healthz, /readyz and /metrics over HTTP; nowhere when not set",
     ),
     key(
@@ -304,12 +308,12 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "controller.policy.checkpoint_budget",
-        Kind::Count(1, 100),
+        SettingKind::Count(1, 100),
         "percent of the work that images may take, where the interval is adaptive",
     ),
     key(
         "controller.policy.checkpoint_interval",
-        Kind::Choice(&["fixed", "adaptive"]),
+        SettingKind::Choice(&["fixed", "adaptive"]),
         "fixed: the job's own rule; adaptive: follows what images cost and how often the job fails",
     ),
     key(
@@ -319,7 +323,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "controller.policy.cordon_share",
-        Kind::Count(0, 100),
+        SettingKind::Count(0, 100),
         "percent of the live nodes that may be cordoned before verdicts cordon no more; at least one node",
     ),
     key(
@@ -339,7 +343,7 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "controller.policy.forget_ms",
-        Kind::Count(1, 366 * 86_400_000),
+        SettingKind::Count(1, 366 * 86_400_000),
         "how long a lost node is remembered that is not cordoned and has no part in a job",
     ),
     key(
@@ -369,18 +373,18 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "controller.policy.preflight",
-        Kind::Choice(&["off", "warn", "require"]),
+        SettingKind::Choice(&["off", "warn", "require"]),
         "nodes are looked at before each generation: not at all, to tell what fails, or to use none that fails",
     ),
     key(
         "controller.policy.preflight_between",
-        Kind::Switch,
+        SettingKind::Switch,
         "whether preflight before a generation also measures the ways between its nodes",
     ),
     key("controller.policy.preflight_ms", WAIT, "how long that look may take"),
     key(
         "controller.policy.prior",
-        Kind::Choice(&["llama3-2024", "meta-rsc-1", "meta-rsc-2"]),
+        SettingKind::Choice(&["llama3-2024", "meta-rsc-1", "meta-rsc-2"]),
         "the published figure that the belief in failure rates begins with",
     ),
     key(
@@ -425,32 +429,36 @@ pub(crate) const KEYS: &[Key] = &[
     ),
     key(
         "controller.policy.user_retries",
-        Kind::Count(0, 1_000),
+        SettingKind::Count(0, 1_000),
         "how often a failure of the user's own program is tried again",
     ),
     key(
         "controller.silence_limit_ms",
-        Kind::Count(100, 86_400_000),
+        SettingKind::Count(100, 86_400_000),
         "silence after which a node is taken for lost",
     ),
     key(
         "controller.state_dir",
-        Kind::Name,
+        SettingKind::Name,
         "directory of the controller's journal",
     ),
     key(
         "identity.ca",
-        Kind::Name,
+        SettingKind::Name,
         "certificate of the cluster's authority; with the two below, everything is spoken over mutual TLS",
     ),
     key(
         "identity.certificate",
-        Kind::Name,
+        SettingKind::Name,
         "the own certificate, which names cluster, role and node; read again on SIGHUP and when it changes",
     ),
-    key("identity.key", Kind::Name, "its key, readable by its owner only"),
-    key("log.filter", Kind::Filter, "which log lines to show"),
-    key("log.format", Kind::Choice(&["text", "json"]), "how log lines look"),
+    key("identity.key", SettingKind::Name, "its key, readable by its owner only"),
+    key("log.filter", SettingKind::Filter, "which log lines to show"),
+    key(
+        "log.format",
+        SettingKind::Choice(&["text", "json"]),
+        "how log lines look",
+    ),
 ];
 
 #[cfg(test)]
@@ -460,7 +468,7 @@ mod tests {
     #[test]
     fn the_table_is_sorted_and_no_two_settings_share_a_name_in_the_environment() {
         assert!(KEYS.is_sorted_by(|a, b| a.path < b.path));
-        let mut names: Vec<String> = KEYS.iter().map(Key::env).collect();
+        let mut names: Vec<String> = KEYS.iter().map(SettingKey::env).collect();
         names.sort();
         names.dedup();
         assert_eq!(names.len(), KEYS.len());

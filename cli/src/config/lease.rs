@@ -1,7 +1,7 @@
 //! Check of the ranks' lease against the agent's heartbeats: answers to heartbeats renew it.
 
-use super::Config;
-use super::mistake::{Mistake, Origin};
+use super::ResolvedConfig;
+use super::mistake::{ConfigMistake, ValueOrigin};
 
 const LEASE: &str = "agent.lease_ms";
 const HEARTBEAT: &str = "agent.intervals.heartbeat_ms";
@@ -9,9 +9,9 @@ const HEARTBEAT: &str = "agent.intervals.heartbeat_ms";
 /// heartbeat.
 const HEARTBEATS: u64 = 6;
 
-impl Config {
+impl ResolvedConfig {
     /// Checks the length of the lease: one that covers too few heartbeats would end ranks while the controller answers.
-    pub(super) fn short_lease(&self) -> Option<Mistake> {
+    pub(super) fn short_lease(&self) -> Option<ConfigMistake> {
         let (lease, heartbeat) = (self.count(LEASE), self.count(HEARTBEAT));
         if lease >= heartbeat.saturating_mul(HEARTBEATS) {
             return None;
@@ -19,8 +19,8 @@ impl Config {
         let set = [LEASE, HEARTBEAT]
             .into_iter()
             .filter_map(|setting| self.values.get(setting));
-        let at = set.map(|(_, at)| at).find(|at| **at != Origin::Default)?;
-        Some(Mistake {
+        let at = set.map(|(_, at)| at).find(|at| **at != ValueOrigin::Default)?;
+        Some(ConfigMistake {
             at: at.clone(),
             what: format!(
                 "{LEASE} is {lease}, less than {HEARTBEATS} times {HEARTBEAT} ({heartbeat}); set a longer lease or a \
@@ -42,7 +42,7 @@ mod tests {
             ("RANKGUARD_AGENT_INTERVALS_HEARTBEAT_MS", heartbeat),
         ];
         let variables = variables.map(|(name, value)| (OsString::from(name), OsString::from(value)));
-        let loaded = Config::load(None, variables, &[]);
+        let loaded = ResolvedConfig::load(None, variables, &[]);
         assert_eq!(loaded.is_ok(), expect, "{lease} {heartbeat}: {:?}", loaded.err());
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Origin of a value.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Origin {
+pub(crate) enum ValueOrigin {
     /// Built-in default value.
     Default,
     /// Line of the configuration file; line 0 for the whole file.
@@ -16,7 +16,7 @@ pub(crate) enum Origin {
     Flag(&'static str),
 }
 
-impl fmt::Display for Origin {
+impl fmt::Display for ValueOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
@@ -30,14 +30,14 @@ impl fmt::Display for Origin {
 
 /// Configuration mistake with its origin.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Mistake {
+pub(crate) struct ConfigMistake {
     /// Origin of the wrong value.
-    pub(crate) at: Origin,
+    pub(crate) at: ValueOrigin,
     /// The mistake and the expected value.
     pub(crate) what: String,
 }
 
-impl fmt::Display for Mistake {
+impl fmt::Display for ConfigMistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.at, self.what)
     }
@@ -45,9 +45,9 @@ impl fmt::Display for Mistake {
 
 /// All mistakes of a configuration; never empty.
 #[derive(Debug)]
-pub(crate) struct Mistakes(pub(crate) Vec<Mistake>);
+pub(crate) struct ConfigMistakes(pub(crate) Vec<ConfigMistake>);
 
-impl fmt::Display for Mistakes {
+impl fmt::Display for ConfigMistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let count = self.0.len();
         write!(

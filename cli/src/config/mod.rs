@@ -20,20 +20,20 @@ use std::ffi::OsString;
 use std::path::Path;
 
 pub(crate) use find::nearest;
-use key::Key;
+use key::SettingKey;
 use keys::KEYS;
-pub(crate) use mistake::{Mistake, Mistakes, Origin};
-pub(crate) use value::Value;
+pub(crate) use mistake::{ConfigMistake, ConfigMistakes, ValueOrigin};
+pub(crate) use value::SettingValue;
 
 /// A value given by a flag: setting, flag, text as typed.
 #[derive(Debug, Clone)]
-pub(crate) struct Flag {
+pub(crate) struct FlagValue {
     setting: &'static str,
     flag: &'static str,
     text: String,
 }
 
-impl Flag {
+impl FlagValue {
     /// Returns the flag if it was given.
     pub(crate) fn of(setting: &'static str, flag: &'static str, text: Option<impl Into<OsString>>) -> Option<Self> {
         let text = text?.into().to_string_lossy().into_owned();
@@ -43,17 +43,17 @@ impl Flag {
 
 /// All settings with their origins.
 #[derive(Debug, Clone)]
-pub(crate) struct Config {
-    values: BTreeMap<&'static str, (Value, Origin)>,
+pub(crate) struct ResolvedConfig {
+    values: BTreeMap<&'static str, (SettingValue, ValueOrigin)>,
 }
 
 /// Line of `config show`.
 #[derive(Debug, Clone, serde::Serialize)]
-pub(crate) struct Shown {
+pub(crate) struct SettingLine {
     /// Path of the setting.
     pub(crate) setting: &'static str,
     /// Value; `None` if it is not set and has no default.
-    pub(crate) value: Option<Value>,
+    pub(crate) value: Option<SettingValue>,
     /// Origin of the value.
     pub(crate) from: String,
     /// Name of its environment variable.
@@ -65,19 +65,19 @@ pub(crate) struct Shown {
 /// Maximum size of a configuration file, in bytes.
 const FILE_BYTES: u64 = 16 << 20;
 
-impl Config {
+impl ResolvedConfig {
     /// Loads all settings; `environment` is usually that of the process.
     pub(crate) fn load(
         file: Option<&Path>,
         environment: impl IntoIterator<Item = (OsString, OsString)>,
-        flags: &[Flag],
-    ) -> Result<Self, Mistakes> {
+        flags: &[FlagValue],
+    ) -> Result<Self, ConfigMistakes> {
         let mut config = Self {
             values: BTreeMap::new(),
         };
         let mut mistakes = Vec::new();
         for (path, value) in settings::defaults() {
-            config.values.insert(path, (value, Origin::Default));
+            config.values.insert(path, (value, ValueOrigin::Default));
         }
         if let Some(path) = file {
             match rankguard_files::read_text(path, FILE_BYTES) {
@@ -87,40 +87,44 @@ impl Config {
                     let values = found.values.into_iter().map(|(path, value, at)| (path, (value, at)));
                     config.values.extend(values);
                 }
-                Err(problem) => mistakes.push(Mistake {
-                    at: Origin::File(path.to_owned(), 0),
+                Err(problem) => mistakes.push(ConfigMistake {
+                    at: ValueOrigin::File(path.to_owned(), 0),
                     what: format!("cannot be read: {problem}"),
                 }),
             }
         }
         config.environment(environment, &mut mistakes);
-        for Flag { setting, flag, text } in flags {
+        for FlagValue { setting, flag, text } in flags {
             let key = find::find(setting).expect("flags name settings of the table");
-            config.put(key, text, Origin::Flag(flag), &mut mistakes);
+            config.put(key, text, ValueOrigin::Flag(flag), &mut mistakes);
         }
         mistakes.extend(config.half_an_identity());
         mistakes.extend(config.short_lease());
-        if let Some((Value::Checks(checks), at)) = config.values.get("agent.checks") {
+        if let Some((SettingValue::Checks(checks), at)) = config.values.get("agent.checks") {
             let unknown = checks::unknown_classes(checks, config.paths("agent.catalogue"));
-            mistakes.extend(unknown.into_iter().map(|what| Mistake { at: at.clone(), what }));
+            mistakes.extend(unknown.into_iter().map(|what| ConfigMistake { at: at.clone(), what }));
         }
         if mistakes.is_empty() {
             return Ok(config);
         }
         mistakes.sort();
-        Err(Mistakes(mistakes))
+        Err(ConfigMistakes(mistakes))
     }
 
-    fn environment(&mut self, variables: impl IntoIterator<Item = (OsString, OsString)>, mistakes: &mut Vec<Mistake>) {
-        let names: BTreeMap<String, &Key> = KEYS.iter().map(|key| (key.env(), key)).collect();
+    fn environment(
+        &mut self,
+        variables: impl IntoIterator<Item = (OsString, OsString)>,
+        mistakes: &mut Vec<ConfigMistake>,
+    ) {
+        let names: BTreeMap<String, &SettingKey> = KEYS.iter().map(|key| (key.env(), key)).collect();
         for (name, value) in variables {
             let Some(name) = name.to_str().filter(|name| name.starts_with("RANKGUARD_")) else {
                 continue;
             };
-            let at = Origin::Environment(name.to_owned());
+            let at = ValueOrigin::Environment(name.to_owned());
             match (names.get(name), value.to_str()) {
                 (Some(key), Some(text)) => self.put(key, text, at, mistakes),
-                (Some(_), None) => mistakes.push(Mistake {
+                (Some(_), None) => mistakes.push(ConfigMistake {
                     at,
                     what: "is not UTF-8".to_owned(),
                 }),
@@ -130,7 +134,7 @@ impl Config {
                         Some(near) => format!("no such setting; did you mean {near}?"),
                         None => "no such setting; `rankguard config show` lists all".to_owned(),
                     };
-                    mistakes.push(Mistake { at, what });
+                    mistakes.push(ConfigMistake { at, what });
                 }
                 // Variables that agents set for their ranks (RANKGUARD_SOCKET ...) have the same prefix.
                 (None, _) => {}
@@ -138,10 +142,10 @@ impl Config {
         }
     }
 
-    fn put(&mut self, key: &'static Key, text: &str, at: Origin, mistakes: &mut Vec<Mistake>) {
+    fn put(&mut self, key: &'static SettingKey, text: &str, at: ValueOrigin, mistakes: &mut Vec<ConfigMistake>) {
         match key.kind.parse(text) {
             Ok(value) => drop(self.values.insert(key.path, (value, at))),
-            Err(what) => mistakes.push(Mistake {
+            Err(what) => mistakes.push(ConfigMistake {
                 at,
                 what: format!("{}: {what}", key.path),
             }),
@@ -149,18 +153,18 @@ impl Config {
     }
 
     /// Returns the value of a setting, if it has one.
-    fn value(&self, path: &str) -> Option<&Value> {
+    fn value(&self, path: &str) -> Option<&SettingValue> {
         self.values.get(path).map(|(value, _)| value)
     }
 
     /// Returns every setting, sorted by path.
-    pub(crate) fn show(&self) -> Vec<Shown> {
-        let shown = |key: &Key| {
+    pub(crate) fn show(&self) -> Vec<SettingLine> {
+        let shown = |key: &SettingKey| {
             let (value, from) = match self.values.get(key.path) {
                 Some((value, from)) => (Some(value.clone()), from.to_string()),
                 None => (None, "not set".to_owned()),
             };
-            Shown {
+            SettingLine {
                 setting: key.path,
                 value,
                 from,
@@ -205,8 +209,8 @@ mod tests {
             ("RANKGUARD_AGENT_SLOTS", "3"),
             ("RANKGUARD_AGENT_HOST", "from-environment"),
         ]);
-        let flags = [Flag::of("agent.slots", "--slots", Some("4")).expect("given")];
-        let config = Config::load(Some(file.path()), environment, &flags).expect("all is fine");
+        let flags = [FlagValue::of("agent.slots", "--slots", Some("4")).expect("given")];
+        let config = ResolvedConfig::load(Some(file.path()), environment, &flags).expect("all is fine");
         let agent = config.agent();
         assert_eq!(
             (agent.slots, agent.host.as_str(), agent.node.as_str()),
@@ -231,7 +235,7 @@ mod tests {
         let record = "# counted\n[controller.policy]\nprior = \"meta-rsc-1\"\n\n[controller.policy.record]\nnode_hours = 81234\n\
                       process_failures = 12\nnode_failures = 3\ndomain_failures = 0\n";
         std::fs::write(file.path(), record).expect("written");
-        let policy = Config::load(Some(file.path()), [], &[])
+        let policy = ResolvedConfig::load(Some(file.path()), [], &[])
             .expect("all is fine")
             .controller()
             .policy;
@@ -248,7 +252,7 @@ mod tests {
             .replace("node_failures = 3", "node_failurs = 3")
             .replace("81234", "-1");
         std::fs::write(file.path(), wrong.replace("meta-rsc-1", "guess")).expect("written");
-        let mistakes = Config::load(Some(file.path()), [], &[])
+        let mistakes = ResolvedConfig::load(Some(file.path()), [], &[])
             .expect_err("three mistakes")
             .to_string();
         for (line, part) in [
@@ -264,8 +268,8 @@ mod tests {
         }
     }
 
-    fn belief_without_a_record() -> rankguard_checkpoint_schedule::rates::Rates {
-        Config::load(None, [], &[])
+    fn belief_without_a_record() -> rankguard_checkpoint_schedule::rates::FailureRates {
+        ResolvedConfig::load(None, [], &[])
             .expect("defaults")
             .controller()
             .policy
@@ -279,9 +283,9 @@ mod tests {
             ("RANKGUARD_LOG_FORMAT", "xml"),
             ("RANKGUARD_SOCKET", "/run/x"),
         ]);
-        let flags = [Flag::of("agent.slots", "--slots", Some("many")).expect("given")];
+        let flags = [FlagValue::of("agent.slots", "--slots", Some("many")).expect("given")];
         let missing = Path::new("/does/not/exist.toml");
-        let mistakes = Config::load(Some(missing), environment, &flags)
+        let mistakes = ResolvedConfig::load(Some(missing), environment, &flags)
             .expect_err("four mistakes")
             .to_string();
         for part in [

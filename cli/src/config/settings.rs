@@ -4,12 +4,14 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use rankguard_agent::{ImageSettings, KernelLogSource, Knowledge, OtlpProtocol, OtlpSettings, RankPeers, WhenFull};
-use rankguard_controller::{CatalogueFiles, Gate};
+use rankguard_agent::{
+    CatalogueHandle, FullArenaPolicy, ImageSettings, KernelLogSource, OtlpProtocol, OtlpSettings, RankPeerPolicy,
+};
+use rankguard_controller::{CatalogueFiles, PreflightMode};
 use rankguard_model::NodeId;
 
-use super::Config;
-use super::value::Value;
+use super::ResolvedConfig;
+use super::value::SettingValue;
 
 /// Default address of the controller for client commands.
 const CLIENT_CONTROLLER: &str = "127.0.0.1:7700";
@@ -21,7 +23,7 @@ const DAY_S: u64 = 86_400;
 /// Default log filter.
 const LOG_FILTER: &str = "info";
 
-impl Config {
+impl ResolvedConfig {
     /// Returns the settings of the controller.
     pub(crate) fn controller(&self) -> rankguard_controller::Settings {
         let mut settings = rankguard_controller::Settings::new(self.path("controller.state_dir"));
@@ -31,23 +33,23 @@ impl Config {
         settings.network = self.network();
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
-        settings.metrics_listen = self.value("controller.metrics_listen").map(Value::show);
+        settings.metrics_listen = self.value("controller.metrics_listen").map(SettingValue::show);
         settings.journal.max_bytes = self.count("controller.journal.retain_bytes");
         settings.journal.max_age = Duration::from_secs(self.count("controller.journal.retain_days") * DAY_S);
         settings.journal.snapshot_entries = self.count("controller.journal.snapshot_entries");
         settings.policy.prior = self.text("controller.policy.prior");
         settings.policy.adapt = self.text("controller.policy.checkpoint_interval") == ADAPTIVE;
         settings.policy.preflight = match self.text("controller.policy.preflight").as_str() {
-            "warn" => Gate::Warn,
-            "require" => Gate::Require,
-            _ => Gate::Off,
+            "warn" => PreflightMode::Warn,
+            "require" => PreflightMode::Require,
+            _ => PreflightMode::Off,
         };
         settings.policy.preflight_between =
-            self.value("controller.policy.preflight_between") == Some(&Value::Switch(true));
+            self.value("controller.policy.preflight_between") == Some(&SettingValue::Switch(true));
         for (path, number) in policy(&mut settings) {
             match number {
-                Number::Wide(number) => *number = self.count(path),
-                Number::Narrow(number) => *number = u32::try_from(self.count(path)).unwrap_or(u32::MAX),
+                PolicyNumber::Wide(number) => *number = self.count(path),
+                PolicyNumber::Narrow(number) => *number = u32::try_from(self.count(path)).unwrap_or(u32::MAX),
             }
         }
         settings
@@ -69,16 +71,16 @@ impl Config {
     }
 
     /// Returns the settings of the agent.
-    pub(crate) fn agent(&self) -> rankguard_agent::Settings {
+    pub(crate) fn agent(&self) -> rankguard_agent::AgentSettings {
         let node = NodeId::from(self.text("agent.node"));
         let mut settings =
-            rankguard_agent::Settings::new(node, self.text("agent.controller"), self.path("agent.state_dir"));
+            rankguard_agent::AgentSettings::new(node, self.text("agent.controller"), self.path("agent.state_dir"));
         settings.network = self.network();
         settings.host = self.text("agent.host");
         settings.slots = u32::try_from(self.count("agent.slots")).unwrap_or(u32::MAX);
         settings.failure_domain = self.text("agent.failure_domain");
         settings.peer_listen = self.text("agent.peer_listen");
-        settings.metrics_listen = self.value("agent.metrics_listen").map(Value::show);
+        settings.metrics_listen = self.value("agent.metrics_listen").map(SettingValue::show);
         settings.otlp = self.otlp();
         settings.kernel_log = match self.text("agent.kernel_log").as_str() {
             "/dev/kmsg" => KernelLogSource::DevKmsg,
@@ -90,19 +92,19 @@ impl Config {
         settings.nvml_library = self
             .value("agent.nvml_library")
             .map(|library| PathBuf::from(library.show()));
-        settings.knowledge = Knowledge::new(self.paths("agent.catalogue"));
+        settings.knowledge = CatalogueHandle::new(self.paths("agent.catalogue"));
         settings.job_logs = self.paths("agent.job_logs");
-        if let Some(Value::Checks(checks)) = self.value("agent.checks") {
+        if let Some(SettingValue::Checks(checks)) = self.value("agent.checks") {
             settings.checks.clone_from(checks);
         }
-        settings.injection = self.value("agent.injection") == Some(&Value::Switch(true));
-        settings.flight_recorder_pipe = self.value("agent.flight_recorder_pipe") == Some(&Value::Switch(true));
+        settings.injection = self.value("agent.injection") == Some(&SettingValue::Switch(true));
+        settings.flight_recorder_pipe = self.value("agent.flight_recorder_pipe") == Some(&SettingValue::Switch(true));
         settings.rank_peers = rank_peers(&self.text("agent.rank_peers"));
         settings.spool_bytes = self.count("agent.spool_bytes");
         settings.lease = self.wait("agent.lease_ms");
         settings.rank_environment = self.names("agent.rank_environment");
-        settings.rank_cgroups = self.value("agent.rank_cgroups") == Some(&Value::Switch(true));
-        settings.rank_user = self.value("agent.rank_user").map(Value::show);
+        settings.rank_cgroups = self.value("agent.rank_cgroups") == Some(&SettingValue::Switch(true));
+        settings.rank_user = self.value("agent.rank_user").map(SettingValue::show);
         settings.job_users = self.names("agent.job_users");
         settings.images = ImageSettings {
             slots: u32::try_from(self.count("agent.image_slots")).unwrap_or(u32::MAX),
@@ -129,20 +131,20 @@ impl Config {
 
     pub(super) fn paths(&self, key: &str) -> Vec<PathBuf> {
         match self.value(key) {
-            Some(Value::List(items)) => items.iter().map(PathBuf::from).collect(),
+            Some(SettingValue::List(items)) => items.iter().map(PathBuf::from).collect(),
             _ => Vec::new(),
         }
     }
 
     fn names(&self, key: &str) -> Vec<String> {
         match self.value(key) {
-            Some(Value::List(items)) => items.clone(),
+            Some(SettingValue::List(items)) => items.clone(),
             _ => Vec::new(),
         }
     }
 
     pub(super) fn text(&self, key: &str) -> String {
-        self.value(key).map(Value::show).unwrap_or_default()
+        self.value(key).map(SettingValue::show).unwrap_or_default()
     }
 
     pub(super) fn count(&self, key: &str) -> u64 {
@@ -151,7 +153,7 @@ impl Config {
 
     fn counted(&self, key: &str) -> Option<u64> {
         match self.value(key) {
-            Some(Value::Count(count)) => Some(*count),
+            Some(SettingValue::Count(count)) => Some(*count),
             _ => None,
         }
     }
@@ -172,172 +174,188 @@ impl Config {
 }
 
 /// Policies of a save when all images in memory are in use; the first is the default.
-const WHEN_FULL: [(&str, WhenFull); 3] = [
-    ("wait", WhenFull::Wait),
-    ("replace-oldest", WhenFull::ReplaceOldest),
-    ("skip", WhenFull::Skip),
+const WHEN_FULL: [(&str, FullArenaPolicy); 3] = [
+    ("wait", FullArenaPolicy::Wait),
+    ("replace-oldest", FullArenaPolicy::ReplaceOldest),
+    ("skip", FullArenaPolicy::Skip),
 ];
 
-fn when_full(name: &str) -> WhenFull {
+fn when_full(name: &str) -> FullArenaPolicy {
     let known = WHEN_FULL.iter().find(|(known, _)| *known == name);
     known.map_or(WHEN_FULL[0].1, |(_, policy)| *policy)
 }
 
 /// Processes that may use a rank's socket; the first is the default.
-const RANK_PEERS: [(&str, RankPeers); 2] = [
-    ("own-processes", RankPeers::OwnProcesses),
-    ("same-user", RankPeers::SameUser),
+const RANK_PEERS: [(&str, RankPeerPolicy); 2] = [
+    ("own-processes", RankPeerPolicy::OwnProcesses),
+    ("same-user", RankPeerPolicy::SameUser),
 ];
 
-fn rank_peers(name: &str) -> RankPeers {
+fn rank_peers(name: &str) -> RankPeerPolicy {
     let known = RANK_PEERS.iter().find(|(known, _)| *known == name);
     known.map_or(RANK_PEERS[0].1, |(_, peers)| *peers)
 }
 
 /// Returns the default of every setting that has one.
-pub(super) fn defaults() -> Vec<(&'static str, Value)> {
-    let text = |text: &str| Value::Text(text.to_owned());
-    let path = |path: &PathBuf| Value::Text(path.display().to_string());
-    let millis = |wait: Duration| Value::Count(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
+pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
+    let text = |text: &str| SettingValue::Text(text.to_owned());
+    let path = |path: &PathBuf| SettingValue::Text(path.display().to_string());
+    let millis = |wait: Duration| SettingValue::Count(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX));
 
     let mut controller = rankguard_controller::Settings::new("rankguard-controller");
-    let mut agent = rankguard_agent::Settings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+    let mut agent =
+        rankguard_agent::AgentSettings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
     let mut all = vec![
         ("client.controller", text(CLIENT_CONTROLLER)),
         ("agent.otlp_protocol", text("grpc")),
         ("log.filter", text(LOG_FILTER)),
         ("log.format", text("text")),
-        ("controller.catalogue", Value::List(Vec::new())),
+        ("controller.catalogue", SettingValue::List(Vec::new())),
         ("controller.listen", text(&controller.listen.to_string())),
         ("controller.state_dir", path(&controller.state_dir)),
         ("controller.silence_limit_ms", millis(controller.silence_limit)),
         (
             "controller.journal.retain_bytes",
-            Value::Count(controller.journal.max_bytes),
+            SettingValue::Count(controller.journal.max_bytes),
         ),
         (
             "controller.journal.retain_days",
-            Value::Count(controller.journal.max_age.as_secs() / DAY_S),
+            SettingValue::Count(controller.journal.max_age.as_secs() / DAY_S),
         ),
         (
             "controller.journal.snapshot_entries",
-            Value::Count(controller.journal.snapshot_entries),
+            SettingValue::Count(controller.journal.snapshot_entries),
         ),
         ("agent.node", text(agent.node.as_str())),
         ("agent.host", text(&agent.host)),
         ("agent.controller", text(&agent.controller)),
         ("agent.state_dir", path(&agent.state_dir)),
-        ("agent.slots", Value::Count(u64::from(agent.slots))),
+        ("agent.slots", SettingValue::Count(u64::from(agent.slots))),
         ("agent.failure_domain", text(&agent.failure_domain)),
         ("agent.peer_listen", text(&agent.peer_listen)),
         ("agent.kernel_log", text("/dev/kmsg")),
         ("agent.sysfs_root", path(&agent.sysfs_root)),
         ("agent.proc_root", path(&agent.proc_root)),
-        ("agent.injection", Value::Switch(agent.injection)),
-        ("agent.flight_recorder_pipe", Value::Switch(agent.flight_recorder_pipe)),
+        ("agent.injection", SettingValue::Switch(agent.injection)),
+        (
+            "agent.flight_recorder_pipe",
+            SettingValue::Switch(agent.flight_recorder_pipe),
+        ),
         ("agent.rank_peers", text(RANK_PEERS[0].0)),
-        ("agent.catalogue", Value::List(Vec::new())),
-        ("agent.job_logs", Value::List(Vec::new())),
-        ("agent.spool_bytes", Value::Count(agent.spool_bytes)),
+        ("agent.catalogue", SettingValue::List(Vec::new())),
+        ("agent.job_logs", SettingValue::List(Vec::new())),
+        ("agent.spool_bytes", SettingValue::Count(agent.spool_bytes)),
         ("agent.lease_ms", millis(agent.lease)),
-        ("agent.rank_cgroups", Value::Switch(agent.rank_cgroups)),
-        ("agent.rank_environment", Value::List(agent.rank_environment.clone())),
-        ("agent.job_users", Value::List(agent.job_users.clone())),
+        ("agent.rank_cgroups", SettingValue::Switch(agent.rank_cgroups)),
+        (
+            "agent.rank_environment",
+            SettingValue::List(agent.rank_environment.clone()),
+        ),
+        ("agent.job_users", SettingValue::List(agent.job_users.clone())),
         ("controller.policy.prior", text(&controller.policy.prior)),
-        ("agent.image_slots", Value::Count(u64::from(agent.images.slots))),
+        ("agent.image_slots", SettingValue::Count(u64::from(agent.images.slots))),
         ("agent.image_wait_ms", millis(agent.images.wait)),
         ("agent.image_when_full", text(WHEN_FULL[0].0)),
-        ("agent.memory_reserve_bytes", Value::Count(agent.images.memory_reserve)),
+        (
+            "agent.memory_reserve_bytes",
+            SettingValue::Count(agent.images.memory_reserve),
+        ),
         (
             "controller.policy.checkpoint_interval",
-            Value::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
+            SettingValue::Text(if controller.policy.adapt { ADAPTIVE } else { FIXED }.to_owned()),
         ),
         ("controller.policy.preflight", text("off")),
         (
             "controller.policy.preflight_between",
-            Value::Switch(controller.policy.preflight_between),
+            SettingValue::Switch(controller.policy.preflight_between),
         ),
     ];
     all.extend(intervals(&mut agent.intervals).map(|(key, interval)| (key, millis(*interval))));
     all.extend(policy(&mut controller).into_iter().map(|(key, number)| {
         let count = match number {
-            Number::Wide(number) => *number,
-            Number::Narrow(number) => u64::from(*number),
+            PolicyNumber::Wide(number) => *number,
+            PolicyNumber::Narrow(number) => u64::from(*number),
         };
-        (key, Value::Count(count))
+        (key, SettingValue::Count(count))
     }));
     all
 }
 
 /// Mutable policy value, by its width.
-enum Number<'a> {
+enum PolicyNumber<'a> {
     Wide(&'a mut u64),
     Narrow(&'a mut u32),
 }
 
-fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, Number<'_>); 23] {
+fn policy(settings: &mut rankguard_controller::Settings) -> [(&'static str, PolicyNumber<'_>); 23] {
     let policy = &mut settings.policy;
     [
-        ("controller.policy.settle_ms", Number::Wide(&mut policy.settle_ms)),
-        ("controller.policy.adopt_ms", Number::Wide(&mut policy.adopt_ms)),
+        ("controller.policy.settle_ms", PolicyNumber::Wide(&mut policy.settle_ms)),
+        ("controller.policy.adopt_ms", PolicyNumber::Wide(&mut policy.adopt_ms)),
         (
             "controller.policy.store_wait_ms",
-            Number::Wide(&mut policy.store_wait_ms),
+            PolicyNumber::Wide(&mut policy.store_wait_ms),
         ),
-        ("controller.policy.fence_ms", Number::Wide(&mut policy.fence_ms)),
-        ("controller.policy.launch_ms", Number::Wide(&mut policy.launch_ms)),
+        ("controller.policy.fence_ms", PolicyNumber::Wide(&mut policy.fence_ms)),
+        ("controller.policy.launch_ms", PolicyNumber::Wide(&mut policy.launch_ms)),
         (
             "controller.policy.first_step_ms",
-            Number::Wide(&mut policy.first_step_ms),
+            PolicyNumber::Wide(&mut policy.first_step_ms),
         ),
-        ("controller.policy.risk_ms", Number::Wide(&mut policy.risk_ms)),
+        ("controller.policy.risk_ms", PolicyNumber::Wide(&mut policy.risk_ms)),
         (
             "controller.policy.record.node_hours",
-            Number::Wide(&mut policy.record.node_hours),
+            PolicyNumber::Wide(&mut policy.record.node_hours),
         ),
         (
             "controller.policy.record.process_failures",
-            Number::Wide(&mut policy.record.process_failures),
+            PolicyNumber::Wide(&mut policy.record.process_failures),
         ),
         (
             "controller.policy.record.node_failures",
-            Number::Wide(&mut policy.record.node_failures),
+            PolicyNumber::Wide(&mut policy.record.node_failures),
         ),
         (
             "controller.policy.record.domain_failures",
-            Number::Wide(&mut policy.record.domain_failures),
+            PolicyNumber::Wide(&mut policy.record.domain_failures),
         ),
         (
             "controller.policy.checkpoint_max_ms",
-            Number::Wide(&mut policy.checkpoint_max_ms),
+            PolicyNumber::Wide(&mut policy.checkpoint_max_ms),
         ),
         (
             "controller.policy.checkpoint_budget",
-            Number::Narrow(&mut policy.checkpoint_budget.0),
+            PolicyNumber::Narrow(&mut policy.checkpoint_budget.0),
         ),
-        ("controller.policy.stall_ms", Number::Wide(&mut policy.stall_ms)),
-        ("controller.policy.preflight_ms", Number::Wide(&mut policy.preflight_ms)),
-        ("controller.policy.hang_ms", Number::Wide(&mut policy.hang_ms)),
-        ("controller.policy.gather_ms", Number::Wide(&mut policy.gather_ms)),
-        ("controller.policy.pending_ms", Number::Wide(&mut policy.pending_ms)),
-        ("controller.policy.grow_ms", Number::Wide(&mut policy.grow_ms)),
+        ("controller.policy.stall_ms", PolicyNumber::Wide(&mut policy.stall_ms)),
+        (
+            "controller.policy.preflight_ms",
+            PolicyNumber::Wide(&mut policy.preflight_ms),
+        ),
+        ("controller.policy.hang_ms", PolicyNumber::Wide(&mut policy.hang_ms)),
+        ("controller.policy.gather_ms", PolicyNumber::Wide(&mut policy.gather_ms)),
+        (
+            "controller.policy.pending_ms",
+            PolicyNumber::Wide(&mut policy.pending_ms),
+        ),
+        ("controller.policy.grow_ms", PolicyNumber::Wide(&mut policy.grow_ms)),
         (
             "controller.policy.user_retries",
-            Number::Narrow(&mut policy.user_retries),
+            PolicyNumber::Narrow(&mut policy.user_retries),
         ),
         (
             "controller.policy.cordon_share",
-            Number::Narrow(&mut policy.cordon_share.0),
+            PolicyNumber::Narrow(&mut policy.cordon_share.0),
         ),
         (
             "controller.policy.cordon_window_ms",
-            Number::Wide(&mut policy.cordon_window_ms),
+            PolicyNumber::Wide(&mut policy.cordon_window_ms),
         ),
-        ("controller.policy.forget_ms", Number::Wide(&mut policy.forget_ms)),
+        ("controller.policy.forget_ms", PolicyNumber::Wide(&mut policy.forget_ms)),
     ]
 }
 
-fn intervals(intervals: &mut rankguard_agent::Intervals) -> impl Iterator<Item = (&'static str, &mut Duration)> {
+fn intervals(intervals: &mut rankguard_agent::AgentIntervals) -> impl Iterator<Item = (&'static str, &mut Duration)> {
     [
         ("agent.intervals.heartbeat_ms", &mut intervals.heartbeat),
         (
@@ -413,19 +431,20 @@ mod tests {
     #[test]
     fn every_published_figure_may_be_chosen() {
         let key = super::super::find::find("controller.policy.prior").expect("a setting");
-        for prior in rankguard_checkpoint_schedule::priors::Prior::all() {
+        for prior in rankguard_checkpoint_schedule::priors::FailurePrior::all() {
             assert!(key.kind.parse(&prior.id).is_ok(), "{}", prior.id);
         }
     }
 
     #[test]
     fn defaults_come_back_as_the_settings_of_the_parts() {
-        let config = Config::load(None, [], &[]).expect("defaults are fine");
+        let config = ResolvedConfig::load(None, [], &[]).expect("defaults are fine");
         assert_eq!(
             config.controller(),
             rankguard_controller::Settings::new("rankguard-controller")
         );
-        let agent = rankguard_agent::Settings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
+        let agent =
+            rankguard_agent::AgentSettings::new(NodeId::from(host_name()), CLIENT_CONTROLLER, "rankguard-agent");
         assert_eq!(format!("{:?}", config.agent()), format!("{agent:?}"));
     }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// The value of one setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
-pub(crate) enum Value {
+pub(crate) enum SettingValue {
     /// Name, address, path or choice.
     Text(String),
     /// Unsigned integer value.
@@ -19,7 +19,7 @@ pub(crate) enum Value {
     Checks(Vec<PluginCheck>),
 }
 
-impl Value {
+impl SettingValue {
     /// Formats the value for people.
     pub(crate) fn show(&self) -> String {
         match self {
@@ -37,7 +37,7 @@ impl Value {
 
 /// Type and range of a setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum SettingKind {
     /// Text, possibly empty.
     Text,
     /// Text that is not empty: names, paths.
@@ -66,7 +66,7 @@ pub(crate) enum Kind {
     Checks,
 }
 
-impl Kind {
+impl SettingKind {
     /// Describes the expected value for an error message.
     pub(crate) fn wanted(self) -> String {
         match self {
@@ -88,36 +88,44 @@ impl Kind {
     }
 
     /// Parses the text of an environment variable or flag.
-    pub(crate) fn parse(self, text: &str) -> Result<Value, String> {
+    pub(crate) fn parse(self, text: &str) -> Result<SettingValue, String> {
         let value = match self {
-            Self::Count(..) => text.trim().parse().map(Value::Count).map_err(|_| self.refuse(text))?,
-            Self::Switch => text.trim().parse().map(Value::Switch).map_err(|_| self.refuse(text))?,
-            Self::Paths | Self::LogPaths | Self::Names => Value::List(
+            Self::Count(..) => text
+                .trim()
+                .parse()
+                .map(SettingValue::Count)
+                .map_err(|_| self.refuse(text))?,
+            Self::Switch => text
+                .trim()
+                .parse()
+                .map(SettingValue::Switch)
+                .map_err(|_| self.refuse(text))?,
+            Self::Paths | Self::LogPaths | Self::Names => SettingValue::List(
                 text.split(':')
                     .filter(|path| !path.is_empty())
                     .map(str::to_owned)
                     .collect(),
             ),
-            _ => Value::Text(text.to_owned()),
+            _ => SettingValue::Text(text.to_owned()),
         };
         self.check(value)
     }
 
     /// Validates a value; returns an error for a wrong type or range.
-    pub(crate) fn check(self, value: Value) -> Result<Value, String> {
+    pub(crate) fn check(self, value: SettingValue) -> Result<SettingValue, String> {
         let fine = match (self, &value) {
-            (Self::Text, Value::Text(_)) => true,
-            (Self::Name, Value::Text(text)) => !text.is_empty(),
-            (Self::Address, Value::Text(text)) => is_address(text),
-            (Self::Endpoint, Value::Text(text)) => text.parse::<OtlpEndpoint>().is_ok(),
-            (Self::Socket, Value::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
-            (Self::Filter, Value::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
-            (Self::Choice(words), Value::Text(text)) => words.contains(&text.as_str()),
-            (Self::Count(min, max), Value::Count(count)) => (min..=max).contains(count),
-            (Self::Checks, Value::Checks(_)) | (Self::Switch, Value::Switch(_)) => true,
-            (Self::Paths, Value::List(items)) => items.iter().all(|item| !item.is_empty()),
-            (Self::Names, Value::List(items)) => items.iter().all(|item| is_name_pattern(item)),
-            (Self::LogPaths, Value::List(items)) => items.iter().all(|item| is_log_path(item)),
+            (Self::Text, SettingValue::Text(_)) => true,
+            (Self::Name, SettingValue::Text(text)) => !text.is_empty(),
+            (Self::Address, SettingValue::Text(text)) => is_address(text),
+            (Self::Endpoint, SettingValue::Text(text)) => text.parse::<OtlpEndpoint>().is_ok(),
+            (Self::Socket, SettingValue::Text(text)) => text.parse::<std::net::SocketAddr>().is_ok(),
+            (Self::Filter, SettingValue::Text(text)) => tracing_subscriber::EnvFilter::try_new(text).is_ok(),
+            (Self::Choice(words), SettingValue::Text(text)) => words.contains(&text.as_str()),
+            (Self::Count(min, max), SettingValue::Count(count)) => (min..=max).contains(count),
+            (Self::Checks, SettingValue::Checks(_)) | (Self::Switch, SettingValue::Switch(_)) => true,
+            (Self::Paths, SettingValue::List(items)) => items.iter().all(|item| !item.is_empty()),
+            (Self::Names, SettingValue::List(items)) => items.iter().all(|item| is_name_pattern(item)),
+            (Self::LogPaths, SettingValue::List(items)) => items.iter().all(|item| is_log_path(item)),
             _ => false,
         };
         if fine {
@@ -163,19 +171,19 @@ mod tests {
 
     #[test]
     fn a_list_of_names_may_hold_prefixes() {
-        assert!(Kind::Names.parse("PATH:LC_*:*").is_ok());
+        assert!(SettingKind::Names.parse("PATH:LC_*:*").is_ok());
         for wrong in ["A*B", "a b", "A=1"] {
-            assert!(Kind::Names.parse(wrong).is_err(), "{wrong:?}");
+            assert!(SettingKind::Names.parse(wrong).is_err(), "{wrong:?}");
         }
     }
 
     #[test]
     fn a_number_out_of_bounds_says_its_bounds() {
         assert_eq!(
-            Kind::Count(1, 9).parse("0"),
+            SettingKind::Count(1, 9).parse("0"),
             Err("\"0\" is refused; want a whole number of 1 to 9".to_owned())
         );
-        assert_eq!(Kind::Count(1, 9).parse("9"), Ok(Value::Count(9)));
-        assert!(Kind::Count(1, 9).parse("-3").is_err());
+        assert_eq!(SettingKind::Count(1, 9).parse("9"), Ok(SettingValue::Count(9)));
+        assert!(SettingKind::Count(1, 9).parse("-3").is_err());
     }
 }

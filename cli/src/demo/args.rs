@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::args::Format;
+use crate::args::OutputFormat;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct DemoArgs {
     /// Format of the result
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub(crate) format: Format,
+    pub(crate) format: OutputFormat,
     /// Kill random processes (controller included) at random times instead of the four scenarios; takes the random seed
     #[arg(long, value_name = "SEED")]
     pub(crate) chaos: Option<u64>,

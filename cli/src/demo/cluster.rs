@@ -24,7 +24,7 @@ pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];
 const ENDED: Duration = Duration::from_secs(5);
 
 /// Processes and directories of the demo.
-pub(super) struct Cluster {
+pub(super) struct DemoCluster {
     exe: PathBuf,
     root: PathBuf,
     address: String,
@@ -32,7 +32,7 @@ pub(super) struct Cluster {
     agents: BTreeMap<NodeId, Child>,
 }
 
-impl Cluster {
+impl DemoCluster {
     /// Starts the controller and all agents under `root`.
     pub(super) async fn start(root: &Path) -> Result<Self, DemoError> {
         let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
@@ -213,7 +213,7 @@ impl Cluster {
     }
 }
 
-impl Drop for Cluster {
+impl Drop for DemoCluster {
     fn drop(&mut self) {
         let children: Vec<Child> = self
             .controller

@@ -7,13 +7,13 @@ use rankguard_model::{JobId, NodeId, Rank};
 use rustix::process::Signal;
 
 use super::DemoError;
-use super::cluster::{Cluster, signal};
+use super::cluster::{DemoCluster, signal};
 
 /// PCI address of the GPU that falls off the bus.
 pub(super) const GPU: &str = "0000:9b:00";
 
 /// Simulates a GPU that falls off the bus: the driver closes every channel on it, and its ranks abort.
-pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<(), DemoError> {
+pub(super) fn gpu_lost(cluster: &DemoCluster, node: &NodeId, job: &JobId) -> Result<(), DemoError> {
     let ranks = cluster.ranks(node, job);
     let mut lines = vec![
         format!("NVRM: GPU at PCI:{GPU}: GPU-00000000-0000-0000-0000-000000000001"),
@@ -31,7 +31,12 @@ pub(super) fn gpu_lost(cluster: &Cluster, node: &NodeId, job: &JobId) -> Result<
 }
 
 /// Simulates an OOM kill of one rank for lack of host memory. Returns its process id.
-pub(super) fn host_oom(cluster: &Cluster, node: &NodeId, job: &JobId, rank: Rank) -> Result<Option<i32>, DemoError> {
+pub(super) fn host_oom(
+    cluster: &DemoCluster,
+    node: &NodeId,
+    job: &JobId,
+    rank: Rank,
+) -> Result<Option<i32>, DemoError> {
     let Some(pid) = cluster.ranks(node, job).get(&rank).copied() else {
         return Ok(None);
     };
@@ -51,7 +56,7 @@ pub(super) fn host_oom(cluster: &Cluster, node: &NodeId, job: &JobId, rank: Rank
 }
 
 /// Kills a rank without a kernel-log line.
-pub(super) fn kill_rank(cluster: &Cluster, node: &NodeId, job: &JobId, pick: usize) -> Option<Rank> {
+pub(super) fn kill_rank(cluster: &DemoCluster, node: &NodeId, job: &JobId, pick: usize) -> Option<Rank> {
     let ranks = cluster.ranks(node, job);
     let (rank, pid) = ranks.iter().nth(pick % ranks.len().max(1))?;
     signal(*pid, Signal::KILL);

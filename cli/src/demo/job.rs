@@ -21,13 +21,13 @@ const CHECKPOINT_EVERY: u64 = 10;
 
 /// Length and pace of the demo's training.
 #[derive(Debug, Clone)]
-pub(super) struct Training {
+pub(super) struct TrainingPace {
     pub(super) epochs: u64,
     /// Minimum duration of a step in milliseconds, so that faults hit a running job.
     pub(super) step_ms_min: u64,
 }
 
-impl Training {
+impl TrainingPace {
     /// Number of steps of the whole run.
     pub(super) fn steps(&self) -> u64 {
         self.epochs * STEPS_PER_EPOCH
@@ -60,7 +60,7 @@ impl Training {
                 every_steps: CHECKPOINT_EVERY,
                 store: store.display().to_string(),
                 keep: 3,
-                retention: rankguard_model::Retention::default(),
+                retention: rankguard_model::RetentionPolicy::default(),
                 tiers: rankguard_model::CheckpointTiers::default(),
             }),
             max_restarts: 100,
@@ -71,15 +71,15 @@ impl Training {
 }
 
 /// Ranks of the undisturbed run: no agent, no controller, no pacing. Killed on drop.
-pub(super) struct Reference {
+pub(super) struct ReferenceRun {
     ranks: Vec<Child>,
     out: PathBuf,
     started: Instant,
 }
 
-impl Reference {
+impl ReferenceRun {
     /// Starts six ranks of the same program.
-    pub(super) fn start(training: &Training, root: &Path) -> Result<Self, DemoError> {
+    pub(super) fn start(training: &TrainingPace, root: &Path) -> Result<Self, DemoError> {
         let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
         let out = root.join("undisturbed");
         fs::create_dir_all(&out).map_err(|source| DemoError::io("create a folder", source))?;
@@ -157,7 +157,7 @@ impl Reference {
     }
 }
 
-impl Drop for Reference {
+impl Drop for ReferenceRun {
     fn drop(&mut self) {
         for rank in &mut self.ranks {
             let _ = rank.kill();

@@ -18,21 +18,21 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rankguard_model::{Case, JobId};
-use rankguard_sim::Dice;
+use rankguard_sim::SeededRandom;
 use rankguard_trainer::ledger;
 
 pub(crate) use self::args::DemoArgs;
 pub(crate) use self::error::DemoError;
 
-use self::cluster::{Cluster, NODES};
-use self::job::{Reference, Training};
-use self::outcome::{CaseFacts, Outcome, Parameters, Reports, Stalls};
-use self::progress::Progress;
-use self::story::Stage;
-use self::watch::{Watch, view};
-use crate::args::Format;
-use crate::exit::Exit;
-use crate::signals::Stop;
+use self::cluster::{DemoCluster, NODES};
+use self::job::{ReferenceRun, TrainingPace};
+use self::outcome::{CaseFacts, DemoOutcome, ParameterDigests, ReportPaths, StallTimes};
+use self::progress::ProgressPrinter;
+use self::story::ScenarioContext;
+use self::watch::{ControllerPoller, view};
+use crate::args::OutputFormat;
+use crate::exit::CommandExit;
+use crate::signals::StopSignals;
 use crate::{out, report};
 
 /// Number of samples in the data set.
@@ -41,10 +41,10 @@ const SAMPLES: u64 = 1_797;
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Runs the demo. Must be called on the main thread: the child processes live as long as this thread.
-pub(crate) async fn run(args: DemoArgs) -> Result<Exit, DemoError> {
+pub(crate) async fn run(args: DemoArgs) -> Result<CommandExit, DemoError> {
     let folder = args.out.clone().unwrap_or_else(|| PathBuf::from("rankguard-demo"));
     // Signals are caught before anything exists that an interruption could leave behind.
-    let mut stop = Stop::catch().map_err(|source| DemoError::io("catch signals", source))?;
+    let mut stop = StopSignals::catch().map_err(|source| DemoError::io("catch signals", source))?;
     prepare(&folder)?;
     let scratch = tempfile::Builder::new()
         .prefix("rankguard-demo-")
@@ -75,15 +75,15 @@ fn prepare(folder: &Path) -> Result<(), DemoError> {
     Ok(())
 }
 
-async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoError> {
-    let progress = Progress::new(args.quiet);
+async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<CommandExit, DemoError> {
+    let progress = ProgressPrinter::new(args.quiet);
     let exe = std::env::current_exe().map_err(|source| DemoError::io("find this program", source))?;
     let training = match args.chaos {
-        Some(_) => Training {
+        Some(_) => TrainingPace {
             epochs: 12,
             step_ms_min: 40,
         },
-        None => Training {
+        None => TrainingPace {
             epochs: 16,
             step_ms_min: 50,
         },
@@ -92,17 +92,17 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
         "undisturbed run: 6 ranks train a small network on {SAMPLES} handwritten digits, {} steps",
         training.steps()
     ));
-    let (undisturbed, undisturbed_took) = Reference::start(&training, root)?.finish().await?;
+    let (undisturbed, undisturbed_took) = ReferenceRun::start(&training, root)?.finish().await?;
     progress.say(&format!(
         "   done in {:.1} s; its parameters are what the failures are held against",
         undisturbed_took.as_secs_f64()
     ));
 
     progress.say("one controller and four agents start: node-1, node-2, node-3 and the spare spare-1");
-    let mut cluster = Cluster::start(root).await?;
-    let watch = Watch::new(cluster.address());
+    let mut cluster = DemoCluster::start(root).await?;
+    let watch = ControllerPoller::new(cluster.address());
     watch.nodes(NODES.len()).await?;
-    let mut stage = Stage {
+    let mut stage = ScenarioContext {
         cluster: &mut cluster,
         watch: &watch,
         progress: &progress,
@@ -117,7 +117,7 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
             (Some(stage.user_bug().await?), Vec::new())
         }
         Some(seed) => {
-            let struck = stage.chaos(&job, &mut Dice::new(seed)).await?;
+            let struck = stage.chaos(&job, &mut SeededRandom::new(seed)).await?;
             stage.all_nodes_back().await?;
             (None, struck)
         }
@@ -129,15 +129,15 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
     let trained = root.join("digits");
     let ledger = ledger::check(&trained, SAMPLES, training.epochs)
         .map_err(|problem| DemoError::Story(format!("the ledger cannot be read: {problem}")))?;
-    let parameters = Parameters {
+    let parameters = ParameterDigests {
         disturbed: digest(&trained)?,
         undisturbed: digest(&undisturbed)?,
     };
-    let reports = Reports {
+    let reports = ReportPaths {
         html: folder.join("report.html"),
         json: folder.join("report.json"),
     };
-    let outcome = Outcome {
+    let outcome = DemoOutcome {
         parameters_identical: parameters.disturbed == parameters.undisturbed,
         parameters,
         ledger_exact: ledger.exact,
@@ -148,7 +148,7 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
             .filter_map(|case| case.steps_lost)
             .sum(),
         cases: cases.iter().map(CaseFacts::of).collect(),
-        checkpoint_stall_ms: Stalls::of(view),
+        checkpoint_stall_ms: StallTimes::of(view),
         checkpoints_committed: view.checkpoints.len(),
         user_bug: buggy.and_then(|buggy| self::watch::view(&status, &buggy).ok()?.reason.clone()),
         chaos: struck,
@@ -160,11 +160,15 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<Exit, DemoE
     let input = report::ReportInput::new("Rankguard demo", status.clone(), cases, Some(facts));
     report::write(&input, folder).map_err(DemoError::Report)?;
     match args.format {
-        Format::Json | Format::Jsonl => out::json(&outcome),
+        OutputFormat::Json | OutputFormat::Jsonl => out::json(&outcome),
         _ => outcome.lines(&status).iter().for_each(|line| out::line(line)),
     }
     drop(cluster);
-    Ok(if outcome.is_sound() { Exit::Fine } else { Exit::Failure })
+    Ok(if outcome.is_sound() {
+        CommandExit::Fine
+    } else {
+        CommandExit::Failure
+    })
 }
 
 fn of(case: &Case, job: &JobId) -> bool {

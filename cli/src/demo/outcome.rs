@@ -3,43 +3,43 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use rankguard_model::{Case, ClassId, Delays, JobView, Mitigation, Shared, StatusView};
+use rankguard_model::{Case, CaseDelays, ClassId, JobView, RecommendedMitigation, SharedValue, StatusView};
 use rankguard_trainer::ledger::LedgerReport;
 use serde::Serialize;
 
 /// Result of a demo.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Outcome {
+pub(super) struct DemoOutcome {
     /// True if the parameters after all failures equal those of the undisturbed run, byte for byte.
     pub(super) parameters_identical: bool,
     /// BLAKE3 digests of the parameters of both runs.
-    pub(super) parameters: Parameters,
+    pub(super) parameters: ParameterDigests,
     /// True if every sample was consumed exactly once in every epoch.
     pub(super) ledger_exact: bool,
     pub(super) ledger: LedgerReport,
     pub(super) cases: Vec<CaseFacts>,
     /// Optimizer steps that had to be repeated, over all cases.
     pub(super) steps_lost: u64,
-    pub(super) checkpoint_stall_ms: Stalls,
+    pub(super) checkpoint_stall_ms: StallTimes,
     pub(super) checkpoints_committed: usize,
     /// Reason for the end of the job with the bug; `None` with `--chaos`.
     pub(super) user_bug: Option<String>,
     /// Processes killed with `--chaos`; empty without it.
     pub(super) chaos: Vec<String>,
     /// Paths of `report.html` and `report.json`.
-    pub(super) report: Reports,
+    pub(super) report: ReportPaths,
     pub(super) undisturbed_run_s: f64,
     pub(super) took_s: f64,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Parameters {
+pub(super) struct ParameterDigests {
     pub(super) disturbed: String,
     pub(super) undisturbed: String,
 }
 
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Reports {
+pub(super) struct ReportPaths {
     pub(super) html: PathBuf,
     pub(super) json: PathBuf,
 }
@@ -53,9 +53,9 @@ pub(super) struct CaseFacts {
     pub(super) layer: String,
     pub(super) blamed: String,
     pub(super) confidence: f64,
-    pub(super) taxonomies: Shared<BTreeMap<String, Vec<String>>>,
-    pub(super) mitigation: Shared<Mitigation>,
-    pub(super) delays_ms: Delays,
+    pub(super) taxonomies: SharedValue<BTreeMap<String, Vec<String>>>,
+    pub(super) mitigation: SharedValue<RecommendedMitigation>,
+    pub(super) delays_ms: CaseDelays,
     pub(super) plan: Option<String>,
     /// Checkpoint that the new ranks loaded, and its source.
     pub(super) restored: Option<String>,
@@ -90,14 +90,14 @@ impl CaseFacts {
 
 /// Wait of ranks for their checkpoints, in milliseconds per save and rank.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(super) struct Stalls {
+pub(super) struct StallTimes {
     pub(super) saves: usize,
     pub(super) p50: f64,
     pub(super) p95: f64,
     pub(super) max: f64,
 }
 
-impl Stalls {
+impl StallTimes {
     /// Computes the stalls over all committed checkpoints of a job.
     pub(super) fn of(job: &JobView) -> Self {
         let stalls = job
@@ -120,7 +120,7 @@ impl Stalls {
 }
 
 /// Checks and text form of the result.
-impl Outcome {
+impl DemoOutcome {
     pub(super) fn is_sound(&self) -> bool {
         self.parameters_identical && self.ledger_exact
     }
@@ -225,9 +225,9 @@ mod tests {
             omissions: 0,
             epochs: Vec::new(),
         };
-        let sound = Outcome {
+        let sound = DemoOutcome {
             parameters_identical: true,
-            parameters: Parameters {
+            parameters: ParameterDigests {
                 disturbed: "a".into(),
                 undisturbed: "a".into(),
             },
@@ -235,11 +235,11 @@ mod tests {
             ledger,
             cases: Vec::new(),
             steps_lost: 0,
-            checkpoint_stall_ms: Stalls::default(),
+            checkpoint_stall_ms: StallTimes::default(),
             checkpoints_committed: 0,
             user_bug: None,
             chaos: Vec::new(),
-            report: Reports {
+            report: ReportPaths {
                 html: PathBuf::new(),
                 json: PathBuf::new(),
             },
@@ -248,14 +248,14 @@ mod tests {
         };
         assert!(sound.is_sound());
         assert!(
-            !Outcome {
+            !DemoOutcome {
                 parameters_identical: false,
                 ..sound.clone()
             }
             .is_sound()
         );
         assert!(
-            !Outcome {
+            !DemoOutcome {
                 ledger_exact: false,
                 ..sound
             }

@@ -7,12 +7,12 @@ use rankguard_model::Case;
 use crate::out;
 
 /// Printer of progress messages with the elapsed time.
-pub(super) struct Progress {
+pub(super) struct ProgressPrinter {
     started: Instant,
     quiet: bool,
 }
 
-impl Progress {
+impl ProgressPrinter {
     pub(super) fn new(quiet: bool) -> Self {
         Self {
             started: Instant::now(),

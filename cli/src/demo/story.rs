@@ -4,29 +4,29 @@ use std::path::Path;
 use std::time::Duration;
 
 use rankguard_model::{Case, CaseState, JobId, JobState, JobView, NodeId, NodeState, Rank};
-use rankguard_sim::Dice;
+use rankguard_sim::SeededRandom;
 
 use super::DemoError;
-use super::cluster::{Cluster, NODES};
+use super::cluster::{DemoCluster, NODES};
 use super::inject;
-use super::job::Training;
-use super::progress::Progress;
-use super::watch::{Watch, stopped, view};
+use super::job::TrainingPace;
+use super::progress::ProgressPrinter;
+use super::watch::{ControllerPoller, stopped, view};
 
 /// Undisturbed steps of the job before each fault.
 const CALM_STEPS: u64 = 25;
 
 /// Context of a scenario.
-pub(super) struct Stage<'a> {
-    pub(super) cluster: &'a mut Cluster,
-    pub(super) watch: &'a Watch,
-    pub(super) progress: &'a Progress,
-    pub(super) training: &'a Training,
+pub(super) struct ScenarioContext<'a> {
+    pub(super) cluster: &'a mut DemoCluster,
+    pub(super) watch: &'a ControllerPoller,
+    pub(super) progress: &'a ProgressPrinter,
+    pub(super) training: &'a TrainingPace,
     pub(super) exe: &'a Path,
     pub(super) out: &'a Path,
 }
 
-impl Stage<'_> {
+impl ScenarioContext<'_> {
     /// Submits a job with a directory of its own.
     pub(super) async fn submit(&self, name: &str, extra: &[String]) -> Result<JobId, DemoError> {
         let spec = self
@@ -131,7 +131,7 @@ impl Stage<'_> {
 
     /// Kills random processes at random times, the controller included, until the job has finished. Returns the list of
     /// kills.
-    pub(super) async fn chaos(&mut self, job: &JobId, dice: &mut Dice) -> Result<Vec<String>, DemoError> {
+    pub(super) async fn chaos(&mut self, job: &JobId, dice: &mut SeededRandom) -> Result<Vec<String>, DemoError> {
         let mut done = Vec::new();
         self.watch.step(job, 5).await?;
         for _ in 0..dice.between(4, 7) {
@@ -147,7 +147,7 @@ impl Stage<'_> {
         }
     }
 
-    async fn strike(&mut self, job: &JobId, dice: &mut Dice) -> Result<String, DemoError> {
+    async fn strike(&mut self, job: &JobId, dice: &mut SeededRandom) -> Result<String, DemoError> {
         let agents = self.cluster.running_agents();
         let node = agents.get(dice.between(0, agents.len() as u64 - 1) as usize).cloned();
         let node = node.unwrap_or_else(|| NodeId::from(NODES[0]));

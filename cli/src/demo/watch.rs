@@ -2,28 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-use rankguard_identity::Network;
+use rankguard_identity::PeerTransport;
 use rankguard_model::{Case, JobId, JobState, JobView, NodeState, StatusView};
 
 use super::{DemoError, LIMIT};
-use crate::client::Client;
+use crate::client::ControllerClient;
 
 /// Interval between polls.
 const POLL: Duration = Duration::from_millis(50);
 
 /// Poller of a controller that may be away for a while.
-pub(super) struct Watch {
-    client: Client,
+pub(super) struct ControllerPoller {
+    client: ControllerClient,
 }
 
-impl Watch {
+impl ControllerPoller {
     pub(super) fn new(address: &str) -> Self {
         Self {
-            client: Client::new(address, Network::loopback()),
+            client: ControllerClient::new(address, PeerTransport::loopback()),
         }
     }
 
-    pub(super) fn client(&self) -> &Client {
+    pub(super) fn client(&self) -> &ControllerClient {
         &self.client
     }
 

@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use rankguard_files::open_regular;
-use rankguard_flight::{Dump, Limits, Report, analyze, rank_of_file_name};
+use rankguard_flight::{AnalysisReport, DumpLimits, RecorderDump, analyze, rank_of_file_name};
 use rankguard_model::{Rank, printable};
-use rankguard_offline::{FoundDump, guess};
+use rankguard_offline::{NamedDump, guess};
 use serde::Serialize;
 
 use super::{DiagnoseError, Format, print};
@@ -17,9 +17,9 @@ const DUMPS: usize = 1 << 17;
 
 /// The report with the files that could not be read.
 #[derive(Debug, Serialize)]
-struct Output {
+struct DumpReport {
     #[serde(flatten)]
-    report: Report,
+    report: AnalysisReport,
     /// Files that are no dumps, with the reason.
     skipped: Vec<String>,
 }
@@ -64,10 +64,10 @@ pub(crate) fn run(
             .iter()
             .try_for_each(|line| writeln!(out, "{}", printable(line)))?,
         Format::Json => {
-            print::json_pretty(&Output { report, skipped }, out)?;
+            print::json_pretty(&DumpReport { report, skipped }, out)?;
         }
         Format::Jsonl => {
-            print::json_line(&Output { report, skipped }, out)?;
+            print::json_line(&DumpReport { report, skipped }, out)?;
         }
     }
     Ok(trouble)
@@ -78,7 +78,7 @@ const HEAD: usize = 4 << 10;
 
 /// Reads a dump among logs: a file with a rank at the end of its name that begins as a pickle or as the recorder's
 /// JSON. Returns `None` for other files.
-pub(super) fn found(root: &Path, file: &Path) -> Option<Result<FoundDump, String>> {
+pub(super) fn found(root: &Path, file: &Path) -> Option<Result<NamedDump, String>> {
     let name = file.display().to_string();
     let rank = rank_of_file_name(&name)?;
     let mut head = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn found(root: &Path, file: &Path) -> Option<Result<FoundDump, String
     };
     dump.then(|| {
         let (dump, _) = read(file, Some(rank)).map_err(|why| format!("{name}: {why}"))?;
-        Ok(FoundDump {
+        Ok(NamedDump {
             name,
             rank: Rank(rank),
             node: guess::node(root, file),
@@ -118,8 +118,8 @@ fn files(path: &Path) -> Result<Vec<PathBuf>, DiagnoseError> {
     Ok(files)
 }
 
-fn read(file: &Path, rank: Option<u32>) -> Result<(Dump, Vec<String>), String> {
-    let limit = Limits::default().bytes as u64;
+fn read(file: &Path, rank: Option<u32>) -> Result<(RecorderDump, Vec<String>), String> {
+    let limit = DumpLimits::default().bytes as u64;
     let mut bytes = Vec::new();
     let opened = open_regular(file).map_err(|error| error.to_string())?;
     let read = opened.take(limit + 1).read_to_end(&mut bytes);
@@ -127,7 +127,7 @@ fn read(file: &Path, rank: Option<u32>) -> Result<(Dump, Vec<String>), String> {
     if bytes.len() as u64 > limit {
         return Err(format!("more than the {limit} bytes that a dump may have"));
     }
-    let (dump, problems) = Dump::read(rank, &bytes).map_err(|error| error.to_string())?;
+    let (dump, problems) = RecorderDump::read(rank, &bytes).map_err(|error| error.to_string())?;
     Ok((
         dump,
         problems

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use super::{Rules, diagnose};
 
 #[derive(Deserialize)]
-struct Truth {
+struct TruthRecord {
     id: String,
     label: String,
     layer: String,
@@ -53,9 +53,9 @@ fn crosswalk(table: &str) -> BTreeMap<&str, &str> {
 const BINS: [(f64, f64); 5] = [(0.0, 0.5), (0.5, 0.7), (0.7, 0.8), (0.8, 0.9), (0.9, 1.0)];
 
 #[derive(Debug, Default)]
-struct Tally(BTreeMap<&'static str, (usize, usize)>);
+struct AccuracyTally(BTreeMap<&'static str, (usize, usize)>);
 
-impl Tally {
+impl AccuracyTally {
     fn count(&mut self, what: &'static str, right: bool) {
         let (hits, of) = self.0.entry(what).or_default();
         *hits += usize::from(right);
@@ -85,10 +85,10 @@ fn labelled_logs_are_named_as_well_as_was_measured() {
     );
     assert!(found.problems.is_empty(), "{:?}", found.problems);
     let said: BTreeMap<_, _> = found.cases.iter().map(|case| (case.id.as_str(), case)).collect();
-    let mut tally = Tally::default();
+    let mut tally = AccuracyTally::default();
     let mut bins = BINS.map(|bin| (bin, (0_u32, 0_u32)));
     for line in fs::read_to_string(path).unwrap().lines() {
-        let truth: Truth = serde_json::from_str(line).unwrap();
+        let truth: TruthRecord = serde_json::from_str(line).unwrap();
         let case = said[truth.id.as_str()];
         let right = case.class == truth.label;
         tally.count("class", right);

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, Read as _};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 
-use rankguard_files::{BudgetedReader, Packing, ReadBudget, SpecialFile, open_named, unpacked};
+use rankguard_files::{BudgetedReader, CompressionFormat, ReadBudget, SpecialFile, open_named, unpacked};
 
 /// Maximum length of a retained line; the rest of a longer one is skipped.
 const LINE_BYTES: usize = 10 << 20;
@@ -89,7 +89,7 @@ fn is_document(path: &Path) -> bool {
 }
 
 /// Opens a text file, unpacked by the format of its first bytes, within the remaining budget.
-pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<Lines> {
+pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<FileLines> {
     let input = open_named(path, budget.pipe_wait())?;
     let packed = Box::new(BufReader::with_capacity(HEAD, input.reader));
     // A limit given by the user replaces the ratio.
@@ -102,7 +102,7 @@ pub(super) fn open(path: &Path, budget: &ReadBudget) -> io::Result<Lines> {
         return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     }
     let reader = budget.reader(text, input.bytes);
-    Ok(Lines {
+    Ok(FileLines {
         reader: BufReader::with_capacity(64 << 10, reader),
     })
 }
@@ -115,7 +115,7 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
     if head.starts_with(b"PK\x03\x04") || head.starts_with(b"BZh") || head.starts_with(b"\xfd7zXZ") {
         return Some("packed in a way that is not read here; unpack it first");
     }
-    if Packing::of(head) != Packing::Plain {
+    if CompressionFormat::of(head) != CompressionFormat::Plain {
         return Some("packed twice; unpack it first");
     }
     let nul = head.iter().take(HEAD).filter(|byte| **byte == 0).count();
@@ -123,11 +123,11 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
 }
 
 /// Text of one file: lines, decoded lossily, or blocks of bytes.
-pub(super) struct Lines {
+pub(super) struct FileLines {
     reader: BufReader<BudgetedReader<Box<dyn io::BufRead>>>,
 }
 
-impl Lines {
+impl FileLines {
     /// Reads the next bytes unchanged, none at the end of the file. Bytes received before an error are in the block.
     pub(super) fn block(&mut self, block: &mut Vec<u8>) -> io::Result<()> {
         block.clear();

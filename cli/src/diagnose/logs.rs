@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rankguard_files::{ReadBudget, open_named, read_text, unpacked};
-use rankguard_model::{NodeId, Source, Timestamp};
-use rankguard_offline::{ErrorFile, Origin, ReadStream, Reader, error_file, guess};
+use rankguard_model::{EvidenceSource, NodeId, Timestamp};
+use rankguard_offline::{ErrorFile, ReadStream, StreamOrigin, StreamReader, error_file, guess};
 
 use super::{Rules, files};
 
 /// Offset of each node's clock ahead of the reference, in nanoseconds.
-pub(crate) type Clocks = BTreeMap<NodeId, i64>;
+pub(crate) type ClockOffsets = BTreeMap<NodeId, i64>;
 
 /// Maximum size of a torchrun error file; a longer file is something else.
 const ERROR_FILE_BYTES: u64 = 1 << 20;
@@ -23,15 +23,15 @@ const HEAD_BYTES: u64 = 64 << 10;
 pub(super) fn read(
     root: &Path,
     path: &Path,
-    clocks: &Clocks,
+    clocks: &ClockOffsets,
     newest: Option<Timestamp>,
     rules: &Rules,
     budget: &ReadBudget,
     problems: &mut Vec<String>,
 ) -> Option<ReadStream> {
-    let reader = |origin| Reader::with(Arc::clone(&rules.matcher), origin);
+    let reader = |origin| StreamReader::with(Arc::clone(&rules.matcher), origin);
     let node = guess::node(root, path);
-    let origin = Origin {
+    let origin = StreamOrigin {
         name: path.display().to_string(),
         source: None,
         rank: guess::rank(root, path),
@@ -41,8 +41,8 @@ pub(super) fn read(
         year: guess::year_hint(newest, path),
     };
     if let Some(file) = torchrun_error(path) {
-        let mut reader = reader(Origin {
-            source: Some(Source::JobLog),
+        let mut reader = reader(StreamOrigin {
+            source: Some(EvidenceSource::JobLog),
             at: file.at,
             ..origin
         });
@@ -63,7 +63,7 @@ pub(super) fn read(
         .take(guess::SAMPLE)
         .map(|line| String::from_utf8_lossy(line).into_owned())
         .collect();
-    let mut reader = reader(Origin {
+    let mut reader = reader(StreamOrigin {
         source: Some(guess::source(path, &head)),
         ..origin
     });

@@ -27,10 +27,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rankguard_faults::{Catalogue, Matcher};
+use rankguard_faults::{Catalogue, SignatureMatcher};
 use rankguard_files::{ReadBudget, ReadLimits};
 use rankguard_model::printable;
-use rankguard_templates::Novelty;
+use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
 use rankguard_offline::{OfflineCase, add, conclude, incidents, join};
@@ -43,7 +43,7 @@ pub(crate) struct DiagnoseArgs {
     /// Logs of successful runs.
     pub(crate) healthy: Vec<PathBuf>,
     /// Offset of each node's clock ahead of the reference.
-    pub(crate) clocks: logs::Clocks,
+    pub(crate) clocks: logs::ClockOffsets,
     /// Catalogue and matcher.
     pub(crate) rules: Rules,
     /// Limits on bytes and time.
@@ -56,14 +56,14 @@ pub(crate) struct DiagnoseArgs {
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     pub(crate) catalogue: Cow<'static, Catalogue>,
-    pub(crate) matcher: Arc<Matcher>,
+    pub(crate) matcher: Arc<SignatureMatcher>,
 }
 
 impl From<Cow<'static, Catalogue>> for Rules {
     fn from(catalogue: Cow<'static, Catalogue>) -> Self {
         let matcher = match &catalogue {
-            Cow::Borrowed(_) => Matcher::builtin(),
-            Cow::Owned(added) => Arc::new(Matcher::new(added)),
+            Cow::Borrowed(_) => SignatureMatcher::builtin(),
+            Cow::Owned(added) => Arc::new(SignatureMatcher::new(added)),
         };
         Self { catalogue, matcher }
     }
@@ -103,7 +103,7 @@ pub(crate) struct Diagnoses {
     /// Cases, in the order of the paths.
     pub(crate) cases: Vec<OfflineCase>,
     /// Lines that the healthy runs do not contain; `None` without `--healthy`.
-    pub(crate) novelties: Option<Vec<Novelty>>,
+    pub(crate) novelties: Option<Vec<NoveltyFinding>>,
     /// Unreadable input, with the reason.
     pub(crate) problems: Vec<String>,
     /// Number of streams read.
@@ -138,7 +138,12 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
 }
 
 /// Reads the paths and concludes cases.
-pub(crate) fn diagnose(paths: &[PathBuf], clocks: &logs::Clocks, rules: &Rules, budget: &ReadBudget) -> Diagnoses {
+pub(crate) fn diagnose(
+    paths: &[PathBuf],
+    clocks: &logs::ClockOffsets,
+    rules: &Rules,
+    budget: &ReadBudget,
+) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
         let (mut streams, mut dumped) = (Vec::new(), Vec::new());

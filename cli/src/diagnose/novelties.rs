@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_files::ReadBudget;
 use rankguard_offline::guess;
-use rankguard_templates::{Limits, Miner, Novelty, Profile, compare};
+use rankguard_templates::{Miner, MinerLimits, NoveltyFinding, TemplateProfile, compare};
 
 use super::files;
 
@@ -20,12 +20,12 @@ pub(super) fn find(
     healthy: &[PathBuf],
     budget: &ReadBudget,
     problems: &mut Vec<String>,
-) -> Vec<Novelty> {
-    let mut base = Profile::empty(Limits::default());
+) -> Vec<NoveltyFinding> {
+    let mut base = TemplateProfile::empty(MinerLimits::default());
     for path in healthy {
         base.merge(&profile(path, budget, problems));
     }
-    let mut own = Profile::empty(Limits::default());
+    let mut own = TemplateProfile::empty(MinerLimits::default());
     for path in failing {
         own.merge(&profile(path, budget, problems));
     }
@@ -36,8 +36,8 @@ pub(super) fn find(
 }
 
 /// Builds the profile of one run: every file below the path is a stream; ranks are compared with ranks.
-fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> Profile {
-    let mut miner = Miner::new(&root.display().to_string(), Limits::default());
+fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> TemplateProfile {
+    let mut miner = Miner::new(&root.display().to_string(), MinerLimits::default());
     for file in files::walk(root, problems) {
         let group = if guess::rank(root, &file).is_some() {
             "rank"

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use rankguard_files::ReadBudget;
-use rankguard_offline::{OfflineCase, Record};
+use rankguard_offline::{CaseRecord, OfflineCase};
 
 use super::{Rules, files};
 
@@ -16,7 +16,11 @@ pub(crate) fn holds_cases(path: &Path, budget: &ReadBudget) -> bool {
     // A pipe can be read only once.
     let named = named && path.is_file();
     let first = || -> io::Result<Option<String>> { files::open(path, budget)?.next() };
-    named && first().ok().flatten().is_some_and(|line| Record::parse(&line).is_ok())
+    named
+        && first()
+            .ok()
+            .flatten()
+            .is_some_and(|line| CaseRecord::parse(&line).is_ok())
 }
 
 /// Classifies each case and passes the verdict to `each` immediately, with the number of its streams. An invalid line
@@ -41,7 +45,7 @@ pub(crate) fn classify<E>(
         match lines.next() {
             Ok(None) => return Ok(()),
             Ok(Some(line)) if line.trim().is_empty() => {}
-            Ok(Some(line)) => match Record::parse(&line) {
+            Ok(Some(line)) => match CaseRecord::parse(&line) {
                 Ok(record) => {
                     let streams = record.sources.len();
                     each(record.classify_with(&rules.catalogue, &rules.matcher), streams)?;

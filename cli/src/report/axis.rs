@@ -2,14 +2,14 @@
 
 /// Linear axis with clamped ends.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Axis {
+pub(super) struct LinearAxis {
     low: f64,
     high: f64,
     from: f64,
     to: f64,
 }
 
-impl Axis {
+impl LinearAxis {
     /// Maps values `low..=high` to coordinates `from..=to`. An empty or invalid range is widened to avoid a division by
     /// zero.
     pub(super) fn new(low: f64, high: f64, from: f64, to: f64) -> Self {
@@ -82,15 +82,18 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_within() {
-        assert_eq!(Axis::new(0.0, 47.0, 0.0, 1.0).ticks(5), [0.0, 10.0, 20.0, 30.0, 40.0]);
-        assert_eq!(Axis::new(0.0, 2.3, 0.0, 1.0).ticks(3), [0.0, 1.0, 2.0]);
+        assert_eq!(
+            LinearAxis::new(0.0, 47.0, 0.0, 1.0).ticks(5),
+            [0.0, 10.0, 20.0, 30.0, 40.0]
+        );
+        assert_eq!(LinearAxis::new(0.0, 2.3, 0.0, 1.0).ticks(3), [0.0, 1.0, 2.0]);
     }
 
     #[test]
     fn an_empty_or_broken_range_still_has_places() {
         for axis in [
-            Axis::new(3.0, 3.0, 0.0, 10.0),
-            Axis::new(f64::NAN, f64::INFINITY, 0.0, 10.0),
+            LinearAxis::new(3.0, 3.0, 0.0, 10.0),
+            LinearAxis::new(f64::NAN, f64::INFINITY, 0.0, 10.0),
         ] {
             assert!(axis.at(3.0).is_finite() && axis.at(f64::MAX) <= 10.0);
             assert!(!axis.ticks(4).is_empty());

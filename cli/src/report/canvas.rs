@@ -2,7 +2,7 @@
 
 use rankguard_model::Timestamp;
 
-use super::axis::Axis;
+use super::axis::LinearAxis;
 
 /// Width of the figure and of the margin for labels on its left.
 pub(super) const WIDTH: f64 = 960.0;
@@ -10,26 +10,26 @@ pub(super) const LEFT: f64 = 92.0;
 pub(super) const RIGHT: f64 = 14.0;
 
 /// A part of the figure: its height and its content, drawn at a given upper edge.
-pub(super) struct Panel {
+pub(super) struct FigurePanel {
     pub(super) height: f64,
     pub(super) svg: String,
 }
 
 /// Time axis of the figure.
 #[derive(Clone, Copy)]
-pub(super) struct Clock {
+pub(super) struct TimeAxis {
     pub(super) start: Timestamp,
     pub(super) end: Timestamp,
-    pub(super) axis: Axis,
+    pub(super) axis: LinearAxis,
 }
 
-impl Clock {
+impl TimeAxis {
     pub(super) fn new(start: Timestamp, end: Timestamp) -> Self {
         let span = seconds(end, start);
         Self {
             start,
             end,
-            axis: Axis::new(0.0, span, LEFT, WIDTH - RIGHT),
+            axis: LinearAxis::new(0.0, span, LEFT, WIDTH - RIGHT),
         }
     }
 

@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
-use rankguard_model::{Case, CaseState, Finding, Reason, Role, Timestamp};
+use rankguard_model::{Case, CaseFinding, CaseState, ReasoningEntry, Role, Timestamp};
 
 use super::delays;
 use super::text::{escape, offset};
-use crate::words;
+use crate::display_text;
 
 /// Renders the table, one row per case.
 pub(super) fn table(cases: &[Case]) -> String {
@@ -43,7 +43,7 @@ pub(super) fn table(cases: &[Case]) -> String {
         let _ = write!(
             html,
             "<td class=\"number\">{}</td></tr>",
-            escape(words::or_dash(case.steps_lost))
+            escape(display_text::or_dash(case.steps_lost))
         );
     }
     html.push_str("</tbody></table></div>");
@@ -51,7 +51,7 @@ pub(super) fn table(cases: &[Case]) -> String {
 }
 
 fn time(ms: Option<i64>) -> String {
-    ms.map_or_else(|| "–".to_owned(), |ms| words::millis(ms as f64))
+    ms.map_or_else(|| "–".to_owned(), |ms| display_text::millis(ms as f64))
 }
 
 fn badge(state: CaseState) -> String {
@@ -60,7 +60,10 @@ fn badge(state: CaseState) -> String {
         CaseState::Recovered => "good",
         CaseState::Closed => "",
     };
-    format!("<span class=\"badge {class}\">{}</span>", words::case_state(state))
+    format!(
+        "<span class=\"badge {class}\">{}</span>",
+        display_text::case_state(state)
+    )
 }
 
 /// Renders one case completely.
@@ -99,7 +102,7 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
             escape(format!(
                 "{} · {}",
                 verdict.mitigation.action,
-                words::sources(&verdict.mitigation.recommended_by)
+                display_text::sources(&verdict.mitigation.recommended_by)
             ))
         ),
     );
@@ -139,7 +142,7 @@ fn blamed(case: &Case) -> String {
         escape(format!(
             "{} · {} · confidence {:.2}",
             verdict.layer,
-            words::severity(verdict.severity),
+            display_text::severity(verdict.severity),
             verdict.confidence
         ))
     )
@@ -150,12 +153,12 @@ fn taxonomies(case: &Case) -> String {
     for (taxonomy, categories) in case.verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
-            .map(|category| words::category(taxonomy, category))
+            .map(|category| display_text::category(taxonomy, category))
             .collect();
         let _ = write!(
             html,
             "<dt>{}</dt><dd>{}</dd>",
-            escape(words::taxonomy(taxonomy)),
+            escape(display_text::taxonomy(taxonomy)),
             escape(names.join("; "))
         );
     }
@@ -163,7 +166,7 @@ fn taxonomies(case: &Case) -> String {
     html
 }
 
-fn reasons(heading: &str, reasons: &[Reason], first: Timestamp, open: bool) -> String {
+fn reasons(heading: &str, reasons: &[ReasoningEntry], first: Timestamp, open: bool) -> String {
     if reasons.is_empty() {
         return String::new();
     }
@@ -192,7 +195,7 @@ fn synthetic(is_synthetic: bool) -> &'static str {
     }
 }
 
-fn findings(findings: &[Finding], first: Timestamp) -> String {
+fn findings(findings: &[CaseFinding], first: Timestamp) -> String {
     let mut html = format!(
         "<details><summary>Facts ({}), in order of cause</summary><ol class=\"log\">",
         findings.len()
@@ -207,7 +210,7 @@ fn findings(findings: &[Finding], first: Timestamp) -> String {
             html,
             "<li><time>{}</time><div><span class=\"badge {class}\">{}</span> <code>{}</code> {}{}<pre>{}</pre><small>{}</small></div></li>",
             offset(finding.at, first),
-            words::role(finding.role),
+            display_text::role(finding.role),
             escape(finding.class.as_str()),
             escape(finding.entity.to_string()),
             synthetic(finding.synthetic),

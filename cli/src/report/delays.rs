@@ -2,20 +2,20 @@
 
 use std::fmt::Write as _;
 
-use rankguard_model::Delays;
+use rankguard_model::CaseDelays;
 
-use crate::words;
+use crate::display_text;
 
 /// A stage of the recovery, with its time after the fault.
-struct Stage {
+struct RecoveryStage {
     name: &'static str,
     class: &'static str,
     until: f64,
 }
 
 /// Renders the bar with its legend; `None` if fewer than two stages were measured.
-pub(super) fn bar(delays: &Delays) -> Option<String> {
-    let stages: Vec<Stage> = [
+pub(super) fn bar(delays: &CaseDelays) -> Option<String> {
+    let stages: Vec<RecoveryStage> = [
         ("fault seen", "stage-1", delays.evidence_ms),
         ("case opened", "stage-2", delays.case_ms),
         ("plan made", "stage-3", delays.plan_ms),
@@ -25,7 +25,7 @@ pub(super) fn bar(delays: &Delays) -> Option<String> {
     ]
     .into_iter()
     .filter_map(|(name, class, ms)| {
-        Some(Stage {
+        Some(RecoveryStage {
             name,
             class,
             until: ms?.max(0) as f64,
@@ -53,7 +53,7 @@ pub(super) fn bar(delays: &Delays) -> Option<String> {
             "<li><span class=\"key {}\"></span> {} <b>{}</b></li>",
             stage.class,
             stage.name,
-            words::millis(stage.until)
+            display_text::millis(stage.until)
         );
         from = from.max(stage.until);
     }
@@ -70,12 +70,12 @@ mod tests {
 
     #[test]
     fn stages_that_were_not_measured_are_left_out_and_none_runs_backwards() {
-        assert_eq!(bar(&Delays::default()), None);
-        let delays = Delays {
+        assert_eq!(bar(&CaseDelays::default()), None);
+        let delays = CaseDelays {
             evidence_ms: Some(40),
             case_ms: Some(30),
             first_step_ms: Some(400),
-            ..Delays::default()
+            ..CaseDelays::default()
         };
         let svg = bar(&delays).expect("three stages");
         assert_eq!(svg.matches("<rect").count(), 3);

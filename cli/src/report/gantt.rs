@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use rankguard_model::{JobView, NodeId, Span};
+use rankguard_model::{JobView, NodeId, StateSpan};
 
-use super::canvas::{Clock, LEFT, Panel};
+use super::canvas::{FigurePanel, LEFT, TimeAxis};
 use super::text::{escape, offset};
 
 const HEAD: f64 = 22.0;
@@ -17,18 +17,18 @@ const GAP: f64 = 9.0;
 
 /// Spans of one node.
 #[derive(Default)]
-struct Row<'a> {
-    life: Vec<&'a Span>,
-    lanes: Vec<Vec<&'a Span>>,
+struct NodeSpans<'a> {
+    life: Vec<&'a StateSpan>,
+    lanes: Vec<Vec<&'a StateSpan>>,
 }
 
 /// Renders the lowest panel of a job's figure.
-pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> Panel {
-    let mut rows: BTreeMap<&NodeId, Row<'_>> = BTreeMap::new();
+pub(super) fn panel(job: &JobView, nodes: &[StateSpan], clock: &TimeAxis, top: f64) -> FigurePanel {
+    let mut rows: BTreeMap<&NodeId, NodeSpans<'_>> = BTreeMap::new();
     for span in nodes {
         rows.entry(&span.node).or_default().life.push(span);
     }
-    let mut ranks: Vec<&Span> = job.spans.iter().filter(|span| span.rank.is_some()).collect();
+    let mut ranks: Vec<&StateSpan> = job.spans.iter().filter(|span| span.rank.is_some()).collect();
     ranks.sort_by_key(|span| (span.from, span.rank));
     for span in ranks {
         place(&mut rows.entry(&span.node).or_default().lanes, span);
@@ -59,12 +59,12 @@ pub(super) fn panel(job: &JobView, nodes: &[Span], clock: &Clock, top: f64) -> P
         // The node name needs height even without ranks.
         y += if row.lanes.is_empty() { GAP + 5.0 } else { GAP };
     }
-    Panel { height: y - top, svg }
+    FigurePanel { height: y - top, svg }
 }
 
 /// Puts a span into a free lane: preferably the lane of the same rank, so that a restarted rank keeps its lane.
-fn place<'a>(lanes: &mut Vec<Vec<&'a Span>>, span: &'a Span) {
-    let is_free = |lane: &Vec<&Span>| lane.iter().all(|other| other.to.is_some_and(|to| to <= span.from));
+fn place<'a>(lanes: &mut Vec<Vec<&'a StateSpan>>, span: &'a StateSpan) {
+    let is_free = |lane: &Vec<&StateSpan>| lane.iter().all(|other| other.to.is_some_and(|to| to <= span.from));
     let same = lanes
         .iter()
         .position(|lane| is_free(lane) && lane.last().is_some_and(|last| last.rank == span.rank));
@@ -74,7 +74,7 @@ fn place<'a>(lanes: &mut Vec<Vec<&'a Span>>, span: &'a Span) {
     }
 }
 
-fn bar(svg: &mut String, span: &Span, clock: &Clock, y: f64, height: f64, label: Option<String>) {
+fn bar(svg: &mut String, span: &StateSpan, clock: &TimeAxis, y: f64, height: f64, label: Option<String>) {
     let (from, to) = (clock.at(span.from), clock.at(span.to.unwrap_or(clock.end)));
     let width = (to - from).max(1.0);
     let who = match (span.rank, span.generation) {
@@ -135,8 +135,8 @@ mod tests {
     use super::super::sample::at;
     use super::*;
 
-    fn span(rank: u32, from: i64, to: i64) -> Span {
-        Span {
+    fn span(rank: u32, from: i64, to: i64) -> StateSpan {
+        StateSpan {
             node: NodeId::from("n"),
             rank: Some(Rank(rank)),
             generation: Some(Generation(1)),

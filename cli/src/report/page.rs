@@ -6,7 +6,7 @@ use rankguard_model::{Case, JobView, NodeState, StatusView, Timestamp};
 
 use super::text::escape;
 use super::{ReportInput, cases, summary, timeline};
-use crate::words;
+use crate::display_text;
 
 const STYLE: &str = include_str!("style.css");
 
@@ -161,12 +161,12 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
         .collect();
     let mut html = format!(
         "<section><h2>Job {name} <span class=\"badge\">{}</span></h2>",
-        words::job_state(job.state)
+        display_text::job_state(job.state)
     );
     if let Some(reason) = &job.reason {
         let _ = write!(html, "<p>{}</p>", escape(reason));
     }
-    let steps = words::or_dash(job.step);
+    let steps = display_text::or_dash(job.step);
     let _ = write!(
         html,
         "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} to {} nodes with {} ranks each</p>",
@@ -204,10 +204,10 @@ fn nodes(status: &StatusView) -> String {
             "<tr><th scope=\"row\">{}</th><td><span class=\"badge {class}\">{}</span></td><td class=\"number\">{}</td>\
              <td>{}</td><td>{}</td></tr>",
             escape(node.node.as_str()),
-            words::node_state(node.state),
+            display_text::node_state(node.state),
             node.slots,
-            escape(words::or_dash(node.job.as_ref())),
-            escape(words::or_dash(node.reason.as_ref()))
+            escape(display_text::or_dash(node.job.as_ref())),
+            escape(display_text::or_dash(node.reason.as_ref()))
         );
     }
     html.push_str("</tbody></table></div></section>");

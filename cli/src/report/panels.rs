@@ -4,15 +4,15 @@ use std::fmt::Write as _;
 
 use rankguard_model::{JobView, ProgressPoint};
 
-use super::axis::{self, Axis};
-use super::canvas::{Clock, LEFT, Panel, RIGHT, WIDTH};
+use super::axis::{self, LinearAxis};
+use super::canvas::{FigurePanel, LEFT, RIGHT, TimeAxis, WIDTH};
 
 /// Space above a panel's plot for its heading, and below the plot.
 const HEAD: f64 = 22.0;
 const FOOT: f64 = 14.0;
 
 /// Renders the loss, one line per generation, with the checkpoints below it.
-pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
+pub(super) fn loss(job: &JobView, clock: &TimeAxis, top: f64) -> Option<FigurePanel> {
     let values: Vec<(&ProgressPoint, f64)> = job
         .progress
         .iter()
@@ -23,7 +23,7 @@ pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     }
     let high = values.iter().map(|(_, loss)| *loss).fold(f64::MIN, f64::max);
     let low = values.iter().map(|(_, loss)| *loss).fold(0.0, f64::min);
-    let mut plot = Plot::new("loss", top, 130.0, low, high * 1.04);
+    let mut plot = PanelPlot::new("loss", top, 130.0, low, high * 1.04);
     plot.lines(clock, &values, "loss");
     for checkpoint in &job.checkpoints {
         let (x, y) = (clock.at(checkpoint.committed_at), plot.bottom());
@@ -40,7 +40,7 @@ pub(super) fn loss(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
 }
 
 /// Renders the wall time of steps; outliers are drawn at the upper edge.
-pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
+pub(super) fn step_time(job: &JobView, clock: &TimeAxis, top: f64) -> Option<FigurePanel> {
     let values: Vec<(&ProgressPoint, f64)> = job
         .progress
         .iter()
@@ -49,7 +49,7 @@ pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel>
         .collect();
     let high = values.iter().map(|(_, ms)| *ms).fold(f64::MIN, f64::max);
     let usual = share(values.iter().map(|(_, ms)| *ms).collect(), 0.95)? * 2.0;
-    let mut plot = Plot::new("step time, ms", top, 86.0, 0.0, high.min(usual) * 1.06);
+    let mut plot = PanelPlot::new("step time, ms", top, 86.0, 0.0, high.min(usual) * 1.06);
     plot.lines(clock, &values, "step-time");
     for (point, ms) in values.iter().filter(|(_, ms)| plot.axis.is_above(*ms)) {
         let (x, y) = (clock.at(point.at), plot.axis.at(*ms));
@@ -64,7 +64,7 @@ pub(super) fn step_time(job: &JobView, clock: &Clock, top: f64) -> Option<Panel>
 }
 
 /// Renders the wait of each rank for each checkpoint.
-pub(super) fn stalls(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
+pub(super) fn stalls(job: &JobView, clock: &TimeAxis, top: f64) -> Option<FigurePanel> {
     let stalls = || {
         let all = job
             .checkpoints
@@ -74,7 +74,7 @@ pub(super) fn stalls(job: &JobView, clock: &Clock, top: f64) -> Option<Panel> {
     };
     let high = stalls().map(|(_, _, ms)| ms).fold(f64::MIN, f64::max);
     stalls().next()?;
-    let mut plot = Plot::new("checkpoint stall, ms a rank", top, 62.0, 0.0, high * 1.1);
+    let mut plot = PanelPlot::new("checkpoint stall, ms a rank", top, 62.0, 0.0, high * 1.1);
     for (saved, rank, ms) in stalls() {
         let (x, y) = (clock.at(saved.committed_at), plot.axis.at(ms));
         let _ = write!(
@@ -94,16 +94,16 @@ fn share(mut values: Vec<f64>, share: f64) -> Option<f64> {
     values.get(place).copied()
 }
 
-struct Plot {
+struct PanelPlot {
     top: f64,
     height: f64,
-    axis: Axis,
+    axis: LinearAxis,
     svg: String,
 }
 
-impl Plot {
+impl PanelPlot {
     fn new(heading: &str, top: f64, height: f64, low: f64, high: f64) -> Self {
-        let axis = Axis::new(low, high, top + HEAD + height, top + HEAD);
+        let axis = LinearAxis::new(low, high, top + HEAD + height, top + HEAD);
         let mut svg = format!(
             "<text class=\"panel-name\" x=\"{LEFT}\" y=\"{:.1}\">{heading}</text>",
             top + HEAD - 7.0
@@ -128,7 +128,7 @@ impl Plot {
     }
 
     /// Draws one line per generation: there is no measurement between two generations.
-    fn lines(&mut self, clock: &Clock, values: &[(&ProgressPoint, f64)], class: &str) {
+    fn lines(&mut self, clock: &TimeAxis, values: &[(&ProgressPoint, f64)], class: &str) {
         for run in values.chunk_by(|(a, _), (b, _)| a.generation == b.generation) {
             let place = |(point, value): &(&ProgressPoint, f64)| (clock.at(point.at), self.axis.at(*value));
             if let [single] = run {
@@ -145,8 +145,8 @@ impl Plot {
         }
     }
 
-    fn panel(self) -> Panel {
-        Panel {
+    fn panel(self) -> FigurePanel {
+        FigurePanel {
             height: HEAD + self.height + FOOT,
             svg: self.svg,
         }

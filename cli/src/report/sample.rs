@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Case, CaseId, CaseState, CheckpointPolicy, CheckpointView, ClassId, Delays, Device, DeviceKind, Entity, EvidenceId,
-    Finding, Generation, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState, NodeView, Placement, PlanId,
-    ProgressPoint, Rank, Reason, Role, Sequence, Severity, Source, Span, StatusView, Step, Timestamp, Verdict,
+    Case, CaseDelays, CaseFinding, CaseId, CaseState, CheckpointPolicy, CheckpointView, ClassId, Device, DeviceKind,
+    Entity, EvidenceId, EvidenceSource, Generation, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState,
+    NodeView, PlanId, ProgressPoint, Rank, RankPlacement, ReasoningEntry, Role, Sequence, Severity, StateSpan,
+    StatusView, Step, Timestamp, Verdict,
 };
 use serde_json::{Value, json};
 
@@ -71,8 +72,8 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
     }
 }
 
-fn span(node: &str, rank: Option<(u32, u64)>, state: &str, from: i64, to: Option<i64>) -> Span {
-    Span {
+fn span(node: &str, rank: Option<(u32, u64)>, state: &str, from: i64, to: Option<i64>) -> StateSpan {
+    StateSpan {
         node: NodeId::from(node),
         rank: rank.map(|(rank, _)| Rank(rank)),
         generation: rank.map(|(_, generation)| Generation(generation)),
@@ -94,7 +95,7 @@ fn spec(name: &str) -> JobSpec {
             every_steps: 10,
             store: "/store".to_owned(),
             keep: 3,
-            retention: rankguard_model::Retention::default(),
+            retention: rankguard_model::RetentionPolicy::default(),
             tiers: rankguard_model::CheckpointTiers::default(),
         }),
         max_restarts: 3,
@@ -159,7 +160,7 @@ fn digits() -> JobView {
         run: None,
         resumed_from: None,
         placements: (0..6)
-            .map(|rank| Placement {
+            .map(|rank| RankPlacement {
                 rank: Rank(rank),
                 local_rank: rank % 2,
                 node: NodeId::from("node-1"),
@@ -207,7 +208,7 @@ fn buggy() -> JobView {
 }
 
 /// Variable parts of the sample's cases.
-struct Draft {
+struct SampleCase {
     id: u64,
     class: &'static str,
     blamed: Entity,
@@ -218,7 +219,7 @@ struct Draft {
 }
 
 fn gpu_lost() -> Case {
-    case(Draft {
+    case(SampleCase {
         id: 1,
         class: "gpu-fallen-off-bus",
         blamed: Entity::Device {
@@ -248,7 +249,7 @@ fn node_lost() -> Case {
         (Role::Cascade, "rank 1 lost its connection to rank 3"),
     ];
     let outcome = "the job makes steps again on two nodes";
-    case(Draft {
+    case(SampleCase {
         id: 2,
         class: "node-crash",
         blamed,
@@ -271,7 +272,7 @@ fn oom() -> Case {
         (Role::Confirmation, "rank 1 ended with signal 9 (exit code 137)"),
     ];
     let outcome = "restarted in place";
-    case(Draft {
+    case(SampleCase {
         id: 3,
         class: "host-out-of-memory",
         blamed,
@@ -287,7 +288,7 @@ fn user_bug() -> Case {
         Role::Root,
         "RuntimeError: mat1 and mat2 have shapes that cannot be multiplied\n  File \"train.py\", line 41: shape 'wrong'",
     )];
-    let mut case = case(Draft {
+    let mut case = case(SampleCase {
         id: 4,
         class: "tensor-shape-mismatch",
         blamed: Entity::Job {
@@ -302,20 +303,20 @@ fn user_bug() -> Case {
     case
 }
 
-fn case(draft: Draft) -> Case {
+fn case(draft: SampleCase) -> Case {
     let class = ClassId::from(draft.class);
     let catalogue = Catalogue::builtin();
-    let reason = |after: i64, text: &str| Reason {
+    let reason = |after: i64, text: &str| ReasoningEntry {
         at: at(draft.at + after),
         text: text.to_owned(),
     };
-    let finding = |(number, (role, text)): (u64, &(Role, &str))| Finding {
+    let finding = |(number, (role, text)): (u64, &(Role, &str))| CaseFinding {
         evidence: EvidenceId {
             node: NodeId::from("node-2"),
             seq: Sequence(40 + number),
         },
         at: at(draft.at + number as i64 * 14),
-        source: Source::KernelLog,
+        source: EvidenceSource::KernelLog,
         entity: draft.blamed.clone(),
         class: class.clone(),
         role: *role,
@@ -365,7 +366,7 @@ fn case(draft: Draft) -> Case {
         ],
         outcome: Some(draft.outcome.to_owned()),
         clears: "the GPU is enumerated again after a power cycle and passes a burn-in".to_owned(),
-        delays: Delays {
+        delays: CaseDelays {
             evidence_ms: stage(1),
             case_ms: stage(1),
             plan_ms: stage(14),

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::ReportInput;
 use super::text::escape;
-use crate::words;
+use crate::display_text;
 
 /// A number with its name and rating.
-struct Tile {
+struct SummaryTile {
     name: &'static str,
     value: String,
     note: String,
@@ -24,7 +24,7 @@ pub(super) fn tiles(input: &ReportInput) -> String {
     }
     tiles.extend(counts(input));
     let mut html = String::from("<dl class=\"tiles\">");
-    for Tile {
+    for SummaryTile {
         name,
         value,
         note,
@@ -43,12 +43,12 @@ pub(super) fn tiles(input: &ReportInput) -> String {
 }
 
 /// Tiles of the demo's measurements.
-fn proofs(facts: &Value) -> Vec<Tile> {
+fn proofs(facts: &Value) -> Vec<SummaryTile> {
     let mut tiles = Vec::new();
     let mood = |good| if good { "good" } else { "bad" };
     if let Some(identical) = facts["parameters_identical"].as_bool() {
         let digest = facts["parameters"]["disturbed"].as_str().unwrap_or_default();
-        tiles.push(Tile {
+        tiles.push(SummaryTile {
             name: "final parameters",
             value: if identical { "bit-identical" } else { "different" }.to_owned(),
             note: format!("with an undisturbed run; BLAKE3 {}", digest.get(..12).unwrap_or(digest)),
@@ -59,7 +59,7 @@ fn proofs(facts: &Value) -> Vec<Tile> {
         let ledger = &facts["ledger"];
         let count = |name: &str| ledger[name].as_u64().unwrap_or_default();
         let epochs = ledger["epochs"].as_array().map_or(0, Vec::len);
-        tiles.push(Tile {
+        tiles.push(SummaryTile {
             name: "samples",
             value: if exact { "each once" } else { "not exact" }.to_owned(),
             note: format!(
@@ -73,12 +73,12 @@ fn proofs(facts: &Value) -> Vec<Tile> {
     let stall = &facts["checkpoint_stall_ms"];
     if let (Some(p50), Some(max)) = (stall["p50"].as_f64(), stall["max"].as_f64()) {
         let saves = facts["checkpoints_committed"].as_u64().unwrap_or_default();
-        tiles.push(Tile {
+        tiles.push(SummaryTile {
             name: "checkpoint stall",
-            value: words::millis(p50),
+            value: display_text::millis(p50),
             note: format!(
                 "a rank, at the median; at most {}; {saves} checkpoints",
-                words::millis(max)
+                display_text::millis(max)
             ),
             mood: "",
         });
@@ -86,7 +86,7 @@ fn proofs(facts: &Value) -> Vec<Tile> {
     tiles
 }
 
-fn counts(input: &ReportInput) -> Vec<Tile> {
+fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     let open = input
         .cases
         .iter()
@@ -104,21 +104,21 @@ fn counts(input: &ReportInput) -> Vec<Tile> {
         .collect();
     first_steps.sort_unstable();
     let lost: u64 = input.cases.iter().filter_map(|case| case.steps_lost).sum();
-    let mut tiles = vec![Tile {
+    let mut tiles = vec![SummaryTile {
         name: "cases",
         value: input.cases.len().to_string(),
         note: format!("{recovered} recovered, {open} open"),
         mood: if open > 0 { "warn" } else { "" },
     }];
     if let (Some(median), Some(longest)) = (first_steps.get(first_steps.len() / 2), first_steps.last()) {
-        tiles.push(Tile {
+        tiles.push(SummaryTile {
             name: "fault to first new step",
-            value: words::millis(*median as f64),
-            note: format!("at the median; at most {}", words::millis(*longest as f64)),
+            value: display_text::millis(*median as f64),
+            note: format!("at the median; at most {}", display_text::millis(*longest as f64)),
             mood: "",
         });
     }
-    tiles.push(Tile {
+    tiles.push(SummaryTile {
         name: "steps repeated",
         value: lost.to_string(),
         note: "over all failures of all jobs".to_owned(),

@@ -3,10 +3,10 @@
 
 use std::fmt::Write as _;
 
-use rankguard_model::{Case, JobView, Span, StatusView};
+use rankguard_model::{Case, JobView, StateSpan, StatusView};
 
 use super::axis;
-use super::canvas::{Clock, Panel, RIGHT, WIDTH};
+use super::canvas::{FigurePanel, RIGHT, TimeAxis, WIDTH};
 use super::gantt;
 use super::panels;
 use super::text::escape;
@@ -22,7 +22,7 @@ pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Opt
     let clock = clock(job, status);
     let mut panels = Vec::new();
     panels.extend(panels::loss(job, &clock, TOP));
-    let mut top = TOP + panels.iter().map(|panel: &Panel| panel.height).sum::<f64>();
+    let mut top = TOP + panels.iter().map(|panel: &FigurePanel| panel.height).sum::<f64>();
     for draw in [panels::step_time, panels::stalls] {
         if let Some(panel) = draw(job, &clock, top) {
             top += panel.height;
@@ -51,7 +51,7 @@ pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Opt
 }
 
 /// Builds the time axis from the submission or first progress of the job to its end, or to now.
-fn clock(job: &JobView, status: &StatusView) -> Clock {
+fn clock(job: &JobView, status: &StatusView) -> TimeAxis {
     let last = job.progress.last().map(|point| point.at);
     let spans = job.spans.iter().filter_map(|span| span.to).max();
     let end = job
@@ -60,11 +60,11 @@ fn clock(job: &JobView, status: &StatusView) -> Clock {
         .max(last.unwrap_or_default())
         .max(spans.unwrap_or_default());
     let first = job.progress.first().map_or(end, |point| point.at);
-    Clock::new(job.submitted_at.min(first), end)
+    TimeAxis::new(job.submitted_at.min(first), end)
 }
 
 /// Returns the spans of all nodes within the time of the figure.
-fn node_spans(job: &JobView, status: &StatusView, clock: &Clock) -> Vec<Span> {
+fn node_spans(job: &JobView, status: &StatusView, clock: &TimeAxis) -> Vec<StateSpan> {
     let of_job = job.spans.iter().filter(|span| span.rank.is_none());
     let spans = status.node_spans.iter().chain(of_job);
     spans
@@ -73,7 +73,7 @@ fn node_spans(job: &JobView, status: &StatusView, clock: &Clock) -> Vec<Span> {
         .collect()
 }
 
-fn time_axis(svg: &mut String, clock: &Clock, bottom: f64) {
+fn time_axis(svg: &mut String, clock: &TimeAxis, bottom: f64) {
     for tick in clock.axis.ticks(8) {
         let x = clock.axis.at(tick);
         let label = axis::seconds(tick, clock.span());
@@ -87,7 +87,7 @@ fn time_axis(svg: &mut String, clock: &Clock, bottom: f64) {
 }
 
 /// Shades the time from each failure to the first new step.
-fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
+fn shades(svg: &mut String, cases: &[&Case], clock: &TimeAxis, bottom: f64) {
     for case in cases {
         let Some(took) = case.delays.first_step_ms.and_then(|ms| u64::try_from(ms).ok()) else {
             continue;
@@ -106,7 +106,7 @@ fn shades(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
 }
 
 /// Marks the failures with their numbers; numbers that would overlap are moved right.
-fn marks(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
+fn marks(svg: &mut String, cases: &[&Case], clock: &TimeAxis, bottom: f64) {
     let mut free_from = f64::MIN;
     for case in cases {
         let x = clock.at(case.first_at);
@@ -123,7 +123,7 @@ fn marks(svg: &mut String, cases: &[&Case], clock: &Clock, bottom: f64) {
     }
 }
 
-fn describe(job: &JobView, cases: &[&Case], clock: &Clock) -> String {
+fn describe(job: &JobView, cases: &[&Case], clock: &TimeAxis) -> String {
     let steps = job.step.map_or(0, |step| step.0);
     let failures: Vec<String> = cases
         .iter()

@@ -4,22 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint::repair::{Mirror, repair};
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::repair::{MirrorSource, repair};
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::verify::verify;
-use rankguard_checkpoint::{Problem, Store};
+use rankguard_checkpoint::{Store, StoreProblem};
 use serde::Serialize;
 
-pub(crate) use super::damage::Kind;
-use super::damage::{Damage, Files, Folders, roll};
-use super::dice::Dice;
-use super::subject::{Outcome, Subject, id};
+pub(crate) use super::damage::DamageKind;
+use super::damage::{DamageFolders, StoreDamage, StoreFiles, roll};
+use super::dice::SplitMix64;
+use super::subject::{LoadOutcome, TortureJob, id};
 use super::{TortureError, on_threads};
 use rankguard_model::with_causes;
 
 /// Results of the cases of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct CorruptionRow {
     /// Kind of damage, such as `bit-flip`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) kind: String,
@@ -33,7 +33,7 @@ pub(crate) struct Row {
     pub(crate) silent: u64,
 }
 
-impl Row {
+impl CorruptionRow {
     pub(crate) fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         self.refused += other.refused;
@@ -56,18 +56,18 @@ const WORLD: u32 = 3;
 const ROWS: u64 = 190;
 
 /// Shared state of all cases.
-pub(crate) struct Bench {
-    pub(crate) subject: Subject,
+pub(crate) struct CorruptionBench {
+    pub(crate) subject: TortureJob,
     /// Files of the store, and of the folders that supply foreign content.
-    golden: Files,
-    folders: Folders,
+    golden: StoreFiles,
+    folders: DamageFolders,
     /// The other tier.
     mirror: Store,
 }
 
 /// Judgement of one case.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct CorruptionVerdict {
     pub(crate) refused: bool,
     pub(crate) repaired: bool,
     pub(crate) silent: bool,
@@ -75,10 +75,10 @@ pub(crate) struct Verdict {
     pub(crate) faults: Vec<String>,
 }
 
-impl Bench {
+impl CorruptionBench {
     /// Creates the checkpoints below `dir`.
     pub(crate) fn new(dir: &Path, seed: u64) -> Result<Self, TortureError> {
-        let subject = Subject::new(WORLD, ROWS, seed);
+        let subject = TortureJob::new(WORLD, ROWS, seed);
         let (older, damaged) = (id(OLDER.0, OLDER.1), id(DAMAGED.0, DAMAGED.1));
         let store = |name: &str| Store::open(dir.join(name)).map_err(TortureError::from);
         let mirror = store("mirror")?;
@@ -89,7 +89,7 @@ impl Bench {
         let next = id(DAMAGED.0, DAMAGED.1 + 1);
         subject.save(&generation, older, None)?;
         subject.save(&generation, next, Some(older))?;
-        let other = Subject::new(WORLD, ROWS, !seed);
+        let other = TortureJob::new(WORLD, ROWS, !seed);
         other.save(&twin, older, None)?;
         other.save(&twin, damaged, Some(older))?;
 
@@ -103,7 +103,7 @@ impl Bench {
                     .map(|(path, bytes)| (format!("{donor}/{path}"), bytes)),
             );
         }
-        let folders = Folders {
+        let folders = DamageFolders {
             subject: folder(damaged),
             older: folder(older),
             generation: format!("generation/{}", folder(next)),
@@ -153,7 +153,7 @@ impl Bench {
     }
 
     /// Applies a damage to an intact store and judges the engine's reaction; restores the store afterwards.
-    pub(crate) fn judge(&self, store: &Store, damage: &Damage) -> Result<Verdict, TortureError> {
+    pub(crate) fn judge(&self, store: &Store, damage: &StoreDamage) -> Result<CorruptionVerdict, TortureError> {
         for (path, bytes) in &damage.files {
             let target = store.root().join(path);
             match bytes {
@@ -161,24 +161,24 @@ impl Bench {
                 None => fs::remove_file(target)?,
             }
         }
-        let mut verdict = Verdict::default();
+        let mut verdict = CorruptionVerdict::default();
         self.alone(store, damage, &mut verdict)?;
         self.with_mirror(store, damage, &mut verdict)?;
         Ok(verdict)
     }
 
     /// Judges the store without another tier.
-    fn alone(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
+    fn alone(&self, store: &Store, damage: &StoreDamage, verdict: &mut CorruptionVerdict) -> Result<(), TortureError> {
         let job = &self.subject.job;
         let report = verify(store, job, None)?;
         let mut noticed = false;
         // A verification reports the location of the damage.
-        let places: Vec<Place> = damage.files.keys().map(|path| Place::of(path)).collect();
+        let places: Vec<DamageLocation> = damage.files.keys().map(|path| DamageLocation::of(path)).collect();
         let told_of = |text: &str| places.iter().any(|place| place.is_named_in(text));
         if !report
             .problems
             .iter()
-            .map(Problem::to_string)
+            .map(StoreProblem::to_string)
             .any(|text| told_of(&text))
             && report.torn.is_empty()
         {
@@ -188,21 +188,21 @@ impl Bench {
         let subject = id(DAMAGED.0, DAMAGED.1);
         for id in [subject, id(OLDER.0, OLDER.1)] {
             let loaded = match store.load(job, id) {
-                Err(problem) => Outcome::Refused(with_causes(&problem)),
+                Err(problem) => LoadOutcome::Refused(with_causes(&problem)),
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[store]),
             };
             let hit = damage.files.keys().any(|path| path.contains(&id.to_string()));
             match loaded {
                 // Bytes between tensors belong to no tensor: a load never reads them, but a verification of the whole
                 // store reports them.
-                Outcome::Right if hit && !report.is_intact() => noticed = true,
-                Outcome::Right if hit => verdict.fault(format!("{id} is damaged and loads as if it were whole")),
-                Outcome::Right => {}
-                Outcome::Wrong(place) => {
+                LoadOutcome::Right if hit && !report.is_intact() => noticed = true,
+                LoadOutcome::Right if hit => verdict.fault(format!("{id} is damaged and loads as if it were whole")),
+                LoadOutcome::Right => {}
+                LoadOutcome::Wrong(place) => {
                     verdict.silent = true;
                     verdict.fault(format!("{id} loads with other bytes: {place}"));
                 }
-                Outcome::Refused(text) => {
+                LoadOutcome::Refused(text) => {
                     noticed = true;
                     let borrows = id == subject;
                     if !hit && !borrows {
@@ -215,7 +215,7 @@ impl Bench {
             }
         }
         // The newest checkpoint, as a restart selects it.
-        let newest = store.newest(job, Depth::Bytes)?;
+        let newest = store.newest(job, VerifyDepth::Bytes)?;
         match newest
             .checkpoint
             .map(|checkpoint| (checkpoint.id(), self.subject.load(&checkpoint, &[store])))
@@ -227,9 +227,11 @@ impl Bench {
             {
                 verdict.fault("the older checkpoint is whole and was not found".to_owned());
             }
-            None | Some((_, Outcome::Right)) => {}
-            Some((id, Outcome::Refused(text))) => verdict.fault(format!("{id} was called whole and is not: {text}")),
-            Some((id, Outcome::Wrong(place))) => {
+            None | Some((_, LoadOutcome::Right)) => {}
+            Some((id, LoadOutcome::Refused(text))) => {
+                verdict.fault(format!("{id} was called whole and is not: {text}"))
+            }
+            Some((id, LoadOutcome::Wrong(place))) => {
                 verdict.silent = true;
                 verdict.fault(format!("{id} was called whole and has other bytes: {place}"));
             }
@@ -239,20 +241,25 @@ impl Bench {
     }
 
     /// Judges the store with another tier.
-    fn with_mirror(&self, store: &Store, damage: &Damage, verdict: &mut Verdict) -> Result<(), TortureError> {
+    fn with_mirror(
+        &self,
+        store: &Store,
+        damage: &StoreDamage,
+        verdict: &mut CorruptionVerdict,
+    ) -> Result<(), TortureError> {
         let job = &self.subject.job;
         // A checkpoint that loads by its id is loaded through both tiers: good bytes come from the other one.
         if let Ok(checkpoint) = store.load(job, id(DAMAGED.0, DAMAGED.1)) {
             match self.subject.load(&checkpoint, &[store, &self.mirror]) {
-                Outcome::Right => {}
-                Outcome::Refused(text) => verdict.fault(format!("another tier has it and the load fails: {text}")),
-                Outcome::Wrong(place) => {
+                LoadOutcome::Right => {}
+                LoadOutcome::Refused(text) => verdict.fault(format!("another tier has it and the load fails: {text}")),
+                LoadOutcome::Wrong(place) => {
                     verdict.silent = true;
                     verdict.fault(format!("other bytes with another tier: {place}"));
                 }
             }
         }
-        let mirrors: [&dyn Mirror; 1] = [&self.mirror];
+        let mirrors: [&dyn MirrorSource; 1] = [&self.mirror];
         let done = repair(store, &mirrors, job, None)?;
         let touched: Vec<String> = done
             .mended
@@ -273,21 +280,21 @@ impl Bench {
     }
 }
 
-impl Verdict {
+impl CorruptionVerdict {
     fn fault(&mut self, what: String) {
         self.faults.push(what);
     }
 }
 
 /// Forms in which a message may refer to a damaged file.
-struct Place {
+struct DamageLocation {
     file: String,
     rank: Option<String>,
     is_manifest: bool,
     folder: String,
 }
 
-impl Place {
+impl DamageLocation {
     fn of(path: &str) -> Self {
         let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
         let digits = name.strip_prefix("rank-").and_then(|rest| rest.split('.').next());
@@ -315,19 +322,19 @@ pub(crate) fn run(
     dir: &Path,
     seed: u64,
     cases: u64,
-    kinds: &[Kind],
+    kinds: &[DamageKind],
     watch: &(dyn Fn(Option<String>) + Sync),
-) -> Result<Vec<Row>, TortureError> {
-    let bench = Bench::new(dir, seed)?;
-    let jobs: Vec<(Kind, u64)> = kinds
+) -> Result<Vec<CorruptionRow>, TortureError> {
+    let bench = CorruptionBench::new(dir, seed)?;
+    let jobs: Vec<(DamageKind, u64)> = kinds
         .iter()
         .flat_map(|kind| (0..cases).map(move |case| (*kind, case)))
         .collect();
     let rows = on_threads(&jobs, |worker| {
         let store = bench.copy(dir.join(format!("copy-{worker}")))?;
         let bench = &bench;
-        Ok(move |(kind, case): &(Kind, u64)| {
-            let mut dice = Dice::of(seed, kind.name(), *case);
+        Ok(move |(kind, case): &(DamageKind, u64)| {
+            let mut dice = SplitMix64::of(seed, kind.name(), *case);
             let damage = roll(*kind, &mut dice, &bench.golden, &bench.folders);
             let verdict = bench.judge(&store, &damage)?;
             let fault = verdict.faults.first();
@@ -335,10 +342,10 @@ pub(crate) fn run(
             Ok((*kind, verdict))
         })
     })?;
-    let row = |kind: &Kind| {
-        let mut row = Row {
+    let row = |kind: &DamageKind| {
+        let mut row = CorruptionRow {
             kind: kind.name().to_owned(),
-            ..Row::default()
+            ..CorruptionRow::default()
         };
         for (_, verdict) in rows.iter().filter(|(of, _)| of == kind) {
             row.cases += 1;
@@ -352,8 +359,8 @@ pub(crate) fn run(
 }
 
 /// Reads every file below `root`, by its relative path.
-pub(crate) fn read_below(root: &Path) -> Result<Files, TortureError> {
-    let mut files = Files::new();
+pub(crate) fn read_below(root: &Path) -> Result<StoreFiles, TortureError> {
+    let mut files = StoreFiles::new();
     let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(&folder)? {

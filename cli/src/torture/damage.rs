@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use super::dice::Dice;
+use super::dice::SplitMix64;
 
 /// Content of a store: bytes by path below its root.
-pub(crate) type Files = BTreeMap<String, Vec<u8>>;
+pub(crate) type StoreFiles = BTreeMap<String, Vec<u8>>;
 
 /// Kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Kind {
+pub(crate) enum DamageKind {
     /// A bit of one file is flipped.
     BitFlip,
     /// 4 KiB of zeros in an image.
@@ -32,7 +32,7 @@ pub(crate) enum Kind {
     OriginDamage,
 }
 
-impl Kind {
+impl DamageKind {
     /// All kinds of damage.
     pub(crate) const ALL: [Self; 10] = [
         Self::BitFlip,
@@ -66,7 +66,7 @@ impl Kind {
 
 /// Folders that damage chooses from. All have files of the same names.
 #[derive(Debug, Clone)]
-pub(crate) struct Folders {
+pub(crate) struct DamageFolders {
     /// The damaged checkpoint.
     pub(crate) subject: String,
     /// The previous checkpoint.
@@ -80,7 +80,7 @@ pub(crate) struct Folders {
 
 /// A damage: files with other content, or missing files.
 #[derive(Debug, Default)]
-pub(crate) struct Damage {
+pub(crate) struct StoreDamage {
     /// New content by path; `None` for a missing file.
     pub(crate) files: BTreeMap<String, Option<Vec<u8>>>,
     /// Description for messages.
@@ -90,7 +90,12 @@ pub(crate) struct Damage {
 const MANIFEST: &str = "MANIFEST";
 
 /// Draws a damage of this kind that changes at least one file. `golden` contains the files of all the folders.
-pub(crate) fn roll(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
+pub(crate) fn roll(
+    kind: DamageKind,
+    dice: &mut SplitMix64,
+    golden: &StoreFiles,
+    folders: &DamageFolders,
+) -> StoreDamage {
     loop {
         let mut damage = roll_once(kind, dice, golden, folders);
         damage.files.retain(|path, bytes| golden.get(path) != bytes.as_ref());
@@ -100,7 +105,7 @@ pub(crate) fn roll(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folder
     }
 }
 
-fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> Damage {
+fn roll_once(kind: DamageKind, dice: &mut SplitMix64, golden: &StoreFiles, folders: &DamageFolders) -> StoreDamage {
     let names = |suffix: &str| -> Vec<String> {
         let inside = golden.keys().filter_map(|path| path.strip_prefix(&folders.subject));
         let names = inside.map(|name| name.trim_start_matches('/').to_owned());
@@ -110,13 +115,13 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
     let at = |folder: &str, name: &str| format!("{folder}/{name}");
     let subject = |name: &str| at(&folders.subject, name);
     let bytes = |path: &str| golden[path].clone();
-    let mut damage = Damage::default();
+    let mut damage = StoreDamage::default();
     match kind {
-        Kind::BitFlip => {
+        DamageKind::BitFlip => {
             let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "a bit is flipped", |bytes| flip(dice, bytes));
         }
-        Kind::Zeroed4Kib => {
+        DamageKind::Zeroed4Kib => {
             let path = subject(dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "4 KiB are zero", |bytes| {
                 let from = dice.below(bytes.len() as u64) as usize;
@@ -125,7 +130,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 bytes[from..to].fill(0);
             });
         }
-        Kind::Truncation => {
+        DamageKind::Truncation => {
             let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "ends early", |bytes| {
                 let end = if dice.below(8) == 0 {
@@ -136,7 +141,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 bytes.truncate(end as usize);
             });
         }
-        Kind::ZeroHalf => {
+        DamageKind::ZeroHalf => {
             let path = subject(dice.pick(&all).as_str());
             damage.change(&path, bytes(&path), "one half is zero", |bytes| {
                 let half = bytes.len() / 2;
@@ -147,7 +152,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 }
             });
         }
-        Kind::SwappedShards => {
+        DamageKind::SwappedShards => {
             let one = dice.below(shards.len() as u64) as usize;
             let other = (one + 1 + dice.below(shards.len() as u64 - 1) as usize) % shards.len();
             for names in [&shards, &indexes].into_iter().take(1 + dice.below(2) as usize) {
@@ -156,7 +161,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 damage.put(&other, bytes(&one), "swapped with another rank's");
             }
         }
-        Kind::MixedSteps => {
+        DamageKind::MixedSteps => {
             let name = dice.pick(&shards);
             let donors = [folders.older.as_str(), folders.twin.as_str()];
             let donor = *dice.pick(&donors);
@@ -170,13 +175,13 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 },
             );
         }
-        Kind::StaleManifest => stale(dice, &mut damage, golden, folders, &indexes, &shards),
-        Kind::Missing if dice.coin() => {
+        DamageKind::StaleManifest => stale(dice, &mut damage, golden, folders, &indexes, &shards),
+        DamageKind::Missing if dice.coin() => {
             let path = subject(dice.pick(&all).as_str());
             damage.what = format!("{path} is missing");
             damage.files.insert(path, None);
         }
-        Kind::Missing => {
+        DamageKind::Missing => {
             let path = subject(dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "a chunk is a hole", |bytes| {
                 let chunk = 8192;
@@ -185,7 +190,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 bytes[at..to].fill(0);
             });
         }
-        Kind::IndexDamage => {
+        DamageKind::IndexDamage => {
             let name = dice.pick(&indexes);
             match dice.below(3) {
                 0 => damage.change(&subject(name), bytes(&subject(name)), "is scribbled over", |bytes| {
@@ -206,7 +211,7 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
                 }
             }
         }
-        Kind::OriginDamage => {
+        DamageKind::OriginDamage => {
             let path = at(&folders.older, dice.pick(&shards).as_str());
             damage.change(&path, bytes(&path), "the older file is damaged", |bytes| {
                 match dice.below(3) {
@@ -221,10 +226,10 @@ fn roll_once(kind: Kind, dice: &mut Dice, golden: &Files, folders: &Folders) -> 
 }
 
 fn stale(
-    dice: &mut Dice,
-    damage: &mut Damage,
-    golden: &Files,
-    folders: &Folders,
+    dice: &mut SplitMix64,
+    damage: &mut StoreDamage,
+    golden: &StoreFiles,
+    folders: &DamageFolders,
     indexes: &[String],
     shards: &[String],
 ) {
@@ -256,12 +261,12 @@ fn stale(
     }
 }
 
-fn flip(dice: &mut Dice, bytes: &mut [u8]) {
+fn flip(dice: &mut SplitMix64, bytes: &mut [u8]) {
     let bit = dice.below(bytes.len() as u64 * 8) as usize;
     bytes[bit / 8] ^= 1 << (bit % 8);
 }
 
-fn mix_in(dice: &mut Dice, bytes: &mut [u8], other: &[u8]) {
+fn mix_in(dice: &mut SplitMix64, bytes: &mut [u8], other: &[u8]) {
     let shorter = bytes.len().min(other.len());
     let half = shorter / 2;
     match dice.below(3) {
@@ -276,7 +281,7 @@ fn mix_in(dice: &mut Dice, bytes: &mut [u8], other: &[u8]) {
     }
 }
 
-impl Damage {
+impl StoreDamage {
     fn change(&mut self, path: &str, mut bytes: Vec<u8>, what: &str, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut bytes);
         self.put(path, bytes, what);

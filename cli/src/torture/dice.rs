@@ -2,9 +2,9 @@
 
 /// SplitMix64 with one word of state: sufficient for choosing places, and a case can be repeated from its number alone.
 #[derive(Debug, Clone)]
-pub(crate) struct Dice(u64);
+pub(crate) struct SplitMix64(u64);
 
-impl Dice {
+impl SplitMix64 {
     /// Returns the generator of case `case` of `kind`. Cases do not depend on earlier ones: a failed case is repeated
     /// by its seed, kind and number.
     pub(crate) fn of(seed: u64, kind: &str, case: u64) -> Self {
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn rg_8_a_case_is_the_same_whenever_it_is_made_and_differs_from_its_neighbours() {
-        let first = |seed, kind, case| Dice::of(seed, kind, case).word();
+        let first = |seed, kind, case| SplitMix64::of(seed, kind, case).word();
         assert_eq!(first(1, "bit-flip", 7), first(1, "bit-flip", 7));
         let others = [
             first(2, "bit-flip", 7),

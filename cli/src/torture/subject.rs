@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rankguard_checkpoint::arena::{ImageOf, MIN_WINDOW_BYTES, SealedImage, Streaming};
+use rankguard_checkpoint::arena::{MIN_WINDOW_BYTES, PendingStream, SaveRequest, SealedImage};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::source::ChunkSource;
@@ -17,7 +17,7 @@ use super::dice::mix;
 
 /// Shape of the job, and the seed of its contents.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Subject {
+pub(crate) struct TortureJob {
     /// Name of the job in a store.
     pub(crate) job: JobId,
     /// Number of ranks.
@@ -49,7 +49,7 @@ pub(crate) fn id(step: u64, generation: u64) -> CheckpointId {
     }
 }
 
-impl Subject {
+impl TortureJob {
     pub(crate) fn new(world: u32, rows: u64, seed: u64) -> Self {
         Self {
             job: JobId::from("torture"),
@@ -152,13 +152,13 @@ impl Subject {
     }
 
     /// Prepares a rank's tensors for a copy.
-    pub(crate) fn filling(&self, id: CheckpointId, rank: u32) -> Filling<'_> {
+    pub(crate) fn filling(&self, id: CheckpointId, rank: u32) -> ImageContent<'_> {
         let boxes = self.boxes(rank).into_iter();
         let tensors = boxes.map(|boxed| {
             let bytes = self.bytes(&boxed, id.step);
             (boxed, bytes)
         });
-        Filling {
+        ImageContent {
             subject: self,
             id,
             rank,
@@ -212,20 +212,20 @@ impl Subject {
 
     /// Loads a checkpoint as its own ranks would, every byte of every shard, and then as a single rank would; compares
     /// each byte and each state with the saved ones.
-    pub(crate) fn load(&self, checkpoint: &Checkpoint, sources: &[&dyn ChunkSource]) -> Outcome {
+    pub(crate) fn load(&self, checkpoint: &Checkpoint, sources: &[&dyn ChunkSource]) -> LoadOutcome {
         let step = checkpoint.manifest.step;
         if checkpoint.manifest.world_size != self.world {
-            return Outcome::Wrong(format!("a world of {}", checkpoint.manifest.world_size));
+            return LoadOutcome::Wrong(format!("a world of {}", checkpoint.manifest.world_size));
         }
         for rank in 0..self.world {
             // The rank's own shard first: it supplies tensors that several ranks hold.
             let mut indexes = checkpoint.indexes.clone();
             indexes.sort_by_key(|index: &ShardIndex| (index.rank.0 != rank, index.rank));
             if checkpoint.indexes[rank as usize].state != self.state(rank, step) {
-                return Outcome::Wrong(format!("state of rank {rank}"));
+                return LoadOutcome::Wrong(format!("state of rank {rank}"));
             }
             match self.compare(checkpoint, &indexes, &self.boxes(rank), sources) {
-                Outcome::Right => {}
+                LoadOutcome::Right => {}
                 other => return other,
             }
         }
@@ -238,15 +238,15 @@ impl Subject {
         indexes: &[ShardIndex],
         wanted: &[TensorBox],
         sources: &[&dyn ChunkSource],
-    ) -> Outcome {
+    ) -> LoadOutcome {
         let expected = self.expected(wanted, checkpoint.manifest.step);
         let mut out = vec![0xA5; expected.len()];
         match assemble(&checkpoint.manifest, indexes, wanted, sources, &mut out) {
-            Err(problem) => Outcome::Refused(with_causes(&problem)),
-            Ok(_) if out == expected => Outcome::Right,
+            Err(problem) => LoadOutcome::Refused(with_causes(&problem)),
+            Ok(_) if out == expected => LoadOutcome::Right,
             Ok(_) => {
                 let at = out.iter().zip(&expected).position(|(found, right)| found != right);
-                Outcome::Wrong(format!("byte {} of what was wanted", at.unwrap_or(0)))
+                LoadOutcome::Wrong(format!("byte {} of what was wanted", at.unwrap_or(0)))
             }
         }
     }
@@ -254,15 +254,15 @@ impl Subject {
 
 /// Tensors and state that a rank is about to save.
 #[derive(Debug)]
-pub(crate) struct Filling<'a> {
-    subject: &'a Subject,
+pub(crate) struct ImageContent<'a> {
+    subject: &'a TortureJob,
     id: CheckpointId,
     rank: u32,
     tensors: Vec<(TensorBox, Vec<u8>)>,
     state: Value,
 }
 
-impl Filling<'_> {
+impl ImageContent<'_> {
     /// Copies the tensors into a slot and seals it.
     pub(crate) fn into_slot(self, arena: &Arena, slot: u32) -> Result<(), TortureError> {
         arena.fill(slot, &self.of(), &self.lent(), &self.state)?;
@@ -270,21 +270,21 @@ impl Filling<'_> {
     }
 
     /// Describes the image in a window; its reader may start.
-    pub(crate) fn announce(&self, arena: &Arena) -> Result<Streaming, TortureError> {
+    pub(crate) fn announce(&self, arena: &Arena) -> Result<PendingStream, TortureError> {
         Ok(arena.begin_stream(WINDOW_SLOT, &self.of(), &self.lent(), &self.state)?)
     }
 
     /// Streams the described image and seals it.
-    pub(crate) fn pass(&self, arena: &Arena, streaming: Streaming) -> Result<(), TortureError> {
+    pub(crate) fn pass(&self, arena: &Arena, streaming: PendingStream) -> Result<(), TortureError> {
         arena.stream(streaming, &self.lent(), PATIENCE)?;
         Ok(())
     }
 
-    fn of(&self) -> ImageOf<'_> {
+    fn of(&self) -> SaveRequest<'_> {
         let (subject, id) = (self.subject, self.id);
-        ImageOf {
+        SaveRequest {
             chunk_bytes: CHUNK_BYTES,
-            ..ImageOf::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)
+            ..SaveRequest::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)
         }
     }
 
@@ -319,7 +319,7 @@ pub(crate) fn take(
 
 /// Result of a load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Outcome {
+pub(crate) enum LoadOutcome {
     /// Every byte and every state equals the saved one.
     Right,
     /// The load failed with this error.

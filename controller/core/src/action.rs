@@ -1,10 +1,10 @@
 //! Actions that the decision core requests from the shell.
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_model::{Generation, JobId, NodeId, Order, OrderId, Rank, Step, Timestamp};
+use rankguard_model::{AgentOrder, Generation, JobId, NodeId, OrderId, Rank, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::Timer;
+use crate::TimerKey;
 
 /// Chunk of a checkpoint image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +25,11 @@ pub struct ChunkName {
 pub enum Action {
     /// Sends an order to a node's agent. The order is dropped if the node has no session; the decision core sends it
     /// again when the node joins.
-    SendOrder { node: NodeId, id: OrderId, order: Order },
+    SendOrder {
+        node: NodeId,
+        id: OrderId,
+        order: AgentOrder,
+    },
     /// Writes a manifest, then removes checkpoints that retention does not keep. Answered with `ManifestCommitted`
     /// (also if the same manifest already exists) or `ManifestRefused`.
     CommitManifest {
@@ -58,7 +62,7 @@ pub enum Action {
         chunk: Option<ChunkName>,
     },
     /// Sets a timer at a time of the controller's clock; a time in the past fires at once.
-    SetTimer { timer: Timer, at: Timestamp },
+    SetTimer { timer: TimerKey, at: Timestamp },
     /// Notifies operators through the log.
     Announce { text: String },
 }

@@ -26,7 +26,7 @@ use std::fmt;
 
 use rankguard_model::{Evidence, NodeId, Timestamp};
 
-use crate::State;
+use crate::DecisionState;
 
 /// Failure class of refused evidence, defined in the catalogue.
 pub const REFUSED_CLASS: &str = "evidence-refused";
@@ -35,7 +35,7 @@ pub const REFUSED_SIGNATURE: &str = "authority.";
 
 /// Result of the authorisation of evidence.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Ruling {
+pub enum EvidenceRuling {
     /// The evidence has its effects.
     Accept,
     /// The evidence is recorded without effect and without a finding against the sender.
@@ -45,7 +45,7 @@ pub enum Ruling {
     },
     /// The evidence is recorded without effect and counted against the sender.
     Refuse {
-        rule: Rule,
+        rule: AuthorityRule,
         /// Claim of the evidence and the plan that it contradicts, in words.
         why: String,
     },
@@ -53,7 +53,7 @@ pub enum Ruling {
 
 /// Authorisation rules for evidence.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rule {
+pub enum AuthorityRule {
     /// The subject is another node, or a device or rank of another node.
     ForeignNode,
     /// The subject is a rank that was placed on another node.
@@ -78,7 +78,7 @@ pub enum Rule {
     OutOfRange,
 }
 
-impl Rule {
+impl AuthorityRule {
     pub const ALL: [Self; 11] = [
         Self::ForeignNode,
         Self::ForeignRank,
@@ -111,7 +111,7 @@ impl Rule {
     }
 }
 
-impl fmt::Display for Rule {
+impl fmt::Display for AuthorityRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.word())
     }
@@ -119,8 +119,8 @@ impl fmt::Display for Rule {
 
 /// Evidence with the session that submitted it.
 #[derive(Clone, Copy)]
-struct Claim<'a> {
-    state: &'a State,
+struct SubmittedEvidence<'a> {
+    state: &'a DecisionState,
     /// Node of the session.
     sender: &'a NodeId,
     now: Timestamp,
@@ -129,41 +129,41 @@ struct Claim<'a> {
 
 /// Reason to record evidence without effect.
 #[derive(Debug)]
-enum Objection {
+enum EvidenceObjection {
     Void(String),
-    Refuse(Rule, String),
+    Refuse(AuthorityRule, String),
 }
 
-type Checked<T = ()> = Result<T, Objection>;
+type AuthorityResult<T = ()> = Result<T, EvidenceObjection>;
 
-fn refuse<T>(rule: Rule, why: String) -> Checked<T> {
-    Err(Objection::Refuse(rule, why))
+fn refuse<T>(rule: AuthorityRule, why: String) -> AuthorityResult<T> {
+    Err(EvidenceObjection::Refuse(rule, why))
 }
 
-fn void<T>(why: String) -> Checked<T> {
-    Err(Objection::Void(why))
+fn void<T>(why: String) -> AuthorityResult<T> {
+    Err(EvidenceObjection::Void(why))
 }
 
 /// Authorises evidence from a session of `sender`. Replayed evidence is always accepted, because a replay has no plans
 /// and orders to compare with.
-pub fn judge(state: &State, sender: &NodeId, now: Timestamp, evidence: &Evidence) -> Ruling {
+pub fn judge(state: &DecisionState, sender: &NodeId, now: Timestamp, evidence: &Evidence) -> EvidenceRuling {
     if state.policy().replay_only {
-        return Ruling::Accept;
+        return EvidenceRuling::Accept;
     }
-    let claim = Claim {
+    let claim = SubmittedEvidence {
         state,
         sender,
         now,
         evidence,
     };
     match check(claim) {
-        Ok(()) => Ruling::Accept,
-        Err(Objection::Void(why)) => Ruling::Void { why },
-        Err(Objection::Refuse(rule, why)) => Ruling::Refuse { rule, why },
+        Ok(()) => EvidenceRuling::Accept,
+        Err(EvidenceObjection::Void(why)) => EvidenceRuling::Void { why },
+        Err(EvidenceObjection::Refuse(rule, why)) => EvidenceRuling::Refuse { rule, why },
     }
 }
 
-fn check(claim: Claim<'_>) -> Checked {
+fn check(claim: SubmittedEvidence<'_>) -> AuthorityResult {
     let subject = subject::check(claim)?;
     body::check(claim, &subject)?;
     mark::check(claim, &subject)

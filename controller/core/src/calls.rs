@@ -1,6 +1,6 @@
 //! Checkpoint calls: steps that the decision core requests besides those of the job's interval rule.
 
-use rankguard_checkpoint_schedule::agreement::{Caller, Pace, Word};
+use rankguard_checkpoint_schedule::agreement::{CheckpointCallMessage, JobProgress, StepScheduler};
 use rankguard_model::{CheckpointCall, Generation, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -9,17 +9,17 @@ const OPEN_MAX: usize = 8;
 
 /// Checkpoint calls of one generation of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Calls {
-    caller: Caller,
-    open: Vec<Word>,
+pub struct CheckpointCalls {
+    caller: StepScheduler,
+    open: Vec<CheckpointCallMessage>,
     /// Time of the last call because of a node at risk.
     pub at_risk: Option<Timestamp>,
 }
 
-impl Calls {
+impl CheckpointCalls {
     pub fn new(generation: Generation) -> Self {
         Self {
-            caller: Caller::new(generation),
+            caller: StepScheduler::new(generation),
             open: Vec::new(),
             at_risk: None,
         }
@@ -27,12 +27,12 @@ impl Calls {
 
     /// Returns calls with steps that are neither committed nor void, and the current interval rule. They are sent again
     /// to an agent that rejoins.
-    pub fn open(&self) -> &[Word] {
+    pub fn open(&self) -> &[CheckpointCallMessage] {
         &self.open
     }
 
     /// Calls the nearest step that every rank is expected to learn of in time.
-    pub fn call(&mut self, pace: &Pace) -> Word {
+    pub fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
         let word = self.caller.call(pace);
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
@@ -42,7 +42,7 @@ impl Calls {
     }
 
     /// Calls a new interval rule, which replaces an earlier one.
-    pub fn rule(&mut self, pace: &Pace, every: u64) -> Word {
+    pub fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
         let word = self.caller.rule(pace, every);
         self.open
             .retain(|word| !matches!(word.call, CheckpointCall::Every { .. }));
@@ -71,6 +71,6 @@ impl Calls {
     }
 }
 
-fn names(word: &Word, step: Step) -> bool {
+fn names(word: &CheckpointCallMessage, step: Step) -> bool {
     matches!(word.call, CheckpointCall::At { step: called } if called == step)
 }

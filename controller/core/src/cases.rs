@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{Change, Concluded, DraftId, Fact, answers_again};
+use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, reports_store_recovery};
 use rankguard_model::{
-    Body, Case, CaseId, CaseNote, CaseState, ClassId, Delays, Entity, Evidence, Finding, Generation, JobId, Reason,
-    RestoreBytes, Severity, Shared, Timestamp, Verdict,
+    Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Entity, Evidence, EvidenceBody, Generation,
+    JobId, ReasoningEntry, RestoreBytes, Severity, SharedValue, Timestamp, Verdict,
 };
 
 use serde::{Deserialize, Serialize};
 
-use crate::brain::Turn;
+use crate::decision::DecisionContext;
 use crate::limits::{ACTIONS_MAX, limit_findings};
-use crate::{Plan, Timer};
+use crate::{Plan, TimerKey};
 
 /// Class of a file system that does not respond.
 const HANG: &str = "filesystem-hang";
@@ -23,7 +23,7 @@ const FINDINGS_MAX: usize = 512;
 
 /// Cases of one controller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Cases {
+pub(crate) struct CaseTable {
     all: BTreeMap<CaseId, Case>,
     drafts: BTreeMap<DraftId, CaseId>,
     next: CaseId,
@@ -31,7 +31,7 @@ pub(crate) struct Cases {
     replayed: bool,
 }
 
-impl Cases {
+impl CaseTable {
     pub(crate) fn new(replayed: bool) -> Self {
         Self {
             replayed,
@@ -96,10 +96,10 @@ impl Cases {
                 actions: Vec::new(),
                 outcome: None,
                 clears: String::new(),
-                delays: Delays {
+                delays: CaseDelays {
                     evidence_ms: delay,
                     case_ms: delay,
-                    ..Delays::default()
+                    ..CaseDelays::default()
                 },
                 steps_lost: None,
                 notes: Vec::new(),
@@ -113,8 +113,8 @@ impl Cases {
         &mut self,
         at: Timestamp,
         verdict: Verdict,
-        finding: Finding,
-        reason: Reason,
+        finding: CaseFinding,
+        reason: ReasoningEntry,
         clears: String,
     ) -> CaseId {
         let id = self.next;
@@ -135,10 +135,10 @@ impl Cases {
             actions: Vec::new(),
             outcome: None,
             clears,
-            delays: Delays {
+            delays: CaseDelays {
                 evidence_ms: delay,
                 case_ms: delay,
-                ..Delays::default()
+                ..CaseDelays::default()
             },
             steps_lost: None,
             notes: Vec::new(),
@@ -149,7 +149,7 @@ impl Cases {
     }
 
     /// Adds a finding to a case with fewer than `most` findings. Returns true if the case exists.
-    pub(crate) fn add_finding(&mut self, id: CaseId, finding: Finding, most: usize) -> bool {
+    pub(crate) fn add_finding(&mut self, id: CaseId, finding: CaseFinding, most: usize) -> bool {
         let Some(case) = self.all.get_mut(&id) else {
             return false;
         };
@@ -160,7 +160,7 @@ impl Cases {
     }
 
     /// Adds a late finding to the case of a draft, up to [`FINDINGS_MAX`]: a cascade may be long.
-    fn join(&mut self, draft: DraftId, finding: Finding) {
+    fn join(&mut self, draft: DraftId, finding: CaseFinding) {
         let case = self.drafts.get(&draft).and_then(|id| self.all.get_mut(id));
         if let Some(case) = case.filter(|case| case.findings.len() < FINDINGS_MAX) {
             case.findings.push(finding);
@@ -169,7 +169,7 @@ impl Cases {
     }
 
     /// Fills in the case of a draft and returns its number.
-    fn conclude(&mut self, concluded: &Concluded) -> Option<CaseId> {
+    fn conclude(&mut self, concluded: &ConcludedDraft) -> Option<CaseId> {
         let id = *self.drafts.get(&concluded.draft)?;
         let case = self.all.get_mut(&id)?;
         case.generation = concluded.generation;
@@ -197,13 +197,13 @@ fn undecided() -> Verdict {
         root_rank: None,
         first_cause: None,
         confidence: 0.0,
-        taxonomies: Shared::default(),
-        mitigation: Shared::default(),
+        taxonomies: SharedValue::default(),
+        mitigation: SharedValue::default(),
         alternatives: Vec::new(),
     }
 }
 
-impl Turn<'_> {
+impl DecisionContext<'_> {
     /// Passes evidence to diagnosis.
     pub(crate) fn witness(&mut self, evidence: &Evidence) {
         self.hear_answers(evidence);
@@ -216,13 +216,14 @@ impl Turn<'_> {
 
     /// Notes in open hang cases that a server responds again; the next step clears them.
     fn hear_answers(&mut self, evidence: &Evidence) {
-        let (Some(mark), Body::Line { text, .. }) =
-            (evidence.marks.iter().find(|mark| answers_again(mark)), &evidence.body)
-        else {
+        let (Some(mark), EvidenceBody::Line { text, .. }) = (
+            evidence.marks.iter().find(|mark| reports_store_recovery(mark)),
+            &evidence.body,
+        ) else {
             return;
         };
         let server = mark.fields.get("server").or_else(|| mark.fields.get("mount"));
-        let names = |finding: &Finding| {
+        let names = |finding: &CaseFinding| {
             finding.class.as_str() == HANG
                 && finding.entity.node() == evidence.entity.node()
                 && server.is_none_or(|server| finding.text.contains(server))
@@ -245,7 +246,7 @@ impl Turn<'_> {
     }
 
     /// Passes a fact that the controller established itself to diagnosis.
-    pub(crate) fn witness_fact(&mut self, fact: &Fact) {
+    pub(crate) fn witness_fact(&mut self, fact: &CallerFact) {
         let state = &mut *self.state;
         let changes = state
             .diagnosis
@@ -253,23 +254,23 @@ impl Turn<'_> {
         self.take_changes(changes);
     }
 
-    fn take_changes(&mut self, changes: Vec<Change>) {
+    fn take_changes(&mut self, changes: Vec<DraftChange>) {
         for change in changes {
             match change {
-                Change::Opened { draft, job, first_at } => {
+                DraftChange::Opened { draft, job, first_at } => {
                     let generation = job
                         .as_ref()
                         .and_then(|name| self.state.jobs.get(name))
                         .map(|job| job.generation);
                     self.state.cases.open(draft, job, generation, first_at, self.at);
                 }
-                Change::Late { draft, finding } => self.state.cases.join(draft, *finding),
-                Change::Revised(concluded) => {
+                DraftChange::Late { draft, finding } => self.state.cases.join(draft, *finding),
+                DraftChange::Revised(concluded) => {
                     if let Some(id) = self.state.cases.conclude(&concluded) {
                         self.revise(id, &concluded);
                     }
                 }
-                Change::Joined { .. } | Change::Dropped { .. } => {}
+                DraftChange::Joined { .. } | DraftChange::Dropped { .. } => {}
             }
         }
     }
@@ -277,12 +278,12 @@ impl Turn<'_> {
     /// Sets the settle timer to the next due time of diagnosis.
     pub(crate) fn watch_settling(&mut self) {
         match self.state.diagnosis.due().map(|due| due.max(self.fates_known_at())) {
-            Some(due) if self.state.timers.get(&Timer::Settle) != Some(&due) => {
-                self.state.set_timer(Timer::Settle, due, &mut self.actions);
+            Some(due) if self.state.timers.get(&TimerKey::Settle) != Some(&due) => {
+                self.state.set_timer(TimerKey::Settle, due, &mut self.actions);
             }
             Some(_) => {}
             None => {
-                self.state.timers.remove(&Timer::Settle);
+                self.state.timers.remove(&TimerKey::Settle);
             }
         }
     }
@@ -290,7 +291,7 @@ impl Turn<'_> {
     /// Concludes settled drafts and recovers from each verdict.
     pub(crate) fn conclude(&mut self) {
         if self.fates_known_at() > self.at {
-            // [`Turn::watch_settling`] sets the timer again for that time.
+            // [`DecisionContext::watch_settling`] sets the timer again for that time.
             return;
         }
         let state = &mut *self.state;
@@ -323,7 +324,7 @@ impl Turn<'_> {
         let at = self.at;
         let case = id.and_then(|id| self.state.cases.get_mut(id));
         if let Some(case) = case.filter(|case| case.actions.len() < ACTIONS_MAX) {
-            case.actions.push(Reason { at, text });
+            case.actions.push(ReasoningEntry { at, text });
         }
     }
 
@@ -340,7 +341,7 @@ impl Turn<'_> {
             }
             case.plan = Some(plan.id);
             case.delays.plan_ms = Some(at.millis_since(case.first_at));
-            case.actions.push(Reason {
+            case.actions.push(ReasoningEntry {
                 at,
                 text: format!("plan {}: {}", plan.id, plan.describe()),
             });
@@ -364,7 +365,7 @@ impl Turn<'_> {
             let from = restore.map_or("the beginning".to_owned(), |step| {
                 format!("the checkpoint of step {step}")
             });
-            case.actions.push(Reason {
+            case.actions.push(ReasoningEntry {
                 at,
                 text: format!("old ranks have ended; start from {from}"),
             });
@@ -397,7 +398,7 @@ impl Turn<'_> {
                     "restored {} bytes: {arena} from arenas of the same node, {peer} from peers, {disk} from disk",
                     arena + peer + disk
                 );
-                case.actions.push(Reason { at, text });
+                case.actions.push(ReasoningEntry { at, text });
             }
         }
         if let Some(job) = self.state.jobs.get_mut(name) {

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use rankguard_faults::{Catalogue, CatalogueFile};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::brain::Turn;
+use crate::decision::DecisionContext;
 
 /// Current catalogue and the files that were merged into the built-in one. All values compare as equal, because the
 /// events of a state determine its catalogue.
@@ -51,7 +51,7 @@ impl<'de> Deserialize<'de> for CatalogueInForce {
     }
 }
 
-impl Turn<'_> {
+impl DecisionContext<'_> {
     /// Replaces the catalogue for future verdicts. Existing verdicts are unchanged.
     pub(crate) fn learn(&mut self, files: &[CatalogueFile]) {
         match CatalogueFile::join(files) {

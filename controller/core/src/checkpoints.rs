@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_checkpoint_schedule::agreement::Tally;
+use rankguard_checkpoint_schedule::agreement::AttemptTracker;
 use rankguard_checkpoint_schedule::pairs;
-use rankguard_checkpoint_schedule::retention::{Kept, Retention, stay};
+use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionPolicy, retained_checkpoints};
 use rankguard_model::{
     CheckpointCounts, CheckpointView, CopyTier, Generation, JobId, Rank, RunId, ShardSeal, Step, StoreClaim, Timestamp,
 };
@@ -13,18 +13,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::{COMMITTED_MAX, STALLS_SHOWN};
 
-use crate::suspicion::Suspicions;
+use crate::suspicion::CheckpointSuspicions;
 
 /// Attempts with recorded stalls; the oldest is dropped first.
 const STALLS_MAX: usize = 8;
 
 /// Checkpoints of one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Checkpoints {
+pub struct JobCheckpoints {
     /// Committed checkpoints, oldest first.
     pub committed: Vec<CheckpointView>,
     /// Durable shards of checkpoints that are not committed.
-    attempts: Tally<ShardSeal>,
+    attempts: AttemptTracker<ShardSeal>,
     /// Stall of each rank, milliseconds, for checkpoints that are not committed.
     #[serde(with = "pairs")]
     stall_ms: BTreeMap<(Generation, Step), BTreeMap<Rank, f64>>,
@@ -39,7 +39,7 @@ pub struct Checkpoints {
     pub counts: CheckpointCounts,
     /// Copies and parities in the memory of other nodes, for checkpoints that are not committed.
     #[serde(with = "pairs")]
-    early: BTreeMap<(Generation, Step), Early>,
+    early: BTreeMap<(Generation, Step), UncommittedCopies>,
     /// Generation of the ranks that were started last.
     trained: Generation,
     /// Copies that could not be made.
@@ -50,18 +50,18 @@ pub struct Checkpoints {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
     /// Reports of nodes against committed checkpoints.
-    #[serde(default, skip_serializing_if = "Suspicions::is_empty")]
-    pub suspicions: Suspicions,
+    #[serde(default, skip_serializing_if = "CheckpointSuspicions::is_empty")]
+    pub suspicions: CheckpointSuspicions,
 }
 
 /// Images of an uncommitted checkpoint that other nodes hold, as copies or in a parity.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-struct Early {
+struct UncommittedCopies {
     copied: u32,
     in_parity: u32,
 }
 
-impl Checkpoints {
+impl JobCheckpoints {
     /// Takes over the run and the committed checkpoints of a claimed folder.
     pub fn claimed(&mut self, claim: &StoreClaim) {
         self.run = Some(claim.run.clone());
@@ -101,18 +101,18 @@ impl Checkpoints {
         job: &JobId,
         generation: Generation,
         seal: ShardSeal,
-        rules: &Retention,
+        rules: &RetentionPolicy,
     ) -> Option<Manifest> {
         self.take(generation, seal, rules);
         self.complete(job, generation)
     }
 
     /// Records a shard in the store of the generation that trained last, which its ranks did not report.
-    pub fn late(&mut self, seal: ShardSeal, rules: &Retention) {
+    pub fn late(&mut self, seal: ShardSeal, rules: &RetentionPolicy) {
         self.take(self.trained, seal, rules);
     }
 
-    fn take(&mut self, generation: Generation, seal: ShardSeal, rules: &Retention) {
+    fn take(&mut self, generation: Generation, seal: ShardSeal, rules: &RetentionPolicy) {
         let step = seal.step;
         if let Some((start, of)) = self.newest().map(|newest| (newest.step, newest.generation))
             && step <= start
@@ -279,7 +279,7 @@ impl Checkpoints {
         }
     }
 
-    fn early(&mut self, generation: Generation, step: Step) -> &mut Early {
+    fn early(&mut self, generation: Generation, step: Step) -> &mut UncommittedCopies {
         let key = (generation, step);
         if self.early.len() >= STALLS_MAX && !self.early.contains_key(&key) {
             self.early.pop_first();
@@ -318,11 +318,11 @@ impl Checkpoints {
     /// Returns the committed checkpoints and complete attempts that the retention rules keep.
     pub fn stay(
         &self,
-        rules: &Retention,
+        rules: &RetentionPolicy,
         now: Timestamp,
         metric: impl Fn(Generation, Step) -> BTreeMap<String, f64>,
     ) -> Vec<CheckpointId> {
-        let known = self.committed.iter().map(|view| Kept {
+        let known = self.committed.iter().map(|view| RetentionCandidate {
             id: CheckpointId {
                 step: view.step,
                 generation: view.generation,
@@ -333,7 +333,7 @@ impl Checkpoints {
             needs: Vec::new(),
             leased: false,
         });
-        let waiting = self.attempts.all_whole().map(|(generation, step)| Kept {
+        let waiting = self.attempts.all_whole().map(|(generation, step)| RetentionCandidate {
             id: CheckpointId { step, generation },
             step,
             at: now,
@@ -343,8 +343,8 @@ impl Checkpoints {
         });
         let passed_over = self.suspicions.passed_over();
         let all = known.chain(waiting).filter(|kept| !passed_over.contains(&kept.id));
-        let all: Vec<Kept<CheckpointId>> = all.collect();
-        let mut kept: BTreeSet<CheckpointId> = stay(rules, &all).into_keys().collect();
+        let all: Vec<RetentionCandidate<CheckpointId>> = all.collect();
+        let mut kept: BTreeSet<CheckpointId> = retained_checkpoints(rules, &all).into_keys().collect();
         // Passed-over checkpoints count for no rule and may become readable again.
         kept.extend(passed_over);
         kept.into_iter().collect()
@@ -411,7 +411,7 @@ mod tests {
     }
 
     /// Commits every complete attempt; returns the steps in commit order and the parent of each.
-    fn commit_all(all: &mut Checkpoints, job: &JobId, rules: &Retention) -> Vec<(u64, Option<u64>)> {
+    fn commit_all(all: &mut JobCheckpoints, job: &JobId, rules: &RetentionPolicy) -> Vec<(u64, Option<u64>)> {
         let mut order = Vec::new();
         let mut next = all.committing.clone();
         while let Some(manifest) = next {
@@ -425,11 +425,11 @@ mod tests {
 
     #[test]
     fn a_controller_that_was_away_commits_the_newest_first_and_then_what_the_rules_name() {
-        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
-        let rules = Retention {
+        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let rules = RetentionPolicy {
             last: 2,
             every_steps: Some(60),
-            ..Retention::default()
+            ..RetentionPolicy::default()
         };
         // All shards of one agent arrive before those of the other.
         for rank in 0..2 {
@@ -455,19 +455,19 @@ mod tests {
     /// meanwhile.
     #[test]
     fn a_checkpoint_that_is_passed_over_stays_until_it_is_overtaken() {
-        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
-        let rules = Retention {
+        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let rules = RetentionPolicy {
             last: 1,
-            ..Retention::default()
+            ..RetentionPolicy::default()
         };
-        let save = |all: &mut Checkpoints, generation: Generation, step: u64| {
+        let save = |all: &mut JobCheckpoints, generation: Generation, step: u64| {
             for rank in 0..2 {
                 all.durable(&job, generation, seal(rank, step), &rules);
             }
             let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
             all.committed(NOW, generation, Step(step), &stay);
         };
-        let newest = |all: &Checkpoints| all.newest().map(|view| view.step.0);
+        let newest = |all: &JobCheckpoints| all.newest().map(|view| view.step.0);
         for step in [10, 20] {
             save(&mut all, ONE, step);
         }
@@ -491,11 +491,11 @@ mod tests {
 
     #[test]
     fn an_overtaken_attempt_that_cannot_be_committed_holds_up_nobody() {
-        let (job, mut all) = (JobId::from("llm"), Checkpoints::default());
-        let rules = Retention {
+        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let rules = RetentionPolicy {
             last: 1,
             every_steps: Some(10),
-            ..Retention::default()
+            ..RetentionPolicy::default()
         };
         for (rank, step) in [(0, 10), (0, 20), (0, 30), (1, 10), (1, 20), (1, 30)] {
             all.durable(&job, ONE, seal(rank, step), &rules);

@@ -2,7 +2,7 @@
 
 use rankguard_model::Timestamp;
 
-use crate::State;
+use crate::DecisionState;
 
 /// Rules version from which on [`CordonBudget`] counts live nodes; see [`crate::Policy::rules`].
 const SINCE_RULES: u32 = 1;
@@ -47,7 +47,7 @@ impl CordonBudget {
     }
 }
 
-impl State {
+impl DecisionState {
     /// Returns the cordon budget at a time.
     pub fn cordon_budget(&self, at: Timestamp) -> CordonBudget {
         let fleet = &self.fleet;

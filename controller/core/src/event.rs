@@ -1,6 +1,6 @@
 //! Events: the inputs of the decision core.
 
-use rankguard_checkpoint_schedule::twins::Difference;
+use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
     CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, JournalMark, NodeId, NodeInfo, ShardSeal, Step, StoreClaim,
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// Event with its time on the controller's clock; the entry type of the journal.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Stamped {
+pub struct StampedEvent {
     /// Time at which the controller received it.
     pub at: Timestamp,
     pub event: Event,
@@ -73,7 +73,7 @@ pub enum Event {
         generation: Generation,
         /// Replicas that must be equal and differ, the first few.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        differing: Vec<Difference>,
+        differing: Vec<ReplicaDifference>,
     },
     /// The manifest could not be written; older checkpoints are untouched.
     ManifestRefused {
@@ -106,7 +106,7 @@ pub enum Event {
         finding: CheckFinding,
     },
     /// A timer of [`crate::Action::SetTimer`] is due.
-    TimerFired { timer: Timer },
+    TimerFired { timer: TimerKey },
     /// An operator cordoned a node.
     NodeCordoned { node: NodeId, reason: String },
     /// An operator drained a node: it takes no more work, and its job moves after its next checkpoint.
@@ -146,7 +146,7 @@ pub enum CheckFinding {
 /// Purpose of a timer. A timer that is set again replaces the earlier one.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(tag = "timer", rename_all = "kebab-case")]
-pub enum Timer {
+pub enum TimerKey {
     /// The evidence of a failure has settled.
     Settle,
     /// The current phase of a job has reached its time limit.

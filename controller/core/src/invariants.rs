@@ -3,25 +3,25 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::Context;
+use rankguard_diagnosis::PlacementIndex;
 use rankguard_model::{CaseState, Entity, JobId, NodeId, Role};
 
 use crate::state::placed;
-use crate::{Job, Phase, Plan, State};
+use crate::{DecisionState, Job, JobPhase, Plan};
 
 /// Violation of an invariant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Violation {
+pub struct InvariantViolation {
     /// Name of the invariant.
     pub invariant: &'static str,
     /// Place of the violation.
     pub detail: String,
 }
 
-type Check = fn(&State) -> Option<String>;
+type InvariantCheck = fn(&DecisionState) -> Option<String>;
 
 /// All invariants, each with its check.
-pub const INVARIANTS: &[(&str, Check)] = &[
+pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ("no_node_serves_two_jobs", no_node_serves_two_jobs),
     ("ranks_are_numbered_without_gaps", ranks_are_numbered_without_gaps),
     ("a_job_has_the_size_it_allows", a_job_has_the_size_it_allows),
@@ -49,19 +49,19 @@ pub const INVARIANTS: &[(&str, Check)] = &[
 ];
 
 /// Returns all violations.
-pub fn check(state: &State) -> Vec<Violation> {
+pub fn check(state: &DecisionState) -> Vec<InvariantViolation> {
     INVARIANTS
         .iter()
-        .filter_map(|(invariant, check)| check(state).map(|detail| Violation { invariant, detail }))
+        .filter_map(|(invariant, check)| check(state).map(|detail| InvariantViolation { invariant, detail }))
         .collect()
 }
 
-fn living(state: &State) -> impl Iterator<Item = &Job> {
+fn living(state: &DecisionState) -> impl Iterator<Item = &Job> {
     state.jobs.values().filter(|job| !job.is_over())
 }
 
 /// RG-3: two jobs on one node would fence each other's ranks.
-fn no_node_serves_two_jobs(state: &State) -> Option<String> {
+fn no_node_serves_two_jobs(state: &DecisionState) -> Option<String> {
     let mut owner: BTreeMap<&NodeId, &Job> = BTreeMap::new();
     for job in living(state) {
         for node in job.nodes() {
@@ -73,7 +73,7 @@ fn no_node_serves_two_jobs(state: &State) -> Option<String> {
     None
 }
 
-fn ranks_are_numbered_without_gaps(state: &State) -> Option<String> {
+fn ranks_are_numbered_without_gaps(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
         let places: Vec<_> = job.plan.iter().flat_map(Plan::placements).collect();
         let gap = places
@@ -84,7 +84,7 @@ fn ranks_are_numbered_without_gaps(state: &State) -> Option<String> {
     })
 }
 
-fn a_job_has_the_size_it_allows(state: &State) -> Option<String> {
+fn a_job_has_the_size_it_allows(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
         let (range, nodes) = (job.spec.nodes, job.nodes().len());
         let allowed = job.plan.is_none() || (range.min as usize..=range.max as usize).contains(&nodes);
@@ -93,16 +93,19 @@ fn a_job_has_the_size_it_allows(state: &State) -> Option<String> {
 }
 
 /// RG-9: every wait has a deadline.
-fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
+fn every_waiting_phase_has_a_timer(state: &DecisionState) -> Option<String> {
     let waits = |job: &&Job| {
         matches!(
             job.phase,
-            Phase::Pending { .. } | Phase::Fencing { .. } | Phase::Adopting { .. } | Phase::Launching { .. }
+            JobPhase::Pending { .. }
+                | JobPhase::Fencing { .. }
+                | JobPhase::Adopting { .. }
+                | JobPhase::Launching { .. }
         )
     };
     living(state).filter(waits).find_map(|job| {
         let timer = state.timers.keys().any(
-            |timer| matches!(timer, crate::Timer::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation),
+            |timer| matches!(timer, crate::TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation),
         );
         (!timer).then(|| format!("{} waits in {:?} without one", job.spec.id, job.phase))
     })
@@ -110,7 +113,7 @@ fn every_waiting_phase_has_a_timer(state: &State) -> Option<String> {
 
 /// RG-6: a wrong diagnosis cannot empty the cluster. Nodes may be lost after a cordon, so the largest limit recorded
 /// with one of the cordons applies.
-fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
+fn cordons_stay_within_the_budget(state: &DecisionState) -> Option<String> {
     let cordons = state.fleet.iter().filter_map(|(_, node)| node.cordon.as_ref());
     let limits: Vec<usize> = cordons
         .filter(|cordon| cordon.case.is_some())
@@ -121,7 +124,7 @@ fn cordons_stay_within_the_budget(state: &State) -> Option<String> {
 }
 
 /// RG-6: the number of restarts without a checkpoint in between is limited.
-fn restarts_stay_within_the_budget(state: &State) -> Option<String> {
+fn restarts_stay_within_the_budget(state: &DecisionState) -> Option<String> {
     let over = |job: &&Job| job.fruitless > job.spec.max_restarts;
     let job = state.jobs.values().find(over)?;
     Some(format!(
@@ -131,10 +134,12 @@ fn restarts_stay_within_the_budget(state: &State) -> Option<String> {
 }
 
 /// RG-3, RG-9: a live node with open fences takes no work, and its answer has a deadline.
-fn every_fence_has_a_deadline(state: &State) -> Option<String> {
+fn every_fence_has_a_deadline(state: &DecisionState) -> Option<String> {
     state.fleet.iter().find_map(|(name, node)| {
         let fencing = node.lost_since.is_none() && !node.fences.is_empty();
-        let timer = state.timers.contains_key(&crate::Timer::Fence { node: name.clone() });
+        let timer = state
+            .timers
+            .contains_key(&crate::TimerKey::Fence { node: name.clone() });
         if fencing && node.is_usable() {
             return Some(format!("{name} is usable and has not confirmed its fences"));
         }
@@ -143,10 +148,10 @@ fn every_fence_has_a_deadline(state: &State) -> Option<String> {
 }
 
 /// RG-3: the commit right belongs to the generation that acts or, before its ranks start, to the one that trained last.
-fn one_generation_may_commit(state: &State) -> Option<String> {
+fn one_generation_may_commit(state: &DecisionState) -> Option<String> {
     state.jobs.values().find_map(|job| {
         let committable = job.committable()?;
-        let adopting = matches!(job.phase, Phase::Adopting { .. });
+        let adopting = matches!(job.phase, JobPhase::Adopting { .. });
         let right = if adopting {
             job.checkpoints.trained() == committable && committable < job.generation
         } else {
@@ -162,7 +167,7 @@ fn one_generation_may_commit(state: &State) -> Option<String> {
 }
 
 /// RG-7: the first cause of a case is never a cascade or noise.
-fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
+fn a_cascade_is_never_blamed(state: &DecisionState) -> Option<String> {
     state.cases.all().values().find_map(|case| {
         let first = case.verdict.first_cause.as_ref()?;
         let finding = case.findings.iter().find(|finding| finding.evidence == *first)?;
@@ -178,7 +183,7 @@ fn a_cascade_is_never_blamed(state: &State) -> Option<String> {
 }
 
 /// RG-1: committed checkpoints are listed in the order of their steps.
-fn checkpoints_are_committed_in_order(state: &State) -> Option<String> {
+fn checkpoints_are_committed_in_order(state: &DecisionState) -> Option<String> {
     state.jobs.values().find_map(|job| {
         let pair = job
             .checkpoints
@@ -193,7 +198,7 @@ fn checkpoints_are_committed_in_order(state: &State) -> Option<String> {
 }
 
 /// A failure is one case: all evidence about the end of a generation belongs together.
-fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
+fn a_generation_has_at_most_one_open_case(state: &DecisionState) -> Option<String> {
     let mut open = BTreeMap::new();
     let cases = state.cases.all().values().filter(|case| case.state == CaseState::Open);
     for (case, job) in cases.filter_map(|case| Some((case, case.job.as_ref()?))) {
@@ -205,8 +210,8 @@ fn a_generation_has_at_most_one_open_case(state: &State) -> Option<String> {
 }
 
 /// RG-3: no generation acts under a number that a node has received in an order before.
-fn generations_lie_above_their_floors(state: &State) -> Option<String> {
-    let acts = |job: &&Job| !matches!(job.phase, Phase::Pending { .. });
+fn generations_lie_above_their_floors(state: &DecisionState) -> Option<String> {
+    let acts = |job: &&Job| !matches!(job.phase, JobPhase::Pending { .. });
     living(state).filter(acts).find_map(|job| {
         let floor = state.floors.of(&job.spec.id);
         (job.generation <= floor).then(|| format!("{} acts as {} and was ordered {floor}", job.spec.id, job.generation))
@@ -214,7 +219,7 @@ fn generations_lie_above_their_floors(state: &State) -> Option<String> {
 }
 
 /// RG-3: checkpoint calls go only to the generation that acts.
-fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
+fn calls_are_of_the_generation_that_acts(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
         let stale = job.calls.open().iter().find(|word| word.generation != job.generation)?;
         Some(format!(
@@ -225,7 +230,7 @@ fn calls_are_of_the_generation_that_acts(state: &State) -> Option<String> {
 }
 
 /// RG-10: every case that is not open states what clears it.
-fn every_case_says_what_clears_it(state: &State) -> Option<String> {
+fn every_case_says_what_clears_it(state: &DecisionState) -> Option<String> {
     let silent = |case: &&rankguard_model::Case| case.state != CaseState::Open && case.clears.is_empty();
     state
         .cases
@@ -236,16 +241,16 @@ fn every_case_says_what_clears_it(state: &State) -> Option<String> {
 }
 
 /// The context of diagnosis matches the jobs.
-fn diagnosis_knows_where_jobs_run(state: &State) -> Option<String> {
+fn diagnosis_knows_where_jobs_run(state: &DecisionState) -> Option<String> {
     let has_case_ends = state.has_case_ends();
     let placed = |(name, job): (&JobId, &Job)| Some((name.clone(), placed(job, has_case_ends)?));
-    let context: Context = state.jobs.iter().filter_map(placed).collect();
+    let context: PlacementIndex = state.jobs.iter().filter_map(placed).collect();
     let differs = || format!("it knows {:?}, and the jobs are {context:?}", state.context);
     (context != state.context).then(differs)
 }
 
 /// Findings about machines in a job's case concern nodes of the job's generations.
-fn cases_rest_on_machines_in_use(state: &State) -> Option<String> {
+fn cases_rest_on_machines_in_use(state: &DecisionState) -> Option<String> {
     let cases = state.has_case_ends().then(|| state.cases.all().values());
     cases.into_iter().flatten().find_map(|case| {
         let (job, generation) = (case.job.as_ref()?, case.generation?);
@@ -263,7 +268,7 @@ fn cases_rest_on_machines_in_use(state: &State) -> Option<String> {
 }
 
 /// Evidence that an operator cleared is in no case that was opened later.
-fn cases_rest_on_nothing_cleared(state: &State) -> Option<String> {
+fn cases_rest_on_nothing_cleared(state: &DecisionState) -> Option<String> {
     state.cases.all().values().find_map(|case| {
         let stale = case.findings.iter().find(|finding| match &finding.entity {
             Entity::Node { node } | Entity::Device { node, .. } => {
@@ -281,7 +286,7 @@ fn cases_rest_on_nothing_cleared(state: &State) -> Option<String> {
 }
 
 /// RG-9: each history has a limit.
-fn histories_stay_within_their_limits(state: &State) -> Option<String> {
+fn histories_stay_within_their_limits(state: &DecisionState) -> Option<String> {
     if state.unlimited {
         return None;
     }

@@ -3,24 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::CheckpointId;
-use rankguard_checkpoint_schedule::rates::Rates;
-use rankguard_checkpoint_schedule::retention::Retention;
+use rankguard_checkpoint_schedule::rates::FailureRates;
+use rankguard_checkpoint_schedule::retention::RetentionPolicy;
 use rankguard_model::{
     CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, RunId,
-    RunStart, Span, Step, Timestamp,
+    RunStart, StateSpan, Step, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::Plan;
-use crate::brain::{Adoption, Answers, Hang};
-use crate::calls::Calls;
-use crate::checkpoints::Checkpoints;
-use crate::growth::Growth;
+use crate::calls::CheckpointCalls;
+use crate::checkpoints::JobCheckpoints;
+use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
+use crate::growth::PendingGrowth;
+use crate::interval_inputs::IntervalInputs;
 use crate::job_activity::JobActivity;
 use crate::launch_record::LaunchRecord;
 use crate::progress_mark::ProgressMark;
-use crate::rhythm::Rhythm;
-use crate::tempo::Tempo;
+use crate::step_times::StepTimes;
 
 /// Progress points retained for reports; beyond it every second one is dropped, so that the whole run remains visible.
 const PROGRESS_POINTS_MAX: usize = 4_096;
@@ -30,7 +30,7 @@ const SPANS_MAX: usize = 4_096;
 /// Life-cycle phase of a job, with the state of that phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "phase", rename_all = "kebab-case")]
-pub enum Phase {
+pub enum JobPhase {
     /// `Pending => (Fencing | Stopped)`: the job waits for nodes.
     Pending {
         /// Missing condition, in words.
@@ -47,7 +47,7 @@ pub enum Phase {
     },
     /// `Adopting => (Launching | Fencing of a later generation | Stopped)`: complete checkpoints of the last generation
     /// are committed.
-    Adopting { port: u16, stage: Adoption },
+    Adopting { port: u16, stage: AdoptionStage },
     /// `Launching => (Starting | Fencing | Stopped)`: ranks are being started.
     Launching {
         /// Ranks that have not started.
@@ -71,7 +71,7 @@ pub enum Phase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub spec: JobSpec,
-    pub phase: Phase,
+    pub phase: JobPhase,
     /// Current generation; 0 before the first plan.
     pub generation: Generation,
     /// Plan of the current generation.
@@ -94,11 +94,11 @@ pub struct Job {
     /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
-    pub checkpoints: Checkpoints,
+    pub checkpoints: JobCheckpoints,
     /// Called steps, in addition to those of the interval rule.
-    pub calls: Calls,
+    pub calls: CheckpointCalls,
     /// Inputs of the checkpoint interval.
-    pub rhythm: Rhythm,
+    pub rhythm: IntervalInputs,
     /// Retries by failure signature.
     pub retries: BTreeMap<String, u32>,
     /// Restarts after failures since the last committed checkpoint. The limit holds across different failures: work
@@ -112,12 +112,12 @@ pub struct Job {
     pub activity: JobActivity,
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub growth: Option<Growth>,
+    pub growth: Option<PendingGrowth>,
     /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::brain`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waiting_since_step: Option<Step>,
     /// Preflight results of the nodes of the coming generation.
-    pub answers: Answers,
+    pub answers: PreflightResults,
     /// Nodes that failed preflight for this job.
     pub refused: BTreeSet<NodeId>,
     /// Number of times each node has moved the job to another generation ([`crate::GenerationFloors`]).
@@ -125,9 +125,9 @@ pub struct Job {
     /// Number of times the content of its store has moved the job to another generation.
     pub store_raises: u32,
     /// Ranks that are silent although their processes live.
-    pub hang: Hang,
+    pub hang: SilentRanks,
     /// Step times of its ranks.
-    pub tempo: Tempo,
+    pub tempo: StepTimes,
     /// Bytes that the ranks of this generation restored, by tier.
     pub restored: RestoreBytes,
     /// Case from which the job is recovering.
@@ -135,7 +135,7 @@ pub struct Job {
     /// Thinned progress points, oldest first.
     pub progress: Vec<ProgressPoint>,
     /// State spans of its ranks.
-    pub spans: Vec<Span>,
+    pub spans: Vec<StateSpan>,
     pub submitted_at: Timestamp,
     /// Time at which it finished or was stopped.
     pub ended_at: Option<Timestamp>,
@@ -143,11 +143,11 @@ pub struct Job {
 
 impl Job {
     /// Creates a submitted job; `rates` are the prior failure rates.
-    pub fn new(spec: JobSpec, at: Timestamp, rates: Rates) -> Self {
+    pub fn new(spec: JobSpec, at: Timestamp, rates: FailureRates) -> Self {
         let every = spec.checkpoint.as_ref().map_or(0, |policy| policy.every_steps);
         Self {
             spec,
-            phase: Phase::Pending {
+            phase: JobPhase::Pending {
                 missing: "not placed yet".to_owned(),
                 gathered: false,
             },
@@ -161,21 +161,21 @@ impl Job {
             generation_step: None,
             run: None,
             resumed_from: None,
-            checkpoints: Checkpoints::default(),
-            calls: Calls::new(Generation(0)),
-            rhythm: Rhythm::new(every, rates),
+            checkpoints: JobCheckpoints::default(),
+            calls: CheckpointCalls::new(Generation(0)),
+            rhythm: IntervalInputs::new(every, rates),
             retries: BTreeMap::new(),
             fruitless: 0,
             progress_mark: ProgressMark::default(),
             activity: JobActivity::default(),
             growth: None,
             waiting_since_step: None,
-            answers: Answers::default(),
+            answers: PreflightResults::default(),
             refused: BTreeSet::new(),
             floor_raises: BTreeMap::new(),
             store_raises: 0,
-            hang: Hang::default(),
-            tempo: Tempo::default(),
+            hang: SilentRanks::default(),
+            tempo: StepTimes::default(),
             restored: RestoreBytes::default(),
             case: None,
             progress: Vec::new(),
@@ -187,7 +187,7 @@ impl Job {
 
     /// Returns true if the job finished or was stopped.
     pub fn is_over(&self) -> bool {
-        matches!(self.phase, Phase::Finished | Phase::Stopped { .. })
+        matches!(self.phase, JobPhase::Finished | JobPhase::Stopped { .. })
     }
 
     /// Returns the generation that may commit checkpoints now (RG-3): none while old ranks are being ended, the last
@@ -195,20 +195,20 @@ impl Job {
     /// the ranks have exited.
     pub fn committable(&self) -> Option<Generation> {
         match self.phase {
-            Phase::Fencing { .. } => None,
-            Phase::Adopting {
-                stage: Adoption::Committing,
+            JobPhase::Fencing { .. } => None,
+            JobPhase::Adopting {
+                stage: AdoptionStage::Committing,
                 ..
             } => Some(self.checkpoints.trained()),
-            Phase::Adopting { .. } => None,
-            Phase::Stopped { .. } => None,
+            JobPhase::Adopting { .. } => None,
+            JobPhase::Stopped { .. } => None,
             _ => Some(self.generation),
         }
     }
 
     /// Returns true if the job is running and no generation has reported a step.
     pub fn reports_no_steps(&self) -> bool {
-        matches!(self.phase, Phase::Running) && self.step.is_none()
+        matches!(self.phase, JobPhase::Running) && self.step.is_none()
     }
 
     /// Returns the nodes of its generation, in group order.
@@ -225,12 +225,12 @@ impl Job {
     /// Returns the state for operators.
     pub fn state(&self) -> JobState {
         match &self.phase {
-            Phase::Pending { .. } => JobState::Pending,
-            Phase::Finished => JobState::Finished,
-            Phase::Stopped { .. } => JobState::Stopped,
+            JobPhase::Pending { .. } => JobState::Pending,
+            JobPhase::Finished => JobState::Finished,
+            JobPhase::Stopped { .. } => JobState::Stopped,
             _ if self.case.is_some() => JobState::Recovering,
-            Phase::Running => JobState::Running,
-            Phase::Fencing { .. } | Phase::Adopting { .. } | Phase::Launching { .. } | Phase::Starting => {
+            JobPhase::Running => JobState::Running,
+            JobPhase::Fencing { .. } | JobPhase::Adopting { .. } | JobPhase::Launching { .. } | JobPhase::Starting => {
                 JobState::Starting
             }
         }
@@ -271,7 +271,7 @@ impl Job {
         if self.spans.len() >= SPANS_MAX {
             self.spans.remove(0);
         }
-        self.spans.push(Span {
+        self.spans.push(StateSpan {
             node: node.clone(),
             rank: Some(rank),
             generation: Some(generation),
@@ -282,7 +282,7 @@ impl Job {
     }
 
     /// Closes the open spans that match.
-    pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&Span) -> bool) {
+    pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&StateSpan) -> bool) {
         for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
             span.to = Some(at);
         }
@@ -290,8 +290,8 @@ impl Job {
 }
 
 /// Returns all retention rules of a job.
-pub(crate) fn rules(policy: &CheckpointPolicy) -> Retention {
-    Retention {
+pub(crate) fn rules(policy: &CheckpointPolicy) -> RetentionPolicy {
+    RetentionPolicy {
         last: policy.keep,
         ..policy.retention.clone()
     }

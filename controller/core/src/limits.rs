@@ -11,16 +11,16 @@
 //! | sequence numbers of nodes | [`SEQUENCES_MAX`] | those of nodes that are not in the fleet |
 //! | committed checkpoints of a job | [`COMMITTED_MAX`] | the oldest that retention does not keep |
 //!
-//! Offline readers lift the limits with [`State::without_limits`].
+//! Offline readers lift the limits with [`DecisionState::without_limits`].
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use rankguard_model::{Case, CaseId, CaseState, Finding, JobId, PlanId};
+use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, PlanId};
 use serde::{Deserialize, Serialize};
 
-use crate::brain::Turn;
-use crate::{Event, Job, State};
+use crate::decision::DecisionContext;
+use crate::{DecisionState, Event, Job};
 
 /// Jobs that are over.
 pub(crate) const JOBS_OVER_MAX: usize = 1_000;
@@ -52,13 +52,13 @@ pub(crate) const ACTIONS_MAX: usize = 512;
 
 /// Counts of entries that the limits removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Removed {
+pub struct RemovedCounts {
     pub cases: u64,
     /// Jobs that were over.
     pub jobs: u64,
 }
 
-impl Turn<'_> {
+impl DecisionContext<'_> {
     /// Applies the limits of histories that this event may have extended. `cases` is the number of cases before it.
     pub(crate) fn limit(&mut self, event: &Event, cases: usize) {
         if self.state.unlimited {
@@ -96,7 +96,7 @@ impl Turn<'_> {
     }
 }
 
-impl State {
+impl DecisionState {
     /// Returns the first history beyond its limit: name, length and limit.
     pub(crate) fn beyond_limits(&self) -> Option<(&'static str, usize, usize)> {
         let over = self.jobs.values().filter(|job| job.is_over()).count();
@@ -203,9 +203,9 @@ impl Job {
         }
         let many = self.spans.len().saturating_sub(POINTS_OVER_MAX);
         self.spans.drain(..many);
-        self.tempo = crate::Tempo::default();
-        self.hang = crate::Hang::default();
-        self.answers = crate::Answers::default();
+        self.tempo = crate::StepTimes::default();
+        self.hang = crate::SilentRanks::default();
+        self.answers = crate::PreflightResults::default();
     }
 }
 
@@ -228,7 +228,7 @@ pub(crate) fn text_bytes(case: &Case) -> usize {
 }
 
 /// Truncates the texts of findings beyond the text limit of a case.
-pub(crate) fn limit_findings(findings: &mut [Finding]) {
+pub(crate) fn limit_findings(findings: &mut [CaseFinding]) {
     let mut room = CASE_TEXT_BYTES;
     for finding in findings {
         if finding.text.len() > room.max(FINDING_TEXT_BYTES) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use rankguard_model::{Generation, JobId, NodeId, Order, OrderId};
+use rankguard_model::{AgentOrder, Generation, JobId, NodeId, OrderId};
 use serde::{Deserialize, Serialize};
 
 /// Orders retained per node. A node answers within seconds or after an absence; after an absence of more than this many
@@ -25,7 +25,7 @@ pub(crate) struct SentOrder {
 
 impl OrderLedger {
     /// Records an order to a node.
-    pub(crate) fn send(&mut self, node: &NodeId, id: OrderId, order: &Order) {
+    pub(crate) fn send(&mut self, node: &NodeId, id: OrderId, order: &AgentOrder) {
         let (job, generation) = order.fence();
         let sent = self.nodes.entry(node.clone()).or_default();
         if sent.len() == ORDERS_MAX {
@@ -67,7 +67,7 @@ mod tests {
     #[test]
     fn old_orders_are_forgotten_and_foreign_ones_are_not_known() {
         let (mut ledger, node) = (OrderLedger::default(), NodeId::from("n1"));
-        let order = Order::Stop {
+        let order = AgentOrder::Stop {
             job: JobId::from("llm"),
             generation: Generation(1),
             grace_ms: 0,

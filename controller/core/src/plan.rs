@@ -1,6 +1,6 @@
 //! Plans: the wanted state of one job.
 
-use rankguard_model::{CaseId, Generation, JobId, NodeId, Placement, PlanId, Rank, Timestamp};
+use rankguard_model::{CaseId, Generation, JobId, NodeId, PlanId, Rank, RankPlacement, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Kind of change from one plan to the next.
@@ -74,13 +74,13 @@ impl Plan {
     }
 
     /// Returns the place of every rank: ranks are numbered node by node.
-    pub fn placements(&self) -> Vec<Placement> {
+    pub fn placements(&self) -> Vec<RankPlacement> {
         let mut rank = 0..;
         self.nodes
             .iter()
             .flat_map(|node| (0..self.ranks_per_node).map(move |local_rank| (node, local_rank)))
             .zip(&mut rank)
-            .map(|((node, local_rank), rank)| Placement {
+            .map(|((node, local_rank), rank)| RankPlacement {
                 rank: Rank(rank),
                 local_rank,
                 node: node.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use rankguard_model::NodeId;
 
-use crate::{Plan, State};
+use crate::{DecisionState, Plan};
 
 /// Reason to refuse a plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -33,7 +33,7 @@ pub enum PlanProblem {
 }
 
 /// Returns all problems of a plan; empty if it may be carried out.
-pub fn plan_check(state: &State, plan: &Plan) -> Vec<PlanProblem> {
+pub fn plan_check(state: &DecisionState, plan: &Plan) -> Vec<PlanProblem> {
     let Some(job) = state.jobs.get(&plan.job) else {
         return vec![PlanProblem::NoSuchJob];
     };

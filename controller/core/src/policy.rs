@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use rankguard_checkpoint_schedule::priors::Prior;
-use rankguard_checkpoint_schedule::rates::{Rates, Scope};
+use rankguard_checkpoint_schedule::priors::FailurePrior;
+use rankguard_checkpoint_schedule::rates::{FailureExtent, FailureRates};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::DRAFTS_MAX;
@@ -34,7 +34,7 @@ pub struct Policy {
     /// ranks use CPU time.
     pub stall_ms: u64,
     /// Preflight checks before each generation, and the consequence of a failed check.
-    pub preflight: Gate,
+    pub preflight: PreflightMode,
     /// Enables the measurement of network links between the nodes as part of preflight.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub preflight_between: bool,
@@ -59,18 +59,18 @@ pub struct Policy {
     /// Longest adapted interval, milliseconds: the work that the user accepts to lose.
     pub checkpoint_max_ms: u64,
     /// Largest share of the run time that images may take; takes precedence over the longest interval.
-    pub checkpoint_budget: Share,
+    pub checkpoint_budget: PercentShare,
     /// Id of the published prior of failure rates.
     pub prior: String,
     /// Failure record of the cluster on top of the prior, as `rankguard simulate calibrate` counts it; all 0 if there
     /// is none.
-    pub record: Record,
+    pub record: FailureHistory,
     /// True for a replay of recorded evidence: results are marked as replayed, and no job is run.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub replay_only: bool,
     /// Cordon budget: share of live nodes that may be cordoned at one time; at least one node (RG-6). The same number
     /// of automatic cordons is allowed within `cordon_window_ms`.
-    pub cordon_share: Share,
+    pub cordon_share: PercentShare,
     /// Window of the rate breaker for automatic cordons, milliseconds.
     pub cordon_window_ms: u64,
     /// Age at which a lost node that is not cordoned and has no part in a job is removed, milliseconds.
@@ -89,7 +89,7 @@ fn rules_without_version() -> u32 {
 /// Counted failures by scope, and the node-hours in which they occurred.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct Record {
+pub struct FailureHistory {
     /// Observation time summed over nodes, hours.
     pub node_hours: u64,
     /// Failures of ranks that leave the node's memory intact.
@@ -103,7 +103,7 @@ pub struct Record {
 /// Mode of the preflight checks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Gate {
+pub enum PreflightMode {
     /// Checks are disabled.
     #[default]
     Off,
@@ -116,7 +116,7 @@ pub enum Gate {
 /// Share in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Share(pub u32);
+pub struct PercentShare(pub u32);
 
 impl Default for Policy {
     fn default() -> Self {
@@ -128,7 +128,7 @@ impl Default for Policy {
             launch_ms: 30_000,
             first_step_ms: 900_000,
             stall_ms: 1_800_000,
-            preflight: Gate::Off,
+            preflight: PreflightMode::Off,
             preflight_between: false,
             preflight_ms: 30_000,
             hang_ms: 300_000,
@@ -139,11 +139,14 @@ impl Default for Policy {
             risk_ms: 60_000,
             adapt: false,
             checkpoint_max_ms: 1_800_000,
-            checkpoint_budget: Share(5),
-            prior: Prior::all().first().map(|prior| prior.id.clone()).unwrap_or_default(),
-            record: Record::default(),
+            checkpoint_budget: PercentShare(5),
+            prior: FailurePrior::all()
+                .first()
+                .map(|prior| prior.id.clone())
+                .unwrap_or_default(),
+            record: FailureHistory::default(),
             replay_only: false,
-            cordon_share: Share(10),
+            cordon_share: PercentShare(10),
             cordon_window_ms: 600_000,
             forget_ms: 7 * 86_400_000,
             rules: RULES,
@@ -159,13 +162,13 @@ impl Policy {
 
     /// Returns the prior failure rates: the published figure, updated by the cluster's record. An unknown prior id
     /// selects the default prior.
-    pub fn belief(&self) -> Rates {
-        let prior = Prior::named(&self.prior).or(Prior::all().first());
-        let mut rates = prior.map(Prior::rates).unwrap_or_default();
+    pub fn belief(&self) -> FailureRates {
+        let prior = FailurePrior::named(&self.prior).or(FailurePrior::all().first());
+        let mut rates = prior.map(FailurePrior::rates).unwrap_or_default();
         for (scope, failures) in [
-            (Scope::Process, self.record.process_failures),
-            (Scope::Node, self.record.node_failures),
-            (Scope::Domain, self.record.domain_failures),
+            (FailureExtent::Process, self.record.process_failures),
+            (FailureExtent::Node, self.record.node_failures),
+            (FailureExtent::Domain, self.record.domain_failures),
         ] {
             rates.observe_failures(scope, failures);
         }
@@ -176,23 +179,23 @@ impl Policy {
     /// Returns the time limit between two generations.
     pub(crate) fn gate_wait_ms(&self) -> u64 {
         match self.preflight {
-            Gate::Off => self.fence_ms,
-            Gate::Warn | Gate::Require => self.fence_ms.max(self.preflight_ms),
+            PreflightMode::Off => self.fence_ms,
+            PreflightMode::Warn | PreflightMode::Require => self.fence_ms.max(self.preflight_ms),
         }
     }
 
     /// Returns the settings of diagnosis that follow from these.
-    pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::Policy {
+    pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::DraftPolicy {
         let settle = Duration::from_millis(self.settle_ms);
-        let defaults = rankguard_diagnosis::Policy {
+        let defaults = rankguard_diagnosis::DraftPolicy {
             settle,
             cap: settle * 3,
-            ..rankguard_diagnosis::Policy::default()
+            ..rankguard_diagnosis::DraftPolicy::default()
         };
         if self.replay_only {
             return defaults;
         }
-        rankguard_diagnosis::Policy {
+        rankguard_diagnosis::DraftPolicy {
             drafts: DRAFTS_MAX,
             draft_bytes: 256 << 10,
             dump_bytes: 32 << 20,
@@ -208,9 +211,12 @@ mod tests {
     #[test]
     fn the_clusters_own_record_sharpens_the_published_figure() {
         let prior = Policy::default().belief();
-        assert_eq!(Some(&prior), Prior::all().first().map(Prior::rates).as_ref());
+        assert_eq!(
+            Some(&prior),
+            FailurePrior::all().first().map(FailurePrior::rates).as_ref()
+        );
         let policy = Policy {
-            record: Record {
+            record: FailureHistory {
                 node_hours: 1_000_000,
                 process_failures: 40,
                 node_failures: 60,

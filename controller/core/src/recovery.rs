@@ -1,16 +1,16 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
-use rankguard_diagnosis::Concluded;
+use rankguard_diagnosis::ConcludedDraft;
 use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
 
-use crate::Phase;
-use crate::brain::Turn;
+use crate::JobPhase;
+use crate::decision::DecisionContext;
 use crate::fleet::Cordon;
 use crate::limits::RETRIES_MAX;
 
 /// Recovery for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Answer {
+enum RecoveryDecision {
     /// Close the case with this outcome; no recovery is needed.
     Nothing(&'static str),
     /// Start the next generation on healthy nodes.
@@ -26,9 +26,9 @@ const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 /// at fault.
 const START_REFUSALS: &[&str] = &["invalid-job-spec", "permission-denied"];
 
-impl Turn<'_> {
+impl DecisionContext<'_> {
     /// Recovers from a concluded case.
-    pub(crate) fn recover(&mut self, id: CaseId, concluded: &Concluded) {
+    pub(crate) fn recover(&mut self, id: CaseId, concluded: &ConcludedDraft) {
         let verdict = &concluded.verdict;
         self.announce(format!(
             "case {id}: {} ({}), blamed: {}, confidence {:.2}",
@@ -50,8 +50,8 @@ impl Turn<'_> {
             return;
         }
         match self.answer(&name, concluded, isolated.is_some()) {
-            Answer::Nothing(why) => self.close(id, why.to_owned()),
-            Answer::Restart => {
+            RecoveryDecision::Nothing(why) => self.close(id, why.to_owned()),
+            RecoveryDecision::Restart => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
                 }
@@ -65,7 +65,7 @@ impl Turn<'_> {
                 ];
                 self.place(&name, Some(id), reasons);
             }
-            Answer::Stop(reason) => {
+            RecoveryDecision::Stop(reason) => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
                 }
@@ -93,7 +93,7 @@ impl Turn<'_> {
 
     /// Handles a verdict that late evidence changed. A node that is now blamed is cordoned, and a job that was
     /// restarted on it moves away; anything else was answered already.
-    pub(crate) fn revise(&mut self, id: CaseId, concluded: &Concluded) {
+    pub(crate) fn revise(&mut self, id: CaseId, concluded: &ConcludedDraft) {
         let verdict = &concluded.verdict;
         self.announce(format!(
             "case {id}: revised to {}, blamed: {}",
@@ -114,7 +114,7 @@ impl Turn<'_> {
     }
 
     /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).
-    fn isolate(&mut self, id: CaseId, concluded: &Concluded) -> Option<NodeId> {
+    fn isolate(&mut self, id: CaseId, concluded: &ConcludedDraft) -> Option<NodeId> {
         let verdict = &concluded.verdict;
         let hardware = verdict.layer == "hardware" && verdict.severity == Severity::Failure;
         let node = match &verdict.blamed {
@@ -153,7 +153,7 @@ impl Turn<'_> {
     }
 
     /// Returns the running job that the case concerns, or that uses the blamed or cordoned node.
-    fn suffering_job(&self, concluded: &Concluded, isolated: Option<&NodeId>) -> Option<JobId> {
+    fn suffering_job(&self, concluded: &ConcludedDraft, isolated: Option<&NodeId>) -> Option<JobId> {
         let alive = |name: &&JobId| self.state.jobs.get(*name).is_some_and(|job| !job.is_over());
         let named = concluded.job.as_ref().filter(alive);
         let uses = |node: &NodeId| {
@@ -170,37 +170,37 @@ impl Turn<'_> {
             .cloned()
     }
 
-    fn answer(&mut self, name: &JobId, concluded: &Concluded, isolated: bool) -> Answer {
+    fn answer(&mut self, name: &JobId, concluded: &ConcludedDraft, isolated: bool) -> RecoveryDecision {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
         let waits_for_store = self.waits_for_store(name);
         let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
         let Some(job) = self.state.jobs.get_mut(name) else {
-            return Answer::Nothing("the job is gone");
+            return RecoveryDecision::Nothing("the job is gone");
         };
         if concluded
             .generation
             .is_some_and(|generation| generation < job.generation)
         {
-            return Answer::Nothing("the job went on to a later generation meanwhile");
+            return RecoveryDecision::Nothing("the job went on to a later generation meanwhile");
         }
-        if matches!(job.phase, Phase::Pending { .. }) {
-            return Answer::Nothing("the job waits for nodes already");
+        if matches!(job.phase, JobPhase::Pending { .. }) {
+            return RecoveryDecision::Nothing("the job waits for nodes already");
         }
         let lost_node = job.nodes().iter().any(|node| !self.state.fleet.is_live(node));
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| job.nodes().contains(node));
         if !on_isolated && !lost_node && !concluded.failed {
-            return Answer::Nothing("every rank of the job is alive, so nothing is restarted");
+            return RecoveryDecision::Nothing("every rank of the job is alive, so nothing is restarted");
         }
         job.progress_mark.answer(&concluded.signature);
         if worked_long {
             job.fruitless = 0;
         }
         if on_isolated || lost_node || waits_for_store {
-            return Answer::Restart;
+            return RecoveryDecision::Restart;
         }
         if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step.is_none() {
-            return Answer::Stop(format!(
+            return RecoveryDecision::Stop(format!(
                 "{}; the same command cannot start, so it is not tried again",
                 concluded.headline
             ));
@@ -217,11 +217,11 @@ impl Turn<'_> {
         let count = job.retries.entry(concluded.signature.clone()).or_insert(0);
         if *count < limit {
             *count += 1;
-            return Answer::Restart;
+            return RecoveryDecision::Restart;
         }
         let times = *count;
         let what = concluded.headline.clone();
-        Answer::Stop(if limit == 0 {
+        RecoveryDecision::Stop(if limit == 0 {
             match user {
                 true => format!("{what}; it lies in the program, its data or its configuration, so it is not retried"),
                 false => format!("{what}; no restarts are allowed"),

@@ -3,34 +3,34 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rankguard_checkpoint_schedule::pairs;
-use rankguard_diagnosis::{Context, Diagnosis, JobContext};
+use rankguard_diagnosis::{Diagnosis, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;
-use rankguard_model::{CaseId, Generation, JobId, NodeId, OrderId, PlanId, Sequence, Span, Timestamp};
+use rankguard_model::{CaseId, Generation, JobId, NodeId, OrderId, PlanId, Sequence, StateSpan, Timestamp};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::brain::RefusedEvidence;
-use crate::cases::Cases;
+use crate::cases::CaseTable;
 use crate::catalogue::CatalogueInForce;
-use crate::limits::Removed;
+use crate::decision::RefusedEvidence;
+use crate::limits::RemovedCounts;
 use crate::order_ledger::OrderLedger;
-use crate::{Action, ControllerLives, Fleet, GenerationFloors, Job, Plan, Policy, Timer};
+use crate::{Action, ControllerStarts, Fleet, GenerationFloors, Job, Plan, Policy, TimerKey};
 
 /// State of the decision core. It is built from events only, so a journal restores it. A state that was serialised and
 /// read again equals the original and decides alike, so a journal may begin with one.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(remote = "Self")]
-pub struct State {
+pub struct DecisionState {
     pub(crate) policy: Policy,
     pub(crate) catalogue: CatalogueInForce,
     pub(crate) fleet: Fleet,
     pub(crate) jobs: BTreeMap<JobId, Job>,
     pub(crate) plans: BTreeMap<PlanId, Plan>,
-    pub(crate) cases: Cases,
+    pub(crate) cases: CaseTable,
     pub(crate) diagnosis: Diagnosis,
     #[serde(with = "pairs")]
-    pub(crate) timers: BTreeMap<Timer, Timestamp>,
+    pub(crate) timers: BTreeMap<TimerKey, Timestamp>,
     pub(crate) seen: BTreeMap<NodeId, Sequence>,
-    pub(crate) node_spans: Vec<Span>,
+    pub(crate) node_spans: Vec<StateSpan>,
     /// Newest orders to each node.
     #[serde(default)]
     pub(crate) orders_sent: OrderLedger,
@@ -38,7 +38,7 @@ pub struct State {
     #[serde(default)]
     pub(crate) refused: BTreeMap<NodeId, RefusedEvidence>,
     #[serde(default)]
-    pub(crate) lives: ControllerLives,
+    pub(crate) lives: ControllerStarts,
     #[serde(default)]
     pub(crate) floors: GenerationFloors,
     pub(crate) next_order: OrderId,
@@ -46,22 +46,22 @@ pub struct State {
     /// Current version of the decision rules, see [`Policy::rules`].
     #[serde(default)]
     pub(crate) rules: u32,
-    /// Context of diagnosis: placements of the jobs. [`State::place`] maintains it; it is rebuilt from the jobs when a
+    /// Context of diagnosis: placements of the jobs. [`DecisionState::place`] maintains it; it is rebuilt from the jobs when a
     /// state is read.
     #[serde(skip)]
-    pub(crate) context: Context,
+    pub(crate) context: PlacementIndex,
     /// Names of jobs that the limits removed, oldest first.
     #[serde(default)]
     pub(crate) removed_names: VecDeque<JobId>,
     /// Counts of entries that the limits removed.
     #[serde(default)]
-    pub(crate) removed: Removed,
+    pub(crate) removed: RemovedCounts,
     /// True if finished jobs, plans and closed cases are retained without limit.
     #[serde(skip)]
     pub(crate) unlimited: bool,
 }
 
-impl State {
+impl DecisionState {
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         let mut diagnosis = Diagnosis::new(policy.diagnosis());
         diagnosis.set_case_ends(policy.rules >= 4);
@@ -71,20 +71,20 @@ impl State {
             fleet: Fleet::default(),
             jobs: BTreeMap::new(),
             plans: BTreeMap::new(),
-            cases: Cases::new(policy.replay_only),
+            cases: CaseTable::new(policy.replay_only),
             timers: BTreeMap::new(),
             seen: BTreeMap::new(),
             node_spans: Vec::new(),
             orders_sent: OrderLedger::default(),
             refused: BTreeMap::new(),
-            lives: ControllerLives::default(),
+            lives: ControllerStarts::default(),
             floors: GenerationFloors::default(),
             next_order: OrderId(1),
             next_plan: PlanId(1),
             rules: policy.rules,
-            context: Context::default(),
+            context: PlacementIndex::default(),
             removed_names: VecDeque::new(),
-            removed: Removed::default(),
+            removed: RemovedCounts::default(),
             // A replay is finite, and its result must be complete.
             unlimited: policy.replay_only,
             policy,
@@ -204,12 +204,12 @@ impl State {
     }
 
     /// Returns the counts of entries that the limits removed.
-    pub fn removed(&self) -> Removed {
+    pub fn removed(&self) -> RemovedCounts {
         self.removed
     }
 
     /// Returns the controller starts on the journal.
-    pub fn lives(&self) -> &ControllerLives {
+    pub fn lives(&self) -> &ControllerStarts {
         &self.lives
     }
 
@@ -221,7 +221,7 @@ impl State {
             .map_or(0, |plan| plan.life)
     }
 
-    pub fn timers(&self) -> &BTreeMap<Timer, Timestamp> {
+    pub fn timers(&self) -> &BTreeMap<TimerKey, Timestamp> {
         &self.timers
     }
 
@@ -243,7 +243,7 @@ impl State {
     }
 
     /// Sets a timer, which replaces an earlier one for the same purpose.
-    pub(crate) fn set_timer(&mut self, timer: Timer, at: Timestamp, actions: &mut Vec<Action>) {
+    pub(crate) fn set_timer(&mut self, timer: TimerKey, at: Timestamp, actions: &mut Vec<Action>) {
         self.timers.insert(timer.clone(), at);
         actions.push(Action::SetTimer { timer, at });
     }
@@ -256,13 +256,13 @@ impl State {
     }
 }
 
-impl Serialize for State {
+impl Serialize for DecisionState {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         Self::serialize(self, serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for State {
+impl<'de> Deserialize<'de> for DecisionState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut state = Self::deserialize(deserializer)?;
         state.unlimited = state.policy.replay_only;

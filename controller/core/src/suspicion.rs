@@ -16,14 +16,14 @@ const SUSPECTS_MAX: usize = 8;
 const REPORTS_MAX: usize = 16;
 
 /// Node that reported damage, and the generation of the rank that it restored.
-pub(crate) type Report = (NodeId, Generation);
+pub(crate) type DamageReport = (NodeId, Generation);
 
 /// Checkpoint with damage reports.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Suspect {
-    reports: BTreeSet<Report>,
+pub(crate) struct SuspectCheckpoint {
+    reports: BTreeSet<DamageReport>,
     /// Reports that a check has answered: a repeated report of the same node and generation starts no further check.
-    answered: BTreeSet<Report>,
+    answered: BTreeSet<DamageReport>,
     /// Chunk that the newest report names.
     pub(crate) chunk: Option<ChunkName>,
     /// True while the controller reads it.
@@ -32,9 +32,9 @@ pub(crate) struct Suspect {
 
 /// Damage reports and unreadable checkpoints of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Suspicions {
+pub struct CheckpointSuspicions {
     #[serde(with = "pairs")]
-    suspects: BTreeMap<CheckpointId, Suspect>,
+    suspects: BTreeMap<CheckpointId, SuspectCheckpoint>,
     /// Checkpoints that were unreadable for the longest allowed wait. They are retained, and the job starts from
     /// others.
     passed_over: BTreeSet<CheckpointId>,
@@ -42,14 +42,14 @@ pub struct Suspicions {
     unreadable_since: Option<Timestamp>,
 }
 
-impl Suspicions {
+impl CheckpointSuspicions {
     /// Returns true if there are no reports.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 
     /// Records a damage report. Returns true if the controller must read the checkpoint now.
-    pub(crate) fn report(&mut self, id: CheckpointId, report: Report, chunk: Option<ChunkName>) -> bool {
+    pub(crate) fn report(&mut self, id: CheckpointId, report: DamageReport, chunk: Option<ChunkName>) -> bool {
         if self.suspects.len() >= SUSPECTS_MAX && !self.suspects.contains_key(&id) {
             self.suspects.pop_first();
         }
@@ -77,7 +77,7 @@ impl Suspicions {
         let generations: BTreeSet<Generation> = suspect.reports.iter().map(|(_, generation)| *generation).collect();
         let confirmed = reporters.len() > 1 || nodes < 2 && generations.len() > 1;
         let reporters = reporters.into_iter().cloned().collect();
-        let answered: Vec<Report> = suspect.reports.iter().cloned().collect();
+        let answered: Vec<DamageReport> = suspect.reports.iter().cloned().collect();
         suspect.answered.extend(answered);
         while suspect.answered.len() > REPORTS_MAX {
             suspect.answered.pop_first();
@@ -152,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    fn report(node: &str, generation: u64) -> Report {
+    fn report(node: &str, generation: u64) -> DamageReport {
         (NodeId::from(node), Generation(generation))
     }
 
@@ -162,10 +162,10 @@ mod tests {
             step: Step(10),
             generation: Generation(1),
         };
-        let mut all = Suspicions::default();
+        let mut all = CheckpointSuspicions::default();
         assert!(all.report(id, report("n1", 2), None), "the controller reads it");
         assert!(!all.report(id, report("n1", 2), None), "it does already");
-        let unread = |all: &mut Suspicions, nodes| all.checked(id, nodes).map(|(_, confirmed)| confirmed);
+        let unread = |all: &mut CheckpointSuspicions, nodes| all.checked(id, nodes).map(|(_, confirmed)| confirmed);
         assert_eq!(unread(&mut all, 2), Some(false));
         assert_eq!(unread(&mut all, 2), None, "no check is open");
         assert!(all.report(id, report("n1", 3), None));

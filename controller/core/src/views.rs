@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{
-    CaseState, JobId, JobView, NodeId, NodeView, Placement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
+    CaseState, JobId, JobView, NodeId, NodeView, RankPlacement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
 };
 
-use crate::brain::RefusedEvidence;
-use crate::tempo::Slow;
-use crate::{Fleet, Job, Node, Phase, Plan, State};
+use crate::decision::RefusedEvidence;
+use crate::step_times::SlowRank;
+use crate::{DecisionState, Fleet, Job, JobPhase, Node, Plan};
 
-impl State {
+impl DecisionState {
     /// Returns the status of the cluster.
     pub fn status(&self, at: Timestamp) -> StatusView {
         let open = |state| matches!(state, CaseState::Open | CaseState::Recovering);
@@ -108,13 +108,13 @@ const NO_STEPS: &str = "reports no steps";
 
 fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
     let reason = match &job.phase {
-        Phase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
-        Phase::Stopped { reason } => Some(reason.clone()),
-        Phase::Finished => job.checkpoints.counts.warning(job.step),
-        Phase::Running if job.reports_no_steps() => Some(NO_STEPS.to_owned()),
+        JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
+        JobPhase::Stopped { reason } => Some(reason.clone()),
+        JobPhase::Finished => job.checkpoints.counts.warning(job.step),
+        JobPhase::Running if job.reports_no_steps() => Some(NO_STEPS.to_owned()),
         _ => job.hang.why_it_waits(hang_ms),
     };
-    let placements: Vec<Placement> = job.plan.iter().flat_map(Plan::placements).collect();
+    let placements: Vec<RankPlacement> = job.plan.iter().flat_map(Plan::placements).collect();
     JobView {
         spec: job.spec.clone(),
         state: job.state(),
@@ -167,7 +167,7 @@ fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
 fn stragglers(job: &Job) -> Vec<StragglerView> {
     let places = job.places();
     let slow = job.tempo.slow().into_iter();
-    let view = |(rank, slow): (rankguard_model::Rank, Slow)| {
+    let view = |(rank, slow): (rankguard_model::Rank, SlowRank)| {
         Some(StragglerView {
             rank,
             node: places.get(&rank)?.clone(),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{NodeId, Peer};
+use rankguard_model::{NodeId, PeerAgent};
 
 use crate::{Fleet, Node};
 
@@ -16,19 +16,19 @@ const LOOKED_AT: usize = 64;
 /// node are its successors, so each node is a witness of about as many nodes as it has witnesses.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct WitnessRing {
-    ring: Vec<Peer>,
+    ring: Vec<PeerAgent>,
     places: BTreeMap<NodeId, usize>,
 }
 
 impl WitnessRing {
     /// Builds the ring of the live nodes that answer witness requests.
     pub fn of(fleet: &Fleet) -> Self {
-        let mut domains: BTreeMap<&str, Vec<Peer>> = BTreeMap::new();
+        let mut domains: BTreeMap<&str, Vec<PeerAgent>> = BTreeMap::new();
         // Agents without a lease do not support witness requests.
         let answers = |entry: &Node| entry.lost_since.is_none() && entry.info.lease_ms > 0;
         for (node, entry) in fleet.iter().filter(|(_, entry)| answers(entry)) {
             let domain = entry.info.failure_domain.as_str();
-            domains.entry(domain).or_default().push(Peer {
+            domains.entry(domain).or_default().push(PeerAgent {
                 node: node.clone(),
                 address: entry.info.peer_address.clone(),
                 failure_domain: domain.to_owned(),
@@ -36,7 +36,7 @@ impl WitnessRing {
         }
         let longest = domains.values().map(Vec::len).max().unwrap_or(0);
         let rows = (0..longest).flat_map(|row| domains.values().filter_map(move |peers| peers.get(row)));
-        let ring: Vec<Peer> = rows.cloned().collect();
+        let ring: Vec<PeerAgent> = rows.cloned().collect();
         let places = ring.iter().enumerate();
         let places = places.map(|(place, peer)| (peer.node.clone(), place)).collect();
         Self { ring, places }
@@ -51,7 +51,7 @@ impl WitnessRing {
     }
 
     /// Returns the witnesses of a node, those of other failure domains first.
-    pub fn witnesses(&self, node: &NodeId, failure_domain: &str) -> Vec<Peer> {
+    pub fn witnesses(&self, node: &NodeId, failure_domain: &str) -> Vec<PeerAgent> {
         let start = self
             .places
             .get(node)
@@ -63,8 +63,8 @@ impl WitnessRing {
             .skip(start)
             .take(self.ring.len().min(LOOKED_AT));
         let following = following.filter(|peer| peer.node != *node);
-        let is_near = |peer: &&Peer| !failure_domain.is_empty() && peer.failure_domain == failure_domain;
-        let (near, far): (Vec<&Peer>, Vec<&Peer>) = following.partition(is_near);
+        let is_near = |peer: &&PeerAgent| !failure_domain.is_empty() && peer.failure_domain == failure_domain;
+        let (near, far): (Vec<&PeerAgent>, Vec<&PeerAgent>) = following.partition(is_near);
         far.into_iter().chain(near).take(WITNESSES_MAX).cloned().collect()
     }
 
@@ -103,7 +103,7 @@ mod tests {
         fleet
     }
 
-    fn names(peers: &[Peer]) -> Vec<&str> {
+    fn names(peers: &[PeerAgent]) -> Vec<&str> {
         peers.iter().map(|peer| peer.node.as_str()).collect()
     }
 

@@ -5,8 +5,11 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, Look, job, node};
-use rankguard_core::{Adoption, Event, Phase, Policy};
-use rankguard_model::{Body, CheckpointTiers, Entity, Exit, Generation, HeldIn, Order, Rank, ShardSeal, Source, Step};
+use rankguard_core::{AdoptionStage, Event, JobPhase, Policy};
+use rankguard_model::{
+    AgentOrder, CheckpointTiers, Entity, EvidenceBody, EvidenceSource, Generation, ImageLocation, ProcessExit, Rank,
+    ShardSeal, Step,
+};
 
 const ONE: Generation = Generation(1);
 
@@ -26,7 +29,7 @@ fn seal(rank: u32, step: u64) -> ShardSeal {
 fn sealed(tiers: CheckpointTiers) -> Cluster {
     let mut cluster = Cluster::checkpointed(Policy::default(), tiers);
     for rank in 0..8 {
-        let sealed = Body::ShardSealed {
+        let sealed = EvidenceBody::ShardSealed {
             step: Step(50),
             stall_ms: 1.0,
             bytes: 1,
@@ -40,7 +43,7 @@ fn sealed(tiers: CheckpointTiers) -> Cluster {
 fn without_a_word(tiers: CheckpointTiers) -> Cluster {
     let mut cluster = sealed(tiers);
     for rank in 0..6 {
-        cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
+        cluster.rank_says(rank, EvidenceBody::ShardDurable { seal: seal(rank, 50) }, Vec::new());
     }
     assert!(cluster.manifests.is_empty());
     fail(&mut cluster);
@@ -73,14 +76,14 @@ fn found(cluster: &mut Cluster, seals: Vec<ShardSeal>) {
 /// Returns the step from which ranks of the second generation are ordered to start.
 fn starts_from(cluster: &Cluster) -> Option<Option<u64>> {
     cluster.orders.iter().find_map(|(_, order)| match order {
-        Order::Launch(launch) => Some(launch.restore.as_ref().map(|point| point.step.0)),
+        AgentOrder::Launch(launch) => Some(launch.restore.as_ref().map(|point| point.step.0)),
         _ => None,
     })
 }
 
-fn asked(cluster: &mut Cluster) -> Vec<(u32, HeldIn)> {
+fn asked(cluster: &mut Cluster) -> Vec<(u32, ImageLocation)> {
     let asked = cluster.orders.iter().filter_map(|(to, order)| match order {
-        Order::Finish(wanted) => {
+        AgentOrder::Finish(wanted) => {
             assert_eq!((wanted.of, wanted.generation), (ONE, Generation(2)));
             let number = (0..4).find(|number| node(*number) == *to)?;
             Some((number, wanted.from))
@@ -88,12 +91,14 @@ fn asked(cluster: &mut Cluster) -> Vec<(u32, HeldIn)> {
         _ => None,
     });
     let asked = asked.collect();
-    cluster.orders.retain(|(_, order)| !matches!(order, Order::Finish(_)));
+    cluster
+        .orders
+        .retain(|(_, order)| !matches!(order, AgentOrder::Finish(_)));
     asked
 }
 
-fn finished(cluster: &mut Cluster, number: u32, from: HeldIn) {
-    let body = Body::ShardsFinished {
+fn finished(cluster: &mut Cluster, number: u32, from: ImageLocation) {
+    let body = EvidenceBody::ShardsFinished {
         job: job(),
         generation: cluster.generation(),
         from,
@@ -101,7 +106,7 @@ fn finished(cluster: &mut Cluster, number: u32, from: HeldIn) {
         failed: None,
     };
     let entity = Entity::Node { node: node(number) };
-    cluster.report(node(number), Source::Checkpoint, entity, body, Vec::new());
+    cluster.report(node(number), EvidenceSource::Checkpoint, entity, body, Vec::new());
 }
 
 fn commit(cluster: &mut Cluster) {
@@ -139,21 +144,21 @@ fn what_is_not_whole_is_asked_of_the_nodes_that_are_left_the_nearest_place_first
     };
     let mut cluster = without_a_word(tiers);
     found(&mut cluster, vec![seal(6, 50)]);
-    for from in [HeldIn::Arenas, HeldIn::Copies] {
+    for from in [ImageLocation::Arenas, ImageLocation::Copies] {
         assert_eq!(asked(&mut cluster), [(0, from), (1, from), (2, from)]);
         finished(&mut cluster, 0, from);
-        finished(&mut cluster, 1, HeldIn::Parity);
+        finished(&mut cluster, 1, ImageLocation::Parity);
         assert!(cluster.looks.is_empty(), "two have not answered this");
         finished(&mut cluster, 1, from);
         // A node that is lost meanwhile is not waited for.
         match from {
-            HeldIn::Copies => cluster.tell(Event::NodeFellSilent {
+            ImageLocation::Copies => cluster.tell(Event::NodeFellSilent {
                 node: node(2),
                 last_heard: cluster.now,
             }),
             _ => finished(&mut cluster, 2, from),
         }
-        if from == HeldIn::Arenas {
+        if from == ImageLocation::Arenas {
             found(&mut cluster, Vec::new());
         }
     }
@@ -168,7 +173,7 @@ fn where_nothing_is_left_the_job_goes_on_and_nobody_is_asked_for_what_is_known_t
     found(&mut cluster, Vec::new());
     asked(&mut cluster);
     for number in 0..3 {
-        finished(&mut cluster, number, HeldIn::Arenas);
+        finished(&mut cluster, number, ImageLocation::Arenas);
     }
     found(&mut cluster, Vec::new());
     assert_eq!(
@@ -216,8 +221,8 @@ fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_
             rank: Rank(rank),
             node: node(3),
         };
-        let body = Body::ShardDurable { seal: seal(rank, 50) };
-        cluster.report(node(3), Source::Checkpoint, entity, body, Vec::new());
+        let body = EvidenceBody::ShardDurable { seal: seal(rank, 50) };
+        cluster.report(node(3), EvidenceSource::Checkpoint, entity, body, Vec::new());
     };
     late(&mut cluster, Generation(0), 6);
     late(&mut cluster, ONE, 7);
@@ -227,7 +232,7 @@ fn rg_3_words_of_the_last_generation_count_until_the_next_starts_and_older_ones_
     let mut cluster = without_a_word(CheckpointTiers::default());
     found(&mut cluster, vec![seal(6, 50)]);
     for number in 0..3 {
-        finished(&mut cluster, number, HeldIn::Arenas);
+        finished(&mut cluster, number, ImageLocation::Arenas);
     }
     found(&mut cluster, Vec::new());
     assert_eq!(starts_from(&cluster), Some(None));
@@ -248,15 +253,15 @@ fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_
     assert!(
         matches!(
             phase,
-            Phase::Adopting {
-                stage: Adoption::Looking { .. },
+            JobPhase::Adopting {
+                stage: AdoptionStage::Looking { .. },
                 ..
             }
         ),
         "{phase:?}"
     );
-    cluster.rank_says(0, Body::RankStarted { pid: 1 }, Vec::new());
-    assert!(matches!(cluster.state.jobs()[&job()].phase, Phase::Launching { .. }));
+    cluster.rank_says(0, EvidenceBody::RankStarted { pid: 1 }, Vec::new());
+    assert!(matches!(cluster.state.jobs()[&job()].phase, JobPhase::Launching { .. }));
 }
 
 #[test]
@@ -278,18 +283,18 @@ fn a_manifest_that_cannot_be_written_is_void_and_the_job_goes_on() {
 fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_the_same() {
     let mut cluster = sealed(CheckpointTiers::default());
     for rank in 0..8 {
-        let exited = Body::RankExited {
+        let exited = EvidenceBody::RankExited {
             pid: rank,
-            exit: Exit::Code(0),
+            exit: ProcessExit::Code(0),
             ended_by_agent: false,
         };
         cluster.rank_says(rank, exited, Vec::new());
     }
-    assert_eq!(cluster.state.jobs()[&job()].phase, Phase::Finished);
+    assert_eq!(cluster.state.jobs()[&job()].phase, JobPhase::Finished);
     let saving = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].saving;
     assert_eq!(saving(&cluster), Some(Step(50)), "whoever waits for the end can tell");
     for rank in 0..8 {
-        cluster.rank_says(rank, Body::ShardDurable { seal: seal(rank, 50) }, Vec::new());
+        cluster.rank_says(rank, EvidenceBody::ShardDurable { seal: seal(rank, 50) }, Vec::new());
     }
     assert_eq!(saving(&cluster), Some(Step(50)));
     commit(&mut cluster);

@@ -6,10 +6,11 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Event, Policy, State, step};
+use rankguard_core::{DecisionState, Event, Policy, step};
 use rankguard_model::{
-    Body, CaseState, ClassId, ClockOffset, Device, DeviceKind, Entity, Fields, Generation, JobId, Mark, NodeId,
-    NodeInfo, NodeState, Order, Rank, RankRef, Role, RunningRank, Source, UnconfirmedNode,
+    AgentOrder, CaseState, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody,
+    EvidenceSource, FieldValues, Generation, JobId, NodeId, NodeInfo, NodeState, Rank, RankRef, Role, RunningRank,
+    UnconfirmedNode,
 };
 
 /// Returns the join of an agent that was cut off or frozen and still runs these ranks.
@@ -58,15 +59,15 @@ impl Cluster {
 
     /// Returns the fences among the orders to a node.
     fn fences(&self, number: u32) -> Vec<(String, u64)> {
-        let fence = |(at, order): &(NodeId, Order)| match order {
-            Order::Fence { job, generation, .. } if *at == node(number) => Some((job.to_string(), generation.0)),
+        let fence = |(at, order): &(NodeId, AgentOrder)| match order {
+            AgentOrder::Fence { job, generation, .. } if *at == node(number) => Some((job.to_string(), generation.0)),
             _ => None,
         };
         self.orders.iter().filter_map(fence).collect()
     }
 
     fn answers_fence(&mut self, number: u32, name: &str, generation: u64, left: &[&str]) {
-        let body = Body::Fenced {
+        let body = EvidenceBody::Fenced {
             job: JobId::from(name),
             generation: Generation(generation),
             master_port: None,
@@ -74,7 +75,13 @@ impl Cluster {
             left: left.iter().map(|text| (*text).to_owned()).collect(),
         };
         let node = node(number);
-        self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+        self.report(
+            node.clone(),
+            EvidenceSource::Agent,
+            Entity::Node { node },
+            body,
+            Vec::new(),
+        );
     }
 
     fn unconfirmed(&self) -> Vec<UnconfirmedNode> {
@@ -83,12 +90,12 @@ impl Cluster {
 
     /// A GPU of a node falls off its bus.
     fn gpu_is_lost(&mut self, name: &NodeId) {
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from("gpu-fallen-off-bus"),
             role: Role::Root,
             confidence: 0.95,
             signature: "nvrm.xid-79".into(),
-            fields: Fields::new(),
+            fields: FieldValues::new(),
         };
         let device = Device {
             kind: DeviceKind::Gpu,
@@ -98,12 +105,12 @@ impl Cluster {
             node: name.clone(),
             device,
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        self.report(name.clone(), Source::KernelLog, entity, body, vec![mark]);
+        self.report(name.clone(), EvidenceSource::KernelLog, entity, body, vec![mark]);
         self.wait(Duration::from_secs(10));
     }
 }
@@ -245,20 +252,20 @@ fn a_replay_under_older_rules_asks_for_no_fence_until_newer_ones_are_adopted() {
 /// Node 1's agent ends the ranks of a generation because its lease expired.
 fn lease_ends(cluster: &mut Cluster, generation: u64) {
     let fields = [("job", "llm".to_owned()), ("generation", generation.to_string())];
-    let mark = Mark {
+    let mark = Classification {
         class: ClassId::from("node-agent-silent"),
         role: Role::Confirmation,
         confidence: 0.9,
         signature: rankguard_model::LEASE_SIGNATURE.into(),
         fields: fields.into(),
     };
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text: "the lease of 30 s is over".to_owned(),
         context: Vec::new(),
         repeats: 1,
     };
     let entity = Entity::Node { node: node(1) };
-    cluster.report(node(1), Source::Agent, entity, body, vec![mark]);
+    cluster.report(node(1), EvidenceSource::Agent, entity, body, vec![mark]);
 }
 
 /// The controller was down when the lease expired: the end is a separate failure, and cordons no node.
@@ -267,10 +274,10 @@ fn ranks_that_a_lease_ended_are_a_case_and_the_job_restarts() {
     let mut cluster = Cluster::running(Policy::default());
     lease_ends(&mut cluster, 1);
     for rank in [2, 3] {
-        let exit = rankguard_model::Exit::Signal(9);
+        let exit = rankguard_model::ProcessExit::Signal(9);
         cluster.rank_says(
             rank,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: rank,
                 exit,
                 ended_by_agent: false,
@@ -437,14 +444,14 @@ fn fences_survive_a_restart_of_the_controller() {
     let mut cluster = moved_on();
     cluster.rejoins(3, &[]);
     let before = cluster.state.clone();
-    let started = rankguard_core::Stamped {
+    let started = rankguard_core::StampedEvent {
         at: cluster.now,
         event: Event::ControllerStarted,
     };
     let actions = step(&mut cluster.state, &started);
     assert!(!actions.is_empty());
     assert_eq!(before.fleet(), cluster.state.fleet());
-    let _: &State = &before;
+    let _: &DecisionState = &before;
     cluster.orders.clear();
     cluster.rejoins(3, &[]);
     assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);

@@ -5,8 +5,8 @@ mod cluster;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
-    Body, CheckpointTiers, Entity, Generation, JobFence, JournalMark, NodeHistory, NodeInfo, OrderId, Rank, RankRef,
-    RunningRank, Sequence, Source, SpoolEpoch,
+    CheckpointTiers, Entity, EvidenceBody, EvidenceSource, Generation, JobFence, JournalMark, NodeHistory, NodeInfo,
+    OrderId, Rank, RankRef, RunningRank, Sequence, SpoolEpoch,
 };
 
 /// Creates a controller with a journal begun in life 7 and the job in generation 1.
@@ -87,7 +87,7 @@ fn a_job_that_is_submitted_later_begins_above_the_floor() {
 #[test]
 fn a_refused_order_raises_the_floor_and_is_no_failure() {
     let mut cluster = running();
-    let refused = |newest: u64| Body::OrderFailed {
+    let refused = |newest: u64| EvidenceBody::OrderFailed {
         order: OrderId(1),
         job: job(),
         generation: Generation(1),
@@ -95,10 +95,10 @@ fn a_refused_order_raises_the_floor_and_is_no_failure() {
         newest: Some(Generation(newest)),
     };
     let entity = Entity::Job { job: job() };
-    cluster.report(node(0), Source::Agent, entity.clone(), refused(4), Vec::new());
+    cluster.report(node(0), EvidenceSource::Agent, entity.clone(), refused(4), Vec::new());
     assert_eq!(cluster.generation(), Generation(5));
     // Another node refuses the same order of a generation that is over.
-    cluster.report(node(1), Source::Agent, entity, refused(5), Vec::new());
+    cluster.report(node(1), EvidenceSource::Agent, entity, refused(5), Vec::new());
     assert_eq!(cluster.generation(), Generation(5));
     cluster.wait(std::time::Duration::from_secs(5));
     assert!(cluster.cases().is_empty());
@@ -153,7 +153,7 @@ fn ranks_whose_start_was_reported_to_a_lost_journal_count_as_started() {
         );
     }
     let phase = &cluster.state.jobs()[&job()].phase;
-    assert!(matches!(phase, rankguard_core::Phase::Starting), "{phase:?}");
+    assert!(matches!(phase, rankguard_core::JobPhase::Starting), "{phase:?}");
 }
 
 #[test]
@@ -246,5 +246,5 @@ fn a_number_that_has_written_to_the_store_is_not_used_again() {
     found(&mut cluster, 5);
     assert_eq!(cluster.generation(), Generation(6));
     let phase = &cluster.state.jobs()[&job()].phase;
-    assert!(matches!(phase, rankguard_core::Phase::Launching { .. }), "{phase:?}");
+    assert!(matches!(phase, rankguard_core::JobPhase::Launching { .. }), "{phase:?}");
 }

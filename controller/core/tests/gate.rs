@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Event, Gate, Phase, Policy};
-use rankguard_model::{CaseState, ClassId, FailedCheck, NodeId, NodeInfo, Order};
+use rankguard_core::{Event, JobPhase, Policy, PreflightMode};
+use rankguard_model::{AgentOrder, CaseState, ClassId, FailedCheck, NodeId, NodeInfo};
 
-fn cluster(preflight: Gate) -> Cluster {
+fn cluster(preflight: PreflightMode) -> Cluster {
     Cluster::new(Policy {
         preflight,
         ..Policy::default()
@@ -43,49 +43,49 @@ fn nodes(cluster: &Cluster) -> Vec<NodeId> {
     cluster.state.jobs()[&job()].nodes().to_vec()
 }
 
-fn phase(cluster: &Cluster) -> &Phase {
+fn phase(cluster: &Cluster) -> &JobPhase {
     &cluster.state.jobs()[&job()].phase
 }
 
 #[test]
 fn nodes_that_have_what_the_job_needs_are_asked_once_and_used() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     cluster.submit(4);
     let asked = cluster
         .orders
         .iter()
-        .filter(|(_, order)| matches!(order, Order::Preflight(_)))
+        .filter(|(_, order)| matches!(order, AgentOrder::Preflight(_)))
         .count();
     assert_eq!(asked, 4);
     settle(&mut cluster);
-    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+    assert!(matches!(phase(&cluster), JobPhase::Starting), "{:?}", phase(&cluster));
     assert_eq!(cluster.cases().len(), 0);
 }
 
 #[test]
 fn nothing_is_asked_when_nobody_wants_it() {
-    let mut cluster = cluster(Gate::Off);
+    let mut cluster = cluster(PreflightMode::Off);
     cluster.submit(4);
     assert!(
         cluster
             .orders
             .iter()
-            .all(|(_, order)| !matches!(order, Order::Preflight(_)))
+            .all(|(_, order)| !matches!(order, AgentOrder::Preflight(_)))
     );
     settle(&mut cluster);
-    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(matches!(phase(&cluster), JobPhase::Starting));
 }
 
 #[test]
 fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     cluster
         .answers
         .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(3);
     settle(&mut cluster);
     assert_eq!(nodes(&cluster), [node(0), node(2), node(3)]);
-    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+    assert!(matches!(phase(&cluster), JobPhase::Starting), "{:?}", phase(&cluster));
     cluster.wait(Duration::from_secs(10));
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:?}") };
@@ -107,13 +107,13 @@ fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew(
 
 #[test]
 fn a_refused_node_comes_back_when_an_operator_vouches_for_it() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     cluster
         .answers
         .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(4);
     settle(&mut cluster);
-    let Phase::Pending { missing, .. } = phase(&cluster) else {
+    let JobPhase::Pending { missing, .. } = phase(&cluster) else {
         panic!("{:?}", phase(&cluster))
     };
     assert!(
@@ -123,12 +123,12 @@ fn a_refused_node_comes_back_when_an_operator_vouches_for_it() {
     cluster.answers.clear();
     cluster.tell(Event::NodeUncordoned { node: node(1) });
     settle(&mut cluster);
-    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(matches!(phase(&cluster), JobPhase::Starting));
 }
 
 #[test]
 fn what_fails_on_every_node_alike_is_the_jobs_own_mistake() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     for number in 0..4 {
         cluster
             .answers
@@ -136,7 +136,7 @@ fn what_fails_on_every_node_alike_is_the_jobs_own_mistake() {
     }
     cluster.submit(2);
     settle(&mut cluster);
-    let Phase::Stopped { reason } = phase(&cluster) else {
+    let JobPhase::Stopped { reason } = phase(&cluster) else {
         panic!("{:?}", phase(&cluster))
     };
     assert_eq!(
@@ -154,13 +154,13 @@ fn what_fails_on_every_node_alike_is_the_jobs_own_mistake() {
 
 #[test]
 fn a_warning_stops_nobody() {
-    let mut cluster = cluster(Gate::Warn);
+    let mut cluster = cluster(PreflightMode::Warn);
     cluster
         .answers
         .insert(node(1), (vec![check("/data", "path-not-found")], BTreeMap::new()));
     cluster.submit(4);
     settle(&mut cluster);
-    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(matches!(phase(&cluster), JobPhase::Starting));
     assert!(
         cluster
             .announced
@@ -174,7 +174,7 @@ fn a_warning_stops_nobody() {
 
 #[test]
 fn a_node_with_another_program_is_refused_and_one_with_another_kernel_is_told() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     for number in 0..4 {
         let program = if number == 2 { "b" } else { "a" };
         let kernel = if number == 3 { "6.9" } else { "6.8" };
@@ -196,7 +196,7 @@ fn a_node_with_another_program_is_refused_and_one_with_another_kernel_is_told() 
 
 #[test]
 fn of_two_halves_that_differ_none_is_refused() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     for number in 0..4 {
         let program = if number < 2 { "b" } else { "a" };
         cluster
@@ -205,7 +205,7 @@ fn of_two_halves_that_differ_none_is_refused() {
     }
     cluster.submit(4);
     settle(&mut cluster);
-    assert!(matches!(phase(&cluster), Phase::Starting));
+    assert!(matches!(phase(&cluster), JobPhase::Starting));
     assert!(
         cluster
             .announced
@@ -217,25 +217,25 @@ fn of_two_halves_that_differ_none_is_refused() {
 /// RG-9: a node that does not answer preflight has a deadline.
 #[test]
 fn a_node_that_does_not_answer_counts_as_lost() {
-    let mut cluster = cluster(Gate::Require);
+    let mut cluster = cluster(PreflightMode::Require);
     cluster.submit(3);
     cluster
         .orders
-        .retain(|(to, order)| !(*to == node(1) && matches!(order, Order::Preflight(_))));
+        .retain(|(to, order)| !(*to == node(1) && matches!(order, AgentOrder::Preflight(_))));
     cluster.obey();
-    assert!(matches!(phase(&cluster), Phase::Fencing { .. }));
+    assert!(matches!(phase(&cluster), JobPhase::Fencing { .. }));
     cluster.wait(Duration::from_secs(45));
     settle(&mut cluster);
     assert!(!cluster.state.fleet().is_live(&node(1)));
     assert!(!nodes(&cluster).contains(&node(1)));
-    assert!(matches!(phase(&cluster), Phase::Starting), "{:?}", phase(&cluster));
+    assert!(matches!(phase(&cluster), JobPhase::Starting), "{:?}", phase(&cluster));
 }
 
 /// The first node measures for all, and its findings count against the node that they name.
 #[test]
 fn a_node_whose_ways_are_bad_is_refused_by_the_word_of_the_one_that_measured() {
     let mut cluster = Cluster::new(Policy {
-        preflight: Gate::Require,
+        preflight: PreflightMode::Require,
         preflight_between: true,
         ..Policy::default()
     });
@@ -249,7 +249,7 @@ fn a_node_whose_ways_are_bad_is_refused_by_the_word_of_the_one_that_measured() {
         .orders
         .iter()
         .filter_map(|(node, order)| match order {
-            Order::Preflight(wanted) => {
+            AgentOrder::Preflight(wanted) => {
                 let names = wanted.between.iter().map(|peer| peer.node.clone());
                 Some((node.clone(), names.collect()))
             }

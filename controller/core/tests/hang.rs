@@ -6,20 +6,23 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Policy, Timer};
-use rankguard_model::{Body, CaseState, ClassId, Entity, Exit, Fields, Generation, Mark, Rank, Role, Source};
+use rankguard_core::{Policy, TimerKey};
+use rankguard_model::{
+    CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, ProcessExit,
+    Rank, Role,
+};
 
 /// An agent reports a rank as silent for 31 s, with this stack frame.
 fn silent(cluster: &mut Cluster, rank: u32, step: u64, place: &str) {
     let fields = [("step", step.to_string()), ("silent_ms", "31000".to_owned())];
-    let mark = Mark {
+    let mark = Classification {
         class: ClassId::from("hang-no-error"),
         role: Role::Confirmation,
         confidence: 0.6,
         signature: "ranks.stalled".into(),
         fields: fields.into(),
     };
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text: format!("no step for 31 s after step {step}"),
         context: vec![
             "main (train.py:9)".to_owned(),
@@ -49,12 +52,12 @@ fn hung() -> Cluster {
 
 /// NCCL reports to the agent of the first node which rank is behind.
 fn nccl_names(cluster: &mut Cluster, generation: u64, rank: u32) {
-    let mark = Mark {
+    let mark = Classification {
         class: ClassId::from("hang-stalled-ranks"),
         role: Role::Confirmation,
         confidence: 0.7,
         signature: "nccl.ras".into(),
-        fields: Fields::from([
+        fields: FieldValues::from([
             ("generation".to_owned(), generation.to_string()),
             (
                 format!("rank {rank}"),
@@ -62,12 +65,18 @@ fn nccl_names(cluster: &mut Cluster, generation: u64, rank: u32) {
             ),
         ]),
     };
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text: format!("NCCL 2.28.3 says: rank {rank} of 8 has launched 11 AllReduce operations, most ranks 12"),
         context: Vec::new(),
         repeats: 1,
     };
-    cluster.report(node(0), Source::Ranks, Entity::Job { job: job() }, body, vec![mark]);
+    cluster.report(
+        node(0),
+        EvidenceSource::Ranks,
+        Entity::Job { job: job() },
+        body,
+        vec![mark],
+    );
 }
 
 #[test]
@@ -114,14 +123,14 @@ fn what_nccl_answers_after_the_case_is_told_in_it() {
 fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_is_not() {
     let mut cluster = Cluster::running(Policy::default());
     let line = |server: &str, says: &str, class: &str, role, signature: &str| {
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from(class),
             role,
             confidence: 0.94,
             signature: signature.into(),
-            fields: Fields::from([("server", server)]),
+            fields: FieldValues::from([("server", server)]),
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: format!("nfs: server {server} {says}"),
             context: Vec::new(),
             repeats: 1,
@@ -136,14 +145,14 @@ fn a_file_server_that_answers_again_is_told_in_the_case_of_its_hang_and_another_
         Role::Root,
         "nfs-not-responding",
     );
-    cluster.report(node(1), Source::KernelLog, entity(), body, marks);
+    cluster.report(node(1), EvidenceSource::KernelLog, entity(), body, marks);
     cluster.wait(Duration::from_secs(31));
     (0..8).for_each(|rank| silent(&mut cluster, rank, 40, "read (data.py:3)"));
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.cases()[0].verdict.class.as_str(), "filesystem-hang");
     for server in ["nas02", "nas01"] {
         let (body, marks) = line(server, "OK", "none", Role::Noise, "nfs-ok");
-        cluster.report(node(1), Source::KernelLog, entity(), body, marks);
+        cluster.report(node(1), EvidenceSource::KernelLog, entity(), body, marks);
     }
     let case = cluster.cases()[0].clone();
     let told: Vec<&str> = case.actions.iter().map(|action| action.text.as_str()).collect();
@@ -248,9 +257,9 @@ fn a_second_silence_of_the_same_generation_is_answered_too() {
 #[test]
 fn a_rank_that_gives_up_ends_the_wait() {
     let mut cluster = hung();
-    let exit = Body::RankExited {
+    let exit = EvidenceBody::RankExited {
         pid: 3,
-        exit: Exit::Signal(6),
+        exit: ProcessExit::Signal(6),
         ended_by_agent: false,
     };
     cluster.rank_says(3, exit, Vec::new());
@@ -262,9 +271,9 @@ fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
     let mut cluster = Cluster::running(Policy::default());
     cluster.wait(Duration::from_secs(31));
     for rank in (0..8).filter(|rank| *rank != 5) {
-        let exit = Body::RankExited {
+        let exit = EvidenceBody::RankExited {
             pid: rank,
-            exit: Exit::Code(1),
+            exit: ProcessExit::Code(1),
             ended_by_agent: false,
         };
         cluster.rank_says(rank, exit, Vec::new());
@@ -319,14 +328,14 @@ fn what_agents_find_is_not_heeded_when_the_policy_says_so() {
 #[test]
 fn reports_without_fields_and_of_old_generations_change_nothing() {
     let mut cluster = Cluster::running(Policy::default());
-    let mark = Mark {
+    let mark = Classification {
         class: ClassId::from("hang-no-error"),
         role: Role::Confirmation,
         confidence: 0.6,
         signature: "ranks.stalled".into(),
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     };
-    let line = || Body::Line {
+    let line = || EvidenceBody::Line {
         text: "x".to_owned(),
         context: Vec::new(),
         repeats: 1,
@@ -338,12 +347,12 @@ fn reports_without_fields_and_of_old_generations_change_nothing() {
         rank: Rank(0),
         node: node(0),
     };
-    cluster.report(node(0), Source::Ranks, entity, line(), vec![mark]);
+    cluster.report(node(0), EvidenceSource::Ranks, entity, line(), vec![mark]);
     assert!(
         !cluster
             .state
             .timers()
             .keys()
-            .any(|timer| matches!(timer, Timer::Hang { .. }))
+            .any(|timer| matches!(timer, TimerKey::Hang { .. }))
     );
 }

@@ -5,15 +5,15 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Event, Policy, Stamped, State, invariants, step};
+use rankguard_core::{DecisionState, Event, Policy, StampedEvent, invariants, step};
 use rankguard_model::{
-    Body, ClassId, Entity, Evidence, EvidenceId, Fields, Generation, JobId, JobSpec, Mark, NodeId, NodeRange, Rank,
-    Role, Sequence, Source, Step, Timestamp,
+    ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
+    JobId, JobSpec, NodeId, NodeRange, Rank, Role, Sequence, Step, Timestamp,
 };
 
 /// Hostile agent that reports invented names, ranks and failures.
 struct Liar {
-    state: State,
+    state: DecisionState,
     now: Timestamp,
     sequence: u64,
 }
@@ -31,7 +31,7 @@ impl Liar {
 
     fn tell(&mut self, event: Event) {
         self.now = self.now.after(Duration::from_millis(1));
-        step(&mut self.state, &Stamped { at: self.now, event });
+        step(&mut self.state, &StampedEvent { at: self.now, event });
         let due: Vec<_> = self
             .state
             .timers()
@@ -41,11 +41,11 @@ impl Liar {
             .collect();
         for timer in due {
             let event = Event::TimerFired { timer };
-            step(&mut self.state, &Stamped { at: self.now, event });
+            step(&mut self.state, &StampedEvent { at: self.now, event });
         }
     }
 
-    fn report(&mut self, node: NodeId, entity: Entity, body: Body, marks: Vec<Mark>) {
+    fn report(&mut self, node: NodeId, entity: Entity, body: EvidenceBody, marks: Vec<Classification>) {
         self.sequence += 1;
         let evidence = Evidence {
             id: EvidenceId {
@@ -53,7 +53,7 @@ impl Liar {
                 seq: Sequence(self.sequence),
             },
             at: self.now,
-            source: Source::KernelLog,
+            source: EvidenceSource::KernelLog,
             entity,
             body,
             marks,
@@ -65,14 +65,14 @@ impl Liar {
     /// Reports a failure of a node that does not exist.
     fn failure(&mut self, number: u64, text: &str) {
         let node = NodeId::from(format!("made-up-{number}"));
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from("gpu-fallen-off-bus"),
             role: Role::Root,
             confidence: 0.9,
             signature: "made-up".into(),
-            fields: Fields::new(),
+            fields: FieldValues::new(),
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: format!("{number} {text}"),
             context: Vec::new(),
             repeats: 1,
@@ -172,12 +172,12 @@ fn ranks_that_do_not_exist_leave_no_trace() {
             node: node(0),
         };
         let step = Step(41);
-        let sealed = Body::ShardSealed {
+        let sealed = EvidenceBody::ShardSealed {
             step,
             stall_ms: 1.0,
             bytes: 1,
         };
-        for body in [Body::RankStarted { pid: 1 }, sealed] {
+        for body in [EvidenceBody::RankStarted { pid: 1 }, sealed] {
             liar.report(node(0), entity.clone(), body, Vec::new());
         }
     }
@@ -192,7 +192,7 @@ fn numbers_of_made_up_nodes_are_bounded_and_those_of_the_fleet_stay() {
         liar.report(
             NodeId::from(format!("a-{number}")),
             Entity::Unknown,
-            Body::RankFinished,
+            EvidenceBody::RankFinished,
             Vec::new(),
         );
     }

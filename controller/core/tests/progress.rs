@@ -6,9 +6,10 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Event, Phase, Policy};
+use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
-    Body, CheckpointTiers, ClassId, Exit, JobState, Mark, NodeInfo, Order, Rank, Role, ShardSeal, Step,
+    AgentOrder, CheckpointTiers, ClassId, Classification, EvidenceBody, JobState, NodeInfo, ProcessExit, Rank, Role,
+    ShardSeal, Step,
 };
 
 fn policy() -> Policy {
@@ -42,7 +43,7 @@ impl Cluster {
                 ledger: None,
                 schema: String::new(),
             };
-            self.rank_says(rank, Body::ShardDurable { seal }, Vec::new());
+            self.rank_says(rank, EvidenceBody::ShardDurable { seal }, Vec::new());
         }
         let manifest = self.manifests.pop().expect("it is whole");
         self.tell(Event::ManifestCommitted {
@@ -55,10 +56,10 @@ impl Cluster {
 
     /// A rank is killed, and the job is restarted.
     fn kill(&mut self, rank: u32) {
-        let exit = Exit::Signal(9);
+        let exit = ProcessExit::Signal(9);
         self.rank_says(
             rank,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: rank,
                 exit,
                 ended_by_agent: false,
@@ -85,14 +86,14 @@ impl Cluster {
     }
 
     fn activity(&mut self, rank: u32, state: &str) {
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from("none"),
             role: Role::Noise,
             confidence: 0.9,
             signature: "ranks.activity".into(),
             fields: [("state", state.to_owned())].into(),
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: state.to_owned(),
             context: Vec::new(),
             repeats: 1,
@@ -187,7 +188,7 @@ fn a_job_that_makes_step_marks_is_judged_by_them_although_its_ranks_are_busy() {
     for rank in 0..4 {
         cluster.activity(rank, "busy");
     }
-    assert!(matches!(cluster.job().phase, Phase::Starting));
+    assert!(matches!(cluster.job().phase, JobPhase::Starting));
     cluster.wait(Duration::from_secs(105));
     assert!(cluster.generation() > generation, "it is started anew");
 }
@@ -251,7 +252,7 @@ fn a_job_is_checkpointed_before_it_grows() {
     let called = cluster
         .orders
         .iter()
-        .any(|(_, order)| matches!(order, Order::Checkpoint { .. }));
+        .any(|(_, order)| matches!(order, AgentOrder::Checkpoint { .. }));
     assert!(called && cluster.job().nodes().len() == 3);
     // The commit is late: the job continues at its size.
     cluster.wait(Duration::from_secs(90));
@@ -299,10 +300,10 @@ fn nothing_is_placed_on_a_node_without_a_session() {
     cluster.checkpoint(50);
     let generation = cluster.generation();
     cluster.tell(Event::SessionEnded { node: node(3) });
-    let exit = Exit::Code(1);
+    let exit = ProcessExit::Code(1);
     cluster.rank_says(
         0,
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid: 0,
             exit,
             ended_by_agent: false,
@@ -321,10 +322,10 @@ fn a_node_without_a_session_is_waited_for_within_bounds() {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
     let generation = cluster.generation();
     cluster.tell(Event::SessionEnded { node: node(3) });
-    let exit = Exit::Code(1);
+    let exit = ProcessExit::Code(1);
     cluster.rank_says(
         0,
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid: 0,
             exit,
             ended_by_agent: false,
@@ -344,14 +345,14 @@ fn void_checkpoints_are_counted_once_with_their_reason() {
         for rank in 0..8 {
             let reason = "no space left on device".to_owned();
             let step = Step(step);
-            cluster.rank_says(rank, Body::ShardFailed { step, reason }, Vec::new());
+            cluster.rank_says(rank, EvidenceBody::ShardFailed { step, reason }, Vec::new());
         }
     }
     for rank in 0..8 {
-        let exit = Exit::Code(0);
+        let exit = ProcessExit::Code(0);
         cluster.rank_says(
             rank,
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: rank,
                 exit,
                 ended_by_agent: false,

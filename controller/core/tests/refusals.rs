@@ -6,32 +6,34 @@ use std::time::Duration;
 
 use cluster::{Cluster, node};
 use rankguard_core::Policy;
-use rankguard_core::authority::{REFUSED_CLASS, REFUSED_SIGNATURE, Rule};
-use rankguard_model::{Body, CaseState, ClassId, Entity, Fields, Mark, NodeState, Role, Severity, Source};
+use rankguard_core::authority::{AuthorityRule, REFUSED_CLASS, REFUSED_SIGNATURE};
+use rankguard_model::{
+    CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeState, Role, Severity,
+};
 
-fn refuse(cluster: &mut Cluster, number: u32, rule: Rule) {
-    let mark = Mark {
+fn refuse(cluster: &mut Cluster, number: u32, rule: AuthorityRule) {
+    let mark = Classification {
         class: ClassId::from(REFUSED_CLASS),
         role: Role::Noise,
         confidence: 1.0,
         signature: format!("{REFUSED_SIGNATURE}{rule}").into(),
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     };
-    let body = Body::Gap {
+    let body = EvidenceBody::Gap {
         what: "evidence 1 (line) was refused".to_owned(),
         lost: Some(1),
     };
     let entity = Entity::Node { node: node(number) };
-    cluster.report(node(number), Source::Agent, entity, body, vec![mark]);
+    cluster.report(node(number), EvidenceSource::Agent, entity, body, vec![mark]);
 }
 
 fn line(cluster: &mut Cluster, number: u32) {
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text: "all is well".to_owned(),
         context: Vec::new(),
         repeats: 1,
     };
-    cluster.report(node(number), Source::Host, Entity::Unknown, body, Vec::new());
+    cluster.report(node(number), EvidenceSource::Host, Entity::Unknown, body, Vec::new());
 }
 
 #[test]
@@ -39,9 +41,9 @@ fn rg_13_a_flood_of_refusals_is_one_case_against_its_sender() {
     let mut cluster = Cluster::running(Policy::default());
     let generation = cluster.generation();
     for _ in 0..1_000 {
-        refuse(&mut cluster, 0, Rule::ForeignRank);
+        refuse(&mut cluster, 0, AuthorityRule::ForeignRank);
     }
-    refuse(&mut cluster, 1, Rule::NoOrder);
+    refuse(&mut cluster, 1, AuthorityRule::NoOrder);
     let cases = cluster.cases();
     assert_eq!(cases.len(), 2);
     assert_eq!(cases[0].findings.len(), 10, "at 1, 2, 4 ... 512");
@@ -63,7 +65,7 @@ fn rg_13_a_flood_of_refusals_is_one_case_against_its_sender() {
 #[test]
 fn a_case_ends_when_nothing_was_refused_for_a_day() {
     let mut cluster = Cluster::new(Policy::default());
-    refuse(&mut cluster, 0, Rule::ForeignNode);
+    refuse(&mut cluster, 0, AuthorityRule::ForeignNode);
     cluster.wait(Duration::from_secs(86_399));
     line(&mut cluster, 0);
     assert_eq!(cluster.cases()[0].state, CaseState::Open);
@@ -71,6 +73,6 @@ fn a_case_ends_when_nothing_was_refused_for_a_day() {
     line(&mut cluster, 0);
     assert_eq!(cluster.cases()[0].state, CaseState::Closed);
     // The second refusal of the node opens another case.
-    refuse(&mut cluster, 0, Rule::ForeignNode);
+    refuse(&mut cluster, 0, AuthorityRule::ForeignNode);
     assert_eq!(cluster.cases().len(), 2);
 }

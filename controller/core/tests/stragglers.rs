@@ -5,14 +5,14 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, node};
-use rankguard_core::{Phase, Policy};
-use rankguard_model::{Body, Rank, Step, Timestamp};
+use rankguard_core::{JobPhase, Policy};
+use rankguard_model::{EvidenceBody, Rank, Step, Timestamp};
 
 /// Eight ranks make steps, one a second, and report their own work time.
 fn steps(cluster: &mut Cluster, from: u64, count: u64, own_ms: impl Fn(u32) -> f64) {
     for step in from..from + count {
         for rank in 0..8 {
-            let body = Body::Progress {
+            let body = EvidenceBody::Progress {
                 step: Step(step),
                 loss: None,
                 step_ms: 140.0,
@@ -44,7 +44,7 @@ fn a_slow_rank_is_shown_and_a_case_and_nothing_is_restarted() {
     assert_eq!(case.findings[0].text, told);
     assert_eq!(cluster.generation(), generation);
     let job = cluster.state.jobs().values().next().expect("there is one");
-    assert!(matches!(job.phase, Phase::Running), "{:?}", job.phase);
+    assert!(matches!(job.phase, JobPhase::Running), "{:?}", job.phase);
     steps(&mut cluster, 200, 90, |_| 100.0);
     assert_eq!(cluster.state.status(Timestamp(0)).jobs[0].stragglers, []);
 }

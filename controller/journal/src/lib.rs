@@ -1,6 +1,6 @@
 //! Journal: all events of the decision core, in order, on disk.
 //!
-//! One redb file. Table `events`: entry number, counted from 1 without gaps, to a [`Stamped`] as JSON. Table `meta`:
+//! One redb file. Table `events`: entry number, counted from 1 without gaps, to a [`StampedEvent`] as JSON. Table `meta`:
 //! the format version and the policy under which the events were decided. A commit is synced before [`Journal::append`]
 //! returns; a process or machine that dies in between leaves the journal at its last complete commit.
 //!
@@ -17,6 +17,7 @@
 //! [`tell`] replays the events through the decision core and derives records: jobs and their attempts, nodes and their
 //! availability, failures, evidence. It adds no values that the journal lacks.
 
+mod analysis;
 mod error;
 mod live;
 mod order;
@@ -26,7 +27,6 @@ mod read;
 mod retention;
 mod snapshot;
 mod store;
-mod tell;
 #[cfg(test)]
 mod tests;
 
@@ -35,17 +35,22 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rankguard_core::{Policy, Stamped};
+use rankguard_core::{Policy, StampedEvent};
 use redb::{Database, DatabaseError, ReadTransaction, ReadableDatabase, ReadableTable, StorageError, TableDefinition};
 use snapshot::SnapshotRecord;
 
+pub use analysis::{
+    EventRecord, EvidenceRecord, FailureRecord, JobAttempt, JobRecord, JournalRecord, JournalSummary, MetricSample,
+    NodeRecord, StateInterval, analyse_journal,
+};
 pub use error::JournalError;
-use order::Order;
-pub use read::{Beginning, Played, Recording, cases, evidence, in_use, is_journal, policy, read, scan, scan_from};
+use order::EntrySequencer;
+pub use read::{
+    JournalStart, RecordedJournal, ReplayResult, cases, evidence, in_use, is_journal, policy, read, scan, scan_from,
+};
 pub use retention::JournalRetention;
 pub use snapshot::{EncodedSnapshot, SnapshotError, encode_snapshot};
-pub use store::Restored;
-pub use tell::{Attempt, End, Failure, Happening, Interval, Job, Node, Seen, Told, Value, tell};
+pub use store::RestoredState;
 
 /// Name of the journal file in the state directory.
 pub const JOURNAL_FILE: &str = "journal.redb";
@@ -79,12 +84,12 @@ pub struct Journal {
 }
 
 /// Encodes an event as a journal entry.
-pub fn encode(stamped: &Stamped) -> Result<Vec<u8>, serde_json::Error> {
+pub fn encode(stamped: &StampedEvent) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(stamped)
 }
 
 /// Decodes a journal entry.
-pub fn decode(entry: &[u8]) -> Result<Stamped, serde_json::Error> {
+pub fn decode(entry: &[u8]) -> Result<StampedEvent, serde_json::Error> {
     serde_json::from_slice(entry)
 }
 
@@ -134,15 +139,15 @@ impl Journal {
     }
 
     /// Passes every event that is present to `take`, in order.
-    pub fn replay(&self, mut take: impl FnMut(Stamped)) -> Result<(), JournalError> {
-        let mut take = |entry: Result<Stamped, JournalError>| {
+    pub fn replay(&self, mut take: impl FnMut(StampedEvent)) -> Result<(), JournalError> {
+        let mut take = |entry: Result<StampedEvent, JournalError>| {
             take(entry?);
             Ok(())
         };
         read_events(
             &self.view()?,
             &self.path,
-            &mut Order::new(&self.path, self.first, &mut take),
+            &mut EntrySequencer::new(&self.path, self.first, &mut take),
         )
     }
 
@@ -288,10 +293,10 @@ fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Erro
 }
 
 /// Callback that receives entries one by one.
-type Take<'a> = &'a mut dyn FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>;
+type EntryCallback<'a> = &'a mut dyn FnMut(Result<StampedEvent, JournalError>) -> Result<(), JournalError>;
 
 /// Passes the entries from the next expected one on to `order`.
-fn read_events(view: &ReadTransaction, path: &Path, order: &mut Order<'_>) -> Result<(), JournalError> {
+fn read_events(view: &ReadTransaction, path: &Path, order: &mut EntrySequencer<'_>) -> Result<(), JournalError> {
     let table = view.open_table(EVENTS).map_err(|e| storage("read", path, e))?;
     let entries = table.range(order.next()..).map_err(|e| storage("read", path, e))?;
     for entry in entries {

@@ -11,12 +11,12 @@ use std::time::Duration;
 
 use rankguard_core::Policy;
 
-use crate::order::Order;
-use crate::overlay::Overlay;
-use crate::pages::{Commit, Link, Pages, Stop};
-use crate::read::{Snapshot, begins_with, decoded};
+use crate::order::EntrySequencer;
+use crate::overlay::OverlayFile;
+use crate::pages::{PageCommit, PageFile, PageLink, WalkStop};
+use crate::read::{LoadedSnapshot, begins_with, decoded};
 use crate::snapshot::{PARTS, RECORDS, SnapshotRecord, parse_record};
-use crate::{EVENTS, JournalError, META, Take, policy_of};
+use crate::{EVENTS, EntryCallback, JournalError, META, policy_of};
 use redb::TableHandle;
 
 /// Width of an entry number, bytes.
@@ -30,7 +30,7 @@ const OVERTAKEN: u32 = 10_000;
 
 /// Error of a read, in addition to errors of the callback.
 #[derive(Debug)]
-pub(crate) enum Failed {
+pub(crate) enum LiveReadError {
     /// Pages do not match their checksums: the file needs repair, or is no journal.
     Damaged,
     /// The file cannot be read.
@@ -39,25 +39,25 @@ pub(crate) enum Failed {
     Journal(JournalError),
 }
 
-impl From<Stop<JournalError>> for Failed {
-    fn from(stop: Stop<JournalError>) -> Self {
+impl From<WalkStop<JournalError>> for LiveReadError {
+    fn from(stop: WalkStop<JournalError>) -> Self {
         match stop {
-            Stop::Changed => Self::Damaged,
-            Stop::Io(problem) => Self::Io(problem),
-            Stop::Taken(problem) => Self::Journal(problem),
+            WalkStop::Changed => Self::Damaged,
+            WalkStop::Io(problem) => Self::Io(problem),
+            WalkStop::Taken(problem) => Self::Journal(problem),
         }
     }
 }
 
 /// Journal opened without a lock.
-pub(crate) struct Live {
-    pages: Pages,
-    holder: Holder,
+pub(crate) struct LiveJournal {
+    pages: PageFile,
+    holder: WriterState,
 }
 
 /// Process state of a journal's writer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Holder {
+pub(crate) enum WriterState {
     /// No writer: the journal was closed.
     Closed,
     /// A controller has it open and continues to write.
@@ -66,32 +66,32 @@ pub(crate) enum Holder {
     Left,
 }
 
-impl Live {
+impl LiveJournal {
     /// Opens a journal; returns `None` if the file is none.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
-        let Some(pages) = Pages::open(path)? else {
+        let Some(pages) = PageFile::open(path)? else {
             return Ok(None);
         };
         // A closed journal has no writer, so its lock need not be tried.
         let holder = match pages.not_closed()? {
-            false => Holder::Closed,
-            true if Overlay::open(path)?.is_none() => Holder::InUse,
-            true => Holder::Left,
+            false => WriterState::Closed,
+            true if OverlayFile::open(path)?.is_none() => WriterState::InUse,
+            true => WriterState::Left,
         };
         Ok(Some(Self { pages, holder }))
     }
 
-    pub(crate) fn holder(&self) -> Holder {
+    pub(crate) fn holder(&self) -> WriterState {
         self.holder
     }
 
     /// Returns true if the file has the `meta` table of a journal.
-    pub(crate) fn has_meta(&self) -> Result<bool, Failed> {
+    pub(crate) fn has_meta(&self) -> Result<bool, LiveReadError> {
         self.again(|commit| Ok(self.pages.table::<JournalError>(commit.tables, META.name())?.is_some()))
     }
 
     /// Returns the policy with which the journal began.
-    pub(crate) fn policy(&self, path: &Path) -> Result<Policy, Failed> {
+    pub(crate) fn policy(&self, path: &Path) -> Result<Policy, LiveReadError> {
         let meta = self.again(|commit| {
             let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
             let Some(root) = self.pages.table(commit.tables, META.name())? else {
@@ -105,18 +105,22 @@ impl Live {
             Ok(Some(found))
         })?;
         let Some(meta) = meta else {
-            return Err(Failed::Damaged);
+            return Err(LiveReadError::Damaged);
         };
         let text = |name: &str| {
             let found = meta.iter().find(|(key, _)| key == name.as_bytes());
             found.map(|(_, value)| value.clone()).unwrap_or_default()
         };
-        policy_of(path, text).map_err(Failed::Journal)
+        policy_of(path, text).map_err(LiveReadError::Journal)
     }
 
     /// Returns the oldest snapshot with all later entries present; `None` if the journal holds all its entries. An
     /// unreadable snapshot is reported to `take`, and the next one is used.
-    pub(crate) fn oldest_snapshot(&self, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, Failed> {
+    pub(crate) fn oldest_snapshot(
+        &self,
+        path: &Path,
+        take: EntryCallback<'_>,
+    ) -> Result<Option<LoadedSnapshot>, LiveReadError> {
         let mut after = 0;
         loop {
             let found = self.again(|commit| self.snapshot_behind(commit, after))?;
@@ -124,7 +128,7 @@ impl Live {
             after = record.serial;
             match decoded(path, record, &bytes) {
                 Ok(snapshot) => return Ok(Some(snapshot)),
-                Err(problem) => take(Err(problem)).map_err(Failed::Journal)?,
+                Err(problem) => take(Err(problem)).map_err(LiveReadError::Journal)?,
             }
         }
     }
@@ -132,9 +136,9 @@ impl Live {
     /// Returns the first usable snapshot after a serial number, with its bytes.
     fn snapshot_behind(
         &self,
-        commit: Commit,
+        commit: PageCommit,
         after: u64,
-    ) -> Result<Option<(SnapshotRecord, Vec<u8>)>, Stop<JournalError>> {
+    ) -> Result<Option<(SnapshotRecord, Vec<u8>)>, WalkStop<JournalError>> {
         let first = self.first(commit)?;
         let mut record = None;
         if let Some(root) = self.pages.table(commit.tables, RECORDS.name())? {
@@ -160,7 +164,7 @@ impl Live {
     }
 
     /// Returns the number of a commit's first entry.
-    fn first(&self, commit: Commit) -> Result<Option<u64>, Stop<JournalError>> {
+    fn first(&self, commit: PageCommit) -> Result<Option<u64>, WalkStop<JournalError>> {
         let Some(root) = self.pages.table(commit.tables, EVENTS.name())? else {
             return Ok(None);
         };
@@ -171,14 +175,14 @@ impl Live {
             Err(())
         });
         match found {
-            Ok(()) | Err(Stop::Taken(())) => Ok(first),
-            Err(Stop::Changed) => Err(Stop::Changed),
-            Err(Stop::Io(problem)) => Err(Stop::Io(problem)),
+            Ok(()) | Err(WalkStop::Taken(())) => Ok(first),
+            Err(WalkStop::Changed) => Err(WalkStop::Changed),
+            Err(WalkStop::Io(problem)) => Err(WalkStop::Io(problem)),
         }
     }
 
     /// Verifies every page of the newest commit; the result holds while there is no writer.
-    pub(crate) fn prove(&self) -> Result<(), Failed> {
+    pub(crate) fn prove(&self) -> Result<(), LiveReadError> {
         let commit = self.pages.commit::<JournalError>()?;
         for table in [EVENTS.name(), RECORDS.name(), PARTS.name()] {
             if let Some(root) = self.pages.table::<JournalError>(commit.tables, table)? {
@@ -190,7 +194,7 @@ impl Live {
     }
 
     /// Passes the entries to `order`, from the next expected one to the one that is the last now.
-    pub(crate) fn events(&self, order: &mut Order<'_>) -> Result<(), Failed> {
+    pub(crate) fn events(&self, order: &mut EntrySequencer<'_>) -> Result<(), LiveReadError> {
         let last = self.again(|commit| self.last(commit))?;
         let mut at = order.next();
         let mut overtaken = 0;
@@ -209,7 +213,7 @@ impl Live {
                     });
                 match walked {
                     // Entries read before the writer changed the page count.
-                    Err(Stop::Changed) if order.next() > from => Ok(false),
+                    Err(WalkStop::Changed) if order.next() > from => Ok(false),
                     other => other.map(|()| true),
                 }
             })?;
@@ -219,16 +223,16 @@ impl Live {
             overtaken = if order.next() > at { 0 } else { overtaken + 1 };
             at = order.next();
             if overtaken > OVERTAKEN {
-                return Err(Failed::Damaged);
+                return Err(LiveReadError::Damaged);
             }
         }
         Ok(())
     }
 
     /// Returns the number of a commit's last entry; 0 if it has none.
-    fn last(&self, commit: Commit) -> Result<u64, Stop<JournalError>> {
+    fn last(&self, commit: PageCommit) -> Result<u64, WalkStop<JournalError>> {
         let mut last = 0;
-        let root: Option<Link> = self.pages.table(commit.tables, EVENTS.name())?;
+        let root: Option<PageLink> = self.pages.table(commit.tables, EVENTS.name())?;
         if let Some(root) = root {
             // Only the last branch is visited.
             self.pages.walk(root, Some(NUMBER), &|_| true, &mut |key, _| {
@@ -240,13 +244,16 @@ impl Live {
     }
 
     /// Reads from the newest commit, and retries while pages no longer match it.
-    fn again<T>(&self, mut read: impl FnMut(Commit) -> Result<T, Stop<JournalError>>) -> Result<T, Failed> {
+    fn again<T>(
+        &self,
+        mut read: impl FnMut(PageCommit) -> Result<T, WalkStop<JournalError>>,
+    ) -> Result<T, LiveReadError> {
         let (mut tries, mut seen) = (0, None);
         loop {
             let commit = self.pages.commit();
             let number = commit.as_ref().ok().map(|commit| commit.number);
             match commit.and_then(&mut read) {
-                Err(Stop::Changed) if tries < TRIES && self.holder == Holder::InUse => {
+                Err(WalkStop::Changed) if tries < TRIES && self.holder == WriterState::InUse => {
                     // The file gives no signal for a complete commit, so it is polled.
                     if seen == number {
                         tries += 1;

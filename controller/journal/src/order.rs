@@ -2,18 +2,18 @@
 
 use std::path::Path;
 
-use crate::{JournalError, Take, decode};
+use crate::{EntryCallback, JournalError, decode};
 
 /// Passes entries on and tracks the next expected number.
-pub(crate) struct Order<'a> {
+pub(crate) struct EntrySequencer<'a> {
     path: &'a Path,
     next: u64,
-    take: Take<'a>,
+    take: EntryCallback<'a>,
 }
 
-impl<'a> Order<'a> {
+impl<'a> EntrySequencer<'a> {
     /// Expects entries from number `next` on.
-    pub(crate) fn new(path: &'a Path, next: u64, take: Take<'a>) -> Self {
+    pub(crate) fn new(path: &'a Path, next: u64, take: EntryCallback<'a>) -> Self {
         Self { path, next, take }
     }
 

@@ -15,13 +15,13 @@ const BLOCK: usize = 4_096;
 
 /// File with the blocks written over it.
 #[derive(Debug)]
-pub(crate) struct Overlay {
+pub(crate) struct OverlayFile {
     file: File,
-    over: Mutex<Over>,
+    over: Mutex<OverlayBlocks>,
 }
 
 #[derive(Debug)]
-struct Over {
+struct OverlayBlocks {
     /// Length as set by the database.
     length: u64,
     /// Bytes of the file that are still valid: fewer than its length after a truncation.
@@ -29,7 +29,7 @@ struct Over {
     blocks: BTreeMap<u64, Box<[u8; BLOCK]>>,
 }
 
-impl Overlay {
+impl OverlayFile {
     /// Opens a file. Returns `None` if a controller has it open.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
@@ -39,7 +39,7 @@ impl Overlay {
             Err(TryLockError::Error(problem)) => return Err(problem),
         }
         let length = file.metadata()?.len();
-        let over = Over {
+        let over = OverlayBlocks {
             length,
             below: length,
             blocks: BTreeMap::new(),
@@ -51,7 +51,7 @@ impl Overlay {
     }
 
     /// Every block is written in one copy, so a panic under the lock leaves complete blocks.
-    fn over(&self) -> MutexGuard<'_, Over> {
+    fn over(&self) -> MutexGuard<'_, OverlayBlocks> {
         self.over.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
@@ -76,7 +76,7 @@ fn parts(offset: u64, length: usize) -> impl Iterator<Item = (u64, std::ops::Ran
     })
 }
 
-impl StorageBackend for Overlay {
+impl StorageBackend for OverlayFile {
     fn len(&self) -> io::Result<u64> {
         Ok(self.over().length)
     }
@@ -144,13 +144,13 @@ mod tests {
         let path = dir.path().join("file");
         let bytes: Vec<u8> = (0..10_000_u32).map(|number| number as u8).collect();
         std::fs::write(&path, &bytes).expect("room");
-        let over = Overlay::open(&path).expect("readable").expect("nobody has it open");
+        let over = OverlayFile::open(&path).expect("readable").expect("nobody has it open");
         let mut wanted = bytes.clone();
         for (offset, length) in [(4_090, 20), (0, 3), (8_192, 1_808), (4_096, 4_096)] {
             over.write(offset as u64, &vec![7; length]).expect("memory");
             wanted[offset..offset + length].fill(7);
         }
-        let all = |over: &Overlay, length: usize| {
+        let all = |over: &OverlayFile, length: usize| {
             let mut out = vec![0; length];
             over.read(0, &mut out).map(|()| out)
         };

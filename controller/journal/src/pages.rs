@@ -29,7 +29,7 @@ const MAX_DEPTH: u32 = 24;
 
 /// Reason why a tree was not read to its end.
 #[derive(Debug)]
-pub(crate) enum Stop<E> {
+pub(crate) enum WalkStop<E> {
     /// A page does not match the commit: the writer continued, or the file is damaged.
     Changed,
     /// The file cannot be read.
@@ -38,7 +38,7 @@ pub(crate) enum Stop<E> {
     Taken(E),
 }
 
-impl<E> From<io::Error> for Stop<E> {
+impl<E> From<io::Error> for WalkStop<E> {
     fn from(problem: io::Error) -> Self {
         match problem.kind() {
             // The file ends before a page that it once held.
@@ -50,34 +50,34 @@ impl<E> From<io::Error> for Stop<E> {
 
 /// Reference to a page, with its checksum.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Link {
+pub(crate) struct PageLink {
     number: u64,
     sum: u128,
 }
 
 /// Newest commit: its number, and the tree of its tables.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Commit {
+pub(crate) struct PageCommit {
     pub(crate) number: u64,
-    pub(crate) tables: Option<Link>,
+    pub(crate) tables: Option<PageLink>,
 }
 
 /// Width of the keys of a tree, bytes; `None` if it varies.
 pub(crate) type KeyWidth = Option<usize>;
 
 /// Callback for a key and its value.
-pub(crate) type Visit<'a, E> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
+pub(crate) type EntryVisitor<'a, E> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<(), E>;
 
 /// File of pages.
 #[derive(Debug)]
-pub(crate) struct Pages {
+pub(crate) struct PageFile {
     file: File,
     page: u64,
     region: u64,
     lead: u64,
 }
 
-impl Pages {
+impl PageFile {
     /// Opens a file; returns `None` if it is no database of this format.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let file = File::open(path)?;
@@ -110,23 +110,23 @@ impl Pages {
     }
 
     /// Returns the newest commit.
-    pub(crate) fn commit<E>(&self) -> Result<Commit, Stop<E>> {
+    pub(crate) fn commit<E>(&self) -> Result<PageCommit, WalkStop<E>> {
         let mut header = [0; HEADER];
         self.file.read_exact_at(&mut header, 0)?;
         let which = usize::from(header[MAGIC.len()] & PRIMARY);
         let slot = &header[SLOTS[which]..SLOTS[which] + SLOT];
-        let sum = u128_at(slot, SLOT - 16).ok_or(Stop::Changed)?;
+        let sum = u128_at(slot, SLOT - 16).ok_or(WalkStop::Changed)?;
         if slot[0] != FORMAT || XxHash3_128::oneshot(&slot[..SLOT - 16]) != sum {
-            return Err(Stop::Changed);
+            return Err(WalkStop::Changed);
         }
-        Ok(Commit {
-            number: u64_at(slot, 104).ok_or(Stop::Changed)?,
+        Ok(PageCommit {
+            number: u64_at(slot, 104).ok_or(WalkStop::Changed)?,
             tables: if slot[1] == 0 { None } else { link(slot, 8) },
         })
     }
 
     /// Returns the tree of a table; `None` if the table is absent or empty.
-    pub(crate) fn table<E>(&self, tables: Option<Link>, name: &str) -> Result<Option<Link>, Stop<E>> {
+    pub(crate) fn table<E>(&self, tables: Option<PageLink>, name: &str) -> Result<Option<PageLink>, WalkStop<E>> {
         let mut found = None;
         let Some(root) = tables else { return Ok(None) };
         self.walk(root, None, &|_| false, &mut |key, definition| {
@@ -143,44 +143,50 @@ impl Pages {
     /// true to skip it.
     pub(crate) fn walk<E>(
         &self,
-        root: Link,
+        root: PageLink,
         width: KeyWidth,
         skip: &dyn Fn(&[u8]) -> bool,
-        visit: Visit<'_, E>,
-    ) -> Result<(), Stop<E>> {
+        visit: EntryVisitor<'_, E>,
+    ) -> Result<(), WalkStop<E>> {
         self.below(root, width, skip, visit, MAX_DEPTH)
     }
 
     fn below<E>(
         &self,
-        link: Link,
+        link: PageLink,
         width: KeyWidth,
         skip: &dyn Fn(&[u8]) -> bool,
-        visit: Visit<'_, E>,
+        visit: EntryVisitor<'_, E>,
         depth: u32,
-    ) -> Result<(), Stop<E>> {
+    ) -> Result<(), WalkStop<E>> {
         let page = self.read(link)?;
-        let node = Node::of(&page, width)
+        let node = PageNode::of(&page, width)
             .filter(|node| XxHash3_128::oneshot(&page[..node.end]) == link.sum)
-            .ok_or(Stop::Changed)?;
+            .ok_or(WalkStop::Changed)?;
         if !node.is_branch {
             for at in 0..node.count {
-                let (key, value) = node.entry(at).ok_or(Stop::Changed)?;
-                visit(key, value).map_err(Stop::Taken)?;
+                let (key, value) = node.entry(at).ok_or(WalkStop::Changed)?;
+                visit(key, value).map_err(WalkStop::Taken)?;
             }
             return Ok(());
         }
         for at in 0..=node.count {
-            if at < node.count && skip(node.key(at).ok_or(Stop::Changed)?) {
+            if at < node.count && skip(node.key(at).ok_or(WalkStop::Changed)?) {
                 continue;
             }
-            let child = node.child(at).ok_or(Stop::Changed)?;
-            self.below(child, width, skip, visit, depth.checked_sub(1).ok_or(Stop::Changed)?)?;
+            let child = node.child(at).ok_or(WalkStop::Changed)?;
+            self.below(
+                child,
+                width,
+                skip,
+                visit,
+                depth.checked_sub(1).ok_or(WalkStop::Changed)?,
+            )?;
         }
         Ok(())
     }
 
-    fn read<E>(&self, link: Link) -> Result<Vec<u8>, Stop<E>> {
+    fn read<E>(&self, link: PageLink) -> Result<Vec<u8>, WalkStop<E>> {
         let order = (link.number >> 59) as u32;
         let mask = (1_u64 << NUMBER_BITS) - 1;
         let (index, region) = (
@@ -191,7 +197,7 @@ impl Pages {
         let from = self.page + region * self.region + self.lead + index * bytes;
         // Memory is allocated only for a page that the file contains.
         if order > NUMBER_BITS || bytes > MAX_PAGE || from + bytes > self.file.metadata()?.len() {
-            return Err(Stop::Changed);
+            return Err(WalkStop::Changed);
         }
         let mut page = vec![0; bytes as usize];
         self.file.read_exact_at(&mut page, from)?;
@@ -200,7 +206,7 @@ impl Pages {
 }
 
 /// Page as keys with values (leaf), or as keys between children (branch).
-struct Node<'a> {
+struct PageNode<'a> {
     page: &'a [u8],
     width: KeyWidth,
     is_branch: bool,
@@ -209,7 +215,7 @@ struct Node<'a> {
     end: usize,
 }
 
-impl<'a> Node<'a> {
+impl<'a> PageNode<'a> {
     fn of(page: &'a [u8], width: KeyWidth) -> Option<Self> {
         let is_branch = match page.first()? {
             1 => false,
@@ -272,16 +278,16 @@ impl<'a> Node<'a> {
         Some((self.key(at)?, self.page.get(from..self.value_end(at)?)?))
     }
 
-    fn child(&self, at: usize) -> Option<Link> {
-        Some(Link {
+    fn child(&self, at: usize) -> Option<PageLink> {
+        Some(PageLink {
             sum: u128_at(self.page, 8 + 16 * at)?,
             number: u64_at(self.page, 8 + 16 * (self.count + 1) + 8 * at)?,
         })
     }
 }
 
-fn link(bytes: &[u8], at: usize) -> Option<Link> {
-    Some(Link {
+fn link(bytes: &[u8], at: usize) -> Option<PageLink> {
+    Some(PageLink {
         number: u64_at(bytes, at)?,
         sum: u128_at(bytes, at + 8)?,
     })

@@ -5,23 +5,25 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use rankguard_core::{Event, Policy, Stamped, State, step};
+use rankguard_core::{DecisionState, Event, Policy, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Case, Evidence, Timestamp};
 use redb::{Database, ReadTransaction, ReadableDatabase, StorageError};
 
-use crate::live::{Failed, Holder, Live};
-use crate::order::Order;
-use crate::overlay::Overlay;
+use crate::live::{LiveJournal, LiveReadError, WriterState};
+use crate::order::EntrySequencer;
+use crate::overlay::OverlayFile;
 use crate::pages::MAGIC;
 use crate::snapshot::{self, SnapshotRecord};
-use crate::{JOURNAL_FILE, JournalError, META, Take, builder, guarded, held_entries, read_events, read_meta, storage};
+use crate::{
+    EntryCallback, JOURNAL_FILE, JournalError, META, builder, guarded, held_entries, read_events, read_meta, storage,
+};
 
 /// Beginning of a journal: its first event, or the snapshot in place of the events that retention removed.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Beginning {
+pub struct JournalStart {
     /// State before the first event that is present.
-    pub state: State,
+    pub state: DecisionState,
     /// Number of removed events.
     pub removed: u64,
     /// Time of the last removed event.
@@ -30,17 +32,17 @@ pub struct Beginning {
 
 /// Journal that was read.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Recording {
+pub struct RecordedJournal {
     /// Settings of the decision core; a replay needs the same.
     pub policy: Policy,
     /// State before the first event.
-    pub begin: Box<State>,
+    pub begin: Box<DecisionState>,
     /// Events in order.
-    pub events: Vec<Stamped>,
+    pub events: Vec<StampedEvent>,
 }
 
 /// Reads a whole journal. `path` is the journal or its state directory. Fails if an entry is missing or unreadable.
-pub fn read(path: &Path) -> Result<Recording, JournalError> {
+pub fn read(path: &Path) -> Result<RecordedJournal, JournalError> {
     let (mut events, mut begin) = (Vec::new(), None);
     let policy = scan_from(
         path,
@@ -50,8 +52,8 @@ pub fn read(path: &Path) -> Result<Recording, JournalError> {
             Ok(())
         },
     )?;
-    let begin = begin.unwrap_or_else(|| State::new(policy.clone(), Catalogue::builtin()));
-    Ok(Recording {
+    let begin = begin.unwrap_or_else(|| DecisionState::new(policy.clone(), Catalogue::builtin()));
+    Ok(RecordedJournal {
         policy,
         begin: Box::new(begin),
         events,
@@ -62,7 +64,7 @@ pub fn read(path: &Path) -> Result<Recording, JournalError> {
 /// error from `take` ends the read. Entries that a controller appends meanwhile are not included.
 pub fn scan(
     path: &Path,
-    take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
+    take: impl FnMut(Result<StampedEvent, JournalError>) -> Result<(), JournalError>,
 ) -> Result<Policy, JournalError> {
     scan_from(path, |_| {}, take)
 }
@@ -70,19 +72,19 @@ pub fn scan(
 /// Like [`scan`]; in addition `begin` receives the initial state before the first entry.
 pub fn scan_from(
     path: &Path,
-    begin: impl FnOnce(Beginning),
-    mut take: impl FnMut(Result<Stamped, JournalError>) -> Result<(), JournalError>,
+    begin: impl FnOnce(JournalStart),
+    mut take: impl FnMut(Result<StampedEvent, JournalError>) -> Result<(), JournalError>,
 ) -> Result<Policy, JournalError> {
-    let path = at(path);
-    let read = proven(&path).map_or(Err(Failed::Damaged), |live| {
+    let path = journal_path(path);
+    let read = open_verified(&path).map_or(Err(LiveReadError::Damaged), |live| {
         let policy = live.policy(&path)?;
         let snapshot = live.oldest_snapshot(&path, &mut take)?;
         Ok((live, policy, snapshot))
     });
-    let failed = |failed: Failed| match failed {
-        Failed::Io(problem) => storage("read", &path, StorageError::Io(problem)),
-        Failed::Journal(problem) => problem,
-        Failed::Damaged => JournalError::NotAJournal {
+    let failed = |failed: LiveReadError| match failed {
+        LiveReadError::Io(problem) => storage("read", &path, StorageError::Io(problem)),
+        LiveReadError::Journal(problem) => problem,
+        LiveReadError::Damaged => JournalError::NotAJournal {
             path: path.clone(),
             source: "its pages are damaged".into(),
         },
@@ -91,25 +93,25 @@ pub fn scan_from(
         Ok((live, policy, snapshot)) => {
             let (beginning, next) = beginning(&policy, snapshot);
             begin(beginning);
-            let mut order = Order::new(&path, next, &mut take);
+            let mut order = EntrySequencer::new(&path, next, &mut take);
             match live.events(&mut order) {
                 Ok(()) => Ok(policy),
                 // The rest can be read only after a repair.
-                Err(Failed::Damaged) => {
-                    let (view, _database) = look(&path)?;
+                Err(LiveReadError::Damaged) => {
+                    let (view, _database) = open_repaired(&path)?;
                     read_events(&view, &path, &mut order)?;
                     Ok(policy)
                 }
                 Err(other) => Err(failed(other)),
             }
         }
-        Err(Failed::Damaged) => {
-            let (view, _database) = look(&path)?;
+        Err(LiveReadError::Damaged) => {
+            let (view, _database) = open_repaired(&path)?;
             let policy = read_meta(&view, &path)?;
             let snapshot = oldest_in(&view, &path, &mut take)?;
             let (beginning, next) = beginning(&policy, snapshot);
             begin(beginning);
-            read_events(&view, &path, &mut Order::new(&path, next, &mut take))?;
+            read_events(&view, &path, &mut EntrySequencer::new(&path, next, &mut take))?;
             Ok(policy)
         }
         Err(other) => Err(failed(other)),
@@ -117,13 +119,13 @@ pub fn scan_from(
 }
 
 /// Record and state of a snapshot.
-pub(crate) type Snapshot = (SnapshotRecord, State);
+pub(crate) type LoadedSnapshot = (SnapshotRecord, DecisionState);
 
-fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
+fn beginning(policy: &Policy, snapshot: Option<LoadedSnapshot>) -> (JournalStart, u64) {
     match snapshot {
         None => {
-            let state = State::new(policy.clone(), Catalogue::builtin());
-            let beginning = Beginning {
+            let state = DecisionState::new(policy.clone(), Catalogue::builtin());
+            let beginning = JournalStart {
                 state,
                 removed: 0,
                 removed_to: None,
@@ -131,7 +133,7 @@ fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
             (beginning, 1)
         }
         Some((record, state)) => {
-            let beginning = Beginning {
+            let beginning = JournalStart {
                 state,
                 removed: record.entry,
                 removed_to: Some(record.at),
@@ -143,7 +145,11 @@ fn beginning(policy: &Policy, snapshot: Option<Snapshot>) -> (Beginning, u64) {
 
 /// Returns the oldest snapshot with all later entries present, of a journal with removed entries. An unreadable
 /// snapshot is reported to `take`, and the next one is used.
-fn oldest_in(view: &ReadTransaction, path: &Path, take: Take<'_>) -> Result<Option<Snapshot>, JournalError> {
+fn oldest_in(
+    view: &ReadTransaction,
+    path: &Path,
+    take: EntryCallback<'_>,
+) -> Result<Option<LoadedSnapshot>, JournalError> {
     let failed = |problem: redb::Error| storage("read", path, problem);
     let first = held_entries(view).map_err(failed)?.map(|(first, _)| first);
     for record in snapshot::read_records(view).map_err(failed)? {
@@ -165,7 +171,7 @@ pub(crate) fn begins_with(record: &SnapshotRecord, first: Option<u64>) -> bool {
 }
 
 /// Decodes a snapshot; an error names the file and the entry.
-pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Result<Snapshot, JournalError> {
+pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Result<LoadedSnapshot, JournalError> {
     match record.decode(bytes) {
         Ok(state) => Ok((record, state)),
         Err(problem) => Err(JournalError::Snapshot {
@@ -182,7 +188,7 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
     scan(path, |entry| {
         wants = wants
             && match entry {
-                Ok(Stamped {
+                Ok(StampedEvent {
                     event: Event::EvidenceArrived { evidence },
                     ..
                 }) => take(Ok(evidence)),
@@ -196,7 +202,7 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
 
 /// Result of a replay.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Played {
+pub struct ReplayResult {
     /// Cases, by number.
     pub cases: Vec<Case>,
     /// Number of entries.
@@ -213,7 +219,7 @@ pub fn cases(
     catalogue: Option<&'static Catalogue>,
     mut change: impl FnMut(&mut Evidence),
     mut problem: impl FnMut(JournalError),
-) -> Result<Played, JournalError> {
+) -> Result<ReplayResult, JournalError> {
     let mut state = None;
     let mut entries = 0;
     let begin = Cell::new(None);
@@ -247,50 +253,50 @@ pub fn cases(
     )?;
     let state = state.or(begin.take());
     let cases = state.iter().flat_map(|state| state.cases().values().cloned()).collect();
-    Ok(Played { cases, entries })
+    Ok(ReplayResult { cases, entries })
 }
 
 /// Returns true if this is a journal or the state directory of one. A damaged file with the magic number of a journal
 /// counts as one; another redb database does not.
 pub fn is_journal(path: &Path) -> bool {
-    let path = &at(path);
+    let path = &journal_path(path);
     let mut begins = [0; MAGIC.len()];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut begins));
     if read.is_err() || begins != MAGIC {
         return false;
     }
-    if let Ok(Some(Ok(has))) = Live::open(path).map(|live| live.map(|live| live.has_meta())) {
+    if let Ok(Some(Ok(has))) = LiveJournal::open(path).map(|live| live.map(|live| live.has_meta())) {
         return has;
     }
-    look(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
+    open_repaired(path).map_or(true, |(view, _database)| view.open_table(META).is_ok())
 }
 
 /// Returns true if a controller has this journal open, so that more entries may follow.
 pub fn in_use(path: &Path) -> bool {
-    let live = Live::open(&at(path)).ok().flatten();
-    live.is_some_and(|live| live.holder() == Holder::InUse)
+    let live = LiveJournal::open(&journal_path(path)).ok().flatten();
+    live.is_some_and(|live| live.holder() == WriterState::InUse)
 }
 
 /// Returns the policy of a journal without reading its events.
 pub fn policy(path: &Path) -> Result<Policy, JournalError> {
-    let path = at(path);
-    match Live::open(&path).ok().flatten().map(|live| live.policy(&path)) {
+    let path = journal_path(path);
+    match LiveJournal::open(&path).ok().flatten().map(|live| live.policy(&path)) {
         Some(Ok(policy)) => Ok(policy),
-        Some(Err(Failed::Journal(problem))) => Err(problem),
-        _ => read_meta(&look(&path)?.0, &path),
+        Some(Err(LiveReadError::Journal(problem))) => Err(problem),
+        _ => read_meta(&open_repaired(&path)?.0, &path),
     }
 }
 
 /// Returns a journal that can be read page by page: in use, closed, or left consistent by a crash. One with a partial
 /// commit needs a repair, and gives `None`.
-fn proven(path: &Path) -> Option<Live> {
+fn open_verified(path: &Path) -> Option<LiveJournal> {
     // The repair path reports problems of the file in more detail.
-    let live = Live::open(path).ok().flatten()?;
-    (live.holder() != Holder::Left || live.prove().is_ok()).then_some(live)
+    let live = LiveJournal::open(path).ok().flatten()?;
+    (live.holder() != WriterState::Left || live.prove().is_ok()).then_some(live)
 }
 
 /// Returns the journal of a state directory, or the path itself.
-fn at(path: &Path) -> PathBuf {
+fn journal_path(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(JOURNAL_FILE)
     } else {
@@ -299,8 +305,8 @@ fn at(path: &Path) -> PathBuf {
 }
 
 /// Opens a journal for reading as it would be after a repair, which is made in memory.
-fn look(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
-    let overlay = match Overlay::open(path) {
+fn open_repaired(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
+    let overlay = match OverlayFile::open(path) {
         Ok(Some(overlay)) => overlay,
         Ok(None) => return Err(JournalError::InUse { path: path.to_owned() }),
         Err(problem) if problem.kind() == io::ErrorKind::NotFound => {

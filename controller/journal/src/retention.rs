@@ -52,14 +52,14 @@ impl Default for JournalRetention {
 
 /// Entries after the newest snapshot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Tail {
+pub(crate) struct JournalTail {
     pub(crate) entries: u64,
     pub(crate) bytes: u64,
 }
 
 impl JournalRetention {
     /// Returns true if a snapshot is due.
-    pub(crate) fn is_due(&self, newest: Option<&SnapshotRecord>, tail: Tail, now: Timestamp) -> bool {
+    pub(crate) fn is_due(&self, newest: Option<&SnapshotRecord>, tail: JournalTail, now: Timestamp) -> bool {
         if tail.entries == 0 {
             return false;
         }
@@ -172,7 +172,7 @@ mod tests {
             snapshot_bytes: 1_000,
             ..retention(8, 1 << 30)
         };
-        let tail = |entries, bytes| Tail { entries, bytes };
+        let tail = |entries, bytes| JournalTail { entries, bytes };
         assert!(!rule.is_due(None, tail(0, 0), day(50)));
         assert!(!rule.is_due(None, tail(9, 90), day(50)));
         assert!(rule.is_due(None, tail(10, 90), day(50)));

@@ -4,7 +4,7 @@
 //! `snapshots` that is written in one transaction with the last part: a snapshot without a record does not exist. The
 //! record holds a digest of all parts. A snapshot is written only if it decodes to the state that was encoded.
 
-use rankguard_core::State;
+use rankguard_core::DecisionState;
 use rankguard_model::Timestamp;
 use redb::{ReadTransaction, ReadableTable, TableDefinition, TableError};
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ impl SnapshotRecord {
     }
 
     /// Decodes the state after checking length and digest.
-    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<State, String> {
+    pub(crate) fn decode(&self, bytes: &[u8]) -> Result<DecisionState, String> {
         if bytes.len() as u64 != self.bytes || digest(bytes) != self.digest {
             return Err("its bytes are not those that were written".to_owned());
         }
@@ -90,13 +90,13 @@ pub enum SnapshotError {
 /// Encodes a state as the snapshot after `entry`. `entry_bytes` is [`crate::Journal::entry_bytes`] at that entry. The
 /// time grows with the size of the state, so call it on a blocking thread.
 pub fn encode_snapshot(
-    state: &State,
+    state: &DecisionState,
     entry: u64,
     at: Timestamp,
     entry_bytes: u64,
 ) -> Result<EncodedSnapshot, SnapshotError> {
     let bytes = serde_json::to_vec(state).map_err(SnapshotError::Encode)?;
-    let again: State = serde_json::from_slice(&bytes).map_err(SnapshotError::Decode)?;
+    let again: DecisionState = serde_json::from_slice(&bytes).map_err(SnapshotError::Decode)?;
     if again != *state {
         return Err(SnapshotError::Differs);
     }

@@ -2,12 +2,12 @@
 
 use std::fs;
 
-use rankguard_core::{Stamped, State, step};
+use rankguard_core::{DecisionState, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::Timestamp;
 use redb::{ReadableTable, WriteTransaction};
 
-use crate::retention::Tail;
+use crate::retention::JournalTail;
 use crate::snapshot::{PART_BYTES, PARTS, RECORDS, SnapshotRecord, part_key, read_bytes, serial_of};
 use crate::{
     EVENTS, EncodedSnapshot, Journal, JournalError, JournalRetention, META, META_VERSION, VERSION_COMPACTED, decode,
@@ -25,9 +25,9 @@ const TRIM_ENTRIES: u64 = 2_048;
 
 /// State restored from a journal.
 #[derive(Debug)]
-pub struct Restored {
+pub struct RestoredState {
     /// State after the last entry.
-    pub state: State,
+    pub state: DecisionState,
     /// Time of the last entry.
     pub last: Timestamp,
     /// Entries that were replayed on top of the snapshot.
@@ -38,7 +38,7 @@ pub struct Restored {
 
 impl Journal {
     /// Restores the state after the last entry: from the newest readable snapshot, and the entries after it.
-    pub fn restore(&mut self) -> Result<Restored, JournalError> {
+    pub fn restore(&mut self) -> Result<RestoredState, JournalError> {
         let view = self.view()?;
         let mut problems = Vec::new();
         let mut begin = None;
@@ -68,7 +68,7 @@ impl Journal {
             }
             None if self.first == 1 => {
                 self.entry_bytes = 0;
-                let state = State::new(self.policy.clone(), Catalogue::builtin());
+                let state = DecisionState::new(self.policy.clone(), Catalogue::builtin());
                 (state, Timestamp(0), 1)
             }
             None => {
@@ -90,7 +90,7 @@ impl Journal {
             next += 1;
         }
         self.entry_bytes += bytes;
-        Ok(Restored {
+        Ok(RestoredState {
             state,
             last,
             replayed: next - from,
@@ -98,7 +98,7 @@ impl Journal {
         })
     }
 
-    fn decoded(&self, wanted: u64, number: u64, bytes: &[u8]) -> Result<Stamped, JournalError> {
+    fn decoded(&self, wanted: u64, number: u64, bytes: &[u8]) -> Result<StampedEvent, JournalError> {
         if number != wanted {
             return Err(JournalError::Gap {
                 path: self.path.clone(),
@@ -135,7 +135,7 @@ impl Journal {
     }
 
     /// Returns the events after an entry.
-    pub fn entries_after(&mut self, entry: u64) -> Result<Vec<Stamped>, JournalError> {
+    pub fn entries_after(&mut self, entry: u64) -> Result<Vec<StampedEvent>, JournalError> {
         let view = self.view()?;
         let table = view.open_table(EVENTS).map_err(|e| storage("read", &self.path, e))?;
         let range = table.range(entry + 1..).map_err(|e| storage("read", &self.path, e))?;
@@ -155,7 +155,7 @@ impl Journal {
     /// Returns true if a snapshot is due.
     pub fn is_snapshot_due(&self, retention: &JournalRetention, now: Timestamp) -> bool {
         let newest = self.snapshots.last();
-        let tail = Tail {
+        let tail = JournalTail {
             entries: self.entries - newest.map_or(0, |newest| newest.entry),
             bytes: self.entry_bytes - newest.map_or(0, |newest| newest.entry_bytes),
         };

@@ -18,8 +18,8 @@ fn dir() -> TempDir {
     tempfile::tempdir().expect("a temporary directory")
 }
 
-fn event(number: i64) -> Stamped {
-    Stamped {
+fn event(number: i64) -> StampedEvent {
+    StampedEvent {
         at: Timestamp(number),
         event: Event::JobCancelled {
             job: JobId::from(format!("job-{number}")),
@@ -35,7 +35,7 @@ fn open(path: &Path) -> Journal {
     Journal::open(path, &Policy::default()).expect("a journal")
 }
 
-fn events(journal: &Journal) -> Vec<Stamped> {
+fn events(journal: &Journal) -> Vec<StampedEvent> {
     let mut events = Vec::new();
     journal.replay(|stamped| events.push(stamped)).expect("a sound journal");
     events
@@ -52,7 +52,7 @@ fn what_was_appended_comes_back_in_order_after_reopening() {
     let mut journal = open(&path);
     assert_eq!(journal.entries(), 2);
     journal.append(&[entry(3)]).expect("room");
-    let expected: Vec<Stamped> = (1..=3).map(event).collect();
+    let expected: Vec<StampedEvent> = (1..=3).map(event).collect();
     assert_eq!(events(&journal), expected);
     drop(journal);
     let recording = read(dir.path()).expect("a journal that nobody has open");

@@ -6,8 +6,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rankguard_core::{Event, Policy, Stamped};
-use rankguard_journal::{JOURNAL_FILE, Journal, JournalRetention, Told, encode, encode_snapshot, tell};
+use rankguard_core::{Event, Policy, StampedEvent};
+use rankguard_journal::{
+    JOURNAL_FILE, Journal, JournalRecord, JournalRetention, analyse_journal, encode, encode_snapshot,
+};
 use rankguard_model::{JobId, JobState, NodeState, Timestamp};
 
 fn copy_of_fixture(dir: &Path) -> PathBuf {
@@ -44,7 +46,7 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
     for _ in 0..3 {
         at = Timestamp(at.0 + 1);
         let job = JobId::from("nobody");
-        let stamped = Stamped {
+        let stamped = StampedEvent {
             at,
             event: Event::JobCancelled { job },
         };
@@ -61,9 +63,9 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
     assert_eq!(journal.entries(), old_entries + 3);
     drop(journal);
     let (mut failures, mut problems) = (0, Vec::new());
-    let end = tell(&path, |told| match told {
-        Told::Failure(_) => failures += 1,
-        Told::Problem(problem) => problems.push(problem),
+    let end = analyse_journal(&path, |told| match told {
+        JournalRecord::Failure(_) => failures += 1,
+        JournalRecord::Problem(problem) => problems.push(problem),
         _ => {}
     });
     assert_eq!(end.expect("readable").removed, old_entries + 2);

@@ -8,11 +8,11 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rankguard_core::{Event, Policy, Stamped, State, step};
+use rankguard_core::{DecisionState, Event, Policy, StampedEvent, step};
 use rankguard_journal::{JOURNAL_FILE, Journal, JournalRetention, encode, encode_snapshot};
 use rankguard_model::{
-    Body, ClassId, ClockOffset, Entity, Evidence, EvidenceId, Fields, Mark, NodeId, NodeInfo, Role, Sequence, Source,
-    Timestamp,
+    ClassId, Classification, ClockOffset, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
+    NodeId, NodeInfo, Role, Sequence, Timestamp,
 };
 
 /// Size of the simulated history.
@@ -51,7 +51,7 @@ fn scale() -> Scale {
 const START: i64 = 1_700_000_000_000;
 
 struct World {
-    state: State,
+    state: DecisionState,
     journal: Journal,
     retention: JournalRetention,
     sequences: Vec<u64>,
@@ -61,7 +61,7 @@ struct World {
 
 impl World {
     fn tell(&mut self, at: Timestamp, event: Event) {
-        let stamped = Stamped { at, event };
+        let stamped = StampedEvent { at, event };
         self.batch.push(encode(&stamped).expect("JSON"));
         step(&mut self.state, &stamped);
         let due: Vec<_> = self
@@ -72,7 +72,7 @@ impl World {
             .map(|(timer, _)| timer.clone())
             .collect();
         for timer in due {
-            let stamped = Stamped {
+            let stamped = StampedEvent {
                 at,
                 event: Event::TimerFired { timer },
             };
@@ -106,12 +106,12 @@ impl World {
         let name = NodeId::from(format!("gpu-{node:04}"));
         let (body, marks) = match number % 50 {
             0 => {
-                let mark = Mark {
+                let mark = Classification {
                     class: ClassId::from("gpu-fallen-off-bus"),
                     role: Role::Root,
                     confidence: 0.9,
                     signature: "xid-79".into(),
-                    fields: Fields::from([("xid".to_owned(), "79".to_owned())]),
+                    fields: FieldValues::from([("xid".to_owned(), "79".to_owned())]),
                 };
                 (
                     format!("NVRM: Xid (PCI:0000:1b:00): 79, GPU has fallen off the bus ({number})"),
@@ -129,9 +129,9 @@ impl World {
                 seq: Sequence(number),
             },
             at,
-            source: Source::KernelLog,
+            source: EvidenceSource::KernelLog,
             entity: Entity::Node { node: name },
-            body: Body::Line {
+            body: EvidenceBody::Line {
                 text: body,
                 context: Vec::new(),
                 repeats: 1,

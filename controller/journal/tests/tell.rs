@@ -3,21 +3,21 @@
 use std::path::Path;
 
 use rankguard_core::Event;
-use rankguard_journal::{End, JOURNAL_FILE, Journal, Told, encode, tell};
-use rankguard_sim::{Script, World};
+use rankguard_journal::{JOURNAL_FILE, Journal, JournalRecord, JournalSummary, analyse_journal, encode};
+use rankguard_sim::{FaultScript, SimulatedWorld};
 
 const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
 
 /// Runs a script, writes its journal like a controller, and analyses it.
-fn told(script: &str) -> (End, Vec<Told>) {
+fn told(script: &str) -> (JournalSummary, Vec<JournalRecord>) {
     told_of(script, |_| {})
 }
 
 /// Like [`told`]; `change` edits each event before it is journalled.
-fn told_of(script: &str, change: impl Fn(&mut Event)) -> (End, Vec<Told>) {
-    let script = Script::parse(script).expect("a script");
+fn told_of(script: &str, change: impl Fn(&mut Event)) -> (JournalSummary, Vec<JournalRecord>) {
+    let script = FaultScript::parse(script).expect("a script");
     let policy = script.policy.clone();
-    let ended = World::new(script).play();
+    let ended = SimulatedWorld::new(script).play();
     assert_eq!(ended.broken, Vec::<String>::new());
     let dir = tempfile::tempdir().expect("a temporary directory");
     let mut journal = Journal::open(&dir.path().join(JOURNAL_FILE), &policy).expect("a journal");
@@ -29,9 +29,9 @@ fn told_of(script: &str, change: impl Fn(&mut Event)) -> (End, Vec<Told>) {
     }
     drop(journal);
     let mut all = Vec::new();
-    let end = tell(dir.path(), |one| all.push(one)).expect("a sound journal");
+    let end = analyse_journal(dir.path(), |one| all.push(one)).expect("a sound journal");
     assert_eq!(end.entries, ended.journal.len() as u64);
-    assert!(!all.iter().any(|one| matches!(one, Told::Problem(_))));
+    assert!(!all.iter().any(|one| matches!(one, JournalRecord::Problem(_))));
     (end, all)
 }
 
@@ -43,7 +43,7 @@ fn of_sim(name: &str) -> String {
 macro_rules! all {
     ($told:expr, $kind:ident) => {
         $told.iter().filter_map(|one| match one {
-            Told::$kind(one) => Some(one),
+            JournalRecord::$kind(one) => Some(one),
             _ => None,
         })
     };
@@ -86,7 +86,7 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
     let counts: Vec<u64> = told
         .iter()
         .filter_map(|one| match one {
-            Told::Usable { nodes, .. } => Some(*nodes),
+            JournalRecord::Usable { nodes, .. } => Some(*nodes),
             _ => None,
         })
         .collect();

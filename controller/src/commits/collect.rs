@@ -9,31 +9,31 @@ use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 use tracing::warn;
 
-use super::turns::{StoreTurn, TurnGuard};
+use super::store_locks::{StoreLock, StoreLockGuard};
 
 /// Time limit of a collection; the next one continues the removal.
 const COLLECT_DEADLINE: Duration = Duration::from_secs(600);
 
 /// Removal of checkpoints that the retention rules of a job do not keep. Stops when a newer commit begins in the store.
 #[derive(Debug)]
-pub(super) struct Collection {
+pub(super) struct CheckpointCollection {
     store: String,
     job: JobId,
     keep: u32,
-    turn: Arc<StoreTurn>,
+    turn: Arc<StoreLock>,
     /// Number of the commit before it.
     epoch: u64,
-    guard: TurnGuard,
+    guard: StoreLockGuard,
 }
 
-impl Collection {
+impl CheckpointCollection {
     pub(super) fn new(
         store: String,
         job: JobId,
         keep: u32,
-        turn: Arc<StoreTurn>,
+        turn: Arc<StoreLock>,
         epoch: u64,
-        guard: TurnGuard,
+        guard: StoreLockGuard,
     ) -> Self {
         Self {
             store,

@@ -28,7 +28,7 @@ fn manifest() -> Manifest {
 #[tokio::test]
 async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let mut commits = Commits::default();
+    let mut commits = StoreTasks::default();
     commits.start(dir.path().display().to_string(), manifest(), 2, Vec::new());
     let Event::ManifestRefused { job, step, reason, .. } = commits.next().await else {
         panic!("committed")
@@ -42,7 +42,7 @@ async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
 async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_stay() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("digits"));
-    let mut commits = Commits::default();
+    let mut commits = StoreTasks::default();
     let manifest_of = |step: u64, wrong: u8| {
         let id = CheckpointId {
             step: Step(step),
@@ -90,7 +90,7 @@ async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_s
 #[tokio::test]
 async fn a_store_that_cannot_be_made_is_a_refusal_and_no_panic() {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    let mut commits = Commits::default();
+    let mut commits = StoreTasks::default();
     commits.start(
         file.path().join("store").display().to_string(),
         manifest(),

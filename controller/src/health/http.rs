@@ -20,7 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 
-use super::Health;
+use super::SharedHealth;
 
 /// Concurrent connections. Further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 8;
@@ -36,28 +36,28 @@ const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 /// Running HTTP endpoint; dropping it stops it.
 #[derive(Debug)]
-pub(crate) struct Serving {
+pub(crate) struct HealthEndpoint {
     task: JoinHandle<()>,
     /// Address on which it listens.
     pub(crate) address: SocketAddr,
 }
 
-impl Drop for Serving {
+impl Drop for HealthEndpoint {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
 /// Binds the address and starts to serve.
-pub(crate) async fn serve(address: &str, health: Health) -> io::Result<Serving> {
+pub(crate) async fn serve(address: &str, health: SharedHealth) -> io::Result<HealthEndpoint> {
     let listener = TcpListener::bind(address).await?;
     let address = listener.local_addr()?;
     let task = tokio::spawn(attend(listener, health));
-    Ok(Serving { task, address })
+    Ok(HealthEndpoint { task, address })
 }
 
 /// Accepts connections; they end when this task is aborted.
-async fn attend(listener: TcpListener, health: Health) {
+async fn attend(listener: TcpListener, health: SharedHealth) {
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let mut open = JoinSet::new();
     loop {
@@ -78,7 +78,7 @@ async fn attend(listener: TcpListener, health: Health) {
     }
 }
 
-async fn answer(stream: TcpStream, health: Health) {
+async fn answer(stream: TcpStream, health: SharedHealth) {
     let service = service_fn(|request| {
         let response = respond(&request, &health);
         async move { Ok::<_, Infallible>(response) }
@@ -91,7 +91,7 @@ async fn answer(stream: TcpStream, health: Health) {
     let _ = connection.await;
 }
 
-fn respond(request: &Request<Incoming>, health: &Health) -> Response<Full<Bytes>> {
+fn respond(request: &Request<Incoming>, health: &SharedHealth) -> Response<Full<Bytes>> {
     let checked = |outcome: Result<(), String>| match outcome {
         Ok(()) => (StatusCode::OK, PLAIN, "ok\n".to_owned()),
         Err(problem) => (StatusCode::SERVICE_UNAVAILABLE, PLAIN, format!("{problem}\n")),

@@ -8,12 +8,12 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
 
-use rankguard_controller::{ControllerError, Ended, Settings, read_address, run};
+use rankguard_controller::{ControllerError, Settings, ShutdownReport, read_address, run};
 use rankguard_core::Policy;
-use rankguard_identity::{Expected, Network};
+use rankguard_identity::{ExpectedPeer, PeerTransport};
 use rankguard_model::{
-    Body, ClockOffset, Entity, Evidence, EvidenceId, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Order,
-    OrderId, Rank, Sequence, Source, StatusView, Timestamp,
+    AgentOrder, ClockOffset, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, JobSpec,
+    NodeId, NodeInfo, NodeRange, OrderId, Rank, Sequence, StatusView, Timestamp,
 };
 use rankguard_proto::v1;
 use rankguard_proto::v1::control_client::ControlClient;
@@ -50,9 +50,9 @@ pub(crate) fn settings(state_dir: &Path) -> Settings {
 }
 
 /// Creates a connection to a controller.
-pub(crate) async fn connect(network: &Network, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
+pub(crate) async fn connect(network: &PeerTransport, address: SocketAddr) -> Result<Channel, tonic::transport::Error> {
     let endpoint = Endpoint::from_shared(format!("http://{address}")).expect("an address");
-    let connector = network.connector(Expected::Controller, DEADLINE);
+    let connector = network.connector(ExpectedPeer::Controller, DEADLINE);
     endpoint.connect_with_connector(connector).await
 }
 
@@ -60,18 +60,18 @@ pub(crate) async fn connect(network: &Network, address: SocketAddr) -> Result<Ch
 pub(crate) struct Running {
     pub(crate) address: SocketAddr,
     /// Network of operators.
-    network: Network,
+    network: PeerTransport,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<Result<Ended, ControllerError>>,
+    task: JoinHandle<Result<ShutdownReport, ControllerError>>,
 }
 
 impl Running {
     pub(crate) async fn start(settings: Settings) -> Self {
-        Self::start_for(settings, Network::loopback()).await
+        Self::start_for(settings, PeerTransport::loopback()).await
     }
 
     /// Starts a controller whose operators use this network.
-    pub(crate) async fn start_for(settings: Settings, network: Network) -> Self {
+    pub(crate) async fn start_for(settings: Settings, network: PeerTransport) -> Self {
         let state_dir = settings.state_dir.clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(run(settings, async {
@@ -96,7 +96,7 @@ impl Running {
         }
     }
 
-    pub(crate) async fn stop(self) -> Ended {
+    pub(crate) async fn stop(self) -> ShutdownReport {
         self.stop.send(()).expect("it runs");
         let ended = timeout(DEADLINE, self.task).await.expect("it stops when asked");
         ended.expect("no panic").expect("a clean end")
@@ -167,11 +167,11 @@ pub(crate) struct Agent {
 
 impl Agent {
     pub(crate) async fn join(address: SocketAddr, node: &str) -> Self {
-        Self::join_as(&Network::loopback(), address, node).await
+        Self::join_as(&PeerTransport::loopback(), address, node).await
     }
 
     /// Joins with an identity.
-    pub(crate) async fn join_as(network: &Network, address: SocketAddr, node: &str) -> Self {
+    pub(crate) async fn join_as(network: &PeerTransport, address: SocketAddr, node: &str) -> Self {
         let info = NodeInfo {
             node: NodeId::from(node),
             incarnation: "first".to_owned(),
@@ -232,21 +232,21 @@ impl Agent {
     }
 
     /// Sends this body as the next piece of evidence.
-    pub(crate) async fn report(&mut self, entity: Entity, body: Body) -> u64 {
+    pub(crate) async fn report(&mut self, entity: Entity, body: EvidenceBody) -> u64 {
         self.sequence += 1;
         let evidence = self.evidence(self.sequence, entity, body);
         self.bring([&evidence]).await;
         self.sequence
     }
 
-    pub(crate) fn evidence(&self, seq: u64, entity: Entity, body: Body) -> Evidence {
+    pub(crate) fn evidence(&self, seq: u64, entity: Entity, body: EvidenceBody) -> Evidence {
         Evidence {
             id: EvidenceId {
                 node: self.node.clone(),
                 seq: Sequence(seq),
             },
             at: Timestamp(1_700_000_000_000_000_000),
-            source: Source::Ranks,
+            source: EvidenceSource::Ranks,
             entity,
             body,
             marks: Vec::new(),
@@ -283,15 +283,15 @@ impl Agent {
     }
 
     /// Reads until an order arrives.
-    pub(crate) async fn order(&mut self) -> Order {
+    pub(crate) async fn order(&mut self) -> AgentOrder {
         self.numbered_order().await.1
     }
 
     /// Reads until an order arrives; returns its number as well.
-    pub(crate) async fn numbered_order(&mut self) -> (OrderId, Order) {
+    pub(crate) async fn numbered_order(&mut self) -> (OrderId, AgentOrder) {
         loop {
             if let Down::Order(frame) = self.next().await {
-                let order = Order::try_from(frame.order.expect("an order")).expect("an order of this version");
+                let order = AgentOrder::try_from(frame.order.expect("an order")).expect("an order of this version");
                 return (OrderId(frame.id), order);
             }
         }
@@ -319,7 +319,7 @@ impl Agent {
         let entity = Entity::Node {
             node: self.node.clone(),
         };
-        let body = Body::Fenced {
+        let body = EvidenceBody::Fenced {
             job: job.clone(),
             generation,
             master_port: Some(29_500),

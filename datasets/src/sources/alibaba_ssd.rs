@@ -1,11 +1,11 @@
 //! Alibaba's failed SSDs of 2018 and 2019: one row a failed drive, with its place.
 
-use crate::csv::Csv;
-use crate::source::Source;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "alibaba-ssd",
     title: "Alibaba SSD failures 2018-2019: 18,387 failed drives with node, rack and room",
     licence: "Apache-2.0",
@@ -32,7 +32,7 @@ pub(super) const SOURCE: Source = Source {
         .then_some("failed drives")
     },
     read: |_, _, input, load| {
-        let Some(mut csv) = Csv::new(input, ",", load) else {
+        let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
             return;
         };
         while csv.next(load) {
@@ -42,8 +42,8 @@ pub(super) const SOURCE: Source = Source {
                 });
                 continue;
             };
-            load.in_order(Table::Failures, Some(when));
-            load.row(Table::Failures)
+            load.in_order(TableKind::Failures, Some(when));
+            load.row(TableKind::Failures)
                 .num("time", when)
                 .text("node", csv.get("node_id"))
                 .text("device", &format!("{}/{}", csv.get("model"), csv.get("disk_id")))
@@ -54,5 +54,5 @@ pub(super) const SOURCE: Source = Source {
                 .text("x_app", csv.get("app"));
         }
     },
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };

@@ -1,11 +1,11 @@
 //! ORNL's Alpine file system: one row a failed disk, with rack, enclosure and slot.
 
-use crate::csv::Csv;
-use crate::source::Source;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "alpine",
     title: "ORNL Alpine (Summit's file system) disk failures 2019-2023: 3,766 disks with rack and slot",
     citation: "A. George, J. Hanley, C. Zimmer, doi 10.13139/OLCF/2441482, 2024",
@@ -20,7 +20,7 @@ pub(super) const SOURCE: Source = Source {
             .then_some("failed disks")
     },
     read: |_, _, input, load| {
-        let Some(mut csv) = Csv::new(input, ",", load) else {
+        let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
             return;
         };
         while csv.next(load) {
@@ -34,8 +34,8 @@ pub(super) const SOURCE: Source = Source {
             if offset.is_none() {
                 load.odd("mixed-offsets", "Timestamp", || "no offset, counted as UTC".to_owned());
             }
-            load.in_order(Table::Failures, Some(when));
-            load.row(Table::Failures)
+            load.in_order(TableKind::Failures, Some(when));
+            load.row(TableKind::Failures)
                 .num("time", when)
                 .text("node", csv.get("Unique enclosure"))
                 .text(
@@ -50,5 +50,5 @@ pub(super) const SOURCE: Source = Source {
                 .text("x_slot", csv.get("Slot"));
         }
     },
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };

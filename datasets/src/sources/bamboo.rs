@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::record::Record;
-use crate::source::Source;
-use crate::table::Table;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::record::FieldRecord;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "bamboo",
     title: "Bamboo spot-instance traces: nodes added and removed (AWS), counts sampled about once a minute (GCP)",
     licence: "MIT",
@@ -23,10 +23,10 @@ pub(super) const SOURCE: Source = Source {
     ],
     role,
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let fields: Vec<&str> = head.line(0).split(',').map(str::trim).collect();
     match fields[..] {
         [time, "add" | "remove", node] if time.parse::<u64>().is_ok() && !node.is_empty() => {
@@ -39,12 +39,12 @@ fn role(head: &Head) -> Option<&'static str> {
     }
 }
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     // Milliseconds from a start and calendar dates have no common origin.
     load.no_window = true;
     let file = load.file().to_owned();
     let zone = file.rsplit_once('.').map_or(file.as_str(), |(stem, _)| stem).to_owned();
-    let mut record = Record::default();
+    let mut record = FieldRecord::default();
     let mut live: BTreeMap<String, f64> = BTreeMap::new();
     while let Some(line) = input.line(load) {
         if line.trim().is_empty() {
@@ -62,8 +62,8 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
                 load.lose("bad-value", "", || "no time or no count; passed over".to_owned());
                 continue;
             };
-            load.in_order(Table::Capacity, Some(when));
-            load.row(Table::Capacity)
+            load.in_order(TableKind::Capacity, Some(when));
+            load.row(TableKind::Capacity)
                 .num("time", when)
                 .text("zone", &zone)
                 .num("available", f64::from(count));
@@ -74,7 +74,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             continue;
         };
         let when = millis as f64 / 1000.0;
-        load.in_order(Table::Capacity, Some(when));
+        load.in_order(TableKind::Capacity, Some(when));
         match record.at(1) {
             "add" => {
                 if live.insert(node.to_owned(), when).is_some() {
@@ -83,7 +83,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             }
             "remove" => match live.remove(node) {
                 Some(since) => {
-                    load.row(Table::Outages)
+                    load.row(TableKind::Outages)
                         .text("node", node)
                         .num("start", since)
                         .num("end", when)
@@ -99,7 +99,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
                 continue;
             }
         }
-        load.row(Table::Capacity)
+        load.row(TableKind::Capacity)
             .num("time", when)
             .text("zone", &zone)
             .num("available", live.len() as f64)
@@ -107,7 +107,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             .text("x_node", node);
     }
     for (node, since) in live {
-        load.row(Table::Outages)
+        load.row(TableKind::Outages)
             .text("node", &node)
             .num("start", since)
             .text("state", "up")

@@ -1,16 +1,16 @@
 //! Blue Gene/L's failure events, and the label-first logs of the Computer Failure Data Repository (BGL, Thunderbird,
 //! Spirit, Liberty).
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
 const CITATION: &str = "A. Oliner, J. Stearley, What Supercomputers Say: A Study of Five System Logs, DSN 2007";
 
-pub(super) const FAILURES: Source = Source {
+pub(super) const FAILURES: SourceFormat = SourceFormat {
     name: "bgl",
     title: "Blue Gene/L (LLNL) FATAL and FAILURE events, June 2005 to January 2006, and three views with repeats removed",
     licence: "public CFDR/LLNL release; none stated in the repository: use and cite, do not pass on",
@@ -31,10 +31,10 @@ pub(super) const FAILURES: Source = Source {
         is(head.line(0)).then_some("events")
     },
     read: read_failures,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const LABELLED: Source = Source {
+pub(super) const LABELLED: SourceFormat = SourceFormat {
     name: "cfdr-logs",
     title: "Label-first system logs (BGL, Thunderbird, Spirit, Liberty) of the Computer Failure Data Repository",
     licence: "public CFDR releases: use and cite, do not pass on",
@@ -47,10 +47,10 @@ pub(super) const LABELLED: Source = Source {
     ],
     role: |head| labelled(head.line(0)).map(|_| "labelled lines"),
     read: read_labelled,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn read_failures(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read_failures(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
     while let Some(line) = input.line(load) {
         if line.is_empty() {
@@ -66,9 +66,9 @@ fn read_failures(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) 
             });
             continue;
         };
-        load.in_order(Table::Events, Some(when));
+        load.in_order(TableKind::Events, Some(when));
         let known = !matches!(place, "NULL" | "UNKNOWN_LOCATION");
-        load.row(Table::Events)
+        load.row(TableKind::Events)
             .num("time", when)
             .text("node", if known { place } else { "" })
             .text("severity", severity)
@@ -88,7 +88,7 @@ fn labelled(line: &str) -> Option<(&str, f64, &str, &str)> {
     dated.then_some((label, seconds as f64, words.next()?, words.next().unwrap_or("")))
 }
 
-fn read_labelled(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read_labelled(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
     while let Some(line) = input.line(load) {
         if line.is_empty() {
@@ -101,12 +101,12 @@ fn read_labelled(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) 
             });
             continue;
         };
-        load.in_order(Table::Events, Some(when));
+        load.in_order(TableKind::Events, Some(when));
         // Blue Gene's lines continue with time, node, facility, component and severity; the others are syslog.
         let words: Vec<&str> = rest.splitn(6, ' ').collect();
         let blue = words.len() == 6 && time::blue_gene(words[0]).is_some();
         let (severity, message) = if blue { (words[4], words[5]) } else { ("", rest) };
-        load.row(Table::Events)
+        load.row(TableKind::Events)
             .num("time", when)
             .text("node", node)
             .text("label", label)

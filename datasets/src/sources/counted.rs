@@ -1,13 +1,13 @@
 //! Data for other commands (operation timings, flight-recorder dumps) or for human readers (logbooks): recognised and
 //! counted, without a canonical table. DLRover's scrapes and events have one.
 
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const STRAGGLERS: Source = Source {
+pub(super) const STRAGGLERS: SourceFormat = SourceFormat {
     name: "bytedance-stragglers",
     title: "ByteDance straggler traces: one row an operation of a training job (counted here, read by diagnose)",
     licence: "Apache-2.0",
@@ -27,10 +27,10 @@ pub(super) const STRAGGLERS: Source = Source {
             load.read_row();
         }
     },
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const FLIGHT: Source = Source {
+pub(super) const FLIGHT: SourceFormat = SourceFormat {
     name: "nccl-flight-recorder",
     title: "PyTorch NCCL flight-recorder dumps (counted here as one row a dump, read by diagnose)",
     licence: "of NVIDIA's samples: Apache-2.0",
@@ -47,10 +47,10 @@ pub(super) const FLIGHT: Source = Source {
         (dump && known).then_some("dump of one rank")
     },
     read: |_, _, _, load| load.read_row(),
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const DLROVER: Source = Source {
+pub(super) const DLROVER: SourceFormat = SourceFormat {
     name: "dlrover",
     title: "xpu_timer scrapes and trainer events (DLRover)",
     licence: "of DLRover's samples: Apache-2.0",
@@ -72,10 +72,10 @@ pub(super) const DLROVER: Source = Source {
             trainer_events(input, load)
         }
     },
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const CHRONICLES: Source = Source {
+pub(super) const CHRONICLES: SourceFormat = SourceFormat {
     name: "llm-chronicles",
     title: "Training logbooks: BLOOM (BigScience), OPT-175B (Meta); prose, counted in lines",
     licence: "BigScience: Apache-2.0; OPT: MIT",
@@ -103,7 +103,7 @@ pub(super) const CHRONICLES: Source = Source {
             load.read_row();
         }
     },
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 /// Parses `name{rank="3",...} value` of the Prometheus text format.
@@ -116,7 +116,7 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
     }
 }
 
-fn scrape(input: &mut Input, load: &mut Load) {
+fn scrape(input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
     while let Some(line) = input.line(load) {
         if line.is_empty() || line.starts_with('#') {
@@ -128,7 +128,7 @@ fn scrape(input: &mut Input, load: &mut Load) {
             continue;
         };
         let rank = labels.split(',').find_map(|label| label.strip_prefix("rank=\""));
-        load.row(Table::Samples)
+        load.row(TableKind::Samples)
             .text("node", rank.unwrap_or("").trim_end_matches('"'))
             .text("metric", name)
             .num("value", value)
@@ -147,7 +147,7 @@ fn trainer_event(line: &str) -> Option<(f64, &str, &str, &str, &str)> {
     Some((when, target, name, kind, content.trim()))
 }
 
-fn trainer_events(input: &mut Input, load: &mut Load) {
+fn trainer_events(input: &mut InputFile, load: &mut LoadState) {
     while let Some(line) = input.line(load) {
         if line.is_empty() {
             continue;
@@ -157,8 +157,8 @@ fn trainer_events(input: &mut Input, load: &mut Load) {
             load.lose("bad-row", "", || "not an event; passed over".to_owned());
             continue;
         };
-        load.in_order(Table::Events, Some(when));
-        load.row(Table::Events)
+        load.in_order(TableKind::Events, Some(when));
+        load.row(TableKind::Events)
             .num("time", when)
             .text("label", name)
             .text("severity", kind)

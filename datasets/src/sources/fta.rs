@@ -1,14 +1,14 @@
 //! Failure Trace Archive tab files: up and down intervals of every node, and the inventory. Grid'5000 is one of its
 //! systems, with its own source name.
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::record::Record;
-use crate::rows::Rows;
-use crate::source::Source;
-use crate::table::Table;
+use crate::record::FieldRecord;
+use crate::rows::GrowingTable;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
 const CITATION: &str = "D. Kondo, B. Javadi, A. Iosup, D. Epema, The Failure Trace Archive: Enabling Comparative Analysis of Failures in Diverse Distributed Systems, CCGrid 2010";
 const CLOCK: &str = "Unix seconds";
@@ -19,7 +19,7 @@ const TRAPS: &[&str] = &[
     "no cause is recorded: maintenance is in it",
 ];
 
-pub(super) const GRID5000: Source = Source {
+pub(super) const GRID5000: SourceFormat = SourceFormat {
     name: "grid5000",
     title: "Grid'5000 node availability 2005-2006 (Failure Trace Archive g5k06): 1,288 nodes, up and down intervals",
     licence: "none stated, copyright Grid5000 team: use and cite, do not pass on",
@@ -35,10 +35,10 @@ pub(super) const GRID5000: Source = Source {
     },
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const ANY: Source = Source {
+pub(super) const ANY: SourceFormat = SourceFormat {
     name: "fta",
     title: "Failure Trace Archive: tab files of any system",
     licence: "as the system's creator.tab states",
@@ -49,7 +49,7 @@ pub(super) const ANY: Source = Source {
     role,
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 const ROLES: [(&str, &[&str]); 7] = [
@@ -74,7 +74,7 @@ const ROLES: [(&str, &[&str]); 7] = [
     ("performance of nodes", &["metric_id", "node_id", "sfpop_speed"]),
 ];
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let first = head.line(0).strip_prefix('#')?;
     let has = |wanted: &&str| first.split_ascii_whitespace().any(|name| name == *wanted);
     ROLES
@@ -83,8 +83,8 @@ fn role(head: &Head) -> Option<&'static str> {
         .map(|(role, _)| *role)
 }
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
-    let mut record = Record::default();
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
+    let mut record = FieldRecord::default();
     let Some(header) = input.line(load) else {
         return;
     };
@@ -128,7 +128,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
                         "ends before it starts; kept".to_owned()
                     });
                 }
-                load.row(Table::Outages)
+                load.row(TableKind::Outages)
                     .text("node", record.at(node))
                     .num("start", from)
                     .num("end", to)
@@ -138,7 +138,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
                 let count = load.number("num_procs", record.at(processors));
                 let cores = load.number("cores_per_proc", record.at(per));
                 let rack = record.at(location);
-                load.row(Table::Nodes)
+                load.row(TableKind::Nodes)
                     .text("node", record.at(node))
                     .text("kind", "node")
                     .text("rack", if rack == "NULL" { "" } else { rack })
@@ -150,8 +150,8 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
 }
 
 /// Sets the population from the inventory, which includes nodes that were never down.
-fn finish(load: &mut Load) {
-    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+fn finish(load: &mut LoadState) {
+    let nodes = load.tables.get(&TableKind::Nodes).map_or(0, GrowingTable::len) as u64;
     load.population = (nodes > 0).then_some(Population {
         count: nodes,
         unit: "nodes",

@@ -5,14 +5,14 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::columnar;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "tables",
     title: "Canonical tables as Parquet, as `rankguard dataset import` writes them",
     licence: "that of the data they were made of",
@@ -23,19 +23,19 @@ pub(super) const SOURCE: Source = Source {
         "what was wrong with the data they were made of was told when they were imported, and is not told again",
         "population and window are those that the import knew; tables of another hand state none",
     ],
-    role: |head| table(head).map(Table::name),
+    role: |head| table(head).map(TableKind::name),
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 /// Metadata that a table's rows do not contain, stored beside them in its file.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Beside {
+pub(crate) struct TableMetadata {
     pub(crate) population: Option<(u64, String)>,
     pub(crate) window: Option<(f64, f64)>,
 }
 
-impl fmt::Display for Beside {
+impl fmt::Display for TableMetadata {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&serde_json::to_string(self).unwrap_or_default())
     }
@@ -43,22 +43,25 @@ impl fmt::Display for Beside {
 
 /// Returns the table with the most columns of which none is missing: the columns of outages are a subset of
 /// those of attempts.
-fn table(head: &Head) -> Option<Table> {
-    let whole = |table: &Table| {
+fn table(head: &FileHead) -> Option<TableKind> {
+    let whole = |table: &TableKind| {
         let mut wanted = table.columns().iter();
         wanted.all(|(name, _)| head.columns.iter().any(|column| column == name))
     };
-    Table::ALL
+    TableKind::ALL
         .into_iter()
         .filter(whole)
         .max_by_key(|table| table.columns().len())
 }
 
-fn read(role: &'static str, head: &Head, _: &mut Input, load: &mut Load) {
-    let Some((table, about)) = Table::named(role).zip(columnar::details(&head.path)) else {
+fn read(role: &'static str, head: &FileHead, _: &mut InputFile, load: &mut LoadState) {
+    let Some((table, about)) = TableKind::named(role).zip(columnar::details(&head.path)) else {
         return;
     };
-    if let Some(beside) = about.beside.and_then(|text| serde_json::from_str::<Beside>(&text).ok()) {
+    if let Some(beside) = about
+        .beside
+        .and_then(|text| serde_json::from_str::<TableMetadata>(&text).ok())
+    {
         load.window = beside.window;
         load.population = beside.population.map(|(count, unit)| Population {
             count,

@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
 const DAY: f64 = 86_400.0;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "infinitehbd",
     title: "InfiniteHBD fault trace (StepFun): GPU-server faults of an LLM-pretraining cluster, 348 days from 2024-03-30",
     licence: "Apache-2.0",
@@ -32,38 +32,38 @@ pub(super) const SOURCE: Source = Source {
     }),
     role,
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 #[derive(Deserialize)]
-struct Event {
+struct FaultEvent {
     node_id: String,
     event_time: f64,
     event_type: String,
-    fault_type: Fault,
+    fault_type: FaultDetail,
 }
 
 #[derive(Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(rename_all = "PascalCase")]
-struct Fault {
+struct FaultDetail {
     level: String,
     class: String,
     desc: String,
 }
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let is = head.text.trim_start().starts_with('[')
         && head.text.contains("\"fault_start\"")
         && head.text.contains("\"fault_type\"");
     is.then_some("fault events")
 }
 
-fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
-    let mut open: BTreeMap<(String, Fault), Vec<(f64, u64)>> = BTreeMap::new();
+fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
+    let mut open: BTreeMap<(String, FaultDetail), Vec<(f64, u64)>> = BTreeMap::new();
     let mut last = 0.0_f64;
     let (mut order, mut number) = (f64::NEG_INFINITY, 0);
     while let Some(bytes) = input.element(load) {
-        let parsed = serde_json::from_slice::<Event>(bytes);
+        let parsed = serde_json::from_slice::<FaultEvent>(bytes);
         load.read_row();
         number += 1;
         let event = match parsed {
@@ -111,8 +111,8 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     load.window = Some((0.0, last));
 }
 
-fn fault(load: &mut Load, (node, fault): &(String, Fault), start: f64, end: Option<f64>) {
-    load.row(Table::Failures)
+fn fault(load: &mut LoadState, (node, fault): &(String, FaultDetail), start: f64, end: Option<f64>) {
+    load.row(TableKind::Failures)
         .num("time", start)
         .num("end", end)
         .num("repair_s", end.map(|end| end - start))

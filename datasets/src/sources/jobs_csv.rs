@@ -1,13 +1,13 @@
 //! Job accounting published as CSV: NREL Eagle, Helios, Acme.
 
-use crate::accounting::{self, Columns};
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
+use crate::accounting::{self, AccountingColumns};
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
 
-pub(super) const EAGLE: Source = Source {
+pub(super) const EAGLE: SourceFormat = SourceFormat {
     name: "nrel-eagle",
     title: "NREL Eagle job accounting (Slurm)",
     licence: "BSD-3-Clause",
@@ -20,10 +20,10 @@ pub(super) const EAGLE: Source = Source {
             .then_some("jobs")
     },
     read: |_, _, input, load| read(input, load, &EAGLE_COLUMNS),
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-const EAGLE_COLUMNS: Columns = Columns {
+const EAGLE_COLUMNS: AccountingColumns = AccountingColumns {
     job: "job_id",
     user: "user",
     queue: "partition",
@@ -39,7 +39,7 @@ const EAGLE_COLUMNS: Columns = Columns {
     numbers: &["wallclock_req", "processors_req", "mem_req"],
 };
 
-pub(super) const HELIOS: Source = Source {
+pub(super) const HELIOS: SourceFormat = SourceFormat {
     name: "helios",
     title: "Helios job logs (SenseTime): cluster_log.csv of each cluster",
     licence: "CC BY 4.0",
@@ -49,10 +49,10 @@ pub(super) const HELIOS: Source = Source {
     traps: &["GPU jobs are those with gpus > 0: the published shares are theirs"],
     role: |head| helios(head).then_some("jobs"),
     read: |_, _, input, load| read(input, load, &HELIOS_COLUMNS),
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn helios(head: &Head) -> bool {
+fn helios(head: &FileHead) -> bool {
     head.has_columns(
         ",",
         &[
@@ -67,7 +67,7 @@ fn helios(head: &Head) -> bool {
     )
 }
 
-const HELIOS_COLUMNS: Columns = Columns {
+const HELIOS_COLUMNS: AccountingColumns = AccountingColumns {
     job: "job_id",
     user: "user",
     queue: "vc",
@@ -83,7 +83,7 @@ const HELIOS_COLUMNS: Columns = Columns {
     numbers: &["cpu_num", "queue"],
 };
 
-pub(super) const ACME: Source = Source {
+pub(super) const ACME: SourceFormat = SourceFormat {
     name: "acme",
     title: "Acme job traces (Shanghai AI Laboratory): trace_seren.csv, trace_kalos.csv",
     licence: "CC BY 4.0",
@@ -96,10 +96,10 @@ pub(super) const ACME: Source = Source {
             .then_some("jobs")
     },
     read: |_, _, input, load| read(input, load, &ACME_COLUMNS),
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-const ACME_COLUMNS: Columns = Columns {
+const ACME_COLUMNS: AccountingColumns = AccountingColumns {
     job: "job_id",
     user: "user",
     queue: "type",
@@ -115,8 +115,8 @@ const ACME_COLUMNS: Columns = Columns {
     numbers: &["cpu_num", "queue", "gpu_time"],
 };
 
-fn read(input: &mut Input, load: &mut Load, columns: &Columns) {
-    if let Some(mut csv) = Csv::new(input, ",", load) {
+fn read(input: &mut InputFile, load: &mut LoadState, columns: &AccountingColumns) {
+    if let Some(mut csv) = DelimitedFile::new(input, ",", load) {
         accounting::read(&mut csv, columns, load);
     }
 }

@@ -3,19 +3,20 @@
 use std::io;
 
 use rankguard_journal::{
-    Attempt, End, Failure, Happening, Interval, Job, JournalError, Node, Seen, Told, Value, is_journal, tell,
+    EventRecord, EvidenceRecord, FailureRecord, JobAttempt, JobRecord, JournalError, JournalRecord, JournalSummary,
+    MetricSample, NodeRecord, StateInterval, analyse_journal, is_journal,
 };
-use rankguard_model::{Entity, Mark, Role, Timestamp, with_causes};
+use rankguard_model::{Classification, Entity, Role, Timestamp, with_causes};
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::panic_guard::quietly;
 use crate::provenance::Population;
-use crate::quiet::quietly;
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "rankguard-journal",
     title: "The journal of one's own controller",
     licence: "one's own",
@@ -32,16 +33,16 @@ pub(super) const SOURCE: Source = Source {
     ],
     role,
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let ours = head.bytes.starts_with(b"redb") && quietly(|| is_journal(&head.path)).unwrap_or(true);
     ours.then_some("journal")
 }
 
-fn read(_: &'static str, head: &Head, _: &mut Input, load: &mut Load) {
-    let ended = quietly(|| tell(&head.path, |told| take(told, load)));
+fn read(_: &'static str, head: &FileHead, _: &mut InputFile, load: &mut LoadState) {
+    let ended = quietly(|| analyse_journal(&head.path, |told| take(told, load)));
     match ended {
         Ok(Ok(end)) => finish(&end, load),
         Ok(Err(problem)) => load.cut_short(&io::Error::other(with_causes(&problem))),
@@ -49,7 +50,7 @@ fn read(_: &'static str, head: &Head, _: &mut Input, load: &mut Load) {
     }
 }
 
-fn finish(end: &End, load: &mut Load) {
+fn finish(end: &JournalSummary, load: &mut LoadState) {
     load.rows(end.entries);
     load.window = end
         .first
@@ -101,9 +102,9 @@ fn span(from: Timestamp, to: Timestamp) -> f64 {
     (to.0 as f64 - from.0 as f64) / 1e9
 }
 
-fn take(told: Told, load: &mut Load) {
+fn take(told: JournalRecord, load: &mut LoadState) {
     match told {
-        Told::Problem(problem) => {
+        JournalRecord::Problem(problem) => {
             if let JournalError::Gap { entry, .. } | JournalError::Unreadable { entry, .. } = &problem {
                 load.at(*entry);
             }
@@ -114,28 +115,28 @@ fn take(told: Told, load: &mut Load) {
                 )
             });
         }
-        Told::Seen(seen) => event(&seen, load),
-        Told::Value(value) => sample(&value, load),
-        Told::Happening(happening) => news(&happening, load),
-        Told::Interval(interval) => outage(&interval, load),
-        Told::Usable { at, nodes } => {
-            load.row(Table::Capacity)
+        JournalRecord::Seen(seen) => event(&seen, load),
+        JournalRecord::Value(value) => sample(&value, load),
+        JournalRecord::Happening(happening) => news(&happening, load),
+        JournalRecord::Interval(interval) => outage(&interval, load),
+        JournalRecord::Usable { at, nodes } => {
+            load.row(TableKind::Capacity)
                 .num("time", seconds(at))
                 .num("available", nodes as f64);
         }
-        Told::Job(found) => job(&found, load),
-        Told::Attempt(found) => attempt(&found, load),
-        Told::Node(found) => node(&found, load),
-        Told::Failure(found) => failure(&found, load),
+        JournalRecord::Job(found) => job(&found, load),
+        JournalRecord::Attempt(found) => attempt(&found, load),
+        JournalRecord::Node(found) => node(&found, load),
+        JournalRecord::Failure(found) => failure(&found, load),
     }
 }
 
 /// Returns the most relevant classification: the first that is not noise.
-fn top(marks: &[Mark]) -> Option<&Mark> {
+fn top(marks: &[Classification]) -> Option<&Classification> {
     marks.iter().find(|mark| mark.role != Role::Noise).or(marks.first())
 }
 
-fn event(seen: &Seen, load: &mut Load) {
+fn event(seen: &EvidenceRecord, load: &mut LoadState) {
     let evidence = &seen.evidence;
     let mark = top(&evidence.marks);
     let role = mark.map_or("", |mark| match mark.role {
@@ -148,7 +149,7 @@ fn event(seen: &Seen, load: &mut Load) {
     let job = evidence.entity.job().map_or("", |job| job.as_str());
     // Complete evidence, so that it can be replayed unchanged.
     let text = serde_json::to_string(evidence).unwrap_or_default();
-    load.row(Table::Events)
+    load.row(TableKind::Events)
         .num("time", seconds(evidence.at))
         .text("node", node.as_str())
         .text("label", mark.map_or("", |mark| mark.class.as_str()))
@@ -160,16 +161,16 @@ fn event(seen: &Seen, load: &mut Load) {
         .text("x_evidence", &text);
 }
 
-fn news(happening: &Happening, load: &mut Load) {
-    load.row(Table::Events)
+fn news(happening: &EventRecord, load: &mut LoadState) {
+    load.row(TableKind::Events)
         .num("time", seconds(happening.at))
         .text("node", happening.node.as_ref().map_or("", |node| node.as_str()))
         .text("message", &happening.text)
         .text("x_kind", happening.what);
 }
 
-fn sample(value: &Value, load: &mut Load) {
-    load.row(Table::Samples)
+fn sample(value: &MetricSample, load: &mut LoadState) {
+    load.row(TableKind::Samples)
         .num("time", seconds(value.at))
         .text("node", value.node.as_str())
         .text("metric", &value.metric)
@@ -177,9 +178,9 @@ fn sample(value: &Value, load: &mut Load) {
         .text("unit", &value.unit);
 }
 
-fn outage(interval: &Interval, load: &mut Load) {
+fn outage(interval: &StateInterval, load: &mut LoadState) {
     let up = interval.state == "healthy";
-    load.row(Table::Outages)
+    load.row(TableKind::Outages)
         .text("node", interval.node.as_str())
         .num("start", seconds(interval.from))
         .num("end", seconds(interval.to))
@@ -188,9 +189,9 @@ fn outage(interval: &Interval, load: &mut Load) {
         .num("x_cut", f64::from(u8::from(interval.is_cut)));
 }
 
-fn job(job: &Job, load: &mut Load) {
+fn job(job: &JobRecord, load: &mut LoadState) {
     let raw = job.reason.as_deref().unwrap_or(job.state);
-    load.row(Table::Jobs)
+    load.row(TableKind::Jobs)
         .text("job", job.job.as_str())
         .num("submit", seconds(job.submitted))
         .num("start", job.started.map(seconds))
@@ -203,9 +204,9 @@ fn job(job: &Job, load: &mut Load) {
         .num("x_step", job.step.map(|step| step.0 as f64));
 }
 
-fn attempt(attempt: &Attempt, load: &mut Load) {
+fn attempt(attempt: &JobAttempt, load: &mut LoadState) {
     let nodes: Vec<&str> = attempt.nodes.iter().map(|node| node.as_str()).collect();
-    load.row(Table::Attempts)
+    load.row(TableKind::Attempts)
         .text("job", attempt.job.as_str())
         .text("attempt", &attempt.generation.to_string())
         .num("start", seconds(attempt.start))
@@ -218,8 +219,8 @@ fn attempt(attempt: &Attempt, load: &mut Load) {
         .num("x_case", attempt.ended_by.map(|case| case.0 as f64));
 }
 
-fn node(node: &Node, load: &mut Load) {
-    load.row(Table::Nodes)
+fn node(node: &NodeRecord, load: &mut LoadState) {
+    load.row(TableKind::Nodes)
         .text("node", node.node.as_str())
         .text("kind", "node")
         .text("rack", &node.failure_domain)
@@ -227,7 +228,7 @@ fn node(node: &Node, load: &mut Load) {
         .num("x_slots", f64::from(node.slots));
 }
 
-fn failure(failure: &Failure, load: &mut Load) {
+fn failure(failure: &FailureRecord, load: &mut LoadState) {
     let device = match &failure.blamed {
         Entity::Device { device, .. } => device.to_string(),
         _ => String::new(),
@@ -241,7 +242,7 @@ fn failure(failure: &Failure, load: &mut Load) {
         });
     }
     let (at, back) = (failure.at, failure.back);
-    load.row(Table::Failures)
+    load.row(TableKind::Failures)
         .num("time", seconds(at))
         .num("end", back.map(seconds))
         .num("repair_s", back.map(|back| span(at, back)))

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::source::Source;
-use crate::table::Table;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
 /// US Mountain time by the rule of 1987 to 2006.
@@ -22,7 +22,7 @@ const CAUSES: [&str; 6] = [
     "Software",
 ];
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "lanl",
     title: "LANL node failures 1996-2005 (LA-UR-05-7318, USENIX CFDR): 23 systems, root cause, repair time",
     licence: "public release LA-UR-05-7318; recognise Los Alamos National Laboratory for providing the data",
@@ -38,10 +38,10 @@ pub(super) const SOURCE: Source = Source {
     ],
     role,
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let is = (0..3).any(|at| {
         let line = head.line(at);
         ["System", "nodenumz", "Prob Started", "Down Time", "Undetermined"]
@@ -52,7 +52,7 @@ fn role(head: &Head) -> Option<&'static str> {
 }
 
 /// Reads lines up to the header; the release has a title above it.
-fn header<'a>(input: &'a mut Input, load: &mut Load) -> Option<Csv<'a>> {
+fn header<'a>(input: &'a mut InputFile, load: &mut LoadState) -> Option<DelimitedFile<'a>> {
     let mut names = None;
     while names.is_none() {
         let line = input.line(load)?;
@@ -61,10 +61,10 @@ fn header<'a>(input: &'a mut Input, load: &mut Load) -> Option<Csv<'a>> {
             names = Some(line.split(',').map(short).collect());
         }
     }
-    names.map(|names| Csv::with_header(input, ",", names))
+    names.map(|names| DelimitedFile::with_header(input, ",", names))
 }
 
-fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let Some(mut csv) = header(input, load) else {
         return;
     };
@@ -105,7 +105,7 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
         } else {
             format!("{system}/{node}")
         };
-        load.row(Table::Failures)
+        load.row(TableKind::Failures)
             .num("time", start)
             .num("end", end)
             .num("repair_s", minutes.map(|minutes| minutes * 60.0))
@@ -127,9 +127,9 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
 }
 
 /// Writes the inventory; every record states the number of nodes of its system.
-fn inventory(systems: &BTreeMap<String, Option<f64>>, load: &mut Load) {
+fn inventory(systems: &BTreeMap<String, Option<f64>>, load: &mut LoadState) {
     for (system, nodes) in systems {
-        load.row(Table::Nodes)
+        load.row(TableKind::Nodes)
             .text("system", system)
             .text("kind", "system")
             .num("x_nodes", *nodes);

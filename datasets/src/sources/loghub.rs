@@ -1,14 +1,14 @@
 //! loghub samples: 2,000 parsed lines of a system's log with templates.
 
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "loghub",
     title: "loghub 2k samples: system logs taken apart, with templates and (BGL) alert labels",
     licence: "free for research and academic work, the notice kept with every copy",
@@ -30,14 +30,14 @@ pub(super) const SOURCE: Source = Source {
         }
     },
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
     let system = file.rsplit('/').next().unwrap_or("");
     let system = system.split("_2k").next().unwrap_or("").to_owned();
-    let Some(mut csv) = Csv::new(input, ",", load) else {
+    let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
         return;
     };
     while csv.next(load) {
@@ -54,7 +54,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             .into_iter()
             .map(|name| csv.get(name))
             .find(|text| !text.is_empty());
-        load.row(Table::Events)
+        load.row(TableKind::Events)
             .num("time", when)
             .text("node", node.unwrap_or(""))
             .text("label", csv.get("Label"))
@@ -67,7 +67,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
 }
 
 /// Returns the time of a line, and true if its format lacks the year.
-fn moment(csv: &Csv<'_>) -> (Option<f64>, bool) {
+fn moment(csv: &DelimitedFile<'_>) -> (Option<f64>, bool) {
     if let Ok(seconds) = csv.get("Timestamp").parse::<u32>() {
         return (Some(f64::from(seconds)), false);
     }

@@ -21,9 +21,9 @@ mod slurm;
 mod tables;
 mod titan;
 
-use crate::source::Source;
+use crate::source::SourceFormat;
 
-static SOURCES: &[Source] = &[
+static SOURCES: &[SourceFormat] = &[
     infinitehbd::SOURCE,
     titan::SOURCE,
     lanl::SOURCE,
@@ -56,6 +56,6 @@ static SOURCES: &[Source] = &[
 ];
 
 /// Returns all known sources.
-pub fn sources() -> &'static [Source] {
+pub fn sources() -> &'static [SourceFormat] {
     SOURCES
 }

@@ -1,13 +1,13 @@
 //! Kernel and fabric manager logs of GPU nodes: dmesg in three styles, /dev/kmsg, pstore, fabricmanager.log.
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "node-logs",
     title: "GPU node logs: dmesg, kmsg, pstore, fabric manager (gpud's test data among them)",
     licence: "one's own; gpud's samples: Apache-2.0",
@@ -24,11 +24,11 @@ pub(super) const SOURCE: Source = Source {
         (panic || parse(first).is_some()).then_some("log lines")
     },
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 /// Parts of a line.
-struct Said<'a> {
+struct LogLineParts<'a> {
     time: Option<f64>,
     uptime: Option<f64>,
     severity: &'a str,
@@ -43,18 +43,18 @@ fn level(number: &str) -> Option<&'static str> {
     (number < 1024).then(|| NAMES[number & 7])
 }
 
-fn parse(line: &str) -> Option<Said<'_>> {
+fn parse(line: &str) -> Option<LogLineParts<'_>> {
     decoded(line).or_else(|| kmsg(line)).or_else(|| bracketed(line))
 }
 
 /// Parses `kern  :warn  : 2025-01-21T04:41:44,283302+00:00 message`.
-fn decoded(line: &str) -> Option<Said<'_>> {
+fn decoded(line: &str) -> Option<LogLineParts<'_>> {
     let mut parts = line.splitn(3, ':');
     let (facility, severity, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let known = matches!(facility.trim(), "kern" | "user" | "daemon" | "syslog" | "auth");
     let (stamp, message) = rest.trim_start().split_once(' ')?;
     let time = known.then(|| time::iso(stamp)).flatten()?.0;
-    Some(Said {
+    Some(LogLineParts {
         time: Some(time),
         uptime: None,
         severity: severity.trim(),
@@ -63,14 +63,14 @@ fn decoded(line: &str) -> Option<Said<'_>> {
 }
 
 /// Parses `6,3964,206764307,-;message`.
-fn kmsg(line: &str) -> Option<Said<'_>> {
+fn kmsg(line: &str) -> Option<LogLineParts<'_>> {
     let (front, message) = line.split_once(';')?;
     let mut fields = front.split(',');
     let severity = level(fields.next()?)?;
     fields.next()?.parse::<u64>().ok()?;
     let micros: u64 = fields.next()?.parse().ok()?;
     fields.next()?;
-    Some(Said {
+    Some(LogLineParts {
         time: None,
         uptime: Some(micros as f64 / 1e6),
         severity,
@@ -80,7 +80,7 @@ fn kmsg(line: &str) -> Option<Said<'_>> {
 
 /// Parses `<6>[   13.717163] message`, `[Sun Feb 23 16:24:18 2025] message`,
 /// `[Feb 25 2025 13:59:45] [INFO] [tid 1] message`.
-fn bracketed(line: &str) -> Option<Said<'_>> {
+fn bracketed(line: &str) -> Option<LogLineParts<'_>> {
     let (severity, rest) = match line.strip_prefix('<').and_then(|rest| rest.split_once('>')) {
         Some((number, rest)) => (level(number)?, rest),
         None => ("", line),
@@ -88,7 +88,7 @@ fn bracketed(line: &str) -> Option<Said<'_>> {
     let (inside, message) = rest.strip_prefix('[')?.split_once(']')?;
     let message = message.trim_start();
     if let Ok(uptime) = inside.trim().parse::<f64>() {
-        return Some(Said {
+        return Some(LogLineParts {
             time: None,
             uptime: Some(uptime),
             severity,
@@ -107,7 +107,7 @@ fn bracketed(line: &str) -> Option<Said<'_>> {
         Some((word, _)) if word.bytes().all(|byte| byte.is_ascii_lowercase()) => return None,
         _ => (severity, message),
     };
-    Some(Said {
+    Some(LogLineParts {
         time,
         uptime: None,
         severity,
@@ -122,14 +122,14 @@ fn xid(message: &str) -> Option<u32> {
     digits.parse().ok()
 }
 
-fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
     while let Some(line) = input.line(load) {
         if line.trim().is_empty() {
             continue;
         }
         load.read_row();
-        let said = parse(line).unwrap_or(Said {
+        let said = parse(line).unwrap_or(LogLineParts {
             time: None,
             uptime: None,
             severity: "",
@@ -141,8 +141,8 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             });
         }
         let label = xid(said.message).map(|code| format!("Xid {code}")).unwrap_or_default();
-        load.in_order(Table::Events, said.time);
-        load.row(Table::Events)
+        load.in_order(TableKind::Events, said.time);
+        load.row(TableKind::Events)
             .num("time", said.time)
             .text("label", &label)
             .text("severity", said.severity)

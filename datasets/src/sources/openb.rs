@@ -1,16 +1,16 @@
 //! Alibaba cluster-trace-gpu-v2023: pods of a GPU cluster with their last phase, and its nodes.
 
-use crate::accounting::{self, Columns};
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::accounting::{self, AccountingColumns};
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::rows::Rows;
-use crate::source::Source;
-use crate::table::Table;
+use crate::rows::GrowingTable;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "openb",
     title: "Alibaba cluster-trace-gpu-v2023 (openb): 8,152 pods and 1,523 nodes",
     citation: "Q. Weng et al., Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation Gradient Descent, USENIX ATC 2023",
@@ -24,10 +24,10 @@ pub(super) const SOURCE: Source = Source {
     role,
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-const PODS: Columns = Columns {
+const PODS: AccountingColumns = AccountingColumns {
     job: "name",
     user: "",
     queue: "qos",
@@ -43,7 +43,7 @@ const PODS: Columns = Columns {
     numbers: &["gpu_milli", "cpu_milli", "memory_mib"],
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     if head.has_columns(
         ",",
         &["name", "num_gpu", "pod_phase", "creation_time", "scheduled_time"],
@@ -63,8 +63,8 @@ fn role(head: &Head) -> Option<&'static str> {
     })
 }
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
-    let Some(mut csv) = Csv::new(input, ",", load) else {
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
+    let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
         return;
     };
     if role == "pods" {
@@ -73,7 +73,7 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     while csv.next(load) {
         let (gpus, cpus) = (csv.num("gpu", load), csv.num("cpu_milli", load));
         if role == "all nodes" {
-            load.row(Table::Nodes)
+            load.row(TableKind::Nodes)
                 .text("node", csv.get("sn"))
                 .text("kind", "node")
                 .num("gpus", gpus)
@@ -83,8 +83,8 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-fn finish(load: &mut Load) {
-    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+fn finish(load: &mut LoadState) {
+    let nodes = load.tables.get(&TableKind::Nodes).map_or(0, GrowingTable::len) as u64;
     load.population = (nodes > 0).then_some(Population {
         count: nodes,
         unit: "nodes",

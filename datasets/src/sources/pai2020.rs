@@ -2,17 +2,17 @@
 //! files.
 
 use crate::accounting::{check_span, instant};
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::rows::Rows;
-use crate::source::Source;
-use crate::table::Table;
+use crate::rows::GrowingTable;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::words;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "pai-2020",
     title: "Alibaba cluster-trace-gpu-v2020 (PAI): jobs, tasks, instances and machines",
     licence: "CC BY 4.0",
@@ -27,10 +27,10 @@ pub(super) const SOURCE: Source = Source {
     role,
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let header = head.header.as_deref()?.trim();
     // A table that starts with its own header is not one of these.
     if head.line(0) == header {
@@ -54,14 +54,14 @@ fn role(head: &Head) -> Option<&'static str> {
     }
 }
 
-fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
+fn read(role: &'static str, head: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let header = head.header.as_deref().unwrap_or("").trim();
     let names = header.split(',').map(|name| name.trim().to_owned()).collect();
-    let mut csv = Csv::with_header(input, ",", names);
+    let mut csv = DelimitedFile::with_header(input, ",", names);
     while csv.next(load) {
         if role == "machines" {
             let (gpus, cpus) = (csv.num("cap_gpu", load), csv.num("cap_cpu", load));
-            load.row(Table::Nodes)
+            load.row(TableKind::Nodes)
                 .text("node", csv.get("machine"))
                 .text("kind", "node")
                 .num("gpus", gpus)
@@ -78,7 +78,7 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         let raw = csv.get("status");
         let state = if raw.is_empty() { "" } else { words::state(raw) };
         if role == "jobs" {
-            load.row(Table::Jobs)
+            load.row(TableKind::Jobs)
                 .text("job", &job)
                 .text("user", csv.get("user"))
                 .num("start", start)
@@ -93,7 +93,7 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         } else {
             ("inst_name", "instance")
         };
-        load.row(Table::Attempts)
+        load.row(TableKind::Attempts)
             .text("job", &job)
             .text("attempt", csv.get(attempt))
             .num("start", start)
@@ -106,8 +106,8 @@ fn read(role: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-fn finish(load: &mut Load) {
-    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+fn finish(load: &mut LoadState) {
+    let nodes = load.tables.get(&TableKind::Nodes).map_or(0, GrowingTable::len) as u64;
     load.population = (nodes > 0).then_some(Population {
         count: nodes,
         unit: "nodes",

@@ -5,17 +5,17 @@ use std::collections::{BTreeSet, HashSet};
 use serde::{Deserialize, Deserializer};
 
 use crate::accounting::{check_span, instant};
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::rows::Rows;
-use crate::source::Source;
-use crate::table::Table;
+use crate::rows::GrowingTable;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::words;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "philly",
     title: "Microsoft Philly trace: cluster_job_log (JSON) and cluster_machine_list",
     licence: "CC BY 4.0",
@@ -30,30 +30,30 @@ pub(super) const SOURCE: Source = Source {
     role,
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 #[derive(Deserialize)]
-struct Job {
+struct PhillyJob {
     jobid: String,
     status: Option<String>,
     vc: Option<String>,
     user: Option<String>,
     submitted_time: Option<String>,
     #[serde(default, deserialize_with = "or_empty")]
-    attempts: Vec<Attempt>,
+    attempts: Vec<PhillyAttempt>,
 }
 
 #[derive(Deserialize)]
-struct Attempt {
+struct PhillyAttempt {
     start_time: Option<String>,
     end_time: Option<String>,
     #[serde(default, deserialize_with = "or_empty")]
-    detail: Vec<Machine>,
+    detail: Vec<PhillyMachine>,
 }
 
 #[derive(Deserialize)]
-struct Machine {
+struct PhillyMachine {
     ip: Option<String>,
     #[serde(default, deserialize_with = "or_empty")]
     gpus: Vec<String>,
@@ -64,7 +64,7 @@ fn or_empty<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<V
     Ok(Option::deserialize(from)?.unwrap_or_default())
 }
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     let array = head.text.trim_start().starts_with('[');
     if array
         && ["\"jobid\"", "\"attempts\"", "\"vc\""]
@@ -76,14 +76,14 @@ fn role(head: &Head) -> Option<&'static str> {
     head.line(0).starts_with("machineId").then_some("machines")
 }
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     if role == "machines" {
         return machines(input, load);
     }
     let mut number = 0_u64;
     let mut jobs = HashSet::new();
     while let Some(bytes) = input.element(load) {
-        let parsed = serde_json::from_slice::<Job>(bytes);
+        let parsed = serde_json::from_slice::<PhillyJob>(bytes);
         load.read_row();
         load.repeat(bytes);
         number += 1;
@@ -101,9 +101,9 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-fn job(job: &Job, load: &mut Load) {
+fn job(job: &PhillyJob, load: &mut LoadState) {
     let time =
-        |field: &str, text: &Option<String>, load: &mut Load| instant(field, text.as_deref().unwrap_or(""), load);
+        |field: &str, text: &Option<String>, load: &mut LoadState| instant(field, text.as_deref().unwrap_or(""), load);
     let submit = time("submitted_time", &job.submitted_time, load);
     let (mut first, mut last) = (None, None);
     let (mut nodes, mut gpus) = (None, None);
@@ -123,7 +123,7 @@ fn job(job: &Job, load: &mut Load) {
             (nodes, gpus) = (Some(places.len() as f64), Some(count as f64));
         }
         let places: Vec<&str> = places.into_iter().collect();
-        load.row(Table::Attempts)
+        load.row(TableKind::Attempts)
             .text("job", &job.jobid)
             .text("attempt", &at.to_string())
             .num("start", start)
@@ -132,7 +132,7 @@ fn job(job: &Job, load: &mut Load) {
             .num("x_gpus", count as f64);
     }
     let raw = job.status.as_deref().unwrap_or("");
-    load.row(Table::Jobs)
+    load.row(TableKind::Jobs)
         .text("job", &job.jobid)
         .text("user", job.user.as_deref().unwrap_or(""))
         .text("queue", job.vc.as_deref().unwrap_or(""))
@@ -146,22 +146,22 @@ fn job(job: &Job, load: &mut Load) {
         .num("x_attempts", job.attempts.len() as f64);
 }
 
-fn machines(input: &mut Input, load: &mut Load) {
-    let Some(mut csv) = Csv::new(input, ",", load) else {
+fn machines(input: &mut InputFile, load: &mut LoadState) {
+    let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
         return;
     };
     let gpus = csv.header().get(1).cloned().unwrap_or_default();
     while csv.next(load) {
         let (node, gpus) = (csv.at(0).to_owned(), csv.num(&gpus, load));
-        load.row(Table::Nodes)
+        load.row(TableKind::Nodes)
             .text("node", &node)
             .text("kind", "node")
             .num("gpus", gpus);
     }
 }
 
-fn finish(load: &mut Load) {
-    let nodes = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+fn finish(load: &mut LoadState) {
+    let nodes = load.tables.get(&TableKind::Nodes).map_or(0, GrowingTable::len) as u64;
     load.population = (nodes > 0).then_some(Population {
         count: nodes,
         unit: "nodes",

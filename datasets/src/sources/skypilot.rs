@@ -2,16 +2,16 @@
 
 use serde::Deserialize;
 
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
 /// Maximum document size in bytes; the published ones are below one MiB.
 const MOST: usize = 64 << 20;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "skypilot",
     title: "SkyPilot spot availability and preemption traces: instances available, tick by tick, by zone",
     citation: "Z. Wu et al., Can't Be Late: Optimizing Spot Instance Savings under Deadlines, NSDI 2024",
@@ -27,27 +27,27 @@ pub(super) const SOURCE: Source = Source {
         (start.contains("\"gap_seconds\"") && start.contains("\"metadata\"")).then_some("ticks of a zone")
     },
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 #[derive(Deserialize)]
-struct Trace {
-    metadata: Metadata,
+struct AvailabilityTrace {
+    metadata: AvailabilityMetadata,
     data: Vec<Option<f64>>,
     #[serde(default)]
     prices: Vec<Option<f64>>,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct AvailabilityMetadata {
     gap_seconds: f64,
 }
 
-fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let Some(bytes) = input.whole(MOST, load) else {
         return;
     };
-    let trace: Trace = match serde_json::from_slice(&bytes) {
+    let trace: AvailabilityTrace = match serde_json::from_slice(&bytes) {
         Ok(trace) => trace,
         Err(problem) => {
             load.at(problem.line() as u64);
@@ -66,7 +66,7 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
         if available.is_none() {
             load.odd("null", "data", || format!("tick {tick} is null"));
         }
-        load.row(Table::Capacity)
+        load.row(TableKind::Capacity)
             .num("time", tick as f64 * gap)
             .text("zone", &zone)
             .num("available", *available)

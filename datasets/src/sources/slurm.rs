@@ -3,15 +3,15 @@
 use std::collections::HashSet;
 
 use crate::accounting::{check_span, instant};
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::words;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "slurm",
     title: "Slurm accounting as sacct -P prints it; Meta's GCM test data among it",
     licence: "one's own; GCM's samples: MIT",
@@ -26,22 +26,22 @@ pub(super) const SOURCE: Source = Source {
     ],
     role: |head| delimiter(head).map(|_| "jobs and steps"),
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn delimiter(head: &Head) -> Option<&'static str> {
+fn delimiter(head: &FileHead) -> Option<&'static str> {
     // The longer one first, because it contains the shorter.
     ["|#", "|"]
         .into_iter()
         .find(|delimiter| head.has_columns(delimiter, &["JobID", "State"]))
 }
 
-fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
-    let Some(mut csv) = Csv::unquoted(input, delimiter(head).unwrap_or("|"), load) else {
+fn read(_: &'static str, head: &FileHead, input: &mut InputFile, load: &mut LoadState) {
+    let Some(mut csv) = DelimitedFile::unquoted(input, delimiter(head).unwrap_or("|"), load) else {
         return;
     };
     let mut jobs = HashSet::new();
-    let begin = load.len(Table::Jobs);
+    let begin = load.len(TableKind::Jobs);
     let (mut tracks_gpus, mut grants) = (false, false);
     while csv.next(load) {
         let Some(id) = csv.need("JobID", load) else {
@@ -50,12 +50,12 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
         let granted = csv.get("AllocTRES");
         grants |= !granted.is_empty();
         tracks_gpus = tracks_gpus || kinds(granted).next().is_some();
-        let time = |name: &str, load: &mut Load| instant(name, csv.get(name), load);
+        let time = |name: &str, load: &mut LoadState| instant(name, csv.get(name), load);
         let (submit, start, end) = (time("Submit", load), time("Start", load), time("End", load));
         let raw = csv.get("State");
         let state = if raw.is_empty() { "" } else { words::state(raw) };
         if let Some((job, step)) = id.split_once('.') {
-            load.row(Table::Attempts)
+            load.row(TableKind::Attempts)
                 .text("job", job)
                 .text("attempt", step)
                 .num("start", start)
@@ -88,7 +88,7 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
                 "the id of an earlier row: started again; kept, the id is no key".to_owned()
             });
         }
-        load.row(Table::Jobs)
+        load.row(TableKind::Jobs)
             .text("job", &id)
             .text("user", csv.get("User"))
             .text("queue", csv.get("Partition"))
@@ -104,7 +104,7 @@ fn read(_: &'static str, head: &Head, input: &mut Input, load: &mut Load) {
             .text("x_nodes", csv.get("NodeList"));
     }
     if grants && !tracks_gpus {
-        load.forget(Table::Jobs, "gpus", begin);
+        load.forget(TableKind::Jobs, "gpus", begin);
         load.odd("untracked", "AllocTRES", || {
             "no record is granted gres/gpu: the cluster does not track GPUs (AccountingStorageTRES), or has none; null in every row"
                 .to_owned()
@@ -132,7 +132,7 @@ fn kinds(granted: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 /// Returns the number of granted GPUs: 0 if only other resources are granted, unknown if the field is empty.
-fn gpus(granted: &str, load: &mut Load) -> Option<f64> {
+fn gpus(granted: &str, load: &mut LoadState) -> Option<f64> {
     if granted.is_empty() {
         return None;
     }

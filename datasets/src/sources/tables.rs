@@ -1,13 +1,13 @@
 //! Published tables of counts and shares without raw data: every number is a sample.
 
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
-use crate::source::Source;
-use crate::table::Table;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 
-pub(super) const SUMMARIES: Source = Source {
+pub(super) const SUMMARIES: SourceFormat = SourceFormat {
     name: "gpu-cluster-summaries",
     title: "The authors' own summaries of Helios, Acme, Philly and PAI: shares by jobs and by GPU time",
     licence: "Helios: MIT; Acme: CC BY 4.0",
@@ -24,10 +24,10 @@ pub(super) const SUMMARIES: Source = Source {
             .then_some("clusters")
     },
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-pub(super) const PUBLISHED: Source = Source {
+pub(super) const PUBLISHED: SourceFormat = SourceFormat {
     name: "published-tables",
     title: "Published failure tables: Llama 3 interruptions, Summit GPU Xid counts",
     licence: "facts; the Summit table's repository is MIT",
@@ -44,13 +44,13 @@ pub(super) const PUBLISHED: Source = Source {
         (llama || summit).then_some("counts")
     },
     read,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
 /// Reads a table: the first column names the row, every other column of numbers is a metric.
-fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
+fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let file = load.file().to_owned();
-    let Some(mut csv) = Csv::new(input, ",", load) else {
+    let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
         return;
     };
     let metrics: Vec<String> = csv
@@ -66,7 +66,7 @@ fn read(_: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
             let Some(value) = csv.num(metric, load) else {
                 continue;
             };
-            load.row(Table::Samples)
+            load.row(TableKind::Samples)
                 .text("node", &subject)
                 .text("metric", metric)
                 .num("value", value)

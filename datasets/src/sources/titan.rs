@@ -1,16 +1,16 @@
 //! Titan's GPUs: every stay of a GPU at a place, with its end event, and one row a GPU.
 
-use crate::csv::Csv;
-use crate::head::Head;
-use crate::input::Input;
-use crate::load::Load;
+use crate::csv::DelimitedFile;
+use crate::head::FileHead;
+use crate::input::InputFile;
+use crate::load::LoadState;
 use crate::provenance::Population;
-use crate::rows::Rows;
-use crate::source::Source;
-use crate::table::Table;
+use crate::rows::GrowingTable;
+use crate::source::SourceFormat;
+use crate::table::TableKind;
 use crate::time;
 
-pub(super) const SOURCE: Source = Source {
+pub(super) const SOURCE: SourceFormat = SourceFormat {
     name: "titan",
     title: "Titan GPU lifetimes (OLCF): stays of 30,207 GPUs, double-bit errors and GPUs off the bus, 2013-2019",
     citation: "G. Ostrouchov, D. Maxwell, R. Ashraf, C. Engelmann, M. Shankar, J. Rogers, GPU Lifetimes on Titan Supercomputer: Survival Analysis and Reliability, SC'20",
@@ -25,10 +25,10 @@ pub(super) const SOURCE: Source = Source {
     role,
     read,
     finish,
-    ..Source::PLAIN
+    ..SourceFormat::PLAIN
 };
 
-fn role(head: &Head) -> Option<&'static str> {
+fn role(head: &FileHead) -> Option<&'static str> {
     if head.has_columns(",", &["SN", "location", "insert", "remove", "duration", "event"]) {
         Some("stays and events")
     } else if head.has_columns(",", &["SN", "nlife", "nloc", "dbe", "otb", "dead"]) {
@@ -38,8 +38,8 @@ fn role(head: &Head) -> Option<&'static str> {
     }
 }
 
-fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
-    let Some(mut csv) = Csv::new(input, ",", load) else {
+fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
+    let Some(mut csv) = DelimitedFile::new(input, ",", load) else {
         return;
     };
     while csv.next(load) {
@@ -54,13 +54,13 @@ fn read(role: &'static str, _: &Head, input: &mut Input, load: &mut Load) {
     }
 }
 
-fn stay(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
+fn stay(gpu: &str, csv: &DelimitedFile<'_>, load: &mut LoadState) {
     let insert = load.time("insert", csv.get("insert"), time::wall);
     let remove = load.time("remove", csv.get("remove"), time::wall);
     let duration = csv.num("duration", load);
     let (place, event) = (csv.get("location"), csv.get("event"));
     if insert.is_some() {
-        load.row(Table::Outages)
+        load.row(TableKind::Outages)
             .text("node", gpu)
             .num("start", insert)
             .num("end", remove)
@@ -71,7 +71,7 @@ fn stay(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
             .text("x_event", event);
     }
     if !event.is_empty() {
-        load.row(Table::Failures)
+        load.row(TableKind::Failures)
             .num("time", remove)
             .text("node", place)
             .text("device", gpu)
@@ -85,7 +85,7 @@ fn stay(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
     }
 }
 
-fn gpu_row(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
+fn gpu_row(gpu: &str, csv: &DelimitedFile<'_>, load: &mut LoadState) {
     let last = load.time("last", csv.get("last"), time::wall);
     let mut numbers = Vec::new();
     for name in [
@@ -94,7 +94,7 @@ fn gpu_row(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
         numbers.push((name, csv.num(name, load)));
     }
     let mut row = load
-        .row(Table::Nodes)
+        .row(TableKind::Nodes)
         .text("node", gpu)
         .text("kind", "gpu")
         .text("system", "Titan")
@@ -114,8 +114,8 @@ fn gpu_row(gpu: &str, csv: &Csv<'_>, load: &mut Load) {
 }
 
 /// Sets the population: the file of one row a GPU is an inventory of failed and healthy GPUs.
-fn finish(load: &mut Load) {
-    let gpus = load.tables.get(&Table::Nodes).map_or(0, Rows::len) as u64;
+fn finish(load: &mut LoadState) {
+    let gpus = load.tables.get(&TableKind::Nodes).map_or(0, GrowingTable::len) as u64;
     load.population = (gpus > 0).then_some(Population {
         count: gpus,
         unit: "GPUs",

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use rankguard_datasets::{Dataset, Table, open};
+use rankguard_datasets::{Dataset, TableKind, open};
 
 /// The folder of a data set; if it is absent the test prints a note and ends.
 pub(crate) fn folder(name: &str) -> Option<PathBuf> {
@@ -29,12 +29,12 @@ pub(crate) fn dataset(name: &str, source: &str) -> Option<Dataset> {
     Some(dataset)
 }
 
-pub(crate) fn rows(dataset: &Dataset, table: Table) -> u64 {
+pub(crate) fn rows(dataset: &Dataset, table: TableKind) -> u64 {
     dataset.rows.get(&table).copied().unwrap_or(0)
 }
 
 /// Number of rows of a table with this text.
-pub(crate) fn with(dataset: &Dataset, table: Table, column: &str, wanted: &str) -> usize {
+pub(crate) fn with(dataset: &Dataset, table: TableKind, column: &str, wanted: &str) -> usize {
     let texts = dataset.strings(table, column).expect("a text column");
     texts.iter().flatten().filter(|text| *text == wanted).count()
 }

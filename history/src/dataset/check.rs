@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
-use rankguard_console::{Format, out};
-use rankguard_datasets::{Dataset, Inside, several};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
+use rankguard_console::{OutputFormat, out};
+use rankguard_datasets::{ContainedFolder, Dataset, several};
 use serde::Serialize;
 
-use super::{Input, lost};
+use super::{DatasetInput, lost};
 
 /// Result of a check, as JSON.
 #[derive(Serialize)]
-struct Checked<'a> {
+struct CheckReport<'a> {
     source: &'static str,
     title: &'static str,
     licence: &'static str,
@@ -23,10 +23,10 @@ struct Checked<'a> {
     tables: BTreeMap<&'static str, u64>,
     files: &'a [rankguard_datasets::FileRead],
     rows_lost: u64,
-    problems: &'a rankguard_datasets::Problems,
+    problems: &'a rankguard_datasets::ProblemSummary,
 }
 
-pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
+pub(super) fn run(input: &DatasetInput, format: OutputFormat) -> Result<CommandExit, CliError> {
     // A path that cannot be listed cannot be opened either, which gives the better error.
     let inside = match input.mapping.is_absent() {
         true => several(&input.path).unwrap_or_default(),
@@ -36,7 +36,7 @@ pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
         return each(&inside, format);
     }
     let data = input.open()?;
-    let checked = Checked {
+    let checked = CheckReport {
         source: data.source,
         title: data.title,
         licence: data.licence,
@@ -49,15 +49,15 @@ pub(super) fn run(input: &Input, format: Format) -> Result<Exit, CliError> {
         problems: &data.problems,
     };
     match format {
-        Format::Json => out::json(&checked),
-        Format::Jsonl => out::json_line(&checked),
-        Format::Csv => listing::print(format, &data.files, FILES),
-        Format::Table => tell(&data),
+        OutputFormat::Json => out::json(&checked),
+        OutputFormat::Jsonl => out::json_line(&checked),
+        OutputFormat::Csv => listing::print(format, &data.files, FILES),
+        OutputFormat::Table => tell(&data),
     }
     Ok(lost(&data))
 }
 
-const FILES: &[Column<rankguard_datasets::FileRead>] = &[
+const FILES: &[TableColumn<rankguard_datasets::FileRead>] = &[
     ("file", |file| file.path.clone()),
     ("what", |file| match file.role {
         "" => "not read".to_owned(),
@@ -110,7 +110,7 @@ fn tell(data: &Dataset) {
 
 /// Result for one data set in a folder of several.
 #[derive(Debug, Serialize)]
-struct Summary {
+struct FolderSummary {
     folder: String,
     source: Option<&'static str>,
     files: usize,
@@ -122,7 +122,7 @@ struct Summary {
     unread: Option<String>,
 }
 
-const SUMMARIES: &[Column<Summary>] = &[
+const SUMMARIES: &[TableColumn<FolderSummary>] = &[
     ("folder", |one| one.folder.clone()),
     ("source", |one| one.source.unwrap_or("-").to_owned()),
     ("files", |one| one.files.to_string()),
@@ -141,8 +141,8 @@ fn counted(counts: &BTreeMap<&'static str, u64>) -> String {
 }
 
 /// Checks each folder in turn and prints one line for each.
-fn each(inside: &[Inside], format: Format) -> Result<Exit, CliError> {
-    let summaries: Vec<Summary> = inside.iter().map(summary).collect();
+fn each(inside: &[ContainedFolder], format: OutputFormat) -> Result<CommandExit, CliError> {
+    let summaries: Vec<FolderSummary> = inside.iter().map(summary).collect();
     listing::print(format, &summaries, SUMMARIES);
     let unread = summaries.iter().filter(|one| one.unread.is_some()).count();
     out::note(&format!(
@@ -150,12 +150,12 @@ fn each(inside: &[Inside], format: Format) -> Result<Exit, CliError> {
         summaries.len() - unread
     ));
     let lost = summaries.iter().any(|one| one.rows_lost > 0);
-    Ok(if lost { Exit::Finding } else { Exit::Fine })
+    Ok(if lost { CommandExit::Finding } else { CommandExit::Fine })
 }
 
-fn summary(inside: &Inside) -> Summary {
+fn summary(inside: &ContainedFolder) -> FolderSummary {
     let folder = inside.path.file_name().unwrap_or_default().to_string_lossy();
-    let mut summary = Summary {
+    let mut summary = FolderSummary {
         folder: folder.into_owned(),
         source: inside.source.map(|source| source.name),
         files: 0,

@@ -6,14 +6,14 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
+use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
-use rankguard_datasets::{Error, Shape, Table};
+use rankguard_datasets::{Error, OutputFormat, TableKind};
 
-use super::{As, Input, lost};
+use super::{DatasetInput, TableFormat, lost};
 
 /// Writes the events as evidence for a replay.
-pub(super) fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliError> {
+pub(super) fn evidence(input: &DatasetInput, file: Option<&Path>) -> Result<CommandExit, CliError> {
     let data = input.open()?;
     let cannot = |problem: Error| {
         CliError::failure(
@@ -24,7 +24,7 @@ pub(super) fn evidence(input: &Input, file: Option<&Path>) -> Result<Exit, CliEr
     };
     let written = match file {
         Some(path) => data.evidence(BufWriter::new(create(path)?)),
-        None => data.evidence(Stdout),
+        None => data.evidence(StdoutWriter),
     };
     let written = written.map_err(cannot)?;
     out::note(&format!(
@@ -41,18 +41,23 @@ fn create(path: &Path) -> Result<File, CliError> {
 }
 
 /// Writes one table.
-pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) -> Result<Exit, CliError> {
-    let names = || Table::ALL.map(Table::name).join(", ");
-    let Some(table) = Table::named(table) else {
+pub(super) fn table(
+    input: &DatasetInput,
+    table: &str,
+    shape: TableFormat,
+    file: Option<&Path>,
+) -> Result<CommandExit, CliError> {
+    let names = || TableKind::ALL.map(TableKind::name).join(", ");
+    let Some(table) = TableKind::named(table) else {
         return Err(CliError::usage(
             format!("no table is called {table}"),
             format!("the tables are {}", names()),
         ));
     };
     let shape = match shape {
-        As::Csv => Shape::Csv,
-        As::Jsonl => Shape::Jsonl,
-        As::Parquet => Shape::Parquet,
+        TableFormat::Csv => OutputFormat::Csv,
+        TableFormat::Jsonl => OutputFormat::Jsonl,
+        TableFormat::Parquet => OutputFormat::Parquet,
     };
     let data = input.open()?;
     let cannot = |problem: Error| {
@@ -67,15 +72,15 @@ pub(super) fn table(input: &Input, table: &str, shape: As, file: Option<&Path>) 
             data.export(table, shape, BufWriter::new(create(path)?))
                 .map_err(cannot)?;
         }
-        None => data.export(table, shape, Stdout).map_err(cannot)?,
+        None => data.export(table, shape, StdoutWriter).map_err(cannot)?,
     }
     Ok(lost(&data))
 }
 
 /// Writer to standard output through the programs' common output function.
-struct Stdout;
+struct StdoutWriter;
 
-impl Write for Stdout {
+impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         out::bytes(bytes);
         Ok(bytes.len())

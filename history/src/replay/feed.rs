@@ -4,20 +4,20 @@ use std::collections::VecDeque;
 use std::io;
 
 use rankguard_faults::line::{LineClock, clean, parse};
-use rankguard_faults::{Observation, Stream, Triage};
-use rankguard_model::{Mark, NodeId, Rank, Source, Timestamp};
+use rankguard_faults::{LogObservation, StreamContext, Triage};
+use rankguard_model::{Classification, EvidenceSource, NodeId, Rank, Timestamp};
 use rankguard_offline::guess;
 
-use super::brain::Brain;
-use super::files::FoundLog;
-use super::item::Item;
-use super::labels::Labels;
-use super::lines::Lines;
-use super::tally::Tally;
+use super::engine::ReplayEngine;
+use super::files::LogPath;
+use super::item::ReplayItem;
+use super::labels::LineLabels;
+use super::lines::BoundedLines;
+use super::tally::ReplayTally;
 
 /// Format of the lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Form {
+enum LineForm {
     /// `TIME LOCATION RAS FACILITY SEVERITY TEXT`: every line is an alert.
     BlueGene,
     /// `LABEL EPOCH DATE LOCATION TIME LOCATION RAS ...`: `-` is no alert.
@@ -27,34 +27,34 @@ enum Form {
 }
 
 /// Log that is being read.
-pub(super) struct Feed {
+pub(super) struct LogFeed {
     name: String,
     /// Node from the path.
     node: Option<NodeId>,
     rank: Option<Rank>,
     clock: LineClock,
-    lines: Lines,
-    form: Form,
-    source: Source,
-    labels: Option<Labels>,
+    lines: BoundedLines,
+    form: LineForm,
+    source: EvidenceSource,
+    labels: Option<LineLabels>,
     triage: Option<Triage>,
-    ready: VecDeque<Item>,
+    ready: VecDeque<ReplayItem>,
     at: Timestamp,
     done: bool,
 }
 
-impl Feed {
+impl LogFeed {
     /// Opens a log and recognises its format from the first lines. `whole` reads plain logs with all of live triage's
     /// rules for lines that belong together.
     pub(super) fn open(
-        log: &FoundLog,
+        log: &LogPath,
         newest: Option<Timestamp>,
-        labels: Option<Labels>,
+        labels: Option<LineLabels>,
         whole: bool,
-        brain: &Brain,
+        brain: &ReplayEngine,
     ) -> io::Result<Self> {
         let path = log.path.as_path();
-        let mut lines = Lines::open(path)?;
+        let mut lines = BoundedLines::open(path)?;
         let head = lines.peek()?;
         if head.iter().take(8 << 10).any(|byte| *byte == 0) {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "not a text"));
@@ -67,24 +67,24 @@ impl Feed {
         let first = head.first().map_or("", String::as_str);
         let words: Vec<&str> = first.split_ascii_whitespace().take(7).collect();
         let form = match words[..] {
-            [time, _, "RAS", ..] if blue_gene(time).is_some() => Form::BlueGene,
+            [time, _, "RAS", ..] if blue_gene(time).is_some() => LineForm::BlueGene,
             [_, epoch, _, _, time, _, "RAS"] if epoch.parse::<i64>().is_ok() && blue_gene(time).is_some() => {
-                Form::Labelled
+                LineForm::Labelled
             }
-            _ => Form::Plain,
+            _ => LineForm::Plain,
         };
         let source = match form {
-            Form::Plain => guess::source(path, &head),
-            _ => Source::KernelLog,
+            LineForm::Plain => guess::source(path, &head),
+            _ => EvidenceSource::KernelLog,
         };
         let clock = LineClock {
             hint: guess::year_hint(newest, path),
             ..LineClock::default()
         };
         let rank = guess::rank(&log.root, path);
-        let stream = Stream { source, rank, clock };
+        let stream = StreamContext { source, rank, clock };
         // Labels apply to single lines, so labelled logs are classified line by line.
-        let grouped = form == Form::Plain && whole && labels.is_none();
+        let grouped = form == LineForm::Plain && whole && labels.is_none();
         Ok(Self {
             name: path.display().to_string(),
             node: guess::node(&log.root, path),
@@ -102,7 +102,7 @@ impl Feed {
     }
 
     /// Returns the next item; unclassified lines are only counted.
-    pub(super) fn next(&mut self, brains: &[Brain], tally: &mut Tally) -> Option<Item> {
+    pub(super) fn next(&mut self, brains: &[ReplayEngine], tally: &mut ReplayTally) -> Option<ReplayItem> {
         let mut bytes = Vec::new();
         loop {
             if let Some(item) = self.ready.pop_front() {
@@ -135,7 +135,7 @@ impl Feed {
         }
     }
 
-    fn keep(&mut self, observation: Observation, tally: &mut Tally) {
+    fn keep(&mut self, observation: LogObservation, tally: &mut ReplayTally) {
         self.advance(
             observation.at.or_else(|| {
                 let boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
@@ -143,7 +143,7 @@ impl Feed {
             }),
             tally,
         );
-        self.ready.push_back(Item {
+        self.ready.push_back(ReplayItem {
             at: self.at,
             source: self.source,
             node: self.node_of(observation.host.as_deref()),
@@ -163,7 +163,7 @@ impl Feed {
     }
 
     /// Clocks of logs may go back; the diagnosis clock does not.
-    fn advance(&mut self, to: Option<Timestamp>, tally: &mut Tally) {
+    fn advance(&mut self, to: Option<Timestamp>, tally: &mut ReplayTally) {
         match to {
             Some(to) if to < self.at => tally.back += 1,
             Some(to) => self.at = to,
@@ -172,10 +172,10 @@ impl Feed {
     }
 
     /// Classifies one line by every catalogue.
-    fn judge(&mut self, raw: &str, brains: &[Brain], tally: &mut Tally) {
+    fn judge(&mut self, raw: &str, brains: &[ReplayEngine], tally: &mut ReplayTally) {
         let cleaned = clean(raw);
         let (at, node, text, label) = match self.form {
-            Form::Plain => {
+            LineForm::Plain => {
                 let parsed = parse(&cleaned, &self.clock);
                 let node = self.node_of(parsed.host).to_string();
                 let label = self
@@ -189,7 +189,7 @@ impl Feed {
                     tally.odd += 1;
                     return;
                 };
-                let label = (form == Form::Labelled).then(|| label.map(str::to_owned));
+                let label = (form == LineForm::Labelled).then(|| label.map(str::to_owned));
                 (
                     Some(at),
                     node.to_owned(),
@@ -198,7 +198,7 @@ impl Feed {
                 )
             }
         };
-        let marks: Vec<Vec<Mark>> = brains.iter().map(|brain| brain.marks(self.source, text)).collect();
+        let marks: Vec<Vec<Classification>> = brains.iter().map(|brain| brain.marks(self.source, text)).collect();
         if let Some(label) = &label {
             tally.judge(label.as_deref(), marks.first().map_or(&[], Vec::as_slice));
         }
@@ -207,7 +207,7 @@ impl Feed {
         }
         let text = text.to_owned();
         self.advance(at, tally);
-        self.ready.push_back(Item {
+        self.ready.push_back(ReplayItem {
             at: self.at,
             source: self.source,
             node: NodeId::from(node),
@@ -221,7 +221,7 @@ impl Feed {
     }
 
     /// Reports truncated lines.
-    pub(super) fn finish(self, tally: &mut Tally) {
+    pub(super) fn finish(self, tally: &mut ReplayTally) {
         let cut = self.lines.cut();
         if cut > 0 {
             tally.problem(format!(
@@ -233,9 +233,9 @@ impl Feed {
 }
 
 /// Returns the newest time with a year in the first lines of some logs.
-pub(super) fn newest_moment(logs: &[FoundLog]) -> Option<Timestamp> {
+pub(super) fn newest_moment(logs: &[LogPath]) -> Option<Timestamp> {
     let moments = logs.iter().filter_map(|log| {
-        let mut lines = Lines::open(&log.path).ok()?;
+        let mut lines = BoundedLines::open(&log.path).ok()?;
         let head = lines.peek().ok()?;
         let head: Vec<String> = head
             .split(|byte| *byte == b'\n')
@@ -248,10 +248,10 @@ pub(super) fn newest_moment(logs: &[FoundLog]) -> Option<Timestamp> {
 }
 
 /// Parses time, location, text and label of a Blue Gene/L line.
-fn ras(line: &str, form: Form) -> Option<(Timestamp, &str, &str, Option<&str>)> {
-    let mut words = line.splitn(if form == Form::BlueGene { 6 } else { 10 }, ' ');
+fn ras(line: &str, form: LineForm) -> Option<(Timestamp, &str, &str, Option<&str>)> {
+    let mut words = line.splitn(if form == LineForm::BlueGene { 6 } else { 10 }, ' ');
     let label = match form {
-        Form::BlueGene => None,
+        LineForm::BlueGene => None,
         _ => {
             let label = words.next()?;
             words.by_ref().nth(2)?;
@@ -294,21 +294,21 @@ mod tests {
     #[test]
     fn blue_gene_lines_are_taken_apart() {
         let line = "2005-06-05-01.55.06.697467 R11-M0-NB-C:J07-U11 RAS KERNEL FATAL rts panic! - stopping execution";
-        let (at, node, text, label) = ras(line, Form::BlueGene).expect("a line");
+        let (at, node, text, label) = ras(line, LineForm::BlueGene).expect("a line");
         assert_eq!(at.0, 1_117_936_506_697_467_000);
         assert_eq!(
             (node, text, label),
             ("R11-M0-NB-C:J07-U11", "rts panic! - stopping execution", None)
         );
         let line = "KERNDTLB 1117838570 2005.06.03 R02 2005-06-03-15.42.50.675872 R02 RAS KERNEL FATAL data TLB error interrupt";
-        let (_, _, text, label) = ras(line, Form::Labelled).expect("a line");
+        let (_, _, text, label) = ras(line, LineForm::Labelled).expect("a line");
         assert_eq!((text, label), ("data TLB error interrupt", Some("KERNDTLB")));
         for wrong in [
             "",
             "2005-06-05-01.55.06.69746x R RAS A B c",
             "2005-13-05-01.55.06.697467 R RAS A B c",
         ] {
-            assert!(ras(wrong, Form::BlueGene).is_none(), "{wrong}");
+            assert!(ras(wrong, LineForm::BlueGene).is_none(), "{wrong}");
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::tally::Tally;
+use super::tally::ReplayTally;
 use super::{recorded, records};
 
 /// Maximum number of files that are read in parallel.
@@ -10,15 +10,15 @@ const FILES: usize = 256;
 
 /// Inputs of a replay, sorted by name.
 #[derive(Default)]
-pub(super) struct Found {
+pub(super) struct ReplayInputs {
     pub(super) cases: Vec<PathBuf>,
     pub(super) evidence: Vec<PathBuf>,
     pub(super) journals: Vec<PathBuf>,
-    pub(super) logs: Vec<FoundLog>,
+    pub(super) logs: Vec<LogPath>,
 }
 
 /// Log below a given path: the names between the two may contain its node and rank.
-pub(super) struct FoundLog {
+pub(super) struct LogPath {
     pub(super) root: PathBuf,
     pub(super) path: PathBuf,
 }
@@ -27,7 +27,7 @@ pub(super) struct FoundLog {
 const DEPTH: usize = 16;
 
 /// Finds logs in a folder and its subfolders, sorted by name. Links are not followed.
-fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut Tally) {
+fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut ReplayTally) {
     let entries = match std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
         Ok(entries) => entries,
         Err(problem) => return tally.problem(format!("{}: {problem}", folder.display())),
@@ -48,9 +48,9 @@ fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut
     }
 }
 
-impl Found {
+impl ReplayInputs {
     /// Classifies paths and the contents of folders; paths given as journals are accepted as such.
-    pub(super) fn below(paths: &[PathBuf], journals: &[PathBuf], tally: &mut Tally) -> Self {
+    pub(super) fn below(paths: &[PathBuf], journals: &[PathBuf], tally: &mut ReplayTally) -> Self {
         let mut all = Self {
             journals: journals.to_vec(),
             ..Self::default()
@@ -72,7 +72,7 @@ impl Found {
                 } else if records::holds_cases(&file) {
                     all.cases.push(file);
                 } else if all.logs.len() < FILES {
-                    all.logs.push(FoundLog {
+                    all.logs.push(LogPath {
                         root: path.clone(),
                         path: file,
                     });
@@ -102,7 +102,7 @@ fn is_log(path: &Path) -> bool {
 }
 
 /// Selects one of Blue Gene/L's files, which contain the same events four times: the one with all of them.
-fn reductions(files: &mut Vec<PathBuf>, tally: &mut Tally) {
+fn reductions(files: &mut Vec<PathBuf>, tally: &mut ReplayTally) {
     let named = |path: &Path, wanted: &str| {
         path.file_name()
             .is_some_and(|name| name.to_string_lossy().starts_with(wanted))

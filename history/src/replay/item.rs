@@ -1,7 +1,8 @@
 //! Recorded observation with its classification by each catalogue.
 
 use rankguard_model::{
-    Body, Device, Entity, Evidence, EvidenceId, Generation, JobId, Mark, NodeId, Rank, Source, Timestamp,
+    Classification, Device, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId,
+    Rank, Timestamp,
 };
 
 /// Job of logs without a cluster.
@@ -9,27 +10,27 @@ const JOB: &str = "job";
 
 /// Observation that at least one catalogue classifies, or that was recorded as evidence.
 #[derive(Debug, Clone)]
-pub(super) struct Item {
+pub(super) struct ReplayItem {
     pub(super) at: Timestamp,
-    pub(super) source: Source,
+    pub(super) source: EvidenceSource,
     pub(super) node: NodeId,
     pub(super) rank: Option<Rank>,
     pub(super) device: Option<Device>,
     pub(super) text: String,
     pub(super) repeats: u32,
     /// Classifications by each catalogue, best first.
-    pub(super) marks: Vec<Vec<Mark>>,
+    pub(super) marks: Vec<Vec<Classification>>,
     /// Original evidence, if it was recorded.
     pub(super) recorded: Option<Box<Evidence>>,
 }
 
-impl Item {
+impl ReplayItem {
     /// Returns the observation as evidence with the classifications of one catalogue; `None` if
     /// that catalogue has none.
     pub(super) fn evidence(&self, which: usize, id: EvidenceId) -> Option<Evidence> {
         let marks = self.marks.get(which)?;
         if let Some(recorded) = &self.recorded {
-            let says_something = !marks.is_empty() || !matches!(recorded.body, Body::Line { .. });
+            let says_something = !marks.is_empty() || !matches!(recorded.body, EvidenceBody::Line { .. });
             return says_something.then(|| Evidence {
                 id,
                 at: self.at,
@@ -52,7 +53,7 @@ impl Item {
                 rank,
                 node,
             },
-            (None, None) if self.source == Source::KernelLog => Entity::Node { node },
+            (None, None) if self.source == EvidenceSource::KernelLog => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
         Some(Evidence {
@@ -60,7 +61,7 @@ impl Item {
             at: self.at,
             source: self.source,
             entity,
-            body: Body::Line {
+            body: EvidenceBody::Line {
                 text: self.text.clone(),
                 context: Vec::new(),
                 repeats: self.repeats,

@@ -4,14 +4,19 @@
 use std::path::Path;
 
 use rankguard_console::error::CliError;
-use rankguard_model::{Body, CaseState, Role};
+use rankguard_model::{CaseState, EvidenceBody, Role};
 
-use super::brain::Brain;
+use super::engine::ReplayEngine;
 use super::recorded::{STILL_WRITTEN, marks};
-use super::tally::Tally;
+use super::tally::ReplayTally;
 
 /// Replays a journal with every catalogue. `given` is true if the first one is not the built-in one.
-pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tally) -> Result<(), CliError> {
+pub(super) fn replay(
+    path: &Path,
+    brains: &[ReplayEngine],
+    given: bool,
+    tally: &mut ReplayTally,
+) -> Result<(), CliError> {
     if rankguard_journal::in_use(path) {
         tally.problem(format!("{}: {STILL_WRITTEN}", path.display()));
     }
@@ -33,10 +38,10 @@ pub(super) fn replay(path: &Path, brains: &[Brain], given: bool, tally: &mut Tal
                 evidence += 1;
                 let now = marks(piece, &matcher, changed);
                 if which > 0
-                    && let Body::Line { text, .. } = &piece.body
+                    && let EvidenceBody::Line { text, .. } = &piece.body
                 {
                     let before = marks(piece, &first, given);
-                    let top = |marks: &[rankguard_model::Mark]| {
+                    let top = |marks: &[rankguard_model::Classification]| {
                         let said = marks.iter().find(|mark| mark.role != Role::Noise);
                         said.map_or("none".to_owned(), |mark| mark.class.to_string())
                     };

@@ -11,9 +11,9 @@ const LABELS: usize = 50_000_000;
 
 /// Labels by line number from 1. A line without an entry has none.
 #[derive(Debug, Clone)]
-pub(super) struct Labels(Arc<BTreeMap<u64, String>>);
+pub(super) struct LineLabels(Arc<BTreeMap<u64, String>>);
 
-impl Labels {
+impl LineLabels {
     /// Reads CSV of `NUMBER,LABEL`; a first line without a number is a header.
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         let mut labels = BTreeMap::new();

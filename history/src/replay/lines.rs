@@ -9,13 +9,13 @@ use memchr::memchr;
 pub(super) const LINE_BYTES: usize = 1 << 20;
 
 /// Reader of a file by lines.
-pub(super) struct Lines {
+pub(super) struct BoundedLines {
     reader: Box<dyn BufRead>,
     number: u64,
     cut: u64,
 }
 
-impl Lines {
+impl BoundedLines {
     /// Opens a file: plain, gzip, zip of one file, or Zstandard.
     pub(super) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self::of(rankguard_datasets::unpacked(path)?))
@@ -84,7 +84,7 @@ mod tests {
     #[test]
     fn a_line_far_past_its_bound_is_passed_over_in_a_megabyte() {
         let file = io::repeat(b'x').take(64 * LINE_BYTES as u64).chain(&b"\nlast\n"[..]);
-        let mut lines = Lines::of(Box::new(BufReader::with_capacity(1 << 20, file)));
+        let mut lines = BoundedLines::of(Box::new(BufReader::with_capacity(1 << 20, file)));
         let mut line = Vec::new();
         assert!(lines.next(&mut line).expect("bytes"));
         assert_eq!((line.len(), lines.cut(), lines.number()), (LINE_BYTES, 1, 1));

@@ -4,20 +4,20 @@ use std::time::{Duration, Instant};
 
 use rankguard_console::error::CliError;
 
-use super::brain::Brain;
-use super::feed::Feed;
-use super::item::Item;
-use super::recorded::Recorded;
-use super::tally::Tally;
+use super::engine::ReplayEngine;
+use super::feed::LogFeed;
+use super::item::ReplayItem;
+use super::recorded::EvidenceRecording;
+use super::tally::ReplayTally;
 
 /// Source of items in order of time.
-pub(super) enum Stream {
-    Log(Box<Feed>),
-    Recorded(Recorded),
+pub(super) enum ItemStream {
+    Log(Box<LogFeed>),
+    Recorded(EvidenceRecording),
 }
 
-impl Stream {
-    fn next(&mut self, brains: &[Brain], given: bool, tally: &mut Tally) -> Option<Item> {
+impl ItemStream {
+    fn next(&mut self, brains: &[ReplayEngine], given: bool, tally: &mut ReplayTally) -> Option<ReplayItem> {
         match self {
             Self::Log(feed) => feed.next(brains, tally),
             Self::Recorded(recorded) => recorded.next(brains, given, tally),
@@ -26,8 +26,8 @@ impl Stream {
 }
 
 /// Merges the items of all streams in order of time; ties go to the first stream.
-pub(super) struct Merge {
-    pub(super) streams: Vec<Stream>,
+pub(super) struct StreamMerge {
+    pub(super) streams: Vec<ItemStream>,
     /// True if the first catalogue is not the built-in one.
     pub(super) given: bool,
     /// Speed factor relative to recorded time.
@@ -35,16 +35,16 @@ pub(super) struct Merge {
     pub(super) begun: Instant,
 }
 
-impl Merge {
+impl StreamMerge {
     /// Passes every item to `take`, with the wait until it is due.
     pub(super) fn run(
         &mut self,
-        brains: &[Brain],
-        tally: &mut Tally,
-        mut take: impl FnMut(&Item, Duration, &mut Tally) -> Result<(), CliError>,
+        brains: &[ReplayEngine],
+        tally: &mut ReplayTally,
+        mut take: impl FnMut(&ReplayItem, Duration, &mut ReplayTally) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
         let given = self.given;
-        let mut heads: Vec<Option<Item>> = Vec::new();
+        let mut heads: Vec<Option<ReplayItem>> = Vec::new();
         for stream in &mut self.streams {
             heads.push(stream.next(brains, given, tally));
         }
@@ -65,9 +65,9 @@ impl Merge {
         }
     }
 
-    pub(super) fn finish(self, tally: &mut Tally) {
+    pub(super) fn finish(self, tally: &mut ReplayTally) {
         for stream in self.streams {
-            if let Stream::Log(feed) = stream {
+            if let ItemStream::Log(feed) = stream {
                 feed.finish(tally);
             }
         }

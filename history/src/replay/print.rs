@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_console::Format;
-use rankguard_console::listing::{self, Column};
+use rankguard_console::OutputFormat;
+use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
 use serde::Serialize;
 
-use super::tally::{Binary, CaseLine, Difference, Tally};
+use super::tally::{CaseLine, ClassDifference, ConfusionCounts, ReplayTally};
 
 /// Number of cases of one class.
 #[derive(Debug, Serialize)]
@@ -19,7 +19,7 @@ struct ClassLine {
 
 /// Number of cases of one label with one class.
 #[derive(Debug, Serialize)]
-struct Cell {
+struct ConfusionCell {
     label: String,
     class: String,
     count: u64,
@@ -27,16 +27,16 @@ struct Cell {
 
 /// Agreement with labels.
 #[derive(Debug, Serialize)]
-struct Agreement {
+struct LabelAgreement {
     #[serde(flatten)]
-    counts: Binary,
+    counts: ConfusionCounts,
     precision: Option<f64>,
     recall: Option<f64>,
 }
 
 /// Whole result, as JSON.
 #[derive(Debug, Serialize)]
-struct Document {
+struct ReplayReport {
     lines: u64,
     evidence: u64,
     seconds: f64,
@@ -45,19 +45,19 @@ struct Document {
     delay_median_s: Option<f64>,
     delay_p99_s: Option<f64>,
     classes: Vec<ClassLine>,
-    labelled_lines: Option<Agreement>,
-    lines_by_label: Vec<Cell>,
-    labelled_cases: Option<Agreement>,
+    labelled_lines: Option<LabelAgreement>,
+    lines_by_label: Vec<ConfusionCell>,
+    labelled_cases: Option<LabelAgreement>,
     named_right: Option<f64>,
-    against_cases: Option<Agreement>,
+    against_cases: Option<LabelAgreement>,
     against_named_right: Option<f64>,
-    confusion: Vec<Cell>,
-    differences: Vec<Difference>,
+    confusion: Vec<ConfusionCell>,
+    differences: Vec<ClassDifference>,
     cases: Vec<CaseLine>,
     problems: Vec<String>,
 }
 
-const CLASSES: &[Column<ClassLine>] = &[
+const CLASSES: &[TableColumn<ClassLine>] = &[
     ("class", |line| line.class.clone()),
     ("cases", |line| line.cases.to_string()),
     ("with --against", |line| {
@@ -65,30 +65,30 @@ const CLASSES: &[Column<ClassLine>] = &[
     }),
 ];
 
-const DIFFERENCES: &[Column<Difference>] = &[
+const DIFFERENCES: &[TableColumn<ClassDifference>] = &[
     ("before", |line| line.before.clone()),
     ("after", |line| line.after.clone()),
     ("count", |line| line.lines.to_string()),
     ("example", |line| line.example.clone()),
 ];
 
-const CELLS: &[Column<Cell>] = &[
+const CELLS: &[TableColumn<ConfusionCell>] = &[
     ("label", |cell| cell.label.clone()),
     ("said", |cell| cell.class.clone()),
     ("count", |cell| cell.count.to_string()),
 ];
 
-fn agreement(counts: Binary) -> Option<Agreement> {
+fn agreement(counts: ConfusionCounts) -> Option<LabelAgreement> {
     let all = counts.true_positive + counts.false_positive + counts.false_negative + counts.true_negative;
-    (all > 0).then(|| Agreement {
+    (all > 0).then(|| LabelAgreement {
         counts,
         precision: counts.precision(),
         recall: counts.recall(),
     })
 }
 
-fn cells(of: &BTreeMap<(String, String), u64>) -> Vec<Cell> {
-    let cell = |((label, class), count): (&(String, String), &u64)| Cell {
+fn cells(of: &BTreeMap<(String, String), u64>) -> Vec<ConfusionCell> {
+    let cell = |((label, class), count): (&(String, String), &u64)| ConfusionCell {
         label: label.clone(),
         class: class.clone(),
         count: *count,
@@ -96,14 +96,14 @@ fn cells(of: &BTreeMap<(String, String), u64>) -> Vec<Cell> {
     of.iter().map(cell).collect()
 }
 
-fn document(tally: &Tally) -> Document {
+fn document(tally: &ReplayTally) -> ReplayReport {
     let diff = !tally.classes[1].is_empty();
     let mut names: Vec<&String> = tally.classes.iter().flat_map(BTreeMap::keys).collect();
     names.sort();
     names.dedup();
     let of = |which: usize, name: &String| tally.classes[which].get(name).copied().unwrap_or(0);
     let judged: u64 = tally.confusion.values().sum();
-    Document {
+    ReplayReport {
         lines: tally.lines,
         evidence: tally.evidence,
         seconds: tally.seconds,
@@ -132,16 +132,16 @@ fn document(tally: &Tally) -> Document {
     }
 }
 
-pub(super) fn print(format: Format, tally: &Tally) {
+pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
     let document = document(tally);
     match format {
-        Format::Json => return out::json(&document),
-        Format::Jsonl => {
+        OutputFormat::Json => return out::json(&document),
+        OutputFormat::Jsonl => {
             document.cases.iter().for_each(out::json_line);
         }
         _ => listing::print(format, &document.classes, CLASSES),
     }
-    if format == Format::Table {
+    if format == OutputFormat::Table {
         for (what, found) in [("lines", &document.lines_by_label), ("cases", &document.confusion)] {
             if !found.is_empty() {
                 out::line("");

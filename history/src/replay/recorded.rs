@@ -5,14 +5,14 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use rankguard_faults::Matcher;
+use rankguard_faults::SignatureMatcher;
 use rankguard_faults::line::{LineClock, clean, parse};
-use rankguard_model::{Body, Evidence, Mark, Timestamp, with_causes};
+use rankguard_model::{Classification, Evidence, EvidenceBody, Timestamp, with_causes};
 
-use super::brain::Brain;
-use super::item::Item;
-use super::lines::Lines;
-use super::tally::Tally;
+use super::engine::ReplayEngine;
+use super::item::ReplayItem;
+use super::lines::BoundedLines;
+use super::tally::ReplayTally;
 
 /// Maximum number of pieces that the journal's reader reads ahead.
 const AHEAD: usize = 4_096;
@@ -23,31 +23,31 @@ pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entr
 /// Returns true if a file's first line is evidence.
 pub(super) fn holds_evidence(path: &Path) -> bool {
     let mut line = Vec::new();
-    let first = Lines::open(path).and_then(|mut lines| lines.next(&mut line));
+    let first = BoundedLines::open(path).and_then(|mut lines| lines.next(&mut line));
     first.is_ok() && serde_json::from_slice::<Evidence>(&line).is_ok()
 }
 
 /// Recording that is being read.
-pub(super) struct Recorded {
+pub(super) struct EvidenceRecording {
     name: String,
-    from: From,
+    from: RecordingSource,
     at: Timestamp,
     ended: bool,
 }
 
-enum From {
-    Lines(Lines),
+enum RecordingSource {
+    Lines(BoundedLines),
     /// The journal passes entries to a callback, so its reader runs on a separate thread.
     Journal(Receiver<Result<Evidence, String>>),
 }
 
-impl Recorded {
+impl EvidenceRecording {
     pub(super) fn of_file(path: &Path) -> io::Result<Self> {
-        Ok(Self::new(path, From::Lines(Lines::open(path)?)))
+        Ok(Self::new(path, RecordingSource::Lines(BoundedLines::open(path)?)))
     }
 
     /// Opens a journal; damage after its start is reported when it is reached.
-    pub(super) fn of_journal(path: &Path, tally: &mut Tally) -> Result<Self, String> {
+    pub(super) fn of_journal(path: &Path, tally: &mut ReplayTally) -> Result<Self, String> {
         rankguard_journal::policy(path).map_err(|problem| with_causes(&problem))?;
         if rankguard_journal::in_use(path) {
             tally.problem(format!("{}: {}", path.display(), STILL_WRITTEN));
@@ -63,10 +63,10 @@ impl Recorded {
                 let _ = give.send(Err(problem.to_string()));
             }
         });
-        Ok(Self::new(path, From::Journal(take)))
+        Ok(Self::new(path, RecordingSource::Journal(take)))
     }
 
-    fn new(path: &Path, from: From) -> Self {
+    fn new(path: &Path, from: RecordingSource) -> Self {
         Self {
             name: path.display().to_string(),
             from,
@@ -77,7 +77,7 @@ impl Recorded {
 
     /// Returns the next item; unclassified lines are only counted. `given` is true if the first catalogue is not the
     /// built-in one.
-    pub(super) fn next(&mut self, brains: &[Brain], given: bool, tally: &mut Tally) -> Option<Item> {
+    pub(super) fn next(&mut self, brains: &[ReplayEngine], given: bool, tally: &mut ReplayTally) -> Option<ReplayItem> {
         loop {
             let evidence = self.piece(tally)?;
             tally.lines += 1;
@@ -85,17 +85,17 @@ impl Recorded {
                 true => tally.back += 1,
                 false => self.at = evidence.at,
             }
-            let marks: Vec<Vec<Mark>> = brains
+            let marks: Vec<Vec<Classification>> = brains
                 .iter()
                 .enumerate()
                 .map(|(which, brain)| marks(&evidence, &brain.matcher(), given || which > 0))
                 .collect();
             let text = match &evidence.body {
-                Body::Line { .. } if marks.iter().all(Vec::is_empty) => continue,
-                Body::Line { text, .. } => text.clone(),
+                EvidenceBody::Line { .. } if marks.iter().all(Vec::is_empty) => continue,
+                EvidenceBody::Line { text, .. } => text.clone(),
                 _ => String::new(),
             };
-            return Some(Item {
+            return Some(ReplayItem {
                 at: self.at,
                 source: evidence.source,
                 node: evidence.entity.node().unwrap_or(&evidence.id.node).clone(),
@@ -109,15 +109,15 @@ impl Recorded {
         }
     }
 
-    fn piece(&mut self, tally: &mut Tally) -> Option<Evidence> {
+    fn piece(&mut self, tally: &mut ReplayTally) -> Option<Evidence> {
         let mut line = Vec::new();
         while !self.ended {
             let found = match &mut self.from {
-                From::Journal(entries) => match entries.recv() {
+                RecordingSource::Journal(entries) => match entries.recv() {
                     Ok(entry) => entry,
                     Err(_) => break,
                 },
-                From::Lines(lines) => match lines.next(&mut line) {
+                RecordingSource::Lines(lines) => match lines.next(&mut line) {
                     Ok(false) => break,
                     Ok(true) if line.iter().all(u8::is_ascii_whitespace) => continue,
                     Ok(true) => serde_json::from_slice(&line)
@@ -143,8 +143,8 @@ impl Recorded {
 /// Returns a catalogue's classifications of evidence. Recorded ones are retained, because the recorder had the
 /// surrounding lines; under a catalogue other than the built-in one (`changed`) a line with another class is classified
 /// again.
-pub(super) fn marks(evidence: &Evidence, matcher: &Matcher, changed: bool) -> Vec<Mark> {
-    let Body::Line { text, .. } = &evidence.body else {
+pub(super) fn marks(evidence: &Evidence, matcher: &SignatureMatcher, changed: bool) -> Vec<Classification> {
+    let EvidenceBody::Line { text, .. } = &evidence.body else {
         return evidence.marks.clone();
     };
     if !changed && !evidence.marks.is_empty() {
@@ -152,9 +152,9 @@ pub(super) fn marks(evidence: &Evidence, matcher: &Matcher, changed: bool) -> Ve
     }
     let cleaned = clean(text);
     let message = parse(&cleaned, &LineClock::default()).text;
-    let top = |marks: &[Mark]| marks.first().map(|mark| mark.class.clone());
+    let top = |marks: &[Classification]| marks.first().map(|mark| mark.class.clone());
     let anew = matcher.marks(evidence.source, message);
-    let known = Matcher::builtin().marks(evidence.source, message);
+    let known = SignatureMatcher::builtin().marks(evidence.source, message);
     if top(&anew) == top(&known) && !evidence.marks.is_empty() {
         return evidence.marks.clone();
     }

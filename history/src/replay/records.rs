@@ -4,18 +4,18 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use rankguard_offline::Record;
+use rankguard_offline::CaseRecord;
 use serde::Deserialize;
 
-use super::brain::Brain;
-use super::tally::Tally;
+use super::engine::ReplayEngine;
+use super::tally::ReplayTally;
 
 /// Maximum size in bytes of the line of a case.
 const CASE_BYTES: u64 = 64 << 20;
 
 /// Label of a case. The engine reads everything else in the line, but never the label.
 #[derive(Deserialize)]
-struct Answer {
+struct CaseLabel {
     label: Option<String>,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn holds_cases(path: &Path) -> bool {
 }
 
 /// Classifies every case by each catalogue and compares it with its label.
-pub(super) fn replay(path: &Path, brains: &[Brain], tally: &mut Tally) {
+pub(super) fn replay(path: &Path, brains: &[ReplayEngine], tally: &mut ReplayTally) {
     let mut reader = match File::open(path) {
         Ok(file) => BufReader::new(file),
         Err(problem) => return tally.problem(format!("{}: {problem}", path.display())),
@@ -49,7 +49,7 @@ pub(super) fn replay(path: &Path, brains: &[Brain], tally: &mut Tally) {
         if text.trim().is_empty() {
             continue;
         }
-        match Record::parse(&text) {
+        match CaseRecord::parse(&text) {
             Ok(record) => {
                 let lines: u64 = record.sources.iter().map(|source| source.lines.len() as u64).sum();
                 tally.lines += lines;
@@ -62,7 +62,7 @@ pub(super) fn replay(path: &Path, brains: &[Brain], tally: &mut Tally) {
                     *tally.classes[which].entry(case.class.clone()).or_default() += 1;
                     classes.push(case.class);
                 }
-                let answer = serde_json::from_str::<Answer>(&text)
+                let answer = serde_json::from_str::<CaseLabel>(&text)
                     .ok()
                     .and_then(|answer| answer.label);
                 if let (Some(label), Some(class)) = (&answer, classes.first()) {

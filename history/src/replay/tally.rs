@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::Concluded;
-use rankguard_model::{Case, Mark, Role, Timestamp};
+use rankguard_diagnosis::ConcludedDraft;
+use rankguard_model::{Case, Classification, Role, Timestamp};
 use serde::Serialize;
 
 use super::CASES;
-use super::item::Item;
+use super::item::ReplayItem;
 
 /// Counts by name.
-pub(super) type Counts = BTreeMap<String, u64>;
+pub(super) type NamedCounts = BTreeMap<String, u64>;
 
 /// Maximum number of problems that are retained; further ones are counted.
 const PROBLEMS: usize = 200;
@@ -31,14 +31,14 @@ pub(super) struct CaseLine {
 
 /// Agreement with labels of failure or no failure.
 #[derive(Debug, Clone, Copy, Default, Serialize)]
-pub(super) struct Binary {
+pub(super) struct ConfusionCounts {
     pub(super) true_positive: u64,
     pub(super) false_positive: u64,
     pub(super) false_negative: u64,
     pub(super) true_negative: u64,
 }
 
-impl Binary {
+impl ConfusionCounts {
     pub(super) fn precision(self) -> Option<f64> {
         let said = self.true_positive + self.false_positive;
         (said > 0).then(|| self.true_positive as f64 / said as f64)
@@ -52,7 +52,7 @@ impl Binary {
 
 /// Lines with different classes under the two catalogues.
 #[derive(Debug, Clone, Serialize)]
-pub(super) struct Difference {
+pub(super) struct ClassDifference {
     pub(super) before: String,
     pub(super) after: String,
     pub(super) lines: u64,
@@ -61,7 +61,7 @@ pub(super) struct Difference {
 
 /// Statistics of one replay.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Tally {
+pub(super) struct ReplayTally {
     pub(super) lines: u64,
     /// Number of lines that go back in time, have no clock, or do not match the format of their
     /// log.
@@ -71,37 +71,37 @@ pub(super) struct Tally {
     pub(super) evidence: u64,
     pub(super) seconds: f64,
     /// Cases by class, for each catalogue.
-    pub(super) classes: [Counts; 2],
+    pub(super) classes: [NamedCounts; 2],
     pub(super) listed: Vec<CaseLine>,
     /// Delays in buckets of a tenth of a second.
     delays: BTreeMap<u64, u64>,
-    pub(super) lines_judged: Binary,
+    pub(super) lines_judged: ConfusionCounts,
     pub(super) lines_by_label: BTreeMap<(String, String), u64>,
     /// Number of labelled cases by (label, class).
     pub(super) confusion: BTreeMap<(String, String), u64>,
-    pub(super) cases_judged: Binary,
+    pub(super) cases_judged: ConfusionCounts,
     pub(super) named_right: u64,
     /// Agreement under the second catalogue.
-    pub(super) against_judged: Binary,
+    pub(super) against_judged: ConfusionCounts,
     pub(super) against_right: u64,
-    pub(super) differences: BTreeMap<(String, String), Difference>,
+    pub(super) differences: BTreeMap<(String, String), ClassDifference>,
     pub(super) problems: Vec<String>,
     more_problems: u64,
 }
 
 /// Returns true if a classification indicates a failure.
-fn alarming(marks: &[Mark]) -> bool {
+fn alarming(marks: &[Classification]) -> bool {
     marks.iter().any(|mark| mark.role != Role::Noise)
 }
 
-fn top(marks: &[Mark]) -> String {
+fn top(marks: &[Classification]) -> String {
     marks
         .iter()
         .find(|mark| mark.role != Role::Noise)
         .map_or("none".to_owned(), |mark| mark.class.to_string())
 }
 
-impl Tally {
+impl ReplayTally {
     pub(super) fn problem(&mut self, text: String) {
         if self.problems.len() < PROBLEMS {
             self.problems.push(text);
@@ -137,7 +137,7 @@ impl Tally {
     }
 
     /// Counts a labelled line and its classification by the first catalogue.
-    pub(super) fn judge(&mut self, label: Option<&str>, marks: &[Mark]) {
+    pub(super) fn judge(&mut self, label: Option<&str>, marks: &[Classification]) {
         let said = alarming(marks);
         count(&mut self.lines_judged, label.is_some(), said);
         if label.is_some() || said {
@@ -192,7 +192,7 @@ impl Tally {
         }
     }
 
-    pub(super) fn conclude(&mut self, which: usize, case: &Concluded, now: Timestamp) {
+    pub(super) fn conclude(&mut self, which: usize, case: &ConcludedDraft, now: Timestamp) {
         let class = case.verdict.class.to_string();
         *self.classes[which].entry(class.clone()).or_default() += 1;
         if which > 0 {
@@ -211,7 +211,7 @@ impl Tally {
     }
 
     /// Counts an item with different classes under the two catalogues.
-    pub(super) fn differ(&mut self, item: &Item) {
+    pub(super) fn differ(&mut self, item: &ReplayItem) {
         let [before, after] = &item.marks[..] else { return };
         self.differ_in(top(before), top(after), &item.text);
     }
@@ -222,7 +222,7 @@ impl Tally {
             return;
         }
         let entry = self.differences.entry((before.clone(), after.clone()));
-        let known = entry.or_insert_with(|| Difference {
+        let known = entry.or_insert_with(|| ClassDifference {
             before,
             after,
             lines: 0,
@@ -247,7 +247,7 @@ impl Tally {
     }
 }
 
-fn count(table: &mut Binary, there: bool, said: bool) {
+fn count(table: &mut ConfusionCounts, there: bool, said: bool) {
     let cell = match (there, said) {
         (true, true) => &mut table.true_positive,
         (false, true) => &mut table.false_positive,

@@ -5,19 +5,19 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand, ValueEnum};
 use rankguard_console::FormatArgs;
-use rankguard_policies::job::{Placement, Survives, Tier};
-use rankguard_policies::policy::Policy;
+use rankguard_policies::job::{CopyPlacement, SurvivedFailures, TierCosts};
+use rankguard_policies::policy::IntervalPolicy;
 use serde::Serialize;
 
 use super::calibrate::CalibrateArgs;
-use crate::input::Mapping;
+use crate::input::MappingArgs;
 
 /// Default mean repair time of generated failures in seconds.
 pub(super) const REPAIR_S: f64 = 14_400.0;
 
 /// Subcommands of `rankguard simulate`.
 #[derive(Debug, Clone, Subcommand)]
-pub(super) enum Action {
+pub(super) enum SimulateAction {
     /// Calibrate published failure rates with a cluster's own record; writes a fragment of the controller's
     /// configuration
     Calibrate(CalibrateArgs),
@@ -29,19 +29,19 @@ pub(super) enum Action {
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct SimulateArgs {
     #[command(subcommand)]
-    pub(super) action: Option<Action>,
+    pub(super) action: Option<SimulateAction>,
     /// Data set with failures or capacity (`rankguard dataset ls`)
     #[arg(long, value_name = "PATH")]
     pub(super) data: Option<PathBuf>,
     #[command(flatten)]
-    pub(super) mapping: Mapping,
+    pub(super) mapping: MappingArgs,
     /// Generate failures for jobs of these sizes in GPUs, instead of a data set
     #[arg(long, value_name = "GPUS", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) synthetic: Vec<u32>,
     /// Policies: fixed:SECONDS, young, daly, exact, multi-level, adaptive, checkfreq[:SHARE], scr[:SHARE], oracle;
     /// default: all
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
-    pub(super) policy: Vec<Policy>,
+    pub(super) policy: Vec<IntervalPolicy>,
     /// Nodes of the job; default: those of the trace less the spares
     #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) nodes: Vec<u32>,
@@ -62,7 +62,7 @@ pub(crate) struct SimulateArgs {
     pub(super) tier: Vec<TierArg>,
     /// Published job: bloom (step 105 s, 40 s for a checkpoint, one tier)
     #[arg(long, value_name = "CASE")]
-    pub(super) case: Option<Case>,
+    pub(super) case: Option<PublishedJob>,
     /// Length of a step in seconds
     #[arg(long, value_name = "SECONDS", value_parser = above_zero)]
     pub(super) step: Option<f64>,
@@ -150,14 +150,14 @@ pub(super) enum CopiesArg {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Case {
+pub(super) enum PublishedJob {
     /// BLOOM-176B
     Bloom,
 }
 
 /// Tier in its argument form.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TierArg(Tier);
+pub(super) struct TierArg(TierCosts);
 
 impl FromStr for TierArg {
     type Err = String;
@@ -168,12 +168,12 @@ impl FromStr for TierArg {
             return Err(form.to_owned());
         };
         let survives = match survives {
-            "process" => Survives::Process,
-            "peers" => Survives::Peers(Placement { copies: 2, stride: 1 }),
-            "all" => Survives::All,
+            "process" => SurvivedFailures::Process,
+            "peers" => SurvivedFailures::Peers(CopyPlacement { copies: 2, stride: 1 }),
+            "all" => SurvivedFailures::All,
             _ => return Err(form.to_owned()),
         };
-        Ok(Self(Tier {
+        Ok(Self(TierCosts {
             name: name.to_owned(),
             blocking_s: above_zero(blocking)?,
             latency_s: seconds(latency)?,
@@ -185,22 +185,22 @@ impl FromStr for TierArg {
 
 impl SimulateArgs {
     /// Returns the given tiers, or the defaults.
-    pub(super) fn tiers(&self) -> Vec<Tier> {
+    pub(super) fn tiers(&self) -> Vec<TierCosts> {
         if !self.tier.is_empty() {
             return self.tier.iter().map(|tier| tier.0.clone()).collect();
         }
-        let tier = |name: &str, blocking_s, latency_s, restore_s, survives| Tier {
+        let tier = |name: &str, blocking_s, latency_s, restore_s, survives| TierCosts {
             name: name.to_owned(),
             blocking_s,
             latency_s,
             restore_s,
             survives,
         };
-        let peers = Survives::Peers(Placement { copies: 2, stride: 1 });
+        let peers = SurvivedFailures::Peers(CopyPlacement { copies: 2, stride: 1 });
         vec![
-            tier("arena", 0.5, 0.5, 2.0, Survives::Process),
+            tier("arena", 0.5, 0.5, 2.0, SurvivedFailures::Process),
             tier("peer", 0.5, 10.0, 10.0, peers),
-            tier("store", 2.0, 120.0, 120.0, Survives::All),
+            tier("store", 2.0, 120.0, 120.0, SurvivedFailures::All),
         ]
     }
 }

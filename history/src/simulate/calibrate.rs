@@ -8,22 +8,22 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_checkpoint_schedule::priors::{PRIOR_WEIGHT, Prior};
-use rankguard_checkpoint_schedule::rates::{Rate, Scope};
+use rankguard_checkpoint_schedule::priors::{FailurePrior, PRIOR_WEIGHT};
+use rankguard_checkpoint_schedule::rates::{FailureExtent, RateBelief};
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
-use rankguard_console::{Format, FormatArgs, out};
-use rankguard_datasets::{Dataset, Table};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
+use rankguard_console::{FormatArgs, OutputFormat, out};
+use rankguard_datasets::{Dataset, TableKind};
 use serde::Serialize;
 
-use crate::input::Data;
+use crate::input::DataArgs;
 
 /// Arguments of `rankguard simulate calibrate`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CalibrateArgs {
     #[command(flatten)]
-    from: Data,
+    from: DataArgs,
     /// Published failure rate to start with
     #[arg(long, value_name = "PRIOR", default_value = "llama3-2024")]
     prior: String,
@@ -49,7 +49,7 @@ fn share(text: &str) -> Result<f64, String> {
 
 /// Distribution of one rate, before and after.
 #[derive(Debug, Serialize)]
-struct Belief {
+struct CalibratedRate {
     of: String,
     failures: u64,
     node_hours: f64,
@@ -61,17 +61,17 @@ struct Belief {
 
 /// Result of the whole calibration.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct CalibrationReport {
     data: String,
     prior: String,
     exposure: &'static str,
-    scopes: Vec<Belief>,
-    classes: Vec<Belief>,
+    scopes: Vec<CalibratedRate>,
+    classes: Vec<CalibratedRate>,
     config: String,
     notes: Vec<String>,
 }
 
-const COLUMNS: &[Column<Belief>] = &[
+const COLUMNS: &[TableColumn<CalibratedRate>] = &[
     ("of", |belief| belief.of.clone()),
     ("failures", |belief| belief.failures.to_string()),
     ("node-hours", |belief| format!("{:.1}", belief.node_hours)),
@@ -84,9 +84,9 @@ const COLUMNS: &[Column<Belief>] = &[
     ("node-hours between", |belief| format!("{:.0}", 1.0 / belief.mean)),
 ];
 
-pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
-    let prior = Prior::named(&args.prior).ok_or_else(|| {
-        let known: Vec<&str> = Prior::all().iter().map(|prior| prior.id.as_str()).collect();
+pub(super) fn run(args: &CalibrateArgs) -> Result<CommandExit, CliError> {
+    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+        let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),
             format!("there are {}", known.join(", ")),
@@ -104,13 +104,13 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
     }
     let answer = answer(args, prior, &data)?;
     match args.format.format {
-        Format::Json => out::json(&answer),
-        Format::Jsonl => answer.scopes.iter().chain(&answer.classes).for_each(out::json_line),
-        Format::Csv => listing::print(Format::Csv, &answer.scopes, COLUMNS),
-        Format::Table => {
-            listing::print(Format::Table, &answer.scopes, COLUMNS);
+        OutputFormat::Json => out::json(&answer),
+        OutputFormat::Jsonl => answer.scopes.iter().chain(&answer.classes).for_each(out::json_line),
+        OutputFormat::Csv => listing::print(OutputFormat::Csv, &answer.scopes, COLUMNS),
+        OutputFormat::Table => {
+            listing::print(OutputFormat::Table, &answer.scopes, COLUMNS);
             out::line("");
-            listing::print(Format::Table, &answer.classes, COLUMNS);
+            listing::print(OutputFormat::Table, &answer.classes, COLUMNS);
             if args.out.is_none() {
                 out::text(&format!("\n{}", answer.config));
             }
@@ -130,10 +130,10 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<Exit, CliError> {
             file.display()
         ));
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
-fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer, CliError> {
+fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<CalibrationReport, CliError> {
     let mut notes = Vec::new();
     let (node_hours, exposure) = exposure(args, data)?;
     let (scopes, classes) = counts(data, &mut notes)?;
@@ -148,14 +148,14 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
         notes.push(format!("{lost} rows were lost; `rankguard dataset check` says why"));
     }
     let tail = 0.5 * (1.0 - args.level);
-    let belief = |of: String, before: Option<Rate>, failures: u64| {
+    let belief = |of: String, before: Option<RateBelief>, failures: u64| {
         // Jeffreys' prior has no hours of its own.
-        let mut rate = before.unwrap_or(Rate {
+        let mut rate = before.unwrap_or(RateBelief {
             failures: 0.5,
             node_hours: 0.0,
         });
         rate.observe(failures, node_hours);
-        Belief {
+        CalibratedRate {
             of,
             failures,
             node_hours,
@@ -165,12 +165,12 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
             high: rate.quantile(1.0 - tail),
         }
     };
-    let of = |scope: Scope| scopes.get(&scope).copied().unwrap_or(0);
+    let of = |scope: FailureExtent| scopes.get(&scope).copied().unwrap_or(0);
     let before = prior.rates();
-    let by_scope = Scope::ALL
+    let by_scope = FailureExtent::ALL
         .into_iter()
         .map(|scope| belief(scope.to_string(), before.get(scope).copied(), of(scope)));
-    let mut by_class: Vec<Belief> = classes
+    let mut by_class: Vec<CalibratedRate> = classes
         .into_iter()
         .map(|(class, failures)| belief(class, None, failures))
         .collect();
@@ -185,11 +185,11 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
         prior.id,
         // Rounded up, so that failures with very few hours do not give a division by zero.
         node_hours.ceil(),
-        of(Scope::Process),
-        of(Scope::Node),
-        of(Scope::Domain)
+        of(FailureExtent::Process),
+        of(FailureExtent::Node),
+        of(FailureExtent::Domain)
     );
-    Ok(Answer {
+    Ok(CalibrationReport {
         data: data.title.to_owned(),
         prior: prior.title.clone(),
         exposure,
@@ -202,12 +202,12 @@ fn answer(args: &CalibrateArgs, prior: &Prior, data: &Dataset) -> Result<Answer,
 
 /// Returns the node-hours in which a failure would have been observed, and the method of counting.
 fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
-    if data.has(Table::Outages) && args.population.is_none() {
+    if data.has(TableKind::Outages) && args.population.is_none() {
         let (starts, ends) = (
-            data.f64s(Table::Outages, "start").map_err(unusable)?,
-            data.f64s(Table::Outages, "end").map_err(unusable)?,
+            data.f64s(TableKind::Outages, "start").map_err(unusable)?,
+            data.f64s(TableKind::Outages, "end").map_err(unusable)?,
         );
-        let states = data.strings(Table::Outages, "state").map_err(unusable)?;
+        let states = data.strings(TableKind::Outages, "state").map_err(unusable)?;
         let up = states.iter().map(|state| state.as_deref() == Some("up"));
         let seconds: f64 = starts
             .iter()
@@ -242,16 +242,16 @@ fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str),
     }
 }
 
-type Scopes = BTreeMap<Scope, u64>;
-type Classes = BTreeMap<String, u64>;
+type ScopeCounts = BTreeMap<FailureExtent, u64>;
+type ClassCounts = BTreeMap<String, u64>;
 
 /// Returns failures by scope and by class.
-fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), CliError> {
-    let classes = data.strings(Table::Failures, "class").map_err(unusable)?;
+fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(ScopeCounts, ClassCounts), CliError> {
+    let classes = data.strings(TableKind::Failures, "class").map_err(unusable)?;
     // Only a controller's own history has these columns.
-    let scopes = data.strings(Table::Failures, "x_scope").ok();
-    let synthetic = data.f64s(Table::Failures, "x_synthetic").ok();
-    let layers = data.strings(Table::Failures, "x_layer").unwrap_or_default();
+    let scopes = data.strings(TableKind::Failures, "x_scope").ok();
+    let synthetic = data.f64s(TableKind::Failures, "x_synthetic").ok();
+    let layers = data.strings(TableKind::Failures, "x_layer").unwrap_or_default();
     let by_users = layers
         .iter()
         .flatten()
@@ -262,16 +262,16 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(Scopes, Classes), 
             "{by_users} of the failures lie in users' programs or data; they are counted, as the controller counts them"
         ));
     }
-    let (mut by_scope, mut by_class, mut made_up) = (Scopes::new(), Classes::new(), 0_u64);
+    let (mut by_scope, mut by_class, mut made_up) = (ScopeCounts::new(), ClassCounts::new(), 0_u64);
     for (at, class) in classes.iter().enumerate() {
         if synthetic.as_ref().is_some_and(|made_up| made_up[at] == Some(1.0)) {
             made_up += 1;
             continue;
         }
         let scope = match scopes.as_ref().and_then(|scopes| scopes[at].as_deref()) {
-            Some("process") => Scope::Process,
-            Some("domain") => Scope::Domain,
-            _ => Scope::Node,
+            Some("process") => FailureExtent::Process,
+            Some("domain") => FailureExtent::Domain,
+            _ => FailureExtent::Node,
         };
         *by_scope.entry(scope).or_default() += 1;
         *by_class

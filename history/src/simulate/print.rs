@@ -1,24 +1,24 @@
 //! Output of the comparison as text or JSON.
 
-use rankguard_console::Format;
-use rankguard_console::listing::{self, Column};
+use rankguard_console::OutputFormat;
+use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
-use rankguard_policies::compare::{Estimate, Row};
+use rankguard_policies::compare::{MeanEstimate, PolicyResult};
 use serde::Serialize;
 
-use super::args::{Case, SimulateArgs};
-use super::{Answer, Scenario};
+use super::args::{PublishedJob, SimulateArgs};
+use super::{ScenarioResult, SimulationReport};
 
 /// Result of one policy in one scenario.
 #[derive(Debug, Serialize)]
-struct Line {
+struct ComparisonLine {
     job: String,
     mtbf_h: Option<f64>,
     #[serde(flatten)]
-    row: Row,
+    row: PolicyResult,
 }
 
-const COLUMNS: &[Column<Line>] = &[
+const COLUMNS: &[TableColumn<ComparisonLine>] = &[
     ("job", |line| line.job.clone()),
     ("mtbf h", |line| {
         line.mtbf_h.map_or("-".to_owned(), |hours| format!("{hours:.2}"))
@@ -50,11 +50,11 @@ fn share(value: f64) -> String {
 }
 
 /// Formats a mean and its interval in percent.
-fn percent(of: Estimate) -> String {
+fn percent(of: MeanEstimate) -> String {
     format!("{:.2} [{:.2}, {:.2}]", 100.0 * of.mean, 100.0 * of.low, 100.0 * of.high)
 }
 
-fn intervals(row: &Row) -> String {
+fn intervals(row: &PolicyResult) -> String {
     if row.intervals_s.iter().all(Option::is_none) {
         return "-".to_owned();
     }
@@ -63,7 +63,7 @@ fn intervals(row: &Row) -> String {
 }
 
 /// Returns the label of a scenario.
-pub(super) fn label(of: &Scenario) -> String {
+pub(super) fn label(of: &ScenarioResult) -> String {
     let mut text = format!("{} nodes", of.nodes);
     if of.spares > 0 {
         text.push_str(&format!(" + {}", of.spares));
@@ -80,7 +80,7 @@ pub(super) fn label(of: &Scenario) -> String {
 /// Describes the assumptions in one sentence.
 pub(super) fn assumptions(args: &SimulateArgs) -> String {
     let job = super::job(args, 2, 0, super::ElasticArg::Off, super::CopiesArg::Spread);
-    let tier = |tier: &rankguard_policies::job::Tier| {
+    let tier = |tier: &rankguard_policies::job::TierCosts| {
         format!(
             "{} blocks {} s, usable after {} s, read in {} s",
             tier.name, tier.blocking_s, tier.latency_s, tier.restore_s
@@ -88,7 +88,7 @@ pub(super) fn assumptions(args: &SimulateArgs) -> String {
     };
     let tiers: Vec<String> = job.tiers.iter().map(tier).collect();
     let whose = match (args.case, args.tier.is_empty()) {
-        (Some(Case::Bloom), _) => "published for BLOOM (restore time: that of an image)",
+        (Some(PublishedJob::Bloom), _) => "published for BLOOM (restore time: that of an image)",
         (None, true) => "assumed",
         (None, false) => "as given",
     };
@@ -104,16 +104,16 @@ pub(super) fn assumptions(args: &SimulateArgs) -> String {
     )
 }
 
-pub(super) fn print(format: Format, answer: &Answer) {
-    if format == Format::Json {
+pub(super) fn print(format: OutputFormat, answer: &SimulationReport) {
+    if format == OutputFormat::Json {
         out::json(answer);
         return;
     }
-    let lines: Vec<Line> = answer
+    let lines: Vec<ComparisonLine> = answer
         .scenarios
         .iter()
         .flat_map(|scenario| {
-            scenario.comparison.rows.iter().map(move |row| Line {
+            scenario.comparison.rows.iter().map(move |row| ComparisonLine {
                 job: label(scenario),
                 mtbf_h: scenario.comparison.mtbf_h,
                 row: row.clone(),

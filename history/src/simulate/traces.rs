@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_checkpoint_schedule::rates::FailureExtent;
 use rankguard_console::error::CliError;
-use rankguard_datasets::{Dataset, Table};
-use rankguard_policies::trace::{Failure, Trace};
+use rankguard_datasets::{Dataset, TableKind};
+use rankguard_policies::trace::{FailureTrace, NodeFailure};
 
 use super::args::SimulateArgs;
 
 /// Trace with its name.
-pub(super) struct Found {
-    pub(super) trace: Trace,
+pub(super) struct NamedTrace {
+    pub(super) trace: FailureTrace,
     pub(super) name: String,
 }
 
-type Texts = Vec<Option<String>>;
-type Numbers = Vec<Option<f64>>;
+type TextColumn = Vec<Option<String>>;
+type NumberColumn = Vec<Option<f64>>;
 
 /// Reads the failures of a data set, or its capacity.
-pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, CliError> {
+pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<NamedTrace, CliError> {
     let unusable = |problem: rankguard_datasets::Error| {
         CliError::failure(
             format!("cannot use {}", path.display()),
@@ -29,9 +29,9 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
         .because(problem)
     };
     let data = args.mapping.open(path)?;
-    if data.has(Table::Failures) {
+    if data.has(TableKind::Failures) {
         failures(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
-    } else if data.has(Table::Capacity) {
+    } else if data.has(TableKind::Capacity) {
         capacity(&data, args, notes).map_err(|problem| problem.into_cli(unusable))
     } else {
         let tables: Vec<&str> = data.rows.keys().map(|table| table.name()).collect();
@@ -47,12 +47,12 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
 }
 
 /// Error of converting a table to a trace.
-enum Problem {
+enum TraceProblem {
     Table(rankguard_datasets::Error),
     Said(CliError),
 }
 
-impl Problem {
+impl TraceProblem {
     fn into_cli(self, table: impl FnOnce(rankguard_datasets::Error) -> CliError) -> CliError {
         match self {
             Self::Table(problem) => table(problem),
@@ -61,26 +61,26 @@ impl Problem {
     }
 }
 
-impl From<rankguard_datasets::Error> for Problem {
+impl From<rankguard_datasets::Error> for TraceProblem {
     fn from(problem: rankguard_datasets::Error) -> Self {
         Self::Table(problem)
     }
 }
 
-impl From<CliError> for Problem {
+impl From<CliError> for TraceProblem {
     fn from(problem: CliError) -> Self {
         Self::Said(problem)
     }
 }
 
-fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, Problem> {
-    let times = data.f64s(Table::Failures, "time")?;
-    let repairs = data.f64s(Table::Failures, "repair_s")?;
-    let nodes = data.strings(Table::Failures, "node")?;
-    let systems = data.strings(Table::Failures, "system")?;
-    let classes = data.strings(Table::Failures, "class")?;
+fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<NamedTrace, TraceProblem> {
+    let times = data.f64s(TableKind::Failures, "time")?;
+    let repairs = data.f64s(TableKind::Failures, "repair_s")?;
+    let nodes = data.strings(TableKind::Failures, "node")?;
+    let systems = data.strings(TableKind::Failures, "system")?;
+    let classes = data.strings(TableKind::Failures, "class")?;
     // Only a controller's own history records the scope of a failure.
-    let scopes = data.strings(Table::Failures, "x_scope").ok();
+    let scopes = data.strings(TableKind::Failures, "x_scope").ok();
     let stays = |at: usize| {
         scopes
             .as_ref()
@@ -114,9 +114,13 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             without_node += 1;
             continue;
         };
-        let scope = if stays(at) { Scope::Process } else { Scope::Node };
+        let scope = if stays(at) {
+            FailureExtent::Process
+        } else {
+            FailureExtent::Node
+        };
         let told = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair);
-        let Some(repair_s) = told.or((scope == Scope::Process).then_some(0.0)) else {
+        let Some(repair_s) = told.or((scope == FailureExtent::Process).then_some(0.0)) else {
             without_repair += 1;
             continue;
         };
@@ -163,7 +167,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
             "{seen} nodes appear, more than the {population} stated: {seen} are counted"
         ));
     }
-    let failures = rows.iter().map(|(time, node, repair_s, cause, scope)| Failure {
+    let failures = rows.iter().map(|(time, node, repair_s, cause, scope)| NodeFailure {
         at_s: (time - begin).clamp(0.0, end - begin),
         node: *node,
         repair_s: *repair_s,
@@ -174,11 +178,11 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     for (name, at) in causes {
         names[usize::from(at)] = name;
     }
-    let trace = Trace::new(count, end - begin, names, failures.collect()).map_err(|problem| {
+    let trace = FailureTrace::new(count, end - begin, names, failures.collect()).map_err(|problem| {
         CliError::failure("the failures are no trace", "`rankguard dataset check` says more").because(problem)
     })?;
     let system = system.map(|system| format!(", system {system}")).unwrap_or_default();
-    Ok(Found {
+    Ok(NamedTrace {
         name: format!(
             "{}{system}: {} failures of {count} nodes ({seen} of them failed) in {:.1} days",
             data.title,
@@ -193,7 +197,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
 /// with the most rows; `None` if there is at most one.
 fn choose(
     what: &str,
-    column: &Texts,
+    column: &TextColumn,
     sizes: &[Option<f64>],
     named: Option<&str>,
     notes: &mut Vec<String>,
@@ -229,16 +233,16 @@ fn choose(
     }
 }
 
-fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Result<u32, Problem> {
+fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Result<u32, TraceProblem> {
     if let Some(given) = args.population {
         return Ok(given);
     }
-    if let (Some(system), true) = (system, data.has(Table::Nodes)) {
+    if let (Some(system), true) = (system, data.has(TableKind::Nodes)) {
         let (names, counts) = (
-            data.strings(Table::Nodes, "system")?,
-            data.f64s(Table::Nodes, "x_nodes"),
+            data.strings(TableKind::Nodes, "system")?,
+            data.f64s(TableKind::Nodes, "x_nodes"),
         );
-        let counts: Numbers = counts.unwrap_or_default();
+        let counts: NumberColumn = counts.unwrap_or_default();
         let mut both = names.iter().zip(&counts);
         if let Some((_, Some(count))) = both.find(|(name, _)| name.as_deref() == Some(system)) {
             return Ok(*count as u32);
@@ -257,10 +261,10 @@ fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Resu
     .into())
 }
 
-fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<Found, Problem> {
-    let times = data.f64s(Table::Capacity, "time")?;
-    let zones = data.strings(Table::Capacity, "zone")?;
-    let counts = data.f64s(Table::Capacity, "available")?;
+fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Result<NamedTrace, TraceProblem> {
+    let times = data.f64s(TableKind::Capacity, "time")?;
+    let zones = data.strings(TableKind::Capacity, "zone")?;
+    let counts = data.f64s(TableKind::Capacity, "available")?;
     let zone = choose("zone", &zones, &counts, args.zone.as_deref(), notes)?;
     let mut points: Vec<(f64, u32)> = Vec::new();
     for ((time, count), of) in times.iter().zip(&counts).zip(&zones) {
@@ -282,12 +286,12 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     for point in &mut points {
         point.0 -= begin;
     }
-    let trace = Trace::of_capacity(&points, last - begin + tick).map_err(|problem| {
+    let trace = FailureTrace::of_capacity(&points, last - begin + tick).map_err(|problem| {
         CliError::failure("the capacity is no trace", "`rankguard dataset check` says more").because(problem)
     })?;
     notes.push("a count does not tell which nodes go: the last that came is the first to go".to_owned());
     let zone = zone.map(|zone| format!(", zone {zone}")).unwrap_or_default();
-    Ok(Found {
+    Ok(NamedTrace {
         name: format!(
             "{}{zone}: at most {} nodes, {:.1} on average, in {:.1} days",
             data.title,

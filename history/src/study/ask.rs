@@ -4,34 +4,34 @@
 use std::path::Path;
 
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::listing::{self, Column};
-use rankguard_console::{Format, out};
-use rankguard_studies::{Figure, Options, Outcome, figures, studies};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::listing::{self, TableColumn};
+use rankguard_console::{OutputFormat, out};
+use rankguard_studies::{ReproducedFigure, StudyOptions, StudyResult, figures, studies};
 use serde::Serialize;
 
 use super::print::{csv, show};
 use super::refused;
-use crate::input::Data;
+use crate::input::DataArgs;
 use crate::picture;
 
 #[derive(Serialize)]
-struct Listed {
+struct StudyListing {
     name: &'static str,
     about: &'static str,
     needs: &'static str,
 }
 
-pub(super) fn list(format: Format) {
-    let all: Vec<Listed> = studies()
+pub(super) fn list(format: OutputFormat) {
+    let all: Vec<StudyListing> = studies()
         .iter()
-        .map(|study| Listed {
+        .map(|study| StudyListing {
             name: study.name,
             about: study.about,
             needs: study.needs,
         })
         .collect();
-    const COLUMNS: &[Column<Listed>] = &[
+    const COLUMNS: &[TableColumn<StudyListing>] = &[
         ("name", |study| study.name.to_owned()),
         ("about", |study| study.about.to_owned()),
         ("needs", |study| study.needs.to_owned()),
@@ -40,19 +40,19 @@ pub(super) fn list(format: Format) {
 }
 
 #[derive(Serialize)]
-struct Answer {
+struct StudyAnswer {
     #[serde(flatten)]
-    outcome: Outcome,
-    figures: Vec<Figure>,
+    outcome: StudyResult,
+    figures: Vec<ReproducedFigure>,
 }
 
 pub(super) fn ask(
     name: &str,
-    from: &Data,
-    options: &Options,
+    from: &DataArgs,
+    options: &StudyOptions,
     plot: Option<&Path>,
-    format: Format,
-) -> Result<Exit, CliError> {
+    format: OutputFormat,
+) -> Result<CommandExit, CliError> {
     let Some(study) = studies().iter().find(|study| study.name == name) else {
         return Err(CliError::usage(
             format!("there is no study {name:?}"),
@@ -62,7 +62,7 @@ pub(super) fn ask(
     let data = from.open()?;
     let outcome = (study.run)(&data, options).map_err(|problem| refused(name, problem))?;
     let figures = figures(&data).map_err(|problem| refused(name, problem))?;
-    let figures: Vec<Figure> = figures.into_iter().filter(|figure| figure.study == name).collect();
+    let figures: Vec<ReproducedFigure> = figures.into_iter().filter(|figure| figure.study == name).collect();
     if let Some(file) = plot {
         let Some(picture) = outcome.plots.first() else {
             return Err(CliError::usage(
@@ -73,10 +73,10 @@ pub(super) fn ask(
         picture::write(file, &picture.drawing())?;
     }
     match format {
-        Format::Json => out::json(&Answer { outcome, figures }),
-        Format::Jsonl => out::json_line(&Answer { outcome, figures }),
-        Format::Csv => outcome.tables.iter().for_each(csv),
-        Format::Table => show(&outcome, &figures),
+        OutputFormat::Json => out::json(&StudyAnswer { outcome, figures }),
+        OutputFormat::Jsonl => out::json_line(&StudyAnswer { outcome, figures }),
+        OutputFormat::Csv => outcome.tables.iter().for_each(csv),
+        OutputFormat::Table => show(&outcome, &figures),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
+use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
-use rankguard_studies::{Options, Study, figures, report, studies};
+use rankguard_studies::{Study, StudyOptions, figures, report, studies};
 
 use super::{refused, write};
-use crate::input::Data;
+use crate::input::DataArgs;
 
-pub(super) fn page(from: &Data, options: &Options, file: &Path) -> Result<Exit, CliError> {
+pub(super) fn page(from: &DataArgs, options: &StudyOptions, file: &Path) -> Result<CommandExit, CliError> {
     let data = from.open()?;
     let mut outcomes = Vec::new();
     let ask = |study: &Study| (study.run)(&data, options);
@@ -34,5 +34,5 @@ pub(super) fn page(from: &Data, options: &Options, file: &Path) -> Result<Exit, 
         figures.len(),
         file.display()
     ));
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -1,11 +1,11 @@
 //! Output of results and figures.
 
-use rankguard_console::listing::{self, Column};
+use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
 use rankguard_model::printable;
-use rankguard_studies::{Cell, Comparison, Figure, Outcome, Table};
+use rankguard_studies::{FigureComparison, ReproducedFigure, ResultCell, ResultTable, StudyResult};
 
-pub(super) fn show(outcome: &Outcome, figures: &[Figure]) {
+pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
     out::line(&format!("{} of {}", outcome.study, outcome.source));
     out::line(&format!("definition: {}", outcome.definition));
     out::line(&format!(
@@ -64,7 +64,7 @@ fn aligned(rows: &[Vec<String>]) {
     }
 }
 
-pub(super) fn csv(table: &Table) {
+pub(super) fn csv(table: &ResultTable) {
     let cell = |text: String| {
         if text.contains([',', '"', '\n', '\r']) {
             format!("\"{}\"", text.replace('"', "\"\""))
@@ -82,28 +82,28 @@ pub(super) fn csv(table: &Table) {
     );
     for row in &table.rows {
         let cells = row.iter().map(|value| match value {
-            Cell::Number(x) => x.to_string(),
-            Cell::Absent => String::new(),
+            ResultCell::Number(x) => x.to_string(),
+            ResultCell::Absent => String::new(),
             value => cell(value.to_string()),
         });
         out::line(&cells.collect::<Vec<_>>().join(","));
     }
 }
 
-pub(super) const FIGURES: &[Column<Figure>] = &[
+pub(super) const FIGURES: &[TableColumn<ReproducedFigure>] = &[
     ("source", |figure| figure.source.to_owned()),
     ("figure", |figure| figure.name.clone()),
     ("published", |figure| {
         figure.published.clone().unwrap_or_else(|| "-".to_owned())
     }),
-    ("computed", |figure| Cell::from(figure.computed).to_string()),
+    ("computed", |figure| ResultCell::from(figure.computed).to_string()),
     ("verdict", |figure| {
         let verdict = match figure.comparison() {
-            Comparison::Equal => "equal",
-            Comparison::Inside => "inside",
-            Comparison::Outside => "outside",
-            Comparison::Computed => "computed",
-            Comparison::Differs => "differs",
+            FigureComparison::Equal => "equal",
+            FigureComparison::Inside => "inside",
+            FigureComparison::Outside => "outside",
+            FigureComparison::Computed => "computed",
+            FigureComparison::Differs => "differs",
         };
         verdict.to_owned()
     }),

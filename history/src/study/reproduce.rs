@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 
 use rankguard_console::error::CliError;
-use rankguard_console::exit::Exit;
-use rankguard_console::{Format, listing, out};
-use rankguard_studies::{Comparison, figures};
+use rankguard_console::exit::CommandExit;
+use rankguard_console::{OutputFormat, listing, out};
+use rankguard_studies::{FigureComparison, figures};
 
 use super::print::FIGURES;
 use super::refused;
-use crate::input::Mapping;
+use crate::input::MappingArgs;
 
 /// Returns a data set, or every data set directly below a folder of several.
 fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
@@ -27,14 +27,14 @@ fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     })
 }
 
-pub(super) fn reproduce(path: &Path, format: Format) -> Result<Exit, CliError> {
+pub(super) fn reproduce(path: &Path, format: OutputFormat) -> Result<CommandExit, CliError> {
     let mut all = Vec::new();
     for folder in below(path)? {
         let Some(source) = rankguard_datasets::recognise(&folder) else {
             out::note(&format!("{}: nothing that is known here", folder.display()));
             continue;
         };
-        let data = Mapping::default().open(&folder)?;
+        let data = MappingArgs::default().open(&folder)?;
         let found = figures(&data).map_err(|problem| refused("reproduce", problem))?;
         if found.is_empty() {
             out::note(&format!(
@@ -58,11 +58,15 @@ pub(super) fn reproduce(path: &Path, format: Format) -> Result<Exit, CliError> {
     let differing = all.iter().filter(|figure| !figure.agrees()).count();
     let outside = all
         .iter()
-        .filter(|figure| figure.comparison() == Comparison::Outside)
+        .filter(|figure| figure.comparison() == FigureComparison::Outside)
         .count();
     out::note(&format!(
         "{} figures, {differing} differ, {outside} outside of their published range",
         all.len()
     ));
-    Ok(if differing == 0 { Exit::Fine } else { Exit::Finding })
+    Ok(if differing == 0 {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }

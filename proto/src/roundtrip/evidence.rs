@@ -4,8 +4,9 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
-    Body, ClassId, CopyTier, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, FailedCheck, Generation, HeldIn,
-    JobId, Ledger, Mark, NodeId, OrderId, Rank, RestoreBytes, Role, Sequence, ShardSeal, Source, Step, Timestamp,
+    ClassId, Classification, CopyTier, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
+    FailedCheck, Generation, ImageLocation, JobId, NodeId, OrderId, ProcessExit, Rank, RestoreBytes, Role, SampleRange,
+    Sequence, ShardSeal, Step, Timestamp,
 };
 
 pub(super) fn text() -> impl Strategy<Value = String> {
@@ -40,12 +41,17 @@ pub(super) fn number() -> impl Strategy<Value = f64> {
     prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL
 }
 
-pub(super) fn exit() -> impl Strategy<Value = Exit> {
-    prop_oneof![any::<i32>().prop_map(Exit::Code), any::<i32>().prop_map(Exit::Signal)]
+pub(super) fn exit() -> impl Strategy<Value = ProcessExit> {
+    prop_oneof![
+        any::<i32>().prop_map(ProcessExit::Code),
+        any::<i32>().prop_map(ProcessExit::Signal)
+    ]
 }
 
-pub(super) fn source() -> impl Strategy<Value = Source> {
-    use Source::{Agent, Checkpoint, FlightRecorder, Gpu, Host, JobLog, KernelLog, Launcher, Nic, Ranks, Scheduler};
+pub(super) fn source() -> impl Strategy<Value = EvidenceSource> {
+    use EvidenceSource::{
+        Agent, Checkpoint, FlightRecorder, Gpu, Host, JobLog, KernelLog, Launcher, Nic, Ranks, Scheduler,
+    };
     prop::sample::select(vec![
         KernelLog,
         JobLog,
@@ -94,7 +100,7 @@ pub(super) fn seal() -> impl Strategy<Value = ShardSeal> {
         world_size,
         index,
         bytes,
-        ledger: ledger.map(|(first, end)| Ledger { first, end }),
+        ledger: ledger.map(|(first, end)| SampleRange { first, end }),
         schema,
     })
 }
@@ -103,23 +109,23 @@ pub(super) fn restore_bytes() -> impl Strategy<Value = RestoreBytes> {
     any::<(u64, u64, u64)>().prop_map(|(arena, peer, disk)| RestoreBytes { arena, peer, disk })
 }
 
-pub(super) fn body() -> impl Strategy<Value = Body> {
+pub(super) fn body() -> impl Strategy<Value = EvidenceBody> {
     prop_oneof![
-        (text(), vec(text(), 0..3), any::<u32>()).prop_map(|(text, context, repeats)| Body::Line {
+        (text(), vec(text(), 0..3), any::<u32>()).prop_map(|(text, context, repeats)| EvidenceBody::Line {
             text,
             context,
             repeats
         }),
-        (name(), number(), text()).prop_map(|(metric, value, unit)| Body::Sample { metric, value, unit }),
-        (text(), option::of(any::<u64>())).prop_map(|(what, lost)| Body::Gap { what, lost }),
-        any::<u32>().prop_map(|pid| Body::RankStarted { pid }),
-        (any::<u32>(), exit(), any::<bool>()).prop_map(|(pid, exit, ended_by_agent)| Body::RankExited {
+        (name(), number(), text()).prop_map(|(metric, value, unit)| EvidenceBody::Sample { metric, value, unit }),
+        (text(), option::of(any::<u64>())).prop_map(|(what, lost)| EvidenceBody::Gap { what, lost }),
+        any::<u32>().prop_map(|pid| EvidenceBody::RankStarted { pid }),
+        (any::<u32>(), exit(), any::<bool>()).prop_map(|(pid, exit, ended_by_agent)| EvidenceBody::RankExited {
             pid,
             exit,
             ended_by_agent,
         }),
         (step(), option::of(number()), number(), option::of(number())).prop_map(|(step, loss, step_ms, own_ms)| {
-            Body::Progress {
+            EvidenceBody::Progress {
                 step,
                 loss,
                 step_ms,
@@ -133,7 +139,7 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
             any::<u32>(),
             vec(text(), 0..3)
         )
-            .prop_map(|(job, generation, master_port, ended, left)| Body::Fenced {
+            .prop_map(|(job, generation, master_port, ended, left)| EvidenceBody::Fenced {
                 job,
                 generation,
                 master_port,
@@ -141,27 +147,31 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
                 left
             }),
         (job(), generation(), any::<u32>(), vec(text(), 0..3)).prop_map(|(job, generation, ended, left)| {
-            Body::Stopped {
+            EvidenceBody::Stopped {
                 job,
                 generation,
                 ended,
                 left,
             }
         }),
-        (step(), number(), any::<u64>()).prop_map(|(step, stall_ms, bytes)| Body::ShardSealed {
+        (step(), number(), any::<u64>()).prop_map(|(step, stall_ms, bytes)| EvidenceBody::ShardSealed {
             step,
             stall_ms,
             bytes
         }),
-        seal().prop_map(|seal| Body::ShardDurable { seal }),
-        (step(), text()).prop_map(|(step, reason)| Body::ShardFailed { step, reason }),
-        (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| Body::Restored { step, from, took_ms }),
+        seal().prop_map(|seal| EvidenceBody::ShardDurable { seal }),
+        (step(), text()).prop_map(|(step, reason)| EvidenceBody::ShardFailed { step, reason }),
+        (step(), restore_bytes(), number()).prop_map(|(step, from, took_ms)| EvidenceBody::Restored {
+            step,
+            from,
+            took_ms
+        }),
         (
             (generation(), step(), copy_tier()),
             (text(), any::<u64>(), number(), option::of(text()))
         )
             .prop_map(
-                |((generation, step, tier), (to, bytes, took_ms, failed))| Body::Copied {
+                |((generation, step, tier), (to, bytes, took_ms, failed))| EvidenceBody::Copied {
                     generation,
                     step,
                     tier,
@@ -172,7 +182,7 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
                 }
             ),
         ((job(), generation(), held_in()), (any::<u32>(), option::of(text()))).prop_map(
-            |((job, generation, from), (shards, failed))| Body::ShardsFinished {
+            |((job, generation, from), (shards, failed))| EvidenceBody::ShardsFinished {
                 job,
                 generation,
                 from,
@@ -180,15 +190,15 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
                 failed,
             }
         ),
-        (text(), any::<u64>()).prop_map(|(dump, left_out)| Body::FlightDump { dump, left_out }),
-        Just(Body::RankFinished),
+        (text(), any::<u64>()).prop_map(|(dump, left_out)| EvidenceBody::FlightDump { dump, left_out }),
+        Just(EvidenceBody::RankFinished),
         (
             job(),
             generation(),
             vec((name(), text(), name(), text(), text()), 0..3),
             btree_map(text(), text(), 0..3)
         )
-            .prop_map(|(job, generation, failed, environment)| Body::Preflighted {
+            .prop_map(|(job, generation, failed, environment)| EvidenceBody::Preflighted {
                 job,
                 generation,
                 failed: failed
@@ -210,7 +220,7 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
             text(),
             proptest::option::of(generation())
         )
-            .prop_map(|(order, job, generation, reason, newest)| Body::OrderFailed {
+            .prop_map(|(order, job, generation, reason, newest)| EvidenceBody::OrderFailed {
                 order: OrderId(order),
                 job,
                 generation,
@@ -220,9 +230,9 @@ pub(super) fn body() -> impl Strategy<Value = Body> {
     ]
 }
 
-pub(super) fn mark() -> impl Strategy<Value = Mark> {
+pub(super) fn mark() -> impl Strategy<Value = Classification> {
     (name(), role(), number(), text(), btree_map(text(), text(), 0..3)).prop_map(
-        |(class, role, confidence, signature, fields)| Mark {
+        |(class, role, confidence, signature, fields)| Classification {
             class: ClassId::from(class),
             role,
             confidence,
@@ -255,6 +265,10 @@ pub(super) fn copy_tier() -> impl Strategy<Value = CopyTier> {
     prop_oneof![Just(CopyTier::Peer), Just(CopyTier::Mirror), Just(CopyTier::Parity)]
 }
 
-pub(super) fn held_in() -> impl Strategy<Value = HeldIn> {
-    prop::sample::select(vec![HeldIn::Arenas, HeldIn::Copies, HeldIn::Parity])
+pub(super) fn held_in() -> impl Strategy<Value = ImageLocation> {
+    prop::sample::select(vec![
+        ImageLocation::Arenas,
+        ImageLocation::Copies,
+        ImageLocation::Parity,
+    ])
 }

@@ -6,22 +6,23 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 use rankguard_model::{
-    Best, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Finish, Good,
-    JobFence, JobSpec, JournalMark, Launch, NodeHistory, NodeInfo, NodeRange, Order, Peer, Preflight, RankRef,
-    RankSlot, RestorePoint, ResumePlace, ResumeSource, Retention, RunningRank, Sequence, SpoolEpoch, Stays,
+    AgentOrder, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel,
+    FinishOrder, JobFence, JobSpec, JournalMark, LaunchOrder, MetricGoal, MetricRule, NodeHistory, NodeInfo, NodeRange,
+    PeerAgent, PreflightOrder, RankRef, RankSlot, RestorePoint, ResumePlace, ResumeSource, RetainedSet,
+    RetentionPolicy, RunningRank, Sequence, SpoolEpoch,
 };
 
 use super::evidence::{generation, held_in, job, name, node, rank, step, text};
 
-pub(super) fn stays() -> impl Strategy<Value = Stays> {
+pub(super) fn stays() -> impl Strategy<Value = RetainedSet> {
     let named = vec((generation(), step()), 0..3);
-    (any::<u32>(), named).prop_map(|(newest, named)| Stays { newest, named })
+    (any::<u32>(), named).prop_map(|(newest, named)| RetainedSet { newest, named })
 }
 
-pub(super) fn finish() -> impl Strategy<Value = Finish> {
+pub(super) fn finish() -> impl Strategy<Value = FinishOrder> {
     let which = (job(), generation(), generation(), option::of(step()));
     (which, text(), held_in(), vec(peer(), 0..3)).prop_map(|((job, generation, of, after), store, from, peers)| {
-        Finish {
+        FinishOrder {
             job,
             generation,
             of,
@@ -47,7 +48,7 @@ pub(super) fn tiers() -> impl Strategy<Value = CheckpointTiers> {
     })
 }
 
-pub(super) fn launch() -> impl Strategy<Value = Launch> {
+pub(super) fn launch() -> impl Strategy<Value = LaunchOrder> {
     let who = (
         job(),
         generation(),
@@ -65,7 +66,7 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
     let from = (option::of((step(), generation())), vec(peer(), 0..3));
     let besides = (vec(node(), 0..3), tiers(), option::of(text()));
-    (who, where_to, how, from, besides).prop_map(|(who, where_to, how, from, besides)| Launch {
+    (who, where_to, how, from, besides).prop_map(|(who, where_to, how, from, besides)| LaunchOrder {
         job: who.0,
         generation: who.1,
         command: who.2,
@@ -92,25 +93,25 @@ pub(super) fn launch() -> impl Strategy<Value = Launch> {
     })
 }
 
-pub(super) fn peer() -> impl Strategy<Value = Peer> {
-    (node(), text(), text()).prop_map(|(node, address, failure_domain)| Peer {
+pub(super) fn peer() -> impl Strategy<Value = PeerAgent> {
+    (node(), text(), text()).prop_map(|(node, address, failure_domain)| PeerAgent {
         node,
         address,
         failure_domain,
     })
 }
 
-pub(super) fn order() -> impl Strategy<Value = Order> {
+pub(super) fn order() -> impl Strategy<Value = AgentOrder> {
     prop_oneof![
         (job(), generation(), any::<bool>(), vec(node(), 0..3)).prop_map(|(job, generation, reserve_port, nodes)| {
-            Order::Fence {
+            AgentOrder::Fence {
                 job,
                 generation,
                 reserve_port,
                 nodes,
             }
         }),
-        launch().prop_map(Order::Launch),
+        launch().prop_map(AgentOrder::Launch),
         (
             job(),
             generation(),
@@ -123,7 +124,7 @@ pub(super) fn order() -> impl Strategy<Value = Order> {
         )
             .prop_map(
                 |(job, generation, command, env, workdir, write_paths, deadline_ms, (between, links))| {
-                    Order::Preflight(Preflight {
+                    AgentOrder::Preflight(PreflightOrder {
                         job,
                         generation,
                         command,
@@ -136,20 +137,22 @@ pub(super) fn order() -> impl Strategy<Value = Order> {
                     })
                 }
             ),
-        (job(), generation(), step(), option::of(stays())).prop_map(|(job, generation, step, stays)| Order::Keep {
-            job,
-            generation,
-            step,
-            stays
+        (job(), generation(), step(), option::of(stays())).prop_map(|(job, generation, step, stays)| {
+            AgentOrder::Keep {
+                job,
+                generation,
+                step,
+                stays,
+            }
         }),
-        finish().prop_map(Order::Finish),
-        (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| Order::Stop {
+        finish().prop_map(AgentOrder::Finish),
+        (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| AgentOrder::Stop {
             job,
             generation,
             grace_ms
         }),
         (job(), generation(), any::<u64>(), step(), option::of(any::<u64>())).prop_map(
-            |(job, generation, number, step, every)| Order::Checkpoint {
+            |(job, generation, number, step, every)| AgentOrder::Checkpoint {
                 job,
                 generation,
                 number,
@@ -214,16 +217,16 @@ pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
         })
 }
 
-pub(super) fn retention() -> impl Strategy<Value = Retention> {
-    let good = prop_oneof![Just(Good::Low), Just(Good::High)];
-    let best = (text(), good, any::<u32>()).prop_map(|(metric, good, count)| Best { metric, good, count });
+pub(super) fn retention() -> impl Strategy<Value = RetentionPolicy> {
+    let good = prop_oneof![Just(MetricGoal::Low), Just(MetricGoal::High)];
+    let best = (text(), good, any::<u32>()).prop_map(|(metric, good, count)| MetricRule { metric, good, count });
     (
         any::<u32>(),
         option::of(any::<u64>()),
         option::of(any::<u64>()),
         option::of(best),
     )
-        .prop_map(|(last, every_steps, every_ms, best)| Retention {
+        .prop_map(|(last, every_steps, every_ms, best)| RetentionPolicy {
             last,
             every_steps,
             every_ms,

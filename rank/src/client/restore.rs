@@ -12,14 +12,14 @@ use serde_json::Value;
 
 use super::{RankClient, demand, unexpected, wait_for};
 use crate::ClientError;
-use crate::calls::Calls;
+use crate::calls::CheckpointCalls;
 
 /// Longest wait for a restore without tensors, which may query other nodes and a disk.
 const RESTORE_WAIT: Duration = Duration::from_secs(120);
 
 /// Result of a restore.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Restored {
+pub struct RestoredTensors {
     /// Number of steps completed when the checkpoint was saved.
     pub step: Step,
     /// Bytes of the requested boxes, in the same order.
@@ -30,7 +30,7 @@ pub struct Restored {
 
 /// Result of a restore into the caller's own buffers.
 #[derive(Debug, Clone, PartialEq)]
-pub struct RestoredInto {
+pub struct RestoreSummary {
     /// Number of steps completed when the checkpoint was saved.
     pub step: Step,
     /// Small (non-tensor) state of every shard, by rank.
@@ -48,7 +48,7 @@ impl RankClient {
     ///
     /// The arena is created for images of this size, so request the boxes that [`checkpoint`](Self::checkpoint) will
     /// save: then every page is in place before the first save. A request without boxes returns only the states.
-    pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<Restored>, ClientError> {
+    pub fn restore(&mut self, wanted: &[TensorBox]) -> Result<Option<RestoredTensors>, ClientError> {
         let mut tensors = Vec::with_capacity(wanted.len());
         for size in sizes(wanted.iter())? {
             tensors.push(vec![0; usize::try_from(size).unwrap_or(usize::MAX)]);
@@ -59,12 +59,15 @@ impl RankClient {
             .zip(tensors.iter_mut().map(Vec::as_mut_slice))
             .collect();
         let restored = self.restore_into(&mut places)?;
-        Ok(restored.map(|RestoredInto { step, states, .. }| Restored { step, tensors, states }))
+        Ok(restored.map(|RestoreSummary { step, states, .. }| RestoredTensors { step, tensors, states }))
     }
 
     /// Restores directly into the caller's buffers, which are unchanged if there is nothing to restore. After an error
     /// they may be partly filled.
-    pub fn restore_into(&mut self, wanted: &mut [(TensorBox, &mut [u8])]) -> Result<Option<RestoredInto>, ClientError> {
+    pub fn restore_into(
+        &mut self,
+        wanted: &mut [(TensorBox, &mut [u8])],
+    ) -> Result<Option<RestoreSummary>, ClientError> {
         let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
         for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
             let (has, needs) = (buffer.len() as u64, *needs);
@@ -82,7 +85,7 @@ impl RankClient {
             Hear::RestoreReady(ready) => ready,
             other => return Err(unexpected(what, &other)),
         };
-        self.calls = Calls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
+        self.calls = CheckpointCalls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
         let (step, states) = (ready.step, ready.states.clone());
         let differing = ready.differing.iter().map(|one| (one.name.clone(), one.cause.clone()));
         let (differing, names) = (differing.collect(), ready.names.clone());
@@ -98,7 +101,7 @@ impl RankClient {
                 .map(|state| (rank, state))
                 .map_err(|source| ClientError::RestoredState { rank, source })
         });
-        Ok(Some(RestoredInto {
+        Ok(Some(RestoreSummary {
             step: Step(step),
             states: states.collect::<Result<_, _>>()?,
             differing,

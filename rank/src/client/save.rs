@@ -11,8 +11,8 @@ use serde_json::Value;
 
 use super::{ANSWER_WAIT, RankClient, demand};
 use crate::demand::ArenaDemand;
-use crate::slots::{Claim, Owner, Sealed, Way, borrowed};
-use crate::{BackPressure, ClientError, Notes, Part, SaveOutcome, Saved};
+use crate::slots::{ImageOwner, SealedSlot, SlotClaim, SlotWrite, borrowed};
+use crate::{BackPressure, ClientError, SaveNotes, SaveOutcome, SaveReport, TensorPart};
 
 /// Poll interval for a full arena: its owner is another process and sends no notification.
 const LOOK: Duration = Duration::from_millis(1);
@@ -29,8 +29,8 @@ impl RankClient {
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-    ) -> Result<Saved, ClientError> {
-        self.checkpoint_with(step, tensors, state, &Notes::default())
+    ) -> Result<SaveReport, ClientError> {
+        self.checkpoint_with(step, tensors, state, &SaveNotes::default())
     }
 
     /// Saves as [`checkpoint`](Self::checkpoint) does, with notes.
@@ -39,8 +39,8 @@ impl RankClient {
         step: Step,
         tensors: &[(TensorBox, &[u8])],
         state: &Value,
-        notes: &Notes,
-    ) -> Result<Saved, ClientError> {
+        notes: &SaveNotes,
+    ) -> Result<SaveReport, ClientError> {
         if self.without_store {
             return Ok(self.skipped_without_store());
         }
@@ -60,12 +60,12 @@ impl RankClient {
     /// Chooses how the image is written to its slot; a streamed image is announced to the agent.
     fn way(
         &mut self,
-        claim: Claim,
-        owner: &Owner,
+        claim: SlotClaim,
+        owner: &ImageOwner,
         step: Step,
         tensors: &[(TensorBox, &[u8])],
-        state: (&Value, &Notes),
-    ) -> Result<Way, ClientError> {
+        state: (&Value, &SaveNotes),
+    ) -> Result<SlotWrite, ClientError> {
         let way = self.slots.way(claim, owner, step, tensors, state, self.policy())?;
         if let Some(slot) = way.announced() {
             let begun = Say::StreamBegun(v1::StreamBegun { slot, step: step.0 });
@@ -84,10 +84,10 @@ impl RankClient {
     pub fn begin(
         &mut self,
         step: Step,
-        parts: Vec<Part>,
+        parts: Vec<TensorPart>,
         state: Value,
-        notes: Notes,
-    ) -> Result<Option<Saved>, ClientError> {
+        notes: SaveNotes,
+    ) -> Result<Option<SaveReport>, ClientError> {
         if self.without_store {
             return Ok(Some(self.skipped_without_store()));
         }
@@ -104,7 +104,7 @@ impl RankClient {
     }
 
     /// Waits for the rest of the copy that was begun and reports it to the agent. Returns `None` if none was begun.
-    pub fn finish(&mut self) -> Result<Option<Saved>, ClientError> {
+    pub fn finish(&mut self) -> Result<Option<SaveReport>, ClientError> {
         let started = Instant::now();
         self.slots.wait_for_copy()?;
         let Some((step, sealed)) = self.slots.finish() else {
@@ -117,26 +117,26 @@ impl RankClient {
     }
 
     /// Records a skipped save, which is reported to the agent with the next mark.
-    fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> Saved {
+    fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> SaveReport {
         self.calls.taken(step);
         self.missed.insert(step, why);
-        Saved {
+        SaveReport {
             stall: started.elapsed(),
             outcome: SaveOutcome::SkippedNoFreeSlot,
         }
     }
 
     /// There is no attempt that this could make void, so the agent receives no report.
-    fn skipped_without_store(&mut self) -> Saved {
+    fn skipped_without_store(&mut self) -> SaveReport {
         self.slots.counts.skipped += 1;
-        Saved {
+        SaveReport {
             stall: Duration::ZERO,
             outcome: SaveOutcome::SkippedNoStore,
         }
     }
 
-    fn owner(&self) -> Owner {
-        Owner {
+    fn owner(&self) -> ImageOwner {
+        ImageOwner {
             job: self.env.job.clone(),
             generation: self.env.generation,
             rank: self.env.rank,
@@ -145,7 +145,7 @@ impl RankClient {
     }
 
     /// Claims a slot for an image of this size; `None` if the policy skips the save.
-    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<Claim>, ClientError> {
+    fn claim(&mut self, demand: ArenaDemand) -> Result<Option<SlotClaim>, ClientError> {
         self.finish()?;
         if self.lost {
             let source = io::ErrorKind::NotConnected.into();
@@ -157,7 +157,7 @@ impl RankClient {
     }
 
     /// Reports a sealed slot to the agent; `since` is the time at which the trainer began to wait for this.
-    fn tell(&mut self, sealed: Sealed, since: Instant) -> Result<Saved, ClientError> {
+    fn tell(&mut self, sealed: SealedSlot, since: Instant) -> Result<SaveReport, ClientError> {
         let say = Say::SlotSealed(v1::SlotSealed {
             slot: sealed.slot,
             step: sealed.step.0,
@@ -165,7 +165,7 @@ impl RankClient {
             bytes: sealed.bytes,
         });
         self.guard(|wire| wire.send(say, Instant::now() + ANSWER_WAIT))?;
-        Ok(Saved {
+        Ok(SaveReport {
             stall: sealed.blocked.max(since.elapsed()),
             outcome: SaveOutcome::Sealed,
         })

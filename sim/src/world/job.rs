@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_checkpoint_format::Digest;
-use rankguard_checkpoint_schedule::agreement::{Boundary, Follower};
-use rankguard_checkpoint_schedule::twins::{Difference, Replica, differences};
-use rankguard_model::{Body, Entity, Exit, Generation, NodeId, Rank, RestoreBytes, ShardSeal, Source, Step};
+use rankguard_checkpoint_schedule::agreement::{BoundaryDecision, RankCallState};
+use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
+use rankguard_model::{
+    Entity, EvidenceBody, EvidenceSource, Generation, NodeId, ProcessExit, Rank, RestoreBytes, ShardSeal, Step,
+};
 
-use super::{Happening, Training, World};
+use super::{SimulatedWorld, TrainingGeneration, WorldEvent};
 
-impl World {
+impl SimulatedWorld {
     pub(super) fn rank_started(
         &mut self,
         generation: Generation,
@@ -24,7 +26,7 @@ impl World {
             .as_ref()
             .is_none_or(|training| training.generation < generation);
         if fresh {
-            self.training = Some(Training {
+            self.training = Some(TrainingGeneration {
                 generation,
                 world_size,
                 ranks: BTreeMap::new(),
@@ -42,23 +44,23 @@ impl World {
             return;
         };
         training.ranks.insert(rank, node.clone());
-        let follower = Follower::new(generation, Step(from), every);
+        let follower = RankCallState::new(generation, Step(from), every);
         training.followers.insert(rank, follower);
         if training.ranks.len() == training.world_size && !training.running {
             training.running = true;
             let ranks = training.ranks.clone();
             for (rank, node) in ranks {
                 if let Some(entity) = self.entity(&node, rank) {
-                    let body = Body::Restored {
+                    let body = EvidenceBody::Restored {
                         step: Step(from),
                         from: RestoreBytes::default(),
                         took_ms: 20.0,
                     };
-                    self.report(&node, Source::Checkpoint, entity, body);
+                    self.report(&node, EvidenceSource::Checkpoint, entity, body);
                 }
             }
             let delay = self.dice.millis(50, 150);
-            self.later(delay, Happening::Stepped(generation));
+            self.later(delay, WorldEvent::Stepped(generation));
         }
     }
 
@@ -89,7 +91,7 @@ impl World {
         }
         training.step += 1;
         let (now_at, ranks) = (training.step, training.ranks.clone());
-        let boundaries: BTreeMap<Rank, Boundary> = training
+        let boundaries: BTreeMap<Rank, BoundaryDecision> = training
             .followers
             .iter_mut()
             .map(|(rank, follower)| (*rank, follower.boundary(Step(now_at))))
@@ -107,13 +109,13 @@ impl World {
                 continue;
             };
             if *rank == Rank(0) {
-                let body = Body::Progress {
+                let body = EvidenceBody::Progress {
                     step: Step(now_at),
                     loss: Some(2.3 / (1.0 + now_at as f64 / 50.0)),
                     step_ms: self.script.step_ms as f64,
                     own_ms: None,
                 };
-                self.report(node, Source::Ranks, entity.clone(), body);
+                self.report(node, EvidenceSource::Ranks, entity.clone(), body);
             }
             if boundaries.get(rank).is_some_and(|boundary| boundary.image) {
                 let seal = ShardSeal {
@@ -135,15 +137,20 @@ impl World {
                 self.images.put(generation, seal.clone());
                 self.report(
                     node,
-                    Source::Checkpoint,
+                    EvidenceSource::Checkpoint,
                     entity.clone(),
-                    Body::ShardSealed {
+                    EvidenceBody::ShardSealed {
                         step: Step(now_at),
                         stall_ms: self.script.stall_ms as f64,
                         bytes: 1 << 20,
                     },
                 );
-                self.report(node, Source::Checkpoint, entity, Body::ShardDurable { seal });
+                self.report(
+                    node,
+                    EvidenceSource::Checkpoint,
+                    entity,
+                    EvidenceBody::ShardDurable { seal },
+                );
             }
         }
         if let Some((node, ..)) = self.untold.take_if(|(_, at, _)| *at == now_at) {
@@ -156,24 +163,24 @@ impl World {
         if now_at >= self.script.steps {
             for (rank, node) in &ranks {
                 if let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(rank)).cloned() {
-                    self.exit(node, *rank, &process, Exit::Code(0));
+                    self.exit(node, *rank, &process, ProcessExit::Code(0));
                 }
             }
             return;
         }
         self.later(
             Duration::from_millis(self.script.step_ms),
-            Happening::Stepped(generation),
+            WorldEvent::Stepped(generation),
         );
     }
 
     /// Returns the differences between replicas. The ranks train data-parallel, so all hold the same values.
-    pub(super) fn differing(&self, step: Step) -> Vec<Difference> {
+    pub(super) fn differing(&self, step: Step) -> Vec<ReplicaDifference> {
         let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
         };
         let (right, wrong) = ([Digest::of(b"right")], [Digest::of(b"wrong")]);
-        let replica = |(rank, node): (&Rank, &NodeId)| Replica {
+        let replica = |(rank, node): (&Rank, &NodeId)| BoxReplica {
             rank: *rank,
             tensor: "decoder.0.weight",
             offset: &[0, 0],
@@ -201,9 +208,9 @@ impl World {
         .map(str::to_owned)
         .into();
         if let Some(entity) = self.entity(node, rank) {
-            self.lines(node, Source::JobLog, &entity, &lines);
+            self.lines(node, EvidenceSource::JobLog, &entity, &lines);
         }
-        self.exit(node, rank, &process, Exit::Code(1));
+        self.exit(node, rank, &process, ProcessExit::Code(1));
         self.peer_lost(process.generation);
     }
 
@@ -217,7 +224,7 @@ impl World {
         {
             training.failed = true;
             let delay = self.dice.millis(20, 120);
-            self.later(delay, Happening::PeersNotice(generation));
+            self.later(delay, WorldEvent::PeersNotice(generation));
         }
     }
 
@@ -257,9 +264,9 @@ impl World {
                 ),
             ];
             if let Some(entity) = self.entity(node, *rank) {
-                self.lines(node, Source::JobLog, &entity, &lines);
+                self.lines(node, EvidenceSource::JobLog, &entity, &lines);
             }
-            self.exit(node, *rank, &process, Exit::Code(1));
+            self.exit(node, *rank, &process, ProcessExit::Code(1));
         }
     }
 }

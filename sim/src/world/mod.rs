@@ -1,25 +1,25 @@
 //! Simulated world: virtual time, agents, one job, a checkpoint store, and the decision core.
 
 mod agents;
-mod hardship;
+mod faults;
 mod images;
 mod job;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_checkpoint_schedule::agreement::Follower;
-use rankguard_core::{Action, CheckFinding, Event, Stamped, State, invariants, step};
+use rankguard_checkpoint_schedule::agreement::RankCallState;
+use rankguard_core::{Action, CheckFinding, DecisionState, Event, StampedEvent, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Order, Rank, StatusView, Timestamp,
+    AgentOrder, CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, NodeRange, Rank, StatusView, Timestamp,
 };
 
-use crate::agent::Agent;
-use crate::dice::Dice;
-use crate::script::Script;
-use crate::{Fault, Left, Transcript};
-use images::Images;
+use crate::agent::SimulatedAgent;
+use crate::dice::SeededRandom;
+use crate::script::FaultScript;
+use crate::{ScriptedFault, SurvivingImages, WorldTranscript};
+use images::StoredImages;
 
 /// Start of the simulation: 2024-01-01T00:00:00Z.
 const EPOCH: Timestamp = Timestamp(1_704_067_200_000_000_000);
@@ -29,47 +29,47 @@ const SILENCE: Duration = Duration::from_millis(1_000);
 const GPU: &str = "0000:9b:00";
 
 /// Simulated world that can be played once.
-pub struct World {
-    script: Script,
-    dice: Dice,
+pub struct SimulatedWorld {
+    script: FaultScript,
+    dice: SeededRandom,
     now: Duration,
-    queue: BTreeMap<(Duration, u64), Happening>,
+    queue: BTreeMap<(Duration, u64), WorldEvent>,
     tickets: u64,
     catalogue: &'static Catalogue,
-    brain: State,
-    journal: Vec<Stamped>,
-    agents: BTreeMap<NodeId, Agent>,
+    brain: DecisionState,
+    journal: Vec<StampedEvent>,
+    agents: BTreeMap<NodeId, SimulatedAgent>,
     job: JobId,
-    training: Option<Training>,
+    training: Option<TrainingGeneration>,
     bugs: Vec<(Rank, u64)>,
     /// Node with wrong values from a step on.
     corrupt: Option<(NodeId, u64)>,
     /// Node that is lost at a step before it reports it, and the remains of its images.
-    untold: Option<(NodeId, u64, Left)>,
-    images: Images,
+    untold: Option<(NodeId, u64, SurvivingImages)>,
+    images: StoredImages,
     /// Delays of orders to nodes with other than the usual delay.
     slow: BTreeMap<NodeId, Duration>,
-    transcript: Transcript,
+    transcript: WorldTranscript,
     broken: Vec<String>,
 }
 
 /// Result of a simulation.
 #[derive(Debug)]
-pub struct Ended {
-    pub transcript: Transcript,
+pub struct SimulationOutcome {
+    pub transcript: WorldTranscript,
     /// Final state of the decision core.
-    pub state: State,
+    pub state: DecisionState,
     /// Final status as operators see it.
     pub status: StatusView,
     /// Violated invariants, each with its time; empty if all held.
     pub broken: Vec<String>,
     /// All events of the decision core, in order: a journal.
-    pub journal: Vec<Stamped>,
+    pub journal: Vec<StampedEvent>,
 }
 
 /// Running ranks of one generation; all step together.
 #[derive(Debug, Clone)]
-struct Training {
+struct TrainingGeneration {
     generation: Generation,
     world_size: usize,
     ranks: BTreeMap<Rank, NodeId>,
@@ -77,40 +77,40 @@ struct Training {
     running: bool,
     failed: bool,
     /// Checkpoint protocol state of each rank.
-    followers: BTreeMap<Rank, Follower>,
+    followers: BTreeMap<Rank, RankCallState>,
 }
 
 #[derive(Debug, Clone)]
-enum Happening {
+enum WorldEvent {
     /// An event reaches the decision core.
     Told(Event),
     /// An order reaches an agent.
-    Ordered(NodeId, Order),
+    Ordered(NodeId, AgentOrder),
     /// All ranks of a generation complete a step.
     Stepped(Generation),
     /// Ranks of a generation notice that a peer is gone.
     PeersNotice(Generation),
     /// A fault of the script occurs.
-    Struck(Fault),
+    Struck(ScriptedFault),
     /// The silence limit of a node expires, unless it returned.
     Silence(NodeId, Duration),
 }
 
-impl World {
+impl SimulatedWorld {
     /// Creates the world of a script.
-    pub fn new(script: Script) -> Self {
+    pub fn new(script: FaultScript) -> Self {
         let catalogue = Catalogue::builtin();
         let agents = script
             .nodes
             .iter()
             .enumerate()
-            .map(|(number, node)| (NodeId::from(node.as_str()), Agent::new(node, number)));
+            .map(|(number, node)| (NodeId::from(node.as_str()), SimulatedAgent::new(node, number)));
         let mut world = Self {
-            dice: Dice::new(script.seed),
+            dice: SeededRandom::new(script.seed),
             now: Duration::ZERO,
             queue: BTreeMap::new(),
             tickets: 0,
-            brain: State::new(script.policy.clone(), catalogue),
+            brain: DecisionState::new(script.policy.clone(), catalogue),
             catalogue,
             journal: Vec::new(),
             agents: agents.collect(),
@@ -119,9 +119,9 @@ impl World {
             bugs: Vec::new(),
             corrupt: None,
             untold: None,
-            images: Images::default(),
+            images: StoredImages::default(),
             slow: BTreeMap::new(),
-            transcript: Transcript::default(),
+            transcript: WorldTranscript::default(),
             broken: Vec::new(),
             script,
         };
@@ -130,7 +130,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        self.later(Duration::ZERO, Happening::Told(Event::ControllerStarted));
+        self.later(Duration::ZERO, WorldEvent::Told(Event::ControllerStarted));
         let nodes: Vec<NodeId> = self.agents.keys().cloned().collect();
         for node in nodes {
             self.join(&node);
@@ -149,7 +149,7 @@ impl World {
                 every_steps: self.script.checkpoint_every,
                 store: "/checkpoints".to_owned(),
                 keep: 3,
-                retention: rankguard_model::Retention::default(),
+                retention: rankguard_model::RetentionPolicy::default(),
                 tiers: rankguard_model::CheckpointTiers {
                     nodes: self.script.copies,
                     ..rankguard_model::CheckpointTiers::default()
@@ -161,15 +161,15 @@ impl World {
         };
         self.later(
             Duration::from_millis(100),
-            Happening::Told(Event::JobSubmitted { spec, claim: None }),
+            WorldEvent::Told(Event::JobSubmitted { spec, claim: None }),
         );
         for moment in self.script.faults.clone() {
-            self.later(Duration::from_millis(moment.at_ms), Happening::Struck(moment.fault));
+            self.later(Duration::from_millis(moment.at_ms), WorldEvent::Struck(moment.fault));
         }
     }
 
     /// Runs until no event is left or the script ends.
-    pub fn play(mut self) -> Ended {
+    pub fn play(mut self) -> SimulationOutcome {
         let end = Duration::from_millis(self.script.end_ms);
         while let Some(((at, _), happening)) = self.queue.pop_first() {
             if at > end {
@@ -183,7 +183,7 @@ impl World {
             self.transcript.case(case);
         }
         let status = self.brain.status(self.moment());
-        Ended {
+        SimulationOutcome {
             transcript: self.transcript,
             status,
             state: self.brain,
@@ -192,14 +192,14 @@ impl World {
         }
     }
 
-    fn happen(&mut self, happening: Happening) {
+    fn happen(&mut self, happening: WorldEvent) {
         match happening {
-            Happening::Told(event) => self.tell(event),
-            Happening::Ordered(node, order) => self.obey(&node, order),
-            Happening::Stepped(generation) => self.stepped(generation),
-            Happening::PeersNotice(generation) => self.peers_notice(generation),
-            Happening::Struck(fault) => self.strike(&fault),
-            Happening::Silence(node, since) => {
+            WorldEvent::Told(event) => self.tell(event),
+            WorldEvent::Ordered(node, order) => self.obey(&node, order),
+            WorldEvent::Stepped(generation) => self.stepped(generation),
+            WorldEvent::PeersNotice(generation) => self.peers_notice(generation),
+            WorldEvent::Struck(fault) => self.strike(&fault),
+            WorldEvent::Silence(node, since) => {
                 if self.agents.get(&node).is_some_and(|agent| !agent.alive) {
                     self.tell(Event::NodeFellSilent {
                         node,
@@ -212,7 +212,7 @@ impl World {
 
     fn tell(&mut self, event: Event) {
         self.transcript.event(self.now, &event);
-        let stamped = Stamped {
+        let stamped = StampedEvent {
             at: self.moment(),
             event,
         };
@@ -237,7 +237,7 @@ impl World {
             Action::SendOrder { node, order, .. } => {
                 let usual = self.dice.millis(1, 5);
                 let delay = self.slow.get(&node).copied().unwrap_or(usual);
-                self.later(delay, Happening::Ordered(node, order));
+                self.later(delay, WorldEvent::Ordered(node, order));
             }
             Action::CommitManifest { manifest, .. } => {
                 let delay = self.dice.millis(5, 15);
@@ -247,7 +247,7 @@ impl World {
                     generation: manifest.generation,
                     differing: self.differing(manifest.step),
                 };
-                self.later(delay, Happening::Told(event));
+                self.later(delay, WorldEvent::Told(event));
             }
             Action::FindShards {
                 job,
@@ -264,7 +264,7 @@ impl World {
                     newest: None,
                     problem: None,
                 };
-                self.later(delay, Happening::Told(event));
+                self.later(delay, WorldEvent::Told(event));
             }
             // No script damages a store, so every reported chunk is intact.
             Action::CheckCheckpoint { job, id, .. } => {
@@ -275,11 +275,11 @@ impl World {
                     generation: id.generation,
                     finding: CheckFinding::Intact,
                 };
-                self.later(delay, Happening::Told(event));
+                self.later(delay, WorldEvent::Told(event));
             }
             Action::SetTimer { timer, at } => {
                 let due = Duration::from_nanos(u64::try_from(at.0 - EPOCH.0).unwrap_or(0)).max(self.now);
-                self.at(due, Happening::Told(Event::TimerFired { timer }));
+                self.at(due, WorldEvent::Told(Event::TimerFired { timer }));
             }
             Action::Announce { .. } => {}
         }
@@ -287,7 +287,7 @@ impl World {
 
     /// Restarts the controller from its journal; the state must be the same (RG-8).
     fn restart_controller(&mut self) {
-        let mut rebuilt = State::new(self.script.policy.clone(), self.catalogue);
+        let mut rebuilt = DecisionState::new(self.script.policy.clone(), self.catalogue);
         for stamped in &self.journal {
             step(&mut rebuilt, stamped);
         }
@@ -308,7 +308,7 @@ impl World {
         for node in live {
             let info = self.agents[&node].info(self.script.ranks_per_node);
             let delay = self.dice.millis(20, 200);
-            self.later(delay, Happening::Told(Event::NodeJoined { info }));
+            self.later(delay, WorldEvent::Told(Event::NodeJoined { info }));
         }
     }
 
@@ -316,17 +316,17 @@ impl World {
         moment(self.now)
     }
 
-    fn later(&mut self, delay: Duration, happening: Happening) {
+    fn later(&mut self, delay: Duration, happening: WorldEvent) {
         self.at(self.now + delay, happening);
     }
 
-    fn at(&mut self, at: Duration, happening: Happening) {
+    fn at(&mut self, at: Duration, happening: WorldEvent) {
         self.tickets += 1;
         self.queue.insert((at, self.tickets), happening);
     }
 }
 
-impl Ended {
+impl SimulationOutcome {
     /// Returns true if the job completed all its steps.
     pub fn is_finished(&self) -> bool {
         self.status.jobs.iter().all(|job| job.state == JobState::Finished)

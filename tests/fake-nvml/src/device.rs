@@ -7,7 +7,7 @@
 
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
-use crate::{Handle, NOT_SUPPORTED, enter, of_any, of_device, put, put_narrow};
+use crate::{DeviceHandle, NOT_SUPPORTED, enter, of_any, of_device, put, put_narrow};
 
 /// `NVML_ERROR_INSUFFICIENT_SIZE`: the caller requests the required size.
 const INSUFFICIENT_SIZE: c_uint = 7;
@@ -24,7 +24,7 @@ struct PciInfo {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciInfo) -> c_uint {
+extern "C" fn nvmlDeviceGetPciInfo_v3(device: DeviceHandle, info: *mut PciInfo) -> c_uint {
     let found = enter("address", device).map(|(now, index)| {
         let bus = now
             .word("address", &index)
@@ -47,12 +47,12 @@ extern "C" fn nvmlDeviceGetPciInfo_v3(device: Handle, info: *mut PciInfo) -> c_u
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetTemperature(device: Handle, _sensor: c_uint, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetTemperature(device: DeviceHandle, _sensor: c_uint, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("temperature", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetTemperatureThreshold(device: Handle, kind: c_uint, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetTemperatureThreshold(device: DeviceHandle, kind: c_uint, value: *mut c_uint) -> c_uint {
     let found = match kind {
         1 => of_device("slowdown", device),
         2 => of_device("memory-limit", device),
@@ -63,7 +63,7 @@ extern "C" fn nvmlDeviceGetTemperatureThreshold(device: Handle, kind: c_uint, va
 
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetTotalEccErrors(
-    device: Handle,
+    device: DeviceHandle,
     kind: c_uint,
     counter: c_uint,
     value: *mut c_ulonglong,
@@ -78,64 +78,64 @@ extern "C" fn nvmlDeviceGetTotalEccErrors(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetRetiredPagesPendingStatus(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetRetiredPagesPendingStatus(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("pending", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(device: Handle, reasons: *mut c_ulonglong) -> c_uint {
+extern "C" fn nvmlDeviceGetCurrentClocksThrottleReasons(device: DeviceHandle, reasons: *mut c_ulonglong) -> c_uint {
     put(of_device("reasons", device), reasons)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetPowerUsage(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetPowerUsage(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("power", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetEnforcedPowerLimit(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("power-limit", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetCurrPcieLinkGeneration(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("pcie-gen", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetMaxPcieLinkGeneration(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("pcie-gen-max", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetCurrPcieLinkWidth(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("pcie-width", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMaxPcieLinkWidth(device: Handle, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetMaxPcieLinkWidth(device: DeviceHandle, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("pcie-width-max", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetClockInfo(device: Handle, _clock: c_uint, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetClockInfo(device: DeviceHandle, _clock: c_uint, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("clock", device), value)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMaxClockInfo(device: Handle, _clock: c_uint, value: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetMaxClockInfo(device: DeviceHandle, _clock: c_uint, value: *mut c_uint) -> c_uint {
     put_narrow(of_device("clock-max", device), value)
 }
 
 #[repr(C)]
-struct Utilization {
+struct UtilizationRates {
     gpu: c_uint,
     memory: c_uint,
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetUtilizationRates(device: Handle, value: *mut Utilization) -> c_uint {
-    let found = of_device("utilization", device).map(|gpu| Utilization {
+extern "C" fn nvmlDeviceGetUtilizationRates(device: DeviceHandle, value: *mut UtilizationRates) -> c_uint {
+    let found = of_device("utilization", device).map(|gpu| UtilizationRates {
         gpu: c_uint::try_from(gpu).unwrap_or(c_uint::MAX),
         memory: 0,
     });
@@ -145,7 +145,7 @@ extern "C" fn nvmlDeviceGetUtilizationRates(device: Handle, value: *mut Utilizat
 /// Accepts a device or a MIG device. Returns only the number of processes: callers that only count pass no buffer.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
-    device: Handle,
+    device: DeviceHandle,
     count: *mut c_uint,
     _processes: *mut std::ffi::c_void,
 ) -> c_uint {
@@ -160,7 +160,7 @@ extern "C" fn nvmlDeviceGetComputeRunningProcesses_v3(
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMigMode(device: Handle, current: *mut c_uint, pending: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetMigMode(device: DeviceHandle, current: *mut c_uint, pending: *mut c_uint) -> c_uint {
     let mode = of_device("mig", device);
     match put_narrow(mode, current) {
         0 => put_narrow(of_device("mig-pending", device).or(mode), pending),

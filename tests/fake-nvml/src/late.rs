@@ -5,10 +5,10 @@
 
 use std::ffi::{c_uint, c_ulonglong};
 
-use crate::{Handle, INVALID_ARGUMENT, NOT_SUPPORTED, enter, of_device, put};
+use crate::{DeviceHandle, INVALID_ARGUMENT, NOT_SUPPORTED, enter, of_device, put};
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetNvLinkState(device: Handle, link: c_uint, active: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetNvLinkState(device: DeviceHandle, link: c_uint, active: *mut c_uint) -> c_uint {
     let found = enter("nvlink", device).and_then(|(now, index)| {
         if u64::from(link) >= now.value("nvlinks", &index)? {
             return Err(INVALID_ARGUMENT);
@@ -26,7 +26,7 @@ struct ViolationTime {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetViolationStatus(device: Handle, policy: c_uint, value: *mut ViolationTime) -> c_uint {
+extern "C" fn nvmlDeviceGetViolationStatus(device: DeviceHandle, policy: c_uint, value: *mut ViolationTime) -> c_uint {
     let name = match policy {
         0 => "throttled-power",
         1 => "throttled-thermal",
@@ -62,7 +62,7 @@ struct FabricInfo3 {
 
 /// Supports version 3 if the scenario states a summary, else only version 2.
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: Handle, info: *mut FabricInfo) -> c_uint {
+extern "C" fn nvmlDeviceGetGpuFabricInfoV(device: DeviceHandle, info: *mut FabricInfo) -> c_uint {
     let (now, index) = match enter("fabric", device) {
         Ok(entered) => entered,
         Err(code) => return code,

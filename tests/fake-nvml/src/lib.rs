@@ -41,24 +41,24 @@ const NOT_SUPPORTED: c_uint = 3;
 
 /// Handle of a device: its index plus one, because null is not a valid handle. The index of a MIG device is encoded
 /// the same way, [`PART`] bits higher.
-type Handle = *mut c_void;
+type DeviceHandle = *mut c_void;
 
 /// Bit position of the MIG device's number in a handle.
 const PART: u32 = 8;
 
-fn handle(index: c_uint) -> Handle {
-    (index as usize + 1) as Handle
+fn handle(index: c_uint) -> DeviceHandle {
+    (index as usize + 1) as DeviceHandle
 }
 
 /// Returns the indices of a handle's device and MIG device in the scenario.
-fn indices(handle: Handle) -> (usize, Option<usize>) {
+fn indices(handle: DeviceHandle) -> (usize, Option<usize>) {
     let (device, part) = (handle as usize & ((1 << PART) - 1), handle as usize >> PART);
     (device.wrapping_sub(1), part.checked_sub(1))
 }
 
 /// Returns the scenario for a function of a device, and the device's index in it. MIG devices are refused, because few
 /// functions accept them.
-fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
+fn enter(call: &str, device: DeviceHandle) -> Result<(Scenario, String), c_uint> {
     match indices(device) {
         (_, None) => enter_any(call, device),
         (_, Some(_)) => Err(INVALID_ARGUMENT),
@@ -66,7 +66,7 @@ fn enter(call: &str, device: Handle) -> Result<(Scenario, String), c_uint> {
 }
 
 /// Works as [`enter`], for functions that also accept a MIG device.
-fn enter_any(call: &str, handle: Handle) -> Result<(Scenario, String), c_uint> {
+fn enter_any(call: &str, handle: DeviceHandle) -> Result<(Scenario, String), c_uint> {
     let now = Scenario::enter(call)?;
     let (device, part) = indices(handle);
     let device = device.to_string();
@@ -78,13 +78,13 @@ fn enter_any(call: &str, handle: Handle) -> Result<(Scenario, String), c_uint> {
 }
 
 /// Returns a value of a device by its name, which is the name of the call as well.
-fn of_device(name: &str, device: Handle) -> Result<u64, c_uint> {
+fn of_device(name: &str, device: DeviceHandle) -> Result<u64, c_uint> {
     let (now, index) = enter(name, device)?;
     now.value(name, &index)
 }
 
 /// Works as [`of_device`], for a device or a MIG device.
-fn of_any(name: &str, handle: Handle) -> Result<u64, c_uint> {
+fn of_any(name: &str, handle: DeviceHandle) -> Result<u64, c_uint> {
     let (now, index) = enter_any(name, handle)?;
     now.value(name, &index)
 }
@@ -122,7 +122,7 @@ extern "C" fn nvmlDeviceGetCount_v2(count: *mut c_uint) -> c_uint {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut Handle) -> c_uint {
+extern "C" fn nvmlDeviceGetHandleByIndex_v2(index: c_uint, device: *mut DeviceHandle) -> c_uint {
     let found = Scenario::enter("handle").and_then(|now| {
         if index >= now.count() {
             return Err(INVALID_ARGUMENT);

@@ -7,7 +7,7 @@
 use std::ffi::{c_char, c_uint, c_ulonglong};
 
 use crate::{
-    Handle, INVALID_ARGUMENT, NOT_SUPPORTED, PART, enter_any, handle, indices, of_any, of_device, put, put_narrow,
+    DeviceHandle, INVALID_ARGUMENT, NOT_SUPPORTED, PART, enter_any, handle, indices, of_any, of_device, put, put_narrow,
 };
 
 /// `NVML_ERROR_NOT_FOUND`.
@@ -19,15 +19,19 @@ const SRAM: c_uint = 7;
 
 /// Returns the maximum number of partitions of a device.
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: Handle, count: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetMaxMigDeviceCount(device: DeviceHandle, count: *mut c_uint) -> c_uint {
     put(of_device("mig", device).map(|_| 7), count)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, index: c_uint, part: *mut Handle) -> c_uint {
+extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(
+    device: DeviceHandle,
+    index: c_uint,
+    part: *mut DeviceHandle,
+) -> c_uint {
     let found = of_device("mig-devices", device).and_then(|count| {
         if u64::from(index) < count {
-            Ok((device as usize | (index as usize + 1) << PART) as Handle)
+            Ok((device as usize | (index as usize + 1) << PART) as DeviceHandle)
         } else {
             Err(NOT_FOUND)
         }
@@ -36,7 +40,7 @@ extern "C" fn nvmlDeviceGetMigDeviceHandleByIndex(device: Handle, index: c_uint,
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part: Handle, device: *mut Handle) -> c_uint {
+extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part: DeviceHandle, device: *mut DeviceHandle) -> c_uint {
     let found = match indices(part) {
         (device, Some(_)) => c_uint::try_from(device).map(handle).map_err(|_| INVALID_ARGUMENT),
         (_, None) => Err(INVALID_ARGUMENT),
@@ -45,7 +49,7 @@ extern "C" fn nvmlDeviceGetDeviceHandleFromMigDeviceHandle(part: Handle, device:
 }
 
 /// Returns a number of a MIG device, or `unstated` if the scenario states none.
-fn instance(name: &str, part: Handle, unstated: usize) -> Result<u64, c_uint> {
+fn instance(name: &str, part: DeviceHandle, unstated: usize) -> Result<u64, c_uint> {
     if indices(part).1.is_none() {
         return Err(NOT_FOUND);
     }
@@ -56,19 +60,19 @@ fn instance(name: &str, part: Handle, unstated: usize) -> Result<u64, c_uint> {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetGpuInstanceId(part: Handle, id: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetGpuInstanceId(part: DeviceHandle, id: *mut c_uint) -> c_uint {
     let unstated = indices(part).1.map_or(0, |part| part + 1);
     put_narrow(instance("gpu-instance", part, unstated), id)
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetComputeInstanceId(part: Handle, id: *mut c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetComputeInstanceId(part: DeviceHandle, id: *mut c_uint) -> c_uint {
     put_narrow(instance("compute-instance", part, 0), id)
 }
 
 /// Returns a UUID in the library's format, made of the indices.
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetUUID(any: Handle, text: *mut c_char, room: c_uint) -> c_uint {
+extern "C" fn nvmlDeviceGetUUID(any: DeviceHandle, text: *mut c_char, room: c_uint) -> c_uint {
     if let Err(code) = enter_any("handle", any) {
         return code;
     }
@@ -88,7 +92,7 @@ extern "C" fn nvmlDeviceGetUUID(any: Handle, text: *mut c_char, room: c_uint) ->
 }
 
 #[repr(C)]
-struct Memory {
+struct MemoryUsage {
     version: c_uint,
     total: c_ulonglong,
     reserved: c_ulonglong,
@@ -97,7 +101,7 @@ struct Memory {
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: Handle, memory: *mut Memory) -> c_uint {
+extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: DeviceHandle, memory: *mut MemoryUsage) -> c_uint {
     let found = enter_any("memory", any).and_then(|(now, index)| {
         let (total, used) = (
             now.value("memory", &index)?,
@@ -105,7 +109,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: Handle, memory: *mut Memory) -> c_
         );
         // SAFETY: the caller's pointer, valid by the interface's contract.
         let version = unsafe { (*memory).version };
-        Ok(Memory {
+        Ok(MemoryUsage {
             version,
             total,
             reserved: 0,
@@ -120,7 +124,7 @@ extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: Handle, memory: *mut Memory) -> c_
 /// driver was loaded.
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryErrorCounter(
-    part: Handle,
+    part: DeviceHandle,
     kind: c_uint,
     counter: c_uint,
     location: c_uint,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 #[repr(C)]
-struct Info {
+struct SymbolAddress {
     file: *const c_char,
     base: *mut c_void,
     symbol: *const c_char,
@@ -16,7 +16,7 @@ struct Info {
 
 unsafe extern "C" {
     /// Function of the C library: the dynamic loader's information about an address.
-    fn dladdr(address: *const c_void, info: *mut Info) -> c_int;
+    fn dladdr(address: *const c_void, info: *mut SymbolAddress) -> c_int;
 }
 
 /// Returns the folder of the loaded copy of this library.
@@ -26,7 +26,7 @@ pub(crate) fn folder() -> &'static Path {
 }
 
 fn file() -> PathBuf {
-    let mut info = MaybeUninit::<Info>::uninit();
+    let mut info = MaybeUninit::<SymbolAddress>::uninit();
     let here: fn() -> PathBuf = file;
     // SAFETY: dladdr takes any address and writes the whole answer if it returns non-zero; the name lives as long as
     // the library is loaded.

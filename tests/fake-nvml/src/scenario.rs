@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::language::{Line, growth_of, parse};
+use crate::language::{ScenarioFact, growth_of, parse};
 use crate::{INVALID_ARGUMENT, NOT_SUPPORTED, place};
 
 /// Functions with which a reader of many values begins: they check for a changed file. The others do only if the last
@@ -19,14 +19,14 @@ const FIRST: [&str; 2] = ["count", "handle"];
 const FRESH: Duration = Duration::from_millis(20);
 
 /// Lines of a file, indexed by their first words.
-struct Lines {
-    all: Vec<Line>,
+struct ScenarioLines {
+    all: Vec<ScenarioFact>,
     /// Indices into `all`, ascending.
     named: HashMap<String, Vec<usize>>,
 }
 
-impl Lines {
-    fn of(all: Vec<Line>) -> Self {
+impl ScenarioLines {
+    fn of(all: Vec<ScenarioFact>) -> Self {
         let mut named: HashMap<String, Vec<usize>> = HashMap::new();
         for (place, line) in all.iter().enumerate() {
             let first = line.words.first().cloned().unwrap_or_default();
@@ -35,7 +35,7 @@ impl Lines {
         Self { all, named }
     }
 
-    fn named(&self, first: &str) -> impl DoubleEndedIterator<Item = &Line> {
+    fn named(&self, first: &str) -> impl DoubleEndedIterator<Item = &ScenarioFact> {
         let places = self.named.get(first).map_or(&[][..], Vec::as_slice);
         places.iter().filter_map(|place| self.all.get(*place))
     }
@@ -43,7 +43,7 @@ impl Lines {
 
 /// Scenario at the time of one call.
 pub(crate) struct Scenario {
-    lines: Arc<Lines>,
+    lines: Arc<ScenarioLines>,
     /// Time since the start.
     now: Duration,
 }
@@ -148,19 +148,19 @@ impl Scenario {
 }
 
 /// Identity of the file's content: a replacement by renaming changes the inode.
-type Version = (u64, i64, i64, u64);
+type FileIdentity = (u64, i64, i64, u64);
 
 /// Version of the file, and the time of the last check.
-struct Known {
-    version: Version,
+struct CachedScenario {
+    version: FileIdentity,
     at: Instant,
     /// `None` if a line is invalid.
-    lines: Option<Arc<Lines>>,
+    lines: Option<Arc<ScenarioLines>>,
 }
 
 /// Returns the lines of the file, which is read again if it has changed since the last check.
-fn lines(known_will_do: bool) -> Option<Arc<Lines>> {
-    static KNOWN: Mutex<Option<Known>> = Mutex::new(None);
+fn lines(known_will_do: bool) -> Option<Arc<ScenarioLines>> {
+    static KNOWN: Mutex<Option<CachedScenario>> = Mutex::new(None);
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = known
         .as_ref()
@@ -174,10 +174,10 @@ fn lines(known_will_do: bool) -> Option<Arc<Lines>> {
         Some(known) if known.version == now => known.lines,
         _ => {
             let text = std::fs::read_to_string(path()).unwrap_or_default();
-            parse(&text).ok().map(|all| Arc::new(Lines::of(all)))
+            parse(&text).ok().map(|all| Arc::new(ScenarioLines::of(all)))
         }
     };
-    *known = Some(Known {
+    *known = Some(CachedScenario {
         version: now,
         at: Instant::now(),
         lines: lines.clone(),

@@ -23,11 +23,11 @@ use std::time::Duration;
 use rankguard_checkpoint::arena::ArenaShape;
 use rankguard_model::JobId;
 
-pub(crate) use packet::Label;
-use packet::{Channel, Word, listen_at};
+pub(crate) use packet::ArenaLabel;
+use packet::{KeeperChannel, KeeperMessage, listen_at};
 pub use process::keep_arenas;
 
-use crate::settings::Settings;
+use crate::settings::AgentSettings;
 use crate::supervisor::{forget_helper, spawn_helper};
 
 /// Longest wait for a present keeper to send the next file.
@@ -38,17 +38,17 @@ const START: Duration = Duration::from_secs(10);
 
 /// Agent side of the arena keeper.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct ArenaKeeper {
     state_dir: PathBuf,
     /// Program and arguments of the keeper process; if empty, arenas end with their agent.
     program: Vec<OsString>,
     kept: Duration,
-    state: Mutex<State>,
+    state: Mutex<KeeperState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    channel: Option<Channel>,
+struct KeeperState {
+    channel: Option<KeeperChannel>,
     /// Keeper process, if this agent started it.
     child: Option<Child>,
     /// Number of the newest arena.
@@ -57,15 +57,15 @@ struct State {
 
 /// Registration of an arena with the keeper; dropping it releases the arena.
 #[derive(Debug)]
-pub(crate) struct Kept {
-    keeper: Arc<Keeper>,
+pub(crate) struct ArenaRegistration {
+    keeper: Arc<ArenaKeeper>,
     number: u64,
 }
 
-impl Keeper {
+impl ArenaKeeper {
     /// Connects to the keeper of the agent's directory and returns the arenas that an earlier agent left there. Ends
     /// the keeper if the settings disable it.
-    pub(crate) fn find(settings: &Settings) -> (Arc<Self>, Vec<(Kept, Label, OwnedFd)>) {
+    pub(crate) fn find(settings: &AgentSettings) -> (Arc<Self>, Vec<(ArenaRegistration, ArenaLabel, OwnedFd)>) {
         let kept = settings.intervals.arenas_kept;
         let keeper = Arc::new(Self {
             state_dir: settings.state_dir.clone(),
@@ -85,22 +85,22 @@ impl Keeper {
             }
         };
         if keeper.program.is_empty() {
-            let _ = channel.say(&Word::End, None);
+            let _ = channel.say(&KeeperMessage::End, None);
             return (keeper, Vec::new());
         }
         let mut state = keeper.lock();
         state.channel = Some(channel);
         state.last = left.iter().map(|(label, _)| label.number).max().unwrap_or_default();
         drop(state);
-        let kept = |(label, file): (Label, OwnedFd)| {
+        let kept = |(label, file): (ArenaLabel, OwnedFd)| {
             let (keeper, number) = (keeper.clone(), label.number);
-            (Kept { keeper, number }, label, file)
+            (ArenaRegistration { keeper, number }, label, file)
         };
         let left = left.into_iter().map(kept).collect();
         (keeper, left)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KeeperState> {
         self.state.lock().expect("no holder of the keeper panics")
     }
 
@@ -112,13 +112,13 @@ impl Keeper {
         local_rank: u32,
         shape: ArenaShape,
         file: BorrowedFd<'_>,
-    ) -> Option<Kept> {
+    ) -> Option<ArenaRegistration> {
         if self.program.is_empty() {
             return None;
         }
         let mut state = self.lock();
         state.last += 1;
-        let label = Label {
+        let label = ArenaLabel {
             number: state.last,
             job: job.clone(),
             local_rank,
@@ -128,7 +128,7 @@ impl Keeper {
         };
         let number = label.number;
         let kept = self.reach(&mut state).and_then(|()| match &state.channel {
-            Some(channel) => channel.say(&Word::Arena(label), Some(file)),
+            Some(channel) => channel.say(&KeeperMessage::Arena(label), Some(file)),
             None => Err(io::ErrorKind::NotConnected.into()),
         });
         if let Err(problem) = kept {
@@ -136,14 +136,14 @@ impl Keeper {
             state.channel = None;
             return None;
         }
-        Some(Kept {
+        Some(ArenaRegistration {
             keeper: self.clone(),
             number,
         })
     }
 
     /// Starts the process if there is none.
-    fn reach(&self, state: &mut State) -> io::Result<()> {
+    fn reach(&self, state: &mut KeeperState) -> io::Result<()> {
         if state.channel.is_some() {
             return Ok(());
         }
@@ -163,9 +163,9 @@ impl Keeper {
         // The keeper opens a session of its own.
         state.child = Some(spawn_helper(&mut command)?);
         // The process need not run yet: the connection waits in the socket's backlog.
-        let channel = Channel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
+        let channel = KeeperChannel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
         match channel.hear(START)? {
-            Some((Word::All, None)) => {}
+            Some((KeeperMessage::All, None)) => {}
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
         state.channel = Some(channel);
@@ -176,7 +176,7 @@ impl Keeper {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         if let Some(channel) = state.channel.take() {
-            let _ = channel.say(&Word::End, None);
+            let _ = channel.say(&KeeperMessage::End, None);
         }
         if state.child.is_some() {
             end(&mut state.child);
@@ -194,27 +194,27 @@ fn end(child: &mut Option<Child>) {
     }
 }
 
-type Left = (Channel, Vec<(Label, OwnedFd)>);
+type InheritedArenas = (KeeperChannel, Vec<(ArenaLabel, OwnedFd)>);
 
-fn inherit(keeper: &Keeper) -> io::Result<Option<Left>> {
-    let Some(channel) = Channel::open(&keeper.state_dir)? else {
+fn inherit(keeper: &ArenaKeeper) -> io::Result<Option<InheritedArenas>> {
+    let Some(channel) = KeeperChannel::open(&keeper.state_dir)? else {
         return Ok(None);
     };
     let mut left = Vec::new();
     loop {
         match channel.hear(HAND_OVER)? {
-            Some((Word::Arena(label), Some(file))) => left.push((label, file)),
-            Some((Word::All, None)) => return Ok(Some((channel, left))),
+            Some((KeeperMessage::Arena(label), Some(file))) => left.push((label, file)),
+            Some((KeeperMessage::All, None)) => return Ok(Some((channel, left))),
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
     }
 }
 
-impl Drop for Kept {
+impl Drop for ArenaRegistration {
     fn drop(&mut self) {
         let state = self.keeper.lock();
         if let Some(channel) = &state.channel {
-            let _ = channel.say(&Word::LetGo(self.number), None);
+            let _ = channel.say(&KeeperMessage::LetGo(self.number), None);
         }
     }
 }

@@ -25,7 +25,7 @@ const SAY_LIMIT: Duration = Duration::from_secs(2);
 
 /// Parameters of an arena. An agent that inherits the arena trusts them, not the memory's content.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Label {
+pub(crate) struct ArenaLabel {
     /// Unique number of the arena.
     pub(super) number: u64,
     pub(crate) job: JobId,
@@ -38,9 +38,9 @@ pub(crate) struct Label {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Word {
+pub(super) enum KeeperMessage {
     /// Arena with its file: sent by the agent for registration, and by the keeper at takeover.
-    Arena(Label),
+    Arena(ArenaLabel),
     /// Ends the keeper's list of arenas.
     All,
     /// The arena of this number is released.
@@ -51,7 +51,7 @@ pub(super) enum Word {
 
 /// Packet socket of agent or keeper.
 #[derive(Debug)]
-pub(super) struct Channel(PacketChannel);
+pub(super) struct KeeperChannel(PacketChannel);
 
 /// Returns the path of the keeper's socket in a directory.
 pub(super) fn place(state_dir: &Path) -> PathBuf {
@@ -82,16 +82,16 @@ pub(super) fn listen_at(state_dir: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Waits at most `limit` for a connection. A peer of another user is refused.
-pub(super) fn accept(listener: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<Channel>> {
+pub(super) fn accept(listener: BorrowedFd<'_>, limit: Duration) -> io::Result<Option<KeeperChannel>> {
     if !wait_ready(listener, PollFlags::IN, limit)? {
         return Ok(None);
     }
     let socket = accept_with(listener, SocketFlags::CLOEXEC)?;
     let ours = socket_peercred(&socket)?.uid == rustix::process::geteuid();
-    Ok(ours.then(|| Channel(socket.into())))
+    Ok(ours.then(|| KeeperChannel(socket.into())))
 }
 
-impl Channel {
+impl KeeperChannel {
     /// Connects to the keeper of a directory; `None` if there is none.
     pub(super) fn open(state_dir: &Path) -> io::Result<Option<Self>> {
         let (address, _folder) = address(state_dir)?;
@@ -103,12 +103,12 @@ impl Channel {
         }
     }
 
-    pub(super) fn say(&self, word: &Word, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(super) fn say(&self, word: &KeeperMessage, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.0.send(word, file.as_slice(), SAY_LIMIT)
     }
 
     /// Receives the next message and its file within `limit`; `None` once the peer has closed the socket.
-    pub(super) fn hear(&self, limit: Duration) -> io::Result<Option<(Word, Option<OwnedFd>)>> {
+    pub(super) fn hear(&self, limit: Duration) -> io::Result<Option<(KeeperMessage, Option<OwnedFd>)>> {
         let received = self.0.receive(limit)?;
         Ok(received.map(|(word, files)| (word, files.into_iter().next())))
     }

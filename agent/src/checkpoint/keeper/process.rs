@@ -8,16 +8,16 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::packet::{Channel, Label, Word, accept, place};
+use super::packet::{ArenaLabel, KeeperChannel, KeeperMessage, accept, place};
 
 /// Poll interval for the loss of the socket's name.
 const LOOK: Duration = Duration::from_secs(1);
 
-type Held = BTreeMap<u64, (Label, OwnedFd)>;
+type ArenaFiles = BTreeMap<u64, (ArenaLabel, OwnedFd)>;
 
 /// End of an agent's connection.
 #[derive(Debug, PartialEq, Eq)]
-enum Gone {
+enum ConnectionEnd {
     Ended,
     /// Without [`Word::End`].
     Lost,
@@ -37,14 +37,14 @@ fn keep(listener: BorrowedFd<'_>, state_dir: &Path, kept: Duration) -> io::Resul
     let name = place(state_dir);
     let own = fs::metadata(&name)?.ino();
     let is_ours = || fs::metadata(&name).is_ok_and(|found| found.ino() == own);
-    let mut held = Held::new();
+    let mut held = ArenaFiles::new();
     let mut until = Instant::now() + kept;
     while is_ours() {
         let left = until.saturating_duration_since(Instant::now());
         match accept(listener, left.min(LOOK))? {
             Some(agent) => {
-                let gone = serve(&agent, &mut held).unwrap_or(Gone::Lost);
-                if gone == Gone::Ended || held.is_empty() {
+                let gone = serve(&agent, &mut held).unwrap_or(ConnectionEnd::Lost);
+                if gone == ConnectionEnd::Ended || held.is_empty() {
                     break;
                 }
                 until = Instant::now() + kept;
@@ -60,20 +60,22 @@ fn keep(listener: BorrowedFd<'_>, state_dir: &Path, kept: Duration) -> io::Resul
 }
 
 /// Sends the arenas that are held, then serves the agent's messages.
-fn serve(agent: &Channel, held: &mut Held) -> io::Result<Gone> {
+fn serve(agent: &KeeperChannel, held: &mut ArenaFiles) -> io::Result<ConnectionEnd> {
     for (label, file) in held.values() {
-        agent.say(&Word::Arena(label.clone()), Some(file.as_fd()))?;
+        agent.say(&KeeperMessage::Arena(label.clone()), Some(file.as_fd()))?;
     }
-    agent.say(&Word::All, None)?;
+    agent.say(&KeeperMessage::All, None)?;
     loop {
         match agent.hear(LOOK) {
             Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
             Err(problem) => return Err(problem),
-            Ok(None) => return Ok(Gone::Lost),
-            Ok(Some((Word::End, _))) => return Ok(Gone::Ended),
-            Ok(Some((Word::LetGo(number), _))) => drop(held.remove(&number)),
-            Ok(Some((Word::Arena(label), Some(file)))) => drop(held.insert(label.number, (label, file))),
-            Ok(Some((Word::Arena(_) | Word::All, _))) => return Err(io::ErrorKind::InvalidData.into()),
+            Ok(None) => return Ok(ConnectionEnd::Lost),
+            Ok(Some((KeeperMessage::End, _))) => return Ok(ConnectionEnd::Ended),
+            Ok(Some((KeeperMessage::LetGo(number), _))) => drop(held.remove(&number)),
+            Ok(Some((KeeperMessage::Arena(label), Some(file)))) => drop(held.insert(label.number, (label, file))),
+            Ok(Some((KeeperMessage::Arena(_) | KeeperMessage::All, _))) => {
+                return Err(io::ErrorKind::InvalidData.into());
+            }
         }
     }
 }
@@ -91,8 +93,8 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    fn label(number: u64) -> Label {
-        Label {
+    fn label(number: u64) -> ArenaLabel {
+        ArenaLabel {
             number,
             job: JobId::from("train"),
             local_rank: 3,
@@ -109,19 +111,19 @@ mod tests {
     }
 
     /// The arenas that a keeper sends.
-    fn handed(channel: &Channel) -> Vec<(Label, OwnedFd)> {
+    fn handed(channel: &KeeperChannel) -> Vec<(ArenaLabel, OwnedFd)> {
         let mut all = Vec::new();
         loop {
             match channel.hear(LIMIT).expect("heard").expect("it is there") {
-                (Word::Arena(label), Some(file)) => all.push((label, file)),
-                (Word::All, None) => return all,
+                (KeeperMessage::Arena(label), Some(file)) => all.push((label, file)),
+                (KeeperMessage::All, None) => return all,
                 other => panic!("{other:?}"),
             }
         }
     }
 
-    fn open(dir: &Path) -> Channel {
-        Channel::open(dir).expect("connected").expect("a keeper is there")
+    fn open(dir: &Path) -> KeeperChannel {
+        KeeperChannel::open(dir).expect("connected").expect("a keeper is there")
     }
 
     #[test]
@@ -133,14 +135,14 @@ mod tests {
         let first = open(dir.path());
         assert!(handed(&first).is_empty());
         for (number, text) in [(1, b"one"), (2, b"two"), (3, b"six")] {
-            let said = first.say(&Word::Arena(label(number)), Some(file(text).as_fd()));
+            let said = first.say(&KeeperMessage::Arena(label(number)), Some(file(text).as_fd()));
             said.expect("said");
         }
-        first.say(&Word::LetGo(2), None).expect("said");
+        first.say(&KeeperMessage::LetGo(2), None).expect("said");
         drop(first);
 
         let second = open(dir.path());
-        let got: Vec<(Label, Vec<u8>)> = handed(&second)
+        let got: Vec<(ArenaLabel, Vec<u8>)> = handed(&second)
             .into_iter()
             .map(|(label, file)| {
                 let mut text = vec![0; 3];
@@ -149,10 +151,10 @@ mod tests {
             })
             .collect();
         assert_eq!(got, [(label(1), b"one".to_vec()), (label(3), b"six".to_vec())]);
-        second.say(&Word::End, None).expect("said");
+        second.say(&KeeperMessage::End, None).expect("said");
         keeper.join().expect("no panic").expect("no error");
         assert!(!place(dir.path()).exists());
-        assert!(Channel::open(dir.path()).expect("asked").is_none());
+        assert!(KeeperChannel::open(dir.path()).expect("asked").is_none());
     }
 
     #[test]
@@ -184,13 +186,13 @@ mod tests {
         let first = open(dir.path());
         handed(&first);
         first
-            .say(&Word::Arena(label(1)), Some(file(b"one").as_fd()))
+            .say(&KeeperMessage::Arena(label(1)), Some(file(b"one").as_fd()))
             .expect("said");
         // An arena without its file.
-        first.say(&Word::Arena(label(2)), None).expect("said");
+        first.say(&KeeperMessage::Arena(label(2)), None).expect("said");
         let second = open(dir.path());
         assert_eq!(handed(&second).len(), 1);
-        second.say(&Word::End, None).expect("said");
+        second.say(&KeeperMessage::End, None).expect("said");
         keeper.join().expect("no panic").expect("no error");
     }
 }

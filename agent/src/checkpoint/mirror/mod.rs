@@ -27,17 +27,19 @@ use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::failure::SourceFailure;
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, SourceTier};
 use rankguard_checkpoint::{Checkpoint, ReadFailure, Store};
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectSource, ObjectTier};
-use rankguard_model::{Body, CopyTier, Entity, Generation, JobId, Launch, Source, Stays, Step, with_causes};
+use rankguard_model::{
+    CopyTier, Entity, EvidenceBody, EvidenceSource, Generation, JobId, LaunchOrder, RetainedSet, Step, with_causes,
+};
 
 use self::pulls::PullKey;
 pub(super) use self::pulls::{PullResult, PullTable};
-use self::queue::Mirror;
-pub(super) use self::queue::Mirrors;
-use super::Checkpoints;
-use crate::sighting::Sighting;
+use self::queue::JobMirror;
+pub(super) use self::queue::MirrorQueues;
+use super::CheckpointService;
+use crate::pending_evidence::PendingEvidence;
 
 /// First and longest poll interval for shards of other nodes: an object store sends no notifications.
 const LOOK: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(500));
@@ -53,13 +55,13 @@ const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Failure to copy a commit to the object store.
 #[derive(Debug)]
-struct Failed {
+struct CopyFailure {
     why: String,
     /// True if a later attempt may succeed.
     may_pass: bool,
 }
 
-impl From<ObjectError> for Failed {
+impl From<ObjectError> for CopyFailure {
     fn from(problem: ObjectError) -> Self {
         Self {
             why: with_causes(&problem),
@@ -68,9 +70,9 @@ impl From<ObjectError> for Failed {
     }
 }
 
-impl Checkpoints {
+impl CheckpointService {
     /// Queues a committed checkpoint for the object store, if this node mirrors the job.
-    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, id: CheckpointId, stays: Option<Stays>) {
+    pub(super) fn mirror(self: &Arc<Self>, job: &JobId, id: CheckpointId, stays: Option<RetainedSet>) {
         let Some((overtaken, begin)) = self.mirrors.put(job, id, stays) else {
             return;
         };
@@ -93,12 +95,12 @@ impl Checkpoints {
             let pushed = self.push(job, id, &mirror);
             if !mirror.share.is_first() {
                 // The first node copies what this one could not.
-                if let Err(Failed { why, .. }) = pushed {
+                if let Err(CopyFailure { why, .. }) = pushed {
                     tracing::warn!(%job, checkpoint = %id, problem = why, "this node's share did not come to the object store");
                 }
                 continue;
             }
-            if let Err(Failed { why, may_pass: true }) = &pushed {
+            if let Err(CopyFailure { why, may_pass: true }) = &pushed {
                 let since: Instant = *away.get_or_insert(started);
                 if since.elapsed() < PATIENCE && self.mirrors.again(job, id) {
                     tracing::warn!(%job, checkpoint = %id, problem = why, ?pause, "the object store is away; this checkpoint waits");
@@ -118,7 +120,7 @@ impl Checkpoints {
 
     /// Returns the commit that is copied next: the first node chooses, the others wait for its announcement. After
     /// `share_wait` without one they choose themselves; the share may still be of use.
-    fn next_turn(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
+    fn next_turn(&self, job: &JobId) -> Option<(CheckpointId, JobMirror)> {
         let (started, mut pause) = (Instant::now(), LOOK.0);
         loop {
             let (waiting, mirror) = self.mirrors.waiting(job)?;
@@ -144,7 +146,7 @@ impl Checkpoints {
     }
 
     /// Copies this node's share of a commit; the first node completes it. Blocks.
-    fn push(&self, job: &JobId, id: CheckpointId, mirror: &Mirror) -> Result<u64, Failed> {
+    fn push(&self, job: &JobId, id: CheckpointId, mirror: &JobMirror) -> Result<u64, CopyFailure> {
         let tier = self.object_tier(&mirror.url)?;
         let store = Store::at(&mirror.store);
         // The lease stops retention from removing the checkpoint meanwhile.
@@ -167,7 +169,7 @@ impl Checkpoints {
             }
             Ok(own + rest.sent_bytes)
         };
-        let ended = || Failed {
+        let ended = || CopyFailure {
             why: "the agent was asked to end before all of it was there".to_owned(),
             may_pass: false,
         };
@@ -201,7 +203,7 @@ impl Checkpoints {
 
     /// Removes the checkpoints that the retention rules do not retain from the object store. A failed removal is
     /// retried after the next commit. Blocks.
-    fn retain(&self, job: &JobId, stays: &Stays, mirror: &Mirror) {
+    fn retain(&self, job: &JobId, stays: &RetainedSet, mirror: &JobMirror) {
         let id = |&(generation, step): &(Generation, Step)| CheckpointId { step, generation };
         let named: Vec<CheckpointId> = stays.named.iter().map(id).collect();
         let retained = self.object_tier(&mirror.url).and_then(|tier| {
@@ -221,7 +223,7 @@ impl Checkpoints {
     }
 
     fn tell_mirrored(&self, job: &JobId, id: CheckpointId, to: &str, started: Instant, sent: Result<u64, String>) {
-        let body = Body::Copied {
+        let body = EvidenceBody::Copied {
             generation: id.generation,
             step: id.step,
             tier: CopyTier::Mirror,
@@ -231,7 +233,8 @@ impl Checkpoints {
             failed: sent.err(),
         };
         let entity = Entity::Job { job: job.clone() };
-        self.intake.push(Sighting::now(Source::Checkpoint, entity, body));
+        self.intake
+            .push(PendingEvidence::now(EvidenceSource::Checkpoint, entity, body));
     }
 
     fn object_tier(&self, url: &str) -> Result<ObjectTier, ObjectError> {
@@ -240,7 +243,7 @@ impl Checkpoints {
 
     /// Returns the object store of a job as the last tier of a restore. One that cannot be opened fails every read,
     /// because it may hold good copies.
-    pub(super) fn mirror_source(&self, launch: &Launch) -> Option<Box<dyn ChunkSource>> {
+    pub(super) fn mirror_source(&self, launch: &LaunchOrder) -> Option<Box<dyn ChunkSource>> {
         let url = launch.tiers.mirror.as_deref()?;
         Some(match self.object_tier(url) {
             Ok(tier) => Box::new(ObjectSource::new(tier, self.runtime.clone())),
@@ -282,8 +285,8 @@ struct UnopenedMirror {
 }
 
 impl ChunkSource for UnopenedMirror {
-    fn tier(&self) -> Tier {
-        Tier::Disk
+    fn tier(&self) -> SourceTier {
+        SourceTier::Disk
     }
 
     fn name(&self) -> String {

@@ -40,7 +40,7 @@ impl PullTable {
             return shared.wait();
         }
         // Wakes the other callers even if the pull panics.
-        let _end = EndOnDrop {
+        let _end = PullGuard {
             table: self,
             key,
             shared: &shared,
@@ -81,13 +81,13 @@ impl SharedPull {
     }
 }
 
-struct EndOnDrop<'a> {
+struct PullGuard<'a> {
     table: &'a PullTable,
     key: &'a PullKey,
     shared: &'a SharedPull,
 }
 
-impl Drop for EndOnDrop<'_> {
+impl Drop for PullGuard<'_> {
     fn drop(&mut self) {
         let mut running = self.table.running.lock().unwrap_or_else(PoisonError::into_inner);
         running.remove(self.key);

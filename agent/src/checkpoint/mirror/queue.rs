@@ -4,49 +4,49 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard};
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::object::Share;
-use rankguard_model::{JobId, Launch, Stays};
+use rankguard_checkpoint_tiers::object::PushShare;
+use rankguard_model::{JobId, LaunchOrder, RetainedSet};
 
 /// Maximum number of waiting commits of a job; beyond it the oldest is dropped and reported.
 const QUEUE_MAX: usize = 64;
 
 /// Mirrored jobs of this node, with their queues.
 #[derive(Debug, Default)]
-pub(in crate::checkpoint) struct Mirrors {
-    by_job: Mutex<BTreeMap<JobId, Mirror>>,
+pub(in crate::checkpoint) struct MirrorQueues {
+    by_job: Mutex<BTreeMap<JobId, JobMirror>>,
 }
 
 /// Mirror state of one job.
 #[derive(Debug, Clone)]
-pub(super) struct Mirror {
+pub(super) struct JobMirror {
     pub(super) url: String,
     pub(super) store: String,
     /// This node's share of each checkpoint.
-    pub(super) share: Share,
+    pub(super) share: PushShare,
     /// Committed, and not being copied yet.
     queue: BTreeSet<CheckpointId>,
     /// True if the newest commit was taken last, so that the oldest is next.
     newest_taken: bool,
     /// Retention decision that came with the last commit.
-    pub(super) stays: Option<Stays>,
+    pub(super) stays: Option<RetainedSet>,
     /// True while a thread copies commits of the job.
     busy: bool,
     /// True once the job is over; its queued commits are still copied.
     over: bool,
 }
 
-impl Mirrors {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, Mirror>> {
+impl MirrorQueues {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, JobMirror>> {
         self.by_job.lock().expect("no holder of the mirrors panics")
     }
 
     /// Adopts the mirror settings of a generation.
-    pub(in crate::checkpoint) fn start(&self, launch: &Launch) {
+    pub(in crate::checkpoint) fn start(&self, launch: &LaunchOrder) {
         let mut all = self.lock();
         match &launch.tiers.mirror {
             Some(url) => {
                 let before = all.remove(&launch.job);
-                let mirror = Mirror {
+                let mirror = JobMirror {
                     url: url.clone(),
                     store: launch.checkpoint_store.clone(),
                     share: share_of(launch),
@@ -72,7 +72,7 @@ impl Mirrors {
         Self::end(&mut self.lock(), job);
     }
 
-    fn end(all: &mut BTreeMap<JobId, Mirror>, job: &JobId) {
+    fn end(all: &mut BTreeMap<JobId, JobMirror>, job: &JobId) {
         match all.get_mut(job) {
             Some(mirror) if mirror.busy => mirror.over = true,
             _ => drop(all.remove(job)),
@@ -82,13 +82,18 @@ impl Mirrors {
     /// Queues a commit; returns the commits that it displaces, and true if a copy thread must be started. On the first
     /// node, a newer commit displaces all but those that the rules retain; a commit that arrives late waits beside
     /// them. Other nodes retain them all, because the first node announces which one it takes.
-    pub(super) fn put(&self, job: &JobId, id: CheckpointId, stays: Option<Stays>) -> Option<(Vec<CheckpointId>, bool)> {
+    pub(super) fn put(
+        &self,
+        job: &JobId,
+        id: CheckpointId,
+        stays: Option<RetainedSet>,
+    ) -> Option<(Vec<CheckpointId>, bool)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
         mirror.queue.insert(id);
         let newest = mirror.queue.last().copied();
         let stay = |of: &CheckpointId| {
-            let named = |stays: &Stays| stays.named.contains(&(of.generation, of.step));
+            let named = |stays: &RetainedSet| stays.named.contains(&(of.generation, of.step));
             *of == id || Some(*of) == newest || stays.as_ref().is_some_and(named)
         };
         let mut overtaken: Vec<CheckpointId> = Vec::new();
@@ -107,7 +112,7 @@ impl Mirrors {
     }
 
     /// Returns the waiting commits of a job, the newest first, with its mirror; clears `busy` if there are none.
-    pub(super) fn waiting(&self, job: &JobId) -> Option<(Vec<CheckpointId>, Mirror)> {
+    pub(super) fn waiting(&self, job: &JobId) -> Option<(Vec<CheckpointId>, JobMirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
         mirror.busy = !mirror.queue.is_empty();
@@ -122,7 +127,7 @@ impl Mirrors {
 
     /// Takes the next commit of a job, alternately the newest and the oldest: where commits come faster than they are
     /// copied, one that a rule retains would wait forever behind the newest.
-    pub(super) fn take(&self, job: &JobId) -> Option<(CheckpointId, Mirror)> {
+    pub(super) fn take(&self, job: &JobId) -> Option<(CheckpointId, JobMirror)> {
         let (waiting, mirror) = self.waiting(job)?;
         let next = match mirror.newest_taken {
             false => waiting.first(),
@@ -133,7 +138,7 @@ impl Mirrors {
 
     /// Takes this commit from the queue. The first node takes commits in its order, so the ones that it passed over
     /// are dropped.
-    pub(super) fn take_this(&self, job: &JobId, id: CheckpointId) -> Option<(CheckpointId, Mirror)> {
+    pub(super) fn take_this(&self, job: &JobId, id: CheckpointId) -> Option<(CheckpointId, JobMirror)> {
         let mut all = self.lock();
         let mirror = all.get_mut(job)?;
         mirror.newest_taken = !mirror.newest_taken;
@@ -152,7 +157,7 @@ impl Mirrors {
     pub(super) fn again(&self, job: &JobId, id: CheckpointId) -> bool {
         let mut all = self.lock();
         let Some(mirror) = all.get_mut(job) else { return false };
-        let named = |stays: &Stays| stays.named.contains(&(id.generation, id.step));
+        let named = |stays: &RetainedSet| stays.named.contains(&(id.generation, id.step));
         let waits = mirror.queue.last().is_none_or(|newest| *newest < id) || mirror.stays.as_ref().is_some_and(named);
         if waits {
             mirror.queue.insert(id);
@@ -183,9 +188,9 @@ impl Mirrors {
 }
 
 /// Returns this node's share of each checkpoint.
-fn share_of(launch: &Launch) -> Share {
+fn share_of(launch: &LaunchOrder) -> PushShare {
     let nodes = u32::try_from(launch.nodes.len()).unwrap_or(u32::MAX).max(1);
-    Share {
+    PushShare {
         node: launch.group_rank,
         nodes,
         ranks_per_node: (launch.world_size / nodes).max(1),
@@ -206,13 +211,13 @@ mod tests {
         }
     }
 
-    fn started() -> (Mirrors, Launch) {
+    fn started() -> (MirrorQueues, LaunchOrder) {
         let mut launch = launch(&rank(0));
         launch.tiers = CheckpointTiers {
             mirror: Some("file:///mirror".to_owned()),
             ..CheckpointTiers::default()
         };
-        let mirrors = Mirrors::default();
+        let mirrors = MirrorQueues::default();
         mirrors.start(&launch);
         (mirrors, launch)
     }
@@ -249,7 +254,7 @@ mod tests {
         let (mirrors, launch) = started();
         let named = |steps: &[u64]| {
             let named = steps.iter().map(|step| (Generation(1), Step(*step))).collect();
-            Some(Stays { newest: 1, named })
+            Some(RetainedSet { newest: 1, named })
         };
         let put = |step, stays| mirrors.put(&launch.job, commit(step), stays).map(|(out, _)| out);
         assert_eq!(put(90, named(&[60, 90])), Some(Vec::new()));
@@ -304,7 +309,7 @@ mod tests {
         let (mirrors, mut launch) = started();
         launch.group_rank = 1;
         mirrors.start(&launch);
-        let stays = Stays {
+        let stays = RetainedSet {
             newest: 1,
             named: vec![(Generation(1), Step(10))],
         };

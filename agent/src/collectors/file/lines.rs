@@ -13,7 +13,7 @@ const IDLE: Duration = Duration::from_millis(500);
 
 /// Buffer of the line that is not emitted yet.
 #[derive(Debug, Default)]
-pub(super) struct Lines {
+pub(super) struct LineBuffer {
     /// Bytes of a line without its newline.
     partial: Vec<u8>,
     /// Time at which bytes were last added.
@@ -22,7 +22,7 @@ pub(super) struct Lines {
     skipping: bool,
 }
 
-impl Lines {
+impl LineBuffer {
     /// Returns the number of buffered bytes.
     pub(super) fn held(&self) -> u64 {
         self.partial.len() as u64

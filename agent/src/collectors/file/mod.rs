@@ -1,6 +1,6 @@
 //! Follower of one file that grows, is rotated, is truncated or cannot be read.
 //!
-//! An unfinished last line is emitted when it has not grown for a while ([`Lines`]), and when the file is finished or
+//! An unfinished last line is emitted when it has not grown for a while ([`LineBuffer`]), and when the file is finished or
 //! rotated away. Not detected: a file that is truncated and grows beyond its old length between two polls, and bytes
 //! that are written to a renamed file after its successor was opened.
 
@@ -14,9 +14,9 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Instant;
 
-use super::stirs::Stirs;
-use lines::Lines;
-use opened::{Open, open, renamed};
+use super::inotify::InotifyWatcher;
+use lines::LineBuffer;
+use opened::{OpenFile, open, renamed};
 
 /// Most bytes read in one poll, so that one noisy file cannot starve the others.
 const LOOK_BYTES_MAX: usize = 4 << 20;
@@ -26,13 +26,13 @@ const FINISH_LOOKS_MAX: u32 = 16;
 
 /// Result of a poll of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum FileEvent {
     /// Complete line, or an unfinished one that is flushed.
     Line {
         /// Text without its newline.
         text: String,
         /// Position of its first byte.
-        at: Place,
+        at: FilePosition,
     },
     /// Loss or a read error (RG-4).
     Problem {
@@ -45,13 +45,13 @@ pub(crate) enum Seen {
 
 /// Position in a file, independent of the file's current name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FilePosition {
     device: u64,
     inode: u64,
     offset: u64,
 }
 
-impl Place {
+impl FilePosition {
     /// Returns the position behind the last byte of a file.
     pub(crate) fn end(about: &Metadata) -> Self {
         Self {
@@ -62,7 +62,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FilePosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}:{}", self.device, self.inode, self.offset)
     }
@@ -70,45 +70,45 @@ impl fmt::Display for Place {
 
 /// Start position in a file that exists at the first poll.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Start {
+pub(crate) enum StartPosition {
     /// First byte of the file.
     Beginning,
     /// End of the file, because its present content is of unknown age.
     End,
-    /// Stored position of an earlier reader ([`Follower::position`]).
+    /// Stored position of an earlier reader ([`FileFollower::position`]).
     At(String),
 }
 
 /// Incremental reader of one file.
 #[derive(Debug)]
-pub(crate) struct Follower {
+pub(crate) struct FileFollower {
     path: PathBuf,
-    start: Option<Start>,
+    start: Option<StartPosition>,
     /// Inotify watcher for the open file; none if the file is only polled.
-    stirs: Option<Stirs>,
-    open: Option<Open>,
-    lines: Lines,
+    stirs: Option<InotifyWatcher>,
+    open: Option<OpenFile>,
+    lines: LineBuffer,
     /// Time of the last check that the path still names the open file.
     checked: Option<Instant>,
     /// Last problem with opening or reading; reported once until it changes.
     complaint: Option<String>,
 }
 
-impl Follower {
-    pub(crate) fn new(path: impl Into<PathBuf>, start: Start) -> Self {
+impl FileFollower {
+    pub(crate) fn new(path: impl Into<PathBuf>, start: StartPosition) -> Self {
         Self {
             path: path.into(),
             start: Some(start),
             stirs: None,
             open: None,
-            lines: Lines::default(),
+            lines: LineBuffer::default(),
             checked: None,
             complaint: None,
         }
     }
 
     /// Watches the file with inotify. The caller must read the events of `stirs` before each poll.
-    pub(crate) fn watched_by(mut self, stirs: &Stirs) -> Self {
+    pub(crate) fn watched_by(mut self, stirs: &InotifyWatcher) -> Self {
         self.stirs = Some(stirs.clone());
         self
     }
@@ -123,14 +123,14 @@ impl Follower {
         self.lines.held() == 0 && self.is_unchanged(now)
     }
 
-    /// Returns the position of the next unread line, for [`Start::At`]. None before the file was first opened.
-    pub(crate) fn position(&self) -> Option<Place> {
+    /// Returns the position of the next unread line, for [`StartPosition::At`]. None before the file was first opened.
+    pub(crate) fn position(&self) -> Option<FilePosition> {
         let open = self.open.as_ref()?;
         Some(open.place(open.offset - self.lines.held()))
     }
 
     /// Reads new data without blocking, at most [`LOOK_BYTES_MAX`] bytes. Returns true if the end was reached.
-    pub(crate) fn look(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
+    pub(crate) fn look(&mut self, now: Instant, out: &mut Vec<FileEvent>) -> bool {
         if self.open.is_none() && !self.try_open(out) {
             return true;
         }
@@ -149,7 +149,7 @@ impl Follower {
             return false;
         }
         // A file that grows was not truncated, and a watched file was not rotated.
-        let grows = |open: &Open| open.stir.is_some() && Some(open.offset) > before && self.is_trusted(open, now);
+        let grows = |open: &OpenFile| open.stir.is_some() && Some(open.offset) > before && self.is_trusted(open, now);
         if self.open.as_ref().is_some_and(grows) {
             return true;
         }
@@ -167,19 +167,19 @@ impl Follower {
     }
 
     /// True if the last identity check of the open file is recent enough.
-    fn is_trusted(&self, open: &Open, now: Instant) -> bool {
+    fn is_trusted(&self, open: &OpenFile, now: Instant) -> bool {
         let fresh = |checked: Instant| now.saturating_duration_since(checked) < open.trusted();
         self.checked.is_some_and(fresh)
     }
 
-    fn flush_idle(&mut self, now: Instant, out: &mut Vec<Seen>) {
+    fn flush_idle(&mut self, now: Instant, out: &mut Vec<FileEvent>) {
         if self.lines.is_idle(now) {
             self.flush_partial(out);
         }
     }
 
     /// Reads new data and emits an unfinished last line too, because the writer has ended.
-    pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<Seen>) {
+    pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<FileEvent>) {
         self.checked = None;
         for _ in 0..FINISH_LOOKS_MAX {
             if self.look(now, out) {
@@ -189,14 +189,14 @@ impl Follower {
         self.flush_partial(out);
     }
 
-    fn try_open(&mut self, out: &mut Vec<Seen>) -> bool {
+    fn try_open(&mut self, out: &mut Vec<FileEvent>) -> bool {
         let (file, metadata) = match open(&self.path) {
             Ok(opened) => opened,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 // A file that appears later is new from its first byte. The position of an earlier reader remains
                 // valid.
-                if self.start == Some(Start::End) {
-                    self.start = Some(Start::Beginning);
+                if self.start == Some(StartPosition::End) {
+                    self.start = Some(StartPosition::Beginning);
                 }
                 return false;
             }
@@ -217,7 +217,7 @@ impl Follower {
         }
         self.complaint = None;
         let stir = self.stirs.as_ref().and_then(|stirs| stirs.watch(&file));
-        self.open = Some(Open {
+        self.open = Some(OpenFile {
             stir,
             file,
             device: metadata.dev(),
@@ -229,12 +229,12 @@ impl Follower {
 
     /// Returns the file to begin with and the offset. The file differs from the one at the path if it was rotated while
     /// the agent was down and the renamed file is still in the same folder.
-    fn first_offset(&mut self, file: File, metadata: Metadata, out: &mut Vec<Seen>) -> (File, Metadata, u64) {
-        let mut problem = |what: String| out.push(Seen::Problem { what, lost: None });
+    fn first_offset(&mut self, file: File, metadata: Metadata, out: &mut Vec<FileEvent>) -> (File, Metadata, u64) {
+        let mut problem = |what: String| out.push(FileEvent::Problem { what, lost: None });
         let path = self.path.display();
-        let position = match self.start.take().unwrap_or(Start::Beginning) {
-            Start::Beginning => return (file, metadata, 0),
-            Start::End => {
+        let position = match self.start.take().unwrap_or(StartPosition::Beginning) {
+            StartPosition::Beginning => return (file, metadata, 0),
+            StartPosition::End => {
                 let len = metadata.len();
                 if len > 0 {
                     problem(format!(
@@ -243,7 +243,7 @@ impl Follower {
                 }
                 return (file, metadata, len);
             }
-            Start::At(position) => position,
+            StartPosition::At(position) => position,
         };
         let mut parts = position.split(':').map(str::parse::<u64>);
         let (Some(Ok(device)), Some(Ok(inode)), Some(Ok(offset))) = (parts.next(), parts.next(), parts.next()) else {
@@ -269,7 +269,7 @@ impl Follower {
     }
 
     /// Reads up to [`LOOK_BYTES_MAX`] bytes. Returns true if that limit was reached.
-    fn read_on(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
+    fn read_on(&mut self, now: Instant, out: &mut Vec<FileEvent>) -> bool {
         let mut buffer = [0; 16 * 1024];
         let mut total = 0;
         loop {
@@ -281,7 +281,7 @@ impl Follower {
                     let begins = open.offset;
                     open.offset += count as u64;
                     let seen = |text, offset| {
-                        out.push(Seen::Line {
+                        out.push(FileEvent::Line {
                             text,
                             at: open.place(offset),
                         })
@@ -299,8 +299,8 @@ impl Follower {
                 Err(error) => {
                     self.complain(format!("cannot read {}: {error}", self.path.display()), out);
                     // A later poll opens the file again and continues at the same position.
-                    self.start = self.position().map(|place| Start::At(place.to_string()));
-                    self.lines = Lines::default();
+                    self.start = self.position().map(|place| StartPosition::At(place.to_string()));
+                    self.lines = LineBuffer::default();
                     self.open = None;
                     return false;
                 }
@@ -309,11 +309,11 @@ impl Follower {
     }
 
     /// Emits an unfinished last line.
-    fn flush_partial(&mut self, out: &mut Vec<Seen>) {
+    fn flush_partial(&mut self, out: &mut Vec<FileEvent>) {
         // Only an open file has unfinished lines.
         let Some(open) = &self.open else { return };
         if let Some((text, offset)) = self.lines.flush(open.offset) {
-            out.push(Seen::Line {
+            out.push(FileEvent::Line {
                 text,
                 at: open.place(offset),
             });
@@ -322,7 +322,7 @@ impl Follower {
 
     /// Handles rotation and truncation since the file was opened. Returns true if the end of the present file was
     /// reached.
-    fn check_identity(&mut self, now: Instant, out: &mut Vec<Seen>) -> bool {
+    fn check_identity(&mut self, now: Instant, out: &mut Vec<FileEvent>) -> bool {
         let Some(open) = &mut self.open else { return true };
         match std::fs::metadata(&self.path) {
             Ok(metadata) if (metadata.dev(), metadata.ino()) != (open.device, open.inode) => {
@@ -331,9 +331,9 @@ impl Follower {
                     return false;
                 }
                 self.flush_partial(out);
-                self.lines = Lines::default();
+                self.lines = LineBuffer::default();
                 self.open = None;
-                self.start = Some(Start::Beginning);
+                self.start = Some(StartPosition::Beginning);
                 !(self.try_open(out) && self.read_on(now, out))
             }
             Ok(metadata) if metadata.len() < open.offset => {
@@ -343,10 +343,10 @@ impl Follower {
                     open.offset,
                     metadata.len()
                 );
-                out.push(Seen::Problem { what, lost: None });
+                out.push(FileEvent::Problem { what, lost: None });
                 open.offset = 0;
                 let again = open.file.seek(SeekFrom::Start(0));
-                self.lines = Lines::default();
+                self.lines = LineBuffer::default();
                 !(again.is_ok() && self.read_on(now, out))
             }
             // Removed: the open file is read further, and its successor is opened when it appears.
@@ -354,10 +354,10 @@ impl Follower {
         }
     }
 
-    fn complain(&mut self, what: String, out: &mut Vec<Seen>) {
+    fn complain(&mut self, what: String, out: &mut Vec<FileEvent>) {
         if self.complaint.as_ref() != Some(&what) {
             self.complaint = Some(what.clone());
-            out.push(Seen::Problem { what, lost: None });
+            out.push(FileEvent::Problem { what, lost: None });
         }
     }
 }

@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use super::Place;
-use crate::collectors::stirs::Stir;
+use super::FilePosition;
+use crate::collectors::inotify::FileWatch;
 
 /// Longest time for which an unwatched file is assumed to be the one at its path without a new check.
 pub(super) const IDENTITY: Duration = Duration::from_secs(1);
@@ -18,15 +18,15 @@ const IDENTITY_WATCHED: Duration = Duration::from_secs(5);
 
 /// Open file with its identity and read offset.
 #[derive(Debug)]
-pub(super) struct Open {
+pub(super) struct OpenFile {
     pub(super) file: File,
     pub(super) device: u64,
     pub(super) inode: u64,
     pub(super) offset: u64,
-    pub(super) stir: Option<Stir>,
+    pub(super) stir: Option<FileWatch>,
 }
 
-impl Open {
+impl OpenFile {
     /// Returns how long an identity check of this file remains valid.
     pub(super) fn trusted(&self) -> Duration {
         match &self.stir {
@@ -43,8 +43,8 @@ impl Open {
         }
     }
 
-    pub(super) fn place(&self, offset: u64) -> Place {
-        Place {
+    pub(super) fn place(&self, offset: u64) -> FilePosition {
+        FilePosition {
             device: self.device,
             inode: self.inode,
             offset,

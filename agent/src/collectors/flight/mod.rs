@@ -16,14 +16,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, SystemTime};
 
-use rankguard_flight::Dump;
-use rankguard_model::{Body, RankRef, Source};
+use rankguard_flight::RecorderDump;
+use rankguard_model::{EvidenceBody, EvidenceSource, RankRef};
 
-use super::Stop;
-use crate::intake::Intake;
-use crate::ranks::Roster;
-use crate::sighting::Sighting;
-use pipe::Asked;
+use super::StopFlag;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::RankRoster;
+use pipe::DumpRequestOutcome;
 pub(crate) use pipe::can_be_made as pipe_can_be_made;
 
 /// Poll interval; a rank waits longer than this for its dump before it ends.
@@ -38,31 +38,31 @@ const SENT_BYTES: usize = 64 << 10;
 /// Dump files of the ranks that run here. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct FlightDumps {
-    files: Arc<Mutex<BTreeMap<RankRef, Watched>>>,
-    roster: Roster,
-    intake: Intake,
+    files: Arc<Mutex<BTreeMap<RankRef, DumpFile>>>,
+    roster: RankRoster,
+    intake: EvidenceIntake,
 }
 
 #[derive(Debug)]
-struct Watched {
+struct DumpFile {
     path: PathBuf,
     /// Pipe for requests, if configured.
     pipe: Option<PathBuf>,
     /// Shape at the last poll.
-    seen: Option<Shape>,
+    seen: Option<FileVersion>,
     /// Shape when it was sent.
-    sent: Option<Shape>,
+    sent: Option<FileVersion>,
 }
 
 /// Size and modification time, which change when a file is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Shape {
+struct FileVersion {
     bytes: u64,
     modified: SystemTime,
 }
 
 impl FlightDumps {
-    pub(crate) fn new(roster: Roster, intake: Intake) -> Self {
+    pub(crate) fn new(roster: RankRoster, intake: EvidenceIntake) -> Self {
         Self {
             files: Arc::default(),
             roster,
@@ -73,7 +73,7 @@ impl FlightDumps {
     /// Watches the dump file of a rank that is about to start. A dump left by an earlier rank is not sent.
     pub(crate) fn follow(&self, rank: RankRef, path: PathBuf, pipe: Option<PathBuf>) {
         let sent = shape(&path);
-        let watched = Watched {
+        let watched = DumpFile {
             path,
             pipe,
             seen: sent,
@@ -87,16 +87,18 @@ impl FlightDumps {
         let pipe = self.lock().get(rank).and_then(|watched| watched.pipe.clone());
         let Some(pipe) = pipe else { return };
         match pipe::ask(&pipe) {
-            Asked::Yes => tracing::info!(pipe = %pipe.display(), "a rank was asked for its flight recorder"),
-            Asked::Nobody => tracing::debug!(pipe = %pipe.display(), "no flight recorder listens"),
-            Asked::Refused(why) => {
+            DumpRequestOutcome::Yes => {
+                tracing::info!(pipe = %pipe.display(), "a rank was asked for its flight recorder")
+            }
+            DumpRequestOutcome::Nobody => tracing::debug!(pipe = %pipe.display(), "no flight recorder listens"),
+            DumpRequestOutcome::Refused(why) => {
                 let what = format!(
                     "rank {} of job {} cannot be asked for its flight recorder: {}: {why}",
                     rank.rank,
                     rank.job,
                     pipe.display()
                 );
-                self.intake.gap(Source::FlightRecorder, what, None);
+                self.intake.gap(EvidenceSource::FlightRecorder, what, None);
             }
         }
     }
@@ -112,7 +114,7 @@ impl FlightDumps {
     }
 
     /// Polls for dumps until `stop` is set.
-    pub(crate) fn run(&self, stop: &Stop) {
+    pub(crate) fn run(&self, stop: &StopFlag) {
         while !stop.wait(INTERVAL) {
             for (rank, path) in self.settled() {
                 self.send(&rank, &path);
@@ -140,7 +142,7 @@ impl FlightDumps {
             Ok(body) => {
                 let entity = self.roster.entity(rank);
                 self.intake
-                    .push(Sighting::now(Source::FlightRecorder, entity, body).urgent());
+                    .push(PendingEvidence::now(EvidenceSource::FlightRecorder, entity, body).urgent());
             }
             Err(why) => {
                 let what = format!(
@@ -149,28 +151,28 @@ impl FlightDumps {
                     rank.job,
                     path.display()
                 );
-                self.intake.gap(Source::FlightRecorder, what, Some(1));
+                self.intake.gap(EvidenceSource::FlightRecorder, what, Some(1));
             }
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, Watched>> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<RankRef, DumpFile>> {
         self.files.lock().expect("no holder of the table of dumps panics")
     }
 }
 
-fn shape(path: &Path) -> Option<Shape> {
+fn shape(path: &Path) -> Option<FileVersion> {
     let meta = fs::metadata(path)
         .ok()
         .filter(|meta| meta.is_file() && meta.len() > 0)?;
-    Some(Shape {
+    Some(FileVersion {
         bytes: meta.len(),
         modified: meta.modified().ok()?,
     })
 }
 
 /// Parses a dump as foreign bytes and shortens it to [`SENT_BYTES`].
-fn brief(rank: &RankRef, path: &Path) -> Result<Body, String> {
+fn brief(rank: &RankRef, path: &Path) -> Result<EvidenceBody, String> {
     let bytes = fs::metadata(path).and_then(|meta| {
         if meta.len() > FILE_BYTES {
             let what = format!("{} bytes, more than the {FILE_BYTES} that are read", meta.len());
@@ -179,14 +181,14 @@ fn brief(rank: &RankRef, path: &Path) -> Result<Body, String> {
         fs::read(path)
     });
     let bytes = bytes.map_err(|problem| problem.to_string())?;
-    let (dump, problems) = Dump::read(Some(rank.rank.0), &bytes).map_err(|problem| problem.to_string())?;
+    let (dump, problems) = RecorderDump::read(Some(rank.rank.0), &bytes).map_err(|problem| problem.to_string())?;
     for problem in &problems {
         tracing::warn!(path = %path.display(), place = problem.place, what = problem.what, "odd flight-recorder dump");
     }
     let brief = dump
         .brief(SENT_BYTES)
         .ok_or_else(|| format!("its newest operations take more than {SENT_BYTES} bytes"))?;
-    Ok(Body::FlightDump {
+    Ok(EvidenceBody::FlightDump {
         dump: brief.text,
         left_out: brief.left_out as u64,
     })

@@ -11,7 +11,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 
 /// Result of a request.
 #[derive(Debug)]
-pub(super) enum Asked {
+pub(super) enum DumpRequestOutcome {
     /// The request is in the pipe.
     Yes,
     /// No pipe, or no reader: the rank has no process group of NCCL.
@@ -21,12 +21,14 @@ pub(super) enum Asked {
 }
 
 /// Writes a request to a pipe. Never blocks, and writes only to a pipe, because the job may have chosen the path.
-pub(super) fn ask(path: &Path) -> Asked {
+pub(super) fn ask(path: &Path) -> DumpRequestOutcome {
     match try_ask(path) {
-        Ok(()) => Asked::Yes,
-        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Asked::Nobody,
-        Err(problem) if problem.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => Asked::Nobody,
-        Err(problem) => Asked::Refused(problem),
+        Ok(()) => DumpRequestOutcome::Yes,
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => DumpRequestOutcome::Nobody,
+        Err(problem) if problem.raw_os_error() == Some(rustix::io::Errno::NXIO.raw_os_error()) => {
+            DumpRequestOutcome::Nobody
+        }
+        Err(problem) => DumpRequestOutcome::Refused(problem),
     }
 }
 
@@ -76,17 +78,17 @@ mod tests {
     fn a_request_reaches_whoever_reads_and_waits_for_nobody() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("r0.pipe");
-        assert!(matches!(ask(&path), Asked::Nobody));
+        assert!(matches!(ask(&path), DumpRequestOutcome::Nobody));
         fifo(&path);
-        assert!(matches!(ask(&path), Asked::Nobody), "nobody reads it");
+        assert!(matches!(ask(&path), DumpRequestOutcome::Nobody), "nobody reads it");
         let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap();
         let mut reader = File::options().read(true).custom_flags(flags).open(&path).unwrap();
-        assert!(matches!(ask(&path), Asked::Yes));
+        assert!(matches!(ask(&path), DumpRequestOutcome::Yes));
         let mut byte = [0; 8];
         assert_eq!(reader.read(&mut byte).unwrap(), 1);
         // A pipe takes 64 KiB at most; a full one does not block the writer.
         for _ in 0..70_000 {
-            assert!(matches!(ask(&path), Asked::Yes));
+            assert!(matches!(ask(&path), DumpRequestOutcome::Yes));
         }
     }
 
@@ -95,10 +97,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let (file, link) = (folder.path().join("f"), folder.path().join("l"));
         fs::write(&file, "kept").unwrap();
-        assert!(matches!(ask(&file), Asked::Refused(_)));
+        assert!(matches!(ask(&file), DumpRequestOutcome::Refused(_)));
         fifo(&folder.path().join("p"));
         std::os::unix::fs::symlink(folder.path().join("p"), &link).unwrap();
-        assert!(matches!(ask(&link), Asked::Refused(_)));
+        assert!(matches!(ask(&link), DumpRequestOutcome::Refused(_)));
         assert_eq!(fs::read_to_string(&file).unwrap(), "kept");
     }
 

@@ -6,8 +6,8 @@ use nvml_wrapper::sys_exports::field_id::{
     NVML_FI_DEV_C2C_LINK_ERROR_INTR, NVML_FI_DEV_C2C_LINK_ERROR_REPLAY, NVML_FI_DEV_C2C_LINK_GET_STATUS,
 };
 
-use super::fields::{self, Scope};
-use super::reader::Reader;
+use super::fields::{self, FieldScope};
+use super::reader::DeviceReader;
 
 /// Metric of the number of links, which is read with the fields of the device.
 pub(super) const LINKS: &str = "gpu.c2c_links";
@@ -23,13 +23,13 @@ const OF_A_LINK: [(u32, &str); 3] = [
 ];
 
 /// Stores the sums over all links, which are read in one call.
-pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+pub(super) fn read(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     let count = reader.get(LINKS).map_or(0, |count| count as u32).min(LINKS_MAX);
     if count == 0 {
         return Ok(());
     }
-    let of_link = |link| OF_A_LINK.map(|(field, _)| (field, Scope::Link(link)));
-    let wanted: Vec<(u32, Scope)> = (0..count).flat_map(of_link).collect();
+    let of_link = |link| OF_A_LINK.map(|(field, _)| (field, FieldScope::Link(link)));
+    let wanted: Vec<(u32, FieldScope)> = (0..count).flat_map(of_link).collect();
     let found = reader.call("read the C2C links", || fields::values(device, &wanted))?;
     let found = found.unwrap_or_default();
     for (place, (_, name)) in OF_A_LINK.iter().enumerate() {

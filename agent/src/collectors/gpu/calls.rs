@@ -13,9 +13,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::current::Current;
-use super::library::{self, LOAD, Library};
-use super::look::{Answer, LOOK};
+use super::current::CurrentCall;
+use super::library::{self, GpuLibrary, LOAD};
+use super::protocol::{LOOK, LibraryAnswer};
 use crate::memory;
 
 /// Deadline of the first call, as a multiple of that of other calls.
@@ -29,7 +29,7 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
     let socket = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
     let (requests, looks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
-    let current = Current::default();
+    let current = CurrentCall::default();
     let (path, calls) = (library.map(PathBuf::from), current.clone());
     // Not joined: a thread inside a wedged driver cannot be ended.
     std::thread::Builder::new()
@@ -52,26 +52,26 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
         if !std::mem::replace(&mut settled, true) {
             memory::give_back();
         }
-        if !matches!(answer, Answer::Seen { .. }) {
+        if !matches!(answer, LibraryAnswer::Seen { .. }) {
             return Ok(());
         }
     }
 }
 
 /// Returns the answer to one poll, or the call that exceeds its deadline.
-fn wait(answers: &Receiver<Answer>, current: &Current, deadline: Duration) -> Answer {
+fn wait(answers: &Receiver<LibraryAnswer>, current: &CurrentCall, deadline: Duration) -> LibraryAnswer {
     let step = (deadline / 10).clamp(Duration::from_millis(1), Duration::from_millis(250));
     loop {
         match answers.recv_timeout(step) {
             Ok(answer) => return answer,
             Err(RecvTimeoutError::Disconnected) => {
-                return Answer::Absent("a call into the management library ended its thread".to_owned());
+                return LibraryAnswer::Absent("a call into the management library ended its thread".to_owned());
             }
             Err(RecvTimeoutError::Timeout) => {
                 if let Some(call) = current.now() {
                     let factor = if call.what == LOAD { LOAD_FACTOR } else { 1 };
                     if call.since.elapsed() >= deadline * factor {
-                        return Answer::Stuck(call.to_string());
+                        return LibraryAnswer::Stuck(call.to_string());
                     }
                 }
             }
@@ -79,17 +79,17 @@ fn wait(answers: &Receiver<Answer>, current: &Current, deadline: Duration) -> An
     }
 }
 
-fn work(path: Option<&Path>, looks: &Receiver<()>, answer: &SyncSender<Answer>, current: &Current) {
+fn work(path: Option<&Path>, looks: &Receiver<()>, answer: &SyncSender<LibraryAnswer>, current: &CurrentCall) {
     let nvml = match library::load(path, current) {
         Ok(nvml) => nvml,
         Err(problem) => {
             if looks.recv().is_ok() {
-                let _ = answer.send(Answer::Absent(problem));
+                let _ = answer.send(LibraryAnswer::Absent(problem));
             }
             return;
         }
     };
-    let mut library = Library::new(&nvml, current.clone());
+    let mut library = GpuLibrary::new(&nvml, current.clone());
     while looks.recv().is_ok() {
         if answer.send(library.look()).is_err() {
             return;

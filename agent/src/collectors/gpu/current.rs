@@ -6,14 +6,14 @@ use std::time::Instant;
 
 /// Call into the library.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct LibraryCall {
     pub(super) what: &'static str,
     /// Address of the device.
     device: Option<Arc<str>>,
     pub(super) since: Instant,
 }
 
-impl fmt::Display for Call {
+impl fmt::Display for LibraryCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.what)?;
         match &self.device {
@@ -25,13 +25,13 @@ impl fmt::Display for Call {
 
 /// Shared by the thread that makes calls and the one that watches them. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Current(Arc<Mutex<Option<Call>>>);
+pub(super) struct CurrentCall(Arc<Mutex<Option<LibraryCall>>>);
 
-impl Current {
+impl CurrentCall {
     /// Records a call while `call` runs. Some hundred calls are made every second.
     pub(super) fn during<T>(&self, what: &'static str, device: Option<&Arc<str>>, call: impl FnOnce() -> T) -> T {
         let note = |note| *self.0.lock().expect("no holder of the call's name panics") = note;
-        note(Some(Call {
+        note(Some(LibraryCall {
             what,
             device: device.cloned(),
             since: Instant::now(),
@@ -42,7 +42,7 @@ impl Current {
     }
 
     /// Returns the call in progress.
-    pub(super) fn now(&self) -> Option<Call> {
+    pub(super) fn now(&self) -> Option<LibraryCall> {
         self.0.lock().expect("no holder of the call's name panics").clone()
     }
 }
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn a_call_is_named_while_it_is_made() {
-        let current = Current::default();
+        let current = CurrentCall::default();
         let told = current.during("read the power", Some(&"0000:9b:00".into()), || current.now());
         assert_eq!(
             told.map(|call| call.to_string()).as_deref(),

@@ -12,7 +12,7 @@ use nvml_wrapper_sys::bindings::{
     nvmlGpuFabricInfo_v2_t, nvmlGpuFabricInfo_v3_t, nvmlReturn_enum_NVML_SUCCESS,
 };
 
-use super::reader::Reader;
+use super::reader::DeviceReader;
 
 /// Two-bit flags of the health mask: 0 unknown, 1 true, 2 false.
 const PARTS: [(u32, &str); 4] = [
@@ -33,7 +33,7 @@ const PARTS: [(u32, &str); 4] = [
 
 /// Fabric state of a device. `health` and `summary` are 0 if the driver does not report them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Fabric {
+struct FabricState {
     state: u32,
     /// Result of the registration once it has completed; 0 is success.
     status: u32,
@@ -41,7 +41,7 @@ struct Fabric {
     summary: u32,
 }
 
-pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+pub(super) fn read(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     let Some(fabric) = reader.call("read the state of the fabric", || ask(device))? else {
         return Ok(());
     };
@@ -50,7 +50,7 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
 }
 
 /// Queries the newest structure version that the driver knows; each one extends the one before.
-fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
+fn ask(device: &Device<'_>) -> Result<FabricState, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetGpuFabricInfoV.as_ref())?;
     let mut last = Err(NvmlError::NotSupported);
     for (number, size) in [
@@ -65,7 +65,7 @@ fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
         // size in `version`, which the structure has.
         match nvml_try(unsafe { call(device.handle(), &raw mut info) }) {
             Ok(()) => {
-                return Ok(Fabric {
+                return Ok(FabricState {
                     state: info.state.into(),
                     status: info.status,
                     health: info.healthMask,
@@ -79,7 +79,7 @@ fn ask(device: &Device<'_>) -> Result<Fabric, NvmlError> {
     last
 }
 
-impl Fabric {
+impl FabricState {
     /// Stores the readings; none for a device without a fabric.
     fn put(self, mut put: impl FnMut(&str, f64)) {
         if self.state == NVML_GPU_FABRIC_STATE_NOT_SUPPORTED {
@@ -116,7 +116,7 @@ impl Fabric {
 mod tests {
     use super::*;
 
-    fn told(fabric: Fabric) -> Vec<String> {
+    fn told(fabric: FabricState) -> Vec<String> {
         let mut told = Vec::new();
         fabric.put(|name, value| told.push(format!("{} {value}", name.trim_start_matches("gpu.fabric_"))));
         told
@@ -124,25 +124,25 @@ mod tests {
 
     #[test]
     fn what_is_not_known_of_the_fabric_is_left_out() {
-        assert!(told(Fabric::default()).is_empty());
-        let joining = Fabric {
+        assert!(told(FabricState::default()).is_empty());
+        let joining = FabricState {
             state: 2,
             status: 999,
-            ..Fabric::default()
+            ..FabricState::default()
         };
         assert_eq!(told(joining), ["pending 1", "failed 0"]);
-        let failed = Fabric { state: 3, ..joining };
+        let failed = FabricState { state: 3, ..joining };
         assert_eq!(told(failed), ["pending 0", "failed 1"]);
     }
 
     #[test]
     fn the_mask_is_read_part_by_part() {
-        let fabric = Fabric {
+        let fabric = FabricState {
             state: 3,
             // Bandwidth degraded, no recovery, route unhealthy, time-outs unknown, no partition.
             health: 0b01 | 0b10 << 2 | 0b01 << 4 | 4 << 8,
             summary: 2,
-            ..Fabric::default()
+            ..FabricState::default()
         };
         let wanted = [
             "pending 0",

@@ -14,7 +14,7 @@ use nvml_wrapper_sys::bindings::{
 
 /// Part of a device that a field applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) enum FieldScope {
     /// The whole device, for fields without parts.
     Device,
     /// A single link, by its number.
@@ -23,7 +23,7 @@ pub(super) enum Scope {
     Links,
 }
 
-impl Scope {
+impl FieldScope {
     fn id(self) -> u32 {
         match self {
             Self::Device => 0,
@@ -35,9 +35,9 @@ impl Scope {
 
 /// Returns the values of fields in their order; `None` for one that the device or its driver lacks. Fails if the
 /// library is too old for the call.
-pub(super) fn values(device: &Device<'_>, fields: &[(u32, Scope)]) -> Result<Vec<Option<f64>>, NvmlError> {
+pub(super) fn values(device: &Device<'_>, fields: &[(u32, FieldScope)]) -> Result<Vec<Option<f64>>, NvmlError> {
     let call = nvml_sym(device.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
-    let ask = |(field, scope): &(u32, Scope)| nvmlFieldValue_t {
+    let ask = |(field, scope): &(u32, FieldScope)| nvmlFieldValue_t {
         fieldId: *field,
         scopeId: scope.id(),
         // SAFETY: plain numbers and a union of them, for which all-zero bytes are valid.

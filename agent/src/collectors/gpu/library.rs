@@ -11,18 +11,18 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
-use super::current::Current;
-use super::links::Links;
-use super::look::{Answer, DeviceLook, XidEvent};
-use super::mig::Mig;
-use super::reader::{Reader, optional};
+use super::current::CurrentCall;
+use super::links::NvLinkCounters;
+use super::mig::MigReadings;
+use super::protocol::{DevicePoll, LibraryAnswer, XidEvent};
+use super::reader::{DeviceReader, optional};
 use super::{c2c, fabric, readings};
 
 /// Most events of one poll, so that a storm of events cannot prevent its end.
 const EVENTS: usize = 64;
 
 /// Loads and initialises the library.
-pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, String> {
+pub(super) fn load(path: Option<&Path>, current: &CurrentCall) -> Result<Nvml, String> {
     let name = path.map_or_else(|| "libnvidia-ml.so.1".to_owned(), |path| path.display().to_string());
     let loaded = current.during(LOAD, None, || match path {
         Some(path) => Nvml::builder().lib_path(path.as_os_str()).init(),
@@ -38,23 +38,23 @@ pub(super) fn load(path: Option<&Path>, current: &Current) -> Result<Nvml, Strin
 pub(super) const LOAD: &str = "load and initialise the library";
 
 /// Initialised library, with the last known state of the devices in case they stop answering.
-pub(super) struct Library<'a> {
+pub(super) struct GpuLibrary<'a> {
     nvml: &'a Nvml,
-    current: Current,
+    current: CurrentCall,
     /// Addresses by index, from the last poll of that index.
     by_index: BTreeMap<u32, String>,
     /// NVLink state by device address.
-    links: BTreeMap<String, Links>,
+    links: BTreeMap<String, NvLinkCounters>,
     /// MIG state by device address.
-    parts: BTreeMap<String, Mig>,
+    parts: BTreeMap<String, MigReadings>,
     /// Driver version, which does not change while the library is loaded.
     driver: Option<String>,
     /// XID events of all devices, if the driver supports them.
     events: Option<EventSet<'a>>,
 }
 
-impl<'a> Library<'a> {
-    pub(super) fn new(nvml: &'a Nvml, current: Current) -> Self {
+impl<'a> GpuLibrary<'a> {
+    pub(super) fn new(nvml: &'a Nvml, current: CurrentCall) -> Self {
         let events = register(nvml, &current);
         let asked = current.during("read the driver's version", None, || nvml.sys_driver_version());
         Self {
@@ -68,15 +68,17 @@ impl<'a> Library<'a> {
         }
     }
 
-    pub(super) fn look(&mut self) -> Answer {
+    pub(super) fn look(&mut self) -> LibraryAnswer {
         let counted = self
             .current
             .during("count the devices", None, || self.nvml.device_count());
         let count = match counted {
             Ok(count) => count,
-            Err(error) => return Answer::Absent(format!("the management library cannot count devices: {error}")),
+            Err(error) => {
+                return LibraryAnswer::Absent(format!("the management library cannot count devices: {error}"));
+            }
         };
-        let mut looks: Vec<DeviceLook> = (0..count).map(|index| self.device(index)).collect();
+        let mut looks: Vec<DevicePoll> = (0..count).map(|index| self.device(index)).collect();
         // A missing device may have had any index, because the others move up. The listed ones are assigned first.
         let listed: BTreeSet<&str> = looks.iter().map(|look| look.address.as_str()).collect();
         let gone: BTreeSet<String> = self
@@ -94,23 +96,23 @@ impl<'a> Library<'a> {
             by_index.insert(index, address.clone());
         }
         self.by_index = by_index;
-        looks.extend(gone.into_iter().map(|address| DeviceLook {
+        looks.extend(gone.into_iter().map(|address| DevicePoll {
             address,
             lost: Some("the library does not list it any more".to_owned()),
-            ..DeviceLook::default()
+            ..DevicePoll::default()
         }));
-        Answer::Seen {
+        LibraryAnswer::Seen {
             devices: looks,
             xids: self.xids(),
             driver: self.driver.clone(),
         }
     }
 
-    fn device(&mut self, index: u32) -> DeviceLook {
+    fn device(&mut self, index: u32) -> DevicePoll {
         let known = self.by_index.get(&index).cloned();
-        let mut look = DeviceLook {
+        let mut look = DevicePoll {
             address: known.unwrap_or_else(|| format!("index {index}")),
-            ..DeviceLook::default()
+            ..DevicePoll::default()
         };
         if let Err(NvmlError::GpuLost) = self.read(index, &mut look) {
             look.lost = Some("GPU is lost: it has fallen off the bus or is otherwise inaccessible".to_owned());
@@ -119,7 +121,7 @@ impl<'a> Library<'a> {
     }
 
     /// Reads one device. Only "lost" is a finding; a device that refuses is unknown, which is not a fault.
-    fn read(&mut self, index: u32, look: &mut DeviceLook) -> Result<(), NvmlError> {
+    fn read(&mut self, index: u32, look: &mut DevicePoll) -> Result<(), NvmlError> {
         let who: Arc<str> = look.address.as_str().into();
         let handle = self
             .current
@@ -129,7 +131,7 @@ impl<'a> Library<'a> {
             look.address = address;
         }
         let links = self.links.entry(look.address.clone()).or_default();
-        let mut reader = Reader::new(&look.address, &mut look.readings, &self.current);
+        let mut reader = DeviceReader::new(&look.address, &mut look.readings, &self.current);
         readings::read(&device, &mut reader)?;
         c2c::read(&device, &mut reader)?;
         fabric::read(&device, &mut reader)?;
@@ -165,7 +167,7 @@ impl<'a> Library<'a> {
 }
 
 /// Registers for XID events of every device; none if one refuses, because the kernel log carries them too.
-fn register<'a>(nvml: &'a Nvml, current: &Current) -> Option<EventSet<'a>> {
+fn register<'a>(nvml: &'a Nvml, current: &CurrentCall) -> Option<EventSet<'a>> {
     let what = "register for events";
     let mut set = current.during(what, None, || nvml.create_event_set()).ok()?;
     for index in 0..current.during(what, None, || nvml.device_count()).ok()? {

@@ -23,8 +23,8 @@ use nvml_wrapper_sys::bindings::{
     NVML_NVLINK_BER_MANTISSA_WIDTH,
 };
 
-use super::fields::{self, Scope};
-use super::reader::Reader;
+use super::fields::{self, FieldScope};
+use super::reader::DeviceReader;
 
 /// Limit on the number of links, more than any device has, because the driver's number is foreign.
 const LINKS_MAX: u32 = 64;
@@ -80,7 +80,7 @@ const STRAINED: u32 = NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_0 + 8;
 
 /// Counters of one device's links between polls.
 #[derive(Debug, Default)]
-pub(super) struct Links {
+pub(super) struct NvLinkCounters {
     /// First link to read at the next poll.
     next: u32,
     /// Counters of each link at its last read.
@@ -91,8 +91,8 @@ pub(super) struct Links {
     worst: Option<u32>,
 }
 
-impl Links {
-    pub(super) fn read(&mut self, device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+impl NvLinkCounters {
+    pub(super) fn read(&mut self, device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
         let count = self.all(device, reader)?;
         let mut active = None;
         for link in 0..count {
@@ -112,11 +112,11 @@ impl Links {
     }
 
     /// Reads the number of links, and the counters for all of them.
-    fn all(&mut self, device: &Device<'_>, reader: &mut Reader<'_>) -> Result<u32, NvmlError> {
+    fn all(&mut self, device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<u32, NvmlError> {
         let histogram = STRAINED..=NVML_FI_DEV_NVLINK_COUNT_FEC_HISTORY_15;
-        let mut wanted = vec![(NVML_FI_DEV_NVLINK_LINK_COUNT, Scope::Device)];
+        let mut wanted = vec![(NVML_FI_DEV_NVLINK_LINK_COUNT, FieldScope::Device)];
         let named = OF_ALL.iter().chain(&RATES).map(|(field, _)| *field);
-        wanted.extend(named.chain(histogram).map(|field| (field, Scope::Links)));
+        wanted.extend(named.chain(histogram).map(|field| (field, FieldScope::Links)));
         let Some(found) = reader.call("read the NVLink counters", || fields::values(device, &wanted))? else {
             return Ok(0);
         };
@@ -146,9 +146,9 @@ impl Links {
     }
 
     /// Reads the counters of every single link and finds the worst.
-    fn find_worst(&mut self, device: &Device<'_>, reader: &Reader<'_>, count: u32) -> Result<(), NvmlError> {
-        let of_link = |link| OF_ALL.map(|(field, _)| (field, Scope::Link(link)));
-        let wanted: Vec<(u32, Scope)> = (0..count).flat_map(of_link).collect();
+    fn find_worst(&mut self, device: &Device<'_>, reader: &DeviceReader<'_>, count: u32) -> Result<(), NvmlError> {
+        let of_link = |link| OF_ALL.map(|(field, _)| (field, FieldScope::Link(link)));
+        let wanted: Vec<(u32, FieldScope)> = (0..count).flat_map(of_link).collect();
         let found = reader.call("read the counters of NVLinks", || fields::values(device, &wanted))?;
         let found = found.unwrap_or_default();
         let sums = found.chunks(OF_ALL.len()).map(|link| link.iter().flatten().sum());
@@ -157,14 +157,14 @@ impl Links {
     }
 
     /// Reads the counters of the next links in turn.
-    fn some(&mut self, device: &Device<'_>, reader: &mut Reader<'_>, count: u32) -> Result<(), NvmlError> {
+    fn some(&mut self, device: &Device<'_>, reader: &mut DeviceReader<'_>, count: u32) -> Result<(), NvmlError> {
         if count == 0 {
             return Ok(());
         }
         let turn: Vec<u32> = (0..A_LOOK.min(count)).map(|step| (self.next + step) % count).collect();
         self.next = (self.next + A_LOOK) % count;
-        let of_link = |link: &u32| OF_A_LINK.map(|(field, _)| (field, Scope::Link(*link)));
-        let wanted: Vec<(u32, Scope)> = turn.iter().flat_map(of_link).collect();
+        let of_link = |link: &u32| OF_A_LINK.map(|(field, _)| (field, FieldScope::Link(*link)));
+        let wanted: Vec<(u32, FieldScope)> = turn.iter().flat_map(of_link).collect();
         let found = reader.call("read the counters of NVLinks", || fields::values(device, &wanted))?;
         let found = found.unwrap_or_default();
         for (link, values) in turn.iter().zip(found.chunks_exact(OF_A_LINK.len())) {

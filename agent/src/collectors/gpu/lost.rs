@@ -4,17 +4,17 @@ use std::collections::BTreeSet;
 
 use rankguard_model::Role;
 
-use super::look::DeviceLook;
-use crate::collectors::judge::Change;
+use super::protocol::DevicePoll;
 use crate::collectors::mark;
+use crate::collectors::threshold_evaluator::ThresholdFinding;
 
 /// Addresses of the devices that are reported as lost.
 #[derive(Debug, Default)]
-pub(super) struct Lost(BTreeSet<String>);
+pub(super) struct LostDevices(BTreeSet<String>);
 
-impl Lost {
+impl LostDevices {
     /// Returns a change if a device is newly lost, or is back.
-    pub(super) fn take(&mut self, look: &DeviceLook) -> Option<Change> {
+    pub(super) fn take(&mut self, look: &DevicePoll) -> Option<ThresholdFinding> {
         let changed = match &look.lost {
             Some(_) => self.0.insert(look.address.clone()),
             None => self.0.remove(&look.address),
@@ -24,7 +24,7 @@ impl Lost {
             says.fields.insert("problem".to_owned(), problem.clone());
             says
         });
-        changed.then(|| Change {
+        changed.then(|| ThresholdFinding {
             address: look.address.clone(),
             metric: "gpu.lost",
             value: f64::from(u8::from(look.lost.is_some())),

@@ -14,9 +14,9 @@ use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError, MemoryLocatio
 use nvml_wrapper::error::{NvmlError, nvml_sym, nvml_try};
 use nvml_wrapper_sys::bindings::{nvmlDevice_t, nvmlReturn_t};
 
-use super::current::Current;
-use super::look::{DeviceLook, PartLook, Readings};
-use super::reader::Reader;
+use super::current::CurrentCall;
+use super::protocol::{DevicePoll, GpuReadings, MigDeviceReading};
+use super::reader::DeviceReader;
 
 /// Limit on the number of partitions, more than any device supports, because the driver's number is foreign.
 const PARTS_MAX: u32 = 16;
@@ -26,21 +26,21 @@ const A_LOOK: usize = 2;
 
 /// Last values of one device's partitions, by the library's index.
 #[derive(Debug, Default)]
-pub(super) struct Mig {
-    told: BTreeMap<u32, PartLook>,
+pub(super) struct MigReadings {
+    told: BTreeMap<u32, MigDeviceReading>,
     /// Index to continue at in the next poll.
     next: u32,
 }
 
-impl Mig {
+impl MigReadings {
     /// Reads the MIG mode, its pending change at the next reset, and the partitions.
     pub(super) fn read(
         &mut self,
         device: &Device<'_>,
-        look: &mut DeviceLook,
-        current: &Current,
+        look: &mut DevicePoll,
+        current: &CurrentCall,
     ) -> Result<(), NvmlError> {
-        let mut reader = Reader::new(&look.address, &mut look.readings, current);
+        let mut reader = DeviceReader::new(&look.address, &mut look.readings, current);
         let parts = present(device, &mut reader)?;
         self.told.retain(|index, _| parts.contains_key(index));
         for index in self.turn(&parts) {
@@ -69,7 +69,7 @@ impl Mig {
 }
 
 /// Returns the present partitions by index; none if MIG is off.
-fn present<'a>(device: &Device<'a>, reader: &mut Reader<'_>) -> Result<BTreeMap<u32, Device<'a>>, NvmlError> {
+fn present<'a>(device: &Device<'a>, reader: &mut DeviceReader<'_>) -> Result<BTreeMap<u32, Device<'a>>, NvmlError> {
     let mut parts = BTreeMap::new();
     let Some(mode) = reader.call("read the MIG mode", || device.mig_mode())? else {
         return Ok(parts);
@@ -89,9 +89,9 @@ fn present<'a>(device: &Device<'a>, reader: &mut Reader<'_>) -> Result<BTreeMap<
 }
 
 /// Reads one partition; none if the driver does not identify it.
-fn ask(part: &Device<'_>, gpu: &str, current: &Current) -> Result<Option<PartLook>, NvmlError> {
-    let mut readings = Readings::new();
-    let mut reader = Reader::new(gpu, &mut readings, current);
+fn ask(part: &Device<'_>, gpu: &str, current: &CurrentCall) -> Result<Option<MigDeviceReading>, NvmlError> {
+    let mut readings = GpuReadings::new();
+    let mut reader = DeviceReader::new(gpu, &mut readings, current);
     let lib = part.nvml().lib();
     let gpu_instance = reader.call("read a MIG device's GPU instance", || {
         id(part, nvml_sym(lib.nvmlDeviceGetGpuInstanceId.as_ref())?)
@@ -116,7 +116,7 @@ fn ask(part: &Device<'_>, gpu: &str, current: &Current) -> Result<Option<PartLoo
     reader.number("read a MIG device's processes", "gpu.processes", || {
         part.running_compute_processes_count()
     })?;
-    Ok(Some(PartLook {
+    Ok(Some(MigDeviceReading {
         address: format!("{gpu}/{gpu_instance}/{compute_instance}"),
         uuid,
         readings,
@@ -140,11 +140,12 @@ mod tests {
 
     #[test]
     fn everybody_has_a_turn_and_whoever_is_new_is_asked_at_once() {
-        let mut mig = Mig::default();
+        let mut mig = MigReadings::default();
         let parts = |indices: &[u32]| -> BTreeMap<u32, ()> { indices.iter().map(|index| (*index, ())).collect() };
         let mut look = |indices: &[u32]| {
             let asked = mig.turn(&parts(indices));
-            mig.told.extend(asked.iter().map(|index| (*index, PartLook::default())));
+            mig.told
+                .extend(asked.iter().map(|index| (*index, MigDeviceReading::default())));
             asked
         };
         assert_eq!(look(&[0, 1, 2, 3, 4]), [0, 1, 2, 3, 4]);

@@ -20,10 +20,10 @@ mod fabric;
 mod fields;
 mod library;
 mod links;
-mod look;
 mod lost;
 mod mig;
-mod parts;
+mod mig_devices;
+mod protocol;
 mod reader;
 mod readings;
 mod worker;
@@ -33,23 +33,23 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_model::{Body, Device, DeviceKind, Entity, Mark, Role, Source};
+use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, Role};
 
-use super::judge::Judge;
-use super::thresholds::{self, Threshold};
-use super::{Stop, mark, sample};
+use super::threshold_evaluator::ThresholdEvaluator;
+use super::thresholds::{self, ThresholdRule};
+use super::{StopFlag, mark, sample};
+use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
-use crate::intake::Intake;
-use crate::knowledge::Knowledge;
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
 use crate::scenario;
-use crate::sighting::Sighting;
 pub use calls::serve_gpu_calls;
-use look::XidEvent;
-pub(crate) use look::{Answer, DeviceLook};
-use lost::Lost;
-use parts::Parts;
-pub(crate) use worker::{Outcome, Process, Worker};
-pub(crate) use xids::Xids;
+use lost::LostDevices;
+use mig_devices::MigDevices;
+use protocol::XidEvent;
+pub(crate) use protocol::{DevicePoll, LibraryAnswer};
+pub(crate) use worker::{LibraryCommand, LibraryWorker, PollOutcome};
+pub(crate) use xids::XidMerger;
 
 /// Readings that are added to every finding about a device.
 const BESIDE: &[&str] = &[
@@ -66,42 +66,42 @@ const BESIDE: &[&str] = &[
 ];
 
 /// Returns the threshold rules of GPUs.
-pub(super) fn rules() -> &'static [Threshold] {
-    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+pub(super) fn rules() -> &'static [ThresholdRule] {
+    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
 /// Collector of GPUs.
 #[derive(Debug)]
-pub(crate) struct Gpu {
+pub(crate) struct GpuCollector {
     /// Process that calls the library.
-    pub(crate) process: Process,
+    pub(crate) process: LibraryCommand,
     pub(crate) interval: Duration,
     pub(crate) deadline: Duration,
     /// Pause between two attempts to load a missing library.
     pub(crate) reload: Duration,
     /// Scenario that a simulated library plays; if set, all evidence is marked as synthetic.
     pub(crate) scenario: Option<PathBuf>,
-    pub(crate) xids: Xids,
-    pub(crate) knowledge: Knowledge,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) xids: XidMerger,
+    pub(crate) knowledge: CatalogueHandle,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
 /// State that prevents repeated reports.
 #[derive(Debug, Default)]
-struct Told {
+struct GpuReports {
     absent: Option<String>,
     hanging: bool,
     left_behind: usize,
-    lost: Lost,
-    parts: Parts,
+    lost: LostDevices,
+    parts: MigDevices,
 }
 
-impl Gpu {
-    /// [`Gpu::reload`] for a real library: drivers are installed and replaced under a running agent.
+impl GpuCollector {
+    /// [`GpuCollector::reload`] for a real library: drivers are installed and replaced under a running agent.
     pub(crate) const RELOAD: Duration = Duration::from_secs(60);
-    /// [`Gpu::reload`] for a scenario, which a person edits and corrects while watching.
+    /// [`GpuCollector::reload`] for a scenario, which a person edits and corrects while watching.
     pub(crate) const RELOAD_SCENARIO: Duration = Duration::from_secs(1);
 
     /// Polls the GPUs until `stop` is set.
@@ -109,16 +109,16 @@ impl Gpu {
         self.run_counted(|| {});
     }
 
-    /// Runs as [`Gpu::run`] does, and calls `round` after each poll.
+    /// Runs as [`GpuCollector::run`] does, and calls `round` after each poll.
     fn run_counted(self, round: impl Fn()) {
-        let mut worker = Worker::new(self.process.clone(), self.deadline, self.reload);
-        let mut judge = Judge::new(rules(), BESIDE);
-        let mut told = Told::default();
+        let mut worker = LibraryWorker::new(self.process.clone(), self.deadline, self.reload);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
+        let mut told = GpuReports::default();
         loop {
             match worker.look(&self.stop) {
-                Outcome::Answer(answer) => self.take(answer, &mut judge, &mut told),
-                Outcome::Paused => self.report_events(Vec::new()),
-                Outcome::Stopped => return,
+                PollOutcome::Answer(answer) => self.take(answer, &mut judge, &mut told),
+                PollOutcome::Paused => self.report_events(Vec::new()),
+                PollOutcome::Stopped => return,
             }
             self.report_left(worker.left_behind(), &mut told);
             round();
@@ -132,26 +132,26 @@ impl Gpu {
         }
     }
 
-    fn take(&self, answer: Answer, judge: &mut Judge, told: &mut Told) {
+    fn take(&self, answer: LibraryAnswer, judge: &mut ThresholdEvaluator, told: &mut GpuReports) {
         match answer {
-            Answer::Absent(problem) => {
+            LibraryAnswer::Absent(problem) => {
                 // The library fails on an invalid scenario without giving the cause.
                 let mistake = self.scenario.as_deref().and_then(|path| scenario::check(path).err());
                 let problem = mistake.unwrap_or(problem);
                 if told.absent.as_ref() != Some(&problem) {
                     self.intake
-                        .gap(Source::Gpu, format!("GPUs are not watched: {problem}"), None);
+                        .gap(EvidenceSource::Gpu, format!("GPUs are not watched: {problem}"), None);
                     told.absent = Some(problem);
                 }
                 self.report_events(Vec::new());
             }
-            Answer::Stuck(call) => {
+            LibraryAnswer::Stuck(call) => {
                 if !std::mem::replace(&mut told.hanging, true) {
                     self.push_hang(call);
                 }
                 self.report_events(Vec::new());
             }
-            Answer::Seen { devices, xids, .. } => {
+            LibraryAnswer::Seen { devices, xids, .. } => {
                 told.absent = None;
                 if std::mem::take(&mut told.hanging) {
                     self.push_line(
@@ -166,7 +166,7 @@ impl Gpu {
         }
     }
 
-    fn report(&self, judge: &mut Judge, told: &mut Told, devices: &[DeviceLook]) {
+    fn report(&self, judge: &mut ThresholdEvaluator, told: &mut GpuReports, devices: &[DevicePoll]) {
         // Rates and durations are measured by the monotonic clock.
         let now = clock::steady();
         for look in devices {
@@ -175,11 +175,11 @@ impl Gpu {
             let parts: Vec<_> = look
                 .parts
                 .iter()
-                .flat_map(|part| parts::judge(judge, now, part))
+                .flat_map(|part| mig_devices::judge(judge, now, part))
                 .collect();
             for change in changes.chain(own).chain(parts) {
                 let entity = self.device(change.address);
-                let sighting = sample(Source::Gpu, entity, change.metric, change.value, change.unit);
+                let sighting = sample(EvidenceSource::Gpu, entity, change.metric, change.value, change.unit);
                 self.push(sighting.marked(change.marks));
             }
             for moved in told.parts.take(look) {
@@ -198,13 +198,13 @@ impl Gpu {
                 "NVRM: Xid (PCI:{}): {}, reported by the GPU management library",
                 event.address, event.xid
             );
-            let marks = self.knowledge.matcher().marks(Source::KernelLog, &text);
-            let sighting = Sighting::now(Source::Gpu, self.device(event.address), line(text)).at(at);
+            let marks = self.knowledge.matcher().marks(EvidenceSource::KernelLog, &text);
+            let sighting = PendingEvidence::now(EvidenceSource::Gpu, self.device(event.address), line(text)).at(at);
             self.push(sighting.marked(marks));
         }
     }
 
-    fn report_left(&self, left: usize, told: &mut Told) {
+    fn report_left(&self, left: usize, told: &mut GpuReports) {
         if left > told.left_behind {
             let text = format!(
                 "{left} processes that called the GPU management library were killed and are not gone: they wait inside the kernel"
@@ -224,11 +224,11 @@ impl Gpu {
         self.push_line(self.intake.node_entity(), what, vec![says]);
     }
 
-    fn push_line(&self, entity: Entity, text: String, marks: Vec<Mark>) {
-        self.push(Sighting::now(Source::Gpu, entity, line(text)).marked(marks));
+    fn push_line(&self, entity: Entity, text: String, marks: Vec<Classification>) {
+        self.push(PendingEvidence::now(EvidenceSource::Gpu, entity, line(text)).marked(marks));
     }
 
-    fn push(&self, sighting: Sighting) {
+    fn push(&self, sighting: PendingEvidence) {
         self.intake.push(sighting.synthetic(self.scenario.is_some()));
     }
 
@@ -243,8 +243,8 @@ impl Gpu {
     }
 }
 
-fn line(text: String) -> Body {
-    Body::Line {
+fn line(text: String) -> EvidenceBody {
+    EvidenceBody::Line {
         text,
         context: Vec::new(),
         repeats: 1,

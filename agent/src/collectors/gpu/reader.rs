@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nvml_wrapper::error::NvmlError;
 
-use super::current::Current;
-use super::look::Readings;
+use super::current::CurrentCall;
+use super::protocol::GpuReadings;
 
 /// Passes on the error of a lost device; every other error means that the value is unknown.
 pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, NvmlError> {
@@ -17,16 +17,16 @@ pub(super) fn optional<T>(result: Result<T, NvmlError>) -> Result<Option<T>, Nvm
 }
 
 /// Reader of one device.
-pub(super) struct Reader<'a> {
-    readings: &'a mut Readings,
-    current: &'a Current,
+pub(super) struct DeviceReader<'a> {
+    readings: &'a mut GpuReadings,
+    current: &'a CurrentCall,
     /// Address of the device in records of calls.
     device: Arc<str>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> DeviceReader<'a> {
     /// Creates a reader of the device with this address.
-    pub(super) fn new(address: &str, readings: &'a mut Readings, current: &'a Current) -> Self {
+    pub(super) fn new(address: &str, readings: &'a mut GpuReadings, current: &'a CurrentCall) -> Self {
         Self {
             device: address.into(),
             readings,
@@ -60,7 +60,7 @@ impl<'a> Reader<'a> {
         self.readings.insert(name.to_owned(), value);
     }
 
-    /// Stores a bool as 1 or 0; see [`Reader::put`].
+    /// Stores a bool as 1 or 0; see [`DeviceReader::put`].
     pub(super) fn put_bool(&mut self, name: &str, is: bool) {
         self.put(name, f64::from(u8::from(is)));
     }

@@ -15,8 +15,8 @@ use nvml_wrapper::sys_exports::field_id::{
 };
 
 use super::c2c;
-use super::fields::{self, Scope};
-use super::reader::Reader;
+use super::fields::{self, FieldScope};
+use super::reader::DeviceReader;
 
 /// Fields that are read in one call.
 const FIELDS: [(u32, &str); 14] = [
@@ -37,7 +37,7 @@ const FIELDS: [(u32, &str); 14] = [
 ];
 
 /// Reads everything except links, fabric and partitions; ends early only if the device is lost.
-pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+pub(super) fn read(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     memory(device, reader)?;
     heat(device, reader)?;
     speed(device, reader)?;
@@ -55,7 +55,7 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
     reader.number("read the processes", "gpu.processes", || {
         device.running_compute_processes_count()
     })?;
-    let wanted = FIELDS.map(|(field, _)| (field, Scope::Device));
+    let wanted = FIELDS.map(|(field, _)| (field, FieldScope::Device));
     let found = reader.call("read the fields", || fields::values(device, &wanted))?;
     for ((_, name), value) in FIELDS.iter().zip(found.unwrap_or_default()) {
         if let Some(value) = value {
@@ -65,7 +65,7 @@ pub(super) fn read(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), N
     Ok(())
 }
 
-fn memory(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+fn memory(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     for (name, kind, counter) in [
         ("gpu.ecc_uncorrected", MemoryError::Uncorrected, EccCounter::Volatile),
         ("gpu.ecc_corrected", MemoryError::Corrected, EccCounter::Volatile),
@@ -92,7 +92,7 @@ fn memory(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError>
     Ok(())
 }
 
-fn heat(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+fn heat(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     reader.number("read the temperature", "gpu.temperature", || {
         device.temperature(TemperatureSensor::Gpu)
     })?;
@@ -124,7 +124,7 @@ fn heat(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
     Ok(())
 }
 
-fn speed(device: &Device<'_>, reader: &mut Reader<'_>) -> Result<(), NvmlError> {
+fn speed(device: &Device<'_>, reader: &mut DeviceReader<'_>) -> Result<(), NvmlError> {
     let what = "read the PCIe link";
     reader.number(what, "gpu.pcie_generation", || device.current_pcie_link_gen())?;
     reader.number(what, "gpu.pcie_generation_max", || device.max_pcie_link_gen())?;

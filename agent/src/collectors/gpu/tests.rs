@@ -24,12 +24,12 @@ const SHORT: Duration = Duration::from_secs(1);
 /// Running collector over a library that plays a scenario.
 struct Rig {
     folder: TempDir,
-    intake: Intake,
-    stop: Stop,
+    intake: EvidenceIntake,
+    stop: StopFlag,
     thread: Option<JoinHandle<()>>,
     deadline: Duration,
     synthetic: bool,
-    xids: Xids,
+    xids: XidMerger,
     rounds: Arc<AtomicU64>,
     next: Arc<Mutex<Option<String>>>,
     told: Vec<String>,
@@ -101,12 +101,12 @@ impl Rig {
     fn new() -> Self {
         Self {
             folder: tempfile::tempdir().expect("a folder"),
-            intake: Intake::new(NodeId::from("a")),
-            stop: Stop::default(),
+            intake: EvidenceIntake::new(NodeId::from("a")),
+            stop: StopFlag::default(),
             thread: None,
             deadline: PATIENCE,
             synthetic: false,
-            xids: Xids::default(),
+            xids: XidMerger::default(),
             rounds: Arc::default(),
             next: Arc::default(),
             told: Vec::new(),
@@ -138,8 +138,8 @@ impl Rig {
         let library = self.folder.path().join(LIBRARY);
         let mut environment = vec![(CALLS_OF.into(), library.into())];
         environment.extend((self.deadline == SHORT).then(|| (HANGS.into(), "1".into())));
-        let gpu = Gpu {
-            process: Process {
+        let gpu = GpuCollector {
+            process: LibraryCommand {
                 words: vec![
                     std::env::current_exe().expect("this test has a file").into(),
                     "collectors::gpu::tests::the_process_that_calls_the_library".into(),
@@ -152,7 +152,7 @@ impl Rig {
             reload: Duration::from_millis(20),
             scenario: self.synthetic.then(|| self.folder.path().join("scenario")),
             xids: self.xids.clone(),
-            knowledge: Knowledge::default(),
+            knowledge: CatalogueHandle::default(),
             intake: self.intake.clone(),
             stop: self.stop.clone(),
         };
@@ -213,13 +213,13 @@ impl Rig {
     }
 }
 
-fn tell(sighting: &Sighting) -> String {
+fn tell(sighting: &PendingEvidence) -> String {
     let class = sighting.marks.first().map_or("-", |mark| mark.class.as_str());
     let class = format!("{class}{}", if sighting.synthetic { " (synthetic)" } else { "" });
     let what = match &sighting.body {
-        Body::Line { text, .. } => text.clone(),
-        Body::Sample { metric, value, .. } => format!("{metric} {value}"),
-        Body::Gap { what, .. } => format!("gap: {what}"),
+        EvidenceBody::Line { text, .. } => text.clone(),
+        EvidenceBody::Sample { metric, value, .. } => format!("{metric} {value}"),
+        EvidenceBody::Gap { what, .. } => format!("gap: {what}"),
         other => format!("{other:?}"),
     };
     format!("{} | {class} | {what}", sighting.entity)

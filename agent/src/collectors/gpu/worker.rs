@@ -7,12 +7,12 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::look::{Answer, LOOK};
-use crate::collectors::Stop;
+use super::protocol::{LOOK, LibraryAnswer};
+use crate::collectors::StopFlag;
 
 /// Command of the process: program, arguments, and added environment variables.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Process {
+pub(crate) struct LibraryCommand {
     pub(crate) words: Vec<OsString>,
     pub(crate) environment: Vec<(OsString, OsString)>,
 }
@@ -30,8 +30,8 @@ const SILENCE: u32 = 4;
 
 /// Result of a poll.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Outcome {
-    Answer(Answer),
+pub(crate) enum PollOutcome {
+    Answer(LibraryAnswer),
     /// The next attempt is not due yet.
     Paused,
     /// The stop flag was set.
@@ -39,12 +39,12 @@ pub(crate) enum Outcome {
 }
 
 #[derive(Debug)]
-pub(crate) struct Worker {
-    process: Process,
+pub(crate) struct LibraryWorker {
+    process: LibraryCommand,
     deadline: Duration,
     /// Pause between two attempts to load a missing library.
     reload: Duration,
-    running: Option<Running>,
+    running: Option<RunningLibrary>,
     /// Killed processes that have not ended.
     left: Vec<Child>,
     next_try: Option<Instant>,
@@ -52,13 +52,13 @@ pub(crate) struct Worker {
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningLibrary {
     child: Child,
     socket: UnixStream,
 }
 
-impl Worker {
-    pub(crate) fn new(process: Process, deadline: Duration, reload: Duration) -> Self {
+impl LibraryWorker {
+    pub(crate) fn new(process: LibraryCommand, deadline: Duration, reload: Duration) -> Self {
         Self {
             process,
             deadline,
@@ -77,10 +77,10 @@ impl Worker {
     }
 
     /// Polls the devices. Takes at most the deadline of one call, unless many calls are slow.
-    pub(crate) fn look(&mut self, stop: &Stop) -> Outcome {
+    pub(crate) fn look(&mut self, stop: &StopFlag) -> PollOutcome {
         if self.running.is_none() {
             if self.next_try.is_some_and(|next| Instant::now() < next) || self.left_behind() >= LEFT_MAX {
-                return Outcome::Paused;
+                return PollOutcome::Paused;
             }
             match self.start() {
                 Ok(running) => self.running = Some(running),
@@ -88,38 +88,38 @@ impl Worker {
                     self.next_try = Some(Instant::now() + self.reload);
                     let program = self.process.words.first().cloned().unwrap_or_default();
                     let problem = format!("cannot start {}: {error}", program.display());
-                    return Outcome::Answer(Answer::Absent(problem));
+                    return PollOutcome::Answer(LibraryAnswer::Absent(problem));
                 }
             }
         }
         let Some(running) = &self.running else {
-            return Outcome::Paused;
+            return PollOutcome::Paused;
         };
         let answer = match ask(running, self.deadline * SILENCE, stop) {
             Ok(Some(answer)) => answer,
-            Ok(None) => return Outcome::Stopped,
-            Err(error) => Answer::Absent(format!(
+            Ok(None) => return PollOutcome::Stopped,
+            Err(error) => LibraryAnswer::Absent(format!(
                 "the process that calls the management library is gone: {error}"
             )),
         };
         match &answer {
-            Answer::Seen { .. } => {
+            LibraryAnswer::Seen { .. } => {
                 self.stuck_in_a_row = 0;
-                return Outcome::Answer(answer);
+                return PollOutcome::Answer(answer);
             }
             // The driver was unloaded or replaced: only a new load of the library finds the next one.
-            Answer::Absent(_) => self.next_try = Some(Instant::now() + self.reload),
-            Answer::Stuck(_) => {
+            LibraryAnswer::Absent(_) => self.next_try = Some(Instant::now() + self.reload),
+            LibraryAnswer::Stuck(_) => {
                 let pause = FIRST_PAUSE.saturating_mul(1 << self.stuck_in_a_row.min(16));
                 self.stuck_in_a_row += 1;
                 self.next_try = Some(Instant::now() + pause.min(self.reload));
             }
         }
         self.end();
-        Outcome::Answer(answer)
+        PollOutcome::Answer(answer)
     }
 
-    fn start(&self) -> io::Result<Running> {
+    fn start(&self) -> io::Result<RunningLibrary> {
         let (program, words) = self
             .process
             .words
@@ -133,7 +133,7 @@ impl Worker {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        Ok(Running { child, socket: ours })
+        Ok(RunningLibrary { child, socket: ours })
     }
 
     /// Kills the process, and abandons it if it does not end.
@@ -156,14 +156,14 @@ impl Worker {
     }
 }
 
-impl Drop for Worker {
+impl Drop for LibraryWorker {
     fn drop(&mut self) {
         self.end();
     }
 }
 
 /// Sends a request and waits for the answer, in small steps to check the stop flag; `None` if it was set.
-fn ask(running: &Running, silence: Duration, stop: &Stop) -> io::Result<Option<Answer>> {
+fn ask(running: &RunningLibrary, silence: Duration, stop: &StopFlag) -> io::Result<Option<LibraryAnswer>> {
     let mut socket = &running.socket;
     socket.write_all(LOOK)?;
     socket.set_read_timeout(Some(Duration::from_millis(50)))?;
@@ -179,7 +179,9 @@ fn ask(running: &Running, silence: Duration, stop: &Stop) -> io::Result<Option<A
                     return Ok(None);
                 }
                 if Instant::now() >= until {
-                    return Ok(Some(Answer::Stuck("the process that makes the calls".to_owned())));
+                    return Ok(Some(LibraryAnswer::Stuck(
+                        "the process that makes the calls".to_owned(),
+                    )));
                 }
             }
             Err(error) => return Err(error),
@@ -195,17 +197,17 @@ fn ask(running: &Running, silence: Duration, stop: &Stop) -> io::Result<Option<A
 mod tests {
     use super::*;
 
-    fn look(words: &[&str], deadline: Duration) -> Outcome {
-        let process = Process {
+    fn look(words: &[&str], deadline: Duration) -> PollOutcome {
+        let process = LibraryCommand {
             words: words.iter().map(OsString::from).collect(),
             environment: Vec::new(),
         };
-        Worker::new(process, deadline, Duration::ZERO).look(&Stop::default())
+        LibraryWorker::new(process, deadline, Duration::ZERO).look(&StopFlag::default())
     }
 
     fn problem(words: &[&str]) -> String {
         match look(words, Duration::from_secs(20)) {
-            Outcome::Answer(Answer::Absent(problem)) => problem,
+            PollOutcome::Answer(LibraryAnswer::Absent(problem)) => problem,
             other => panic!("{other:?}"),
         }
     }
@@ -221,10 +223,10 @@ mod tests {
 
     #[test]
     fn a_process_that_says_nothing_is_stuck_and_killed() {
-        let stuck = Answer::Stuck("the process that makes the calls".to_owned());
+        let stuck = LibraryAnswer::Stuck("the process that makes the calls".to_owned());
         assert_eq!(
             look(&["sleep", "600"], Duration::from_millis(50)),
-            Outcome::Answer(stuck)
+            PollOutcome::Answer(stuck)
         );
     }
 }

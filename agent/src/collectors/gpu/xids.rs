@@ -9,9 +9,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use rankguard_model::{DeviceKind, Mark, Role, Timestamp};
+use rankguard_model::{Classification, DeviceKind, Role, Timestamp};
 
-use super::look::XidEvent;
+use super::protocol::XidEvent;
 use rankguard_model::Device;
 
 /// Greatest time between two reports of one XID. Triage holds lines for up to two seconds, and a poll takes one or two.
@@ -23,23 +23,23 @@ const KEPT: usize = 512;
 
 /// Recent reports of both sources. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Xids(Arc<Mutex<Said>>);
+pub(crate) struct XidMerger(Arc<Mutex<RecentXids>>);
 
 #[derive(Debug, Default)]
-struct Said {
+struct RecentXids {
     by_kernel: VecDeque<(Timestamp, XidEvent)>,
     /// Events that were reported because no line had come.
     by_library: VecDeque<(Timestamp, XidEvent)>,
     waiting: VecDeque<(Timestamp, XidEvent)>,
 }
 
-impl Xids {
-    fn lock(&self) -> MutexGuard<'_, Said> {
+impl XidMerger {
+    fn lock(&self) -> MutexGuard<'_, RecentXids> {
         self.0.lock().expect("no holder of the XIDs panics")
     }
 
     /// Records a line of the kernel log. If its event was already reported, the line's root marks become confirmations.
-    pub(crate) fn line(&self, now: Timestamp, device: Option<&Device>, marks: &mut [Mark]) {
+    pub(crate) fn line(&self, now: Timestamp, device: Option<&Device>, marks: &mut [Classification]) {
         let Some(device) = device.filter(|device| device.kind == DeviceKind::Gpu) else {
             return;
         };
@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    fn line(xids: &Xids, now: Timestamp, xid: u64) -> Role {
+    fn line(xids: &XidMerger, now: Timestamp, xid: u64) -> Role {
         let device = Device {
             kind: DeviceKind::Gpu,
             address: "0000:9b:00".to_owned(),
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn a_line_before_or_soon_after_an_event_is_the_one_finding() {
-        let xids = Xids::default();
+        let xids = XidMerger::default();
         assert_eq!(line(&xids, at(10), 79), Role::Root);
         assert!(xids.events(at(11), vec![event(79)]).is_empty());
         assert!(xids.events(at(60), Vec::new()).is_empty());
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn an_event_without_a_line_is_a_finding_and_a_late_line_confirms_it() {
-        let xids = Xids::default();
+        let xids = XidMerger::default();
         assert!(xids.events(at(10), vec![event(79)]).is_empty());
         assert_eq!(xids.events(at(13), Vec::new()), [(at(10), event(79))]);
         assert_eq!(line(&xids, at(14), 79), Role::Confirmation);
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn other_numbers_and_old_lines_are_other_failures() {
-        let xids = Xids::default();
+        let xids = XidMerger::default();
         line(&xids, at(10), 48);
         xids.events(at(11), vec![event(79)]);
         assert_eq!(xids.events(at(20), Vec::new()).len(), 1);
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_storm_is_bounded() {
-        let xids = Xids::default();
+        let xids = XidMerger::default();
         for number in 0..5_000 {
             xids.events(at(10), vec![event(number)]);
         }

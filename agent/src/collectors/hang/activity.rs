@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{RankRef, Role};
 
-use super::{Hangs, Seen};
+use super::{HangCollector, ObservedRanks};
 use crate::collectors::mark;
-use crate::stacks::Children;
+use crate::stacks::ChildProcesses;
 
 /// Signature by which the controller matches these reports.
 const SIGNATURE: &str = "ranks.activity";
@@ -32,13 +32,13 @@ const BUSY_SHARE: f64 = 0.01;
 
 /// State of a rank that reports no step marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum ActivityState {
     Idle,
     Busy,
     Output,
 }
 
-impl State {
+impl ActivityState {
     fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -58,7 +58,7 @@ impl State {
 
 /// Observed activity of a rank.
 #[derive(Debug)]
-pub(super) struct Activity {
+pub(super) struct ObservedActivity {
     looked: Instant,
     output_bytes: u64,
     ticks: u64,
@@ -66,11 +66,11 @@ pub(super) struct Activity {
     output: Option<Instant>,
     busy: Option<Instant>,
     first: Instant,
-    reported: Option<State>,
+    reported: Option<ActivityState>,
 }
 
-impl Activity {
-    fn new(now: Instant, counters: Counters) -> Self {
+impl ObservedActivity {
+    fn new(now: Instant, counters: ActivityCounters) -> Self {
         Self {
             looked: now,
             output_bytes: counters.output_bytes,
@@ -83,7 +83,7 @@ impl Activity {
         }
     }
 
-    fn look(&mut self, now: Instant, counters: Counters) {
+    fn look(&mut self, now: Instant, counters: ActivityCounters) {
         let window = now.saturating_duration_since(self.looked).as_secs_f64();
         let used = counters.ticks.saturating_sub(self.ticks) as f64 / TICKS;
         if used >= window * BUSY_SHARE && used > 0.0 {
@@ -98,14 +98,14 @@ impl Activity {
     }
 
     /// Returns the present state if it differs from the reported one.
-    fn change(&mut self, now: Instant) -> Option<State> {
+    fn change(&mut self, now: Instant) -> Option<ActivityState> {
         let holds = |sign: Option<Instant>| sign.is_some_and(|at| now.saturating_duration_since(at) < HOLD);
         let state = if holds(self.output) {
-            State::Output
+            ActivityState::Output
         } else if holds(self.busy) {
-            State::Busy
+            ActivityState::Busy
         } else if now.saturating_duration_since(self.first) >= HOLD {
-            State::Idle
+            ActivityState::Idle
         } else {
             return None;
         };
@@ -115,15 +115,15 @@ impl Activity {
 
 /// Counters of a rank's processes.
 #[derive(Debug, Clone, Copy, Default)]
-struct Counters {
+struct ActivityCounters {
     output_bytes: u64,
     ticks: u64,
 }
 
-impl Hangs {
+impl HangCollector {
     /// Polls the ranks that report no steps and reports changes of state.
-    pub(super) fn activities(&self, seen: &mut Seen, children: &Children<'_>, now: Instant) {
-        let every = if Children::are_listed(&self.proc_root) {
+    pub(super) fn activities(&self, seen: &mut ObservedRanks, children: &ChildProcesses<'_>, now: Instant) {
+        let every = if ChildProcesses::are_listed(&self.proc_root) {
             EVERY
         } else {
             EVERY_UNLISTED
@@ -150,7 +150,7 @@ impl Hangs {
                 None => seen
                     .activity
                     .entry(rank.clone())
-                    .or_insert(Activity::new(now, counters)),
+                    .or_insert(ObservedActivity::new(now, counters)),
             };
             if let Some(state) = activity.change(now) {
                 let mut says = mark("none", Role::Noise, 0.9, SIGNATURE);
@@ -160,7 +160,7 @@ impl Hangs {
         }
     }
 
-    fn counters(&self, rank: &RankRef, pid: u32, children: &Children<'_>) -> Option<Counters> {
+    fn counters(&self, rank: &RankRef, pid: u32, children: &ChildProcesses<'_>) -> Option<ActivityCounters> {
         let folder = self.proc_root.join(pid.to_string());
         let below = children.below(pid, PROCESSES);
         let below = below.iter().map(|child| self.proc_root.join(child.pid.to_string()));
@@ -168,7 +168,7 @@ impl Hangs {
         let number = rank.rank.0;
         let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
         let sizes = [1, 2].map(|fd| output_size(&folder.join("fd").join(fd.to_string()), &files));
-        Some(Counters {
+        Some(ActivityCounters {
             output_bytes: sizes.iter().sum(),
             ticks,
         })
@@ -199,26 +199,26 @@ fn output_size(fd: &Path, files: &[String]) -> u64 {
 mod tests {
     use super::*;
 
-    fn counters(output_bytes: u64, ticks: u64) -> Counters {
-        Counters { output_bytes, ticks }
+    fn counters(output_bytes: u64, ticks: u64) -> ActivityCounters {
+        ActivityCounters { output_bytes, ticks }
     }
 
     #[test]
     fn only_changes_are_reported_and_states_hold_for_a_while() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let mut activity = Activity::new(start, counters(0, 5));
+        let mut activity = ObservedActivity::new(start, counters(0, 5));
         assert_eq!(activity.change(start), None);
         activity.look(at(10), counters(0, 14));
         assert_eq!(activity.change(at(10)), None, "nine ticks in ten seconds are waiting");
         activity.look(at(20), counters(0, 24));
-        assert_eq!(activity.change(at(20)), Some(State::Busy));
+        assert_eq!(activity.change(at(20)), Some(ActivityState::Busy));
         activity.look(at(30), counters(40, 24));
-        assert_eq!(activity.change(at(30)), Some(State::Output));
+        assert_eq!(activity.change(at(30)), Some(ActivityState::Output));
         activity.look(at(80), counters(40, 24));
         assert_eq!(activity.change(at(80)), None);
         activity.look(at(90), counters(40, 24));
-        assert_eq!(activity.change(at(90)), Some(State::Idle));
+        assert_eq!(activity.change(at(90)), Some(ActivityState::Idle));
         assert_eq!(activity.change(at(200)), None);
     }
 }

@@ -15,16 +15,16 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, RankRef, Role, Source, Step};
+use rankguard_model::{EvidenceBody, EvidenceSource, RankRef, Role, Step};
 
 use super::flight::FlightDumps;
-use super::{Stop, mark, ras};
-use crate::intake::Intake;
-use crate::ranks::{Roster, Silence};
-use crate::sighting::Sighting;
-use crate::stacks::{self, Children, Stack};
-use activity::Activity;
-use process::{Dead, Sleep};
+use super::{StopFlag, mark, ras};
+use crate::intake::EvidenceIntake;
+use crate::pending_evidence::PendingEvidence;
+use crate::ranks::{RankRoster, RankSilence};
+use crate::stacks::{self, ChildProcesses, ProcessStack};
+use activity::ObservedActivity;
+use process::{BlockedTask, DeadChildren};
 
 /// Signature of the evidence about a silent rank; the controller matches it by this name.
 const SIGNATURE: &str = "ranks.stalled";
@@ -37,7 +37,7 @@ const SEARCH_ALL_EVERY: u64 = 60;
 
 /// Collector of hangs.
 #[derive(Debug)]
-pub(crate) struct Hangs {
+pub(crate) struct HangCollector {
     pub(crate) proc_root: PathBuf,
     /// Command that reads Python stacks; empty if none are read.
     pub(crate) stack_process: Vec<OsString>,
@@ -45,27 +45,27 @@ pub(crate) struct Hangs {
     /// Shortest silence that is reported.
     pub(crate) floor: Duration,
     pub(crate) flight: FlightDumps,
-    pub(crate) ras: ras::Asker,
-    pub(crate) intake: Intake,
-    pub(crate) roster: Roster,
-    pub(crate) stop: Stop,
+    pub(crate) ras: ras::RasClient,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) roster: RankRoster,
+    pub(crate) stop: StopFlag,
 }
 
 /// Observed and reported state of each rank.
 #[derive(Debug)]
-struct Seen {
+struct ObservedRanks {
     /// Step after which a rank's silence was reported.
     told: BTreeMap<RankRef, Step>,
     /// Blocked tasks by rank and thread or child id.
-    blocked: BTreeMap<(RankRef, u32), Sleep>,
-    dead: BTreeMap<RankRef, Dead>,
-    activity: BTreeMap<RankRef, Activity>,
+    blocked: BTreeMap<(RankRef, u32), BlockedTask>,
+    dead: BTreeMap<RankRef, DeadChildren>,
+    activity: BTreeMap<RankRef, ObservedActivity>,
     looks: u64,
     /// Polls between two searches.
     search_every: u64,
 }
 
-impl Default for Seen {
+impl Default for ObservedRanks {
     fn default() -> Self {
         Self {
             told: BTreeMap::new(),
@@ -78,11 +78,11 @@ impl Default for Seen {
     }
 }
 
-impl Hangs {
+impl HangCollector {
     /// Polls the ranks until `stop` is set.
     pub(crate) fn run(self) {
-        let mut seen = Seen::default();
-        if !Children::are_listed(&self.proc_root) {
+        let mut seen = ObservedRanks::default();
+        if !ChildProcesses::are_listed(&self.proc_root) {
             seen.search_every = SEARCH_ALL_EVERY;
         }
         while !self.stop.wait(self.interval) {
@@ -90,7 +90,7 @@ impl Hangs {
         }
     }
 
-    fn look(&self, seen: &mut Seen, now: Instant) {
+    fn look(&self, seen: &mut ObservedRanks, now: Instant) {
         seen.looks += 1;
         let running = self.roster.paces(self.floor, now);
         let here = |rank: &RankRef| running.iter().any(|(known, ..)| known == rank);
@@ -98,7 +98,7 @@ impl Hangs {
         seen.blocked.retain(|(rank, _), _| here(rank));
         seen.dead.retain(|rank, _| here(rank));
         let mut strange = Vec::new();
-        let children = Children::new(&self.proc_root);
+        let children = ChildProcesses::new(&self.proc_root);
         self.activities(seen, &children, now);
         for (rank, pid, silence) in &running {
             self.sleeper(seen, rank, *pid, now);
@@ -107,7 +107,7 @@ impl Hangs {
             if silent || seen.looks.is_multiple_of(seen.search_every) {
                 self.search(seen, rank, *pid, &children, now);
             }
-            let Some(silence) = silence.filter(Silence::is_strange) else {
+            let Some(silence) = silence.filter(RankSilence::is_strange) else {
                 continue;
             };
             if seen.told.get(rank) != Some(&silence.step) {
@@ -130,7 +130,7 @@ impl Hangs {
         }
     }
 
-    fn tell(&self, rank: &RankRef, silence: Silence, stack: Option<Stack>) {
+    fn tell(&self, rank: &RankRef, silence: RankSilence, stack: Option<ProcessStack>) {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
@@ -152,14 +152,14 @@ impl Hangs {
         stalled
             .fields
             .extend(fields.map(|(name, value)| (name.to_owned(), value)));
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text,
             context: stack.lines,
             repeats: 1,
         };
         let entity = self.roster.entity(rank);
         self.intake
-            .push(Sighting::now(Source::Ranks, entity, body).marked(vec![stalled]));
+            .push(PendingEvidence::now(EvidenceSource::Ranks, entity, body).marked(vec![stalled]));
     }
 }
 

@@ -4,13 +4,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Body, Mark, RankRef, Role, Source};
+use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
 
-use super::{Hangs, Seen};
+use super::{HangCollector, ObservedRanks};
 use crate::collectors::{mark, sample};
-use crate::sighting::Sighting;
-use crate::stacks::{Child, Children, Standing, file_waited_for};
-use crate::uses::Table;
+use crate::mount_users::MountTable;
+use crate::pending_evidence::PendingEvidence;
+use crate::stacks::{ChildProcess, ChildProcesses, KernelState, file_waited_for};
 
 /// Time for which a task is blocked before it is reported: well below the kernel's own limit for hung tasks, 120 s.
 const BLOCKED: Duration = Duration::from_secs(15);
@@ -24,7 +24,7 @@ const MANY: usize = 32;
 
 /// Thread or process in uninterruptible sleep.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Sleep {
+pub(super) struct BlockedTask {
     since: Instant,
     /// Context switches at the first poll; a further one means that the task was woken.
     switches: u64,
@@ -33,7 +33,7 @@ pub(super) struct Sleep {
 }
 
 /// Task that may sleep: the rank's main thread, another of its threads, or a child.
-struct Task {
+struct RankTask {
     id: u32,
     folder: PathBuf,
     /// Name in reports.
@@ -42,15 +42,15 @@ struct Task {
 
 /// Counts of dead children at the last search and in the last report.
 #[derive(Debug, Default)]
-pub(super) struct Dead {
+pub(super) struct DeadChildren {
     before: usize,
     told: usize,
 }
 
-impl Hangs {
+impl HangCollector {
     /// Checks the rank's main thread, at every poll.
-    pub(super) fn sleeper(&self, seen: &mut Seen, rank: &RankRef, pid: u32, now: Instant) {
-        let task = Task {
+    pub(super) fn sleeper(&self, seen: &mut ObservedRanks, rank: &RankRef, pid: u32, now: Instant) {
+        let task = RankTask {
             id: pid,
             folder: self.proc_root.join(pid.to_string()),
             who: "the rank".to_owned(),
@@ -59,21 +59,34 @@ impl Hangs {
     }
 
     /// Checks its other threads and its children, which reads a file for each.
-    pub(super) fn search(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &Children<'_>, now: Instant) {
+    pub(super) fn search(
+        &self,
+        seen: &mut ObservedRanks,
+        rank: &RankRef,
+        pid: u32,
+        children: &ChildProcesses<'_>,
+        now: Instant,
+    ) {
         let folder = self.proc_root.join(pid.to_string());
-        let threads = Standing::of(&self.proc_root, pid).map_or_else(Vec::new, |standing| standing.blocked);
-        let threads = threads.iter().filter(|thread| thread.thread != pid).map(|thread| Task {
-            id: thread.thread,
-            folder: folder.join("task").join(thread.thread.to_string()),
-            who: format!("the rank's thread {} ({})", thread.thread, thread.name),
-        });
+        let threads = KernelState::of(&self.proc_root, pid).map_or_else(Vec::new, |standing| standing.blocked);
+        let threads = threads
+            .iter()
+            .filter(|thread| thread.thread != pid)
+            .map(|thread| RankTask {
+                id: thread.thread,
+                folder: folder.join("task").join(thread.thread.to_string()),
+                who: format!("the rank's thread {} ({})", thread.thread, thread.name),
+            });
         let children = children.below(pid, PROCESSES);
-        let asleep = children.iter().filter(|child| child.state == 'D').map(|child| Task {
-            id: child.pid,
-            folder: self.proc_root.join(child.pid.to_string()),
-            who: format!("the rank's child {child}"),
-        });
-        let tasks: Vec<Task> = threads.chain(asleep).collect();
+        let asleep = children
+            .iter()
+            .filter(|child| child.state == 'D')
+            .map(|child| RankTask {
+                id: child.pid,
+                folder: self.proc_root.join(child.pid.to_string()),
+                who: format!("the rank's child {child}"),
+            });
+        let tasks: Vec<RankTask> = threads.chain(asleep).collect();
         for task in &tasks {
             self.watch(seen, rank, task, now);
         }
@@ -93,7 +106,7 @@ impl Hangs {
         self.dead(seen, rank, pid, &children);
     }
 
-    fn watch(&self, seen: &mut Seen, rank: &RankRef, task: &Task, now: Instant) {
+    fn watch(&self, seen: &mut ObservedRanks, rank: &RankRef, task: &RankTask, now: Instant) {
         let key = (rank.clone(), task.id);
         let switches = blocked(&task.folder);
         let known = seen.blocked.get(&key).map(|sleep| sleep.switches);
@@ -103,7 +116,7 @@ impl Hangs {
             self.woken(rank, sleep, &task.who, now);
         }
         let Some(switches) = switches else { return };
-        let sleep = seen.blocked.entry(key).or_insert(Sleep {
+        let sleep = seen.blocked.entry(key).or_insert(BlockedTask {
             since: now,
             switches,
             told: None,
@@ -112,7 +125,7 @@ impl Hangs {
         if lasts < BLOCKED || sleep.told.is_some() {
             return;
         }
-        let Some(standing) = Standing::of_task(&task.folder) else {
+        let Some(standing) = KernelState::of_task(&task.folder) else {
             return;
         };
         let says = self.waits(rank, &task.folder, &standing);
@@ -134,12 +147,12 @@ impl Hangs {
     }
 
     /// Classifies a blocked task: a hung file system if its system call waits for a file, else a hung task.
-    fn waits(&self, rank: &RankRef, folder: &Path, standing: &Standing) -> Mark {
+    fn waits(&self, rank: &RankRef, folder: &Path, standing: &KernelState) -> Classification {
         let file = file_waited_for(folder);
         let process = folder.strip_prefix(&self.proc_root).ok();
         let process = process.and_then(|own| own.components().next());
         let process = process.map_or_else(String::new, |first| first.as_os_str().to_string_lossy().into_owned());
-        let table = Table::read(&self.proc_root, &process);
+        let table = MountTable::read(&self.proc_root, &process);
         let mount = file
             .as_ref()
             .and_then(|file| table.as_ref().and_then(|table| table.holding(file)));
@@ -163,7 +176,7 @@ impl Hangs {
         says
     }
 
-    fn woken(&self, rank: &RankRef, sleep: Sleep, who: &str, now: Instant) {
+    fn woken(&self, rank: &RankRef, sleep: BlockedTask, who: &str, now: Instant) {
         let Some(place) = sleep.told else { return };
         self.roster.blocked(rank, None);
         let lasts = now.saturating_duration_since(sleep.since);
@@ -176,9 +189,9 @@ impl Hangs {
 
     /// Reports children that were dead at two searches, and again when their number has doubled. Helpers that come and
     /// go are waited for in between.
-    fn dead(&self, seen: &mut Seen, rank: &RankRef, pid: u32, children: &[Child]) {
-        let own = |child: &&Child| child.parent == pid && child.state == 'Z';
-        let all: Vec<&Child> = children.iter().filter(own).collect();
+    fn dead(&self, seen: &mut ObservedRanks, rank: &RankRef, pid: u32, children: &[ChildProcess]) {
+        let own = |child: &&ChildProcess| child.parent == pid && child.state == 'Z';
+        let all: Vec<&ChildProcess> = children.iter().filter(own).collect();
         let known = seen.dead.entry(rank.clone()).or_default();
         let lasting = all.len().min(known.before);
         known.before = all.len();
@@ -186,8 +199,13 @@ impl Hangs {
         if lasting == 0 && known.told > 0 {
             known.told = 0;
             let entity = self.roster.entity(rank);
-            self.intake
-                .push(sample(Source::Ranks, entity, "ranks.dead_children", 0.0, "count"));
+            self.intake.push(sample(
+                EvidenceSource::Ranks,
+                entity,
+                "ranks.dead_children",
+                0.0,
+                "count",
+            ));
         }
         if lasting == 0 || lasting < known.told * 2 {
             return;
@@ -205,26 +223,31 @@ impl Hangs {
             None => {
                 let entity = self.roster.entity(rank);
                 let lasting = lasting as f64;
-                self.intake
-                    .push(sample(Source::Ranks, entity, "ranks.dead_children", lasting, "count"));
+                self.intake.push(sample(
+                    EvidenceSource::Ranks,
+                    entity,
+                    "ranks.dead_children",
+                    lasting,
+                    "count",
+                ));
             }
         }
     }
 
-    pub(super) fn line(&self, rank: &RankRef, text: String, context: Vec<String>, says: Mark) {
-        let body = Body::Line {
+    pub(super) fn line(&self, rank: &RankRef, text: String, context: Vec<String>, says: Classification) {
+        let body = EvidenceBody::Line {
             text,
             context,
             repeats: 1,
         };
-        let sighting = Sighting::now(Source::Ranks, self.roster.entity(rank), body);
+        let sighting = PendingEvidence::now(EvidenceSource::Ranks, self.roster.entity(rank), body);
         self.intake.push(sighting.marked(vec![says]));
     }
 }
 
 /// Classifies dead children that are not waited for, as a confirmation of what ended them; none for a few that ended
 /// well.
-fn deaths(all: &[&Child]) -> Option<Mark> {
+fn deaths(all: &[&ChildProcess]) -> Option<Classification> {
     let failed = all.iter().find(|child| child.ended.is_some());
     let (class, confidence) = match failed {
         Some(child) if child.name.starts_with("pt_data_worker") => ("dataloader-worker-crash", 0.5),
@@ -242,8 +265,8 @@ fn deaths(all: &[&Child]) -> Option<Mark> {
 }
 
 /// Returns the threads of the task's process that are blocked too.
-fn blocked_threads(proc_root: &Path, task: &Task) -> Vec<String> {
-    let standing = Standing::of(proc_root, task.id);
+fn blocked_threads(proc_root: &Path, task: &RankTask) -> Vec<String> {
+    let standing = KernelState::of(proc_root, task.id);
     standing.map_or_else(Vec::new, |standing| {
         standing.blocked.iter().map(ToString::to_string).collect()
     })

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rankguard_model::{Mark, NodeId};
+use rankguard_model::{Classification, NodeId};
 
 use super::*;
 use crate::collectors::testing::{rank, run};
@@ -11,8 +11,8 @@ const FLOOR: Duration = Duration::from_secs(30);
 
 struct Scene {
     folder: tempfile::TempDir,
-    hangs: Hangs,
-    seen: Seen,
+    hangs: HangCollector,
+    seen: ObservedRanks,
     start: Instant,
 }
 
@@ -20,17 +20,17 @@ impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let node = NodeId::from("a");
-        let (intake, roster) = (Intake::new(node.clone()), Roster::new(node));
-        let hangs = Hangs {
+        let (intake, roster) = (EvidenceIntake::new(node.clone()), RankRoster::new(node));
+        let hangs = HangCollector {
             proc_root: folder.path().to_owned(),
             stack_process: Vec::new(),
             interval: Duration::from_secs(1),
             floor: FLOOR,
             flight: FlightDumps::new(roster.clone(), intake.clone()),
-            ras: ras::Asker::new(intake.clone(), roster.clone(), Stop::default()),
+            ras: ras::RasClient::new(intake.clone(), roster.clone(), StopFlag::default()),
             intake,
             roster,
-            stop: Stop::default(),
+            stop: StopFlag::default(),
         };
         for (number, pid) in [(0, 70), (1, 71)] {
             run(&hangs.roster, &rank(number), pid);
@@ -38,7 +38,7 @@ impl Scene {
         let scene = Self {
             folder,
             hangs,
-            seen: Seen::default(),
+            seen: ObservedRanks::default(),
             start: Instant::now(),
         };
         scene.process(70, 'S', "futex_wait_queue", 5);
@@ -62,7 +62,7 @@ impl Scene {
         self.hangs.roster.stepped_at(&rank(number), Step(step), at);
     }
 
-    fn look(&mut self, at_s: u64) -> Vec<Sighting> {
+    fn look(&mut self, at_s: u64) -> Vec<PendingEvidence> {
         let now = self.start + Duration::from_secs(at_s);
         self.hangs.look(&mut self.seen, now);
         let mut told = self.hangs.intake.drain();
@@ -72,10 +72,10 @@ impl Scene {
 }
 
 /// Returns the evidence if it is a single line.
-fn the_only_line(told: &[Sighting]) -> (&String, &Vec<Mark>) {
+fn the_only_line(told: &[PendingEvidence]) -> (&String, &Vec<Classification>) {
     let [
-        Sighting {
-            body: Body::Line { text, .. },
+        PendingEvidence {
+            body: EvidenceBody::Line { text, .. },
             marks,
             ..
         },
@@ -99,7 +99,7 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
     scene.process(71, 'T', "do_signal_stop", 5);
     let told = scene.look(50);
     assert_eq!(told.len(), 1, "{told:?}");
-    let Body::Line { text, context, .. } = &told[0].body else {
+    let EvidenceBody::Line { text, context, .. } = &told[0].body else {
         panic!("{told:?}")
     };
     assert_eq!(
@@ -138,7 +138,7 @@ fn a_rank_that_nothing_wakes_is_told_and_one_that_is_busy_with_a_disk_is_not() {
         told.extend(scene.look(second));
     }
     assert_eq!(told.len(), 1, "{told:?}");
-    let Body::Line { text, context, .. } = &told[0].body else {
+    let EvidenceBody::Line { text, context, .. } = &told[0].body else {
         panic!("{told:?}")
     };
     assert_eq!(
@@ -208,7 +208,7 @@ fn a_thread_and_a_worker_that_nothing_wakes_are_told_though_the_rank_itself_only
     let texts: Vec<&str> = told
         .iter()
         .map(|sighting| match &sighting.body {
-            Body::Line { text, .. } => text.as_str(),
+            EvidenceBody::Line { text, .. } => text.as_str(),
             _ => "",
         })
         .collect();

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::super::Stop;
-use super::super::file::Place;
+use super::super::StopFlag;
+use super::super::file::FilePosition;
 
 /// Shortest time between two searches.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -38,9 +38,9 @@ pub fn is_log_path(text: &str) -> bool {
 
 /// Result of one search.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Names {
+pub(super) struct LogMatches {
     /// Matching files, each with the position of its end.
-    pub(super) files: BTreeMap<PathBuf, Place>,
+    pub(super) files: BTreeMap<PathBuf, FilePosition>,
     /// Sum of their sizes, bytes.
     pub(super) bytes: u64,
     /// Number of matching files beyond the limit.
@@ -49,7 +49,7 @@ pub(super) struct Names {
     pub(super) problem: Option<String>,
 }
 
-impl Names {
+impl LogMatches {
     /// Returns the problems as text, with the number of files not followed where it is known.
     pub(super) fn complaints(&self) -> Vec<(String, Option<u64>)> {
         let unread = self.problem.iter();
@@ -65,20 +65,20 @@ impl Names {
 
 /// Device, inode and birth time of a file. Inode numbers are reused; the birth time distinguishes them where it is
 /// known.
-type Identity = (u64, u64, Option<SystemTime>);
+type FileIdentity = (u64, u64, Option<SystemTime>);
 
 /// Searches for matching files.
 #[derive(Debug)]
-pub(super) struct Seeker {
+pub(super) struct LogFinder {
     patterns: Vec<String>,
     most: usize,
     /// First name under which each file was found.
-    met: HashMap<Identity, PathBuf>,
+    met: HashMap<FileIdentity, PathBuf>,
     /// Files that were within the limit at the last search.
     taken: HashSet<PathBuf>,
 }
 
-impl Seeker {
+impl LogFinder {
     /// Creates a seeker for the patterns among these paths; none if there are none.
     pub(super) fn of(paths: &[PathBuf]) -> Option<Self> {
         let patterns = paths.iter().filter(|path| is_pattern(path));
@@ -98,12 +98,12 @@ impl Seeker {
     }
 
     /// Searches at intervals and passes each changed result to `tell`, until `stop` is set or `tell` returns false.
-    pub(super) fn run(mut self, stop: &Stop, mut tell: impl FnMut(Names) -> bool) {
+    pub(super) fn run(mut self, stop: &StopFlag, mut tell: impl FnMut(LogMatches) -> bool) {
         let mut told = None;
         loop {
             let begun = Instant::now();
             let names = self.look();
-            let known: Option<&Names> = told.as_ref();
+            let known: Option<&LogMatches> = told.as_ref();
             if known.is_none_or(|known| !names.files.keys().eq(known.files.keys()) || names.problem != known.problem) {
                 told = Some(names.clone());
                 if !tell(names) {
@@ -116,8 +116,8 @@ impl Seeker {
         }
     }
 
-    pub(super) fn look(&mut self) -> Names {
-        let mut names = Names::default();
+    pub(super) fn look(&mut self) -> LogMatches {
+        let mut names = LogMatches::default();
         let mut found = Vec::new();
         for pattern in &self.patterns {
             // Settings with an invalid pattern are rejected earlier.
@@ -151,7 +151,7 @@ impl Seeker {
         names.bytes = found.iter().map(|(_, about)| about.len()).sum();
         names.files = found
             .into_iter()
-            .map(|(path, about)| (path, Place::end(&about)))
+            .map(|(path, about)| (path, FilePosition::end(&about)))
             .collect();
         names
     }
@@ -163,7 +163,7 @@ fn room() -> usize {
     MOST.min(usize::try_from(open).unwrap_or(MOST))
 }
 
-fn identity(about: &Metadata) -> Identity {
+fn identity(about: &Metadata) -> FileIdentity {
     (about.dev(), about.ino(), about.created().ok())
 }
 
@@ -178,7 +178,7 @@ mod tests {
 
     use super::*;
 
-    fn names(seeker: &mut Seeker) -> Vec<String> {
+    fn names(seeker: &mut LogFinder) -> Vec<String> {
         let names = seeker.look();
         let files = names.files.keys().filter_map(|path| path.file_name());
         files.map(|name| name.to_string_lossy().into_owned()).collect()
@@ -192,7 +192,7 @@ mod tests {
             fs::write(at(name), "x\n").expect("is written");
         }
         fs::create_dir(at("folder")).expect("is made");
-        let mut seeker = Seeker::of(&[at("*"), at("a")]).expect("one is a pattern");
+        let mut seeker = LogFinder::of(&[at("*"), at("a")]).expect("one is a pattern");
         assert_eq!(names(&mut seeker), ["a", "b"]);
         fs::rename(at("a"), at("a.1")).expect("is renamed");
         assert_eq!(names(&mut seeker), ["b"]);
@@ -211,13 +211,13 @@ mod tests {
             let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000 - number);
             file.set_modified(at).expect("is dated");
         }
-        let mut seeker = Seeker::of(&[dir.path().join("**/*.log")]).expect("a pattern");
+        let mut seeker = LogFinder::of(&[dir.path().join("**/*.log")]).expect("a pattern");
         seeker.most = 2;
         assert_eq!(names(&mut seeker), ["0.log", "1.log"]);
         assert_eq!(seeker.look().beyond, 4);
         fs::write(dir.path().join("5.log"), "x\n").expect("is written");
         assert_eq!(names(&mut seeker), ["0.log", "1.log"], "whoever has room keeps it");
         assert_eq!(seeker.look().complaints()[0].1, Some(4));
-        assert!(Seeker::of(&[dir.path().join("0.log")]).is_none());
+        assert!(LogFinder::of(&[dir.path().join("0.log")]).is_none());
     }
 }

@@ -2,12 +2,12 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::Path;
 
-use rankguard_model::Body;
+use rankguard_model::EvidenceBody;
 use tempfile::TempDir;
 
 use super::*;
 use crate::collectors::testing::{commit, rank, reporter, told};
-use crate::sighting::Sighting;
+use crate::pending_evidence::PendingEvidence;
 
 fn append(path: &Path, bytes: &[u8]) {
     let mut file = File::options().append(true).create(true).open(path).expect("opens");
@@ -16,12 +16,12 @@ fn append(path: &Path, bytes: &[u8]) {
 
 /// Returns the reader without its thread.
 fn reader(folder: &TempDir, extra: &[PathBuf]) -> JobLogReader {
-    let reporter = reporter(Source::JobLog, folder.path());
-    job_logs(extra, Duration::from_millis(50), reporter, &Stop::default()).1
+    let reporter = reporter(EvidenceSource::JobLog, folder.path());
+    job_logs(extra, Duration::from_millis(50), reporter, &StopFlag::default()).1
 }
 
 fn follow(reader: &mut JobLogReader, number: u32, path: &Path) {
-    reader.answer(Request::Follow {
+    reader.answer(LogRequest::Follow {
         rank: rank(number),
         paths: vec![path.to_owned()],
     });
@@ -30,7 +30,7 @@ fn follow(reader: &mut JobLogReader, number: u32, path: &Path) {
 fn finish(reader: &mut JobLogReader, number: u32) -> Vec<String> {
     let (done, _) = sync_channel(1);
     let rank = rank(number);
-    reader.answer(Request::Finish { rank, done });
+    reader.answer(LogRequest::Finish { rank, done });
     commit(&reader.reporter).iter().map(told).collect()
 }
 
@@ -59,8 +59,8 @@ fn an_exception_is_one_piece_of_evidence_about_its_rank() {
 fn an_exception_of_a_living_rank_is_told_and_dated_by_when_it_was_read() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("rank-0.err");
-    let reporter = reporter(Source::JobLog, dir.path());
-    let (intake, stop) = (reporter.intake.clone(), Stop::default());
+    let reporter = reporter(EvidenceSource::JobLog, dir.path());
+    let (intake, stop) = (reporter.intake.clone(), StopFlag::default());
     let (logs, reader) = job_logs(&[], Duration::from_millis(50), reporter, &stop);
     let thread = std::thread::spawn(move || reader.run());
     logs.follow(rank(0), vec![path.clone()]);
@@ -145,13 +145,13 @@ fn an_extra_file_is_read_from_its_end_and_after_a_restart_from_where_the_agent_s
     fs::rename(&path, dir.path().join("launcher.log.1")).expect("renamed");
     append(&path, b"ValueError: after rotation\n");
     let extra = std::slice::from_ref(&path);
-    let mut second = job_logs(extra, Duration::from_millis(50), reporter, &Stop::default()).1;
+    let mut second = job_logs(extra, Duration::from_millis(50), reporter, &StopFlag::default()).1;
     second.look(true);
-    let batch: Vec<Sighting> = commit(&second.reporter);
+    let batch: Vec<PendingEvidence> = commit(&second.reporter);
     let seen: Vec<String> = batch.iter().map(told).collect();
     assert!(seen.iter().all(|told| told.starts_with("node a |")), "{seen:?}");
-    let repeats = |sighting: &Sighting| match sighting.body {
-        Body::Line { repeats, .. } => repeats,
+    let repeats = |sighting: &PendingEvidence| match sighting.body {
+        EvidenceBody::Line { repeats, .. } => repeats,
         _ => 0,
     };
     assert_eq!(batch.iter().map(repeats).sum::<u32>(), 2, "{seen:?}");
@@ -196,7 +196,7 @@ fn files_that_match_a_pattern_are_followed_from_when_they_come_to_when_they_go()
     append(&at("old.log"), b"ValueError: while away\n");
     append(&at("newer.log"), b"ValueError: made while away\n");
     let extra = [at("*.log")];
-    let mut second = job_logs(&extra, Duration::from_millis(50), reporter, &Stop::default()).1;
+    let mut second = job_logs(&extra, Duration::from_millis(50), reporter, &StopFlag::default()).1;
     let (mut seeker, _) = second.seeker.take().expect("there is a pattern");
     second.take(seeker.look());
     second.look(true);

@@ -1,12 +1,12 @@
 //! Classification of changed readings.
 
-use rankguard_model::{Mark, Role};
+use rankguard_model::{Classification, Role};
 
-use super::{ACTIVE, Look};
+use super::{ACTIVE, NicValues};
 use crate::collectors::mark;
 
 /// Driver statistic to read, with the classification of its growth.
-struct Rule {
+struct StatisticRule {
     counter: &'static str,
     class: Option<(&'static str, Role, f64)>,
 }
@@ -14,61 +14,61 @@ struct Rule {
 /// Statistics of mlx5 as the kernel documents them (Documentation/networking/device_drivers/ethernet/mellanox/mlx5),
 /// and those of the same name in other drivers. The selection, and the rule that any storm error counts, come from a
 /// survey of node monitors; none of them publishes a limit for the others, which are reported as they grow.
-const RULES: &[Rule] = &[
-    Rule {
+const RULES: &[StatisticRule] = &[
+    StatisticRule {
         counter: "link_down_events_phy",
         class: Some(("nic-link-flap", Role::Root, 0.7)),
     },
     // The port sent pauses for so long that it gave up and dropped packets: its host does not take what it receives.
-    Rule {
+    StatisticRule {
         counter: "tx_pause_storm_error_events",
         class: Some(("nic-fault", Role::Root, 0.6)),
     },
-    Rule {
+    StatisticRule {
         counter: "tx_pause_storm_warning_events",
         class: Some(("nic-fault", Role::Confirmation, 0.5)),
     },
-    Rule {
+    StatisticRule {
         counter: "module_bus_stuck",
         class: Some(("nic-fault", Role::Confirmation, 0.5)),
     },
-    Rule {
+    StatisticRule {
         counter: "module_high_temp",
         class: Some(("nic-fault", Role::Confirmation, 0.5)),
     },
-    Rule {
+    StatisticRule {
         counter: "rx_crc_errors_phy",
         class: Some(("network-packet-error", Role::Confirmation, 0.4)),
     },
-    Rule {
+    StatisticRule {
         counter: "rx_crc_errors",
         class: Some(("network-packet-error", Role::Confirmation, 0.4)),
     },
-    Rule {
+    StatisticRule {
         counter: "rx_symbol_err_phy",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "rx_pcs_symbol_err_phy",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "rx_discards_phy",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "tx_discards_phy",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "rx_out_of_buffer",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "outbound_pci_stalled_wr_events",
         class: None,
     },
-    Rule {
+    StatisticRule {
         counter: "outbound_pci_stalled_rd_events",
         class: None,
     },
@@ -86,20 +86,20 @@ pub(super) fn is_pause(counter: &str) -> bool {
 
 /// Changed value to report.
 #[derive(Debug, PartialEq)]
-pub(super) struct Change {
+pub(super) struct NicFinding {
     pub(super) device: String,
     pub(super) metric: String,
     pub(super) value: f64,
     pub(super) unit: &'static str,
-    pub(super) marks: Vec<Mark>,
+    pub(super) marks: Vec<Classification>,
 }
 
 /// Returns the changes since the previous poll. A counter at the end of its range is unknown and not compared.
-pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
+pub(super) fn changes(before: &NicValues, now: &NicValues) -> Vec<NicFinding> {
     let mut found = Vec::new();
     for (device, old) in before {
         let Some(new) = now.get(device) else {
-            found.push(Change {
+            found.push(NicFinding {
                 device: device.clone(),
                 metric: "nic.present".to_owned(),
                 value: 0.0,
@@ -117,7 +117,7 @@ pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
                 continue;
             };
             if let Some((unit, marks)) = judge(metric, *was, *value) {
-                found.push(Change {
+                found.push(NicFinding {
                     device: device.clone(),
                     metric: metric.clone(),
                     value: *value,
@@ -128,7 +128,7 @@ pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
         }
     }
     for device in now.keys().filter(|device| !before.contains_key(*device)) {
-        found.push(Change {
+        found.push(NicFinding {
             device: device.clone(),
             metric: "nic.present".to_owned(),
             value: 1.0,
@@ -140,7 +140,7 @@ pub(super) fn changes(before: &Look, now: &Look) -> Vec<Change> {
 }
 
 /// Returns unit and classification of a change, or none if it is not reported. Recovery has no classification.
-fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)> {
+fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Classification>)> {
     let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
     let one = |class, role, confidence| vec![mark(class, role, confidence, short)];
     match short {
@@ -174,7 +174,7 @@ fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Mark>)
 }
 
 /// Reports counters with unknown growth: they reached the end of their range, or were reset.
-pub(super) fn lost(before: &Look, now: &Look) -> Vec<(String, String)> {
+pub(super) fn lost(before: &NicValues, now: &NicValues) -> Vec<(String, String)> {
     let mut told = Vec::new();
     for (device, new) in now {
         let Some(old) = before.get(device) else { continue };

@@ -24,18 +24,18 @@ fn fixture() -> tempfile::TempDir {
 }
 
 /// Returns the first poll of a new tree.
-fn look(sysfs: &Path) -> Look {
-    again(&mut Tree::new(sysfs))
+fn look(sysfs: &Path) -> NicValues {
+    again(&mut AdapterTree::new(sysfs))
 }
 
-fn again(tree: &mut Tree) -> Look {
+fn again(tree: &mut AdapterTree) -> NicValues {
     tree.refresh();
     tree.values()
 }
 
 fn check(change: impl FnOnce(&Path), expect: &[(&str, &str, f64, Option<&str>)]) {
     let dir = fixture();
-    let mut tree = Tree::new(dir.path());
+    let mut tree = AdapterTree::new(dir.path());
     let before = again(&mut tree);
     change(&dir.path().join("class"));
     let found = changes(&before, &again(&mut tree));
@@ -57,7 +57,7 @@ fn a_quiet_adapter_is_no_news() {
 #[test]
 fn a_look_is_different_when_a_value_is() {
     let dir = fixture();
-    let mut tree = Tree::new(dir.path());
+    let mut tree = AdapterTree::new(dir.path());
     assert!(tree.refresh() && !tree.refresh());
     let state = dir.path().join("class/infiniband/mlx5_0/ports/1/state");
     fs::write(&state, "1: DOWN\n").unwrap();
@@ -141,7 +141,7 @@ fn an_adapter_that_vanishes_is_a_fault() {
 fn an_adapter_that_comes_is_seen_at_the_next_look_and_a_port_of_a_known_one_at_the_next_listing() {
     let dir = fixture();
     let rdma = dir.path().join("class/infiniband");
-    let mut tree = Tree::new(dir.path());
+    let mut tree = AdapterTree::new(dir.path());
     assert_eq!(again(&mut tree).len(), 2);
     fs::create_dir_all(rdma.join("mlx5_1")).unwrap();
     fs::write(rdma.join("mlx5_1/hca_type"), "MT4129\n").unwrap();
@@ -156,14 +156,14 @@ fn an_adapter_that_comes_is_seen_at_the_next_look_and_a_port_of_a_known_one_at_t
 #[test]
 fn files_that_vanish_between_two_looks_are_not_known_and_harm_nothing() {
     let dir = fixture();
-    let mut tree = Tree::new(dir.path());
+    let mut tree = AdapterTree::new(dir.path());
     let before = again(&mut tree);
     fs::remove_dir_all(dir.path().join("class/infiniband/mlx5_0/ports")).unwrap();
     let after = (0..20).map(|_| again(&mut tree)).last().unwrap();
     assert_eq!(after["mlx5_0"], BTreeMap::new());
     assert_eq!((changes(&before, &after), lost(&before, &after)), (vec![], vec![]));
     fs::remove_dir_all(dir.path().join("class")).unwrap();
-    assert_eq!(again(&mut tree), Look::new());
+    assert_eq!(again(&mut tree), NicValues::new());
 }
 
 #[test]
@@ -220,7 +220,7 @@ fn a_counter_that_ends_or_goes_back_is_a_gap() {
 #[test]
 fn statistics_of_drivers_are_judged_by_their_names() {
     let at = |counter: &str, value: f64| {
-        Look::from([("ens1".to_owned(), BTreeMap::from([(format!("nic.{counter}"), value)]))])
+        NicValues::from([("ens1".to_owned(), BTreeMap::from([(format!("nic.{counter}"), value)]))])
     };
     let class = |counter: &str| {
         let found = changes(&at(counter, 7.0), &at(counter, 8.0));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Look, entries, known, name};
-use crate::collectors::kept::{Kept, first_number};
+use super::{NicValues, entries, known, name};
+use crate::collectors::reread_file::{RereadFile, first_number};
 
 /// Error counters of an RDMA port.
 const COUNTERS: [(&str, &str); 12] = [
@@ -38,7 +38,7 @@ const KEPT: usize = 512;
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum NicFileFormat {
     /// Number, with any text after it.
     Number,
     /// Number that does not grow beyond the end of its range.
@@ -47,7 +47,7 @@ enum Form {
     Operstate,
 }
 
-impl Form {
+impl NicFileFormat {
     fn read(self, text: &str) -> Option<f64> {
         match self {
             Self::Number => first_number(text),
@@ -58,34 +58,34 @@ impl Form {
 }
 
 #[derive(Debug)]
-struct Value {
+struct AdapterValue {
     metric: String,
-    form: Form,
-    file: Kept,
+    form: NicFileFormat,
+    file: RereadFile,
     /// Value at the last poll.
     told: Option<f64>,
 }
 
 #[derive(Debug, Default)]
-struct Adapter {
-    values: Vec<Value>,
+struct NetworkAdapter {
+    values: Vec<AdapterValue>,
 }
 
 /// Adapters of a sysfs tree.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct AdapterTree {
     rdma: PathBuf,
     net: PathBuf,
     /// Entries of both folders at the last listing.
     listed: (Vec<PathBuf>, Vec<PathBuf>),
     /// Polls until the next listing.
     left: u32,
-    adapters: BTreeMap<String, Adapter>,
+    adapters: BTreeMap<String, NetworkAdapter>,
     /// Adapter model (`hca_type`) by RDMA device; only ports of one model are compared.
     models: BTreeMap<String, String>,
 }
 
-impl Tree {
+impl AdapterTree {
     /// Creates a tree without reading.
     pub(super) fn new(sysfs: &Path) -> Self {
         Self {
@@ -125,8 +125,8 @@ impl Tree {
 
     /// Returns every value that could be read at the last poll. A device without values is included, so that its later
     /// absence is a change.
-    pub(super) fn values(&self) -> Look {
-        let told = |adapter: &Adapter| {
+    pub(super) fn values(&self) -> NicValues {
+        let told = |adapter: &NetworkAdapter| {
             let values = adapter.values.iter();
             values
                 .filter_map(|value| Some((value.metric.clone(), value.told?)))
@@ -154,8 +154,16 @@ impl Tree {
                 continue;
             }
             let adapter = self.adapters.entry(name(interface)).or_default();
-            adapter.put("nic.operstate_up", Form::Operstate, interface.join("operstate"));
-            adapter.put("nic.carrier_changes", Form::Number, interface.join("carrier_changes"));
+            adapter.put(
+                "nic.operstate_up",
+                NicFileFormat::Operstate,
+                interface.join("operstate"),
+            );
+            adapter.put(
+                "nic.carrier_changes",
+                NicFileFormat::Number,
+                interface.join("carrier_changes"),
+            );
         }
         let values = self.adapters.values_mut().flat_map(|adapter| &mut adapter.values);
         for value in values.skip(KEPT) {
@@ -164,23 +172,27 @@ impl Tree {
     }
 }
 
-impl Adapter {
+impl NetworkAdapter {
     fn port(&mut self, port: &Path) {
         let number = name(port);
         for (file, metric) in STATES {
-            self.put(&format!("{metric} port {number}"), Form::Number, port.join(file));
+            self.put(
+                &format!("{metric} port {number}"),
+                NicFileFormat::Number,
+                port.join(file),
+            );
         }
         for (folder, counter) in COUNTERS {
             let path = port.join(folder).join(counter);
-            self.put(&format!("nic.{counter} port {number}"), Form::Counter, path);
+            self.put(&format!("nic.{counter} port {number}"), NicFileFormat::Counter, path);
         }
     }
 
-    fn put(&mut self, metric: &str, form: Form, path: PathBuf) {
-        self.values.push(Value {
+    fn put(&mut self, metric: &str, form: NicFileFormat, path: PathBuf) {
+        self.values.push(AdapterValue {
             metric: metric.to_owned(),
             form,
-            file: Kept::new(path),
+            file: RereadFile::new(path),
             told: None,
         });
     }

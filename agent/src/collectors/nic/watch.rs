@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::Role;
 
-use super::judge::{Change, is_pause};
-use super::{ACTIVE, Look};
+use super::judge::{NicFinding, is_pause};
+use super::{ACTIVE, NicValues};
 use crate::collectors::mark;
 
 /// Link losses within the window that count as flapping, and the window: the rule of gpud, which is for InfiniBand and
@@ -24,30 +24,30 @@ const AGAIN: Duration = Duration::from_secs(60);
 
 /// State of the polls so far.
 #[derive(Debug, Default)]
-pub(super) struct Watch {
-    links: BTreeMap<(String, String), Link>,
-    pauses: BTreeMap<(String, String), Pause>,
+pub(super) struct PortWatch {
+    links: BTreeMap<(String, String), LinkHistory>,
+    pauses: BTreeMap<(String, String), PauseState>,
     /// True for ports that are reported as slower than others of their model.
     slow: BTreeMap<(String, String), bool>,
     told: BTreeMap<(String, String), Instant>,
 }
 
 #[derive(Debug, Default)]
-struct Link {
+struct LinkHistory {
     up: Option<bool>,
     downs: VecDeque<Instant>,
 }
 
 #[derive(Debug)]
-struct Pause {
+struct PauseState {
     micros: f64,
     at: Instant,
     storm: bool,
 }
 
-impl Watch {
+impl PortWatch {
     /// True if a change is reported now. A change with a class always is.
-    pub(super) fn is_news(&mut self, change: &Change, now: Instant) -> bool {
+    pub(super) fn is_news(&mut self, change: &NicFinding, now: Instant) -> bool {
         if !change.marks.is_empty() || change.unit != "count" {
             return true;
         }
@@ -63,7 +63,12 @@ impl Watch {
     }
 
     /// Takes a poll and returns the findings. `models` gives the adapter model of each device.
-    pub(super) fn look(&mut self, look: &Look, models: &BTreeMap<String, String>, now: Instant) -> Vec<Change> {
+    pub(super) fn look(
+        &mut self,
+        look: &NicValues,
+        models: &BTreeMap<String, String>,
+        now: Instant,
+    ) -> Vec<NicFinding> {
         let here = |key: &(String, String)| look.contains_key(&key.0);
         self.links.retain(|key, _| here(key));
         self.pauses.retain(|key, _| here(key));
@@ -85,7 +90,7 @@ impl Watch {
         found
     }
 
-    fn link(&mut self, key: (String, String), up: bool, now: Instant) -> Option<Change> {
+    fn link(&mut self, key: (String, String), up: bool, now: Instant) -> Option<NicFinding> {
         let link = self.links.entry(key.clone()).or_default();
         let went_down = link.up == Some(true) && !up;
         link.up = Some(up);
@@ -100,7 +105,7 @@ impl Watch {
         {
             link.downs.pop_front();
         }
-        (link.downs.len() >= FLAPS).then(|| Change {
+        (link.downs.len() >= FLAPS).then(|| NicFinding {
             device: key.0,
             metric: "nic.flaps".to_owned(),
             value: link.downs.len() as f64,
@@ -109,8 +114,8 @@ impl Watch {
         })
     }
 
-    fn pause(&mut self, key: (String, String), micros: f64, now: Instant) -> Option<Change> {
-        let fresh = Pause {
+    fn pause(&mut self, key: (String, String), micros: f64, now: Instant) -> Option<NicFinding> {
+        let fresh = PauseState {
             micros,
             at: now,
             storm: false,
@@ -134,7 +139,7 @@ impl Watch {
             "network-slow"
         };
         let says = storm.then(|| mark(class, Role::Confirmation, 0.5, "nic.paused"));
-        Some(Change {
+        Some(NicFinding {
             metric: key.1.replace("_pause_duration", "_paused"),
             device: key.0,
             value: share,
@@ -144,7 +149,7 @@ impl Watch {
     }
 
     /// Finds active ports that are slower than another of the same model.
-    fn peers(&mut self, look: &Look, models: &BTreeMap<String, String>) -> Vec<Change> {
+    fn peers(&mut self, look: &NicValues, models: &BTreeMap<String, String>) -> Vec<NicFinding> {
         let mut most: BTreeMap<&str, f64> = BTreeMap::new();
         let mut ports = Vec::new();
         for (device, values) in look {
@@ -167,7 +172,7 @@ impl Watch {
             let key = (device.clone(), port.to_owned());
             if self.slow.get(&key).copied().unwrap_or(false) != slow {
                 let says = slow.then(|| mark("nic-fault", Role::Confirmation, 0.5, "nic.rate_below_peers"));
-                found.push(Change {
+                found.push(NicFinding {
                     device: device.clone(),
                     metric: format!("nic.rate_below_peers port {port}"),
                     value: rate,
@@ -187,8 +192,8 @@ impl Watch {
 mod tests {
     use super::*;
 
-    fn look(all: &[(&str, &str, f64)]) -> Look {
-        let mut look = Look::new();
+    fn look(all: &[(&str, &str, f64)]) -> NicValues {
+        let mut look = NicValues::new();
         for (device, metric, value) in all {
             look.entry((*device).to_owned())
                 .or_default()
@@ -197,7 +202,7 @@ mod tests {
         look
     }
 
-    fn told(changes: &[Change]) -> Vec<(&str, &str, Option<&str>)> {
+    fn told(changes: &[NicFinding]) -> Vec<(&str, &str, Option<&str>)> {
         let told = changes.iter().map(|it| {
             let class = it.marks.first().map(|mark| mark.class.as_str());
             (it.device.as_str(), it.metric.as_str(), class)
@@ -207,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_link_that_goes_down_three_times_in_half_a_day_flaps() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
+        let (mut watch, start) = (PortWatch::default(), Instant::now());
         let mut at = |minutes: u64, state: f64| {
             let look = look(&[("mlx5_0", "nic.port_state port 1", state)]);
             let now = start + Duration::from_secs(minutes * 60);
@@ -225,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_port_that_is_paused_half_the_time_is_in_a_storm_until_it_is_calm() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
+        let (mut watch, start) = (PortWatch::default(), Instant::now());
         let (mut micros, mut seconds) = (0.0, 0);
         let mut next = |direction: &str, share: f64| {
             micros += share * 10e6;
@@ -253,7 +258,7 @@ mod tests {
 
     #[test]
     fn a_port_that_is_slower_than_its_like_is_named_and_another_model_is_not_its_like() {
-        let mut watch = Watch::default();
+        let mut watch = PortWatch::default();
         let pairs = [
             ("mlx5_0", "MT4129"),
             ("mlx5_1", "MT4129"),
@@ -287,8 +292,8 @@ mod tests {
 
     #[test]
     fn what_merely_grows_is_told_once_a_minute_and_what_has_a_class_always() {
-        let (mut watch, start) = (Watch::default(), Instant::now());
-        let change = |marks| Change {
+        let (mut watch, start) = (PortWatch::default(), Instant::now());
+        let change = |marks| NicFinding {
             device: "mlx5_0".to_owned(),
             metric: "nic.symbol_error port 1".to_owned(),
             value: 1.0,

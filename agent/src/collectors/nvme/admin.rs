@@ -19,7 +19,7 @@ const DEADLINE_MS: u32 = 5_000;
 /// Layout of `struct nvme_admin_cmd` in `linux/nvme_ioctl.h`.
 #[repr(C)]
 #[derive(Debug, Default)]
-struct Command {
+struct AdminCommand {
     opcode: u8,
     flags: u8,
     reserved: u16,
@@ -35,14 +35,14 @@ struct Command {
 }
 
 /// Request `NVME_IOCTL_ADMIN_CMD`: read and write, the size of the command, `N`, 0x41.
-const ADMIN: u64 = 3 << 30 | (size_of::<Command>() as u64) << 16 | 0x4e << 8 | 0x41;
+const ADMIN: u64 = 3 << 30 | (size_of::<AdminCommand>() as u64) << 16 | 0x4e << 8 | 0x41;
 
 /// Reads the health page of the controller behind a device file such as `/dev/nvme0`. Requires CAP_SYS_ADMIN.
 pub(super) fn health(device: &Path) -> io::Result<[u8; PAGE_BYTES]> {
     let file = File::open(device)?;
     let mut page = [0_u8; PAGE_BYTES];
     let words = u32::try_from(PAGE_BYTES / 4).unwrap_or(0);
-    let mut command = Command {
+    let mut command = AdminCommand {
         opcode: GET_LOG_PAGE,
         namespace: ALL,
         address: page.as_mut_ptr().expose_provenance() as u64,
@@ -50,7 +50,7 @@ pub(super) fn health(device: &Path) -> io::Result<[u8; PAGE_BYTES]> {
         // Number of words less one, above the number of the page.
         words_10_15: [(words - 1) << 16 | HEALTH, 0, 0, 0, 0, 0],
         timeout_ms: DEADLINE_MS,
-        ..Command::default()
+        ..AdminCommand::default()
     };
     // SAFETY: the command has the layout of the kernel's own; the kernel writes at most `data_bytes` to `address`,
     // where that many are allocated, and both live until the call returns.
@@ -69,7 +69,7 @@ mod tests {
     /// Compares with the number of the kernel's header, and tries files that are not disks.
     #[test]
     fn the_command_is_the_kernels_and_what_is_no_disk_refuses_it() {
-        assert_eq!((size_of::<Command>(), ADMIN), (72, 0xc048_4e41));
+        assert_eq!((size_of::<AdminCommand>(), ADMIN), (72, 0xc048_4e41));
         assert!(health(Path::new("/dev/null")).is_err());
         assert!(health(Path::new("/nowhere/at/all")).is_err());
     }

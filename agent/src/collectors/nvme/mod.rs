@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_model::{Device, DeviceKind, Entity, Source};
+use rankguard_model::{Device, DeviceKind, Entity, EvidenceSource};
 
-use super::judge::Judge;
-use super::thresholds::{self, Threshold};
-use super::{Stop, sample};
+use super::threshold_evaluator::ThresholdEvaluator;
+use super::thresholds::{self, ThresholdRule};
+use super::{StopFlag, sample};
 use crate::clock;
-use crate::intake::Intake;
+use crate::intake::EvidenceIntake;
 use page::PAGE_BYTES;
 
 /// Poll interval of the disks.
@@ -30,29 +30,29 @@ const DISKS: usize = 64;
 const BESIDE: &[&str] = &["nvme.spare_percent", "nvme.percentage_used", "nvme.temperature"];
 
 /// Returns the threshold rules of disks.
-pub(super) fn rules() -> &'static [Threshold] {
-    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+pub(super) fn rules() -> &'static [ThresholdRule] {
+    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
 /// Collector of the health of NVMe disks.
 #[derive(Debug)]
-pub(crate) struct Nvme {
+pub(crate) struct NvmeCollector {
     pub(crate) sysfs_root: PathBuf,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
-impl Nvme {
+impl NvmeCollector {
     /// Polls the disks until `stop` is set.
     pub(crate) fn run(self) {
-        let mut judge = Judge::new(rules(), BESIDE);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
         let mut told = false;
         loop {
             let refused = self.look(&mut judge, |disk| admin::health(&Path::new("/dev").join(disk)));
             if let Some((disk, problem)) = refused.filter(|_| !std::mem::replace(&mut told, true)) {
                 let what = format!("the health of NVMe disks is not watched: {disk}: {problem}");
-                self.intake.gap(Source::Host, what, None);
+                self.intake.gap(EvidenceSource::Host, what, None);
             }
             if self.stop.wait(EVERY) {
                 return;
@@ -63,7 +63,7 @@ impl Nvme {
     /// Reads every disk. Returns the first one that failed.
     fn look(
         &self,
-        judge: &mut Judge,
+        judge: &mut ThresholdEvaluator,
         ask: impl Fn(&str) -> io::Result<[u8; PAGE_BYTES]>,
     ) -> Option<(String, io::Error)> {
         let mut refused = None;
@@ -83,7 +83,7 @@ impl Nvme {
                         address: change.address,
                     },
                 };
-                let sighting = sample(Source::Host, entity, change.metric, change.value, change.unit);
+                let sighting = sample(EvidenceSource::Host, entity, change.metric, change.value, change.unit);
                 self.intake.push(sighting.marked(change.marks));
             }
         }
@@ -114,12 +114,12 @@ mod tests {
         for disk in ["nvme0", "nvme1"] {
             std::fs::create_dir_all(dir.path().join("class/nvme").join(disk)).expect("a folder");
         }
-        let nvme = Nvme {
+        let nvme = NvmeCollector {
             sysfs_root: dir.path().to_owned(),
-            intake: Intake::new(NodeId::from("a")),
-            stop: Stop::default(),
+            intake: EvidenceIntake::new(NodeId::from("a")),
+            stop: StopFlag::default(),
         };
-        let mut judge = Judge::new(rules(), BESIDE);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
         let mut look = |errors: u8, warning: u8| {
             let refused = nvme.look(&mut judge, |disk| match disk {
                 "nvme0" => {

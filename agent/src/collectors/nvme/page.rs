@@ -1,7 +1,7 @@
 //! SMART / health information page of an NVMe controller, as laid out by the NVM Express base specification (log page
 //! 02h).
 
-use crate::collectors::judge::Readings;
+use crate::collectors::threshold_evaluator::DeviceReadings;
 
 /// Length of the page, bytes.
 pub(super) const PAGE_BYTES: usize = 512;
@@ -17,8 +17,8 @@ const WARNINGS: [&str; 6] = [
 ];
 
 /// Decodes the page.
-pub(super) fn read(page: &[u8; PAGE_BYTES]) -> Readings {
-    let mut readings = Readings::new();
+pub(super) fn read(page: &[u8; PAGE_BYTES]) -> DeviceReadings {
+    let mut readings = DeviceReadings::new();
     let mut put = |name: &str, value: f64| {
         readings.insert(name.to_owned(), value);
     };

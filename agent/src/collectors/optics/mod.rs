@@ -12,14 +12,14 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_model::{Device, DeviceKind, Entity, Source};
+use rankguard_model::{Device, DeviceKind, Entity, EvidenceSource};
 
-use super::judge::{Judge, Readings};
-use super::thresholds::{self, Threshold};
-use super::{Stop, sample};
+use super::threshold_evaluator::{DeviceReadings, ThresholdEvaluator};
+use super::thresholds::{self, ThresholdRule};
+use super::{StopFlag, sample};
 use crate::clock;
-use crate::intake::Intake;
-use netlink::Modules;
+use crate::intake::EvidenceIntake;
+use netlink::ModuleSocket;
 
 /// Poll interval of the modules.
 const EVERY: Duration = Duration::from_secs(60);
@@ -32,30 +32,30 @@ const BESIDE: &[&str] = &[
 ];
 
 /// Returns the threshold rules of modules.
-pub(super) fn rules() -> &'static [Threshold] {
-    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+pub(super) fn rules() -> &'static [ThresholdRule] {
+    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
 /// Collector of optical modules.
 #[derive(Debug)]
-pub(crate) struct Optics {
+pub(crate) struct OpticsCollector {
     pub(crate) sysfs_root: PathBuf,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
-impl Optics {
+impl OpticsCollector {
     /// Polls the modules until `stop` is set.
     pub(crate) fn run(self) {
-        let mut modules = match Modules::open() {
+        let mut modules = match ModuleSocket::open() {
             Ok(modules) => modules,
             Err(problem) => {
                 tracing::info!(%problem, "optical modules are not watched");
                 return;
             }
         };
-        let mut judge = Judge::new(rules(), BESIDE);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
         loop {
             for interface in self.interfaces() {
                 let readings = module::read(|page| modules.page(&interface, page).ok());
@@ -77,7 +77,7 @@ impl Optics {
             .collect()
     }
 
-    fn report(&self, judge: &mut Judge, interface: &str, readings: &Readings) {
+    fn report(&self, judge: &mut ThresholdEvaluator, interface: &str, readings: &DeviceReadings) {
         for change in judge.take(clock::steady(), interface, readings) {
             let entity = Entity::Device {
                 node: self.intake.node().clone(),
@@ -86,7 +86,7 @@ impl Optics {
                     address: change.address,
                 },
             };
-            let sighting = sample(Source::Nic, entity, change.metric, change.value, change.unit);
+            let sighting = sample(EvidenceSource::Nic, entity, change.metric, change.value, change.unit);
             self.intake.push(sighting.marked(change.marks));
         }
     }
@@ -101,12 +101,12 @@ mod tests {
 
     #[test]
     fn a_module_that_is_hot_or_dark_is_told_by_its_own_limits() {
-        let optics = Optics {
+        let optics = OpticsCollector {
             sysfs_root: "/nowhere".into(),
-            intake: Intake::new(NodeId::from("a")),
-            stop: Stop::default(),
+            intake: EvidenceIntake::new(NodeId::from("a")),
+            stop: StopFlag::default(),
         };
-        let mut judge = Judge::new(rules(), BESIDE);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
         let readings = |temperature: f64, light: f64| {
             let all = [
                 ("nic.module_temperature", temperature),

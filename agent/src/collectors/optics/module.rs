@@ -4,11 +4,11 @@
 //! specifications. Power is in units of a tenth of a microwatt, temperature in 1/256 of a degree. Absent: voltage, bias
 //! currents, modules of more than eight lanes.
 
-use crate::collectors::judge::Readings;
+use crate::collectors::threshold_evaluator::DeviceReadings;
 
 /// Page of 128 bytes of a module's memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Page {
+pub(super) struct ModulePage {
     /// Address on the module's bus.
     pub(super) bus: u8,
     pub(super) page: u8,
@@ -16,7 +16,7 @@ pub(super) struct Page {
     pub(super) lower: bool,
 }
 
-const LOWER: Page = Page {
+const LOWER: ModulePage = ModulePage {
     bus: 0x50,
     page: 0,
     lower: true,
@@ -27,34 +27,34 @@ pub(super) const BYTES: usize = 128;
 
 /// Locations of the readings in one module family. Offsets are those of the specifications: the upper half of a page
 /// begins at 128.
-struct Map {
-    now: Page,
+struct ReadingMap {
+    now: ModulePage,
     temperature: usize,
-    lanes_at: Page,
+    lanes_at: ModulePage,
     rx: usize,
     tx: usize,
     lanes: usize,
-    limits: Page,
+    limits: ModulePage,
     temperature_high: usize,
     rx_low: usize,
     tx_low: usize,
 }
 
-const fn upper(page: u8) -> Page {
-    Page {
+const fn upper(page: u8) -> ModulePage {
+    ModulePage {
         bus: 0x50,
         page,
         lower: false,
     }
 }
 
-const SFP_DIAGNOSTICS: Page = Page {
+const SFP_DIAGNOSTICS: ModulePage = ModulePage {
     bus: 0x51,
     page: 0,
     lower: true,
 };
 
-const SFP: Map = Map {
+const SFP: ReadingMap = ReadingMap {
     now: SFP_DIAGNOSTICS,
     temperature: 96,
     lanes_at: SFP_DIAGNOSTICS,
@@ -67,7 +67,7 @@ const SFP: Map = Map {
     tx_low: 30,
 };
 
-const QSFP: Map = Map {
+const QSFP: ReadingMap = ReadingMap {
     now: LOWER,
     temperature: 22,
     lanes_at: LOWER,
@@ -80,7 +80,7 @@ const QSFP: Map = Map {
     tx_low: 198,
 };
 
-const CMIS: Map = Map {
+const CMIS: ReadingMap = ReadingMap {
     now: LOWER,
     temperature: 14,
     lanes_at: upper(0x11),
@@ -94,7 +94,7 @@ const CMIS: Map = Map {
 };
 
 /// Returns the map for the identifier, the first byte of every module (SFF-8024).
-fn map(identifier: u8) -> Option<&'static Map> {
+fn map(identifier: u8) -> Option<&'static ReadingMap> {
     match identifier {
         0x03 => Some(&SFP),
         0x0c | 0x0d | 0x11 => Some(&QSFP),
@@ -106,14 +106,14 @@ fn map(identifier: u8) -> Option<&'static Map> {
 /// Decodes a module; `page` returns a page of its memory, or none if the module lacks it. A module without light, such
 /// as a copper cable, has no power limits and no power readings. Unused lanes, which read 0, are left out unless all
 /// lanes read 0.
-pub(super) fn read(mut page: impl FnMut(Page) -> Option<Vec<u8>>) -> Readings {
-    let mut readings = Readings::new();
+pub(super) fn read(mut page: impl FnMut(ModulePage) -> Option<Vec<u8>>) -> DeviceReadings {
+    let mut readings = DeviceReadings::new();
     let Some(lower) = page(LOWER) else { return readings };
     let Some(map) = lower.first().and_then(|identifier| map(*identifier)) else {
         return readings;
     };
-    let mut known: Vec<(Page, Option<Vec<u8>>)> = vec![(LOWER, Some(lower))];
-    let mut word = |of: Page, offset: usize| -> Option<u16> {
+    let mut known: Vec<(ModulePage, Option<Vec<u8>>)> = vec![(LOWER, Some(lower))];
+    let mut word = |of: ModulePage, offset: usize| -> Option<u16> {
         if !known.iter().any(|(page, _)| *page == of) {
             let read = page(of);
             known.push((of, read));
@@ -176,7 +176,7 @@ mod tests {
 
     /// Pages of a module, with words at offsets.
     #[derive(Default)]
-    struct Memory(BTreeMap<Page, Vec<u8>>);
+    struct Memory(BTreeMap<ModulePage, Vec<u8>>);
 
     impl Memory {
         fn of(identifier: u8) -> Self {
@@ -185,11 +185,11 @@ mod tests {
             memory
         }
 
-        fn page(&mut self, page: Page) -> &mut Vec<u8> {
+        fn page(&mut self, page: ModulePage) -> &mut Vec<u8> {
             self.0.entry(page).or_insert_with(|| vec![0; BYTES])
         }
 
-        fn with(mut self, page: Page, offset: usize, words: &[u16]) -> Self {
+        fn with(mut self, page: ModulePage, offset: usize, words: &[u16]) -> Self {
             let at = if page.lower { offset } else { offset - BYTES };
             for (place, word) in words.iter().enumerate() {
                 self.page(page)[at + 2 * place..at + 2 * place + 2].copy_from_slice(&word.to_be_bytes());

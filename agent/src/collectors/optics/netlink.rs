@@ -11,7 +11,7 @@ use std::time::Duration;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 
-use super::module::{BYTES, Page};
+use super::module::{BYTES, ModulePage};
 
 /// Message types of the kernel: an error or the acknowledgement of a request, and the controller of families.
 const ERROR: u16 = 2;
@@ -39,13 +39,13 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// Netlink socket for module memory.
 #[derive(Debug)]
-pub(super) struct Modules {
+pub(super) struct ModuleSocket {
     socket: OwnedFd,
     family: u16,
     sequence: u32,
 }
 
-impl Modules {
+impl ModuleSocket {
     /// Opens the socket. Fails if the kernel lacks the ethtool family.
     pub(super) fn open() -> io::Result<Self> {
         let protocol = Some(netlink::GENERIC);
@@ -65,7 +65,7 @@ impl Modules {
     }
 
     /// Reads a page of an interface's module. Fails if there is no module, or it lacks the page.
-    pub(super) fn page(&mut self, interface: &str, page: Page) -> io::Result<Vec<u8>> {
+    pub(super) fn page(&mut self, interface: &str, page: ModulePage) -> io::Result<Vec<u8>> {
         let mut device = Vec::new();
         attribute(&mut device, HEADER_DEVICE, format!("{interface}\0").as_bytes());
         let mut question = Vec::new();
@@ -183,8 +183,8 @@ mod tests {
     /// On any machine an interface without a module gives an error and nothing worse.
     #[test]
     fn interfaces_of_this_machine_are_asked_without_harm() {
-        let Ok(mut modules) = Modules::open() else { return };
-        let page = Page {
+        let Ok(mut modules) = ModuleSocket::open() else { return };
+        let page = ModulePage {
             bus: 0x50,
             page: 0,
             lower: true,

@@ -11,38 +11,38 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_model::{Entity, Source, Timestamp};
+use rankguard_model::{Entity, EvidenceSource, Timestamp};
 
-use super::judge::Judge;
-use super::thresholds::{self, Threshold};
-use super::{Stop, sample};
+use super::threshold_evaluator::ThresholdEvaluator;
+use super::thresholds::{self, ThresholdRule};
+use super::{StopFlag, sample};
 use crate::clock;
-use crate::intake::Intake;
-use tree::Tree;
+use crate::intake::EvidenceIntake;
+use tree::PciTree;
 
 /// Readings that are added to every finding about a device.
 const BESIDE: &[&str] = &["pci.link_width", "pci.link_speed"];
 
 /// Returns the threshold rules of PCI devices.
-pub(super) fn rules() -> &'static [Threshold] {
-    static RULES: LazyLock<Vec<Threshold>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+pub(super) fn rules() -> &'static [ThresholdRule] {
+    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
     &RULES
 }
 
 /// Collector of PCI devices.
 #[derive(Debug)]
-pub(crate) struct Pci {
+pub(crate) struct PciCollector {
     pub(crate) sysfs_root: PathBuf,
     pub(crate) interval: Duration,
-    pub(crate) intake: Intake,
-    pub(crate) stop: Stop,
+    pub(crate) intake: EvidenceIntake,
+    pub(crate) stop: StopFlag,
 }
 
-impl Pci {
+impl PciCollector {
     /// Polls the devices until `stop` is set.
     pub(crate) fn run(self) {
-        let mut tree = Tree::new(&self.sysfs_root);
-        let mut judge = Judge::new(rules(), BESIDE);
+        let mut tree = PciTree::new(&self.sysfs_root);
+        let mut judge = ThresholdEvaluator::new(rules(), BESIDE);
         loop {
             // Rates and durations are measured by the monotonic clock.
             self.look(&mut tree, &mut judge, clock::steady());
@@ -52,7 +52,7 @@ impl Pci {
         }
     }
 
-    fn look(&self, tree: &mut Tree, judge: &mut Judge, now: Timestamp) {
+    fn look(&self, tree: &mut PciTree, judge: &mut ThresholdEvaluator, now: Timestamp) {
         for (watched, readings) in tree.look() {
             for mut change in judge.take(now, &watched.address, &readings) {
                 if let Some(says) = change.marks.first_mut()
@@ -64,7 +64,7 @@ impl Pci {
                     node: self.intake.node().clone(),
                     device: watched.device.clone(),
                 };
-                let sighting = sample(Source::Host, entity, change.metric, change.value, change.unit);
+                let sighting = sample(EvidenceSource::Host, entity, change.metric, change.value, change.unit);
                 self.intake.push(sighting.marked(change.marks));
             }
         }

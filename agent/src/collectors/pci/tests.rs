@@ -11,9 +11,9 @@ use crate::collectors::testing::told;
 /// Recorded tree: a GPU and an adapter behind a port each, a virtual function, a sound card.
 struct Machine {
     folder: tempfile::TempDir,
-    pci: Pci,
-    tree: Tree,
-    judge: Judge,
+    pci: PciCollector,
+    tree: PciTree,
+    judge: ThresholdEvaluator,
 }
 
 impl Machine {
@@ -50,15 +50,15 @@ impl Machine {
         fs::create_dir_all(function.join("physfn")).unwrap();
         put(&function, "class", "0x020700\n");
         put(&function, "current_link_width", "1\n");
-        let pci = Pci {
+        let pci = PciCollector {
             sysfs_root: folder.path().to_owned(),
             interval: Duration::ZERO,
-            intake: Intake::new(NodeId::from("a")),
-            stop: Stop::default(),
+            intake: EvidenceIntake::new(NodeId::from("a")),
+            stop: StopFlag::default(),
         };
         let mut machine = Self {
-            tree: Tree::new(folder.path()),
-            judge: Judge::new(rules(), BESIDE),
+            tree: PciTree::new(folder.path()),
+            judge: ThresholdEvaluator::new(rules(), BESIDE),
             pci,
             folder,
         };
@@ -87,7 +87,7 @@ impl Machine {
     fn types(&mut self) -> Vec<String> {
         self.look(clock::steady());
         let told = self.pci.intake.drain().into_iter().flat_map(|sighting| sighting.marks);
-        let types = |mark: rankguard_model::Mark| {
+        let types = |mark: rankguard_model::Classification| {
             let types = mark.fields.get("pci.error_types")?;
             Some(format!("{}: {types}", mark.signature))
         };
@@ -141,7 +141,7 @@ fn a_card_in_a_narrow_slot_is_as_wide_as_it_can_be() {
     machine.port("0000:00:02.0", "max_link_width", "8\n");
     machine.put("0000:c1:00.0", "current_link_width", "8\n");
     // Link limits are read when the devices are listed.
-    machine.tree = Tree::new(machine.folder.path());
+    machine.tree = PciTree::new(machine.folder.path());
     assert_eq!(machine.told(5), [""; 0]);
 }
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use rankguard_model::{Device, DeviceKind};
 
-use super::types::Types;
-use crate::collectors::judge::Readings;
-use crate::collectors::kept::{Kept, first_number};
+use super::types::ErrorCounts;
+use crate::collectors::reread_file::{RereadFile, first_number};
+use crate::collectors::threshold_evaluator::DeviceReadings;
 
 /// Polls between two listings: devices are rarely hot-plugged, and a missing one is reported by its own collector.
 const LIST_EVERY: u32 = 30;
@@ -42,7 +42,7 @@ const ERRORS: [(&str, &str, &str, &str); 3] = [
 
 /// Format of a file.
 #[derive(Debug, Clone, Copy)]
-enum Form {
+enum PciFileFormat {
     /// Number of lanes.
     Width,
     /// Speed such as `32.0 GT/s PCIe`.
@@ -51,7 +51,7 @@ enum Form {
     Sum(&'static str),
 }
 
-impl Form {
+impl PciFileFormat {
     fn read(self, text: &str) -> Option<f64> {
         match self {
             Self::Width => first_number(text).filter(|width| (1.0..=WIDTH_MAX).contains(width)),
@@ -65,21 +65,21 @@ impl Form {
 }
 
 #[derive(Debug)]
-struct Value {
+struct DeviceValue {
     metric: &'static str,
-    form: Form,
-    file: Kept,
+    form: PciFileFormat,
+    file: RereadFile,
     /// Counts by type, for a file of errors.
-    types: Types,
+    types: ErrorCounts,
 }
 
-impl Value {
-    fn new(metric: &'static str, form: Form, file: PathBuf) -> Self {
+impl DeviceValue {
+    fn new(metric: &'static str, form: PciFileFormat, file: PathBuf) -> Self {
         Self {
             metric,
             form,
-            file: Kept::new(file),
-            types: Types::default(),
+            file: RereadFile::new(file),
+            types: ErrorCounts::default(),
         }
     }
 
@@ -87,7 +87,7 @@ impl Value {
         let Self { form, file, types, .. } = self;
         file.read(|text| {
             let number = form.read(text)?;
-            if let Form::Sum(_) = form {
+            if let PciFileFormat::Sum(_) = form {
                 types.take(number, text);
             }
             Some(number)
@@ -97,16 +97,16 @@ impl Value {
 
 /// Watched device with its open files.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct WatchedDevice {
     /// PCI address with function: two ports of one card are two devices.
     pub(super) address: String,
     pub(super) device: Device,
     /// Greatest width and speed of its link, which do not change.
     limits: Vec<(&'static str, f64)>,
-    values: Vec<Value>,
+    values: Vec<DeviceValue>,
 }
 
-impl Watched {
+impl WatchedDevice {
     /// Returns the error types of a metric that have grown since the last call.
     pub(super) fn grown(&mut self, metric: &str) -> Option<String> {
         self.values
@@ -128,13 +128,13 @@ impl Watched {
 
 /// PCI devices of a sysfs tree.
 #[derive(Debug)]
-pub(super) struct Tree {
+pub(super) struct PciTree {
     folder: PathBuf,
     left: u32,
-    devices: Vec<Watched>,
+    devices: Vec<WatchedDevice>,
 }
 
-impl Tree {
+impl PciTree {
     /// Creates a tree without reading.
     pub(super) fn new(sysfs: &Path) -> Self {
         Self {
@@ -145,7 +145,7 @@ impl Tree {
     }
 
     /// Returns every device with its present readings.
-    pub(super) fn look(&mut self) -> impl Iterator<Item = (&mut Watched, Readings)> {
+    pub(super) fn look(&mut self) -> impl Iterator<Item = (&mut WatchedDevice, DeviceReadings)> {
         self.left = self.left.saturating_sub(1);
         if self.left == 0 {
             self.list();
@@ -153,7 +153,7 @@ impl Tree {
         }
         self.devices.iter_mut().map(|watched| {
             let told = watched.values.iter_mut();
-            let mut readings: Readings = told
+            let mut readings: DeviceReadings = told
                 .filter_map(|value| Some((value.metric.to_owned(), value.read()?)))
                 .collect();
             let limits = watched.limits.iter().map(|(name, limit)| ((*name).to_owned(), *limit));
@@ -172,7 +172,7 @@ impl Tree {
     }
 }
 
-fn list(folder: &Path) -> Vec<Watched> {
+fn list(folder: &Path) -> Vec<WatchedDevice> {
     let mut found: Vec<PathBuf> = fs::read_dir(folder)
         .into_iter()
         .flatten()
@@ -184,20 +184,20 @@ fn list(folder: &Path) -> Vec<Watched> {
 }
 
 /// Returns a device of a watched kind; none for virtual functions, which share the link of their card.
-fn watched(path: &Path) -> Option<Watched> {
+fn watched(path: &Path) -> Option<WatchedDevice> {
     let address = path.file_name()?.to_string_lossy().to_ascii_lowercase();
     let kind = kind(path).filter(|_| !path.join("physfn").exists())?;
     let port = fs::canonicalize(path).ok()?.parent().map(Path::to_owned);
-    let mut values = vec![Value::new(
+    let mut values = vec![DeviceValue::new(
         "pci.link_width",
-        Form::Width,
+        PciFileFormat::Width,
         path.join("current_link_width"),
     )];
     // A GPU lowers its link speed at idle; only its own library reports whether it is idle.
     if kind != DeviceKind::Gpu {
-        values.push(Value::new(
+        values.push(DeviceValue::new(
             "pci.link_speed",
-            Form::Speed,
+            PciFileFormat::Speed,
             path.join("current_link_speed"),
         ));
     }
@@ -205,19 +205,19 @@ fn watched(path: &Path) -> Option<Watched> {
         let ends = [(Some(path), of_device), (port.as_deref(), of_port)];
         for (folder, metric) in ends {
             let file = folder.map(|folder| folder.join(file)).filter(|file| file.is_file());
-            values.extend(file.map(|file| Value::new(metric, Form::Sum(sum), file)));
+            values.extend(file.map(|file| DeviceValue::new(metric, PciFileFormat::Sum(sum), file)));
         }
     }
-    let most = |file: &str, form: Form| {
+    let most = |file: &str, form: PciFileFormat| {
         let ends = [Some(path), port.as_deref()].into_iter().flatten();
         let told = ends.filter_map(|end| form.read(&fs::read_to_string(end.join(file)).ok()?));
         told.reduce(f64::min)
     };
     let limits = [
-        ("pci.link_width_max", most("max_link_width", Form::Width)),
-        ("pci.link_speed_max", most("max_link_speed", Form::Speed)),
+        ("pci.link_width_max", most("max_link_width", PciFileFormat::Width)),
+        ("pci.link_speed_max", most("max_link_speed", PciFileFormat::Speed)),
     ];
-    Some(Watched {
+    Some(WatchedDevice {
         device: Device {
             address: name(path, kind, &address),
             kind,

@@ -9,15 +9,15 @@ const NAME: usize = 32;
 
 /// Error counts of one file by type, such as `BadTLP 3`.
 #[derive(Debug, Default)]
-pub(super) struct Types {
+pub(super) struct ErrorCounts {
     /// Sum of all types at the last read; none before.
     sum: Option<f64>,
     now: BTreeMap<String, u64>,
-    /// Counts at the last call of [`Types::grown`], or at the first read.
+    /// Counts at the last call of [`ErrorCounts::grown`], or at the first read.
     base: BTreeMap<String, u64>,
 }
 
-impl Types {
+impl ErrorCounts {
     /// Takes the text of the file and its sum; the text is parsed only if the sum has changed.
     pub(super) fn take(&mut self, sum: f64, text: &str) {
         let before = self.sum.replace(sum);
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn what_has_grown_is_named_once_and_the_most_comes_first() {
-        let mut types = Types::default();
+        let mut types = ErrorCounts::default();
         types.take(7.0, &text(7, 0));
         assert_eq!(types.grown(), None);
         types.take(22.0, &text(10, 12));

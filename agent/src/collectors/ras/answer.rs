@@ -7,11 +7,11 @@ const TROUBLES: usize = 256;
 
 /// Parsed RAS answer about a job.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct RasReport {
     /// Version of NCCL; empty if the answer ended before it.
     pub(super) version: String,
     /// Ranks and processes that differ, in the order of the answer.
-    pub(super) troubles: Vec<Trouble>,
+    pub(super) troubles: Vec<RankDifference>,
     /// Number of troubles beyond the limit.
     pub(super) further: usize,
     /// True if the last part of the answer was received.
@@ -20,17 +20,17 @@ pub(super) struct Answer {
 
 /// Rank or process that differs from the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Trouble {
+pub(super) struct RankDifference {
     /// Rank and communicator; none for a process as a whole.
-    pub(super) member: Option<Member>,
+    pub(super) member: Option<CommunicatorRank>,
     /// Process, node and GPU, as far as given: `process 483072 on 172.16.64.210, GPU 0`.
     pub(super) place: String,
-    pub(super) what: What,
+    pub(super) what: DifferenceKind,
 }
 
 /// Rank of one communicator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Member {
+pub(super) struct CommunicatorRank {
     /// Number in the communicator, which is the job's rank only if all ranks are in it.
     pub(super) rank: u32,
     /// Hash of the communicator, 16 hex digits.
@@ -41,7 +41,7 @@ pub(super) struct Member {
 
 /// Kind of difference.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum DifferenceKind {
     /// RAS gave the process up: unreachable for a minute.
     Dead,
     /// The process did not answer this query.
@@ -59,9 +59,9 @@ pub(super) enum What {
     Error(String),
 }
 
-impl Answer {
+impl RasReport {
     pub(super) fn read(text: &str) -> Self {
-        let mut reader = Reader::default();
+        let mut reader = ReplyParser::default();
         for line in text.lines() {
             reader.line(line.trim_end());
         }
@@ -72,22 +72,22 @@ impl Answer {
 
 /// Subject of the lines that follow a heading.
 #[derive(Debug, Default)]
-enum Part {
+enum AnswerSection {
     #[default]
     Nothing,
     /// Processes of the job.
-    Processes(What),
+    Processes(DifferenceKind),
     /// Ranks of a communicator that do not answer.
     Silent,
     /// Ranks of a communicator with errors, and the error that the next lines share.
     Errors(String),
     /// Ranks of a communicator that differ in one value.
-    Values(Values),
+    Values(PropertyValues),
 }
 
 /// Values of one property by rank. The first one listed is that of most ranks.
 #[derive(Debug)]
-struct Values {
+struct PropertyValues {
     /// Counted operation; none if the property is the status.
     operation: Option<String>,
     most: Option<String>,
@@ -96,15 +96,15 @@ struct Values {
 }
 
 #[derive(Debug, Default)]
-struct Reader {
-    answer: Answer,
+struct ReplyParser {
+    answer: RasReport,
     /// Ranks of each communicator, by the group's number in the table.
     sizes: BTreeMap<u32, u32>,
     communicator: Option<(String, u32)>,
-    part: Part,
+    part: AnswerSection,
 }
 
-impl Reader {
+impl ReplyParser {
     fn line(&mut self, line: &str) {
         if let Some(rest) = line.strip_prefix("NCCL version ") {
             self.answer.version = rest.split(' ').next().unwrap_or_default().to_owned();
@@ -116,9 +116,9 @@ impl Reader {
         } else if let Some(heading) = line.strip_prefix('#') {
             self.heading(heading);
         } else if line == "DEAD" {
-            self.part = Part::Processes(What::Dead);
+            self.part = AnswerSection::Processes(DifferenceKind::Dead);
         } else if line == "INCOMPLETE" {
-            self.part = Part::Processes(What::Silent);
+            self.part = AnswerSection::Processes(DifferenceKind::Silent);
         } else if let Some(row) = row(line) {
             self.sizes.insert(row.0, row.1);
         } else {
@@ -127,7 +127,7 @@ impl Reader {
     }
 
     fn close(&mut self) {
-        self.part = Part::Nothing;
+        self.part = AnswerSection::Nothing;
     }
 
     /// Parses `0-1 (cf264af53edbe986) MISMATCH`: group, number in it, hash, problem.
@@ -144,22 +144,22 @@ impl Reader {
         };
         self.communicator = Some((hash, self.sizes.get(&group).copied().unwrap_or(0)));
         self.part = match words.next() {
-            Some("INCOMPLETE") => Part::Silent,
-            Some("ERROR") => Part::Errors(String::new()),
-            _ => Part::Nothing,
+            Some("INCOMPLETE") => AnswerSection::Silent,
+            Some("ERROR") => AnswerSection::Errors(String::new()),
+            _ => AnswerSection::Nothing,
         };
     }
 
     fn detail(&mut self, line: &str) {
         if let Some(differ) = line.strip_prefix("Communicator ranks have different ") {
             let operation = differ.strip_suffix(" operation counts").map(str::to_owned);
-            self.part = Part::Values(Values {
+            self.part = AnswerSection::Values(PropertyValues {
                 operation,
                 most: None,
                 shared: String::new(),
             });
         } else if let Some(process) = line.strip_prefix("Process ") {
-            if let Part::Processes(what) = &self.part {
+            if let AnswerSection::Processes(what) = &self.part {
                 let place = process_place(process);
                 let what = what.clone();
                 self.push(None, place, what);
@@ -170,11 +170,11 @@ impl Reader {
             && count.parse::<u32>().is_ok()
         {
             match &mut self.part {
-                Part::Errors(error) => {
+                AnswerSection::Errors(error) => {
                     says.strip_prefix("reported ").unwrap_or(says).clone_into(error);
                 }
-                Part::Values(values) => values.shared = values.take(says),
-                Part::Nothing | Part::Silent | Part::Processes(_) => {}
+                AnswerSection::Values(values) => values.shared = values.take(says),
+                AnswerSection::Nothing | AnswerSection::Silent | AnswerSection::Processes(_) => {}
             }
         }
     }
@@ -188,12 +188,12 @@ impl Reader {
             return;
         };
         let what = match &mut self.part {
-            Part::Silent => What::Silent,
-            Part::Errors(shared) => {
+            AnswerSection::Silent => DifferenceKind::Silent,
+            AnswerSection::Errors(shared) => {
                 let own = says.strip_prefix("reported ").unwrap_or(shared);
-                What::Error(own.to_owned())
+                DifferenceKind::Error(own.to_owned())
             }
-            Part::Values(values) => {
+            AnswerSection::Values(values) => {
                 let own = if says.is_empty() {
                     values.shared.clone()
                 } else {
@@ -204,10 +204,10 @@ impl Reader {
                     None => return,
                 }
             }
-            Part::Nothing | Part::Processes(_) => return,
+            AnswerSection::Nothing | AnswerSection::Processes(_) => return,
         };
         self.push(
-            Some(Member {
+            Some(CommunicatorRank {
                 rank,
                 communicator,
                 size,
@@ -217,16 +217,16 @@ impl Reader {
         );
     }
 
-    fn push(&mut self, member: Option<Member>, place: String, what: What) {
+    fn push(&mut self, member: Option<CommunicatorRank>, place: String, what: DifferenceKind) {
         if self.answer.troubles.len() < TROUBLES {
-            self.answer.troubles.push(Trouble { member, place, what });
+            self.answer.troubles.push(RankDifference { member, place, what });
         } else {
             self.answer.further += 1;
         }
     }
 }
 
-impl Values {
+impl PropertyValues {
     /// Parses the value in `have launched up to operation 6650`, `has status INIT`.
     fn take(&mut self, says: &str) -> String {
         let value = says.rsplit(' ').next().unwrap_or_default();
@@ -235,15 +235,15 @@ impl Values {
         value.to_owned()
     }
 
-    fn difference(&self, own: &str) -> Option<What> {
+    fn difference(&self, own: &str) -> Option<DifferenceKind> {
         let most = self.most.clone().filter(|most| most != own)?;
         match &self.operation {
-            Some(operation) => Some(What::Launched {
+            Some(operation) => Some(DifferenceKind::Launched {
                 operation: operation.clone(),
                 launched: own.parse().ok()?,
                 most: most.parse().ok()?,
             }),
-            None => Some(What::Status {
+            None => Some(DifferenceKind::Status {
                 status: own.to_owned(),
                 most,
             }),

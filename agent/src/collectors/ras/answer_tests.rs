@@ -63,8 +63,8 @@ TIMEOUT
   Rank 9 has not launched any operations -- GPU 1 managed by process 5 on node 172.16.64.211
 ";
 
-fn told(answer: &Answer) -> Vec<(Option<u32>, &str, &What)> {
-    let member = |trouble: &Trouble| trouble.member.as_ref().map(|member| member.rank);
+fn told(answer: &RasReport) -> Vec<(Option<u32>, &str, &DifferenceKind)> {
+    let member = |trouble: &RankDifference| trouble.member.as_ref().map(|member| member.rank);
     let troubles = answer.troubles.iter();
     troubles
         .map(|trouble| (member(trouble), trouble.place.as_str(), &trouble.what))
@@ -73,25 +73,33 @@ fn told(answer: &Answer) -> Vec<(Option<u32>, &str, &What)> {
 
 #[test]
 fn whoever_differs_is_read_with_its_place_and_how() {
-    let answer = Answer::read(ANSWER);
+    let answer = RasReport::read(ANSWER);
     assert_eq!(
         (answer.version.as_str(), answer.whole, answer.further),
         ("2.28.3", true, 0)
     );
-    let launched = |launched| What::Launched {
+    let launched = |launched| DifferenceKind::Launched {
         operation: "AllReduce".to_owned(),
         launched,
         most: 6650,
     };
-    let error = |error: &str| What::Error(error.to_owned());
-    let status = What::Status {
+    let error = |error: &str| DifferenceKind::Error(error.to_owned());
+    let status = DifferenceKind::Status {
         status: "INIT".to_owned(),
         most: "RUNNING".to_owned(),
     };
     let wanted = [
-        (None, "process 3487984 on 172.16.64.213, GPU 5", &What::Silent),
-        (None, "process 40962 on 172.16.64.212, GPUs 0,1 (NVML 4,5)", &What::Dead),
-        (Some(21), "process 3487984 on 172.16.64.213, GPU 5", &What::Silent),
+        (None, "process 3487984 on 172.16.64.213, GPU 5", &DifferenceKind::Silent),
+        (
+            None,
+            "process 40962 on 172.16.64.212, GPUs 0,1 (NVML 4,5)",
+            &DifferenceKind::Dead,
+        ),
+        (
+            Some(21),
+            "process 3487984 on 172.16.64.213, GPU 5",
+            &DifferenceKind::Silent,
+        ),
         (
             Some(1),
             "process 7 on 172.16.64.210, GPU 1",
@@ -122,8 +130,8 @@ fn of_two_ranks_the_one_with_fewer_operations_differs_and_old_versions_name_no_o
     let text = "#0-0 (a) MISMATCH\n  Communicator ranks have different collective operation counts\n  \
                 Rank 1 has launched up to operation 5 -- GPU 1 managed by process 2 on node a\n  \
                 Rank 0 has launched up to operation 4 -- GPU 0 managed by process 1 on node a\n";
-    let answer = Answer::read(text);
-    let what = What::Launched {
+    let answer = RasReport::read(text);
+    let what = DifferenceKind::Launched {
         operation: "collective".to_owned(),
         launched: 4,
         most: 5,
@@ -136,14 +144,14 @@ fn of_two_ranks_the_one_with_fewer_operations_differs_and_old_versions_name_no_o
 fn troubles_are_bounded() {
     let mut text = "#0-0 (a) INCOMPLETE\n".to_owned();
     (0..1000).for_each(|rank| text.push_str(&format!("  Rank {rank} -- [process information not found]\n")));
-    let answer = Answer::read(&text);
+    let answer = RasReport::read(&text);
     assert_eq!((answer.troubles.len(), answer.further), (TROUBLES, 1000 - TROUBLES));
 }
 
 #[test]
 fn half_an_answer_gives_what_came() {
     for (end, _) in ANSWER.char_indices() {
-        let half = Answer::read(&ANSWER[..end]);
+        let half = RasReport::read(&ANSWER[..end]);
         assert_eq!(
             half.whole,
             end >= ANSWER.find("Warnings").map_or(0, |at| at + "Warnings".len()),
@@ -162,7 +170,7 @@ proptest! {
         "#[0-9-]{0,12} ?\\(?.{0,9}\\)? (INCOMPLETE|ERROR|MISMATCH)?",
         " {0,2}(Rank|Process|[0-9]{1,20} ranks) .{0,60}",
     ], 0..60)) {
-        let answer = Answer::read(&lines.join("\n"));
+        let answer = RasReport::read(&lines.join("\n"));
         prop_assert!(answer.troubles.len() + answer.further <= lines.len());
     }
 }

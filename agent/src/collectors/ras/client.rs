@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::collectors::Stop;
+use crate::collectors::StopFlag;
 
 /// Greeting of this side; the version is the one that all released servers speak.
 const GREETING: &[u8] = b"CLIENT PROTOCOL 2\n";
@@ -19,7 +19,7 @@ const HEAR: Duration = Duration::from_millis(100);
 
 /// Limits of one query.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct QueryLimits {
     /// Time for a connection and its greeting. All processes of a node share the port, and a stopped one still receives
     /// its part of the connections.
     pub(super) greeting: Duration,
@@ -31,7 +31,7 @@ pub(super) struct Limits {
     pub(super) bytes: usize,
 }
 
-impl Default for Limits {
+impl Default for QueryLimits {
     fn default() -> Self {
         Self {
             greeting: Duration::from_secs(1),
@@ -44,7 +44,7 @@ impl Default for Limits {
 
 /// Answer, as far as it was received.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct RasReply {
     pub(super) text: String,
     /// Cause if the answer is incomplete.
     pub(super) broken: Option<String>,
@@ -52,7 +52,7 @@ pub(super) struct Said {
 
 /// Reason for a missing answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Unheard {
+pub(super) enum QueryError {
     /// No listener at the port.
     Nobody,
     /// The listener does not speak the RAS protocol; with a message.
@@ -62,31 +62,31 @@ pub(super) enum Unheard {
 }
 
 /// Sends the request to the first of these addresses that has a listener.
-pub(super) fn ask(addresses: &[SocketAddr], limits: &Limits, stop: &Stop) -> Result<Said, Unheard> {
+pub(super) fn ask(addresses: &[SocketAddr], limits: &QueryLimits, stop: &StopFlag) -> Result<RasReply, QueryError> {
     let mut why = None;
     for _ in 0..limits.tries {
         for address in addresses {
             match greet(address, limits, stop) {
                 Ok(stream) => return question(stream, limits, stop),
-                Err(Unheard::Nobody) => {}
-                Err(Unheard::Stopped) => return Err(Unheard::Stopped),
-                Err(Unheard::Foreign(told)) => why = Some(told),
+                Err(QueryError::Nobody) => {}
+                Err(QueryError::Stopped) => return Err(QueryError::Stopped),
+                Err(QueryError::Foreign(told)) => why = Some(told),
             }
         }
         if why.is_none() {
-            return Err(Unheard::Nobody);
+            return Err(QueryError::Nobody);
         }
     }
-    Err(why.map_or(Unheard::Nobody, Unheard::Foreign))
+    Err(why.map_or(QueryError::Nobody, QueryError::Foreign))
 }
 
-fn greet(address: &SocketAddr, limits: &Limits, stop: &Stop) -> Result<TcpStream, Unheard> {
+fn greet(address: &SocketAddr, limits: &QueryLimits, stop: &StopFlag) -> Result<TcpStream, QueryError> {
     let until = Instant::now() + limits.greeting;
     let mut stream = TcpStream::connect_timeout(address, limits.greeting).map_err(|problem| match problem.kind() {
-        io::ErrorKind::TimedOut => Unheard::Foreign(format!("{address} takes no connection")),
-        _ => Unheard::Nobody,
+        io::ErrorKind::TimedOut => QueryError::Foreign(format!("{address} takes no connection")),
+        _ => QueryError::Nobody,
     })?;
-    let failed = |problem: io::Error| Unheard::Foreign(format!("{address}: {problem}"));
+    let failed = |problem: io::Error| QueryError::Foreign(format!("{address}: {problem}"));
     stream
         .set_read_timeout(Some(HEAR.min(limits.greeting)))
         .map_err(failed)?;
@@ -96,11 +96,11 @@ fn greet(address: &SocketAddr, limits: &Limits, stop: &Stop) -> Result<TcpStream
     let mut byte = [0];
     // Byte by byte, because the data after the line belongs to the answer.
     while !greeted.ends_with(b"\n") {
-        match hear(&mut stream, &mut byte, until, stop) {
-            Heard::Bytes(_) if greeted.len() < GREETING_BYTES => greeted.push(byte[0]),
-            Heard::Stopped => return Err(Unheard::Stopped),
-            Heard::Late => return Err(Unheard::Foreign(format!("{address} does not greet"))),
-            Heard::Bytes(_) | Heard::End | Heard::Broken(_) => break,
+        match read_bytes(&mut stream, &mut byte, until, stop) {
+            ReadOutcome::Bytes(_) if greeted.len() < GREETING_BYTES => greeted.push(byte[0]),
+            ReadOutcome::Stopped => return Err(QueryError::Stopped),
+            ReadOutcome::Late => return Err(QueryError::Foreign(format!("{address} does not greet"))),
+            ReadOutcome::Bytes(_) | ReadOutcome::End | ReadOutcome::Broken(_) => break,
         }
     }
     let text = String::from_utf8_lossy(&greeted);
@@ -108,34 +108,34 @@ fn greet(address: &SocketAddr, limits: &Limits, stop: &Stop) -> Result<TcpStream
         return Ok(stream);
     }
     let begins: String = text.chars().take(40).collect();
-    Err(Unheard::Foreign(format!("{address} greets with {begins:?}")))
+    Err(QueryError::Foreign(format!("{address} greets with {begins:?}")))
 }
 
-fn question(mut stream: TcpStream, limits: &Limits, stop: &Stop) -> Result<Said, Unheard> {
+fn question(mut stream: TcpStream, limits: &QueryLimits, stop: &StopFlag) -> Result<RasReply, QueryError> {
     let until = Instant::now() + limits.answer;
     let mut bytes = Vec::new();
     let mut buffer = [0; 16 * 1024];
     let mut broken = stream.write_all(QUESTION).err().map(|problem| problem.to_string());
     while broken.is_none() {
-        match hear(&mut stream, &mut buffer, until, stop) {
-            Heard::Bytes(count) => bytes.extend_from_slice(&buffer[..count]),
-            Heard::End => break,
-            Heard::Stopped => return Err(Unheard::Stopped),
-            Heard::Late => broken = Some(format!("it did not end within {:.0?}", limits.answer)),
-            Heard::Broken(problem) => broken = Some(problem.to_string()),
+        match read_bytes(&mut stream, &mut buffer, until, stop) {
+            ReadOutcome::Bytes(count) => bytes.extend_from_slice(&buffer[..count]),
+            ReadOutcome::End => break,
+            ReadOutcome::Stopped => return Err(QueryError::Stopped),
+            ReadOutcome::Late => broken = Some(format!("it did not end within {:.0?}", limits.answer)),
+            ReadOutcome::Broken(problem) => broken = Some(problem.to_string()),
         }
         if bytes.len() >= limits.bytes {
             bytes.truncate(limits.bytes);
             broken = Some(format!("only {} bytes of it were read", limits.bytes));
         }
     }
-    Ok(Said {
+    Ok(RasReply {
         text: String::from_utf8_lossy(&bytes).into_owned(),
         broken,
     })
 }
 
-enum Heard {
+enum ReadOutcome {
     Bytes(usize),
     End,
     /// The deadline has passed.
@@ -144,20 +144,20 @@ enum Heard {
     Broken(io::Error),
 }
 
-fn hear(stream: &mut TcpStream, buffer: &mut [u8], until: Instant, stop: &Stop) -> Heard {
+fn read_bytes(stream: &mut TcpStream, buffer: &mut [u8], until: Instant, stop: &StopFlag) -> ReadOutcome {
     loop {
         if stop.stopped() {
-            return Heard::Stopped;
+            return ReadOutcome::Stopped;
         }
         if Instant::now() >= until {
-            return Heard::Late;
+            return ReadOutcome::Late;
         }
         match stream.read(buffer) {
-            Ok(0) => return Heard::End,
-            Ok(count) => return Heard::Bytes(count),
+            Ok(0) => return ReadOutcome::End,
+            Ok(count) => return ReadOutcome::Bytes(count),
             Err(problem) => match problem.kind() {
                 io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted => {}
-                _ => return Heard::Broken(problem),
+                _ => return ReadOutcome::Broken(problem),
             },
         }
     }
@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    const LIMITS: Limits = Limits {
+    const LIMITS: QueryLimits = QueryLimits {
         greeting: Duration::from_secs(20),
         tries: 1,
         answer: Duration::from_secs(60),
@@ -196,8 +196,8 @@ mod tests {
         (address, thread)
     }
 
-    fn ask_it(address: SocketAddr, limits: &Limits) -> Result<Said, Unheard> {
-        ask(&[address], limits, &Stop::default())
+    fn ask_it(address: SocketAddr, limits: &QueryLimits) -> Result<RasReply, QueryError> {
+        ask(&[address], limits, &StopFlag::default())
     }
 
     #[test]
@@ -229,7 +229,7 @@ mod tests {
     fn nobody_at_the_port_is_told_apart_from_somebody_else() {
         // Port 1, because a port that was free a moment ago may be another test's by now.
         let nobody = SocketAddr::from(([127, 0, 0, 1], 1));
-        assert_eq!(ask_it(nobody, &LIMITS), Err(Unheard::Nobody));
+        assert_eq!(ask_it(nobody, &LIMITS), Err(QueryError::Nobody));
         let (web, served) = server(|lines, stream| {
             lines.next();
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
@@ -237,19 +237,19 @@ mod tests {
         let told = ask_it(web, &LIMITS);
         served.join().unwrap();
         assert!(
-            matches!(&told, Err(Unheard::Foreign(why)) if why.contains("HTTP/1.1 400")),
+            matches!(&told, Err(QueryError::Foreign(why)) if why.contains("HTTP/1.1 400")),
             "{told:?}"
         );
         let (endless, served) = server(|_, stream| while stream.write_all(&[b'x'; 4096]).is_ok() {});
         let told = ask_it(endless, &LIMITS);
         served.join().unwrap();
-        assert!(matches!(told, Err(Unheard::Foreign(_))), "{told:?}");
+        assert!(matches!(told, Err(QueryError::Foreign(_))), "{told:?}");
     }
 
     /// RG-9.
     #[test]
     fn silence_before_and_after_the_greeting_has_an_end() {
-        let quick = Limits {
+        let quick = QueryLimits {
             greeting: Duration::from_millis(300),
             ..LIMITS
         };
@@ -257,7 +257,7 @@ mod tests {
         let told = ask_it(dumb, &quick);
         served.join().unwrap();
         assert!(
-            matches!(&told, Err(Unheard::Foreign(why)) if why.ends_with("does not greet")),
+            matches!(&told, Err(QueryError::Foreign(why)) if why.ends_with("does not greet")),
             "{told:?}"
         );
         let (stuck, served) = server(|lines, stream| {
@@ -265,7 +265,7 @@ mod tests {
             stream.write_all(b"SERVER PROTOCOL 2\nNCCL version").unwrap();
             for _ in lines {}
         });
-        let quick = Limits {
+        let quick = QueryLimits {
             answer: Duration::from_secs(2),
             ..LIMITS
         };
@@ -297,9 +297,9 @@ mod tests {
     #[test]
     fn an_agent_that_ends_waits_for_nobody() {
         let (address, served) = server(|lines, _| for _ in lines {});
-        let stop = Stop::default();
+        let stop = StopFlag::default();
         stop.stop();
-        assert_eq!(ask(&[address], &LIMITS, &stop), Err(Unheard::Stopped));
+        assert_eq!(ask(&[address], &LIMITS, &stop), Err(QueryError::Stopped));
         served.join().unwrap();
     }
 }

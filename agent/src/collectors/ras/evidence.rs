@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::answer::{Answer, Trouble, What};
+use super::answer::{DifferenceKind, RankDifference, RasReport};
 
 /// Most troubles that the text names; the rest follows in the context lines.
 const NAMED: usize = 3;
@@ -15,7 +15,7 @@ const OF_ANOTHER: &str = "Remote process error";
 
 /// Text and suspects of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Told {
+pub(super) struct RasFinding {
     pub(super) text: String,
     pub(super) lines: Vec<String>,
     /// Suspected ranks of the job, each with the text that follows its name.
@@ -24,7 +24,7 @@ pub(super) struct Told {
 
 /// Formats an answer. `world` is the number of ranks of the job: only in a communicator of that size are the rank
 /// numbers those of the job.
-pub(super) fn told(answer: &Answer, world: u32) -> Told {
+pub(super) fn ras_finding(answer: &RasReport, world: u32) -> RasFinding {
     let all: Vec<String> = answer.troubles.iter().map(sentence).collect();
     let (named, further) = (
         all.iter().take(NAMED),
@@ -42,7 +42,7 @@ pub(super) fn told(answer: &Answer, world: u32) -> Told {
     } else {
         &answer.version
     };
-    Told {
+    RasFinding {
         text: format!("NCCL {version} says: {text}"),
         lines: all.into_iter().take(LINES).collect(),
         suspects: suspects(answer, world),
@@ -50,13 +50,13 @@ pub(super) fn told(answer: &Answer, world: u32) -> Told {
 }
 
 /// Returns the ranks that do not answer, have failed, or are behind; not those that only suffer from it or are ahead.
-fn suspects(answer: &Answer, world: u32) -> BTreeMap<u32, String> {
+fn suspects(answer: &RasReport, world: u32) -> BTreeMap<u32, String> {
     let mut suspects = BTreeMap::new();
     for trouble in &answer.troubles {
         let blamed = match &trouble.what {
-            What::Dead | What::Silent | What::Status { .. } => true,
-            What::Launched { launched, most, .. } => launched < most,
-            What::Error(error) => error != OF_ANOTHER,
+            DifferenceKind::Dead | DifferenceKind::Silent | DifferenceKind::Status { .. } => true,
+            DifferenceKind::Launched { launched, most, .. } => launched < most,
+            DifferenceKind::Error(error) => error != OF_ANOTHER,
         };
         if let Some(member) = trouble
             .member
@@ -73,7 +73,7 @@ fn suspects(answer: &Answer, world: u32) -> BTreeMap<u32, String> {
     }
 }
 
-fn sentence(trouble: &Trouble) -> String {
+fn sentence(trouble: &RankDifference) -> String {
     let words = words(&trouble.what);
     match (&trouble.member, trouble.place.as_str()) {
         (None, place) => format!("{place} {words}"),
@@ -93,42 +93,42 @@ fn sentence(trouble: &Trouble) -> String {
 }
 
 /// Formats the difference as text that follows the name of the rank or process.
-fn words(what: &What) -> String {
+fn words(what: &DifferenceKind) -> String {
     match what {
-        What::Dead => "is given up by NCCL's RAS network".to_owned(),
-        What::Silent => "does not answer NCCL's RAS network".to_owned(),
-        What::Launched {
+        DifferenceKind::Dead => "is given up by NCCL's RAS network".to_owned(),
+        DifferenceKind::Silent => "does not answer NCCL's RAS network".to_owned(),
+        DifferenceKind::Launched {
             operation,
             launched,
             most,
         } => {
             format!("has launched {launched} {operation} operations, most ranks {most}")
         }
-        What::Status { status, most } => format!("has a communicator in state {status}, most ranks {most}"),
-        What::Error(error) => format!("was told of an error by NCCL: {error}"),
+        DifferenceKind::Status { status, most } => format!("has a communicator in state {status}, most ranks {most}"),
+        DifferenceKind::Error(error) => format!("was told of an error by NCCL: {error}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::ras::answer::Member;
+    use crate::collectors::ras::answer::CommunicatorRank;
 
-    fn trouble(rank: u32, size: u32, what: What) -> Trouble {
-        let member = Some(Member {
+    fn trouble(rank: u32, size: u32, what: DifferenceKind) -> RankDifference {
+        let member = Some(CommunicatorRank {
             rank,
             communicator: "c0".to_owned(),
             size,
         });
-        Trouble {
+        RankDifference {
             member,
             place: format!("process {rank} on a, GPU 0"),
             what,
         }
     }
 
-    fn launched(launched: u64, most: u64) -> What {
-        What::Launched {
+    fn launched(launched: u64, most: u64) -> DifferenceKind {
+        DifferenceKind::Launched {
             operation: "AllReduce".to_owned(),
             launched,
             most,
@@ -137,20 +137,20 @@ mod tests {
 
     #[test]
     fn who_is_behind_or_dead_is_suspected_and_who_is_ahead_or_suffers_is_not() {
-        let answer = Answer {
+        let answer = RasReport {
             version: "2.28.3".to_owned(),
             troubles: vec![
                 trouble(3, 8, launched(41, 42)),
                 trouble(4, 8, launched(43, 42)),
-                trouble(5, 8, What::Error(OF_ANOTHER.to_owned())),
-                trouble(6, 8, What::Dead),
+                trouble(5, 8, DifferenceKind::Error(OF_ANOTHER.to_owned())),
+                trouble(6, 8, DifferenceKind::Dead),
                 // In a communicator of only some ranks the numbers are not those of the job.
-                trouble(0, 4, What::Silent),
+                trouble(0, 4, DifferenceKind::Silent),
             ],
             further: 2,
             whole: true,
         };
-        let told = told(&answer, 8);
+        let told = ras_finding(&answer, 8);
         assert_eq!(
             told.suspects,
             BTreeMap::from([
@@ -170,10 +170,10 @@ mod tests {
 
     #[test]
     fn nothing_is_told_of_a_job_in_which_nobody_differs_and_nobody_is_suspected_where_all_do() {
-        let fine = told(
-            &Answer {
+        let fine = ras_finding(
+            &RasReport {
                 version: "2.24.3".to_owned(),
-                ..Answer::default()
+                ..RasReport::default()
             },
             8,
         );
@@ -181,11 +181,13 @@ mod tests {
             fine.text,
             "NCCL 2.24.3 says: all processes answer, and all ranks have launched the same operations"
         );
-        let many = (0..100).map(|rank| trouble(rank, 100, What::Silent)).collect();
-        let told = told(
-            &Answer {
+        let many = (0..100)
+            .map(|rank| trouble(rank, 100, DifferenceKind::Silent))
+            .collect();
+        let told = ras_finding(
+            &RasReport {
                 troubles: many,
-                ..Answer::default()
+                ..RasReport::default()
             },
             100,
         );

@@ -16,8 +16,8 @@
 
 mod address;
 mod answer;
-mod asker;
 mod client;
 mod evidence;
+mod schedule;
 
-pub(crate) use asker::Asker;
+pub(crate) use schedule::RasClient;

@@ -1,6 +1,6 @@
 use std::collections::VecDeque;
 
-use rankguard_model::{Body, Source};
+use rankguard_model::{EvidenceBody, EvidenceSource};
 
 use super::*;
 use crate::collectors::testing::{commit, rank, reporter, run, told};
@@ -36,7 +36,7 @@ const KILL: &str =
     "Out of memory: Killed process 4711 (python) total-vm:1kB, anon-rss:1kB, file-rss:0kB, shmem-rss:0kB, UID:0";
 
 /// Polls at `seconds` after boot, and again when everything that is held is due.
-fn look<R: Read>(ring: &mut Ring<R>, seconds: i64, reporter: &Reporter) -> Vec<Sighting> {
+fn look<R: Read>(ring: &mut RingReader<R>, seconds: i64, reporter: &LineReporter) -> Vec<PendingEvidence> {
     let now = Timestamp(BOOT.0 + seconds * SECOND);
     ring.look(now, now, reporter).expect("the ring can be read");
     for later in [3, 6] {
@@ -46,16 +46,16 @@ fn look<R: Read>(ring: &mut Ring<R>, seconds: i64, reporter: &Reporter) -> Vec<S
     commit(reporter)
 }
 
-fn start(records: Vec<io::Result<String>>, reporter: &Reporter) -> Ring<Script> {
-    let position = Position::of_this_boot("b1", reporter.stored(Ring::<Script>::KEY).as_deref());
-    Ring::new(Script(records.into()), position, BOOT, reporter)
+fn start(records: Vec<io::Result<String>>, reporter: &LineReporter) -> RingReader<Script> {
+    let position = RingPosition::of_this_boot("b1", reporter.stored(RingReader::<Script>::KEY).as_deref());
+    RingReader::new(Script(records.into()), position, BOOT, reporter)
 }
 
 /// RG-4.
 #[test]
 fn overwritten_records_are_counted_by_the_number_of_the_next_one() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let records = vec![record(7, 10, "usb: new device"), overwritten(), record(12, 11, XID)];
     let mut ring = start(records, &reporter);
     let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
@@ -73,7 +73,7 @@ fn overwritten_records_are_counted_by_the_number_of_the_next_one() {
 #[test]
 fn records_lost_before_the_first_one_are_a_gap_of_unknown_size() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let mut ring = start(vec![overwritten(), record(900, 10, "usb: new device")], &reporter);
     let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
     assert_eq!(
@@ -85,7 +85,7 @@ fn records_lost_before_the_first_one_are_a_gap_of_unknown_size() {
 #[test]
 fn a_restart_in_the_same_boot_neither_repeats_nor_skips() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let mut first = start(vec![record(7, 10, XID)], &reporter);
     assert_eq!(look(&mut first, 12, &reporter).len(), 1);
     let records = || vec![record(7, 10, XID), record(8, 20, KILL)];
@@ -93,15 +93,15 @@ fn a_restart_in_the_same_boot_neither_repeats_nor_skips() {
     let seen: Vec<String> = look(&mut second, 30, &reporter).iter().map(told).collect();
     assert!(seen.len() == 1 && seen[0].contains("Killed process"), "{seen:?}");
     // Another boot has other records under the same numbers.
-    let position = Position::of_this_boot("b2", reporter.stored(Ring::<Script>::KEY).as_deref());
-    let mut third = Ring::new(Script(records().into()), position, BOOT, &reporter);
+    let position = RingPosition::of_this_boot("b2", reporter.stored(RingReader::<Script>::KEY).as_deref());
+    let mut third = RingReader::new(Script(records().into()), position, BOOT, &reporter);
     assert_eq!(look(&mut third, 30, &reporter).len(), 2);
 }
 
 #[test]
 fn what_triage_still_holds_is_read_again_after_a_crash() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let mut first = start(vec![record(7, 10, XID)], &reporter);
     first
         .look(
@@ -118,7 +118,7 @@ fn what_triage_still_holds_is_read_again_after_a_crash() {
 #[test]
 fn a_kill_lands_on_the_rank_whose_process_it_names() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     run(&reporter.roster, &rank(3), 4711);
     let mut ring = start(vec![record(1, 10, KILL)], &reporter);
     let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
@@ -132,7 +132,7 @@ fn a_kill_lands_on_the_rank_whose_process_it_names() {
 fn records_are_dated_by_the_kernels_clock_unless_it_cannot_be_right() {
     let check = |records: Vec<io::Result<String>>, expect_s: i64| {
         let dir = tempfile::tempdir().expect("a folder");
-        let reporter = reporter(Source::KernelLog, dir.path());
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
         let mut ring = start(records, &reporter);
         let seen = look(&mut ring, 500_000, &reporter);
         assert_eq!(seen[0].at, Timestamp(BOOT.0 + expect_s * SECOND));
@@ -155,7 +155,7 @@ fn records_are_dated_by_the_kernels_clock_unless_it_cannot_be_right() {
 #[test]
 fn an_error_that_does_not_pass_ends_the_reading() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let mut ring = start(vec![Err(io::ErrorKind::PermissionDenied.into())], &reporter);
     let error = ring.look(BOOT, BOOT, &reporter).expect_err("not permitted");
     assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
@@ -165,7 +165,7 @@ fn an_error_that_does_not_pass_ends_the_reading() {
 #[test]
 fn a_step_of_the_wall_clock_holds_nothing_back() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let mut ring = start(vec![record(7, 10, XID)], &reporter);
     let at = |seconds: i64| Timestamp(BOOT.0 + seconds * SECOND);
     ring.look(at(7_200), at(12), &reporter).expect("the ring can be read");
@@ -210,10 +210,10 @@ impl Read for Flood {
 #[test]
 fn a_flood_becomes_few_sightings_with_counts() {
     let dir = tempfile::tempdir().expect("a folder");
-    let reporter = reporter(Source::KernelLog, dir.path());
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
     let records = 200_000;
-    let position = Position::of_this_boot("b1", None);
-    let mut ring = Ring::new(Flood { next: 0, records }, position, BOOT, &reporter);
+    let position = RingPosition::of_this_boot("b1", None);
+    let mut ring = RingReader::new(Flood { next: 0, records }, position, BOOT, &reporter);
     let mut all = Vec::new();
     for look in 0.. {
         // The clock follows the lines: a poll takes as long as its records did.
@@ -230,7 +230,7 @@ fn a_flood_becomes_few_sightings_with_counts() {
     all.extend(reporter.intake.drain());
     let mut xids = 0;
     for sighting in &all {
-        let Body::Line { repeats, context, .. } = &sighting.body else {
+        let EvidenceBody::Line { repeats, context, .. } = &sighting.body else {
             panic!("{sighting:?}")
         };
         let is_xid = sighting

@@ -2,13 +2,13 @@
 
 use super::*;
 
-struct Host(tempfile::TempDir, Vitals, Places);
+struct Host(tempfile::TempDir, VitalSigns, VitalSources);
 
 impl Host {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let places = Places::new(&dir.path().join("proc"), &dir.path().join("sys"));
-        let host = Self(dir, Vitals::default(), places);
+        let places = VitalSources::new(&dir.path().join("proc"), &dir.path().join("sys"));
+        let host = Self(dir, VitalSigns::default(), places);
         host.put("sys/devices/system/edac/mc/mc0/ce_count", "7\n");
         host.put("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
         host.put("sys/devices/system/edac/mc/mc1/ce_count", "1\n");

@@ -1,16 +1,16 @@
 //! Metrics of the agent itself: its version, catalogue, evidence, exports and identity.
 
-use rankguard_model::{Source, Timestamp};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 use super::super::view::AgentView;
-use super::{Family, counter, gauge, label, one, seconds, source};
+use super::{MetricFamily, counter, gauge, label, one, seconds, source};
 
-pub(super) fn families(view: &AgentView) -> Vec<Family> {
+pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let all = [own(view), evidence(view), exports(view), identity(view)];
     all.into_iter().flatten().collect()
 }
 
-fn own(view: &AgentView) -> Vec<Family> {
+fn own(view: &AgentView) -> Vec<MetricFamily> {
     let agent = vec![("node", view.node.to_string()), ("version", view.version.clone())];
     let age = |last: Timestamp| view.now.0.saturating_sub(last.0).max(0) as f64 / 1e9;
     let looks = view.collectors.iter();
@@ -54,8 +54,8 @@ fn own(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-fn evidence(view: &AgentView) -> Vec<Family> {
-    let of = |from: &Source| label("source", source(*from));
+fn evidence(view: &AgentView) -> Vec<MetricFamily> {
+    let of = |from: &EvidenceSource| label("source", source(*from));
     let edges = [
         ("durable", view.spool.last),
         ("sent", view.spool.sent),
@@ -101,7 +101,7 @@ fn evidence(view: &AgentView) -> Vec<Family> {
 }
 
 /// Returns no families unless OTLP export is enabled.
-fn exports(view: &AgentView) -> Vec<Family> {
+fn exports(view: &AgentView) -> Vec<MetricFamily> {
     let Some(otlp) = &view.otlp else { return Vec::new() };
     let fates = [
         ("sent", otlp.sent),
@@ -123,7 +123,7 @@ fn exports(view: &AgentView) -> Vec<Family> {
 }
 
 /// Returns no families unless the agent has an identity.
-fn identity(view: &AgentView) -> Vec<Family> {
+fn identity(view: &AgentView) -> Vec<MetricFamily> {
     let Some(identity) = &view.identity else {
         return Vec::new();
     };

@@ -3,23 +3,23 @@
 mod agent;
 mod node;
 
-use rankguard_model::{Source, Timestamp};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 use super::view::AgentView;
 
 /// Samples of one metric, distinguished by their labels.
 #[derive(Debug, PartialEq)]
-pub(super) struct Family {
+pub(super) struct MetricFamily {
     /// Name in the style of Prometheus, with the unit: `spool_bytes`, `gaps_total`.
     pub(super) name: &'static str,
-    pub(super) kind: Kind,
+    pub(super) kind: MetricKind,
     pub(super) help: &'static str,
-    pub(super) samples: Vec<Sample>,
+    pub(super) samples: Vec<MetricSample>,
 }
 
 /// Type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MetricKind {
     /// Monotonic, from 0 at the agent's start.
     Counter,
     /// Rises and falls.
@@ -28,30 +28,40 @@ pub(super) enum Kind {
 
 /// Value with its labels.
 #[derive(Debug, PartialEq)]
-pub(super) struct Sample {
-    pub(super) labels: Labels,
+pub(super) struct MetricSample {
+    pub(super) labels: MetricLabels,
     pub(super) value: f64,
 }
 
 /// Name and value of each label.
-type Labels = Vec<(&'static str, String)>;
+type MetricLabels = Vec<(&'static str, String)>;
 
-fn counter(name: &'static str, help: &'static str, samples: impl IntoIterator<Item = (Labels, f64)>) -> Family {
-    family(name, Kind::Counter, help, samples)
+fn counter(
+    name: &'static str,
+    help: &'static str,
+    samples: impl IntoIterator<Item = (MetricLabels, f64)>,
+) -> MetricFamily {
+    family(name, MetricKind::Counter, help, samples)
 }
 
-fn gauge(name: &'static str, help: &'static str, samples: impl IntoIterator<Item = (Labels, f64)>) -> Family {
-    family(name, Kind::Gauge, help, samples)
+fn gauge(
+    name: &'static str,
+    help: &'static str,
+    samples: impl IntoIterator<Item = (MetricLabels, f64)>,
+) -> MetricFamily {
+    family(name, MetricKind::Gauge, help, samples)
 }
 
 fn family(
     name: &'static str,
-    kind: Kind,
+    kind: MetricKind,
     help: &'static str,
-    samples: impl IntoIterator<Item = (Labels, f64)>,
-) -> Family {
-    let samples = samples.into_iter().map(|(labels, value)| Sample { labels, value });
-    Family {
+    samples: impl IntoIterator<Item = (MetricLabels, f64)>,
+) -> MetricFamily {
+    let samples = samples
+        .into_iter()
+        .map(|(labels, value)| MetricSample { labels, value });
+    MetricFamily {
         name,
         kind,
         help,
@@ -60,11 +70,11 @@ fn family(
 }
 
 /// Returns a single sample without labels.
-fn one(value: f64) -> [(Labels, f64); 1] {
-    [(Labels::new(), value)]
+fn one(value: f64) -> [(MetricLabels, f64); 1] {
+    [(MetricLabels::new(), value)]
 }
 
-fn label(name: &'static str, value: impl ToString) -> Labels {
+fn label(name: &'static str, value: impl ToString) -> MetricLabels {
     vec![(name, value.to_string())]
 }
 
@@ -73,24 +83,24 @@ fn seconds(at: Timestamp) -> f64 {
 }
 
 /// Returns all metric families of an agent.
-pub(super) fn families(view: &AgentView) -> Vec<Family> {
+pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let mut all = agent::families(view);
     all.extend(node::families(view));
     all
 }
 
-pub(super) fn source(source: Source) -> &'static str {
+pub(super) fn source(source: EvidenceSource) -> &'static str {
     match source {
-        Source::KernelLog => "kernel-log",
-        Source::JobLog => "job-log",
-        Source::Launcher => "launcher",
-        Source::Scheduler => "scheduler",
-        Source::Ranks => "ranks",
-        Source::Host => "host",
-        Source::Gpu => "gpu",
-        Source::Nic => "nic",
-        Source::Checkpoint => "checkpoint",
-        Source::FlightRecorder => "flight-recorder",
-        Source::Agent => "agent",
+        EvidenceSource::KernelLog => "kernel-log",
+        EvidenceSource::JobLog => "job-log",
+        EvidenceSource::Launcher => "launcher",
+        EvidenceSource::Scheduler => "scheduler",
+        EvidenceSource::Ranks => "ranks",
+        EvidenceSource::Host => "host",
+        EvidenceSource::Gpu => "gpu",
+        EvidenceSource::Nic => "nic",
+        EvidenceSource::Checkpoint => "checkpoint",
+        EvidenceSource::FlightRecorder => "flight-recorder",
+        EvidenceSource::Agent => "agent",
     }
 }

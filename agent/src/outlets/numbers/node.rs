@@ -1,9 +1,9 @@
 //! Metrics of the node that the agent watches.
 
-use super::super::view::{AgentView, CodeView, MigView, RankView, RoomView, SeriesView};
-use super::{Family, Labels, counter, gauge, label, one, seconds};
+use super::super::view::{AgentView, CodeView, FileSystemView, MigView, RankView, SeriesView};
+use super::{MetricFamily, MetricLabels, counter, gauge, label, one, seconds};
 
-pub(super) fn families(view: &AgentView) -> Vec<Family> {
+pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let all = [
         findings(view),
         host(view),
@@ -15,7 +15,7 @@ pub(super) fn families(view: &AgentView) -> Vec<Family> {
     all.into_iter().flatten().collect()
 }
 
-fn findings(view: &AgentView) -> Vec<Family> {
+fn findings(view: &AgentView) -> Vec<MetricFamily> {
     let series = |value: fn(&SeriesView) -> f64| {
         view.series.iter().map(move |it| {
             let mut labels = vec![("class", it.class.clone()), ("role", it.role.clone())];
@@ -59,7 +59,7 @@ fn findings(view: &AgentView) -> Vec<Family> {
 }
 
 /// Returns the labels of a finding's entity.
-fn about(kind: &str, entity: &str, synthetic: bool) -> Labels {
+fn about(kind: &str, entity: &str, synthetic: bool) -> MetricLabels {
     let synthetic = if synthetic { "true" } else { "false" };
     vec![
         ("kind", kind.to_owned()),
@@ -68,7 +68,7 @@ fn about(kind: &str, entity: &str, synthetic: bool) -> Labels {
     ]
 }
 
-fn ranks(view: &AgentView) -> Vec<Family> {
+fn ranks(view: &AgentView) -> Vec<MetricFamily> {
     let of = |it: &RankView| vec![("job", it.rank.job.to_string()), ("rank", it.rank.rank.to_string())];
     let steps = view.ranks.iter().filter_map(|it| Some((of(it), it.step?.0 as f64)));
     vec![
@@ -94,7 +94,7 @@ fn ranks(view: &AgentView) -> Vec<Family> {
 }
 
 /// Returns the load of the host.
-fn host(view: &AgentView) -> Vec<Family> {
+fn host(view: &AgentView) -> Vec<MetricFamily> {
     let host = &view.host;
     let pressures = host.pressures.iter().map(|it| {
         let labels = vec![("resource", it.resource.clone()), ("who", it.who.clone())];
@@ -119,8 +119,8 @@ fn host(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-fn rooms(view: &AgentView) -> Vec<Family> {
-    let told = |value: fn(&RoomView) -> f64| {
+fn rooms(view: &AgentView) -> Vec<MetricFamily> {
+    let told = |value: fn(&FileSystemView) -> f64| {
         let rooms = view.rooms.iter();
         rooms.map(move |it| (label("place", it.place.display()), value(it)))
     };
@@ -144,7 +144,7 @@ fn rooms(view: &AgentView) -> Vec<Family> {
 }
 
 /// Returns no families unless the node has MIG devices.
-fn parts(view: &AgentView) -> Vec<Family> {
+fn parts(view: &AgentView) -> Vec<MetricFamily> {
     let parts = &view.mig_devices;
     if parts.is_empty() {
         return Vec::new();
@@ -188,7 +188,7 @@ fn parts(view: &AgentView) -> Vec<Family> {
     ]
 }
 
-fn checks(view: &AgentView) -> Vec<Family> {
+fn checks(view: &AgentView) -> Vec<MetricFamily> {
     let checks = || view.checks.iter();
     let values = checks().flat_map(|it| {
         let values = it.values.iter();

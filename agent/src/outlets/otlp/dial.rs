@@ -18,31 +18,31 @@ use tonic::codegen::http::Uri;
 use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, authorities};
 
 /// Connection, with or without TLS.
-pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+pub(super) trait OtlpStream: AsyncRead + AsyncWrite + Send + Unpin {}
 
-impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> OtlpStream for T {}
 
 /// Connection in the form that hyper requires.
-pub(super) type Io = TokioIo<Box<dyn Stream>>;
+pub(super) type OtlpIo = TokioIo<Box<dyn OtlpStream>>;
 
 /// Connector for one endpoint. Cheap to clone.
 #[derive(Clone)]
-pub(super) struct Dialler {
+pub(super) struct OtlpConnector {
     endpoint: Arc<OtlpEndpoint>,
-    tls: Option<Tls>,
+    tls: Option<TlsTarget>,
 }
 
 #[derive(Clone)]
-struct Tls {
+struct TlsTarget {
     connector: TlsConnector,
     name: ServerName<'static>,
 }
 
-impl Dialler {
+impl OtlpConnector {
     /// Creates a connector for `endpoint`; loads the certificate authorities from `settings`.
     pub(super) fn new(endpoint: OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let tls = match endpoint.secure {
-            true => Some(Tls::new(&endpoint, settings)?),
+            true => Some(TlsTarget::new(&endpoint, settings)?),
             false => None,
         };
         Ok(Self {
@@ -55,7 +55,7 @@ impl Dialler {
         &self.endpoint
     }
 
-    pub(super) async fn dial(&self) -> io::Result<Io> {
+    pub(super) async fn dial(&self) -> io::Result<OtlpIo> {
         let OtlpEndpoint { host, port, .. } = &*self.endpoint;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         stream.set_nodelay(true)?;
@@ -67,7 +67,7 @@ impl Dialler {
     }
 }
 
-impl Tls {
+impl TlsTarget {
     fn new(endpoint: &OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let name = ServerName::try_from(endpoint.host.clone()).map_err(|_| OtlpError::Endpoint {
             endpoint: settings.endpoint.clone(),
@@ -89,10 +89,10 @@ impl Tls {
 }
 
 /// Connector for a gRPC channel.
-impl Service<Uri> for Dialler {
-    type Response = Io;
+impl Service<Uri> for OtlpConnector {
+    type Response = OtlpIo;
     type Error = io::Error;
-    type Future = Pin<Box<dyn Future<Output = io::Result<Io>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = io::Result<OtlpIo>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))

@@ -7,13 +7,13 @@ use rankguard_proto::otlp::collector::metrics::v1::{ExportMetricsServiceRequest,
 use rankguard_proto::otlp::common::v1::InstrumentationScope;
 use tokio::task::JoinHandle;
 
-use super::failure::Failure;
-use super::outlet::Outlet;
+use super::failure::ExportFailure;
+use super::outlet::OtlpClient;
 use super::queue::LogQueue;
 use super::records::{metrics, resource};
-use super::retry::{Next, after};
+use super::retry::{RetryDecision, after};
 use crate::clock;
-use crate::outlets::Snapshots;
+use crate::outlets::ViewSource;
 use crate::outlets::numbers::families;
 use crate::outlets::view::OtlpView;
 
@@ -23,20 +23,20 @@ const BATCH: usize = 512;
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Running export tasks.
-pub(crate) struct Exporting {
+pub(crate) struct OtlpExporter {
     logs: JoinHandle<()>,
     numbers: JoinHandle<()>,
     queue: LogQueue,
-    outlet: Outlet,
+    outlet: OtlpClient,
     node: String,
 }
 
 /// Starts the export tasks.
-pub(crate) fn start(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every: Duration) -> Exporting {
+pub(crate) fn start(outlet: OtlpClient, queue: LogQueue, snapshots: ViewSource, every: Duration) -> OtlpExporter {
     let node = snapshots.node.to_string();
     let logs = tokio::spawn(export_logs(outlet.clone(), queue.clone(), node.clone()));
     let numbers = tokio::spawn(export_numbers(outlet.clone(), queue.clone(), snapshots, every));
-    Exporting {
+    OtlpExporter {
         logs,
         numbers,
         queue,
@@ -45,7 +45,7 @@ pub(crate) fn start(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every
     }
 }
 
-impl Exporting {
+impl OtlpExporter {
     /// Stops the tasks; queued records get one more attempt.
     pub(crate) async fn end(self) {
         for task in [self.logs, self.numbers] {
@@ -60,7 +60,7 @@ impl Exporting {
     }
 }
 
-async fn export_logs(outlet: Outlet, queue: LogQueue, node: String) {
+async fn export_logs(outlet: OtlpClient, queue: LogQueue, node: String) {
     loop {
         queue.arrived().await;
         let batch = queue.take(BATCH);
@@ -68,8 +68,8 @@ async fn export_logs(outlet: Outlet, queue: LogQueue, node: String) {
         while let Err(failure) = send(&outlet, &queue, &node, &batch).await {
             failures += 1;
             match after(failures, failure.again, spread()) {
-                Next::Again(pause) => tokio::time::sleep(pause).await,
-                Next::GiveUp => {
+                RetryDecision::Again(pause) => tokio::time::sleep(pause).await,
+                RetryDecision::GiveUp => {
                     queue.note(|fates| fates.dropped += batch.len() as u64);
                     break;
                 }
@@ -79,7 +79,7 @@ async fn export_logs(outlet: Outlet, queue: LogQueue, node: String) {
 }
 
 /// Exports one batch, once.
-async fn send(outlet: &Outlet, queue: &LogQueue, node: &str, batch: &[LogRecord]) -> Result<(), Failure> {
+async fn send(outlet: &OtlpClient, queue: &LogQueue, node: &str, batch: &[LogRecord]) -> Result<(), ExportFailure> {
     let request = ExportLogsServiceRequest {
         resource_logs: vec![ResourceLogs {
             resource: Some(resource(node)),
@@ -104,7 +104,7 @@ async fn send(outlet: &Outlet, queue: &LogQueue, node: &str, batch: &[LogRecord]
     answer.map(drop)
 }
 
-async fn export_numbers(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, every: Duration) {
+async fn export_numbers(outlet: OtlpClient, queue: LogQueue, snapshots: ViewSource, every: Duration) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -126,7 +126,7 @@ async fn export_numbers(outlet: Outlet, queue: LogQueue, snapshots: Snapshots, e
     }
 }
 
-fn failed(fates: &mut OtlpView, failure: &Failure) {
+fn failed(fates: &mut OtlpView, failure: &ExportFailure) {
     fates.failures += 1;
     let problem = failure.problem.clone();
     if fates.problem.as_ref() != Some(&problem) {

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use rankguard_model::{Body, Entity, NodeId, Source};
+use rankguard_model::{Entity, EvidenceBody, EvidenceSource, NodeId};
 use rankguard_proto::otlp::collector::logs::v1::logs_service_server::{LogsService, LogsServiceServer};
 use rankguard_proto::otlp::collector::logs::v1::{ExportLogsPartialSuccess, ExportLogsServiceResponse};
 use rankguard_proto::otlp::collector::metrics::v1::ExportMetricsServiceResponse;
@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 use super::*;
 use crate::outlets::otlp::target::{OtlpProtocol, OtlpSettings};
 use crate::outlets::tests::snapshots;
-use crate::sighting::Sighting;
+use crate::pending_evidence::PendingEvidence;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -52,21 +52,21 @@ impl MetricsService for Collector {
     }
 }
 
-fn outlet(endpoint: &str) -> Outlet {
+fn outlet(endpoint: &str) -> OtlpClient {
     let settings = OtlpSettings {
         endpoint: endpoint.to_owned(),
         protocol: OtlpProtocol::Grpc,
         ca: None,
         headers: None,
     };
-    Outlet::new(&settings).unwrap()
+    OtlpClient::new(&settings).unwrap()
 }
 
 /// An agent's exporter and a collector with these responses.
 struct Scene {
     collector: Collector,
     queue: LogQueue,
-    exporting: Exporting,
+    exporting: OtlpExporter,
     _folder: tempfile::TempDir,
 }
 
@@ -100,11 +100,12 @@ impl Scene {
         let entity = Entity::Node {
             node: NodeId::from("a"),
         };
-        let body = Body::Gap {
+        let body = EvidenceBody::Gap {
             what: what.to_owned(),
             lost: None,
         };
-        self.queue.offer(&Sighting::now(Source::Host, entity, body));
+        self.queue
+            .offer(&PendingEvidence::now(EvidenceSource::Host, entity, body));
     }
 
     async fn until(&self, what: &str, is: impl Fn(&OtlpView) -> bool) -> OtlpView {

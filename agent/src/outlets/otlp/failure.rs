@@ -11,15 +11,15 @@ const WORDS: usize = 200;
 
 /// Export that the collector did not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Failure {
-    pub(super) again: Again,
+pub(super) struct ExportFailure {
+    pub(super) again: RetryRule,
     /// Message for operators.
     pub(super) problem: String,
 }
 
 /// Retry rule of a failed export.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Again {
+pub(super) enum RetryRule {
     /// The server will never accept the request.
     Never,
     /// Retryable after the sender's own pause.
@@ -28,11 +28,11 @@ pub(super) enum Again {
     After(Duration),
 }
 
-impl Failure {
+impl ExportFailure {
     /// Returns a retryable failure: the server was not reached, or the connection broke.
     pub(super) fn lost(problem: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self {
-            again: Again::Later,
+            again: RetryRule::Later,
             problem: with_causes(&*problem.into()),
         }
     }
@@ -40,7 +40,7 @@ impl Failure {
     /// Returns the failure of a request that cannot be built.
     pub(super) fn never(problem: String) -> Self {
         Self {
-            again: Again::Never,
+            again: RetryRule::Never,
             problem,
         }
     }
@@ -48,13 +48,13 @@ impl Failure {
     /// Returns the failure of a request without a response in time.
     pub(super) fn late() -> Self {
         Self {
-            again: Again::Later,
+            again: RetryRule::Later,
             problem: "no answer in time".to_owned(),
         }
     }
 }
 
-impl From<Status> for Failure {
+impl From<Status> for ExportFailure {
     /// Applies the retry rules of OTLP 1 for gRPC.
     fn from(status: Status) -> Self {
         let asked = asked(status.details());
@@ -64,10 +64,10 @@ impl From<Status> for Failure {
             | Code::Aborted
             | Code::OutOfRange
             | Code::Unavailable
-            | Code::DataLoss => asked.map_or(Again::Later, Again::After),
+            | Code::DataLoss => asked.map_or(RetryRule::Later, RetryRule::After),
             // Without a retry delay a server that is out of resources is not retried.
-            Code::ResourceExhausted => asked.map_or(Again::Never, Again::After),
-            _ => Again::Never,
+            Code::ResourceExhausted => asked.map_or(RetryRule::Never, RetryRule::After),
+            _ => RetryRule::Never,
         };
         Self {
             again,
@@ -78,8 +78,8 @@ impl From<Status> for Failure {
 
 /// Returns the message in the body of a refusal: that of a `google.rpc.Status` if it is `typed` as one, else the first
 /// characters of its text.
-pub(super) fn said(body: &[u8], typed: bool) -> String {
-    let told = typed.then(|| Details::decode(body).ok()).flatten();
+pub(super) fn error_text(body: &[u8], typed: bool) -> String {
+    let told = typed.then(|| RpcStatus::decode(body).ok()).flatten();
     let text = told.map_or_else(|| String::from_utf8_lossy(body).into_owned(), |it| it.message);
     let printed = text.trim().chars().map(|c| if c.is_control() { ' ' } else { c });
     printed.take(WORDS).collect()
@@ -87,16 +87,16 @@ pub(super) fn said(body: &[u8], typed: bool) -> String {
 
 /// Fields of `google.rpc.Status` that are used.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Details {
+struct RpcStatus {
     #[prost(string, tag = "2")]
     message: String,
     #[prost(message, repeated, tag = "3")]
-    details: Vec<Detail>,
+    details: Vec<AnyMessage>,
 }
 
 /// `google.protobuf.Any`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Detail {
+struct AnyMessage {
     #[prost(string, tag = "1")]
     type_url: String,
     #[prost(bytes = "vec", tag = "2")]
@@ -107,12 +107,12 @@ struct Detail {
 #[derive(Clone, PartialEq, prost::Message)]
 struct RetryInfo {
     #[prost(message, optional, tag = "1")]
-    retry_delay: Option<Pause>,
+    retry_delay: Option<ProtoDuration>,
 }
 
 /// `google.protobuf.Duration`.
 #[derive(Clone, PartialEq, prost::Message)]
-struct Pause {
+struct ProtoDuration {
     #[prost(int64, tag = "1")]
     seconds: i64,
     #[prost(int32, tag = "2")]
@@ -121,7 +121,7 @@ struct Pause {
 
 /// Returns the retry delay that the server requests, if any.
 fn asked(details: &[u8]) -> Option<Duration> {
-    let details = Details::decode(details).ok()?.details;
+    let details = RpcStatus::decode(details).ok()?.details;
     let info = details
         .iter()
         .find(|detail| detail.type_url.ends_with("/google.rpc.RetryInfo"))?;
@@ -139,19 +139,19 @@ fn asked(details: &[u8]) -> Option<Duration> {
 mod tests {
     use super::*;
 
-    fn throttled(seconds: i64) -> Again {
+    fn throttled(seconds: i64) -> RetryRule {
         let info = RetryInfo {
-            retry_delay: Some(Pause { seconds, nanos: 0 }),
+            retry_delay: Some(ProtoDuration { seconds, nanos: 0 }),
         };
-        let details = Details {
+        let details = RpcStatus {
             message: String::new(),
-            details: vec![Detail {
+            details: vec![AnyMessage {
                 type_url: "type.googleapis.com/google.rpc.RetryInfo".to_owned(),
                 value: info.encode_to_vec(),
             }],
         };
         let status = Status::with_details(Code::ResourceExhausted, "slow down", details.encode_to_vec().into());
-        Failure::from(status).again
+        ExportFailure::from(status).again
     }
 
     #[test]
@@ -163,28 +163,35 @@ mod tests {
             Code::Internal,
             Code::ResourceExhausted,
         ] {
-            assert_eq!(Failure::from(Status::new(code, "")).again, Again::Never, "{code:?}");
+            assert_eq!(
+                ExportFailure::from(Status::new(code, "")).again,
+                RetryRule::Never,
+                "{code:?}"
+            );
         }
-        assert_eq!(Failure::from(Status::new(Code::Unavailable, "")).again, Again::Later);
+        assert_eq!(
+            ExportFailure::from(Status::new(Code::Unavailable, "")).again,
+            RetryRule::Later
+        );
     }
 
     #[test]
     fn a_server_that_says_when_is_heard_and_garbage_is_no_word_at_all() {
-        assert_eq!(throttled(7), Again::After(Duration::from_secs(7)));
-        assert_eq!(throttled(-1), Again::Never);
+        assert_eq!(throttled(7), RetryRule::After(Duration::from_secs(7)));
+        assert_eq!(throttled(-1), RetryRule::Never);
         let garbage = Status::with_details(Code::ResourceExhausted, "", vec![0xff; 40].into());
-        assert_eq!(Failure::from(garbage).again, Again::Never);
+        assert_eq!(ExportFailure::from(garbage).again, RetryRule::Never);
     }
 
     #[test]
     fn refusals_are_told_in_the_words_of_the_server_and_in_one_line() {
-        let status = Details {
+        let status = RpcStatus {
             message: "too old".to_owned(),
             details: Vec::new(),
         };
-        assert_eq!(said(&status.encode_to_vec(), true), "too old");
-        assert_eq!(said(b"<html>\nno\x1b[1m", false), "<html> no [1m");
-        assert_eq!(said(&[b'x'; 4096], false).len(), WORDS);
-        assert_eq!(said(&[0xff; 8], true).chars().count(), 8);
+        assert_eq!(error_text(&status.encode_to_vec(), true), "too old");
+        assert_eq!(error_text(b"<html>\nno\x1b[1m", false), "<html> no [1m");
+        assert_eq!(error_text(&[b'x'; 4096], false).len(), WORDS);
+        assert_eq!(error_text(&[0xff; 8], true).chars().count(), 8);
     }
 }

@@ -19,6 +19,6 @@ mod retry;
 mod target;
 
 pub(crate) use export::start;
-pub(crate) use outlet::Outlet;
+pub(crate) use outlet::OtlpClient;
 pub(crate) use queue::LogQueue;
 pub use target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};

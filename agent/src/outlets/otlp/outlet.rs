@@ -14,9 +14,9 @@ use rankguard_proto::otlp::collector::metrics::v1::metrics_service_client::Metri
 use tonic::metadata::MetadataMap;
 use tonic::transport::{Channel, Endpoint};
 
-use super::dial::Dialler;
-use super::failure::Failure;
-use super::http::Http;
+use super::dial::OtlpConnector;
+use super::failure::ExportFailure;
+use super::http::OtlpHttpClient;
 use super::target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, headers};
 
 /// Longest wait for the response to one export: the default of OpenTelemetry's exporters.
@@ -24,30 +24,33 @@ const DEADLINE: Duration = Duration::from_secs(10);
 
 /// OTLP client of one protocol; connects with the first export. Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Outlet(By);
+pub(crate) struct OtlpClient(OtlpTransport);
 
 #[derive(Clone)]
-enum By {
+enum OtlpTransport {
     Grpc { channel: Channel, metadata: MetadataMap },
-    Http(Arc<Http>),
+    Http(Arc<OtlpHttpClient>),
 }
 
-impl Outlet {
+impl OtlpClient {
     /// Creates the client; reads the files that the settings name.
     pub(crate) fn new(settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let endpoint: OtlpEndpoint = settings.endpoint.parse()?;
         let headers = headers(settings.headers.as_deref())?;
-        let dialler = Dialler::new(endpoint, settings)?;
+        let dialler = OtlpConnector::new(endpoint, settings)?;
         Ok(Self(match settings.protocol {
             OtlpProtocol::Grpc => grpc(dialler, headers, settings)?,
-            OtlpProtocol::HttpProtobuf => By::Http(Arc::new(Http::new(dialler, headers))),
+            OtlpProtocol::HttpProtobuf => OtlpTransport::Http(Arc::new(OtlpHttpClient::new(dialler, headers))),
         }))
     }
 
     /// Exports log records once; returns the server's partial success.
-    pub(super) async fn logs(&self, request: ExportLogsServiceRequest) -> Result<ExportLogsPartialSuccess, Failure> {
+    pub(super) async fn logs(
+        &self,
+        request: ExportLogsServiceRequest,
+    ) -> Result<ExportLogsPartialSuccess, ExportFailure> {
         let answer = match &self.0 {
-            By::Grpc { channel, metadata } => {
+            OtlpTransport::Grpc { channel, metadata } => {
                 let request = with(metadata, request);
                 within(async {
                     Ok(LogsServiceClient::new(channel.clone())
@@ -57,7 +60,7 @@ impl Outlet {
                 })
                 .await?
             }
-            By::Http(http) => {
+            OtlpTransport::Http(http) => {
                 let body = within(http.post("/v1/logs", request.encode_to_vec())).await?;
                 // A success status with an undecodable body counts as full success.
                 ExportLogsServiceResponse::decode(body).unwrap_or_default()
@@ -67,13 +70,13 @@ impl Outlet {
     }
 
     /// Exports metrics once.
-    pub(super) async fn numbers(&self, request: ExportMetricsServiceRequest) -> Result<(), Failure> {
+    pub(super) async fn numbers(&self, request: ExportMetricsServiceRequest) -> Result<(), ExportFailure> {
         match &self.0 {
-            By::Grpc { channel, metadata } => {
+            OtlpTransport::Grpc { channel, metadata } => {
                 let request = with(metadata, request);
                 within(async { Ok(MetricsServiceClient::new(channel.clone()).export(request).await?) }).await?;
             }
-            By::Http(http) => {
+            OtlpTransport::Http(http) => {
                 within(http.post("/v1/metrics", request.encode_to_vec())).await?;
             }
         }
@@ -81,7 +84,7 @@ impl Outlet {
     }
 }
 
-fn grpc(dialler: Dialler, headers: HeaderMap, settings: &OtlpSettings) -> Result<By, OtlpError> {
+fn grpc(dialler: OtlpConnector, headers: HeaderMap, settings: &OtlpSettings) -> Result<OtlpTransport, OtlpError> {
     let OtlpEndpoint { secure, authority, .. } = dialler.endpoint();
     let scheme = if *secure { "https" } else { "http" };
     let wrong = || OtlpError::Endpoint {
@@ -91,7 +94,7 @@ fn grpc(dialler: Dialler, headers: HeaderMap, settings: &OtlpSettings) -> Result
     let origin = format!("{scheme}://{authority}").parse().map_err(|_| wrong())?;
     let endpoint = Endpoint::from_shared(format!("http://{authority}")).map_err(|_| wrong())?;
     let endpoint = endpoint.origin(origin).connect_timeout(DEADLINE).timeout(DEADLINE);
-    Ok(By::Grpc {
+    Ok(OtlpTransport::Grpc {
         channel: endpoint.connect_with_connector_lazy(dialler),
         metadata: MetadataMap::from_headers(headers),
     })
@@ -104,10 +107,10 @@ fn with<T>(metadata: &MetadataMap, request: T) -> tonic::Request<T> {
 }
 
 /// Limits an export to [`DEADLINE`], because a server may accept a request and never respond.
-async fn within<T>(answer: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+async fn within<T>(answer: impl Future<Output = Result<T, ExportFailure>>) -> Result<T, ExportFailure> {
     tokio::time::timeout(DEADLINE, answer)
         .await
-        .unwrap_or_else(|_| Err(Failure::late()))
+        .unwrap_or_else(|_| Err(ExportFailure::late()))
 }
 
 #[cfg(test)]

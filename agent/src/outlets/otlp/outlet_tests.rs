@@ -24,7 +24,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::Status;
 
-use super::super::failure::Again;
+use super::super::failure::RetryRule;
 use super::*;
 
 /// A request as a collector received it.
@@ -193,7 +193,7 @@ async fn http_posts_protocol_buffers_below_the_path_over_one_connection_with_the
     let folder = tempfile::tempdir().unwrap();
     let headers = folder.path().join("headers");
     fs::write(&headers, "authorization: Bearer s\ncontent-type: text/html\n").unwrap();
-    let outlet = Outlet::new(&OtlpSettings {
+    let outlet = OtlpClient::new(&OtlpSettings {
         headers: Some(headers),
         ..over_http(format!("http://{address}/otlp/"))
     });
@@ -232,19 +232,19 @@ async fn refusals_of_http_are_told_in_their_words_and_say_whether_to_come_again(
     collector.will(400, &[], b"no".to_vec());
     collector.will(200, &[], b"{}".to_vec());
     collector.will(200, &[], vec![b'x'; 100_000]);
-    let outlet = Outlet::new(&over_http(collector.listen().await.to_string())).unwrap();
+    let outlet = OtlpClient::new(&over_http(collector.listen().await.to_string())).unwrap();
     let refused = outlet.logs(request("1")).await.unwrap();
     assert_eq!(
         (refused.rejected_log_records, refused.error_message.as_str()),
         (3, "too old")
     );
     let full = outlet.logs(request("2")).await.unwrap_err();
-    assert_eq!(full.again, Again::After(Duration::from_secs(7)));
+    assert_eq!(full.again, RetryRule::After(Duration::from_secs(7)));
     assert_eq!(full.problem, "503 Service Unavailable: full");
     let never = outlet.logs(request("3")).await.unwrap_err();
     assert_eq!(
         (never.again, never.problem.as_str()),
-        (Again::Never, "400 Bad Request: no")
+        (RetryRule::Never, "400 Bad Request: no")
     );
     assert_eq!(
         outlet.logs(request("4")).await.unwrap(),
@@ -257,8 +257,8 @@ async fn refusals_of_http_are_told_in_their_words_and_say_whether_to_come_again(
 #[tokio::test]
 async fn a_collector_that_is_not_there_or_breaks_off_may_come_again() {
     // Nothing listens there; a port that was free a moment ago may be in use by another test.
-    let outlet = Outlet::new(&over_http("127.0.0.1:1".to_owned())).unwrap();
-    assert_eq!(outlet.logs(request("")).await.unwrap_err().again, Again::Later);
+    let outlet = OtlpClient::new(&over_http("127.0.0.1:1".to_owned())).unwrap();
+    assert_eq!(outlet.logs(request("")).await.unwrap_err().again, RetryRule::Later);
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(async move {
@@ -266,13 +266,13 @@ async fn a_collector_that_is_not_there_or_breaks_off_may_come_again() {
             drop(listener.accept().await.unwrap());
         }
     });
-    let outlet = Outlet::new(&over_http(address.to_string())).unwrap();
-    assert_eq!(outlet.logs(request("")).await.unwrap_err().again, Again::Later);
+    let outlet = OtlpClient::new(&over_http(address.to_string())).unwrap();
+    assert_eq!(outlet.logs(request("")).await.unwrap_err().again, RetryRule::Later);
 }
 
 /// Asserts that nothing is sent there because of the certificate.
 async fn assert_distrusted(settings: &OtlpSettings) {
-    let outlet = Outlet::new(settings).unwrap();
+    let outlet = OtlpClient::new(settings).unwrap();
     let problem = outlet.logs(request("")).await.unwrap_err().problem;
     assert!(problem.contains("certificate"), "{problem}");
 }
@@ -282,7 +282,11 @@ async fn http_goes_over_tls_to_whom_the_authority_vouches_for_and_to_nobody_else
     let collector = Collector::default();
     let door = Door::before(collector.listen().await).await;
     let settings = door.settings(OtlpProtocol::HttpProtobuf);
-    Outlet::new(&settings).unwrap().logs(request("secret")).await.unwrap();
+    OtlpClient::new(&settings)
+        .unwrap()
+        .logs(request("secret"))
+        .await
+        .unwrap();
     assert_eq!(collector.found().len(), 1);
     // Another authority.
     let other = Door::before(door.address).await;
@@ -315,11 +319,15 @@ async fn grpc_goes_over_tls_with_the_headers_of_a_file() {
         headers: Some(headers),
         ..door.settings(OtlpProtocol::Grpc)
     };
-    Outlet::new(&settings).unwrap().logs(request("secret")).await.unwrap();
+    OtlpClient::new(&settings)
+        .unwrap()
+        .logs(request("secret"))
+        .await
+        .unwrap();
     assert_eq!(collector.0.lock().unwrap()[0]["x-token"], "t");
     let bare = OtlpSettings {
         endpoint: format!("http://{}", door.address),
         ..settings
     };
-    assert!(Outlet::new(&bare).unwrap().logs(request("")).await.is_err());
+    assert!(OtlpClient::new(&bare).unwrap().logs(request("")).await.is_err());
 }

@@ -8,23 +8,23 @@ use tokio::sync::Notify;
 
 use super::records::record;
 use crate::outlets::view::OtlpView;
-use crate::sighting::Sighting;
+use crate::pending_evidence::PendingEvidence;
 
 /// Maximum queued records: some minutes of a node in trouble.
 const CAPACITY: usize = 2048;
 
 /// Queue between intake and exporter. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(crate) struct LogQueue(Arc<Shared>);
+pub(crate) struct LogQueue(Arc<LogQueueShared>);
 
 #[derive(Debug)]
-struct Shared {
-    waiting: Mutex<Waiting>,
+struct LogQueueShared {
+    waiting: Mutex<QueuedRecords>,
     arrived: Notify,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedRecords {
     records: VecDeque<LogRecord>,
     fates: OtlpView,
 }
@@ -36,22 +36,22 @@ impl LogQueue {
             endpoint: endpoint.to_owned(),
             ..OtlpView::default()
         };
-        let waiting = Mutex::new(Waiting {
+        let waiting = Mutex::new(QueuedRecords {
             records: VecDeque::new(),
             fates,
         });
-        Self(Arc::new(Shared {
+        Self(Arc::new(LogQueueShared {
             waiting,
             arrived: Notify::new(),
         }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, QueuedRecords> {
         self.0.waiting.lock().expect("no holder of the queue of records panics")
     }
 
     /// Queues evidence without waiting. Steps and samples are skipped, because they are metrics.
-    pub(crate) fn offer(&self, sighting: &Sighting) {
+    pub(crate) fn offer(&self, sighting: &PendingEvidence) {
         if sighting.is_droppable() {
             return;
         }
@@ -98,18 +98,18 @@ impl LogQueue {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Body, Entity, NodeId, Source, Step};
+    use rankguard_model::{Entity, EvidenceBody, EvidenceSource, NodeId, Step};
 
     use super::*;
 
-    fn gap(number: usize) -> Sighting {
+    fn gap(number: usize) -> PendingEvidence {
         let entity = Entity::Node {
             node: NodeId::from("a"),
         };
-        Sighting::now(
-            Source::Host,
+        PendingEvidence::now(
+            EvidenceSource::Host,
             entity,
-            Body::Gap {
+            EvidenceBody::Gap {
                 what: format!("gap {number}"),
                 lost: None,
             },
@@ -132,7 +132,7 @@ mod tests {
     fn steps_are_no_records() {
         let queue = LogQueue::new("");
         let mut sighting = gap(0);
-        sighting.body = Body::Progress {
+        sighting.body = EvidenceBody::Progress {
             step: Step(1),
             loss: None,
             step_ms: 1.0,

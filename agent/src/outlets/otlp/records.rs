@@ -1,6 +1,6 @@
 //! Conversion of evidence to OTLP log records, and of metric families to OTLP metrics.
 
-use rankguard_model::{Body, Entity, Exit, Mark, Role, Timestamp};
+use rankguard_model::{Classification, Entity, EvidenceBody, ProcessExit, Role, Timestamp};
 use rankguard_proto::otlp::collector::logs::v1::{LogRecord, SeverityNumber};
 use rankguard_proto::otlp::collector::metrics::v1::{
     AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum, metric, number_data_point,
@@ -8,8 +8,8 @@ use rankguard_proto::otlp::collector::metrics::v1::{
 use rankguard_proto::otlp::common::v1::{AnyValue, KeyValue, Resource, any_value};
 
 use crate::clock;
-use crate::outlets::numbers::{Family, Kind, source};
-use crate::sighting::Sighting;
+use crate::outlets::numbers::{MetricFamily, MetricKind, source};
+use crate::pending_evidence::PendingEvidence;
 
 /// Maximum mark fields that become attributes; further ones are counted.
 const FIELDS: usize = 32;
@@ -45,7 +45,7 @@ fn nanos(at: Timestamp) -> u64 {
 }
 
 /// Converts evidence that has no sequence number yet.
-pub(super) fn record(sighting: &Sighting) -> LogRecord {
+pub(super) fn record(sighting: &PendingEvidence) -> LogRecord {
     let mut attributes = vec![attribute("rankguard.source", source(sighting.source))];
     attributes.extend(about(&sighting.entity));
     if sighting.synthetic {
@@ -86,7 +86,7 @@ fn about(entity: &Entity) -> Vec<KeyValue> {
 }
 
 /// Returns the classification as attributes: that of the first mark, as everywhere else.
-fn said(mark: &Mark) -> impl Iterator<Item = KeyValue> {
+fn said(mark: &Classification) -> impl Iterator<Item = KeyValue> {
     let own = [
         attribute("rankguard.class", mark.class.to_string()),
         attribute("rankguard.role", format!("{:?}", mark.role).to_lowercase()),
@@ -98,21 +98,20 @@ fn said(mark: &Mark) -> impl Iterator<Item = KeyValue> {
     own.into_iter().chain(fields)
 }
 
-fn severity(sighting: &Sighting) -> SeverityNumber {
+fn severity(sighting: &PendingEvidence) -> SeverityNumber {
     let role = sighting.marks.iter().map(|mark| mark.role).min();
     match (&sighting.body, role) {
         (_, Some(Role::Root)) => SeverityNumber::Error,
-        (Body::RankExited { exit, .. }, _) if !exit.is_success() => SeverityNumber::Error,
-        (_, Some(Role::Cascade | Role::Confirmation)) | (Body::Gap { .. } | Body::OrderFailed { .. }, _) => {
-            SeverityNumber::Warn
-        }
+        (EvidenceBody::RankExited { exit, .. }, _) if !exit.is_success() => SeverityNumber::Error,
+        (_, Some(Role::Cascade | Role::Confirmation))
+        | (EvidenceBody::Gap { .. } | EvidenceBody::OrderFailed { .. }, _) => SeverityNumber::Warn,
         _ => SeverityNumber::Info,
     }
 }
 
-fn text(body: &Body) -> String {
+fn text(body: &EvidenceBody) -> String {
     match body {
-        Body::Line { text, context, repeats } => {
+        EvidenceBody::Line { text, context, repeats } => {
             let times = if *repeats > 1 {
                 format!(" ({repeats} times)")
             } else {
@@ -121,23 +120,23 @@ fn text(body: &Body) -> String {
             let below: String = context.iter().take(CONTEXT).map(|line| format!("\n{line}")).collect();
             format!("{text}{times}{below}")
         }
-        Body::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
-        Body::Gap { what, lost: Some(lost) } => format!("{what} ({lost} lost)"),
-        Body::Gap { what, lost: None } => what.clone(),
-        Body::RankStarted { pid } => format!("the rank was started as process {pid}"),
-        Body::RankExited {
+        EvidenceBody::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
+        EvidenceBody::Gap { what, lost: Some(lost) } => format!("{what} ({lost} lost)"),
+        EvidenceBody::Gap { what, lost: None } => what.clone(),
+        EvidenceBody::RankStarted { pid } => format!("the rank was started as process {pid}"),
+        EvidenceBody::RankExited {
             pid,
-            exit: Exit::Code(code),
+            exit: ProcessExit::Code(code),
             ..
         } => format!("process {pid} of the rank ended with code {code}"),
-        Body::RankExited {
+        EvidenceBody::RankExited {
             pid,
-            exit: Exit::Signal(signal),
+            exit: ProcessExit::Signal(signal),
             ..
         } => {
             format!("process {pid} of the rank was ended by signal {signal}")
         }
-        Body::FlightDump { dump, left_out } => {
+        EvidenceBody::FlightDump { dump, left_out } => {
             format!(
                 "a flight-recorder dump of {} bytes, {left_out} older operations left out",
                 dump.len()
@@ -148,10 +147,10 @@ fn text(body: &Body) -> String {
 }
 
 /// Converts metric families; counters start at the agent's start.
-pub(super) fn metrics(families: Vec<Family>, started: Timestamp, now: Timestamp) -> Vec<Metric> {
-    let metric = |family: Family| {
+pub(super) fn metrics(families: Vec<MetricFamily>, started: Timestamp, now: Timestamp) -> Vec<Metric> {
+    let metric = |family: MetricFamily| {
         let (name, unit) = named(family.name);
-        let counts = family.kind == Kind::Counter;
+        let counts = family.kind == MetricKind::Counter;
         let points = family.samples.into_iter().map(|sample| NumberDataPoint {
             attributes: sample
                 .labels
@@ -202,12 +201,12 @@ fn int(number: u64) -> i64 {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use rankguard_model::{NodeId, Source};
+    use rankguard_model::{EvidenceSource, NodeId};
 
     use super::*;
     use crate::collectors::mark;
     use crate::collectors::testing::rank;
-    use crate::ranks::Roster;
+    use crate::ranks::RankRoster;
 
     fn values(record: &LogRecord) -> Vec<(&str, String)> {
         let value = |it: &KeyValue| match it.value.clone().unwrap().value.unwrap() {
@@ -225,8 +224,8 @@ mod tests {
 
     #[test]
     fn a_finding_becomes_an_error_with_whom_and_what_it_speaks_of() {
-        let entity = Roster::new(NodeId::from("a")).entity(&rank(3));
-        let line = Body::Line {
+        let entity = RankRoster::new(NodeId::from("a")).entity(&rank(3));
+        let line = EvidenceBody::Line {
             text: "CUDA error".to_owned(),
             context: vec!["below".to_owned()],
             repeats: 2,
@@ -235,7 +234,7 @@ mod tests {
         says.fields = (0..40)
             .map(|number| (format!("f{number:02}"), number.to_string()))
             .collect();
-        let sighting = Sighting::now(Source::JobLog, entity, line)
+        let sighting = PendingEvidence::now(EvidenceSource::JobLog, entity, line)
             .at(Timestamp(17))
             .marked(vec![says])
             .synthetic(true);
@@ -272,14 +271,14 @@ mod tests {
             ("rankguard.agent.spool_limit".to_owned(), "By")
         );
         assert_eq!(named("gaps_total"), ("rankguard.agent.gaps".to_owned(), "1"));
-        let family = |kind| Family {
+        let family = |kind| MetricFamily {
             name: "x",
             kind,
             help: "X.",
             samples: Vec::new(),
         };
         let metrics = metrics(
-            vec![family(Kind::Counter), family(Kind::Gauge)],
+            vec![family(MetricKind::Counter), family(MetricKind::Gauge)],
             Timestamp(1),
             Timestamp(2),
         );

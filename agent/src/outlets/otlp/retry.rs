@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::failure::Again;
+use super::failure::RetryRule;
 
 /// First pause; each further pause is twice as long.
 const FIRST: Duration = Duration::from_secs(1);
@@ -14,7 +14,7 @@ const TRIES: u32 = 14;
 
 /// Decision after a failed export.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum RetryDecision {
     /// Retry after this pause.
     Again(Duration),
     /// Not retryable, or the attempts are used up.
@@ -23,18 +23,18 @@ pub(super) enum Next {
 
 /// Returns the decision after this many failures of the same export. `spread` (0 to 1) is jitter between agents that
 /// lost the same server.
-pub(super) fn after(failures: u32, again: Again, spread: f64) -> Next {
+pub(super) fn after(failures: u32, again: RetryRule, spread: f64) -> RetryDecision {
     if failures >= TRIES {
-        return Next::GiveUp;
+        return RetryDecision::GiveUp;
     }
     match again {
-        Again::Never => Next::GiveUp,
-        Again::After(asked) => Next::Again(asked.min(ASKED_MAX)),
-        Again::Later => {
+        RetryRule::Never => RetryDecision::GiveUp,
+        RetryRule::After(asked) => RetryDecision::Again(asked.min(ASKED_MAX)),
+        RetryRule::Later => {
             let doubled = FIRST
                 .saturating_mul(1 << failures.saturating_sub(1).min(16))
                 .min(LONGEST);
-            Next::Again(doubled.mul_f64(0.5 + spread.clamp(0.0, 1.0) / 2.0))
+            RetryDecision::Again(doubled.mul_f64(0.5 + spread.clamp(0.0, 1.0) / 2.0))
         }
     }
 }
@@ -45,18 +45,24 @@ mod tests {
 
     #[test]
     fn what_may_pass_is_tried_again_with_growing_pauses_and_an_end() {
-        let pauses: Vec<Next> = (1..=7).map(|failures| after(failures, Again::Later, 1.0)).collect();
-        let wanted = [1, 2, 4, 8, 16, 30, 30].map(|seconds| Next::Again(Duration::from_secs(seconds)));
+        let pauses: Vec<RetryDecision> = (1..=7).map(|failures| after(failures, RetryRule::Later, 1.0)).collect();
+        let wanted = [1, 2, 4, 8, 16, 30, 30].map(|seconds| RetryDecision::Again(Duration::from_secs(seconds)));
         assert_eq!(pauses, wanted);
-        assert_eq!(after(1, Again::Later, 0.0), Next::Again(Duration::from_millis(500)));
-        assert_eq!(after(TRIES, Again::Later, 1.0), Next::GiveUp);
-        assert_eq!(after(1, Again::Never, 0.5), Next::GiveUp);
+        assert_eq!(
+            after(1, RetryRule::Later, 0.0),
+            RetryDecision::Again(Duration::from_millis(500))
+        );
+        assert_eq!(after(TRIES, RetryRule::Later, 1.0), RetryDecision::GiveUp);
+        assert_eq!(after(1, RetryRule::Never, 0.5), RetryDecision::GiveUp);
     }
 
     #[test]
     fn a_server_that_says_when_is_heeded_within_reason() {
         let seven = Duration::from_secs(7);
-        assert_eq!(after(3, Again::After(seven), 0.5), Next::Again(seven));
-        assert_eq!(after(1, Again::After(Duration::MAX), 0.5), Next::Again(ASKED_MAX));
+        assert_eq!(after(3, RetryRule::After(seven), 0.5), RetryDecision::Again(seven));
+        assert_eq!(
+            after(1, RetryRule::After(Duration::MAX), 0.5),
+            RetryDecision::Again(ASKED_MAX)
+        );
     }
 }

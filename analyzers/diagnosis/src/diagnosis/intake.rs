@@ -4,26 +4,32 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{NodeId, Timestamp};
 
 use super::Diagnosis;
-use super::late::Late;
+use super::late::LateFinding;
 use crate::attribution::{joins_concluded, machine_of};
-use crate::belongs::{each_scope, opens};
 use crate::conclude::conclude;
 use crate::draft::Draft;
-use crate::glimpse::Glimpse;
-use crate::memory::Held;
+use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
+use crate::scopes::{each_scope, opens};
+use crate::signal_ref::SignalRef;
 use crate::storage::{is_answer, is_over};
-use crate::{Change, Context, DraftId, Scope, Sign};
+use crate::{DraftChange, DraftId, DraftScope, PlacementIndex, Signal};
 
 impl Diagnosis {
     /// Handles a new flight-recorder dump: an open draft waits for the others; a draft concluded without them is
     /// weighed again once all dumps are present.
-    pub(super) fn dumped(&mut self, now: Timestamp, scope: &Scope, catalogue: &Catalogue, changes: &mut Vec<Change>) {
+    pub(super) fn dumped(
+        &mut self,
+        now: Timestamp,
+        scope: &DraftScope,
+        catalogue: &Catalogue,
+        changes: &mut Vec<DraftChange>,
+    ) {
         let of = self.drafts.of_scope(scope.lend());
         let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
         if let Some(id) = open {
             self.drafts.change(id, &self.policy, |draft| draft.newest_at = now);
-            return Change::Joined { draft: id }.join(changes);
+            return DraftChange::Joined { draft: id }.join(changes);
         }
         let Some(id) = done else { return };
         let whole = self
@@ -35,7 +41,7 @@ impl Diagnosis {
         };
         let differs = self.drafts.change(id, &self.policy, |draft| {
             for sign in &signs {
-                draft.add(&Glimpse::of(sign), &self.policy);
+                draft.add(&SignalRef::of(sign), &self.policy);
             }
             let again = draft.opinion(now, catalogue).verdict;
             let before = draft.concluded.as_ref();
@@ -45,7 +51,7 @@ impl Diagnosis {
             let revised = self
                 .drafts
                 .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
-            changes.extend(revised.map(|revised| Change::Revised(Box::new(revised))));
+            changes.extend(revised.map(|revised| DraftChange::Revised(Box::new(revised))));
         }
     }
 
@@ -53,10 +59,10 @@ impl Diagnosis {
     pub(super) fn take(
         &mut self,
         now: Timestamp,
-        glimpse: &Glimpse<'_>,
-        context: &Context,
+        glimpse: &SignalRef<'_>,
+        context: &PlacementIndex,
         catalogue: &Catalogue,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<DraftChange>,
     ) {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
@@ -64,7 +70,7 @@ impl Diagnosis {
         each_scope(glimpse, context, &policy, |scope| {
             if self.is_cleared(glimpse, scope) {
                 remember = false;
-                return Change::Dropped {
+                return DraftChange::Dropped {
                     evidence: glimpse.evidence.clone(),
                     why: "it happened before its node was cleared".to_owned(),
                 }
@@ -83,7 +89,7 @@ impl Diagnosis {
 
     /// Returns true if a sign is older than the clearing of its node, unless a draft that was open then may rest on
     /// it.
-    fn is_cleared(&self, glimpse: &Glimpse<'_>, scope: ScopeRef<'_>) -> bool {
+    fn is_cleared(&self, glimpse: &SignalRef<'_>, scope: ScopeRef<'_>) -> bool {
         if !self.clearings.has_cleared(glimpse) {
             return false;
         }
@@ -94,7 +100,7 @@ impl Diagnosis {
     }
 
     /// Returns true if a concluded failure takes in a sign.
-    fn takes_in(&self, glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
+    fn takes_in(&self, glimpse: &SignalRef<'_>, draft: &Draft) -> bool {
         !self.has_case_ends || joins_concluded(glimpse, draft, &self.policy, &self.clearings)
     }
 
@@ -103,11 +109,11 @@ impl Diagnosis {
     fn belongs(
         &mut self,
         now: Timestamp,
-        glimpse: &Glimpse<'_>,
+        glimpse: &SignalRef<'_>,
         scope: ScopeRef<'_>,
-        context: &Context,
+        context: &PlacementIndex,
         catalogue: &Catalogue,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<DraftChange>,
     ) -> bool {
         let of = self.drafts.of_scope(scope);
         let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
@@ -119,7 +125,7 @@ impl Diagnosis {
                     draft.look(catalogue);
                 }
             });
-            Change::Joined { draft: id }.join(changes);
+            DraftChange::Joined { draft: id }.join(changes);
             return true;
         }
         let (stale, stopping) = match scope {
@@ -137,7 +143,7 @@ impl Diagnosis {
             } else {
                 "its job is being ended on purpose"
             };
-            let dropped = Change::Dropped {
+            let dropped = DraftChange::Dropped {
                 evidence: glimpse.evidence.clone(),
                 why: why.to_owned(),
             };
@@ -151,11 +157,11 @@ impl Diagnosis {
     fn join(
         &mut self,
         now: Timestamp,
-        glimpse: &Glimpse<'_>,
+        glimpse: &SignalRef<'_>,
         (scope, newest): (ScopeRef<'_>, Option<DraftId>),
         stale: bool,
         catalogue: &Catalogue,
-        changes: &mut Vec<Change>,
+        changes: &mut Vec<DraftChange>,
     ) -> bool {
         // Only marks are looked up by node, and only those of a generation that may act.
         let node = glimpse.node().filter(|_| !stale && glimpse.mark().is_some());
@@ -171,7 +177,7 @@ impl Diagnosis {
                 // The device reported a fault earlier and the job continued; now it failed, which is a new draft.
                 return None;
             }
-            let late = Late::of(glimpse, before);
+            let late = LateFinding::of(glimpse, before);
             draft.add(glimpse, &self.policy);
             let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
             Some(if again { None } else { Some(late) })
@@ -184,7 +190,7 @@ impl Diagnosis {
                     .drafts
                     .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue));
                 if let Some(revised) = revised {
-                    Change::Revised(Box::new(revised)).join(changes);
+                    DraftChange::Revised(Box::new(revised)).join(changes);
                 }
             }
         }
@@ -192,13 +198,13 @@ impl Diagnosis {
     }
 
     /// Returns the remembered signs that may explain a draft opened at this time: recent ones that were not overcome.
-    fn news(&self, at: Timestamp, draft: &Draft, context: &Context) -> Vec<&Held> {
+    fn news(&self, at: Timestamp, draft: &Draft, context: &PlacementIndex) -> Vec<&RememberedSignal> {
         let mut all = self.memory.of_scope(&draft.scope, context);
         let signs = all.iter().map(|held| &*held.sign);
-        let answers: Vec<&Sign> = signs.filter(|sign| is_answer(sign)).collect();
+        let answers: Vec<&Signal> = signs.filter(|sign| is_answer(sign)).collect();
         let went_on = |node: &NodeId| match &draft.scope {
-            Scope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
-            Scope::Node { .. } => None,
+            DraftScope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
+            DraftScope::Node { .. } => None,
         };
         all.retain(|held| {
             let sign = &held.sign;
@@ -211,11 +217,11 @@ impl Diagnosis {
     fn open_draft(
         &mut self,
         now: Timestamp,
-        glimpse: &Glimpse<'_>,
+        glimpse: &SignalRef<'_>,
         scope: ScopeRef<'_>,
-        context: &Context,
+        context: &PlacementIndex,
         catalogue: &Catalogue,
-    ) -> Change {
+    ) -> DraftChange {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
         let news = self.news(glimpse.at, &draft, context);
@@ -227,7 +233,7 @@ impl Diagnosis {
         draft.add(glimpse, &self.policy);
         draft.look(catalogue);
         let first_at = draft.signs.first().map_or(glimpse.at, |first| first.at);
-        let change = Change::Opened {
+        let change = DraftChange::Opened {
             draft: draft.id,
             job: draft.scope.job().cloned(),
             first_at,
@@ -239,7 +245,7 @@ impl Diagnosis {
 
 /// Returns true if a sign happened before the conclusion, so it belongs to that failure and not to what runs there
 /// now.
-fn late_of(glimpse: &Glimpse<'_>, draft: &Draft) -> bool {
+fn late_of(glimpse: &SignalRef<'_>, draft: &Draft) -> bool {
     draft
         .concluded
         .as_ref()

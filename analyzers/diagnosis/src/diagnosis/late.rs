@@ -1,23 +1,23 @@
 //! Late evidence of a concluded failure that does not change the verdict.
 
-use rankguard_model::{ClassId, Finding, Role};
+use rankguard_model::{CaseFinding, ClassId, Role};
 
-use crate::conclusion::Conclusion;
-use crate::glimpse::Glimpse;
-use crate::{Change, DraftId};
+use crate::conclusion::DraftConclusion;
+use crate::signal_ref::SignalRef;
+use crate::{DraftChange, DraftId};
 
 /// Reason of a late finding.
 const LATE: &str = "It arrived after the case was concluded and follows from it.";
 
 /// Class, role and reason of late evidence in its case; the evidence gives the rest of the finding.
-pub(super) struct Late {
+pub(super) struct LateFinding {
     class: ClassId,
     role: Role,
     why: &'static str,
 }
 
-impl Late {
-    pub(super) fn of(glimpse: &Glimpse<'_>, before: &Conclusion) -> Self {
+impl LateFinding {
+    pub(super) fn of(glimpse: &SignalRef<'_>, before: &DraftConclusion) -> Self {
         let class = glimpse.class();
         let (role, why) = match glimpse.mark() {
             Some(mark) if mark.role == Role::Noise => (Role::Noise, "It arrived after the case was concluded."),
@@ -29,24 +29,24 @@ impl Late {
     }
 
     /// Adds the finding to the changes; equal findings from several marks of a line are added once.
-    pub(super) fn join(self, draft: DraftId, glimpse: &Glimpse<'_>, changes: &mut Vec<Change>) {
+    pub(super) fn join(self, draft: DraftId, glimpse: &SignalRef<'_>, changes: &mut Vec<DraftChange>) {
         let is_known = changes.iter().any(|known| match known {
-            Change::Late { draft: other, finding } => *other == draft && self.is(finding, glimpse),
+            DraftChange::Late { draft: other, finding } => *other == draft && self.is(finding, glimpse),
             _ => false,
         });
         if !is_known {
             let finding = Box::new(self.finding(glimpse));
-            changes.push(Change::Late { draft, finding });
+            changes.push(DraftChange::Late { draft, finding });
         }
     }
 
-    fn is(&self, finding: &Finding, glimpse: &Glimpse<'_>) -> bool {
+    fn is(&self, finding: &CaseFinding, glimpse: &SignalRef<'_>) -> bool {
         (&self.class, self.role, self.why) == (&finding.class, finding.role, finding.why.as_str())
             && *glimpse.evidence == finding.evidence
     }
 
-    fn finding(self, glimpse: &Glimpse<'_>) -> Finding {
-        Finding {
+    fn finding(self, glimpse: &SignalRef<'_>) -> CaseFinding {
+        CaseFinding {
             evidence: glimpse.evidence.clone(),
             at: glimpse.at,
             source: glimpse.source,

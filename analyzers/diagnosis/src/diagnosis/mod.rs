@@ -2,7 +2,7 @@
 
 mod intake;
 mod late;
-mod written;
+mod serialized;
 
 use std::collections::BTreeMap;
 
@@ -10,34 +10,34 @@ use rankguard_faults::Catalogue;
 use rankguard_model::{Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::attribution::Clearings;
+use crate::attribution::NodeClearings;
 use crate::conclude::conclude;
-use crate::drafts::Drafts;
-use crate::flight::Dumps;
-use crate::glimpse::Glimpse;
-use crate::memory::Memory;
-use crate::steps::Steps;
-use crate::{Change, Concluded, Context, DraftId, Fact, Policy, Scope, Sign};
+use crate::drafts::DraftTable;
+use crate::flight::JobDumps;
+use crate::memory::SignalMemory;
+use crate::signal_ref::SignalRef;
+use crate::steps::StepTimes;
+use crate::{CallerFact, ConcludedDraft, DraftChange, DraftId, DraftPolicy, DraftScope, PlacementIndex, Signal};
 
-use written::Written;
+use serialized::SerializedState;
 
 /// Maximum number of jobs in `made_up`.
 const MADE_UP_MAX: usize = 1_000;
 
 /// Complete state of diagnosis; serialisable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(from = "Written", into = "Written")]
+#[serde(from = "SerializedState", into = "SerializedState")]
 pub struct Diagnosis {
-    policy: Policy,
+    policy: DraftPolicy,
     opened: u64,
-    drafts: Drafts,
+    drafts: DraftTable,
     /// Signs that may belong to a failure that appears later.
-    memory: Memory,
-    steps: Steps,
-    flight: Dumps,
+    memory: SignalMemory,
+    steps: StepTimes,
+    flight: JobDumps,
     /// Generations of jobs with synthetic evidence of their ranks: if such a job stalls, the stall is synthetic too.
     made_up: BTreeMap<JobId, Generation>,
-    clearings: Clearings,
+    clearings: NodeClearings,
     /// True if concluded failures end ([`crate::attribution`], rules 3 and 4); journals older than that rule replay
     /// with false.
     has_case_ends: bool,
@@ -45,16 +45,16 @@ pub struct Diagnosis {
 
 impl Diagnosis {
     /// Creates an empty diagnosis.
-    pub fn new(policy: Policy) -> Self {
+    pub fn new(policy: DraftPolicy) -> Self {
         Self {
             policy,
             opened: 0,
-            drafts: Drafts::default(),
-            memory: Memory::default(),
-            steps: Steps::default(),
-            flight: Dumps::default(),
+            drafts: DraftTable::default(),
+            memory: SignalMemory::default(),
+            steps: StepTimes::default(),
+            flight: JobDumps::default(),
             made_up: BTreeMap::new(),
-            clearings: Clearings::default(),
+            clearings: NodeClearings::default(),
             has_case_ends: true,
         }
     }
@@ -82,9 +82,9 @@ impl Diagnosis {
         &mut self,
         now: Timestamp,
         evidence: &Evidence,
-        context: &Context,
+        context: &PlacementIndex,
         catalogue: &Catalogue,
-    ) -> Vec<Change> {
+    ) -> Vec<DraftChange> {
         self.forget(now);
         self.steps.take(evidence);
         if let (true, Entity::Rank { job, generation, .. }) = (evidence.synthetic, &evidence.entity) {
@@ -97,7 +97,7 @@ impl Diagnosis {
         if let Some(scope) = self.flight.take(evidence, self.policy.dump_bytes) {
             self.dumped(now, &scope, catalogue, &mut changes);
         }
-        for glimpse in Glimpse::all(evidence) {
+        for glimpse in SignalRef::all(evidence) {
             self.take(now, &glimpse, context, catalogue, &mut changes);
         }
         changes
@@ -107,17 +107,17 @@ impl Diagnosis {
     pub fn observe_fact(
         &mut self,
         now: Timestamp,
-        fact: &Fact,
-        context: &Context,
+        fact: &CallerFact,
+        context: &PlacementIndex,
         catalogue: &Catalogue,
-    ) -> Vec<Change> {
+    ) -> Vec<DraftChange> {
         self.forget(now);
         let mut changes = Vec::new();
-        let mut sign = Sign::of_fact(fact);
-        if let Fact::JobStalled { job, generation, .. } = fact {
+        let mut sign = Signal::of_fact(fact);
+        if let CallerFact::JobStalled { job, generation, .. } = fact {
             sign.synthetic = self.made_up.get(job) == Some(generation);
         }
-        self.take(now, &Glimpse::of(&sign.into()), context, catalogue, &mut changes);
+        self.take(now, &SignalRef::of(&sign.into()), context, catalogue, &mut changes);
         changes
     }
 
@@ -132,19 +132,19 @@ impl Diagnosis {
     }
 
     /// Returns the open drafts with their scopes.
-    pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &Scope)> {
+    pub fn open_scopes(&self) -> impl Iterator<Item = (DraftId, &DraftScope)> {
         self.drafts.open().map(|draft| (draft.id, &draft.scope))
     }
 
     /// Concludes every draft that is due.
-    pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<Concluded> {
+    pub fn conclude(&mut self, now: Timestamp, catalogue: &Catalogue) -> Vec<ConcludedDraft> {
         let due = self.drafts.due_by(now);
         let flight = &self.flight;
         let mut all = Vec::with_capacity(due.len());
         for id in due {
             self.drafts.conclude(id, &self.policy, |draft| {
                 for sign in flight.signs(&draft.scope, &draft.placements) {
-                    draft.add(&Glimpse::of(&sign), &self.policy);
+                    draft.add(&SignalRef::of(&sign), &self.policy);
                 }
                 all.push(conclude(draft, now, catalogue));
             });

@@ -5,23 +5,23 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{NodeId, Rank, Role, Severity, Source};
+use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
-use super::stalled::Stalled;
-use super::{Family, Found, Machine, add, confidence, machine_of};
-use crate::struck::{explains_complaint, struck_rank};
-use crate::{Candidate, Scene, Sign, Strength};
+use super::stalled::StallReports;
+use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
+use crate::signalled_ranks::{explains_complaint, struck_rank};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    if !scene.has(Family::Fabric) {
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
+    if !scene.has(FailureFamily::Fabric) {
         add(all, unresolved(scene));
         return add(all, mismatch(scene, &works(scene)));
     }
-    let mut found = Found::new();
+    let mut found = CandidateMap::new();
     let mut named: BTreeMap<&str, BTreeSet<Rank>> = BTreeMap::new();
     for (index, sign) in scene
         .marks()
-        .filter(|(index, _)| scene.family(*index) == Some(Family::Fabric))
+        .filter(|(index, _)| scene.family(*index) == Some(FailureFamily::Fabric))
     {
         let (Some(class), Some(mark), Some(known)) = (sign.class(), sign.mark(), scene.known(index)) else {
             continue;
@@ -32,18 +32,20 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         }
         let adapter = known.is_machine();
         let machine = match scene.job {
-            _ if adapter => Machine::of(sign),
-            Some(_) => Machine::Job,
-            None => Machine::Unknown,
+            _ if adapter => MachineRef::of(sign),
+            Some(_) => MachineRef::Job,
+            None => MachineRef::Unknown,
         };
         let (strength, score) = match mark.role {
-            Role::Root if adapter && known.severity() == Severity::Failure => (Strength::Overriding, confidence(sign)),
-            Role::Root => (Strength::Cause, confidence(sign)),
-            _ => (Strength::Symptom, confidence(sign) * 0.6),
+            Role::Root if adapter && known.severity() == Severity::Failure => {
+                (CandidateStrength::Overriding, confidence(sign))
+            }
+            Role::Root => (CandidateStrength::Cause, confidence(sign)),
+            _ => (CandidateStrength::Symptom, confidence(sign) * 0.6),
         };
         let candidate = found.at(machine, class.as_str(), || {
             let blamed = if adapter { machine_of(sign) } else { scene.job_entity() };
-            Candidate::new(class.clone(), blamed, index, strength, score)
+            CauseCandidate::new(class.clone(), blamed, index, strength, score)
         });
         candidate.support.insert(index);
         // Some reports name the missing rank; the reporting rank is another one.
@@ -57,7 +59,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         candidate.strength = candidate.strength.max(strength);
         candidate.score = candidate.score.max(score);
     }
-    let witnesses = |(_, sign): &(usize, &Sign)| sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
+    let witnesses = |(_, sign): &(usize, &Signal)| sign.mark().is_some_and(|mark| mark.role == Role::Confirmation);
     for (index, sign) in scene.marks().filter(witnesses) {
         for candidate in found.iter_mut() {
             if sign.class() == Some(&candidate.class) {
@@ -65,7 +67,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
             }
         }
     }
-    let stalled = Stalled::of(scene);
+    let stalled = StallReports::of(scene);
     let missing = stalled.missing();
     if !missing.is_empty() {
         named.entry("hang-stalled-ranks").or_default().extend(missing);
@@ -74,7 +76,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     // An unresolved name and a host without a route explain a failed rendezvous.
     let nameless = found.iter().any(|candidate| {
         matches!(candidate.class.as_str(), "dns-failure" | "network-unreachable")
-            && candidate.strength == Strength::Cause
+            && candidate.strength == CandidateStrength::Cause
     });
     let unresolved = (!nameless).then(|| unresolved(scene)).flatten();
     for mut candidate in found.into_sorted() {
@@ -84,7 +86,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         {
             candidate.root_rank = ranks.first().copied();
             // Dumps of all ranks are stronger evidence than the message of one rank, so the named rank is blamed.
-            let dumped = |index: usize| scene.signs[index].source == Source::FlightRecorder;
+            let dumped = |index: usize| scene.signs[index].source == EvidenceSource::FlightRecorder;
             if let Some(rank) = candidate.root_rank
                 && candidate.support.iter().any(dumped)
             {
@@ -92,7 +94,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
             }
         }
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == "rendezvous-failure" {
-            candidate.strength = candidate.strength.min(Strength::Symptom);
+            candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
         }
         weigh_complaints(&complaints, &mut candidate);
         all.push(candidate);
@@ -105,8 +107,8 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
 }
 
 /// Raises the score of a failed adapter if ranks lost connections.
-fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
-    if candidate.strength != Strength::Overriding {
+fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandidate) {
+    if candidate.strength != CandidateStrength::Overriding {
         return;
     }
     let support = candidate.support.clone();
@@ -117,7 +119,7 @@ fn weigh_complaints(complaints: &[(usize, &Sign)], candidate: &mut Candidate) {
 
 /// Returns a DNS failure if a name was resolved for one address family only and the rendezvous then failed. Alone,
 /// every host without such an address reports this; here no other address was tried.
-fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
+fn unresolved(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
     let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
     let (met, sign) = scene
@@ -126,11 +128,11 @@ fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
     if tried {
         return None;
     }
-    let mut candidate = Candidate::new(
+    let mut candidate = CauseCandidate::new(
         "dns-failure",
         scene.job_entity(),
         index,
-        Strength::Cause,
+        CandidateStrength::Cause,
         confidence(sign),
     );
     candidate.support.insert(met);
@@ -141,23 +143,23 @@ fn unresolved(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// Returns the signs in which a survivor reports a lost peer or connection, or a collective that did not end.
-fn complaints<'a>(scene: &'a Scene<'_>) -> Vec<(usize, &'a Sign)> {
-    let complains = |(index, sign): &(usize, &Sign)| {
+fn complaints<'a>(scene: &'a FailureScene<'_>) -> Vec<(usize, &'a Signal)> {
+    let complains = |(index, sign): &(usize, &Signal)| {
         let cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
-        cascade && scene.family(*index) == Some(Family::Fabric)
+        cascade && scene.family(*index) == Some(FailureFamily::Fabric)
     };
     scene.marks().filter(complains).collect()
 }
 
 /// Collective in which a rank was waiting when its watchdog gave up.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Work {
+struct TimedOutCollective {
     op: String,
     elements: Option<u64>,
     seq: Option<u64>,
 }
 
-fn work(sign: &Sign) -> Option<Work> {
+fn work(sign: &Signal) -> Option<TimedOutCollective> {
     let value = |name: &str| {
         let rest = sign.text.split_once(name)?.1;
         let end = rest.find([',', ')', ' ']).unwrap_or(rest.len());
@@ -166,7 +168,7 @@ fn work(sign: &Sign) -> Option<Work> {
     if !sign.text.contains("timeout") && !sign.text.contains("timed out") {
         return None;
     }
-    Some(Work {
+    Some(TimedOutCollective {
         op: value("OpType=")?.to_owned(),
         elements: value("NumelIn=").and_then(|text| text.parse().ok()),
         seq: value("SeqNum=").and_then(|text| text.parse().ok()),
@@ -174,7 +176,7 @@ fn work(sign: &Sign) -> Option<Work> {
 }
 
 /// Returns the first collective in which each rank gave up.
-fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
+fn works(scene: &FailureScene<'_>) -> BTreeMap<Rank, (usize, TimedOutCollective)> {
     let mut works = BTreeMap::new();
     for (index, sign) in scene.marks() {
         if let Some(rank) = scene.rank(index)
@@ -188,7 +190,7 @@ fn works(scene: &Scene<'_>) -> BTreeMap<Rank, (usize, Work)> {
 
 /// Returns a collective mismatch if ranks gave up in different collectives: the program sent them to different
 /// places.
-fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<Candidate> {
+fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCollective)>) -> Option<CauseCandidate> {
     let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
     let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
     let numbers: BTreeSet<_> = works.values().map(|(_, work)| work.seq).collect();
@@ -206,11 +208,11 @@ fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<
             None => format!("rank {rank} in {}", work.op),
         })
         .collect();
-    let mut candidate = Candidate::new(
+    let mut candidate = CauseCandidate::new(
         "collective-mismatch",
         scene.job_entity(),
         *first,
-        Strength::Cause,
+        CandidateStrength::Cause,
         score,
     );
     candidate.support.extend(works.values().map(|(index, _)| *index));
@@ -223,10 +225,10 @@ fn mismatch(scene: &Scene<'_>, works: &BTreeMap<Rank, (usize, Work)>) -> Option<
 
 /// Returns the missing rank if survivors complain and exactly one rank reports nothing: it is dead or stalled.
 fn missing_peer(
-    scene: &Scene<'_>,
-    complaints: &[(usize, &Sign)],
-    works: &BTreeMap<Rank, (usize, Work)>,
-) -> Option<Candidate> {
+    scene: &FailureScene<'_>,
+    complaints: &[(usize, &Signal)],
+    works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
+) -> Option<CauseCandidate> {
     let (first, _) = *complaints.first()?;
     if scene.placements.len() < 2 {
         return None;
@@ -250,7 +252,7 @@ fn missing_peer(
     // A rank that reports its own crash is neither missing nor stalled.
     let crashes = scene
         .marks()
-        .filter(|(index, _)| scene.family(*index) == Some(Family::Process));
+        .filter(|(index, _)| scene.family(*index) == Some(FailureFamily::Process));
     let crashed: BTreeSet<Rank> = crashes.filter_map(|(_, sign)| sign.rank()).collect();
     // Survivors often log the same text, and ranks share nodes: each pair of text and node is examined once.
     let mut texts: BTreeMap<&str, BTreeSet<Option<&NodeId>>> = BTreeMap::new();
@@ -315,7 +317,13 @@ fn missing_peer(
     } else {
         return None;
     };
-    let mut candidate = Candidate::new(class, scene.rank_entity(rank, None), first, Strength::Cause, score);
+    let mut candidate = CauseCandidate::new(
+        class,
+        scene.rank_entity(rank, None),
+        first,
+        CandidateStrength::Cause,
+        score,
+    );
     candidate.root_rank = Some(rank);
     candidate.notes.push(note);
     Some(candidate)

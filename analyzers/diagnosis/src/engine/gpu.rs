@@ -7,16 +7,16 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Rank, Severity, Source};
+use rankguard_model::{ClassId, EvidenceSource, Rank, Severity};
 
-use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
-use crate::{Candidate, Scene, Sign, Strength};
+use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    let mut found = Found::new();
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
+    let mut found = CandidateMap::new();
     let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
     let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
-    for (index, sign) in roots(scene, Family::Gpu) {
+    for (index, sign) in roots(scene, FailureFamily::Gpu) {
         let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
             continue;
         };
@@ -25,9 +25,9 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         }
         let fatal = known.severity() == Severity::Failure;
         let strength = if fatal && known.layer() == "hardware" {
-            Strength::Overriding
+            CandidateStrength::Overriding
         } else {
-            Strength::Cause
+            CandidateStrength::Cause
         };
         // A state that only degrades is a hint and gets no blame while something else failed outright.
         let score = if fatal {
@@ -35,8 +35,8 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         } else {
             confidence(sign) * 0.6
         };
-        let make = || Candidate::new(class.clone(), machine_of(sign), index, strength, score);
-        let candidate = found.at(Machine::of(sign), class.as_str(), make);
+        let make = || CauseCandidate::new(class.clone(), machine_of(sign), index, strength, score);
+        let candidate = found.at(MachineRef::of(sign), class.as_str(), make);
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
@@ -48,8 +48,8 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     let mut sources = scene.marks().map(|(_, sign)| sign.source);
     let first = sources.next();
     let several = sources.any(|source| Some(source) != first);
-    let marks = Places::new(scene.marks().filter(|_| several));
-    let exits = Places::new(exits(scene));
+    let marks = NodeSignals::new(scene.marks().filter(|_| several));
+    let exits = NodeSignals::new(exits(scene));
     for candidate in found.iter_mut() {
         let only = reporters.get(&candidate.class).copied().flatten();
         candidate.root_rank = candidate.root_rank.or(only);
@@ -59,13 +59,13 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     add(all, engine_exception(scene));
 }
 
-fn exits<'a>(scene: &'a Scene<'_>) -> impl Iterator<Item = (usize, &'a Sign)> {
+fn exits<'a>(scene: &'a FailureScene<'_>) -> impl Iterator<Item = (usize, &'a Signal)> {
     scene.exits().map(|(index, sign, ..)| (index, sign))
 }
 
 /// Returns for each class the rank that alone reports it: a device fault that one rank alone reports belongs to that
 /// rank.
-fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
+fn reporters<'a>(scene: &'a FailureScene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
     let mut all = BTreeMap::new();
     for (index, sign) in scene.marks() {
         if let (Some(class), Some(rank)) = (sign.class(), scene.rank(index)) {
@@ -77,8 +77,8 @@ fn reporters<'a>(scene: &'a Scene<'_>) -> BTreeMap<&'a ClassId, Option<Rank>> {
 }
 
 /// Returns true for a failed context switch (XID 109) right after an exception of the same engine, which causes it.
-fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
-    let exception = |earlier: &Sign| {
+fn follows_an_exception(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
+    let exception = |earlier: &Signal| {
         let soon = !sign.timed || !earlier.timed || sign.at.since(earlier.at) < Duration::from_secs(60);
         let same = earlier.entity == sign.entity && soon;
         same && earlier
@@ -89,7 +89,7 @@ fn follows_an_exception(scene: &Scene<'_>, index: usize, sign: &Sign) -> bool {
 }
 
 /// Adds further witnesses of a failed device: another source, the process on it, ranks that died beside it.
-fn join(scene: &Scene<'_>, candidate: &mut Candidate, marks: &Places<'_>, exits: &Places<'_>) {
+fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSignals<'_>, exits: &NodeSignals<'_>) {
     let first = &scene.signs[candidate.first];
     let others: Vec<usize> = marks
         .beside(first)
@@ -113,9 +113,9 @@ fn join(scene: &Scene<'_>, candidate: &mut Candidate, marks: &Places<'_>, exits:
 }
 
 /// Returns true if a process on the device reports it lost or damaged through CUDA.
-fn speaks_of_a_lost_gpu(sign: &Sign) -> bool {
+fn speaks_of_a_lost_gpu(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    sign.source == Source::JobLog
+    sign.source == EvidenceSource::JobLog
         && (class.starts_with("gpu-")
             || matches!(
                 class,
@@ -124,19 +124,19 @@ fn speaks_of_a_lost_gpu(sign: &Sign) -> bool {
 }
 
 /// Returns the engine exception as the program's fault, confirmed by the program's own CUDA error.
-fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
-    let marks: Vec<_> = roots(scene, Family::Gpu)
+fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
+    let marks: Vec<_> = roots(scene, FailureFamily::Gpu)
         .filter(|(_, sign)| {
             sign.class()
                 .is_some_and(|class| class.as_str() == "gpu-engine-exception")
         })
         .collect();
     let (first, sign) = *marks.first()?;
-    let mut candidate = Candidate::new(
+    let mut candidate = CauseCandidate::new(
         "gpu-engine-exception",
         scene.job_entity(),
         first,
-        Strength::Cause,
+        CandidateStrength::Cause,
         confidence(sign),
     );
     candidate.support.extend(marks.iter().map(|(index, _)| *index));
@@ -151,7 +151,7 @@ fn engine_exception(scene: &Scene<'_>) -> Option<Candidate> {
         candidate.confirm([index], note);
     }
     let own_words = scene.marks().find(|(_, other)| {
-        other.source != Source::KernelLog
+        other.source != EvidenceSource::KernelLog
             && same_node(other, sign)
             && other.class().is_some_and(|class| {
                 matches!(

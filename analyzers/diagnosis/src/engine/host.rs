@@ -1,14 +1,14 @@
 //! Engine for the machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
-use rankguard_model::{Exit, Rank, Role, Severity, Source};
+use rankguard_model::{EvidenceSource, ProcessExit, Rank, Role, Severity};
 
-use super::{Family, Found, Machine, Places, add, confidence, machine_of, roots, same_node};
-use crate::{Candidate, Scene, Sign, Strength};
+use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    let mut found = Found::new();
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
+    let mut found = CandidateMap::new();
     let mut victim = None;
-    for (index, sign) in roots(scene, Family::Host) {
+    for (index, sign) in roots(scene, FailureFamily::Host) {
         let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
             continue;
         };
@@ -18,21 +18,25 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
             continue;
         }
         let fatal = known.severity() == Severity::Failure;
-        let strength = if fatal { Strength::Overriding } else { Strength::Cause };
+        let strength = if fatal {
+            CandidateStrength::Overriding
+        } else {
+            CandidateStrength::Cause
+        };
         let score = if fatal {
             confidence(sign)
         } else {
             confidence(sign) * 0.6
         };
-        let make = || Candidate::new(class.clone(), machine_of(sign), index, strength, score);
-        let candidate = found.at(Machine::of(sign), class.as_str(), make);
+        let make = || CauseCandidate::new(class.clone(), machine_of(sign), index, strength, score);
+        let candidate = found.at(MachineRef::of(sign), class.as_str(), make);
         candidate.support.insert(index);
         candidate.score = candidate.score.max(score);
     }
     add(all, suspected(scene));
     if !found.is_empty() {
-        let silent = Places::new(scene.silent());
-        let exits = Places::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
+        let silent = NodeSignals::new(scene.silent());
+        let exits = NodeSignals::new(scene.exits().map(|(index, sign, ..)| (index, sign)));
         found
             .iter_mut()
             .for_each(|candidate| join(scene, candidate, &silent, &exits));
@@ -42,7 +46,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
 
 /// Suspects an OOM kill if a log reports SIGKILL and no sender. A kernel out of memory is its most frequent source,
 /// which is no proof; if the process itself was supervised, its exit is stronger evidence.
-fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
+fn suspected(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     if scene.exits().next().is_some() {
         return None;
     }
@@ -51,10 +55,16 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
     })?;
     // The highest score of an outcome; the arbiter bounds its certainty.
-    let mut candidate = Candidate::new("host-oom-kill", scene.job_entity(), index, Strength::Outcome, 0.8);
+    let mut candidate = CauseCandidate::new(
+        "host-oom-kill",
+        scene.job_entity(),
+        index,
+        CandidateStrength::Outcome,
+        0.8,
+    );
     // The launcher's report of the same line names the child; on one node its number is the rank.
-    let number = |other: &Sign| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
-    let same_line = |other: &&Sign| other.evidence == sign.evidence;
+    let number = |other: &Signal| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
+    let same_line = |other: &&Signal| other.evidence == sign.evidence;
     candidate.root_rank = scene
         .each()
         .map(|(_, sign)| sign)
@@ -68,10 +78,10 @@ fn suspected(scene: &Scene<'_>) -> Option<Candidate> {
 }
 
 /// Raises the score of a failing machine if its ranks died or it became silent.
-fn join(scene: &Scene<'_>, candidate: &mut Candidate, silent: &Places<'_>, exits: &Places<'_>) {
+fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeSignals<'_>, exits: &NodeSignals<'_>) {
     let sign = &scene.signs[candidate.first];
     // A comparison of saved state shows which rank's part differs.
-    if sign.source == Source::Checkpoint {
+    if sign.source == EvidenceSource::Checkpoint {
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
     let Some(node) = sign.node() else { return };
@@ -86,31 +96,35 @@ fn join(scene: &Scene<'_>, candidate: &mut Candidate, silent: &Places<'_>, exits
 
 /// Returns the OOM kill. The kernel names the killed process; a rank that ended by SIGKILL with that process id is
 /// the victim.
-fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Candidate {
+fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Rank>) -> CauseCandidate {
     let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
     // A launcher collects messages of the scheduler's daemon together with those of its ranks.
     let daemon = ["oom-kill event", "oom_kill event"]
         .iter()
         .any(|words| sign.text.contains(words));
-    let told_by_system = daemon || matches!(sign.source, Source::KernelLog | Source::Scheduler | Source::Host);
+    let told_by_system = daemon
+        || matches!(
+            sign.source,
+            EvidenceSource::KernelLog | EvidenceSource::Scheduler | EvidenceSource::Host
+        );
     let strength = if told_by_system {
-        Strength::Overriding
+        CandidateStrength::Overriding
     } else {
-        Strength::Cause
+        CandidateStrength::Cause
     };
-    let mut candidate = Candidate::new(class, machine_of(sign), index, strength, confidence(sign));
+    let mut candidate = CauseCandidate::new(class, machine_of(sign), index, strength, confidence(sign));
     let killed: Vec<_> = scene
         .exits()
         .filter(|(_, exit_sign, _, exit)| same_node(exit_sign, sign) && exit.shell_code() == 137)
         .collect();
     let by_pid = killed.iter().find(|(_, _, pid, _)| sign.pid() == Some(*pid));
     // A process that another kill names was not ended by this one.
-    let named_by_another = |(_, _, pid, _): &&(usize, &Sign, u32, Exit)| {
+    let named_by_another = |(_, _, pid, _): &&(usize, &Signal, u32, ProcessExit)| {
         let mut kills = scene.marks().filter(|(at, other)| *at != index && is_oom(other));
         kills.any(|(_, other)| other.pid() == Some(*pid))
     };
     let child = sign.pid().and_then(|pid| {
-        let told = |(at, other): &(usize, &Sign)| {
+        let told = |(at, other): &(usize, &Signal)| {
             *at != index && other.source != sign.source && other.pid() == Some(pid) && same_node(other, sign)
         };
         scene.marks().find(told)
@@ -122,7 +136,9 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
     } else if let Some((at, other)) = child {
         candidate.root_rank = other.rank();
         let note = match other.source {
-            Source::Ranks => "A child that its rank does not wait for has the process id that the kernel names.",
+            EvidenceSource::Ranks => {
+                "A child that its rank does not wait for has the process id that the kernel names."
+            }
             _ => "The job's log names the same process id as the kernel.",
         };
         candidate.confirm([at], || note.to_owned());
@@ -132,7 +148,7 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
         candidate.confirm([*at], note);
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job, so it explains little.
-        candidate.strength = Strength::Symptom;
+        candidate.strength = CandidateStrength::Symptom;
         candidate.score *= 0.5;
         candidate.notes.push(
             "No rank of this job ended by this kill: none by SIGKILL, or one that another kill names.".to_owned(),
@@ -147,12 +163,12 @@ fn oom(scene: &Scene<'_>, index: usize, sign: &Sign, victim: Option<Rank>) -> Ca
     candidate
 }
 
-fn is_oom(sign: &Sign) -> bool {
+fn is_oom(sign: &Signal) -> bool {
     sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"))
 }
 
 /// Returns the only task that a scheduler reports as killed for its memory.
-fn victim_named(scene: &Scene<'_>) -> Option<Rank> {
+fn victim_named(scene: &FailureScene<'_>) -> Option<Rank> {
     let killed = scene
         .marks()
         .filter(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "host-oom-kill"));

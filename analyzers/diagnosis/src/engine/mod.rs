@@ -1,11 +1,11 @@
 //! Engines: one for each family of failures, a pure function from a scene to candidate root causes.
 
+mod candidate_map;
 mod fabric;
-mod found;
 mod gpu;
 mod host;
 mod node;
-mod places;
+mod node_signals;
 mod process;
 mod scheduler;
 mod software;
@@ -15,13 +15,13 @@ use std::collections::BTreeMap;
 
 use rankguard_model::{ClassId, Entity, Role};
 
-use crate::{Candidate, Scene, Sign, Strength};
-use found::{Found, Machine};
-use places::Places;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+use candidate_map::{CandidateMap, MachineRef};
+use node_signals::NodeSignals;
 
 /// Family of failures, one for each engine; every marked sign belongs to exactly one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Family {
+pub(crate) enum FailureFamily {
     Gpu,
     Host,
     Fabric,
@@ -31,20 +31,20 @@ pub(crate) enum Family {
 }
 
 /// Engine, and the family without which it has no candidates; none if it always runs.
-type Engine = (Option<Family>, fn(&Scene<'_>, &mut Vec<Candidate>));
+type EngineEntry = (Option<FailureFamily>, fn(&FailureScene<'_>, &mut Vec<CauseCandidate>));
 
-const ENGINES: [Engine; 7] = [
-    (Some(Family::Gpu), gpu::candidates),
-    (Some(Family::Host), host::candidates),
+const ENGINES: [EngineEntry; 7] = [
+    (Some(FailureFamily::Gpu), gpu::candidates),
+    (Some(FailureFamily::Host), host::candidates),
     (None, node::candidates),
     (None, fabric::candidates),
-    (Some(Family::Scheduler), scheduler::candidates),
-    (Some(Family::Software), software::candidates),
+    (Some(FailureFamily::Scheduler), scheduler::candidates),
+    (Some(FailureFamily::Software), software::candidates),
     (None, process::candidates),
 ];
 
 /// Returns the candidates of all engines, in a fixed order of engines.
-pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
+pub(crate) fn candidates(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     // Most scenes have one.
     let mut all = Vec::with_capacity(1);
     for (family, engine) in ENGINES {
@@ -59,7 +59,7 @@ pub(crate) fn candidates(scene: &Scene<'_>) -> Vec<Candidate> {
 }
 
 /// Pushes a candidate if there is one, usually none. `extend` with an option would reallocate the capacity of one.
-fn add(all: &mut Vec<Candidate>, candidate: Option<Candidate>) {
+fn add(all: &mut Vec<CauseCandidate>, candidate: Option<CauseCandidate>) {
     if let Some(candidate) = candidate {
         all.push(candidate);
     }
@@ -67,8 +67,8 @@ fn add(all: &mut Vec<Candidate>, candidate: Option<Candidate>) {
 
 /// Returns confirmations and consequences without a cause: a memory row that waits for remapping, an internal error
 /// of a library. Nothing else happened that they could confirm or follow from, so they become symptoms.
-fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
-    let mut found: BTreeMap<&ClassId, Candidate> = BTreeMap::new();
+fn witnesses(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
+    let mut found: BTreeMap<&ClassId, CauseCandidate> = BTreeMap::new();
     for (index, sign) in scene.marks() {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -76,49 +76,49 @@ fn witnesses(scene: &Scene<'_>) -> Vec<Candidate> {
         if mark.role == Role::Noise {
             continue;
         }
-        let candidate = found
-            .entry(class)
-            .or_insert_with(|| Candidate::new(class.clone(), machine_of(sign), index, Strength::Symptom, 0.0));
+        let candidate = found.entry(class).or_insert_with(|| {
+            CauseCandidate::new(class.clone(), machine_of(sign), index, CandidateStrength::Symptom, 0.0)
+        });
         candidate.support.insert(index);
         candidate.score = candidate.score.max(mark.confidence * 0.6);
     }
     found.into_values().collect()
 }
 
-/// Returns the family of a class in a layer; [`Scene::family`] caches it for every sign.
-pub(crate) fn family(class: &str, layer: &str) -> Option<Family> {
+/// Returns the family of a class in a layer; [`FailureScene::family`] caches it for every sign.
+pub(crate) fn family(class: &str, layer: &str) -> Option<FailureFamily> {
     Some(match class {
         "none" => return None,
-        "host-oom-kill" | "container-oom-kill" => Family::Host,
+        "host-oom-kill" | "container-oom-kill" => FailureFamily::Host,
         "killed-by-signal"
         | "segfault"
         | "mpi-ucx-segfault"
         | "process-aborted"
         | "launcher-child-failed"
         | "rank-exit-unknown"
-        | "subprocess-failed" => Family::Process,
-        "remote-worker-lost" | "hang-no-error" | "hang-stalled-ranks" | "collective-mismatch" => Family::Fabric,
-        "gpu-not-visible" => Family::Software,
+        | "subprocess-failed" => FailureFamily::Process,
+        "remote-worker-lost" | "hang-no-error" | "hang-stalled-ranks" | "collective-mismatch" => FailureFamily::Fabric,
+        "gpu-not-visible" => FailureFamily::Software,
         _ if class.starts_with("gpu-") || class.starts_with("unknown-xid") || class.starts_with("unknown-sxid") => {
-            Family::Gpu
+            FailureFamily::Gpu
         }
-        "nvswitch-error" | "fabric-manager-not-ready" => Family::Gpu,
-        _ if class.starts_with("nccl-") || class.starts_with("hccl-") || layer == "network" => Family::Fabric,
-        _ if layer == "hardware" => Family::Host,
-        _ if layer == "scheduler" => Family::Scheduler,
-        _ => Family::Software,
+        "nvswitch-error" | "fabric-manager-not-ready" => FailureFamily::Gpu,
+        _ if class.starts_with("nccl-") || class.starts_with("hccl-") || layer == "network" => FailureFamily::Fabric,
+        _ if layer == "hardware" => FailureFamily::Host,
+        _ if layer == "scheduler" => FailureFamily::Scheduler,
+        _ => FailureFamily::Software,
     })
 }
 
 /// Returns the root marks of one family.
-fn roots<'a>(scene: &'a Scene<'_>, wanted: Family) -> impl Iterator<Item = (usize, &'a Sign)> {
+fn roots<'a>(scene: &'a FailureScene<'_>, wanted: FailureFamily) -> impl Iterator<Item = (usize, &'a Signal)> {
     scene
         .roots()
         .filter(move |(index, _)| scene.family(*index) == Some(wanted))
 }
 
 /// Returns the most specific machine part of a sign: a rank maps to its node, a job to none.
-fn machine_of(sign: &Sign) -> Entity {
+fn machine_of(sign: &Signal) -> Entity {
     match &sign.entity {
         Entity::Rank { node, .. } => Entity::Node { node: node.clone() },
         Entity::Job { .. } => Entity::Unknown,
@@ -128,7 +128,7 @@ fn machine_of(sign: &Sign) -> Entity {
 
 /// Returns true if two signs may concern the same node: both name it, or one of them names none (offline, an empty
 /// name denotes an unknown node).
-fn same_node(one: &Sign, other: &Sign) -> bool {
+fn same_node(one: &Signal, other: &Signal) -> bool {
     match (one.node(), other.node()) {
         (Some(one), Some(other)) => one == other || one.as_str().is_empty() || other.as_str().is_empty(),
         _ => true,
@@ -136,6 +136,6 @@ fn same_node(one: &Sign, other: &Sign) -> bool {
 }
 
 /// Returns the confidence of a sign's mark.
-fn confidence(sign: &Sign) -> f64 {
+fn confidence(sign: &Signal) -> f64 {
     sign.mark().map_or(0.0, |mark| mark.confidence)
 }

@@ -2,11 +2,11 @@
 
 use rankguard_model::Entity;
 
-use crate::{Candidate, Scene, Strength};
+use crate::{CandidateStrength, CauseCandidate, FailureScene};
 
 /// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
 /// may be silent.
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     all.extend(scene.silent().filter_map(|(index, sign)| {
         let node = sign.node()?;
         let ranks = scene.ranks_on(node);
@@ -20,11 +20,11 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         } else {
             "node-crash"
         };
-        let mut candidate = Candidate::new(
+        let mut candidate = CauseCandidate::new(
             class,
             Entity::Node { node: node.clone() },
             index,
-            Strength::Overriding,
+            CandidateStrength::Overriding,
             0.8,
         );
         candidate.root_rank = ranks.first().copied();

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{Family, confidence, roots};
-use crate::{Candidate, Scene, Sign, Strength};
+use super::{FailureFamily, confidence, roots};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     // A scheduler ends the rest of a step after its first task failed; then its messages do not name the cause.
     // Neither does the end of a process that was ordered to end.
     let ended = scene.marks().find(|(_, sign)| {
@@ -14,11 +14,11 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     });
     let watched = scene.exits().next().is_some();
     let failed_before = |index: usize| watched || ended.is_some_and(|(first, _)| first < index);
-    let mut found: BTreeMap<&str, Candidate> = BTreeMap::new();
-    for (index, sign) in roots(scene, Family::Scheduler) {
+    let mut found: BTreeMap<&str, CauseCandidate> = BTreeMap::new();
+    for (index, sign) in roots(scene, FailureFamily::Scheduler) {
         let Some(class) = sign.class() else { continue };
         // A pod that waited until there was room for it has not failed.
-        let placed = |later: &Sign| later.is_signed("pod-assigned");
+        let placed = |later: &Signal| later.is_signed("pod-assigned");
         if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(|later| placed(later)) {
             continue;
         }
@@ -26,17 +26,22 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
         // job's own messages.
         let strength = match class.as_str() {
             // A failed launch is reported as a node failure, independent of the reason.
-            "slurm-node-fail" if confidence(sign) < 0.7 => Strength::Symptom,
-            "slurm-time-limit" | "slurm-node-fail" | "preempted" => Strength::Overriding,
+            "slurm-node-fail" if confidence(sign) < 0.7 => CandidateStrength::Symptom,
+            "slurm-time-limit" | "slurm-node-fail" | "preempted" => CandidateStrength::Overriding,
             // An explicit report of an external signal is certain; a mere observed end may be the launcher's own
             // action.
-            "external-termination" if confidence(sign) >= 0.8 => Strength::Cause,
-            "job-cancelled" | "external-termination" if failed_before(index) => Strength::Outcome,
-            "job-cancelled" | "external-termination" => Strength::Symptom,
-            _ => Strength::Cause,
+            "external-termination" if confidence(sign) >= 0.8 => CandidateStrength::Cause,
+            "job-cancelled" | "external-termination" if failed_before(index) => CandidateStrength::Outcome,
+            "job-cancelled" | "external-termination" => CandidateStrength::Symptom,
+            _ => CandidateStrength::Cause,
         };
         // The scheduler's action on the rest of a step is weaker evidence than the exit of the task that caused it.
-        let score = confidence(sign) * if strength == Strength::Outcome { 0.4 } else { 1.0 };
+        let score = confidence(sign)
+            * if strength == CandidateStrength::Outcome {
+                0.4
+            } else {
+                1.0
+            };
         found
             .entry(class.as_str())
             .and_modify(|candidate| {
@@ -48,7 +53,7 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
                     .filter(|rank| sign.rank().is_none_or(|other| other == *rank));
             })
             .or_insert_with(|| {
-                let mut candidate = Candidate::new(class.clone(), scene.job_entity(), index, strength, score);
+                let mut candidate = CauseCandidate::new(class.clone(), scene.job_entity(), index, strength, score);
                 candidate.root_rank = sign.rank();
                 candidate
             });

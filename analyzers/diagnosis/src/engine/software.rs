@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_model::{EXIT_MESSAGE, Entity, Rank, Source};
+use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, Rank};
 
-use super::{Family, confidence, roots};
-use crate::struck::struck_rank;
-use crate::{Candidate, Scene, Sign, Strength};
+use super::{FailureFamily, confidence, roots};
+use crate::signalled_ranks::struck_rank;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
-pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
-    let mut groups: BTreeMap<&str, Vec<(usize, &Sign)>> = BTreeMap::new();
-    for (index, sign) in roots(scene, Family::Software) {
+pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
+    let mut groups: BTreeMap<&str, Vec<(usize, &Signal)>> = BTreeMap::new();
+    for (index, sign) in roots(scene, FailureFamily::Software) {
         if let Some(class) = sign.class() {
             groups.entry(class.as_str()).or_default().push((index, sign));
         }
@@ -22,14 +22,15 @@ pub(super) fn candidates(scene: &Scene<'_>, all: &mut Vec<Candidate>) {
     );
 }
 
-fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option<Candidate> {
+fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) -> Option<CauseCandidate> {
     let (first, earliest) = *signs.first()?;
     let score = signs.iter().map(|(_, sign)| confidence(sign)).fold(0.0, f64::max);
     let ranks: BTreeSet<Rank> = signs.iter().filter_map(|(_, sign)| sign.rank()).collect();
     let blamed = match (&earliest.entity, earliest.source) {
-        (machine @ (Entity::Device { .. } | Entity::Node { .. }), Source::KernelLog | Source::Host | Source::Gpu) => {
-            machine.clone()
-        }
+        (
+            machine @ (Entity::Device { .. } | Entity::Node { .. }),
+            EvidenceSource::KernelLog | EvidenceSource::Host | EvidenceSource::Gpu,
+        ) => machine.clone(),
         // The same message from several ranks concerns the program, not the ranks.
         _ if ranks.len() > 1 => scene.job_entity(),
         _ => match earliest.rank() {
@@ -39,17 +40,17 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
     };
     // An exception of unknown meaning, or a lost helper process, shows how a failure surfaced and not its cause.
     let strength = match class {
-        "uncaught-exception" | "dataloader-worker-crash" => Strength::Symptom,
-        _ => Strength::Cause,
+        "uncaught-exception" | "dataloader-worker-crash" => CandidateStrength::Symptom,
+        _ => CandidateStrength::Cause,
     };
     let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
     let (strength, score) = if is_message && ended_before(scene, earliest, &ranks) {
         // Survivors of a failure end with a message too.
-        (Strength::Outcome, score.min(0.2))
+        (CandidateStrength::Outcome, score.min(0.2))
     } else {
         (strength, score)
     };
-    let mut candidate = Candidate::new(class, blamed, first, strength, score);
+    let mut candidate = CauseCandidate::new(class, blamed, first, strength, score);
     if is_message {
         candidate.notes.push(format!(
             "The program ended itself with exit code {} and wrote no traceback; its last line on standard error is shown.",
@@ -88,7 +89,7 @@ fn candidate(scene: &Scene<'_>, class: &str, signs: &[(usize, &Sign)]) -> Option
 }
 
 /// Returns true if a rank without a message of its own was ended by a signal, or ended before the message.
-fn ended_before(scene: &Scene<'_>, message: &Sign, ranks: &BTreeSet<Rank>) -> bool {
+fn ended_before(scene: &FailureScene<'_>, message: &Signal, ranks: &BTreeSet<Rank>) -> bool {
     if struck_rank(scene).is_some() {
         return true;
     }

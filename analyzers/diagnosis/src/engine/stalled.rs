@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::Rank;
 
-use crate::{Candidate, Scene, Sign, Strength};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Maximum number of rank sets, each compared with each, and of missing ranks.
 const READY: usize = 256;
@@ -17,7 +17,7 @@ const TABLE: &str = "stalled-tensors";
 
 /// Waiting tensors of all stall reports.
 #[derive(Debug, Default)]
-pub(super) struct Stalled<'a> {
+pub(super) struct StallReports<'a> {
     /// Tensors that each rank has not submitted.
     missing: BTreeMap<Rank, BTreeSet<&'a str>>,
     /// Distinct sets of ranks that submitted a tensor.
@@ -27,8 +27,8 @@ pub(super) struct Stalled<'a> {
     signs: BTreeSet<usize>,
 }
 
-impl<'a> Stalled<'a> {
-    pub(super) fn of(scene: &Scene<'a>) -> Self {
+impl<'a> StallReports<'a> {
+    pub(super) fn of(scene: &FailureScene<'a>) -> Self {
         let mut told = Self::default();
         for (index, sign) in scene.signs.iter().enumerate() {
             let stalls = sign.class().is_some_and(|class| class.as_str() == "hang-stalled-ranks");
@@ -61,7 +61,7 @@ impl<'a> Stalled<'a> {
     }
 
     /// Returns a mismatch of two ranks, or two groups of ranks, that wait for each other's tensors.
-    pub(super) fn mismatch(&self, scene: &Scene<'_>) -> Option<Candidate> {
+    pub(super) fn mismatch(&self, scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         let first = self.first?;
         // Tensors of one kind may be submitted in any order; a broadcast and an allreduce are two places of the
         // program.
@@ -79,7 +79,13 @@ impl<'a> Stalled<'a> {
             (None, Some(rank)) => format!("rank {rank} and the others"),
             (None, None) => groups.map(|_| "two groups of ranks".to_owned())?,
         };
-        let mut candidate = Candidate::new("collective-mismatch", scene.job_entity(), first, Strength::Cause, 0.96);
+        let mut candidate = CauseCandidate::new(
+            "collective-mismatch",
+            scene.job_entity(),
+            first,
+            CandidateStrength::Cause,
+            0.96,
+        );
         candidate.root_rank = alone;
         candidate.support.extend(self.signs.iter().copied());
         candidate.notes.push(format!(
@@ -89,7 +95,7 @@ impl<'a> Stalled<'a> {
     }
 
     /// Reads the tensors of a sign; returns false if it names none.
-    fn read(&mut self, sign: &'a Sign) -> bool {
+    fn read(&mut self, sign: &'a Signal) -> bool {
         let table = sign.is_signed(TABLE);
         if table && let Some(list) = sign.text.split_once('[').map(|(_, list)| list) {
             // A launcher's line label looks like the number of the missing rank.

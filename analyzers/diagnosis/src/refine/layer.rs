@@ -5,7 +5,7 @@ use crate::frames::{
     calls_a_model, computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker,
     published,
 };
-use crate::{Candidate, Scene, Sign};
+use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Classes of code mistakes; the circumstances show which code made it.
 const CODE: [&str; 19] = [
@@ -40,7 +40,7 @@ const MEETING: [&str; 5] = [
 ];
 
 /// Rule that derives a layer from the text of a message.
-struct Said {
+struct TextRule {
     classes: &'static [&'static str],
     /// Lower-case texts, one of which must occur.
     words: &'static [&'static str],
@@ -48,56 +48,56 @@ struct Said {
     why: &'static str,
 }
 
-const SAID: [Said; 9] = [
-    Said {
+const SAID: [TextRule; 9] = [
+    TextRule {
         classes: &["assertion-error"],
         words: &["'status': 'inflight'"],
         layer: "framework",
         why: "A parameter was asked for while the framework itself was still fetching it.",
     },
-    Said {
+    TextRule {
         classes: &["collective-argument-error"],
         words: &["must be contiguous"],
         layer: "framework",
         why: "How a tensor lies in memory is for the library that passes it on to see to.",
     },
-    Said {
+    TextRule {
         classes: &["argparse-error"],
         words: &["invalid optional value", "invalid typing."],
         layer: "framework",
         why: "The parser calls a type of the typing module to read the value, which no value passes.",
     },
-    Said {
+    TextRule {
         classes: &["cuda-device-assert"],
         words: &["classnllcriterion", "n_classes", "nll_loss", "num_classes"],
         layer: "user-data",
         why: "The loss refused a label that is no class, and labels come with the data.",
     },
-    Said {
+    TextRule {
         classes: &["permission-denied"],
         words: &["nfs", "lustre", "root_squash", "volume"],
         layer: "storage",
         why: "The file system itself refuses, whoever asks.",
     },
-    Said {
+    TextRule {
         classes: &["rendezvous-failure", "connection-refused"],
         words: &["operation not permitted", "errno: 1 "],
         layer: "platform",
         why: "Sockets are not permitted where the program runs, so no network was even tried.",
     },
-    Said {
+    TextRule {
         classes: &["rendezvous-failure"],
         words: &["rendezvousclosederror"],
         layer: "framework",
         why: "The launcher reached the others and found that the meeting is over, which no network decides.",
     },
-    Said {
+    TextRule {
         classes: &["nccl-system-error", "rendezvous-failure"],
         words: &["address family not supported"],
         layer: "platform",
         why: "Where the program runs there are no sockets of that kind, so no network was even tried.",
     },
-    Said {
+    TextRule {
         classes: &["ib-rdma-error"],
         words: &["ibv_create_", "ibv_reg_mr", "ibv_alloc_", "locked memory"],
         layer: "platform",
@@ -108,9 +108,9 @@ const SAID: [Said; 9] = [
 /// Returns a layer other than the default of the class, with the reason. The last argument are the
 /// texts of all supporting signs.
 pub(super) fn of<'s>(
-    scene: &Scene<'_>,
-    candidate: &Candidate,
-    sign: &Sign,
+    scene: &FailureScene<'_>,
+    candidate: &CauseCandidate,
+    sign: &Signal,
     said: impl Iterator<Item = &'s str> + Clone,
 ) -> Option<(&'static str, String)> {
     let class = candidate.class.as_str();
@@ -188,22 +188,22 @@ pub(super) fn of<'s>(
 }
 
 /// Returns true if the late rank reports that it slept.
-fn sleeps(scene: &Scene<'_>, candidate: &Candidate) -> bool {
-    let own = |sign: &Sign| candidate.root_rank.is_some() && sign.rank() == candidate.root_rank;
+fn sleeps(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+    let own = |sign: &Signal| candidate.root_rank.is_some() && sign.rank() == candidate.root_rank;
     scene
         .marks()
         .any(|(_, sign)| own(sign) && sign.text.to_ascii_lowercase().contains("sleeping"))
 }
 
 /// Returns true if only this rank lacks its GPU, and a lower rank on the node reports other things.
-fn others_see_theirs(scene: &Scene<'_>, candidate: &Candidate) -> bool {
+fn others_see_theirs(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     // If nodes are unknown, the first few ranks share one.
     let Some(rank) = candidate.root_rank.filter(|rank| rank.0 < NODE_RANKS) else {
         return false;
     };
     let first = &scene.signs[candidate.first];
-    let misses = |sign: &Sign| sign.class() == first.class();
-    let before = |sign: &Sign| sign.rank().is_some_and(|other| other < rank) && sign.node() == first.node();
+    let misses = |sign: &Signal| sign.class() == first.class();
+    let before = |sign: &Signal| sign.rank().is_some_and(|other| other < rank) && sign.node() == first.node();
     let mut others = scene
         .marks()
         .map(|(_, sign)| sign)

@@ -9,7 +9,7 @@ use crate::frames::{
     asserts_a_path, below, checks_settings, innermost, loader, looks_up_label, looks_up_saved, looks_up_setting, maker,
     makes_shared_memory, mismatched_package, misses_a_variable, moves_a_file, reads_samples, waits_for_one,
 };
-use crate::{Scene, Sign};
+use crate::{FailureScene, Signal};
 
 /// Packages that decode data files: a failure inside them means a damaged file.
 const DECODERS: [&str; 12] = [
@@ -46,7 +46,7 @@ const DRILLS: [&str; 5] = ["chaos-kill", "container-kill", "fault-kill", "pod-de
 
 /// Returns the class of a sign in its circumstances, possibly `class` itself to exclude others; the first rule that
 /// holds.
-pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+pub(super) fn of(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     while_loading(sign, class)
         .or_else(|| after_overflows(scene, sign, class))
         .or_else(|| in_transport(scene, class))
@@ -63,7 +63,7 @@ pub(super) fn of(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'stati
         .or_else(|| of_the_framework(sign, class))
 }
 
-fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn while_loading(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if class == "key-error"
         && let Some(saved) = looks_up_saved(sign)
     {
@@ -82,7 +82,7 @@ fn while_loading(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     Some(("checkpoint-mismatch", why))
 }
 
-fn after_overflows(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn after_overflows(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     let divides = class == "numerical-error" && sign.text.contains("division by zero");
     (divides && overflowed(scene)).then(|| {
         let why = "Gradients overflowed before it and the loss scale was halved each time, so it is the scale that became zero.";
@@ -90,14 +90,14 @@ fn after_overflows(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'sta
     })
 }
 
-fn in_transport(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+fn in_transport(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
     (class == "segfault" && crashed_in_transport(scene)).then(|| {
         let why = "Frames of the stack that crashed are those of MPI or UCX.";
         ("mpi-ucx-segfault", why.to_owned())
     })
 }
 
-fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn between_packages(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     let package = mismatched_package(sign, class)?;
     let why = format!(
         "It is the installed package {package} that asks for what another one does not have, so their versions do not fit."
@@ -105,14 +105,14 @@ fn between_packages(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
     Some(("library-incompatible", why))
 }
 
-fn no_number_agrees(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+fn no_number_agrees(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
     (class == "collective-mismatch" && scene.first_of("norms-not-numbers").is_some()).then(|| {
         let why = "What the ranks do not agree on is not a number on any of them, and such values never agree.";
         ("loss-nan", why.to_owned())
     })
 }
 
-fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn waiting(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if !matches!(class, "nccl-timeout" | "rendezvous-failure") {
         return None;
     }
@@ -138,7 +138,7 @@ fn waiting(scene: &Scene<'_>, sign: &Sign, class: &str) -> Option<(&'static str,
 
 /// Returns the work of another rank that took longer than the collective's timeout, with its seconds. None if the
 /// complaining rank was busy for as long, because then all were.
-fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Sign, u64)> {
+fn busy_for_longer<'s>(scene: &'s FailureScene<'_>, complaint: &Signal) -> Option<(&'s Signal, u64)> {
     let told = complaint.field("timeout_ms").and_then(|limit| limit.parse().ok());
     let limit = told.map_or(USUAL_LIMIT, Duration::from_millis);
     let mut busy = scene.marks().filter_map(|(_, sign)| {
@@ -147,13 +147,13 @@ fn busy_for_longer<'s>(scene: &'s Scene<'_>, complaint: &Sign) -> Option<(&'s Si
         (sign.rank().is_some() && Duration::from_secs(seconds) > limit).then_some((sign, seconds))
     });
     let first = busy.next()?;
-    let own = |sign: &Sign| sign.rank() == complaint.rank();
+    let own = |sign: &Signal| sign.rank() == complaint.rank();
     (!own(first.0) && !busy.any(|(sign, _)| own(sign))).then_some(first)
 }
 
 /// Detects ranks that log the same message with tensors of different size, and fail in the collective. Ranks that log
 /// several tensors are listing them and do not count.
-fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)> {
+fn of_two_sizes(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
     if !matches!(class, "nccl-system-error" | "nccl-timeout" | "segfault") {
         return None;
     }
@@ -179,7 +179,7 @@ fn of_two_sizes(scene: &Scene<'_>, class: &str) -> Option<(&'static str, String)
 }
 
 /// A connection that breaks during rendezvous is the one to its store.
-fn of_the_store(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn of_the_store(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     let broke = matches!(class, "connection-refused" | "connection-reset" | "connection-timeout");
     (broke && below(sign, "_call_store")).then(|| {
         let why = "It broke while the rendezvous asked its store, so the ranks could not meet.";
@@ -188,7 +188,7 @@ fn of_the_store(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
 }
 
 /// Detects a job that failed without a reason and has the name of a kill drill.
-fn in_a_drill(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn in_a_drill(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     let drill = class == "launcher-child-failed" && DRILLS.iter().any(|name| sign.text.contains(name));
     drill.then(|| {
         let why = "Its name is that of a drill in which a process is killed, and nothing else says why it ended.";
@@ -196,14 +196,14 @@ fn in_a_drill(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     })
 }
 
-fn in_shared_memory(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn in_shared_memory(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     (class == "disk-full" && makes_shared_memory(sign)).then(|| {
         let why = "It was shared memory that was being made, so the file system that is full is that of shared memory.";
         ("shm-exhausted", why.to_owned())
     })
 }
 
-fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn of_a_setting(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if class == "assertion-error"
         && let Some(function) = checks_settings(sign)
     {
@@ -226,7 +226,7 @@ fn of_a_setting(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
 }
 
 /// Detects an assertion that a path exists, and a path that was gone before it was removed or renamed.
-fn of_a_path(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn of_a_path(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if class == "assertion-error" && asserts_a_path(sign) {
         let why = "It was asserted that a path is there, and it is not.".to_owned();
         return Some(("file-not-found", why));
@@ -240,7 +240,7 @@ fn of_a_path(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     })
 }
 
-fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn of_the_data(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if class == "key-error"
         && let Some(table) = looks_up_label(sign)
     {
@@ -268,7 +268,7 @@ fn of_the_data(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
     Some(("bad-sample", why))
 }
 
-fn of_the_framework(sign: &Sign, class: &str) -> Option<(&'static str, String)> {
+fn of_the_framework(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
     if !matches!(class, "python-name-error" | "data-encoding-error") {
         return None;
     }
@@ -282,7 +282,7 @@ fn of_the_framework(sign: &Sign, class: &str) -> Option<(&'static str, String)> 
 }
 
 /// Returns true if a printed stack has frames of MPI or UCX; frames of the stack printer itself do not count.
-fn crashed_in_transport(scene: &Scene<'_>) -> bool {
+fn crashed_in_transport(scene: &FailureScene<'_>) -> bool {
     scene.marks().any(|(_, sign)| {
         let frame = sign.is_signed("mpi-ucx-frame");
         let prints = ["ucs_handle_error", "ucs_debug_"]
@@ -294,7 +294,7 @@ fn crashed_in_transport(scene: &Scene<'_>) -> bool {
 }
 
 /// Returns true if steps were skipped because gradients overflowed.
-fn overflowed(scene: &Scene<'_>) -> bool {
+fn overflowed(scene: &FailureScene<'_>) -> bool {
     scene
         .marks()
         .any(|(_, sign)| sign.mark().is_some_and(|mark| mark.signature.starts_with("overflow-")))

@@ -8,7 +8,7 @@ mod layer;
 mod meaning;
 
 use crate::frames::cut_off;
-use crate::{Candidate, Scene, Strength};
+use crate::{CandidateStrength, CauseCandidate, FailureScene};
 
 /// Exception types that name the misuse of a framework, if no narrower class is known.
 const RAISED: [(&str, &str); 3] = [
@@ -18,7 +18,7 @@ const RAISED: [(&str, &str); 3] = [
 ];
 
 /// Sets the class and the layer that a candidate's circumstances show.
-pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
+pub(crate) fn refine(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
     // A line before the traceback often has the same text; only the traceback has frames.
     let sign = candidate
         .support
@@ -31,7 +31,7 @@ pub(crate) fn refine(scene: &Scene<'_>, candidate: &mut Candidate) {
         candidate.notes.push(why);
         // The location of the stall names the cause; the wait of the others is only a symptom.
         if class == "hang-stalled-ranks" {
-            candidate.strength = Strength::Cause;
+            candidate.strength = CandidateStrength::Cause;
         }
         return;
     }

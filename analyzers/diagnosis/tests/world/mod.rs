@@ -1,19 +1,21 @@
 //! Test cluster for the stories: it reports evidence and returns conclusions.
 #![allow(clippy::unwrap_used, dead_code, reason = "each file of stories uses a part of it")]
 
-use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Fact, JobContext, Policy};
+use rankguard_diagnosis::{
+    CallerFact, ConcludedDraft, Diagnosis, DraftChange, DraftPolicy, JobContext, PlacementIndex,
+};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
-    Sequence, Source, Step, Timestamp,
+    Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
+    Generation, JobId, NodeId, ProcessExit, Rank, Role, Sequence, Step, Timestamp,
 };
 
 /// Three nodes with two ranks each, generation 1, and everything that was reported so far.
 pub(crate) struct World {
     pub(crate) diagnosis: Diagnosis,
-    pub(crate) context: Context,
+    pub(crate) context: PlacementIndex,
     pub(crate) seq: u64,
-    pub(crate) changes: Vec<Change>,
+    pub(crate) changes: Vec<DraftChange>,
 }
 
 impl World {
@@ -25,8 +27,8 @@ impl World {
             ..JobContext::default()
         };
         Self {
-            diagnosis: Diagnosis::new(Policy::default()),
-            context: Context::from_iter([(JobId::from("train"), job)]),
+            diagnosis: Diagnosis::new(DraftPolicy::default()),
+            context: PlacementIndex::from_iter([(JobId::from("train"), job)]),
             seq: 0,
             changes: Vec::new(),
         }
@@ -41,7 +43,14 @@ impl World {
     }
 
     /// Adds evidence that happened and arrived at `ms`.
-    pub(crate) fn at(&mut self, ms: i64, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) -> &mut Self {
+    pub(crate) fn at(
+        &mut self,
+        ms: i64,
+        source: EvidenceSource,
+        entity: Entity,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
+    ) -> &mut Self {
         self.late(ms, ms, source, entity, body, marks)
     }
 
@@ -49,10 +58,10 @@ impl World {
         &mut self,
         ms: i64,
         arrived: i64,
-        source: Source,
+        source: EvidenceSource,
         entity: Entity,
-        body: Body,
-        marks: Vec<Mark>,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
     ) -> &mut Self {
         self.seq += 1;
         let id = EvidenceId {
@@ -76,12 +85,12 @@ impl World {
         self
     }
 
-    pub(crate) fn exits(&mut self, ms: i64, rank: u32, exit: Exit) -> &mut Self {
+    pub(crate) fn exits(&mut self, ms: i64, rank: u32, exit: ProcessExit) -> &mut Self {
         self.at(
             ms,
-            Source::Ranks,
+            EvidenceSource::Ranks,
             rank_of(rank),
-            Body::RankExited {
+            EvidenceBody::RankExited {
                 pid: 1000 + rank,
                 exit,
                 ended_by_agent: false,
@@ -90,16 +99,16 @@ impl World {
         )
     }
 
-    pub(crate) fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Mark) -> &mut Self {
-        self.at(ms, Source::JobLog, rank_of(rank), line(text), vec![mark])
+    pub(crate) fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Classification) -> &mut Self {
+        self.at(ms, EvidenceSource::JobLog, rank_of(rank), line(text), vec![mark])
     }
 
-    pub(crate) fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Mark) -> &mut Self {
-        self.at(ms, Source::KernelLog, entity, line(text), vec![mark])
+    pub(crate) fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Classification) -> &mut Self {
+        self.at(ms, EvidenceSource::KernelLog, entity, line(text), vec![mark])
     }
 
     pub(crate) fn silent(&mut self, ms: i64, on: u32) -> &mut Self {
-        let fact = Fact::NodeSilent {
+        let fact = CallerFact::NodeSilent {
             node: node(on),
             since: Timestamp::from_millis(ms),
         };
@@ -113,18 +122,18 @@ impl World {
 
     /// Completes a step on a rank.
     pub(crate) fn steps(&mut self, ms: i64, rank: u32, step: u64) -> &mut Self {
-        let body = Body::Progress {
+        let body = EvidenceBody::Progress {
             step: Step(step),
             loss: None,
             step_ms: 5.0,
             own_ms: None,
         };
-        self.at(ms, Source::Ranks, rank_of(rank), body, Vec::new())
+        self.at(ms, EvidenceSource::Ranks, rank_of(rank), body, Vec::new())
     }
 
     /// Reports that no rank has made a step since `ms`, detected by the controller at `found`.
     pub(crate) fn stalls(&mut self, ms: i64, found: i64) -> &mut Self {
-        let fact = Fact::JobStalled {
+        let fact = CallerFact::JobStalled {
             job: JobId::from("train"),
             generation: Generation(1),
             since: Timestamp::from_millis(ms),
@@ -139,7 +148,7 @@ impl World {
     }
 
     /// Waits until the next draft is due and returns its conclusion.
-    pub(crate) fn settle(&mut self) -> Concluded {
+    pub(crate) fn settle(&mut self) -> ConcludedDraft {
         let due = self.diagnosis.due().expect("a draft is open");
         let mut all = self.diagnosis.conclude(due, Catalogue::builtin());
         assert_eq!(all.len(), 1, "one failure is one case");
@@ -149,7 +158,7 @@ impl World {
     pub(crate) fn opened(&self) -> usize {
         self.changes
             .iter()
-            .filter(|change| matches!(change, Change::Opened { .. }))
+            .filter(|change| matches!(change, DraftChange::Opened { .. }))
             .count()
     }
 }
@@ -181,26 +190,26 @@ pub(crate) fn on_node(number: u32) -> Entity {
     Entity::Node { node: node(number) }
 }
 
-pub(crate) fn line(text: &str) -> Body {
-    Body::Line {
+pub(crate) fn line(text: &str) -> EvidenceBody {
+    EvidenceBody::Line {
         text: text.to_owned(),
         context: Vec::new(),
         repeats: 1,
     }
 }
 
-pub(crate) fn mark(class: &str, role: Role, confidence: f64) -> Mark {
+pub(crate) fn mark(class: &str, role: Role, confidence: f64) -> Classification {
     let signature = class.into();
-    Mark {
+    Classification {
         class: class.into(),
         role,
         confidence,
         signature,
-        fields: Fields::new(),
+        fields: FieldValues::new(),
     }
 }
 
-pub(crate) fn with(mut mark: Mark, fields: &[(&str, &str)]) -> Mark {
+pub(crate) fn with(mut mark: Classification, fields: &[(&str, &str)]) -> Classification {
     mark.fields.extend(fields.iter().copied());
     mark
 }

@@ -4,38 +4,38 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rankguard_model::{ByName, ClassId, Mitigation, Role, Severity};
+use rankguard_model::{ClassId, LookupMap, RecommendedMitigation, Role, Severity};
 
 use super::builtin::PRIMARY;
 use super::domain::domain_of;
-use super::read::{Action, Entries, Entry, Map, Reference};
-use crate::class::{Class, Row};
-use crate::code::{Code, CodeTable};
-use crate::mistake::{Mistake, Place, nearest};
+use super::read::{ActionDefinition, CatalogueEntries, CatalogueEntry, CategoryMap, SourceReference};
+use crate::class::{ClassRow, FailureClass};
+use crate::code::{CodeTable, DriverCode};
+use crate::mistake::{CatalogueMistake, EntryPosition, nearest};
 
 /// Maximum number of ancestors of a class; a longer chain is reported as a cycle.
 const DEPTH: usize = 8;
 
 /// Catalogue parts after entries were resolved, each keyed by id.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Parts {
-    pub(super) classes: BTreeMap<ClassId, Arc<Class>>,
+pub(super) struct CatalogueParts {
+    pub(super) classes: BTreeMap<ClassId, Arc<FailureClass>>,
     pub(super) aliases: BTreeMap<ClassId, ClassId>,
     pub(super) xids: CodeTable,
     pub(super) sxids: CodeTable,
-    pub(super) sources: BTreeMap<String, Reference>,
+    pub(super) sources: BTreeMap<String, SourceReference>,
     pub(super) actions: BTreeMap<String, String>,
 }
 
 /// Returns one entry for each id. A repeated id must set `replaces` to that id; a first one must not set it.
 pub(super) fn settle<T>(
-    entries: Vec<Entry<T>>,
+    entries: Vec<CatalogueEntry<T>>,
     kind: &str,
     id_of: impl Fn(&T) -> String,
-    mistakes: &mut Vec<Mistake>,
-) -> Vec<Entry<T>> {
+    mistakes: &mut Vec<CatalogueMistake>,
+) -> Vec<CatalogueEntry<T>> {
     let mut at: BTreeMap<String, usize> = BTreeMap::new();
-    let mut kept: Vec<Entry<T>> = Vec::with_capacity(entries.len());
+    let mut kept: Vec<CatalogueEntry<T>> = Vec::with_capacity(entries.len());
     for entry in entries {
         let id = id_of(&entry.value);
         match (&entry.replaces, at.get(&id).copied()) {
@@ -67,8 +67,8 @@ pub(super) fn settle<T>(
 }
 
 /// Builds everything except signatures and taxonomies.
-pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts {
-    let mut parts = Parts::default();
+pub(super) fn build(entries: &mut CatalogueEntries, mistakes: &mut Vec<CatalogueMistake>) -> CatalogueParts {
+    let mut parts = CatalogueParts::default();
     let sources = settle(
         std::mem::take(&mut entries.sources),
         "source",
@@ -76,7 +76,7 @@ pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts
         mistakes,
     );
     parts.sources = sources.into_iter().map(|s| (s.value.id.clone(), s.value)).collect();
-    let actions: Vec<Entry<Action>> = settle(
+    let actions: Vec<CatalogueEntry<ActionDefinition>> = settle(
         std::mem::take(&mut entries.actions),
         "action",
         |a| a.id.clone(),
@@ -90,7 +90,8 @@ pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts
         |c| c.id.to_string(),
         mistakes,
     );
-    let rows: BTreeMap<ClassId, Entry<Row>> = rows.into_iter().map(|row| (row.value.id.clone(), row)).collect();
+    let rows: BTreeMap<ClassId, CatalogueEntry<ClassRow>> =
+        rows.into_iter().map(|row| (row.value.id.clone(), row)).collect();
     for (id, row) in &rows {
         for alias in &row.value.aliases {
             if rows.contains_key(alias) {
@@ -120,11 +121,11 @@ pub(super) fn build(entries: &mut Entries, mistakes: &mut Vec<Mistake>) -> Parts
 
 /// Returns the class row followed by its ancestors, nearest first.
 fn lineage<'r>(
-    row: &'r Entry<Row>,
-    rows: &'r BTreeMap<ClassId, Entry<Row>>,
+    row: &'r CatalogueEntry<ClassRow>,
+    rows: &'r BTreeMap<ClassId, CatalogueEntry<ClassRow>>,
     aliases: &BTreeMap<ClassId, ClassId>,
-    mistakes: &mut Vec<Mistake>,
-) -> Vec<&'r Entry<Row>> {
+    mistakes: &mut Vec<CatalogueMistake>,
+) -> Vec<&'r CatalogueEntry<ClassRow>> {
     let mut line = vec![row];
     let mut at = row;
     while let Some(parent) = &at.value.parent {
@@ -150,16 +151,19 @@ fn lineage<'r>(
 }
 
 /// Returns the first value that is set on the path from the class to its root.
-fn said<'r, T>(lineage: &[&'r Entry<Row>], of: impl Fn(&'r Row) -> Option<T>) -> Option<T> {
+fn inherited_value<'r, T>(
+    lineage: &[&'r CatalogueEntry<ClassRow>],
+    of: impl Fn(&'r ClassRow) -> Option<T>,
+) -> Option<T> {
     lineage.iter().find_map(|entry| of(&entry.value))
 }
 
 fn join(
-    lineage: &[&Entry<Row>],
-    parts: &Parts,
+    lineage: &[&CatalogueEntry<ClassRow>],
+    parts: &CatalogueParts,
     clears: &BTreeMap<String, String>,
-    mistakes: &mut Vec<Mistake>,
-) -> Class {
+    mistakes: &mut Vec<CatalogueMistake>,
+) -> FailureClass {
     let entry = lineage[0];
     let row = &entry.value;
     // The action and its sources, basis and alternatives come from the same class, because a source recommends the
@@ -187,25 +191,25 @@ fn join(
         let help = help.unwrap_or_else(|| format!("known are {}", words(clears.keys())));
         mistakes.push(entry.place.mistake("layer", format!("no layer {:?}", row.layer), help));
     }
-    let mut taxonomies = Map::new();
+    let mut taxonomies = CategoryMap::new();
     for taxonomy in PRIMARY {
-        let places = said(lineage, |row| row.map.get(taxonomy).cloned());
+        let places = inherited_value(lineage, |row| row.map.get(taxonomy).cloned());
         let places = places.unwrap_or_else(|| vec![domain_of(taxonomy, &row.layer).to_owned()]);
         taxonomies.insert(taxonomy.to_owned(), places);
     }
-    let class = Class {
+    let class = FailureClass {
         id: row.id.clone(),
         aliases: row.aliases.clone(),
         parent: lineage.get(1).map(|parent| parent.value.id.clone()),
         told_as: row.told_as.clone(),
         surface: row.surface,
         layer: row.layer.clone(),
-        kind: said(lineage, |row| row.kind).unwrap_or_default(),
+        kind: inherited_value(lineage, |row| row.kind).unwrap_or_default(),
         definition: row.definition.clone(),
         causes: row.causes.clone(),
         role: row.role.unwrap_or(Role::Root),
         severity: row.severity.unwrap_or(Severity::Failure),
-        mitigation: Mitigation {
+        mitigation: RecommendedMitigation {
             action: action.unwrap_or_default(),
             advice: row.advice.clone(),
             recommended_by: recommended_by.unwrap_or_default(),
@@ -224,7 +228,7 @@ fn join(
 }
 
 /// Checks the ids that a class names itself; inherited ids are reported at the class that names them.
-fn check_class(row: &Row, place: &Place, parts: &Parts, mistakes: &mut Vec<Mistake>) {
+fn check_class(row: &ClassRow, place: &EntryPosition, parts: &CatalogueParts, mistakes: &mut Vec<CatalogueMistake>) {
     let actions = row.action.iter().map(|id| ("action", id));
     let actions = actions.chain(row.then.iter().map(|id| ("then", id)));
     let actions = actions.chain(row.alternatives.iter().map(|other| ("alternatives", &other.action)));
@@ -251,16 +255,21 @@ fn check_class(row: &Row, place: &Place, parts: &Parts, mistakes: &mut Vec<Mista
     }
 }
 
-fn no_source(place: &Place, key: &str, id: &str, parts: &Parts) -> Mistake {
+fn no_source(place: &EntryPosition, key: &str, id: &str, parts: &CatalogueParts) -> CatalogueMistake {
     let help = nearest(id, parts.sources.keys().map(String::as_str));
     let help = help.unwrap_or_else(|| "name a known source, or add a [[source]] with title and url".to_owned());
     place.mistake(key, format!("no source {id:?}"), help)
 }
 
-fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<Mistake>) -> CodeTable {
+fn codes(
+    rows: Vec<CatalogueEntry<DriverCode>>,
+    kind: &str,
+    parts: &CatalogueParts,
+    mistakes: &mut Vec<CatalogueMistake>,
+) -> CodeTable {
     let mut each = Vec::new();
     for row in rows {
-        let Entry { value, place, replaces } = row;
+        let CatalogueEntry { value, place, replaces } = row;
         if value.number == 0 && value.numbers.is_empty() {
             let help = "add number = N, or numbers = [N, ...]".to_owned();
             mistakes.push(place.mistake("number", format!("the {kind} has no number"), help));
@@ -273,14 +282,14 @@ fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<M
             );
             mistakes.push(place.mistake("mnemonics", what, "give one for each number".to_owned()));
         }
-        each.extend(value.each().into_iter().map(|value| Entry {
+        each.extend(value.each().into_iter().map(|value| CatalogueEntry {
             value,
             place: place.clone(),
             replaces: replaces.clone(),
         }));
     }
     let mut table = CodeTable::default();
-    for Entry { mut value, place, .. } in settle(each, kind, |code| code.number.to_string(), mistakes) {
+    for CatalogueEntry { mut value, place, .. } in settle(each, kind, |code| code.number.to_string(), mistakes) {
         match parts.class_id(&value.class) {
             Some(class) => value.class = class,
             None => mistakes.push(no_class(&place, &value.class, parts)),
@@ -296,7 +305,7 @@ fn codes(rows: Vec<Entry<Code>>, kind: &str, parts: &Parts, mistakes: &mut Vec<M
     table
 }
 
-impl Parts {
+impl CatalogueParts {
     /// Resolves a class id or an alias to the class id.
     pub(super) fn class_id(&self, id: &ClassId) -> Option<ClassId> {
         if self.classes.contains_key(id) {
@@ -306,12 +315,12 @@ impl Parts {
     }
 
     /// Returns all classes, keyed by id and by alias.
-    pub(super) fn named(&self) -> ByName<ClassId, Arc<Class>> {
+    pub(super) fn named(&self) -> LookupMap<ClassId, Arc<FailureClass>> {
         let others = self
             .aliases
             .iter()
             .filter_map(|(id, of)| Some((id, self.classes.get(of)?)));
-        let mut named = ByName::default();
+        let mut named = LookupMap::default();
         for (id, class) in others.chain(&self.classes) {
             named.set(id.clone(), Arc::clone(class));
         }
@@ -319,13 +328,13 @@ impl Parts {
     }
 }
 
-pub(super) fn no_class(place: &Place, id: &ClassId, parts: &Parts) -> Mistake {
+pub(super) fn no_class(place: &EntryPosition, id: &ClassId, parts: &CatalogueParts) -> CatalogueMistake {
     let known = parts.classes.keys().chain(parts.aliases.keys()).map(ClassId::as_str);
     let help = nearest(id.as_str(), known).unwrap_or_else(|| "name a known class, or add a [[class]]".to_owned());
     place.mistake("class", format!("no class {id}"), help)
 }
 
-pub(super) fn beyond(place: &Place, confidence: f64) -> Mistake {
+pub(super) fn beyond(place: &EntryPosition, confidence: f64) -> CatalogueMistake {
     let what = format!("{confidence} is beyond 0 to 1");
     place.mistake("confidence", what, "1 is certain, 0.5 a generic message".to_owned())
 }

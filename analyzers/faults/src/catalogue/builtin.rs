@@ -1,10 +1,10 @@
 //! Data files that are compiled into the program.
 
 /// File name and its text.
-pub(super) type File = (&'static str, &'static str);
+pub(super) type BuiltinFile = (&'static str, &'static str);
 
 /// Files that are read whenever a catalogue is built.
-pub(super) const WORDS: &[File] = &[
+pub(super) const WORDS: &[BuiltinFile] = &[
     ("actions.toml", include_str!("../../data/actions.toml")),
     ("classes.toml", include_str!("../../data/classes.toml")),
     ("xids.toml", include_str!("../../data/xids.toml")),
@@ -12,7 +12,7 @@ pub(super) const WORDS: &[File] = &[
 ];
 
 /// Categories of the classes in non-primary taxonomies; parsed on first use.
-pub(super) const CROSSWALK: File = ("crosswalk.toml", include_str!("../../data/crosswalk.toml"));
+pub(super) const CROSSWALK: BuiltinFile = ("crosswalk.toml", include_str!("../../data/crosswalk.toml"));
 
 /// Ids of the taxonomies in which every class has a category.
 pub const PRIMARY: [&str; 5] = [
@@ -60,7 +60,7 @@ macro_rules! signature_files {
 }
 
 /// Signature files, one for each family.
-pub(super) const SIGNATURES: &[File] = signature_files![
+pub(super) const SIGNATURES: &[BuiltinFile] = signature_files![
     "gpu.toml",
     "dcgm.toml",
     "health-checks.toml",

@@ -18,43 +18,43 @@ mod studies;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
-use rankguard_model::{ByName, ClassId, Mitigation, Shared};
+use rankguard_model::{ClassId, LookupMap, RecommendedMitigation, SharedValue};
 
-use crate::class::Class;
+use crate::class::FailureClass;
 use crate::code::CodeTable;
-use crate::mistake::{self, CatalogueError, Mistake};
+use crate::mistake::{self, CatalogueError, CatalogueMistake};
 use crate::signature::Signature;
 use crate::taxonomy::Taxonomy;
 
-use build::Parts;
+use build::CatalogueParts;
 use builtin::{CROSSWALK, SIGNATURES, TAXONOMIES, WORDS};
-use read::{Entries, Map};
-use studies::Volume;
+use read::{CatalogueEntries, CategoryMap};
+use studies::LazyTaxonomy;
 
 pub use builtin::PRIMARY;
 pub use files::{CatalogueFile, CatalogueFilesError};
-pub use read::Reference;
+pub use read::SourceReference;
 pub(crate) use signatures::SIGNATURE_LIMIT;
 
 /// Immutable set of all classes, taxonomies, codes and signatures.
 #[derive(Debug, Clone)]
 pub struct Catalogue {
-    parts: Parts,
+    parts: CatalogueParts,
     /// Classes by id and alias; diagnosis looks up the classes of all evidence here.
-    named: ByName<ClassId, Arc<Class>>,
+    named: LookupMap<ClassId, Arc<FailureClass>>,
     signatures: Vec<Signature>,
-    shelf: Vec<Volume>,
+    shelf: Vec<LazyTaxonomy>,
     /// Categories in non-primary taxonomies from user files.
-    added: BTreeMap<ClassId, Map>,
+    added: BTreeMap<ClassId, CategoryMap>,
     /// Built-in categories in non-primary taxonomies.
-    crosswalk: OnceLock<BTreeMap<String, Map>>,
+    crosswalk: OnceLock<BTreeMap<String, CategoryMap>>,
     /// Digest of the user files.
     added_digest: u64,
 }
 
 /// Level of checking when a catalogue is built.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Care {
+enum CheckLevel {
     /// Built-in files are trusted, because the tests checked them.
     Trust,
     /// Every file is fully parsed and checked.
@@ -66,13 +66,13 @@ impl Catalogue {
     pub fn builtin() -> &'static Self {
         static BUILTIN: OnceLock<Catalogue> = OnceLock::new();
         BUILTIN.get_or_init(|| {
-            Self::make(&[], Care::Trust).expect("the built-in catalogue is checked by this crate's tests")
+            Self::make(&[], CheckLevel::Trust).expect("the built-in catalogue is checked by this crate's tests")
         })
     }
 
     /// Reads and checks all built-in files at once. Slow; for tests.
     pub fn load() -> Result<Self, CatalogueError> {
-        Self::make(&[], Care::Full)
+        Self::make(&[], CheckLevel::Full)
     }
 
     /// Builds the built-in catalogue joined with user files. `files` are pairs of a name, repeated in mistakes, and
@@ -83,13 +83,13 @@ impl Catalogue {
     /// categories that name their `classes`. An entry with the id of an existing one needs `replaces = "ID"`. All
     /// mistakes are returned at once.
     pub fn with_files(files: &[(&str, &str)]) -> Result<Self, CatalogueError> {
-        Self::make(files, Care::Trust)
+        Self::make(files, CheckLevel::Trust)
     }
 
-    fn make(files: &[(&str, &str)], care: Care) -> Result<Self, CatalogueError> {
-        let mut entries = Entries::default();
+    fn make(files: &[(&str, &str)], care: CheckLevel) -> Result<Self, CatalogueError> {
+        let mut entries = CatalogueEntries::default();
         let mut mistakes = Vec::new();
-        let exact = care == Care::Full;
+        let exact = care == CheckLevel::Full;
         for (file, text) in WORDS.iter().chain(SIGNATURES) {
             read::read(file, text, exact, &mut entries, &mut mistakes);
         }
@@ -135,7 +135,7 @@ impl Catalogue {
         if mistakes.is_empty() {
             return Ok(catalogue);
         }
-        let file_of = |mistake: &Mistake| files.iter().position(|(file, _)| *file == mistake.file);
+        let file_of = |mistake: &CatalogueMistake| files.iter().position(|(file, _)| *file == mistake.file);
         mistakes.sort_by_key(|mistake| (file_of(mistake), mistake.line));
         mistakes.dedup();
         Err(CatalogueError { mistakes })
@@ -173,7 +173,7 @@ impl Catalogue {
 
     /// Returns a class by id or alias. An `unknown-*` id that is not in the catalogue resolves to the class of its
     /// family, so that an unknown number still has advice (RG-10).
-    pub fn class(&self, id: &ClassId) -> Option<&Class> {
+    pub fn class(&self, id: &ClassId) -> Option<&FailureClass> {
         if let Some(class) = self.named.get(id) {
             return Some(class);
         }
@@ -185,18 +185,18 @@ impl Catalogue {
     }
 
     /// Returns all classes, ordered by id.
-    pub fn classes(&self) -> impl Iterator<Item = &Class> {
+    pub fn classes(&self) -> impl Iterator<Item = &FailureClass> {
         self.parts.classes.values().map(Arc::as_ref)
     }
 
     /// Returns the ancestors of a class, nearest first.
-    pub fn ancestors(&self, id: &ClassId) -> impl Iterator<Item = &Class> {
-        let parent = |class: &&Class| class.parent.as_ref().and_then(|parent| self.class(parent));
+    pub fn ancestors(&self, id: &ClassId) -> impl Iterator<Item = &FailureClass> {
+        let parent = |class: &&FailureClass| class.parent.as_ref().and_then(|parent| self.class(parent));
         std::iter::successors(self.class(id).and_then(|class| parent(&class)), parent)
     }
 
     /// Returns the root of the tree that the class belongs to; a root class returns itself.
-    pub fn root_of(&self, id: &ClassId) -> Option<&Class> {
+    pub fn root_of(&self, id: &ClassId) -> Option<&FailureClass> {
         self.ancestors(id).last().or_else(|| self.class(id))
     }
 
@@ -207,7 +207,7 @@ impl Catalogue {
     }
 
     /// Returns the direct children of a class.
-    pub fn children(&self, id: &ClassId) -> impl Iterator<Item = &Class> {
+    pub fn children(&self, id: &ClassId) -> impl Iterator<Item = &FailureClass> {
         let id = self.class(id).map(|class| &class.id);
         self.classes()
             .filter(move |class| id.is_some() && class.parent.as_ref() == id)
@@ -215,7 +215,7 @@ impl Catalogue {
 
     /// Returns the categories of a class in the five primary taxonomies, most specific first. A known class has an
     /// entry for each taxonomy; an unknown class returns an empty map.
-    pub fn taxonomies_of(&self, id: &ClassId) -> Shared<BTreeMap<String, Vec<String>>> {
+    pub fn taxonomies_of(&self, id: &ClassId) -> SharedValue<BTreeMap<String, Vec<String>>> {
         self.class(id).map(|class| class.taxonomies.clone()).unwrap_or_default()
     }
 
@@ -234,14 +234,14 @@ impl Catalogue {
     }
 
     /// Returns the mitigation of a class; an id that is not in the catalogue returns that of `unknown`.
-    pub fn mitigation(&self, id: &ClassId) -> Shared<Mitigation> {
+    pub fn mitigation(&self, id: &ClassId) -> SharedValue<RecommendedMitigation> {
         let class = self.class(id).or_else(|| self.class(&ClassId::from("unknown")));
         class.map(|class| class.mitigation.clone()).unwrap_or_default()
     }
 
     /// Returns all taxonomies, the five primary ones first.
     pub fn taxonomies(&self) -> impl Iterator<Item = &Taxonomy> {
-        self.shelf.iter().map(Volume::taxonomy)
+        self.shelf.iter().map(LazyTaxonomy::taxonomy)
     }
 
     /// Returns the ids of all taxonomies, the five primary ones first, without parsing any.
@@ -252,7 +252,7 @@ impl Catalogue {
     /// Returns a taxonomy by id.
     pub fn taxonomy(&self, id: &str) -> Option<&Taxonomy> {
         let volume = self.shelf.iter().find(|volume| volume.id == id);
-        volume.map(Volume::taxonomy)
+        volume.map(LazyTaxonomy::taxonomy)
     }
 
     /// Returns up to three taxonomy ids similar to an unknown word, the closest first.
@@ -272,7 +272,7 @@ impl Catalogue {
     }
 
     /// Returns title and address of a source.
-    pub fn source(&self, id: &str) -> Option<&Reference> {
+    pub fn source(&self, id: &str) -> Option<&SourceReference> {
         self.parts.sources.get(id)
     }
 

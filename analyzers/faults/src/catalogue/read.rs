@@ -9,11 +9,13 @@ use serde::de::DeserializeOwned;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
-use crate::class::Row;
-use crate::code::Code;
-use crate::mistake::{Mistake, Place, nearest};
+use crate::class::ClassRow;
+use crate::code::DriverCode;
+use crate::mistake::{CatalogueMistake, EntryPosition, nearest};
 use crate::signature::Signature;
-use crate::taxonomy::{Category, Dimension, Head, Lists, SCHEMA, Sum, Taxonomy};
+use crate::taxonomy::{
+    FigureSum, ListPositions, SCHEMA, Taxonomy, TaxonomyCategory, TaxonomyDimension, TaxonomyHeader,
+};
 
 /// Maximum size of a user file, bytes; the built-in files together have a tenth of it.
 const FILE_LIMIT: usize = 4 << 20;
@@ -37,16 +39,16 @@ const KINDS: [&str; 10] = [
 
 /// Parsed entry with its file position and the id of the entry it replaces.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry<T> {
+pub(crate) struct CatalogueEntry<T> {
     pub(crate) value: T,
-    pub(crate) place: Place,
+    pub(crate) place: EntryPosition,
     pub(crate) replaces: Option<String>,
 }
 
 /// Publication or page that recommends an action or describes a failure.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Reference {
+pub struct SourceReference {
     pub(crate) id: String,
     pub title: String,
     pub url: String,
@@ -54,32 +56,32 @@ pub struct Reference {
 
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Action {
+pub(crate) struct ActionDefinition {
     pub(crate) id: String,
     pub(crate) definition: String,
 }
 
 /// Taxonomy with the file positions of its list entries.
 #[derive(Debug, Clone)]
-pub(crate) struct Study {
+pub(crate) struct LocatedTaxonomy {
     pub(crate) taxonomy: Taxonomy,
-    pub(crate) lists: Lists,
+    pub(crate) lists: ListPositions,
 }
 
 /// Taxonomy id to category ids of one class.
-pub(crate) type Map = BTreeMap<String, Vec<String>>;
+pub(crate) type CategoryMap = BTreeMap<String, Vec<String>>;
 
 /// All entries of the files read so far, in file order.
 #[derive(Debug, Default)]
-pub(crate) struct Entries {
-    pub(crate) classes: Vec<Entry<Row>>,
-    pub(crate) signatures: Vec<Entry<Signature>>,
-    pub(crate) xids: Vec<Entry<Code>>,
-    pub(crate) sxids: Vec<Entry<Code>>,
-    pub(crate) taxonomies: Vec<Entry<Study>>,
-    pub(crate) maps: Vec<Entry<(String, Map)>>,
-    pub(crate) sources: Vec<Entry<Reference>>,
-    pub(crate) actions: Vec<Entry<Action>>,
+pub(crate) struct CatalogueEntries {
+    pub(crate) classes: Vec<CatalogueEntry<ClassRow>>,
+    pub(crate) signatures: Vec<CatalogueEntry<Signature>>,
+    pub(crate) xids: Vec<CatalogueEntry<DriverCode>>,
+    pub(crate) sxids: Vec<CatalogueEntry<DriverCode>>,
+    pub(crate) taxonomies: Vec<CatalogueEntry<LocatedTaxonomy>>,
+    pub(crate) maps: Vec<CatalogueEntry<(String, CategoryMap)>>,
+    pub(crate) sources: Vec<CatalogueEntry<SourceReference>>,
+    pub(crate) actions: Vec<CatalogueEntry<ActionDefinition>>,
     /// Layer to clearing condition, for classes that set none.
     pub(crate) clears: BTreeMap<String, String>,
 }
@@ -88,8 +90,14 @@ pub(crate) struct Entries {
 ///
 /// `exact` records the line of every key and continues after a mistake inside an entry. Without it, only the first
 /// mistake of an entry is reported, with the line of the entry: for files that the tests have parsed exactly.
-pub(crate) fn read(file: &str, text: &str, exact: bool, into: &mut Entries, mistakes: &mut Vec<Mistake>) {
-    let mut reader = Reader {
+pub(crate) fn read(
+    file: &str,
+    text: &str,
+    exact: bool,
+    into: &mut CatalogueEntries,
+    mistakes: &mut Vec<CatalogueMistake>,
+) {
+    let mut reader = CatalogueReader {
         file: file.into(),
         text,
         exact,
@@ -111,17 +119,17 @@ pub(crate) fn read(file: &str, text: &str, exact: bool, into: &mut Entries, mist
     mistakes.append(&mut reader.mistakes);
 }
 
-struct Reader<'t> {
+struct CatalogueReader<'t> {
     file: Arc<str>,
     text: &'t str,
     exact: bool,
     /// Byte offset of each line start; filled on first use.
     lines: Vec<usize>,
-    mistakes: Vec<Mistake>,
+    mistakes: Vec<CatalogueMistake>,
 }
 
-impl<'t> Reader<'t> {
-    fn file(&mut self, into: &mut Entries) {
+impl<'t> CatalogueReader<'t> {
+    fn file(&mut self, into: &mut CatalogueEntries) {
         let (root, problems) = DeTable::parse_recoverable(self.text);
         if !problems.is_empty() {
             // Entries recovered from broken TOML would only cause follow-up mistakes.
@@ -190,7 +198,7 @@ impl<'t> Reader<'t> {
         &mut self,
         key: &Spanned<std::borrow::Cow<'t, str>>,
         value: Spanned<DeValue<'t>>,
-    ) -> Vec<Entry<T>> {
+    ) -> Vec<CatalogueEntry<T>> {
         let tables = self.tables(key.get_ref(), key.span(), value);
         tables
             .into_iter()
@@ -199,7 +207,7 @@ impl<'t> Reader<'t> {
     }
 
     /// Parses one entry. An unknown key is reported and removed, so that later mistakes in the entry are found too.
-    fn row<T: DeserializeOwned>(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<Entry<T>> {
+    fn row<T: DeserializeOwned>(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<CatalogueEntry<T>> {
         let place = self.place(&table, &span);
         let replaces = table.remove("replaces").map(|value| match value.get_ref() {
             DeValue::Integer(number) => number.as_str().to_owned(),
@@ -216,7 +224,7 @@ impl<'t> Reader<'t> {
             let problem = match T::deserialize(ValueDeserializer::from(left)) {
                 // The remaining keys may parse, but an entry with a mistake is not used.
                 Ok(value) => {
-                    return sound.then_some(Entry { value, place, replaces });
+                    return sound.then_some(CatalogueEntry { value, place, replaces });
                 }
                 Err(problem) => problem,
             };
@@ -227,7 +235,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn study(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<Entry<Study>> {
+    fn study(&mut self, mut table: DeTable<'t>, span: Range<usize>) -> Option<CatalogueEntry<LocatedTaxonomy>> {
         let before = self.mistakes.len();
         if let Some((key, value)) = table.remove_entry("schema")
             && value.get_ref().as_str() != Some(SCHEMA)
@@ -235,14 +243,14 @@ impl<'t> Reader<'t> {
             let what = "not a form that this version reads".to_owned();
             self.tell(key.span(), "schema", what, format!("write schema = {SCHEMA:?}"));
         }
-        let mut lists = Lists::default();
-        let dimensions = self.list::<Dimension>(&mut table, "dimension", &mut lists.dimensions);
-        let categories = self.list::<Category>(&mut table, "category", &mut lists.categories);
-        let sums = self.list::<Sum>(&mut table, "sum", &mut lists.sums);
-        let head = self.row::<Head>(table, span)?;
+        let mut lists = ListPositions::default();
+        let dimensions = self.list::<TaxonomyDimension>(&mut table, "dimension", &mut lists.dimensions);
+        let categories = self.list::<TaxonomyCategory>(&mut table, "category", &mut lists.categories);
+        let sums = self.list::<FigureSum>(&mut table, "sum", &mut lists.sums);
+        let head = self.row::<TaxonomyHeader>(table, span)?;
         // A list with a rejected entry no longer matches its positions.
-        (self.mistakes.len() == before).then(|| Entry {
-            value: Study {
+        (self.mistakes.len() == before).then(|| CatalogueEntry {
+            value: LocatedTaxonomy {
                 taxonomy: head.value.with(sums, dimensions, categories),
                 lists,
             },
@@ -251,11 +259,16 @@ impl<'t> Reader<'t> {
         })
     }
 
-    fn list<T: DeserializeOwned>(&mut self, table: &mut DeTable<'t>, key: &str, places: &mut Vec<Place>) -> Vec<T> {
+    fn list<T: DeserializeOwned>(
+        &mut self,
+        table: &mut DeTable<'t>,
+        key: &str,
+        places: &mut Vec<EntryPosition>,
+    ) -> Vec<T> {
         let Some((name, value)) = table.remove_entry(key) else {
             return Vec::new();
         };
-        let rows: Vec<Entry<T>> = self.rows(&name, value);
+        let rows: Vec<CatalogueEntry<T>> = self.rows(&name, value);
         let mut values = Vec::with_capacity(rows.len());
         for row in rows {
             places.push(row.place);
@@ -264,7 +277,12 @@ impl<'t> Reader<'t> {
         values
     }
 
-    fn maps(&mut self, key: &Spanned<std::borrow::Cow<'t, str>>, value: Spanned<DeValue<'t>>, into: &mut Entries) {
+    fn maps(
+        &mut self,
+        key: &Spanned<std::borrow::Cow<'t, str>>,
+        value: Spanned<DeValue<'t>>,
+        into: &mut CatalogueEntries,
+    ) {
         let DeValue::Table(classes) = value.into_inner() else {
             let help = "write [map.CLASS] and below it TAXONOMY = [\"CATEGORY\"]".to_owned();
             self.tell(key.span(), "map", "not a table".to_owned(), help);
@@ -275,8 +293,8 @@ impl<'t> Reader<'t> {
                 DeValue::Table(table) => self.place(table, &class.span()),
                 _ => self.place(&DeTable::new(), &class.span()),
             };
-            if let Some(map) = self.value::<Map>(class.get_ref(), value) {
-                into.maps.push(Entry {
+            if let Some(map) = self.value::<CategoryMap>(class.get_ref(), value) {
+                into.maps.push(CatalogueEntry {
                     value: (class.get_ref().to_string(), map),
                     place,
                     replaces: None,
@@ -321,16 +339,16 @@ impl<'t> Reader<'t> {
         }
     }
 
-    fn place(&mut self, table: &DeTable<'t>, span: &Range<usize>) -> Place {
+    fn place(&mut self, table: &DeTable<'t>, span: &Range<usize>) -> EntryPosition {
         if !self.exact {
-            return Place::new(&self.file, 0, Vec::new());
+            return EntryPosition::new(&self.file, 0, Vec::new());
         }
         let keys = table
             .keys()
             .map(|key| (key.get_ref().as_ref().into(), self.line(key.span().start)));
         let keys = keys.collect();
         let line = self.line(span.start);
-        Place::new(&self.file, line, keys)
+        EntryPosition::new(&self.file, line, keys)
     }
 
     fn line(&mut self, offset: usize) -> usize {
@@ -343,7 +361,7 @@ impl<'t> Reader<'t> {
 
     fn tell(&mut self, at: Range<usize>, key: &str, what: String, help: String) {
         let line = self.line(at.start);
-        self.mistakes.push(Mistake {
+        self.mistakes.push(CatalogueMistake {
             file: self.file.to_string(),
             line,
             key: key.to_owned(),

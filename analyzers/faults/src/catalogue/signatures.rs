@@ -2,10 +2,10 @@
 
 use regex::Regex;
 
-use super::build::{Parts, beyond, no_class, settle};
-use super::read::Entry;
+use super::build::{CatalogueParts, beyond, no_class, settle};
+use super::read::CatalogueEntry;
 use crate::line::LINE_LIMIT;
-use crate::mistake::{Mistake, Place};
+use crate::mistake::{CatalogueMistake, EntryPosition};
 use crate::scan;
 use crate::signature::Signature;
 
@@ -17,7 +17,11 @@ const LITERAL_MIN: usize = 3;
 
 /// Returns one signature for each id, with its class resolved. For exactly parsed files the expressions are compiled
 /// and matched against the example.
-pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mut Vec<Mistake>) -> Vec<Signature> {
+pub(super) fn check(
+    entries: Vec<CatalogueEntry<Signature>>,
+    parts: &CatalogueParts,
+    mistakes: &mut Vec<CatalogueMistake>,
+) -> Vec<Signature> {
     let mut kept = settle(entries, "signature", |signature| signature.id.to_string(), mistakes);
     if kept.len() > SIGNATURE_LIMIT {
         let place = &kept[SIGNATURE_LIMIT].place;
@@ -47,14 +51,14 @@ pub(super) fn check(entries: Vec<Entry<Signature>>, parts: &Parts, mistakes: &mu
 
 /// Checks that the scanner finds the example of each exactly parsed signature. The scanner omits case folding that
 /// reaches beyond ASCII (see [`crate::scan`]); without this check such a signature would never match, silently.
-fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
+fn check_found(kept: &[CatalogueEntry<Signature>], mistakes: &mut Vec<CatalogueMistake>) {
     let exact = || (0_u16..).zip(kept).filter(|(_, entry)| entry.place.is_exact());
     if exact().next().is_none() {
         return;
     }
-    let mut builder = scan::Builder::new();
+    let mut builder = scan::ScannerBuilder::new();
     let mut sought = Vec::new();
-    for (owner, Entry { value, place, .. }) in exact() {
+    for (owner, CatalogueEntry { value, place, .. }) in exact() {
         if let Some(need) = builder.need(Some(&value.pattern), &value.literals) {
             builder.add(owner, need);
             sought.push((owner, value, place));
@@ -77,7 +81,7 @@ fn check_found(kept: &[Entry<Signature>], mistakes: &mut Vec<Mistake>) {
     }
 }
 
-fn check_one(signature: &Signature, place: &Place, mistakes: &mut Vec<Mistake>) {
+fn check_one(signature: &Signature, place: &EntryPosition, mistakes: &mut Vec<CatalogueMistake>) {
     if !(0.0..=1.0).contains(&signature.confidence) {
         mistakes.push(beyond(place, signature.confidence));
     }
@@ -119,7 +123,7 @@ fn shows_a_literal(signature: &Signature) -> bool {
     literals.any(|literal| example.contains(&literal.to_ascii_lowercase()))
 }
 
-fn compiled(key: &str, pattern: &str, place: &Place, mistakes: &mut Vec<Mistake>) -> Option<Regex> {
+fn compiled(key: &str, pattern: &str, place: &EntryPosition, mistakes: &mut Vec<CatalogueMistake>) -> Option<Regex> {
     match Regex::new(pattern) {
         Ok(regex) => Some(regex),
         Err(problem) => {

@@ -6,25 +6,25 @@ use std::sync::OnceLock;
 use rankguard_model::ClassId;
 
 use super::builtin::{CROSSWALK, PRIMARY, TAXONOMIES};
-use super::read::{Entries, Entry, Map, Study, read};
-use crate::class::Row;
-use crate::mistake::{Mistake, Place, nearest};
-use crate::taxonomy::{Category, Taxonomy, check};
+use super::read::{CatalogueEntries, CatalogueEntry, CategoryMap, LocatedTaxonomy, read};
+use crate::class::ClassRow;
+use crate::mistake::{CatalogueMistake, EntryPosition, nearest};
+use crate::taxonomy::{Taxonomy, TaxonomyCategory, check};
 
 /// Taxonomy that is parsed on first use.
 #[derive(Debug, Clone)]
-pub(super) struct Volume {
+pub(super) struct LazyTaxonomy {
     pub(super) id: String,
     /// File name and text, if it is not parsed yet.
     unread: Option<(&'static str, &'static str)>,
     taxonomy: OnceLock<Taxonomy>,
 }
 
-impl Volume {
+impl LazyTaxonomy {
     pub(super) fn taxonomy(&self) -> &Taxonomy {
         self.taxonomy.get_or_init(|| {
             let (file, text) = self.unread.unwrap_or_default();
-            let mut entries = Entries::default();
+            let mut entries = CatalogueEntries::default();
             let mut mistakes = Vec::new();
             read(file, text, false, &mut entries, &mut mistakes);
             let study = entries.taxonomies.pop();
@@ -37,8 +37,8 @@ impl Volume {
 }
 
 /// Returns the built-in taxonomies, none of them parsed.
-pub(super) fn builtin() -> Vec<Volume> {
-    let volume = |&(id, file, text): &(&str, &'static str, &'static str)| Volume {
+pub(super) fn builtin() -> Vec<LazyTaxonomy> {
+    let volume = |&(id, file, text): &(&str, &'static str, &'static str)| LazyTaxonomy {
         id: id.to_owned(),
         unread: Some((file, text)),
         taxonomy: OnceLock::new(),
@@ -47,19 +47,23 @@ pub(super) fn builtin() -> Vec<Volume> {
 }
 
 /// Returns the built-in categories in non-primary taxonomies, by class id.
-pub(super) fn crosswalk() -> BTreeMap<String, Map> {
+pub(super) fn crosswalk() -> BTreeMap<String, CategoryMap> {
     let (file, text) = CROSSWALK;
-    let mut entries = Entries::default();
+    let mut entries = CatalogueEntries::default();
     read(file, text, false, &mut entries, &mut Vec::new());
     entries.maps.into_iter().map(|entry| entry.value).collect()
 }
 
 /// Checks each taxonomy and adds it to the list, or replaces the one with its id.
-pub(super) fn shelve(studies: Vec<Entry<Study>>, shelf: &mut Vec<Volume>, mistakes: &mut Vec<Mistake>) {
-    let mut seen: BTreeMap<String, Place> = BTreeMap::new();
+pub(super) fn shelve(
+    studies: Vec<CatalogueEntry<LocatedTaxonomy>>,
+    shelf: &mut Vec<LazyTaxonomy>,
+    mistakes: &mut Vec<CatalogueMistake>,
+) {
+    let mut seen: BTreeMap<String, EntryPosition> = BTreeMap::new();
     for entry in studies {
         let id = entry.value.taxonomy.id.clone();
-        let mut tell = |place: &Place, key: &str, what: String, help: String| {
+        let mut tell = |place: &EntryPosition, key: &str, what: String, help: String| {
             mistakes.push(place.mistake(key, what, help));
         };
         check(&entry.value.taxonomy, &entry.value.lists, &mut tell);
@@ -86,7 +90,7 @@ pub(super) fn shelve(studies: Vec<Entry<Study>>, shelf: &mut Vec<Volume>, mistak
             }
         }
         seen.insert(id.clone(), entry.place);
-        let volume = Volume {
+        let volume = LazyTaxonomy {
             id,
             unread: None,
             taxonomy: OnceLock::from(entry.value.taxonomy),
@@ -100,16 +104,16 @@ pub(super) fn shelve(studies: Vec<Entry<Study>>, shelf: &mut Vec<Volume>, mistak
 
 /// Adds to the classes the categories that `map` tables and the `classes` keys of categories assign to them.
 pub(super) fn place_classes(
-    entries: &mut Entries,
-    studies: &[Entry<Study>],
-    shelf: &[Volume],
-    mistakes: &mut Vec<Mistake>,
+    entries: &mut CatalogueEntries,
+    studies: &[CatalogueEntry<LocatedTaxonomy>],
+    shelf: &[LazyTaxonomy],
+    mistakes: &mut Vec<CatalogueMistake>,
 ) {
     for entry in &entries.classes {
         check_map(&entry.value.map, &entry.place, "map", shelf, mistakes);
     }
-    let mut given: Vec<(String, String, Vec<String>, Place, &str)> = Vec::new();
-    for Entry { value, place, .. } in std::mem::take(&mut entries.maps) {
+    let mut given: Vec<(String, String, Vec<String>, EntryPosition, &str)> = Vec::new();
+    for CatalogueEntry { value, place, .. } in std::mem::take(&mut entries.maps) {
         let (class, map) = value;
         check_map(&map, &place, "", shelf, mistakes);
         given.extend(
@@ -119,7 +123,7 @@ pub(super) fn place_classes(
     }
     for study in studies {
         let taxonomy = &study.value.taxonomy;
-        let mut of_class: BTreeMap<&str, (Vec<String>, &Place)> = BTreeMap::new();
+        let mut of_class: BTreeMap<&str, (Vec<String>, &EntryPosition)> = BTreeMap::new();
         for (category, place) in taxonomy.categories.iter().zip(&study.value.lists.categories) {
             for class in &category.classes {
                 of_class
@@ -154,7 +158,13 @@ pub(super) fn place_classes(
     }
 }
 
-fn check_map(map: &Map, place: &Place, key: &str, shelf: &[Volume], mistakes: &mut Vec<Mistake>) {
+fn check_map(
+    map: &CategoryMap,
+    place: &EntryPosition,
+    key: &str,
+    shelf: &[LazyTaxonomy],
+    mistakes: &mut Vec<CatalogueMistake>,
+) {
     if !place.is_exact() {
         return;
     }
@@ -176,7 +186,7 @@ fn check_map(map: &Map, place: &Place, key: &str, shelf: &[Volume], mistakes: &m
 }
 
 /// Returns the categories in non-primary taxonomies that the classes name themselves.
-pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
+pub(super) fn further(rows: &[CatalogueEntry<ClassRow>]) -> BTreeMap<ClassId, CategoryMap> {
     let mut all = BTreeMap::new();
     for entry in rows {
         let row = &entry.value;
@@ -184,7 +194,7 @@ pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
             .map
             .iter()
             .filter(|(taxonomy, _)| !PRIMARY.contains(&taxonomy.as_str()));
-        let own: Map = own
+        let own: CategoryMap = own
             .map(|(taxonomy, places)| (taxonomy.clone(), places.clone()))
             .collect();
         if !own.is_empty() {
@@ -195,7 +205,7 @@ pub(super) fn further(rows: &[Entry<Row>]) -> BTreeMap<ClassId, Map> {
 }
 
 /// Returns the categories that no class maps to and that are not declared unreachable.
-pub(super) fn unreached<'t>(taxonomy: &'t Taxonomy, reached: &BTreeSet<String>) -> Vec<&'t Category> {
+pub(super) fn unreached<'t>(taxonomy: &'t Taxonomy, reached: &BTreeSet<String>) -> Vec<&'t TaxonomyCategory> {
     let categories = taxonomy.categories.iter();
     categories
         .filter(|category| !reached.contains(&category.id) && taxonomy.unreachable(category).is_none())

@@ -1,9 +1,9 @@
 //! Engines, channels and the GPU's system processor: XID 13, 31, 43, 45, 119, 120.
 
-use super::Decoded;
+use super::DecodedMessage;
 use super::text::{after, number, word};
 
-pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
+pub(super) fn refine(xid: u32, text: &str, decoded: &mut DecodedMessage) {
     match xid {
         13 => exception(text, decoded),
         31 => page_fault(text, decoded),
@@ -19,7 +19,7 @@ pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
 
 /// Decodes `Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address`, and the register dump below
 /// it, `Graphics Exception: ESR 0x546fb0=0x11f000e 0x546fb4=0x24 ...`
-fn exception(text: &str, decoded: &mut Decoded) {
+fn exception(text: &str, decoded: &mut DecodedMessage) {
     for (name, field) in [("(GPC ", "gpc"), ("TPC ", "tpc"), ("SM ", "sm")] {
         if let Some(value) = text
             .match_indices(name)
@@ -52,7 +52,7 @@ fn exception(text: &str, decoded: &mut Decoded) {
 
 /// Decodes `MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7fc1_4e000000. Fault is of type FAULT_PDE
 /// ACCESS_TYPE_VIRT_READ`
-fn page_fault(text: &str, decoded: &mut Decoded) {
+fn page_fault(text: &str, decoded: &mut DecodedMessage) {
     if let Some(engine) = after(text, "ENGINE ").and_then(word) {
         decoded.set("engine", engine);
     }
@@ -87,7 +87,7 @@ fn page_fault(text: &str, decoded: &mut Decoded) {
 
 /// Decodes `Timeout after 6s of waiting for RPC response from GPU4 GSP! Expected function 76 (GSP_RM_CONTROL)
 /// (0x20801813 0x4c).`
-fn rpc_timeout(text: &str, decoded: &mut Decoded) {
+fn rpc_timeout(text: &str, decoded: &mut DecodedMessage) {
     if let Some(seconds) = after(text, "Timeout after ").and_then(number) {
         decoded.set("timeout_s", seconds);
     }
@@ -118,7 +118,7 @@ fn rpc_timeout(text: &str, decoded: &mut Decoded) {
 }
 
 /// Decodes `GSP task exception: load access fault` or `GSP task timeout @ pc:0x..., task: 1`
-fn processor_crash(text: &str, decoded: &mut Decoded) {
+fn processor_crash(text: &str, decoded: &mut DecodedMessage) {
     if let Some(task) = after(text, "task: ").and_then(number) {
         decoded.set("task", task);
     }

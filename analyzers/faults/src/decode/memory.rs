@@ -2,10 +2,10 @@
 
 use rankguard_model::{ClassId, Role};
 
-use super::Decoded;
+use super::DecodedMessage;
 use super::text::{after, number, word};
 
-pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
+pub(super) fn refine(xid: u32, text: &str, decoded: &mut DecodedMessage) {
     match xid {
         48 => double_bit(text, decoded),
         63 | 64 => retirement(xid, text, decoded),
@@ -20,7 +20,7 @@ pub(super) fn refine(xid: u32, text: &str, decoded: &mut Decoded) {
     }
 }
 
-fn double_bit(text: &str, decoded: &mut Decoded) {
+fn double_bit(text: &str, decoded: &mut DecodedMessage) {
     let memory = if after(text, "framebuffer").is_some() {
         Some("framebuffer")
     } else if after(text, "SRAM").is_some() || after(text, "L2 cache").is_some() {
@@ -52,7 +52,7 @@ fn double_bit(text: &str, decoded: &mut Decoded) {
 }
 
 /// Decodes the replacement of memory: rows are remapped from Ampere on, pages were retired before.
-fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
+fn retirement(xid: u32, text: &str, decoded: &mut DecodedMessage) {
     let page = after(text, "row remapper").is_none() && after(text, "page ").is_some();
     let what = if page { "page" } else { "row" };
     decoded.set("unit", what);
@@ -78,7 +78,7 @@ fn retirement(xid: u32, text: &str, decoded: &mut Decoded) {
 }
 
 /// Decodes `Contained: SM (0x1). RST: No, D-RST: No`
-fn containment(xid: u32, text: &str, decoded: &mut Decoded) {
+fn containment(xid: u32, text: &str, decoded: &mut DecodedMessage) {
     let contained = xid == 94;
     let said = after(text, if contained { "Contained:" } else { "Uncontained:" });
     if let Some(said) = said {

@@ -36,7 +36,7 @@ const TEXT_LIMIT: usize = 2048;
 
 /// Decoded content of a numbered driver message.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Decoded {
+pub struct DecodedMessage {
     /// Fields of the message by name (`link`, `unit`, `error_status`, `pending` ...).
     pub fields: BTreeMap<String, String>,
     /// Failure class that the message indicates.
@@ -53,7 +53,7 @@ pub struct Decoded {
     pub source: SmolStr,
 }
 
-impl Decoded {
+impl DecodedMessage {
     fn set(&mut self, field: &str, value: impl ToString) {
         self.fields.insert(field.to_owned(), value.to_string());
     }
@@ -61,14 +61,20 @@ impl Decoded {
 
 /// Decodes a message of the GPU driver or of the switch driver. `text` is the message from its number on, or the
 /// whole line; `driver` is the result of [`DriverVersion::parse`], if known.
-pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver: Option<DriverVersion>) -> Decoded {
+pub fn decode(
+    codes: &CodeTable,
+    kind: CodeKind,
+    number: u32,
+    text: &str,
+    driver: Option<DriverVersion>,
+) -> DecodedMessage {
     let text = &text[..text.floor_char_boundary(TEXT_LIMIT)];
     let word = match kind {
         CodeKind::Xid => "xid",
         CodeKind::Sxid => "sxid",
     };
     let mut decoded = match codes.get(number) {
-        Some(code) => Decoded {
+        Some(code) => DecodedMessage {
             fields: BTreeMap::new(),
             class: code.class.clone(),
             role: code.role,
@@ -77,7 +83,7 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
             sentence: code.meaning.clone(),
             source: code.source.clone(),
         },
-        None => Decoded {
+        None => DecodedMessage {
             fields: BTreeMap::new(),
             class: ClassId::from(format!("unknown-{word}-{number}")),
             role: Role::Root,
@@ -105,7 +111,7 @@ pub fn decode(codes: &CodeTable, kind: CodeKind, number: u32, text: &str, driver
 
 /// Decodes `Ch 00000001 caused by previous Xid 149`: the channel was torn down because of that event, so the message
 /// takes the class of that event, even if the event's own line is lost.
-fn attribute(codes: &CodeTable, text: &str, decoded: &mut Decoded) {
+fn attribute(codes: &CodeTable, text: &str, decoded: &mut DecodedMessage) {
     let cause = text::after(text, "caused by previous Xid ").and_then(text::number);
     let Some(code) = cause.and_then(|number| codes.get(u32::try_from(number).ok()?)) else {
         return;

@@ -6,12 +6,12 @@
 
 use rankguard_model::Role;
 
-use super::Decoded;
+use super::DecodedMessage;
 use super::text::{after, number, words};
 
 /// Family of register bits by meaning, in ascending severity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Family {
+enum BitFamily {
     /// The bit may be ignored.
     Ignored,
     /// Corrected errors exceeded a threshold; the link works.
@@ -32,7 +32,7 @@ enum Family {
     Unexpected,
 }
 
-impl Family {
+impl BitFamily {
     const fn name(self) -> &'static str {
         match self {
             Self::Ignored => "ignorable",
@@ -62,28 +62,28 @@ impl Family {
 }
 
 /// Register index, bit numbers and their family.
-const BITS: &[(usize, &[u32], Family)] = &[
-    (0, &[0, 23, 30], Family::Ignored),
-    (0, &[1, 20], Family::Secondary),
-    (0, &[4, 5], Family::EccParity),
-    (0, &[8, 9, 12, 16, 17, 24, 28], Family::Hardware),
-    (0, &[21, 22], Family::Signal),
-    (0, &[27, 29], Family::Repeated),
-    (2, &[0, 1, 2, 6], Family::EccParity),
-    (2, &[13], Family::Unexpected),
-    (2, &[16, 17, 18, 19], Family::Repeated),
-    (3, &[16, 17], Family::Secondary),
-    (3, &[18], Family::SecondaryReset),
-    (4, &[18, 19, 21, 22, 24, 25, 27, 28], Family::EccParity),
-    (4, &[20, 23, 26, 29], Family::Threshold),
+const BITS: &[(usize, &[u32], BitFamily)] = &[
+    (0, &[0, 23, 30], BitFamily::Ignored),
+    (0, &[1, 20], BitFamily::Secondary),
+    (0, &[4, 5], BitFamily::EccParity),
+    (0, &[8, 9, 12, 16, 17, 24, 28], BitFamily::Hardware),
+    (0, &[21, 22], BitFamily::Signal),
+    (0, &[27, 29], BitFamily::Repeated),
+    (2, &[0, 1, 2, 6], BitFamily::EccParity),
+    (2, &[13], BitFamily::Unexpected),
+    (2, &[16, 17, 18, 19], BitFamily::Repeated),
+    (3, &[16, 17], BitFamily::Secondary),
+    (3, &[18], BitFamily::SecondaryReset),
+    (4, &[18, 19, 21, 22, 24, 25, 27, 28], BitFamily::EccParity),
+    (4, &[20, 23, 26, 29], BitFamily::Threshold),
 ];
 
-fn family(register: usize, bit: u32) -> Family {
+fn family(register: usize, bit: u32) -> BitFamily {
     let row = BITS.iter().find(|(at, bits, _)| *at == register && bits.contains(&bit));
-    row.map_or(Family::Unexpected, |(_, _, family)| *family)
+    row.map_or(BitFamily::Unexpected, |(_, _, family)| *family)
 }
 
-pub(super) fn refine(text: &str, decoded: &mut Decoded) {
+pub(super) fn refine(text: &str, decoded: &mut DecodedMessage) {
     let Some(said) = after(text, "on link") else { return };
     let Some(link) = number(said) else { return };
     decoded.set("link", link);
@@ -94,7 +94,7 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     }
     let hex: Vec<String> = registers.iter().map(|word| format!("{word:#x}")).collect();
     decoded.set("registers", hex.join(" "));
-    let mut found: Vec<(Family, String)> = Vec::new();
+    let mut found: Vec<(BitFamily, String)> = Vec::new();
     for (register, word) in registers.iter().enumerate() {
         // The vendor documents no meaning for the second, sixth and seventh register.
         if ![0, 2, 3, 4].contains(&register) {
@@ -118,15 +118,15 @@ pub(super) fn refine(text: &str, decoded: &mut Decoded) {
     decoded.set("error", worst.name());
     decoded.vendor_action = format!("WORKFLOW_NVLINK_ERR: {}", worst.action()).into();
     (decoded.role, decoded.confidence) = match worst {
-        Family::Ignored => (Role::Noise, 0.6),
-        Family::Threshold => (Role::Confirmation, 0.5),
+        BitFamily::Ignored => (Role::Noise, 0.6),
+        BitFamily::Threshold => (Role::Confirmation, 0.5),
         // One line cannot show that the error is alone; the `sympathetic` field lets a join demote it beside another
         // error.
-        Family::Secondary | Family::SecondaryReset => (Role::Root, 0.65),
-        Family::Repeated | Family::Unexpected => (Role::Root, 0.8),
-        Family::EccParity | Family::Signal | Family::Hardware => (Role::Root, 0.92),
+        BitFamily::Secondary | BitFamily::SecondaryReset => (Role::Root, 0.65),
+        BitFamily::Repeated | BitFamily::Unexpected => (Role::Root, 0.8),
+        BitFamily::EccParity | BitFamily::Signal | BitFamily::Hardware => (Role::Root, 0.92),
     };
-    if matches!(worst, Family::Secondary | Family::SecondaryReset) {
+    if matches!(worst, BitFamily::Secondary | BitFamily::SecondaryReset) {
         decoded.set("sympathetic", "yes");
     }
     decoded.sentence = format!("NVLink {link}: {} ({})", worst.name(), named.join(", ")).into();

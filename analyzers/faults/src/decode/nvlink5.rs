@@ -6,23 +6,23 @@
 
 use rankguard_model::Role;
 
-use super::nvlink5_rules::{Rule, Severity, UNITS, Unit};
+use super::nvlink5_rules::{LinkSeverity, LinkUnit, StatusRule, UNITS};
 use super::text::{bits, number, word, words};
-use super::{Decoded, DriverVersion};
+use super::{DecodedMessage, DriverVersion};
 
 /// First driver branch with the second layout.
 const SECOND_LAYOUT: u32 = 575;
 
 /// Bit layout of the first status word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Layout {
+enum StatusLayout {
     /// Before R575: class in bits 4 to 0, unit in 9 to 5, link in 17 to 13.
     First,
     /// From R575 on: unit in bits 6 to 0, link in 14 to 10.
     Second,
 }
 
-impl Layout {
+impl StatusLayout {
     fn unit(self, info: u32) -> u32 {
         match self {
             Self::First => bits(info, 9, 5),
@@ -37,7 +37,7 @@ impl Layout {
         }
     }
 
-    fn number_of(self, unit: &Unit) -> u32 {
+    fn number_of(self, unit: &LinkUnit) -> u32 {
         match self {
             Self::First => unit.first,
             Self::Second => unit.second,
@@ -52,7 +52,7 @@ impl Layout {
     }
 
     /// Returns the unit that the first word names, among those of the event number.
-    fn unit_of(self, xid: u32, info: u32) -> Option<&'static Unit> {
+    fn unit_of(self, xid: u32, info: u32) -> Option<&'static LinkUnit> {
         if self == Self::First && bits(info, 4, 0) != class_of(xid) {
             return None;
         }
@@ -67,7 +67,7 @@ fn class_of(xid: u32) -> u32 {
     if xid == 150 { 0 } else { xid.saturating_sub(143) }
 }
 
-pub(super) fn refine(xid: u32, text: &str, driver: Option<DriverVersion>, decoded: &mut Decoded) {
+pub(super) fn refine(xid: u32, text: &str, driver: Option<DriverVersion>, decoded: &mut DecodedMessage) {
     let Some((printed, said)) = printed_unit(xid, text) else {
         return;
     };
@@ -83,18 +83,18 @@ pub(super) fn refine(xid: u32, text: &str, driver: Option<DriverVersion>, decode
     let info = words.first().copied();
     let by_driver = driver.map(|driver| {
         if driver.branch >= SECOND_LAYOUT {
-            Layout::Second
+            StatusLayout::Second
         } else {
-            Layout::First
+            StatusLayout::First
         }
     });
     let layout = info.map(|info| {
         by_driver.unwrap_or_else(|| {
-            let fits = Layout::First.unit_of(xid, info);
+            let fits = StatusLayout::First.unit_of(xid, info);
             if fits.is_some_and(|unit| unit.is_called(printed)) {
-                Layout::First
+                StatusLayout::First
             } else {
-                Layout::Second
+                StatusLayout::Second
             }
         })
     });
@@ -134,13 +134,18 @@ fn printed_unit(xid: u32, text: &str) -> Option<(&str, &str)> {
     Some((&rest[..end], &rest[end..]))
 }
 
-fn judge(unit: Option<&Unit>, rule: Option<&Rule>, printed_fatal: Option<bool>, decoded: &mut Decoded) {
+fn judge(
+    unit: Option<&LinkUnit>,
+    rule: Option<&StatusRule>,
+    printed_fatal: Option<bool>,
+    decoded: &mut DecodedMessage,
+) {
     let severity = rule.map(|rule| rule.severity);
     let name = unit.map_or("NVLink 5", |unit| unit.name);
     let fatal = severity.map_or(printed_fatal, |severity| Some(severity.is_fatal()));
     (decoded.role, decoded.confidence) = match (severity, fatal) {
-        (Some(Severity::Ignored), _) => (Role::Noise, 0.7),
-        (Some(Severity::NonFatal), _) => (Role::Confirmation, 0.6),
+        (Some(LinkSeverity::Ignored), _) => (Role::Noise, 0.7),
+        (Some(LinkSeverity::NonFatal), _) => (Role::Confirmation, 0.6),
         (Some(_), _) => (Role::Root, 0.9),
         (None, Some(false)) => (Role::Confirmation, 0.55),
         (None, _) => (Role::Root, 0.8),

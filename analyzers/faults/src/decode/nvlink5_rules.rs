@@ -5,7 +5,7 @@
 
 /// Severity of an NVLink 5 error, ascending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Severity {
+pub(super) enum LinkSeverity {
     /// Ignored by the vendor's table.
     Ignored,
     /// The link continues.
@@ -16,7 +16,7 @@ pub(super) enum Severity {
     Fatal,
 }
 
-impl Severity {
+impl LinkSeverity {
     pub(super) fn is_fatal(self) -> bool {
         self >= Self::LinkFatal
     }
@@ -33,17 +33,17 @@ impl Severity {
 
 /// Meaning of one status value or subcode.
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct StatusRule {
     /// Bits of the status, or the subcode of a link event.
     code: u32,
-    pub(super) severity: Severity,
+    pub(super) severity: LinkSeverity,
     /// `hardware`, `software`, `firmware`, a combination, or `not said`.
     pub(super) origin: &'static str,
     immediate: &'static str,
     pub(super) investigate: &'static str,
 }
 
-impl Rule {
+impl StatusRule {
     /// Returns the vendor's immediate action, then its investigation step.
     pub(super) fn action(&self) -> String {
         if self.immediate == self.investigate {
@@ -55,7 +55,7 @@ impl Rule {
 
 /// Unit of the link hardware.
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct LinkUnit {
     pub(super) xid: u32,
     /// Unit name in the vendor's table.
     pub(super) name: &'static str,
@@ -69,10 +69,10 @@ pub(super) struct Unit {
     pub(super) by_subcode: bool,
     /// True if status words are numbers, not bit sets.
     exact: bool,
-    rules: &'static [Rule],
+    rules: &'static [StatusRule],
 }
 
-impl Unit {
+impl LinkUnit {
     /// Returns true if the mnemonic of a message names this unit; the mnemonic may be `GROUP/UNIT`.
     pub(super) fn is_called(&self, printed: &str) -> bool {
         printed == self.name
@@ -83,14 +83,14 @@ impl Unit {
     }
 
     /// Returns the most severe rule that matches.
-    pub(super) fn rule(&self, status: u32, subcode: u32) -> Option<&'static Rule> {
+    pub(super) fn rule(&self, status: u32, subcode: u32) -> Option<&'static StatusRule> {
         if self.by_subcode {
             return self.rules.iter().find(|rule| rule.code == subcode);
         }
         if self.exact {
             return self.rules.iter().find(|rule| rule.code == status);
         }
-        let holds = |rule: &&Rule| rule.code == status || (rule.code != 0 && status & rule.code == rule.code);
+        let holds = |rule: &&StatusRule| rule.code == status || (rule.code != 0 && status & rule.code == rule.code);
         self.rules
             .iter()
             .chain([&SOFTWARE])
@@ -100,16 +100,22 @@ impl Unit {
 }
 
 /// Rule for all units: an error that software injected or defined.
-static SOFTWARE: Rule = rule(0x8000_0000, Severity::NonFatal, "software", "IGNORE", "CONTACT_SUPPORT");
+static SOFTWARE: StatusRule = rule(
+    0x8000_0000,
+    LinkSeverity::NonFatal,
+    "software",
+    "IGNORE",
+    "CONTACT_SUPPORT",
+);
 
 const fn rule(
     code: u32,
-    severity: Severity,
+    severity: LinkSeverity,
     origin: &'static str,
     immediate: &'static str,
     investigate: &'static str,
-) -> Rule {
-    Rule {
+) -> StatusRule {
+    StatusRule {
         code,
         severity,
         origin,
@@ -118,31 +124,31 @@ const fn rule(
     }
 }
 
-const fn ignored(code: u32) -> Rule {
-    rule(code, Severity::Ignored, "hardware", "IGNORE", "IGNORE")
+const fn ignored(code: u32) -> StatusRule {
+    rule(code, LinkSeverity::Ignored, "hardware", "IGNORE", "IGNORE")
 }
 
-const fn quiet(code: u32, origin: &'static str) -> Rule {
-    rule(code, Severity::NonFatal, origin, "IGNORE", "CONTACT_SUPPORT")
+const fn quiet(code: u32, origin: &'static str) -> StatusRule {
+    rule(code, LinkSeverity::NonFatal, origin, "IGNORE", "CONTACT_SUPPORT")
 }
 
-const fn ask(code: u32, origin: &'static str, investigate: &'static str) -> Rule {
-    rule(code, Severity::NonFatal, origin, "XID_154_EVAL", investigate)
+const fn ask(code: u32, origin: &'static str, investigate: &'static str) -> StatusRule {
+    rule(code, LinkSeverity::NonFatal, origin, "XID_154_EVAL", investigate)
 }
 
-const fn fatal(code: u32, origin: &'static str) -> Rule {
-    rule(code, Severity::Fatal, origin, "RESET_GPU", "CONTACT_SUPPORT")
+const fn fatal(code: u32, origin: &'static str) -> StatusRule {
+    rule(code, LinkSeverity::Fatal, origin, "RESET_GPU", "CONTACT_SUPPORT")
 }
 
-const fn down(code: u32, origin: &'static str, investigate: &'static str) -> Rule {
-    rule(code, Severity::LinkFatal, origin, "RESET_GPU", investigate)
+const fn down(code: u32, origin: &'static str, investigate: &'static str) -> StatusRule {
+    rule(code, LinkSeverity::LinkFatal, origin, "RESET_GPU", investigate)
 }
 
 const HW: &str = "hardware";
 const SW: &str = "software";
 const BOTH: &str = "hardware or software";
 
-static SAW: [Rule; 6] = [
+static SAW: [StatusRule; 6] = [
     quiet(0x1, HW),
     fatal(0x2, HW),
     ignored(0x4),
@@ -151,7 +157,7 @@ static SAW: [Rule; 6] = [
     ignored(0x20),
 ];
 
-static REMAP: [Rule; 10] = [
+static REMAP: [StatusRule; 10] = [
     ask(0x1, SW, "CONTACT_SUPPORT"),
     ask(0x2, SW, "CONTACT_SUPPORT"),
     ask(0x4, SW, "CHECK_NVLINK_FAILURE_FLOW"),
@@ -164,16 +170,16 @@ static REMAP: [Rule; 10] = [
     ignored(0x200),
 ];
 
-static RSPCOL: [Rule; 2] = [ignored(0x1), fatal(0x2, HW)];
+static RSPCOL: [StatusRule; 2] = [ignored(0x1), fatal(0x2, HW)];
 
-static RXPIPE: [Rule; 4] = [
-    rule(0x1, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
-    rule(0x2, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
-    rule(0x4, Severity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+static RXPIPE: [StatusRule; 4] = [
+    rule(0x1, LinkSeverity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+    rule(0x2, LinkSeverity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
+    rule(0x4, LinkSeverity::NonFatal, SW, "IGNORE", "CONTACT_SUPPORT, RESET_GPU"),
     quiet(0x8, BOTH),
 ];
 
-static SRC_TRACK: [Rule; 6] = [
+static SRC_TRACK: [StatusRule; 6] = [
     fatal(0x1, HW),
     ignored(0x2),
     ask(0x4, BOTH, "IGNORE"),
@@ -182,7 +188,7 @@ static SRC_TRACK: [Rule; 6] = [
     fatal(0x20, HW),
 ];
 
-static TAGSTATE: [Rule; 5] = [
+static TAGSTATE: [StatusRule; 5] = [
     ignored(0x1),
     fatal(0x2, HW),
     ignored(0x1_0000),
@@ -190,20 +196,44 @@ static TAGSTATE: [Rule; 5] = [
     fatal(0x10_0000, HW),
 ];
 
-static TLW: [Rule; 3] = [ignored(0x1), quiet(0x2, HW), fatal(0x4, HW)];
+static TLW: [StatusRule; 3] = [ignored(0x1), quiet(0x2, HW), fatal(0x4, HW)];
 
-static TREX: [Rule; 1] = [quiet(0x1, SW)];
+static TREX: [StatusRule; 1] = [quiet(0x1, SW)];
 
-static INT: [Rule; 1] = [down(0, BOTH, "SYMPATHETIC_REPORT_SOLO")];
+static INT: [StatusRule; 1] = [down(0, BOTH, "SYMPATHETIC_REPORT_SOLO")];
 
-static BER: [Rule; 4] = [
-    rule(0, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
-    rule(1, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
-    rule(2, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
-    rule(3, Severity::NonFatal, HW, "IGNORE", "INVESTIGATE_LINK_SI_AND_CABLES"),
+static BER: [StatusRule; 4] = [
+    rule(
+        0,
+        LinkSeverity::NonFatal,
+        HW,
+        "IGNORE",
+        "INVESTIGATE_LINK_SI_AND_CABLES",
+    ),
+    rule(
+        1,
+        LinkSeverity::NonFatal,
+        HW,
+        "IGNORE",
+        "INVESTIGATE_LINK_SI_AND_CABLES",
+    ),
+    rule(
+        2,
+        LinkSeverity::NonFatal,
+        HW,
+        "IGNORE",
+        "INVESTIGATE_LINK_SI_AND_CABLES",
+    ),
+    rule(
+        3,
+        LinkSeverity::NonFatal,
+        HW,
+        "IGNORE",
+        "INVESTIGATE_LINK_SI_AND_CABLES",
+    ),
 ];
 
-static LINK: [Rule; 21] = [
+static LINK: [StatusRule; 21] = [
     down(0, BOTH, "SYMPATHETIC_REPORT_SOLO"),
     down(1, BOTH, "REPORT_ISSUE (if seen >1 per day)"),
     down(2, BOTH, "INVESTIGATE_LINK_SI"),
@@ -221,30 +251,30 @@ static LINK: [Rule; 21] = [
     down(35, HW, "INVESTIGATE_PEER_DEVICE"),
     down(36, BOTH, "INVESTIGATE_PEER_DEVICE"),
     down(37, BOTH, "INVESTIGATE_PEER_DEVICE"),
-    rule(38, Severity::LinkFatal, BOTH, "IGNORE", "INVESTIGATE_SW/USER"),
-    rule(40, Severity::Fatal, SW, "IGNORE", "INVESTIGATE_HOST"),
+    rule(38, LinkSeverity::LinkFatal, BOTH, "IGNORE", "INVESTIGATE_SW/USER"),
+    rule(40, LinkSeverity::Fatal, SW, "IGNORE", "INVESTIGATE_HOST"),
     down(42, HW, "INVESTIGATE_LINK_SI_AND_CABLES"),
     down(43, HW, "INVESTIGATE_LINK_SI_AND_CABLES"),
 ];
 
-static MFDE: [Rule; 5] = [
+static MFDE: [StatusRule; 5] = [
     fatal(1, BOTH),
-    rule(3, Severity::Ignored, "not said", "IGNORE", "IGNORE"),
+    rule(3, LinkSeverity::Ignored, "not said", "IGNORE", "IGNORE"),
     fatal(4, BOTH),
     fatal(5, BOTH),
     fatal(7, BOTH),
 ];
 
-static MSE: [Rule; 1] = [fatal(0, "firmware")];
+static MSE: [StatusRule; 1] = [fatal(0, "firmware")];
 
 const fn unit(
     xid: u32,
     name: &'static str,
     names: &'static [&'static str],
     (first, second): (u32, u32),
-    rules: &'static [Rule],
-) -> Unit {
-    Unit {
+    rules: &'static [StatusRule],
+) -> LinkUnit {
+    LinkUnit {
         xid,
         name,
         names,
@@ -256,19 +286,19 @@ const fn unit(
     }
 }
 
-const fn exact(unit: Unit) -> Unit {
-    Unit { exact: true, ..unit }
+const fn exact(unit: LinkUnit) -> LinkUnit {
+    LinkUnit { exact: true, ..unit }
 }
 
-const fn by_subcode(unit: Unit) -> Unit {
-    Unit {
+const fn by_subcode(unit: LinkUnit) -> LinkUnit {
+    LinkUnit {
         by_subcode: true,
         ..unit
     }
 }
 
 /// All units. If two share a number in the first layout, the mnemonic of the message distinguishes them.
-pub(super) static UNITS: [Unit; 19] = [
+pub(super) static UNITS: [LinkUnit; 19] = [
     unit(144, "SAW_MVB", &["SAW_MVB"], (1, 1), &SAW),
     unit(145, "RLW_CTRL", &["RLW_CTRL"], (3, 3), &[]),
     unit(145, "RLW_REMAP", &["RLW_REMAP"], (4, 4), &REMAP),

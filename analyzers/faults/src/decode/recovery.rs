@@ -3,7 +3,7 @@
 
 use rankguard_model::Role;
 
-use super::Decoded;
+use super::DecodedMessage;
 use super::text::{after, hex, word};
 
 /// Part of the printed action name in lower case, action id, and description.
@@ -25,7 +25,7 @@ const ACTIONS: &[(&str, &str, &str)] = &[
 const NUMBERS: [&str; 5] = ["none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset"];
 
 /// Decodes `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`
-pub(super) fn refine(text: &str, decoded: &mut Decoded) {
+pub(super) fn refine(text: &str, decoded: &mut DecodedMessage) {
     let Some(said) = after(text, "changed from ") else {
         return;
     };

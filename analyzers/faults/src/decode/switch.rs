@@ -2,12 +2,12 @@
 
 use rankguard_model::Role;
 
-use super::Decoded;
+use super::DecodedMessage;
 use super::text::{after, number};
-use crate::code::{Code, Fatality};
+use crate::code::{DriverCode, FatalityScope};
 
 /// Decodes `12028, Non-fatal, Link 32 egress non-posted PRIV error (First)`
-pub(super) fn refine(text: &str, code: Option<&Code>, decoded: &mut Decoded) {
+pub(super) fn refine(text: &str, code: Option<&DriverCode>, decoded: &mut DecodedMessage) {
     let continued = after(text, "Severity ").is_some() || after(text, "Data {").is_some();
     if continued {
         // The lines below an event repeat its number; they are not a second event.
@@ -32,7 +32,7 @@ pub(super) fn refine(text: &str, code: Option<&Code>, decoded: &mut Decoded) {
     }
     let reach = code.and_then(|code| code.fatal);
     let stops = match (fatal, reach) {
-        (Some(true), Some(Fatality::Fabric)) => "; fatal to the whole fabric",
+        (Some(true), Some(FatalityScope::Fabric)) => "; fatal to the whole fabric",
         (Some(true), _) => "; fatal to the partition of the port",
         (Some(false), _) => "; not fatal",
         (None, _) => "",

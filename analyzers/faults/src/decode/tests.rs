@@ -2,15 +2,15 @@
 
 use rankguard_model::{ClassId, Role};
 
-use super::{Decoded, DriverVersion, decode};
+use super::{DecodedMessage, DriverVersion, decode};
 use crate::Catalogue;
 use crate::signature::CodeKind;
 
-fn xid(number: u32, text: &str) -> Decoded {
+fn xid(number: u32, text: &str) -> DecodedMessage {
     decode(Catalogue::builtin().xids(), CodeKind::Xid, number, text, None)
 }
 
-fn with_driver(number: u32, text: &str, driver: &str) -> Decoded {
+fn with_driver(number: u32, text: &str, driver: &str) -> DecodedMessage {
     decode(
         Catalogue::builtin().xids(),
         CodeKind::Xid,
@@ -20,11 +20,11 @@ fn with_driver(number: u32, text: &str, driver: &str) -> Decoded {
     )
 }
 
-fn sxid(number: u32, text: &str) -> Decoded {
+fn sxid(number: u32, text: &str) -> DecodedMessage {
     decode(Catalogue::builtin().sxids(), CodeKind::Sxid, number, text, None)
 }
 
-fn check(decoded: &Decoded, fields: &[(&str, &str)]) {
+fn check(decoded: &DecodedMessage, fields: &[(&str, &str)]) {
     for (name, value) in fields {
         assert_eq!(
             decoded.fields.get(*name).map(String::as_str),

@@ -1,11 +1,11 @@
 //! Cursor over the start of a line. Each step either consumes the expected text or leaves the cursor unchanged.
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Cursor<'a> {
+pub(super) struct LineCursor<'a> {
     pub(super) rest: &'a str,
 }
 
-impl<'a> Cursor<'a> {
+impl<'a> LineCursor<'a> {
     pub(super) fn new(rest: &'a str) -> Self {
         Self { rest }
     }

@@ -3,7 +3,7 @@
 use rankguard_model::Rank;
 
 use super::ParsedLine;
-use super::cursor::Cursor;
+use super::cursor::LineCursor;
 
 /// Removes one prefix from `line.text`. Returns false if none is left.
 pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
@@ -19,7 +19,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
 
 /// Parses `[rank3]:` of PyTorch (global rank) and `[default3]:` of torchrun (local rank).
 fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if !c.eat("[") {
         return false;
     }
@@ -51,7 +51,7 @@ fn rank_bracket(line: &mut ParsedLine<'_>) -> bool {
 
 /// Parses `[1,3]<stderr>:` of mpirun and horovodrun with tagged output: job, then rank.
 fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if !c.eat("[") {
         return false;
     }
@@ -60,7 +60,7 @@ fn mpi_tag(line: &mut ParsedLine<'_>) -> bool {
         && let Some((name, rest)) = c.rest.split_once('@')
         && name.len() < 128
     {
-        c = Cursor::new(rest);
+        c = LineCursor::new(rest);
     }
     let Some(first) = c.number(10) else {
         return false;
@@ -84,7 +84,7 @@ fn srun_label(line: &mut ParsedLine<'_>) -> bool {
     if line.rank.is_some() || line.at.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if c.rest.starts_with("   ") {
         // Wider than any alignment of task numbers, so it is indentation.
         return false;
@@ -127,7 +127,7 @@ fn host_label(line: &mut ParsedLine<'_>) -> bool {
     if line.host.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let Some(name) = c.run(is_name_byte) else { return false };
     let bar = c.rest.starts_with(' ') && c.spaces() && c.eat("| ");
     if !bar && !c.eat(": ") {
@@ -155,7 +155,7 @@ fn pod(line: &mut ParsedLine<'_>) -> bool {
     if line.host.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let bracket = c.eat("[");
     let by_kubectl = bracket && c.eat("pod/");
     let Some(pod) = c.run(is_name_byte) else { return false };
@@ -195,7 +195,7 @@ fn spoken_rank(line: &mut ParsedLine<'_>) -> bool {
     if line.rank.is_some() && !line.task_label {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if !["Rank", "rank", "RANK"].iter().any(|word| c.eat(word)) {
         return false;
     }
@@ -214,7 +214,7 @@ fn spoken_rank(line: &mut ParsedLine<'_>) -> bool {
 
 /// Parses `[3]:` of launchers without role names for workers: local rank.
 fn bare_bracket(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if line.local_rank.is_some() || !c.eat("[") {
         return false;
     }

@@ -21,7 +21,7 @@ use rankguard_model::{Rank, Timestamp};
 
 /// Log level that the writer chose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
+pub enum LogLevel {
     /// For the writer's own developers: `DEBUG`, `TRACE`.
     Debug,
     /// Normal operation: `INFO`, `NOTICE`.
@@ -52,7 +52,7 @@ pub struct ParsedLine<'a> {
     /// Host in the prefix.
     pub host: Option<&'a str>,
     /// Level in the prefix.
-    pub level: Option<Level>,
+    pub level: Option<LogLevel>,
     /// True if a vendor's event log grades the line as informational: by the vendor's rules no failure.
     pub news: bool,
     /// True for a continuation of the previous line (`KEY=value` lines of /dev/kmsg).

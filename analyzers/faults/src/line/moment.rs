@@ -4,7 +4,7 @@ use jiff::civil::DateTime;
 use jiff::tz::Offset;
 use rankguard_model::Timestamp;
 
-use super::cursor::Cursor;
+use super::cursor::LineCursor;
 
 /// Context that converts a line's clock to a timestamp.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,7 +59,7 @@ const MONTHS: [&str; 12] = [
 
 /// Parses a clock of any shape. The outer option is none if there is no clock, the inner one if the clock lacks the
 /// day or the year.
-pub(super) fn any(c: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+pub(super) fn any(c: &mut LineCursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     iso(c, clock)
         .or_else(|| compact(c, clock))
         .or_else(|| day_first(c, clock))
@@ -70,7 +70,7 @@ pub(super) fn any(c: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timest
 }
 
 /// Parses `20250121 04:41:44`, `20250121-04:41:44`, `20250121T044144`.
-fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+fn compact(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let date = c.digits(9).filter(|digits| digits.len() == 8)?;
     let part = |range: std::ops::Range<usize>| date.get(range).and_then(|digits| digits.parse().ok());
@@ -101,7 +101,7 @@ fn compact(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
 
 /// Parses `03/04/2025 11:22:33` (month first, as in common Python logger formats), `04/Mar/2025:11:22:33 +0000`,
 /// `04-Mar-2025 11:22:33`, `04 Mar 2025 11:22:33`.
-fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+fn day_first(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let first = c.number(2)?;
     c.eat_any(&['/', '-', ' ']).then_some(())?;
@@ -129,7 +129,7 @@ fn day_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
 }
 
 /// Parses `1741087353.123456`: seconds since 1970 with a fraction.
-fn since_epoch(cursor: &mut Cursor<'_>) -> Option<Timestamp> {
+fn since_epoch(cursor: &mut LineCursor<'_>) -> Option<Timestamp> {
     let mut c = *cursor;
     let seconds = c.digits(11).filter(|digits| digits.len() == 10)?.parse::<i64>().ok()?;
     c.eat(".").then_some(())?;
@@ -141,7 +141,7 @@ fn since_epoch(cursor: &mut Cursor<'_>) -> Option<Timestamp> {
 }
 
 /// Parses `11:22:33`, `11:22:33.123`: a time without a day.
-fn bare_time(cursor: &mut Cursor<'_>) -> Option<Option<Timestamp>> {
+fn bare_time(cursor: &mut LineCursor<'_>) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     time_of_day(&mut c)?;
     ended(&c)?;
@@ -150,7 +150,7 @@ fn bare_time(cursor: &mut Cursor<'_>) -> Option<Option<Timestamp>> {
 }
 
 /// Parses `0304 11:22:33.123456` of glog: month and day.
-pub(super) fn month_day(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+pub(super) fn month_day(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     let month = fixed(&mut c, 2)?;
     let day = fixed(&mut c, 2)?;
@@ -164,13 +164,13 @@ pub(super) fn month_day(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Op
 }
 
 /// Checks that the clock ends at a blank, a closing bracket, a bar, a comma or the end of the line.
-fn ended(c: &Cursor<'_>) -> Option<()> {
+fn ended(c: &LineCursor<'_>) -> Option<()> {
     matches!(c.rest.bytes().next(), None | Some(b' ' | b'\t' | b']' | b'|' | b',')).then_some(())
 }
 
 /// Parses `2025-01-21T04:41:44,283302+00:00`, `2025-01-21 04:41:44.283`, `2025/01/21 04:41:44`, with or without a
 /// zone.
-fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+fn iso(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Timestamp> {
     let mut c = *cursor;
     let year = fixed(&mut c, 4)?;
     let separator = if c.eat("-") {
@@ -199,7 +199,7 @@ fn iso(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Timestamp> {
 
 /// Parses `Feb 23 16:24:18 2025` or, with the year of the clock, `Feb 23 16:24:18`; a weekday may precede it. The
 /// outer option is none if there is no such clock, the inner one if no year is known.
-fn month_first(cursor: &mut Cursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+fn month_first(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
     let mut c = *cursor;
     if ["Mon ", "Tue ", "Wed ", "Thu ", "Fri ", "Sat ", "Sun "]
         .iter()
@@ -245,7 +245,7 @@ fn is_word(c: char) -> bool {
 }
 
 /// Parses the year before the time in `Jul 23 2024 07:53:55`, as the fabric manager writes it.
-fn early_year(cursor: &mut Cursor<'_>) -> Option<u64> {
+fn early_year(cursor: &mut LineCursor<'_>) -> Option<u64> {
     let mut c = *cursor;
     let year = fixed(&mut c, 4)?;
     if !c.spaces() {
@@ -262,7 +262,7 @@ struct TimeOfDay {
     nanos: u64,
 }
 
-fn time_of_day(c: &mut Cursor<'_>) -> Option<TimeOfDay> {
+fn time_of_day(c: &mut LineCursor<'_>) -> Option<TimeOfDay> {
     let hour = fixed(c, 2)?;
     if !c.eat(":") {
         return None;
@@ -289,7 +289,7 @@ fn time_of_day(c: &mut Cursor<'_>) -> Option<TimeOfDay> {
 }
 
 /// Parses `Z`, `+00:00`, `-0800`, ` UTC`.
-fn zone(cursor: &mut Cursor<'_>) -> Option<i32> {
+fn zone(cursor: &mut LineCursor<'_>) -> Option<i32> {
     let mut c = *cursor;
     if c.eat("Z") || c.eat(" UTC") {
         *cursor = c;
@@ -309,7 +309,7 @@ fn zone(cursor: &mut Cursor<'_>) -> Option<i32> {
     Some(sign * i32::try_from(hours * 3600 + minutes * 60).ok()?)
 }
 
-fn fixed(c: &mut Cursor<'_>, len: usize) -> Option<u64> {
+fn fixed(c: &mut LineCursor<'_>, len: usize) -> Option<u64> {
     let mut next = *c;
     let digits = next.digits(len)?;
     if digits.len() != len {

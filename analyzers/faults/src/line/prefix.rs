@@ -2,9 +2,9 @@
 
 use rankguard_model::Timestamp;
 
-use super::cursor::Cursor;
+use super::cursor::LineCursor;
 use super::moment::{self, LineClock};
-use super::{Level, ParsedLine, launcher};
+use super::{LogLevel, ParsedLine, launcher};
 
 /// Removes one prefix from `line.text`. Returns false if none is left.
 pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
@@ -25,7 +25,7 @@ fn kmsg(line: &mut ParsedLine<'_>) -> bool {
     if line.kernel_seq.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let (Some(prio), true) = (c.number(4), c.eat(",")) else {
         return false;
     };
@@ -50,19 +50,19 @@ fn kmsg(line: &mut ParsedLine<'_>) -> bool {
     true
 }
 
-fn kernel_level(prio: u64) -> Level {
+fn kernel_level(prio: u64) -> LogLevel {
     match prio % 8 {
-        0..=2 => Level::Critical,
-        3 => Level::Error,
-        4 => Level::Warning,
-        5 | 6 => Level::Info,
-        _ => Level::Debug,
+        0..=2 => LogLevel::Critical,
+        3 => LogLevel::Error,
+        4 => LogLevel::Warning,
+        5 | 6 => LogLevel::Info,
+        _ => LogLevel::Debug,
     }
 }
 
 /// Parses `<6>` of raw ring dumps and pstore.
 fn priority(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if !c.eat("<") {
         return false;
     }
@@ -80,7 +80,7 @@ fn since_boot(line: &mut ParsedLine<'_>) -> bool {
     if line.since_boot_us.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     if !c.eat("[") {
         return false;
     }
@@ -117,7 +117,7 @@ fn since_boot(line: &mut ParsedLine<'_>) -> bool {
 /// Parses `kern  :warn  : ` of `dmesg --decode`.
 fn facility(line: &mut ParsedLine<'_>) -> bool {
     const FACILITIES: [&str; 8] = ["kern", "user", "daemon", "syslog", "auth", "mail", "cron", "authpriv"];
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let known = c
         .run(|b| b.is_ascii_lowercase())
         .is_some_and(|name| FACILITIES.contains(&name));
@@ -129,11 +129,11 @@ fn facility(line: &mut ParsedLine<'_>) -> bool {
         return false;
     }
     let level = match c.run(|b| b.is_ascii_lowercase()) {
-        Some("emerg" | "alert" | "crit") => Level::Critical,
-        Some("err") => Level::Error,
-        Some("warn") => Level::Warning,
-        Some("notice" | "info") => Level::Info,
-        Some("debug") => Level::Debug,
+        Some("emerg" | "alert" | "crit") => LogLevel::Critical,
+        Some("err") => LogLevel::Error,
+        Some("warn") => LogLevel::Warning,
+        Some("notice" | "info") => LogLevel::Info,
+        Some("debug") => LogLevel::Debug,
         _ => return false,
     };
     c.spaces();
@@ -153,7 +153,7 @@ fn facility(line: &mut ParsedLine<'_>) -> bool {
 /// progress (severities of RAS events:
 /// <https://reports.alcf.anl.gov/data/datadictionary/datadictionary_ras_event.html>).
 fn ras(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let mut labelled = c;
     if labelled.run(|b| b.is_ascii_uppercase() || b == b'-').is_some() && labelled.eat(" ") {
         c = labelled;
@@ -171,23 +171,23 @@ fn ras(line: &mut ParsedLine<'_>) -> bool {
         return false;
     }
     let level = match word(&mut c) {
-        Some("INFO") => Level::Info,
-        Some("WARNING") => Level::Warning,
-        Some("ERROR" | "SEVERE") => Level::Error,
-        Some("FATAL" | "FAILURE") => Level::Critical,
+        Some("INFO") => LogLevel::Info,
+        Some("WARNING") => LogLevel::Warning,
+        Some("ERROR" | "SEVERE") => LogLevel::Error,
+        Some("FATAL" | "FAILURE") => LogLevel::Critical,
         _ => return false,
     };
     line.at = line.at.or(seconds.checked_mul(1_000_000_000).map(Timestamp));
     line.host = Some(place);
     line.level = Some(level);
-    line.news = level == Level::Info;
+    line.news = level == LogLevel::Info;
     line.text = c.rest.trim_start();
     true
 }
 
 /// Parses `704.7s<tab>1387<tab>` of notebooks that Kaggle runs: seconds since the start, line number.
 fn notebook(line: &mut ParsedLine<'_>) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let clock = c.digits(7).is_some() && c.eat(".") && c.digits(3).is_some() && c.eat("s\t");
     if !clock || c.digits(9).is_none() || !c.eat("\t") {
         return false;
@@ -202,7 +202,7 @@ fn event_log(line: &mut ParsedLine<'_>) -> bool {
     if line.at.is_some() || line.host.is_some() {
         return false;
     }
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let is_numbered = c.digits(9).is_some();
     let node = word(&mut c).filter(|node| node.bytes().any(|b| b.is_ascii_alphabetic()));
     let (Some(node), Some(_), Some(_), true) = (node, word(&mut c), word(&mut c), c.eat(" ")) else {
@@ -222,14 +222,14 @@ fn event_log(line: &mut ParsedLine<'_>) -> bool {
 }
 
 /// Returns the next word after a single space.
-fn word<'a>(c: &mut Cursor<'a>) -> Option<&'a str> {
+fn word<'a>(c: &mut LineCursor<'a>) -> Option<&'a str> {
     c.eat(" ").then(|| c.run(|b| b != b' ')).flatten()
 }
 
 /// Parses a wall clock and the prefix after it: host and program of a system log, stream of a container log, level of
 /// a logger.
 fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let bracket = c.eat("[");
     let Some(at) = moment::any(&mut c, clock) else {
         return false;
@@ -254,7 +254,7 @@ fn clocked(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
 }
 
 /// Parses `module:function:12 - ` of loguru.
-fn code_place(c: &mut Cursor<'_>) {
+fn code_place(c: &mut LineCursor<'_>) {
     let mut next = *c;
     let is_name = |b: u8| b.is_ascii_alphanumeric() || b"_.<>".contains(&b);
     if next.run(is_name).is_some()
@@ -271,12 +271,12 @@ fn code_place(c: &mut Cursor<'_>) {
 /// Parses `E0304 11:22:33.123456 1234 ` of glog and absl: level, month and day, thread. The code location after it
 /// remains in the text, because some signatures match it.
 fn glog(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
-    let mut c = Cursor::new(line.text);
+    let mut c = LineCursor::new(line.text);
     let levels = [
-        ("I", Level::Info),
-        ("W", Level::Warning),
-        ("E", Level::Error),
-        ("F", Level::Critical),
+        ("I", LogLevel::Info),
+        ("W", LogLevel::Warning),
+        ("E", LogLevel::Error),
+        ("F", LogLevel::Critical),
     ];
     let Some((_, level)) = levels.into_iter().find(|(letter, _)| c.eat(letter)) else {
         return false;
@@ -298,7 +298,7 @@ fn glog(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
 }
 
 /// Parses `stdout F ` and `stderr P ` of container logs.
-fn container_stream(c: &mut Cursor<'_>) {
+fn container_stream(c: &mut LineCursor<'_>) {
     let mut next = *c;
     if (next.eat("stdout ") || next.eat("stderr ")) && (next.eat("F ") || next.eat("P ")) {
         *c = next;
@@ -306,7 +306,7 @@ fn container_stream(c: &mut Cursor<'_>) {
 }
 
 /// Parses `host kernel: `, `host program[123]: ` of syslog and journal.
-fn system_log<'a>(c: &mut Cursor<'a>, line: &mut ParsedLine<'a>) {
+fn system_log<'a>(c: &mut LineCursor<'a>, line: &mut ParsedLine<'a>) {
     let mut next = *c;
     let Some(host) = next.run(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b)) else {
         return;
@@ -336,12 +336,12 @@ fn system_log<'a>(c: &mut Cursor<'a>, line: &mut ParsedLine<'a>) {
         *c = next;
     } else {
         let rest = c.rest.get(host.len() + 1..).unwrap_or(next.rest);
-        *c = Cursor::new(rest);
+        *c = LineCursor::new(rest);
     }
 }
 
 /// Parses `ERROR - `, `[ERROR] `, `WARNING: ` of loggers. The word remains in the text if no separator follows it.
-fn logger_level(c: &mut Cursor<'_>, line: &mut ParsedLine<'_>) {
+fn logger_level(c: &mut LineCursor<'_>, line: &mut ParsedLine<'_>) {
     let mut next = *c;
     let bracket = next.eat("[");
     let Some(word) = next.run(|b| b.is_ascii_alphabetic()) else {
@@ -361,13 +361,13 @@ fn logger_level(c: &mut Cursor<'_>, line: &mut ParsedLine<'_>) {
     }
 }
 
-fn level_of(word: &str) -> Option<Level> {
+fn level_of(word: &str) -> Option<LogLevel> {
     Some(match word {
-        "DEBUG" | "debug" | "TRACE" => Level::Debug,
-        "INFO" | "info" | "NOTICE" => Level::Info,
-        "WARNING" | "warning" | "WARN" | "warn" => Level::Warning,
-        "ERROR" | "error" | "ERR" => Level::Error,
-        "CRITICAL" | "critical" | "FATAL" | "fatal" => Level::Critical,
+        "DEBUG" | "debug" | "TRACE" => LogLevel::Debug,
+        "INFO" | "info" | "NOTICE" => LogLevel::Info,
+        "WARNING" | "warning" | "WARN" | "warn" => LogLevel::Warning,
+        "ERROR" | "error" | "ERR" => LogLevel::Error,
+        "CRITICAL" | "critical" | "FATAL" | "fatal" => LogLevel::Critical,
         _ => return None,
     })
 }

@@ -45,7 +45,7 @@ pub(crate) fn part_end(start: &[u8]) -> usize {
 
 /// View of a part of a line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Look<'a> {
+pub(crate) struct LineView<'a> {
     /// Cleaned text of at most about [`LINE_LIMIT`] bytes.
     pub(crate) text: Cow<'a, str>,
     /// True for the final visible state of the line. Other views show overwritten states and text beyond the limit,
@@ -54,14 +54,14 @@ pub(crate) struct Look<'a> {
 }
 
 /// Calls `each` with the views that cover a line, in order.
-pub(crate) fn looks(raw: &[u8], each: &mut dyn FnMut(Look<'_>)) {
+pub(crate) fn for_each_view(raw: &[u8], each: &mut dyn FnMut(LineView<'_>)) {
     match container::decoded(raw) {
         Some(line) => states(line.as_bytes(), each),
         None => states(raw, each),
     }
 }
 
-fn states(raw: &[u8], each: &mut dyn FnMut(Look<'_>)) {
+fn states(raw: &[u8], each: &mut dyn FnMut(LineView<'_>)) {
     let mut rest = trim_end(raw);
     loop {
         let (state, more) = match memchr(b'\r', rest) {
@@ -76,7 +76,7 @@ fn states(raw: &[u8], each: &mut dyn FnMut(Look<'_>)) {
     }
 }
 
-fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(Look<'_>)) {
+fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(LineView<'_>)) {
     let mut from = 0;
     loop {
         let mut to = char_start(state, state.len().min(from + LINE_LIMIT));
@@ -89,7 +89,7 @@ fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(Look<'_>)) {
                 Cow::Owned(clean::shown(&text).into_owned())
             }
         };
-        each(Look {
+        each(LineView {
             text,
             shown: last && from == 0,
         });

@@ -19,7 +19,7 @@ fn kernel_ring_records_give_sequence_and_time_since_boot() {
     let line = read("4,3964,206764307,-;NVRM: something");
     assert!(line.kernel);
     assert_eq!((line.kernel_seq, line.since_boot_us), (Some(3964), Some(206_764_307)));
-    assert_eq!(line.level, Some(Level::Warning));
+    assert_eq!(line.level, Some(LogLevel::Warning));
     assert_eq!(line.text, "NVRM: something");
 }
 
@@ -241,7 +241,7 @@ fn loggers_lose_clock_and_level() {
         "[2025-03-04 11:22:33,123] [ERROR] boom",
     ] {
         check(raw, "boom", at, None);
-        assert_eq!(read(raw).level, Some(Level::Error), "{raw}");
+        assert_eq!(read(raw).level, Some(LogLevel::Error), "{raw}");
     }
     let clock = LineClock {
         year: Some(2025),
@@ -250,7 +250,7 @@ fn loggers_lose_clock_and_level() {
     let line = parse("E0304 11:22:33.123456 1234 ProcessGroupNCCL.cpp:852] boom", &clock);
     assert_eq!(
         (line.text, line.level),
-        ("ProcessGroupNCCL.cpp:852] boom", Some(Level::Error))
+        ("ProcessGroupNCCL.cpp:852] boom", Some(LogLevel::Error))
     );
     assert_eq!(line.at.map(|at| at.to_string()).as_deref(), at);
 }
@@ -262,7 +262,7 @@ fn events_of_blue_gene_lose_place_facility_and_severity() {
         let line = read(&raw);
         assert_eq!(
             (line.text, line.level, line.host),
-            ("boom", Some(Level::Critical), Some("R02-M1-N0")),
+            ("boom", Some(LogLevel::Critical), Some("R02-M1-N0")),
             "{raw}"
         );
         assert_eq!(

@@ -2,25 +2,25 @@
 
 use rankguard_model::Role;
 
-use super::{Hit, MARK_LIMIT, Matcher, NARROW};
+use super::{MARK_LIMIT, NARROW, SignatureMatch, SignatureMatcher};
 
 /// Signature matches of a line after selection.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Judgement {
+pub(crate) struct LineJudgement {
     /// Selected matches, best first.
-    pub(crate) hits: Vec<Hit>,
+    pub(crate) hits: Vec<SignatureMatch>,
     /// True if a signature other than chatter matched, even if another silenced it, or if the line opens a multi-line
     /// unit.
     pub(crate) speaks: bool,
 }
 
-impl Matcher {
+impl SignatureMatcher {
     /// Selects the matches that hold beside each other.
-    pub(super) fn settled(&self, mut hits: Vec<Hit>) -> Judgement {
+    pub(super) fn settled(&self, mut hits: Vec<SignatureMatch>) -> LineJudgement {
         let speaks = hits.iter().any(|hit| !self.chatter.contains(&hit.rule));
         // A single match has no competitor.
         if hits.len() < 2 {
-            return Judgement { hits, speaks };
+            return LineJudgement { hits, speaks };
         }
         hits.sort_by(|a, b| b.mark.confidence.total_cmp(&a.mark.confidence));
         // The driver's event number is more specific than any wording around it.
@@ -33,12 +33,12 @@ impl Matcher {
         }
         // A surface class is dropped if a specific one matched: a checkpoint that was not written for lack of space
         // is a full disk, and a known exception message is more specific than its type.
-        let surfaced = |hit: &Hit| self.surfaces.contains(&hit.mark.class);
-        let narrow = |hit: &Hit| !surfaced(hit) && hit.mark.confidence >= NARROW;
+        let surfaced = |hit: &SignatureMatch| self.surfaces.contains(&hit.mark.class);
+        let narrow = |hit: &SignatureMatch| !surfaced(hit) && hit.mark.confidence >= NARROW;
         if hits.iter().any(narrow) {
             hits.retain(|hit| !surfaced(hit));
         }
         hits.truncate(MARK_LIMIT);
-        Judgement { hits, speaks }
+        LineJudgement { hits, speaks }
     }
 }

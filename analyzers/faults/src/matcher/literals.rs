@@ -4,26 +4,26 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::masked::{DIGIT, hidden};
-use super::{CAPACITY, Rule};
-use crate::scan::{self, Scanner};
+use super::{CAPACITY, SignatureRule};
+use crate::scan::{self, SequenceScanner};
 
 /// Number of tried lines from which the literal scanner pays off. Short runs and quiet logs do not wait until it is
 /// built.
 const STORM: usize = 256;
 
 /// Bit set of signature numbers.
-pub(super) type Candidates = [u64; CAPACITY / 64];
+pub(super) type SignatureSet = [u64; CAPACITY / 64];
 
 /// Lazily built scanner for the literals of all signatures.
 #[derive(Debug, Default)]
-pub(super) struct Literals {
+pub(super) struct LiteralScanner {
     /// Built on first use, once [`STORM`] lines were tried.
-    scanner: OnceLock<Scanner>,
+    scanner: OnceLock<SequenceScanner>,
     /// Lines on which expressions were tried, up to [`STORM`].
     tried: AtomicUsize,
 }
 
-impl Literals {
+impl LiteralScanner {
     /// Returns true if enough lines were tried.
     pub(super) fn in_storm(&self) -> bool {
         self.tried.load(Ordering::Relaxed) >= STORM
@@ -37,7 +37,7 @@ impl Literals {
     /// Returns the signatures of which a literal occurs in the text, ignoring digits of both; none if unknown. The
     /// sequence that selected a signature is often part of a pattern that many share (` error`), and one expression
     /// that cannot match costs more than this scan for all of them.
-    pub(super) fn present(&self, rules: &[Rule], masked: &[u8]) -> Option<Candidates> {
+    pub(super) fn present(&self, rules: &[SignatureRule], masked: &[u8]) -> Option<SignatureSet> {
         // A literal does not show if its last digit belongs to a name, so all digits are hidden here.
         let masked: Vec<u8> = masked.iter().copied().map(hidden).collect();
         if scan::has_harmless(&masked) {
@@ -45,7 +45,7 @@ impl Literals {
             return None;
         }
         let scanner = self.scanner.get_or_init(|| {
-            let mut builder = scan::Builder::new();
+            let mut builder = scan::ScannerBuilder::new();
             for (owner, rule) in (0_u16..).zip(rules) {
                 let hidden = rule.signature.literals.iter().map(|literal| hide(literal));
                 let need = builder.need(None, &hidden.collect::<Vec<_>>());
@@ -53,7 +53,7 @@ impl Literals {
             }
             builder.build()
         });
-        let mut present: Candidates = [0; CAPACITY / 64];
+        let mut present: SignatureSet = [0; CAPACITY / 64];
         scanner.owners(&masked, &mut |owner| {
             present[usize::from(owner) / 64] |= 1 << (owner % 64);
         });

@@ -2,10 +2,10 @@
 
 use std::sync::OnceLock;
 
-use rankguard_model::{Fields, SmolStr};
+use rankguard_model::{FieldValues, SmolStr};
 use regex::Regex;
 
-use super::blind::Blind;
+use super::pattern_bounds::PatternBounds;
 use crate::catalogue::Catalogue;
 use crate::signature::Signature;
 
@@ -15,24 +15,24 @@ const FIELD_LIMIT: usize = 512;
 /// Number of fields that the decoder of a driver event usually adds.
 const MEANING: usize = 2;
 
-/// Byte ranges of the named groups of a pattern, in the order of [`Patterns::fields`]; none for a group that did not
+/// Byte ranges of the named groups of a pattern, in the order of [`RulePatterns::fields`]; none for a group that did not
 /// participate. Empty for a pattern without named groups.
-pub(super) type Spans = Vec<Option<(u32, u32)>>;
+pub(super) type FieldSpans = Vec<Option<(u32, u32)>>;
 
 #[derive(Debug)]
-pub(super) struct Rule {
+pub(super) struct SignatureRule {
     pub(super) signature: Signature,
     /// True if only a program reports this of itself: a file that the kernel does not find or cannot read is not the
     /// user's.
     pub(super) of_programs: bool,
     /// Compiled when the signature is first tried: most never are.
-    patterns: OnceLock<Patterns>,
+    patterns: OnceLock<RulePatterns>,
     /// Built when a kind of line in which a literal of it occurs is cached; none if it cannot be built.
-    blind: OnceLock<Option<Blinded>>,
+    blind: OnceLock<Option<RuleBounds>>,
 }
 
 #[derive(Debug)]
-struct Patterns {
+struct RulePatterns {
     wanted: Regex,
     /// Named groups of `wanted`, sorted by name: number and name.
     fields: Vec<(usize, SmolStr)>,
@@ -40,21 +40,21 @@ struct Patterns {
 }
 
 #[derive(Debug)]
-struct Blinded {
-    wanted: Blind,
-    unless: Option<Blind>,
+struct RuleBounds {
+    wanted: PatternBounds,
+    unless: Option<PatternBounds>,
 }
 
 /// Result of a signature for all lines of a kind: those that differ only in their digits.
 #[derive(Debug)]
-pub(super) enum Told {
+pub(super) enum KindMatch {
     /// Matches all, with the fields at these positions.
-    Matches(Spans),
+    Matches(FieldSpans),
     /// The result depends on the digits.
     Depends,
 }
 
-impl Rule {
+impl SignatureRule {
     pub(super) fn new(signature: Signature, catalogue: &Catalogue) -> Self {
         let layer = catalogue
             .class(&signature.class)
@@ -71,7 +71,7 @@ impl Rule {
         }
     }
 
-    fn patterns(&self) -> &Patterns {
+    fn patterns(&self) -> &RulePatterns {
         let compile = |pattern: &str| {
             let pattern = with_ascii_edges(pattern);
             Regex::new(&pattern).expect("tests of this crate compile every pattern")
@@ -81,7 +81,7 @@ impl Rule {
             let named = |(number, name): (usize, Option<&str>)| Some((number, SmolStr::from(name?)));
             let mut fields: Vec<_> = wanted.capture_names().enumerate().filter_map(named).collect();
             fields.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
-            Patterns {
+            RulePatterns {
                 fields,
                 wanted,
                 unless: self.signature.unless.as_deref().map(compile),
@@ -91,9 +91,9 @@ impl Rule {
 
     /// Returns the result for all lines of a kind; none if it matches none of them. `masked` is one of them in ASCII,
     /// and `matched` the result of another one.
-    pub(super) fn tell(&self, masked: &str, matched: Option<Spans>) -> Option<Told> {
+    pub(super) fn tell(&self, masked: &str, matched: Option<FieldSpans>) -> Option<KindMatch> {
         let Some(blind) = self.blinded() else {
-            return Some(Told::Depends);
+            return Some(KindMatch::Depends);
         };
         if !blind.wanted.may_match(masked) {
             return None;
@@ -109,27 +109,27 @@ impl Rule {
         let wanted = blind.wanted.stays_in(masked) || takes_nothing() && blind.wanted.must_match(masked);
         let sure = refuses.is_none() && wanted && literals.any(|literal| occurs(masked, literal));
         if sure {
-            matched.map(Told::Matches)
+            matched.map(KindMatch::Matches)
         } else {
-            Some(Told::Depends)
+            Some(KindMatch::Depends)
         }
     }
 
     /// Returns true if all lines of a kind give the same mark: the signature matches and no captured field contains a
     /// number.
-    pub(super) fn says_the_same(&self, masked: &[u8], told: &Told) -> bool {
+    pub(super) fn says_the_same(&self, masked: &[u8], told: &KindMatch) -> bool {
         let has_number = |(from, to): &(u32, u32)| masked[*from as usize..*to as usize].iter().any(u8::is_ascii_digit);
         match told {
-            Told::Matches(spans) => self.signature.codes.is_none() && !spans.iter().flatten().any(has_number),
-            Told::Depends => false,
+            KindMatch::Matches(spans) => self.signature.codes.is_none() && !spans.iter().flatten().any(has_number),
+            KindMatch::Depends => false,
         }
     }
 
-    fn blinded(&self) -> Option<&Blinded> {
+    fn blinded(&self) -> Option<&RuleBounds> {
         let made = || {
-            let unless = self.signature.unless.as_deref().map(Blind::of);
-            Some(Blinded {
-                wanted: Blind::of(&self.signature.pattern)?,
+            let unless = self.signature.unless.as_deref().map(PatternBounds::of);
+            Some(RuleBounds {
+                wanted: PatternBounds::of(&self.signature.pattern)?,
                 unless: match unless {
                     Some(unless) => Some(unless?),
                     None => None,
@@ -141,7 +141,7 @@ impl Rule {
 
     /// Returns the positions of the fields in a text; none if the signature does not match. A pattern without named
     /// groups only runs `is_match`; any other runs once for match and captures.
-    pub(super) fn find(&self, text: &str) -> Option<Spans> {
+    pub(super) fn find(&self, text: &str) -> Option<FieldSpans> {
         let patterns = self.patterns();
         let captures = match patterns.fields.is_empty() {
             true if patterns.wanted.is_match(text) => None,
@@ -160,11 +160,11 @@ impl Rule {
     }
 
     /// Returns the fields of a text at the given positions.
-    pub(super) fn fields(&self, text: &str, spans: &Spans) -> Fields {
+    pub(super) fn fields(&self, text: &str, spans: &FieldSpans) -> FieldValues {
         if spans.is_empty() {
-            return Fields::new();
+            return FieldValues::new();
         }
-        let mut fields = Fields::with_capacity(spans.len() + MEANING);
+        let mut fields = FieldValues::with_capacity(spans.len() + MEANING);
         for ((_, name), span) in self.patterns().fields.iter().zip(spans) {
             let Some((from, to)) = *span else { continue };
             let value = &text[from as usize..to as usize];

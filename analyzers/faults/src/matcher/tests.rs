@@ -5,8 +5,8 @@ use regex::Regex;
 use super::*;
 use crate::line::{self, LineClock};
 
-fn source_for(signature: &Signature) -> Source {
-    signature.sources.first().copied().unwrap_or(Source::JobLog)
+fn source_for(signature: &Signature) -> EvidenceSource {
+    signature.sources.first().copied().unwrap_or(EvidenceSource::JobLog)
 }
 
 #[test]
@@ -25,7 +25,7 @@ fn every_pattern_compiles() {
 
 #[test]
 fn every_signature_matches_its_example_and_names_its_class() {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     let mut wrong = Vec::new();
     for signature in Catalogue::builtin().signatures() {
         let lower = signature.example.to_lowercase();
@@ -111,13 +111,13 @@ fn the_prefilter_hides_no_match() {
 #[test]
 fn every_number_of_the_tables_is_named_by_its_class() {
     let catalogue = Catalogue::builtin();
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     for code in catalogue.xids().iter() {
         let line = format!(
             "NVRM: Xid (PCI:0000:b3:00.0): {}, pid=7, name=python3, something",
             code.number
         );
-        let marks = matcher.marks(Source::KernelLog, &line);
+        let marks = matcher.marks(EvidenceSource::KernelLog, &line);
         assert_eq!((&marks[0].class, marks[0].role), (&code.class, code.role), "{line}");
         assert_eq!(marks[0].fields["pid"], "7");
     }
@@ -126,17 +126,17 @@ fn every_number_of_the_tables_is_named_by_its_class() {
             "nvidia-nvswitch0: SXid (PCI:0000:c1:00.0): {}, Non-fatal, Link 3 something",
             code.number
         );
-        let marks = matcher.marks(Source::KernelLog, &line);
+        let marks = matcher.marks(EvidenceSource::KernelLog, &line);
         assert_eq!((&marks[0].class, marks[0].role), (&code.class, code.role), "{line}");
     }
 }
 
 #[test]
 fn all_ways_to_write_an_address_are_one_device() {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     for address in ["PCI:0000:b3:00", "PCI:0000:B3:00.0", "0000:b3:00", "00000000:B3:00.0"] {
         let marks = matcher.marks(
-            Source::KernelLog,
+            EvidenceSource::KernelLog,
             &format!("NVRM: Xid ({address}): 79, GPU has fallen off the bus."),
         );
         assert_eq!(matcher.device(&marks[0]).unwrap().address, "0000:b3:00", "{address}");
@@ -148,7 +148,9 @@ fn an_absurd_number_is_kept_as_text() {
     // RG-10, RG-11
     let line = "NVRM: Xid (PCI:0000:b3:00): 99999999999999999999, boom";
     assert_eq!(
-        Matcher::builtin().marks(Source::KernelLog, line)[0].class.as_str(),
+        SignatureMatcher::builtin().marks(EvidenceSource::KernelLog, line)[0]
+            .class
+            .as_str(),
         "unknown-xid-99999999999999999999"
     );
 }
@@ -156,13 +158,20 @@ fn an_absurd_number_is_kept_as_text() {
 #[test]
 fn a_return_to_no_recovery_is_noise() {
     let line = "NVRM: Xid (PCI:0000:b3:00): 154, GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)";
-    assert_eq!(Matcher::builtin().marks(Source::KernelLog, line)[0].role, Role::Noise);
+    assert_eq!(
+        SignatureMatcher::builtin().marks(EvidenceSource::KernelLog, line)[0].role,
+        Role::Noise
+    );
 }
 
 #[test]
 fn a_failure_beyond_the_limit_of_a_line_is_not_looked_for() {
     let line = format!("{} CUDA out of memory", "x".repeat(LINE_LIMIT));
-    assert!(Matcher::builtin().marks(Source::JobLog, &line).is_empty());
+    assert!(
+        SignatureMatcher::builtin()
+            .marks(EvidenceSource::JobLog, &line)
+            .is_empty()
+    );
 }
 
 #[test]
@@ -211,17 +220,17 @@ fn a_storm_is_matched_as_its_first_lines_were() {
     let harmless = "number of nan iterations:   0 | RuntimeError: CUDA error: out of memory";
     let texts: Vec<_> = examples()
         .map(|signature| (source_for(signature), signature.example.as_str()))
-        .chain([(Source::JobLog, harmless)])
+        .chain([(EvidenceSource::JobLog, harmless)])
         .collect();
     assert!(texts.len() > 600, "enough to be a storm");
-    let storm = Matcher::new(Catalogue::builtin());
+    let storm = SignatureMatcher::new(Catalogue::builtin());
     for _ in 0..300 {
-        storm.marks(Source::JobLog, "RuntimeError: CUDA error: out of memory");
+        storm.marks(EvidenceSource::JobLog, "RuntimeError: CUDA error: out of memory");
     }
-    let mut fresh = Matcher::new(Catalogue::builtin());
+    let mut fresh = SignatureMatcher::new(Catalogue::builtin());
     for (source, text) in texts {
         // A matcher that has tried few lines does not scan for literals.
-        fresh.literals = Literals::default();
+        fresh.literals = LiteralScanner::default();
         assert_eq!(storm.marks(source, text), fresh.marks(source, text), "{text}");
     }
 }
@@ -240,23 +249,23 @@ fn with_other_digits(text: &str) -> [String; 2] {
 
 #[test]
 fn a_line_with_other_numbers_is_matched_as_if_it_were_the_first() {
-    let storm = Matcher::new(Catalogue::builtin());
+    let storm = SignatureMatcher::new(Catalogue::builtin());
     for _ in 0..300 {
-        storm.marks(Source::JobLog, "RuntimeError: CUDA error: out of memory");
+        storm.marks(EvidenceSource::JobLog, "RuntimeError: CUDA error: out of memory");
     }
-    let mut fresh = Matcher::new(Catalogue::builtin());
+    let mut fresh = SignatureMatcher::new(Catalogue::builtin());
     let examples = Catalogue::builtin().signatures().iter();
     let foreign = foreign_lines().into_iter().take(2_000);
     let texts = examples
         .map(|signature| (source_for(signature), signature.example.clone()))
-        .chain(foreign.map(|text| (Source::JobLog, text)));
+        .chain(foreign.map(|text| (EvidenceSource::JobLog, text)));
     let mut recalled = 0;
     for (source, text) in texts {
         storm.marks(source, &text);
         // With other digits, and once more unchanged.
         for other in with_other_digits(&text).into_iter().chain([text]) {
             recalled += usize::from(masked(&other, |masked| storm.recall.of(source, masked).is_some()));
-            fresh.literals = Literals::default();
+            fresh.literals = LiteralScanner::default();
             assert_eq!(storm.marks(source, &other), fresh.marks(source, &other), "{other}");
         }
     }
@@ -265,14 +274,18 @@ fn a_line_with_other_numbers_is_matched_as_if_it_were_the_first() {
 
 #[test]
 fn what_a_driver_says_again_with_other_numbers_is_not_searched_again() {
-    let storm = Matcher::new(Catalogue::builtin());
+    let storm = SignatureMatcher::new(Catalogue::builtin());
     let line =
         |pid: u32| format!("NVRM: Xid (PCI:0000:3b:00): 79, pid={pid}, name=python, GPU has fallen off the bus.");
     for pid in 1000..1300 {
-        storm.marks(Source::KernelLog, &line(pid));
+        storm.marks(EvidenceSource::KernelLog, &line(pid));
     }
-    let known = masked(&line(9999), |masked| storm.recall.of(Source::KernelLog, masked)).expect("it is remembered");
-    let all_known = known.rules.iter().all(|(_, told)| matches!(told, Told::Matches(_)));
+    let known =
+        masked(&line(9999), |masked| storm.recall.of(EvidenceSource::KernelLog, masked)).expect("it is remembered");
+    let all_known = known
+        .rules
+        .iter()
+        .all(|(_, told)| matches!(told, KindMatch::Matches(_)));
     assert!(all_known && !known.rules.is_empty(), "{:?}", known.rules);
 }
 
@@ -280,7 +293,7 @@ fn what_a_driver_says_again_with_other_numbers_is_not_searched_again() {
 /// slower if this happens on the line of every step.
 #[test]
 fn lines_that_healthy_runs_repeat_are_passed_over() {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     for line in [
         "2025-01-21 04:41:44,283 - INFO - __main__ - step 1400 finished in 1.204 s, loss 2.10412, 5872025600 tokens seen",
         "2025-01-21 04:41:44 - INFO - saving took 12.3 s, epoch 3 completed in 3604.1 s",

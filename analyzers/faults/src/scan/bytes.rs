@@ -68,9 +68,9 @@ const fn is_word(byte: u8) -> bool {
 }
 
 /// Bytes that must follow one another.
-pub(super) type Sequence = Vec<ByteSet>;
+pub(super) type ByteSequence = Vec<ByteSet>;
 
 /// Returns the sequence of a text in any case.
-pub(super) fn sequence(text: &[u8]) -> Sequence {
+pub(super) fn sequence(text: &[u8]) -> ByteSequence {
     text.iter().map(|byte| ByteSet::of([*byte])).collect()
 }

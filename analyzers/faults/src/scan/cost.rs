@@ -4,7 +4,7 @@
 //! two such words identify it. A word costs when it occurs in a log (the sequence is compared) and when it fills the
 //! bitmap; a sequence costs when it occurs (its line is parsed).
 
-use super::bytes::{ByteSet, Sequence, fold};
+use super::bytes::{ByteSequence, ByteSet, fold};
 
 /// Size of a word, bytes.
 pub(super) const WORD: usize = 4;
@@ -31,7 +31,7 @@ const SAMPLE: &str = include_str!("healthy.txt");
 
 /// Frequency of words and bytes in the sample.
 #[derive(Debug)]
-pub(super) struct Cost {
+pub(super) struct CostModel {
     /// Folded words, ascending with the first byte highest, each with its number of occurrences.
     words: Vec<(u32, u32)>,
     /// Start index of the words with each first byte, and the end.
@@ -44,7 +44,7 @@ pub(super) struct Cost {
 }
 
 /// Position of a sequence: number of bytes it allows, and their frequency.
-struct Weight {
+struct ByteWeight {
     set: ByteSet,
     len: usize,
     part: f64,
@@ -52,12 +52,12 @@ struct Weight {
 
 /// Four sets of a sequence: fraction of the positions of a healthy log at which they match, and number of words they
 /// allow.
-struct Word {
+struct WordCost {
     part: f64,
     width: usize,
 }
 
-impl Word {
+impl WordCost {
     fn cost(&self) -> f64 {
         if self.width > WIDTH {
             return f64::INFINITY;
@@ -69,9 +69,9 @@ impl Word {
 
 /// Offsets of the identifying word from the start of a sequence that begins at an even offset, and of one at an odd
 /// offset.
-pub(super) type Offsets = [isize; STEP];
+pub(super) type WordOffsets = [isize; STEP];
 
-impl Cost {
+impl CostModel {
     pub(super) fn new() -> Self {
         let folded: Vec<u8> = SAMPLE.bytes().map(fold).collect();
         let mut words: Vec<u32> = folded
@@ -100,7 +100,7 @@ impl Cost {
     }
 
     /// Returns the cost; infinite for a sequence that cannot be searched for.
-    pub(super) fn of(&self, sequence: &Sequence) -> f64 {
+    pub(super) fn of(&self, sequence: &ByteSequence) -> f64 {
         let words = self.words_of(sequence);
         let Some((_, looks)) = cheapest(sequence, &words) else {
             return f64::INFINITY;
@@ -112,35 +112,35 @@ impl Cost {
     }
 
     /// Returns the cheapest words of a sequence; none if one of its alignments has no usable word.
-    pub(super) fn offsets(&self, sequence: &Sequence) -> Option<Offsets> {
+    pub(super) fn offsets(&self, sequence: &ByteSequence) -> Option<WordOffsets> {
         cheapest(sequence, &self.words_of(sequence)).map(|(offsets, _)| offsets)
     }
 
     /// Returns the words of a sequence, from the one that begins [`BEFORE`] it to the one of its last two bytes.
-    fn words_of(&self, sequence: &Sequence) -> Vec<Word> {
-        let weights: Vec<Weight> = sequence.iter().map(|set| self.weight(set)).collect();
+    fn words_of(&self, sequence: &ByteSequence) -> Vec<WordCost> {
+        let weights: Vec<ByteWeight> = sequence.iter().map(|set| self.weight(set)).collect();
         let starts = 0..BEFORE + sequence.len().saturating_sub(1);
         let within = |start: usize| start.saturating_sub(BEFORE)..weights.len().min(start + WORD - BEFORE);
         starts.map(|start| self.word(&weights[within(start)])).collect()
     }
 
     /// Returns a word of which some positions are known; the others may be anything.
-    fn word(&self, known: &[Weight]) -> Word {
+    fn word(&self, known: &[ByteWeight]) -> WordCost {
         let width: usize = known.iter().map(|weight| weight.len).product();
-        Word {
+        WordCost {
             part: self.part(known),
             width: width * ByteSet::ANY.len().pow((WORD - known.len()) as u32),
         }
     }
 
     /// Returns the estimated number of positions of a healthy log that pass a filter.
-    pub(super) fn disturbed(&self, filter: &super::Filter) -> f64 {
+    pub(super) fn disturbed(&self, filter: &super::WordFilter) -> f64 {
         let disturbed = self.words.iter().filter(|(word, _)| filter.has(word.swap_bytes()));
         disturbed.map(|(_, times)| f64::from(*times)).sum()
     }
 
     /// Returns the fraction of all positions of a healthy log at which such a word, or a shorter one, matches.
-    fn part(&self, word: &[Weight]) -> f64 {
+    fn part(&self, word: &[ByteWeight]) -> f64 {
         let guess: f64 = word.iter().map(|weight| weight.part).product();
         // Wide sets at the ends are weighted by their own frequency, because they denote many words.
         let mut known = word;
@@ -164,7 +164,7 @@ impl Cost {
 
     /// Counts sample words that begin with the bytes in `so_far` and continue with one of each set; the lowest `free`
     /// bits are open.
-    fn counted(&self, rest: &[Weight], so_far: u32, free: u32) -> u32 {
+    fn counted(&self, rest: &[ByteWeight], so_far: u32, free: u32) -> u32 {
         let Some((weight, rest)) = rest.split_first() else {
             return self.between(so_far, u64::from(so_far) + (1 << free));
         };
@@ -183,8 +183,8 @@ impl Cost {
         inside.map(|(_, times)| *times).sum()
     }
 
-    fn weight(&self, set: &ByteSet) -> Weight {
-        Weight {
+    fn weight(&self, set: &ByteSet) -> ByteWeight {
+        ByteWeight {
             set: *set,
             len: set.len(),
             part: match *set {
@@ -197,7 +197,7 @@ impl Cost {
 }
 
 /// Returns the cheapest words of a sequence and their total cost.
-fn cheapest(sequence: &Sequence, words: &[Word]) -> Option<(Offsets, f64)> {
+fn cheapest(sequence: &ByteSequence, words: &[WordCost]) -> Option<(WordOffsets, f64)> {
     let mut offsets = [0; STEP];
     let mut sum = 0.0;
     for (place, chosen) in offsets.iter_mut().enumerate() {

@@ -8,8 +8,8 @@
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look, Repetition};
 
-use super::bytes::{ByteSet, Sequence};
-use super::cost::Cost;
+use super::bytes::{ByteSequence, ByteSet};
+use super::cost::CostModel;
 
 /// Maximum number of sequences of one requirement during construction.
 const BREADTH: usize = 48;
@@ -24,34 +24,34 @@ const RARE: f64 = 0.003;
 
 /// Position of a sequence under construction.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Unit {
+enum PatternUnit {
     Byte(ByteSet),
     /// Word boundary: occupies no byte; at an end of the sequence it constrains the neighbouring byte.
     Boundary,
 }
 
-type Run = Vec<Unit>;
+type UnitSequence = Vec<PatternUnit>;
 
 /// Knowledge of a part of an expression.
 #[derive(Debug, Clone, Default)]
-struct Part {
+struct PatternPart {
     /// All texts it can match, if they are few.
-    exact: Option<Vec<Run>>,
+    exact: Option<Vec<UnitSequence>>,
     /// Prefixes and suffixes of everything it matches.
-    prefix: Option<Vec<Run>>,
-    suffix: Option<Vec<Run>>,
+    prefix: Option<Vec<UnitSequence>>,
+    suffix: Option<Vec<UnitSequence>>,
     /// Cheapest requirement of everything it matches.
-    need: Option<Need>,
+    need: Option<SequenceRequirement>,
 }
 
 /// Requirement: sequences of which at least one must occur, and the cost of searching for them.
 #[derive(Debug, Clone)]
-pub(crate) struct Need {
-    pub(super) sequences: Vec<Sequence>,
+pub(crate) struct SequenceRequirement {
+    pub(super) sequences: Vec<ByteSequence>,
     pub(super) cost: f64,
 }
 
-impl Need {
+impl SequenceRequirement {
     /// Returns true if it is common in a healthy log.
     pub(crate) fn is_common(&self) -> bool {
         self.cost > COMMON
@@ -64,51 +64,54 @@ impl Need {
 }
 
 /// Returns the cheapest requirement of an expression; none if it may match anything.
-pub(super) fn need(pattern: &str, costs: &Cost) -> Option<Need> {
+pub(super) fn need(pattern: &str, costs: &CostModel) -> Option<SequenceRequirement> {
     let hir = regex_syntax::parse(pattern).ok()?;
     part(&hir, costs).into_need(costs)
 }
 
-impl Part {
-    fn exact(runs: Vec<Run>) -> Self {
+impl PatternPart {
+    fn exact(runs: Vec<UnitSequence>) -> Self {
         Self {
             exact: Some(runs),
             ..Self::default()
         }
     }
 
-    fn into_need(self, costs: &Cost) -> Option<Need> {
+    fn into_need(self, costs: &CostModel) -> Option<SequenceRequirement> {
         let own = self.exact.as_ref().and_then(|runs| priced(runs, costs, f64::INFINITY));
         cheaper(own, self.need)
     }
 }
 
 /// Returns the cheaper requirement, the first if the costs are equal.
-pub(super) fn cheaper(one: Option<Need>, other: Option<Need>) -> Option<Need> {
+pub(super) fn cheaper(
+    one: Option<SequenceRequirement>,
+    other: Option<SequenceRequirement>,
+) -> Option<SequenceRequirement> {
     match (one, other) {
         (Some(one), Some(other)) => Some(if other.cost < one.cost { other } else { one }),
         (one, other) => one.or(other),
     }
 }
 
-fn part(hir: &Hir, costs: &Cost) -> Part {
+fn part(hir: &Hir, costs: &CostModel) -> PatternPart {
     match hir.kind() {
-        HirKind::Empty => Part::exact(vec![Run::new()]),
+        HirKind::Empty => PatternPart::exact(vec![UnitSequence::new()]),
         HirKind::Literal(literal) => {
-            let units = literal.0.iter().map(|byte| Unit::Byte(ByteSet::of([*byte])));
-            Part::exact(vec![units.collect()])
+            let units = literal.0.iter().map(|byte| PatternUnit::Byte(ByteSet::of([*byte])));
+            PatternPart::exact(vec![units.collect()])
         }
         HirKind::Class(class) => match byte_set(class) {
-            (set, true) => Part::exact(vec![vec![Unit::Byte(set)]]),
+            (set, true) => PatternPart::exact(vec![vec![PatternUnit::Byte(set)]]),
             // Multi-byte characters: only their first and last bytes are known.
-            (set, false) => Part {
-                prefix: Some(vec![vec![Unit::Byte(set)]]),
-                suffix: Some(vec![vec![Unit::Byte(set)]]),
-                ..Part::default()
+            (set, false) => PatternPart {
+                prefix: Some(vec![vec![PatternUnit::Byte(set)]]),
+                suffix: Some(vec![vec![PatternUnit::Byte(set)]]),
+                ..PatternPart::default()
             },
         },
-        HirKind::Look(Look::WordAscii | Look::WordUnicode) => Part::exact(vec![vec![Unit::Boundary]]),
-        HirKind::Look(_) => Part::exact(vec![Run::new()]),
+        HirKind::Look(Look::WordAscii | Look::WordUnicode) => PatternPart::exact(vec![vec![PatternUnit::Boundary]]),
+        HirKind::Look(_) => PatternPart::exact(vec![UnitSequence::new()]),
         HirKind::Repetition(repetition) => repeated(repetition, costs),
         HirKind::Capture(capture) => part(&capture.sub, costs),
         HirKind::Concat(parts) => concat(parts, costs),
@@ -143,7 +146,7 @@ fn byte_set(class: &Class) -> (ByteSet, bool) {
     (ByteSet::of(bytes), !beyond || digits)
 }
 
-fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
+fn repeated(repetition: &Repetition, costs: &CostModel) -> PatternPart {
     let sub = part(&repetition.sub, costs);
     if repetition.min == 0 {
         let optional = repetition.max == Some(1);
@@ -152,18 +155,18 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
             .filter(|runs| optional && runs.len() < BREADTH)
             .map(|mut runs| {
                 if !runs.iter().any(Vec::is_empty) {
-                    runs.push(Run::new());
+                    runs.push(UnitSequence::new());
                 }
                 runs
             });
-        return Part {
+        return PatternPart {
             exact,
-            ..Part::default()
+            ..PatternPart::default()
         };
     }
     let fixed = repetition.max == Some(repetition.min) && repetition.min <= 8;
     if fixed && let Some(once) = &sub.exact {
-        let mut runs = vec![Run::new()];
+        let mut runs = vec![UnitSequence::new()];
         for _ in 0..repetition.min {
             match product(&runs, once) {
                 Some(longer) => runs = longer,
@@ -171,10 +174,10 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
             }
         }
         if runs.iter().all(|run| run.len() <= LENGTH) {
-            return Part::exact(runs);
+            return PatternPart::exact(runs);
         }
     }
-    Part {
+    PatternPart {
         exact: None,
         prefix: sub.exact.clone().or(sub.prefix),
         suffix: sub.exact.clone().or(sub.suffix),
@@ -186,7 +189,7 @@ fn repeated(repetition: &Repetition, costs: &Cost) -> Part {
 }
 
 /// Returns every run of `left` followed by every run of `right`; none if they are too many or too long.
-fn product(left: &[Run], right: &[Run]) -> Option<Vec<Run>> {
+fn product(left: &[UnitSequence], right: &[UnitSequence]) -> Option<Vec<UnitSequence>> {
     if left.len() * right.len() > BREADTH {
         return None;
     }
@@ -202,9 +205,9 @@ fn product(left: &[Run], right: &[Run]) -> Option<Vec<Run>> {
     Some(runs)
 }
 
-fn alternation(branches: &[Hir], costs: &Cost) -> Part {
-    let parts: Vec<Part> = branches.iter().map(|branch| part(branch, costs)).collect();
-    let union = |pick: &dyn Fn(&Part) -> Option<Vec<Run>>| {
+fn alternation(branches: &[Hir], costs: &CostModel) -> PatternPart {
+    let parts: Vec<PatternPart> = branches.iter().map(|branch| part(branch, costs)).collect();
+    let union = |pick: &dyn Fn(&PatternPart) -> Option<Vec<UnitSequence>>| {
         let mut all = Vec::new();
         for part in &parts {
             all.extend(pick(part)?);
@@ -214,7 +217,7 @@ fn alternation(branches: &[Hir], costs: &Cost) -> Part {
     let exact = union(&|part| part.exact.clone());
     let prefix = union(&|part| part.exact.clone().or_else(|| part.prefix.clone()));
     let suffix = union(&|part| part.exact.clone().or_else(|| part.suffix.clone()));
-    let mut need = Some(Need {
+    let mut need = Some(SequenceRequirement {
         sequences: Vec::new(),
         cost: 0.0,
     });
@@ -228,7 +231,7 @@ fn alternation(branches: &[Hir], costs: &Cost) -> Part {
             _ => None,
         };
     }
-    Part {
+    PatternPart {
         exact,
         prefix,
         suffix,
@@ -236,12 +239,12 @@ fn alternation(branches: &[Hir], costs: &Cost) -> Part {
     }
 }
 
-fn concat(parts: &[Hir], costs: &Cost) -> Part {
-    let mut whole = Some(vec![Run::new()]);
+fn concat(parts: &[Hir], costs: &CostModel) -> PatternPart {
+    let mut whole = Some(vec![UnitSequence::new()]);
     let mut prefix = None;
     let mut need = None;
     // Pieces that follow one another without a gap.
-    let mut run: Vec<Vec<Run>> = Vec::new();
+    let mut run: Vec<Vec<UnitSequence>> = Vec::new();
     let mut gap = false;
     for child in parts {
         let child = part(child, costs);
@@ -262,7 +265,7 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
         run.extend(child.suffix);
     }
     if whole.is_some() {
-        return Part {
+        return PatternPart {
             need: best(&run, costs, None),
             exact: whole,
             prefix: None,
@@ -274,7 +277,7 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
     }
     let suffix = last(&run);
     need = best(&run, costs, need);
-    Part {
+    PatternPart {
         exact: None,
         prefix,
         suffix,
@@ -283,7 +286,7 @@ fn concat(parts: &[Hir], costs: &Cost) -> Part {
 }
 
 /// Appends a piece; single texts are merged, so that pieces are few, and long ones are split.
-fn append(run: &mut Vec<Vec<Run>>, piece: Vec<Run>) {
+fn append(run: &mut Vec<Vec<UnitSequence>>, piece: Vec<UnitSequence>) {
     let [text] = piece.as_slice() else {
         run.push(piece);
         return;
@@ -298,7 +301,7 @@ fn append(run: &mut Vec<Vec<Run>>, piece: Vec<Run>) {
 }
 
 /// Returns the prefixes of the joined pieces, as long as they are few.
-fn first(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
+fn first(pieces: &[Vec<UnitSequence>]) -> Option<Vec<UnitSequence>> {
     let mut runs = pieces.first()?.clone();
     for piece in &pieces[1..] {
         match product(&runs, piece) {
@@ -309,7 +312,7 @@ fn first(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
     (!runs.iter().any(Vec::is_empty)).then_some(runs)
 }
 
-fn last(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
+fn last(pieces: &[Vec<UnitSequence>]) -> Option<Vec<UnitSequence>> {
     let mut runs = pieces.last()?.clone();
     for piece in pieces[..pieces.len() - 1].iter().rev() {
         match product(piece, &runs) {
@@ -321,10 +324,14 @@ fn last(pieces: &[Vec<Run>]) -> Option<Vec<Run>> {
 }
 
 /// Returns the cheapest stretch of pieces, if it is cheaper than the known requirement.
-fn best(pieces: &[Vec<Run>], costs: &Cost, known: Option<Need>) -> Option<Need> {
+fn best(
+    pieces: &[Vec<UnitSequence>],
+    costs: &CostModel,
+    known: Option<SequenceRequirement>,
+) -> Option<SequenceRequirement> {
     let mut best = known;
     for from in 0..pieces.len() {
-        let mut runs = vec![Run::new()];
+        let mut runs = vec![UnitSequence::new()];
         for piece in &pieces[from..] {
             match product(&runs, piece) {
                 Some(longer) => runs = longer,
@@ -338,8 +345,8 @@ fn best(pieces: &[Vec<Run>], costs: &Cost, known: Option<Need>) -> Option<Need> 
 }
 
 /// Returns the requirement of the runs if it costs less than `below`.
-fn priced(runs: &[Run], costs: &Cost, below: f64) -> Option<Need> {
-    let mut sequences: Vec<Sequence> = runs.iter().map(|run| resolved(run)).collect();
+fn priced(runs: &[UnitSequence], costs: &CostModel, below: f64) -> Option<SequenceRequirement> {
+    let mut sequences: Vec<ByteSequence> = runs.iter().map(|run| resolved(run)).collect();
     sequences.sort_unstable();
     sequences.dedup();
     let mut cost = 0.0;
@@ -349,22 +356,22 @@ fn priced(runs: &[Run], costs: &Cost, below: f64) -> Option<Need> {
             return None;
         }
     }
-    Some(Need { sequences, cost })
+    Some(SequenceRequirement { sequences, cost })
 }
 
 /// Resolves boundaries: at an end, one requires a non-word byte beside a word; within the run, it requires no byte.
-fn resolved(run: &[Unit]) -> Sequence {
-    let mut sequence: Sequence = run
+fn resolved(run: &[PatternUnit]) -> ByteSequence {
+    let mut sequence: ByteSequence = run
         .iter()
         .filter_map(|unit| match unit {
-            Unit::Byte(set) => Some(*set),
-            Unit::Boundary => None,
+            PatternUnit::Byte(set) => Some(*set),
+            PatternUnit::Boundary => None,
         })
         .collect();
-    if run.last() == Some(&Unit::Boundary) && sequence.last().is_some_and(|set| set.is_word()) {
+    if run.last() == Some(&PatternUnit::Boundary) && sequence.last().is_some_and(|set| set.is_word()) {
         sequence.push(ByteSet::OUTSIDE_WORD);
     }
-    if run.first() == Some(&Unit::Boundary) && sequence.first().is_some_and(|set| set.is_word()) {
+    if run.first() == Some(&PatternUnit::Boundary) && sequence.first().is_some_and(|set| set.is_word()) {
         sequence.insert(0, ByteSet::OUTSIDE_WORD);
     }
     sequence

@@ -18,9 +18,9 @@ use std::sync::LazyLock;
 
 use memchr::memmem::Finder;
 
-use bytes::{ByteSet, Sequence, fold, sequence};
-use cost::{BITS, Cost, STEP, WORD, for_each_word, word_at};
-use factor::Need;
+use bytes::{ByteSequence, ByteSet, fold, sequence};
+use cost::{BITS, CostModel, STEP, WORD, for_each_word, word_at};
+use factor::SequenceRequirement;
 
 /// Number of bytes that are tested against the first filter before a result is used: a `u64` has a bit for each word
 /// in them.
@@ -44,31 +44,31 @@ const FACTORS: [u32; 6] = [
     0xcc9e_2d51,
 ];
 
-type Bitmap = [u32; 1 << (BITS - 5)];
+type WordBitmap = [u32; 1 << (BITS - 5)];
 
 /// Compiled search for all sequences.
-pub(crate) struct Scanner {
+pub(crate) struct SequenceScanner {
     /// Filter for every word.
-    first: Filter,
+    first: WordFilter,
     /// Filter for the words that pass the first: most of them collide with another word.
-    second: Filter,
-    table: Table,
-    places: Vec<Place>,
+    second: WordFilter,
+    table: WordTable,
+    places: Vec<WordPlace>,
     /// Index of the set of each position, sequence after sequence.
     positions: Vec<u16>,
     sets: Vec<ByteSet>,
-    wanted: Vec<Wanted>,
+    wanted: Vec<SequenceRange>,
     owners: Vec<u16>,
 }
 
 /// Bitmap filter with one bit for each hash of a word.
-struct Filter {
-    bitmap: Box<Bitmap>,
+struct WordFilter {
+    bitmap: Box<WordBitmap>,
     /// Multiplier of the hash.
     factor: u32,
 }
 
-impl Filter {
+impl WordFilter {
     fn of(words: &[u32], factor: u32) -> Self {
         let mut bitmap = Box::new([0; 1 << (BITS - 5)]);
         for word in words {
@@ -86,13 +86,13 @@ impl Filter {
 }
 
 /// Open-addressing hash table of searched words.
-struct Table {
+struct WordTable {
     shift: u32,
     /// Word, and start index of its places. A word is never zero.
     slots: Vec<(u32, u32)>,
 }
 
-impl Table {
+impl WordTable {
     fn new(words: usize) -> Self {
         let bits = (words * 2).next_power_of_two().trailing_zeros().max(4);
         Self {
@@ -127,24 +127,24 @@ impl Table {
 
 /// Sequence, and the offset of the word in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct WordPlace {
     wanted: u32,
     offset: i16,
     /// Required bytes in the four bytes before the word and after it.
-    before: Known,
-    behind: Known,
+    before: MaskedWord,
+    behind: MaskedWord,
     /// True for the last place of its word.
     last: bool,
 }
 
 /// Four bytes of which some are known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Known {
+struct MaskedWord {
     mask: u32,
     word: u32,
 }
 
-impl Known {
+impl MaskedWord {
     /// Returns those of the four positions of a sequence from an offset that allow only one byte.
     fn of(sequence: &[ByteSet], offset: isize) -> Self {
         let mut known = Self { mask: 0, word: 0 };
@@ -165,14 +165,14 @@ impl Known {
 
 /// Sequence as a range of `positions`, with its owners as a range of `owners`.
 #[derive(Debug, Clone, Copy)]
-struct Wanted {
+struct SequenceRange {
     from: u32,
     to: u32,
     owners_from: u32,
     owners_to: u32,
 }
 
-impl std::fmt::Debug for Scanner {
+impl std::fmt::Debug for SequenceScanner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Scanner")
             .field("sequences", &self.wanted.len())
@@ -181,15 +181,15 @@ impl std::fmt::Debug for Scanner {
 }
 
 /// Builder of a scanner.
-pub(crate) struct Builder {
-    costs: Cost,
-    sequences: BTreeMap<Sequence, Vec<u16>>,
+pub(crate) struct ScannerBuilder {
+    costs: CostModel,
+    sequences: BTreeMap<ByteSequence, Vec<u16>>,
 }
 
-impl Builder {
+impl ScannerBuilder {
     pub(crate) fn new() -> Self {
         Self {
-            costs: Cost::new(),
+            costs: CostModel::new(),
             sequences: BTreeMap::new(),
         }
     }
@@ -197,9 +197,9 @@ impl Builder {
     /// Returns the requirement of texts that match a pattern and hold one of some literals in any case: the rarer of
     /// the two. None if neither can be searched for. If the literals are rare the pattern is not parsed, because
     /// parsing takes most of the start-up time of a program.
-    pub(crate) fn need(&self, pattern: Option<&str>, literals: &[impl AsRef<str>]) -> Option<Need> {
+    pub(crate) fn need(&self, pattern: Option<&str>, literals: &[impl AsRef<str>]) -> Option<SequenceRequirement> {
         let by_literals = self.literals(literals);
-        if by_literals.as_ref().is_some_and(Need::is_rare) {
+        if by_literals.as_ref().is_some_and(SequenceRequirement::is_rare) {
             return by_literals;
         }
         let by_pattern = pattern.and_then(|pattern| factor::need(pattern, &self.costs));
@@ -207,7 +207,7 @@ impl Builder {
     }
 
     /// Registers an owner for every text that meets the requirement.
-    pub(crate) fn add(&mut self, owner: u16, need: Need) {
+    pub(crate) fn add(&mut self, owner: u16, need: SequenceRequirement) {
         for sequence in need.sequences {
             let owners = self.sequences.entry(sequence).or_default();
             if !owners.contains(&owner) {
@@ -216,17 +216,17 @@ impl Builder {
         }
     }
 
-    fn literals(&self, literals: &[impl AsRef<str>]) -> Option<Need> {
-        let sequences: Vec<Sequence> = literals.iter().map(|text| sequence(text.as_ref().as_bytes())).collect();
+    fn literals(&self, literals: &[impl AsRef<str>]) -> Option<SequenceRequirement> {
+        let sequences: Vec<ByteSequence> = literals.iter().map(|text| sequence(text.as_ref().as_bytes())).collect();
         let cost: f64 = sequences.iter().map(|sequence| self.costs.of(sequence)).sum();
-        (!sequences.is_empty() && cost.is_finite()).then_some(Need { sequences, cost })
+        (!sequences.is_empty() && cost.is_finite()).then_some(SequenceRequirement { sequences, cost })
     }
 
-    pub(crate) fn build(self) -> Scanner {
-        let mut scanner = Scanner {
-            first: Filter::of(&[], FACTORS[0]),
-            second: Filter::of(&[], FACTORS[1]),
-            table: Table::new(0),
+    pub(crate) fn build(self) -> SequenceScanner {
+        let mut scanner = SequenceScanner {
+            first: WordFilter::of(&[], FACTORS[0]),
+            second: WordFilter::of(&[], FACTORS[1]),
+            table: WordTable::new(0),
             places: Vec::new(),
             positions: Vec::new(),
             sets: Vec::new(),
@@ -234,7 +234,7 @@ impl Builder {
             owners: Vec::new(),
         };
         let mut numbers: BTreeMap<ByteSet, u16> = BTreeMap::new();
-        let mut keyed: BTreeMap<u32, Vec<Place>> = BTreeMap::new();
+        let mut keyed: BTreeMap<u32, Vec<WordPlace>> = BTreeMap::new();
         for (sequence, owners) in self.sequences {
             let Some(offsets) = self.costs.offsets(&sequence) else {
                 continue;
@@ -242,11 +242,11 @@ impl Builder {
             let number = scanner.wanted.len() as u32;
             for offset in offsets {
                 let word = word_at(&sequence, offset);
-                let place = Place {
+                let place = WordPlace {
                     wanted: number,
                     offset: offset as i16,
-                    before: Known::of(&sequence, offset - WORD as isize),
-                    behind: Known::of(&sequence, offset + WORD as isize),
+                    before: MaskedWord::of(&sequence, offset - WORD as isize),
+                    behind: MaskedWord::of(&sequence, offset + WORD as isize),
                     last: false,
                 };
                 for_each_word(&word, &mut |word| {
@@ -267,7 +267,7 @@ impl Builder {
             }
             let owners_from = scanner.owners.len() as u32;
             scanner.owners.extend(owners);
-            scanner.wanted.push(Wanted {
+            scanner.wanted.push(SequenceRange {
                 from,
                 to: scanner.positions.len() as u32,
                 owners_from,
@@ -275,14 +275,14 @@ impl Builder {
             });
         }
         let words: Vec<u32> = keyed.keys().copied().collect();
-        scanner.table = Table::new(words.len());
+        scanner.table = WordTable::new(words.len());
         for (word, mut places) in keyed {
             scanner.table.insert(word, scanner.places.len() as u32);
             places.last_mut().into_iter().for_each(|place| place.last = true);
             scanner.places.extend(places);
         }
         // Words collide by chance. Of a few multipliers, those with the fewest collisions on a healthy log are used.
-        let mut filters = FACTORS.map(|factor| Filter::of(&words, factor));
+        let mut filters = FACTORS.map(|factor| WordFilter::of(&words, factor));
         filters.sort_by(|a, b| self.costs.disturbed(a).total_cmp(&self.costs.disturbed(b)));
         let [first, second, ..] = filters;
         scanner.first = first;
@@ -316,7 +316,7 @@ fn bit(word: u32, factor: u32) -> (usize, u32) {
     ((at >> 5) as usize, at & 31)
 }
 
-impl Scanner {
+impl SequenceScanner {
     /// Calls `found` for each sequence in the text, with its owners and the offset of a byte well inside it, in order
     /// of words from the one at `from` to the one before `to`, until it returns false. A sequence that reaches into
     /// the first word may be included, and some from the [`BEYOND`] bytes after `to`.
@@ -384,7 +384,7 @@ impl Scanner {
         &self,
         text: &[u8],
         at: usize,
-        place: &Place,
+        place: &WordPlace,
         found: &mut dyn FnMut(&[u16], usize) -> bool,
     ) -> bool {
         let start = at as isize - isize::from(place.offset);
@@ -399,7 +399,7 @@ impl Scanner {
         )
     }
 
-    fn stands(&self, text: &[u8], start: isize, wanted: &Wanted) -> bool {
+    fn stands(&self, text: &[u8], start: isize, wanted: &SequenceRange) -> bool {
         let positions = &self.positions[wanted.from as usize..wanted.to as usize];
         let past = start + positions.len() as isize;
         // Only the outside of a word may lie beyond the text, and it is one byte.

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn scanner(patterns: &[&str]) -> Scanner {
-    let mut builder = Builder::new();
+fn scanner(patterns: &[&str]) -> SequenceScanner {
+    let mut builder = ScannerBuilder::new();
     for (owner, pattern) in (0..).zip(patterns) {
         let need = builder.need(Some(pattern), &[""; 0]);
         builder.add(owner, need.unwrap());
@@ -13,7 +13,7 @@ fn scanner(patterns: &[&str]) -> Scanner {
     builder.build()
 }
 
-fn owners(scanner: &Scanner, text: &str) -> Vec<u16> {
+fn owners(scanner: &SequenceScanner, text: &str) -> Vec<u16> {
     let mut all = Vec::new();
     scanner.owners(text.as_bytes(), &mut |owner| all.push(owner));
     all.sort_unstable();
@@ -73,7 +73,7 @@ proptest! {
         let regex = regex::Regex::new(PATTERNS[which]).unwrap();
         let text = format!("{before} {} {after}", EXAMPLES[which][usize::try_from(seed % EXAMPLES[which].len() as u64).unwrap()]);
         prop_assert!(regex.is_match(&text), "{text}");
-        static ALL: std::sync::LazyLock<Scanner> = std::sync::LazyLock::new(|| scanner(&PATTERNS));
+        static ALL: std::sync::LazyLock<SequenceScanner> = std::sync::LazyLock::new(|| scanner(&PATTERNS));
         prop_assert!(owners(&ALL, &text).contains(&u16::try_from(which).unwrap()), "{text}");
     }
 }

@@ -2,11 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use super::{Category, OUTSIDE_SCOPE, Sum, Taxonomy};
-use crate::mistake::{Place, nearest};
+use super::{FigureSum, OUTSIDE_SCOPE, Taxonomy, TaxonomyCategory};
+use crate::mistake::{EntryPosition, nearest};
 
 /// Reports every mistake of a taxonomy. `places` are the positions of its categories, dimensions and sums.
-pub(crate) fn check(taxonomy: &Taxonomy, places: &Lists, tell: &mut dyn FnMut(&Place, &str, String, String)) {
+pub(crate) fn check(
+    taxonomy: &Taxonomy,
+    places: &ListPositions,
+    tell: &mut dyn FnMut(&EntryPosition, &str, String, String),
+) {
     let mut ids = BTreeSet::from([OUTSIDE_SCOPE]);
     let named = taxonomy
         .dimensions
@@ -65,7 +69,12 @@ pub(crate) fn check(taxonomy: &Taxonomy, places: &Lists, tell: &mut dyn FnMut(&P
     }
 }
 
-fn check_sum(taxonomy: &Taxonomy, sum: &Sum, place: &Place, tell: &mut dyn FnMut(&Place, &str, String, String)) {
+fn check_sum(
+    taxonomy: &Taxonomy,
+    sum: &FigureSum,
+    place: &EntryPosition,
+    tell: &mut dyn FnMut(&EntryPosition, &str, String, String),
+) {
     let Some(total) = taxonomy.total_of(sum) else {
         let help = "give total = NUMBER, or population = KEY of a number in [population]".to_owned();
         tell(place, "population", "no total is given".to_owned(), help);
@@ -91,7 +100,7 @@ fn check_sum(taxonomy: &Taxonomy, sum: &Sum, place: &Place, tell: &mut dyn FnMut
     }
 }
 
-fn figure(category: &Category, key: &str) -> Option<f64> {
+fn figure(category: &TaxonomyCategory, key: &str) -> Option<f64> {
     match key {
         #[allow(clippy::cast_precision_loss)]
         "count" => category.count.map(|count| count as f64),
@@ -102,8 +111,8 @@ fn figure(category: &Category, key: &str) -> Option<f64> {
 
 /// Positions of the list entries of a taxonomy, in order.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Lists {
-    pub(crate) dimensions: Vec<Place>,
-    pub(crate) categories: Vec<Place>,
-    pub(crate) sums: Vec<Place>,
+pub(crate) struct ListPositions {
+    pub(crate) dimensions: Vec<EntryPosition>,
+    pub(crate) categories: Vec<EntryPosition>,
+    pub(crate) sums: Vec<EntryPosition>,
 }

@@ -1,8 +1,8 @@
 //! Published failure taxonomies: categories with definitions, counts and citation.
 //!
 //! Papers, traces, exit-code tables and event catalogues have different figures beside name and definition. Common
-//! figures are typed ([`Category::count`], [`Category::share_percent`]); figures of one taxonomy only are in
-//! [`Category::details`] and [`Taxonomy::facts`] under their own key, so that nothing read from a source is lost.
+//! figures are typed ([`TaxonomyCategory::count`], [`TaxonomyCategory::share_percent`]); figures of one taxonomy only are in
+//! [`TaxonomyCategory::details`] and [`Taxonomy::facts`] under their own key, so that nothing read from a source is lost.
 //!
 //! A missing key means that the figure was not read in the source.
 
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use check::{Lists, check};
+pub(crate) use check::{ListPositions, check};
 
 /// Category of classes that a taxonomy does not cover. It is defined here and not by the authors, and shows that the
 /// study examined other failures, which is more useful to a reader than a forced category.
@@ -37,22 +37,22 @@ pub struct Taxonomy {
     /// Citation of the publication.
     pub citation: Citation,
     /// Parts of the publication that were read.
-    pub provenance: Provenance,
+    pub provenance: TaxonomyProvenance,
     /// Studied population: number of jobs, months, failures.
-    pub population: BTreeMap<String, Fact>,
+    pub population: BTreeMap<String, PublishedFact>,
     /// Rules and formulas that the publication states beside its categories.
-    pub facts: BTreeMap<String, BTreeMap<String, Fact>>,
+    pub facts: BTreeMap<String, BTreeMap<String, PublishedFact>>,
     /// Figures that must add up.
-    pub sums: Vec<Sum>,
+    pub sums: Vec<FigureSum>,
     /// Upper level: groups, domains or axes.
-    pub dimensions: Vec<Dimension>,
-    pub categories: Vec<Category>,
+    pub dimensions: Vec<TaxonomyDimension>,
+    pub categories: Vec<TaxonomyCategory>,
 }
 
 /// Taxonomy file without its lists, which are parsed one entry at a time.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Head {
+pub(crate) struct TaxonomyHeader {
     pub(crate) id: String,
     title: String,
     short: String,
@@ -61,19 +61,24 @@ pub(crate) struct Head {
     axis: String,
     citation: Citation,
     #[serde(default)]
-    provenance: Provenance,
+    provenance: TaxonomyProvenance,
     #[serde(default)]
-    population: BTreeMap<String, Fact>,
+    population: BTreeMap<String, PublishedFact>,
     #[serde(default)]
-    facts: BTreeMap<String, BTreeMap<String, Fact>>,
+    facts: BTreeMap<String, BTreeMap<String, PublishedFact>>,
 }
 
 fn paper() -> String {
     "paper".to_owned()
 }
 
-impl Head {
-    pub(crate) fn with(self, sums: Vec<Sum>, dimensions: Vec<Dimension>, categories: Vec<Category>) -> Taxonomy {
+impl TaxonomyHeader {
+    pub(crate) fn with(
+        self,
+        sums: Vec<FigureSum>,
+        dimensions: Vec<TaxonomyDimension>,
+        categories: Vec<TaxonomyCategory>,
+    ) -> Taxonomy {
         Taxonomy {
             id: self.id,
             title: self.title,
@@ -111,7 +116,7 @@ pub struct Citation {
 /// Parts of a publication that were read.
 #[derive(Debug, Clone, Default, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Provenance {
+pub struct TaxonomyProvenance {
     /// Degree of completeness.
     pub level: String,
     /// Sources that were read.
@@ -125,7 +130,7 @@ pub struct Provenance {
 /// Published figure or text.
 #[derive(Debug, Clone, PartialEq, Deserialize, Serialize)]
 #[serde(untagged)]
-pub enum Fact {
+pub enum PublishedFact {
     Flag(bool),
     Count(i64),
     /// Share, rate or duration; the unit is in its key.
@@ -133,10 +138,10 @@ pub enum Fact {
     /// Word or range ("more than 150 million").
     Text(String),
     /// List of facts.
-    List(Vec<Fact>),
+    List(Vec<PublishedFact>),
 }
 
-impl Fact {
+impl PublishedFact {
     /// Returns the value of a number.
     pub fn number(&self) -> Option<f64> {
         match self {
@@ -149,7 +154,7 @@ impl Fact {
     }
 }
 
-impl std::fmt::Display for Fact {
+impl std::fmt::Display for PublishedFact {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Flag(flag) => flag.fmt(f),
@@ -170,7 +175,7 @@ impl std::fmt::Display for Fact {
 /// Assertion that figures add up to a published total.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Sum {
+pub struct FigureSum {
     /// Figure of the categories: `count`, `share_percent`, or a key of their details.
     pub of: String,
     /// Dimension of the summed categories; all if absent.
@@ -193,7 +198,7 @@ pub struct Sum {
 /// Group of categories, or failure domain.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Dimension {
+pub struct TaxonomyDimension {
     pub id: String,
     pub name: String,
     /// Definition in this project's words.
@@ -224,7 +229,7 @@ pub struct Dimension {
 /// Category of a taxonomy.
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Category {
+pub struct TaxonomyCategory {
     /// Category id, unique within the taxonomy.
     pub id: String,
     /// Name as the authors print it.
@@ -276,7 +281,7 @@ pub struct Category {
     pub unreachable: Option<String>,
     /// Figures and texts that only this taxonomy has, by key.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub details: BTreeMap<String, Fact>,
+    pub details: BTreeMap<String, PublishedFact>,
 }
 
 /// Source of a category's name.
@@ -302,7 +307,7 @@ impl Taxonomy {
     }
 
     /// Returns the category with this id.
-    pub fn category(&self, id: &str) -> Option<&Category> {
+    pub fn category(&self, id: &str) -> Option<&TaxonomyCategory> {
         self.categories.iter().find(|c| c.id == id)
     }
 
@@ -311,12 +316,15 @@ impl Taxonomy {
         let Some(category) = self.category(id) else {
             return String::new();
         };
-        let share = category
-            .share_percent
-            .or_else(|| category.details.get("share_percent_printed").and_then(Fact::number));
+        let share = category.share_percent.or_else(|| {
+            category
+                .details
+                .get("share_percent_printed")
+                .and_then(PublishedFact::number)
+        });
         let mut words = Vec::new();
         let count = category.count.or_else(|| match category.details.get("trials") {
-            Some(Fact::Count(count)) => Some(*count),
+            Some(PublishedFact::Count(count)) => Some(*count),
             _ => None,
         });
         if let Some(count) = count {
@@ -344,13 +352,16 @@ impl Taxonomy {
         self.total_of(whole)
     }
 
-    fn total_of(&self, sum: &Sum) -> Option<f64> {
-        sum.total
-            .or_else(|| self.population.get(sum.population.as_deref()?).and_then(Fact::number))
+    fn total_of(&self, sum: &FigureSum) -> Option<f64> {
+        sum.total.or_else(|| {
+            self.population
+                .get(sum.population.as_deref()?)
+                .and_then(PublishedFact::number)
+        })
     }
 
     /// Returns the reason why no class maps to a category, stated for it or for its dimension.
-    pub fn unreachable<'t>(&'t self, category: &'t Category) -> Option<&'t str> {
+    pub fn unreachable<'t>(&'t self, category: &'t TaxonomyCategory) -> Option<&'t str> {
         let dimension = self.dimensions.iter().find(|d| d.id == category.dimension);
         let why = category.unreachable.as_deref();
         why.or_else(|| dimension.and_then(|d| d.unreachable.as_deref()))

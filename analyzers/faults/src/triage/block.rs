@@ -7,7 +7,7 @@ use std::ops::Range;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_model::Timestamp;
 
-use super::{Observation, Triage, recent};
+use super::{LogObservation, Triage, recent};
 use crate::line::raw;
 use crate::scan::BEYOND;
 
@@ -18,7 +18,7 @@ impl Triage {
     /// Reads the next bytes of the stream, with the time they were read: any number of lines, the first and the last
     /// possibly incomplete. A line is read when its end arrives or [`Triage::flush`] is called; a line without an end
     /// is read in parts of a megabyte. Invalid UTF-8 is accepted.
-    pub fn push_block(&mut self, block: &[u8], now: Timestamp) -> Vec<Observation> {
+    pub fn push_block(&mut self, block: &[u8], now: Timestamp) -> Vec<LogObservation> {
         let mut out = Vec::new();
         let mut rest = block;
         if !self.partial.is_empty() || self.partial_counted {
@@ -63,7 +63,7 @@ impl Triage {
     }
 
     /// Reads the incomplete line, which is now complete.
-    pub(super) fn end_partial(&mut self, out: &mut Vec<Observation>) {
+    pub(super) fn end_partial(&mut self, out: &mut Vec<LogObservation>) {
         if self.partial.is_empty() && !self.partial_counted {
             return;
         }
@@ -75,7 +75,7 @@ impl Triage {
     }
 
     /// Reads complete lines.
-    fn lines(&mut self, lines: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+    fn lines(&mut self, lines: &[u8], now: Timestamp, out: &mut Vec<LogObservation>) {
         let mut at = 0;
         // Start of the lines that were only counted.
         let mut passed = 0;
@@ -165,7 +165,7 @@ impl Triage {
     }
 
     /// Reads a complete line that is notable by itself.
-    fn line_of_note(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+    fn line_of_note(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<LogObservation>) {
         if raw.len() > raw::PART_LIMIT {
             return self.line(raw, now, out);
         }

@@ -8,28 +8,28 @@ const ANNOUNCED_LINES: u64 = 3;
 
 /// GPU driver of a stream, from its own log lines.
 #[derive(Debug, Default)]
-pub(super) struct Driver {
+pub(super) struct DriverState {
     /// GPUs that it has announced.
-    announced: Vec<Announced>,
+    announced: Vec<AnnouncedGpu>,
     /// Driver version, once logged.
     version: Option<DriverVersion>,
 }
 
 /// GPU of `NVRM: The NVIDIA GPU 0000:9b:00.0 ...`: the driver names it first and its state in the next lines.
 #[derive(Debug)]
-struct Announced {
+struct AnnouncedGpu {
     lane: LaneKey,
     line_no: u64,
     gpu: String,
 }
 
-impl Driver {
+impl DriverState {
     /// Updates the state from a line.
     pub(super) fn hear(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
         self.announced
             .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
         if let Some(gpu) = announced_gpu(text) {
-            self.announced.push(Announced {
+            self.announced.push(AnnouncedGpu {
                 lane: lane.clone(),
                 line_no,
                 gpu,
@@ -49,8 +49,8 @@ impl Driver {
     }
 }
 
-/// Returns true if [`Driver::hear`] uses the text: an announced GPU or a driver version.
-pub(super) fn speaks(text: &str) -> bool {
+/// Returns true if [`DriverState::hear`] uses the text: an announced GPU or a driver version.
+pub(super) fn is_driver_line(text: &str) -> bool {
     announced_gpu(text).is_some() || announced_driver(text).is_some()
 }
 

@@ -115,7 +115,7 @@ pub(super) fn is_standard(file: &str) -> bool {
 }
 
 /// Formats a list for a field of a mark: innermost first, equal neighbours once, at most 512 bytes.
-pub(super) fn told<'a>(innermost_first: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn format_list<'a>(innermost_first: impl Iterator<Item = &'a str>) -> String {
     let mut list: Vec<&str> = Vec::new();
     for name in innermost_first.filter(|name| !name.is_empty()) {
         if list.last() != Some(&name) {
@@ -162,6 +162,6 @@ mod tests {
         ] {
             assert_eq!(package(file), wanted, "{file}");
         }
-        assert_eq!(told(["a", "a", "b", "", "a"].into_iter()), "a,b,a");
+        assert_eq!(format_list(["a", "a", "b", "", "a"].into_iter()), "a,b,a");
     }
 }

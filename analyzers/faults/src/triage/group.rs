@@ -6,21 +6,21 @@ use rankguard_model::Timestamp;
 
 use super::lane::LaneKey;
 use super::limits::{CONTEXT, HOLD, IDLE, PENDING, WINDOW};
-use super::observation::Observation;
+use super::observation::LogObservation;
 
 /// Number of lines after the deciding one that still belong to it.
 pub(super) const FOLLOWING: u64 = 4;
 
 #[derive(Debug)]
-pub(super) struct Group {
+pub(super) struct RepeatGroup {
     lane: LaneKey,
-    observation: Observation,
+    observation: LogObservation,
     first: Timestamp,
     last: Timestamp,
 }
 
-impl Group {
-    pub(super) fn new(lane: LaneKey, observation: Observation, now: Timestamp) -> Self {
+impl RepeatGroup {
+    pub(super) fn new(lane: LaneKey, observation: LogObservation, now: Timestamp) -> Self {
         Self {
             lane,
             observation,
@@ -89,21 +89,21 @@ fn without_numbers(text: &str) -> String {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Groups {
-    waiting: BTreeMap<u64, Group>,
+pub(super) struct PendingGroups {
+    waiting: BTreeMap<u64, RepeatGroup>,
     by_key: BTreeMap<String, u64>,
     next: u64,
     /// Lower bound of the next ready time; none if nothing waits.
     soonest: Option<Timestamp>,
 }
 
-impl Groups {
+impl PendingGroups {
     pub(super) fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }
 
     /// Adds a group, or counts it as a repeat of a waiting one. Returns the number of its last line.
-    pub(super) fn add(&mut self, group: Group) -> u64 {
+    pub(super) fn add(&mut self, group: RepeatGroup) -> u64 {
         let last_line_no = group.observation.last_line_no;
         let key = group.key();
         if let Some(known) = self.by_key.get(&key).and_then(|id| self.waiting.get_mut(id)) {
@@ -144,7 +144,7 @@ impl Groups {
     }
 
     /// Emits the groups that are ready at `now`, oldest first, and the oldest beyond the bound, ready or not.
-    pub(super) fn take_ready(&mut self, now: Timestamp, out: &mut Vec<Observation>) {
+    pub(super) fn take_ready(&mut self, now: Timestamp, out: &mut Vec<LogObservation>) {
         if self.soonest.is_none_or(|soonest| now < soonest) {
             return self.take_oldest(out);
         }
@@ -181,7 +181,7 @@ impl Groups {
 
     /// Emits the oldest groups beyond the bound if none is ready: in a storm every line would otherwise search all
     /// waiting groups.
-    fn take_oldest(&mut self, out: &mut Vec<Observation>) {
+    fn take_oldest(&mut self, out: &mut Vec<LogObservation>) {
         let full = self.waiting.len() > PENDING;
         while self.waiting.len() > PENDING
             && let Some((id, group)) = self.waiting.pop_first()
@@ -197,7 +197,7 @@ impl Groups {
         }
     }
 
-    pub(super) fn take_all(&mut self) -> Vec<Observation> {
+    pub(super) fn take_all(&mut self) -> Vec<LogObservation> {
         self.by_key.clear();
         self.soonest = None;
         let mut out: Vec<_> = std::mem::take(&mut self.waiting)
@@ -214,6 +214,6 @@ impl Groups {
     }
 
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        self.waiting.values().map(Group::ready_at).min()
+        self.waiting.values().map(RepeatGroup::ready_at).min()
     }
 }

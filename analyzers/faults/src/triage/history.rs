@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Mark, Role, Timestamp};
+use rankguard_model::{Classification, Role, Timestamp};
 
 use crate::line::ParsedLine;
 use crate::matcher::pci_address;
@@ -15,15 +15,15 @@ const RELATED: Duration = Duration::from_secs(600);
 const CONSEQUENCES: [&str; 2] = ["43", "45"];
 
 #[derive(Debug, Default)]
-pub(super) struct History {
+pub(super) struct GpuHistory {
     /// First root event of each GPU: number and time.
     roots: BTreeMap<String, (String, Option<Timestamp>)>,
 }
 
-impl History {
+impl GpuHistory {
     /// Turns a root into a cascade if the same GPU has already reported the cause: channel resets after any event,
     /// and any event after the GPU fell off the bus.
-    pub(super) fn judge(&mut self, mark: &mut Mark, line: &ParsedLine<'_>) {
+    pub(super) fn judge(&mut self, mark: &mut Classification, line: &ParsedLine<'_>) {
         let (Some(xid), Some(bdf)) = (mark.fields.get("xid").map(str::to_owned), mark.fields.get("bdf")) else {
             return;
         };

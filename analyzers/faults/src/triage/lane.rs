@@ -10,15 +10,15 @@ pub(super) type LaneKey = (Option<String>, Option<Rank>, Option<u32>);
 
 /// Lane with its trackers; exists while a unit is open.
 #[derive(Debug, Default)]
-pub(super) struct Lane {
-    pub(super) traceback: traceback::Tracker,
-    pub(super) oom: oom::Tracker,
+pub(super) struct LaneTrackers {
+    pub(super) traceback: traceback::TracebackTracker,
+    pub(super) oom: oom::OomTracker,
     last: Timestamp,
     first_line: u64,
     last_line: u64,
 }
 
-impl Lane {
+impl LaneTrackers {
     pub(super) fn touch(&mut self, now: Timestamp, line_no: u64) {
         self.last = now;
         if self.first_line == 0 {

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 
 use rankguard_model::Timestamp;
 
-use super::lane::{Lane, LaneKey};
+use super::lane::{LaneKey, LaneTrackers};
 use super::limits::{LANES, QUIET_LINES};
 
 /// Open lanes by key.
 #[derive(Debug, Default)]
-pub(super) struct Lanes {
-    open: BTreeMap<LaneKey, Lane>,
+pub(super) struct LaneTable {
+    open: BTreeMap<LaneKey, LaneTrackers>,
     /// Line number of the next sweep for silent lanes.
     sweep_at: u64,
 }
 
-impl Lanes {
+impl LaneTable {
     pub(super) fn is_empty(&self) -> bool {
         self.open.is_empty()
     }
@@ -25,7 +25,7 @@ impl Lanes {
     }
 
     /// Returns the lane of a key, created if absent, and records `line_no` as its newest line.
-    pub(super) fn at(&mut self, key: &LaneKey, now: Timestamp, line_no: u64) -> &mut Lane {
+    pub(super) fn at(&mut self, key: &LaneKey, now: Timestamp, line_no: u64) -> &mut LaneTrackers {
         if self.open.is_empty() {
             self.sweep_at = line_no + QUIET_LINES;
         }
@@ -34,7 +34,7 @@ impl Lanes {
         lane
     }
 
-    pub(super) fn remove(&mut self, key: &LaneKey) -> Option<Lane> {
+    pub(super) fn remove(&mut self, key: &LaneKey) -> Option<LaneTrackers> {
         self.open.remove(key)
     }
 
@@ -73,11 +73,11 @@ impl Lanes {
 
     /// Returns the time at which the next lane is due.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        self.open.values().filter_map(Lane::deadline).min()
+        self.open.values().filter_map(LaneTrackers::deadline).min()
     }
 
     /// Returns the number of the oldest line of an open unit.
     pub(super) fn first_line(&self) -> Option<u64> {
-        self.open.values().map(Lane::first_line).min()
+        self.open.values().map(LaneTrackers::first_line).min()
     }
 }

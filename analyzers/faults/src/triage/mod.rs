@@ -1,7 +1,7 @@
 //! Triage: turns the lines of one stream into observations.
 //!
 //! A stream is one log of one writer (a kernel ring, the standard error of a rank, a launcher's log in which many
-//! ranks write under prefixes). Lines that belong together become one [`Observation`]: a Python traceback, also if
+//! ranks write under prefixes). Lines that belong together become one [`LogObservation`]: a Python traceback, also if
 //! lines of other ranks interrupt it; the dump of an OOM kill; the lines of one PCIe or NVSwitch error; repeats of
 //! the same event.
 //!
@@ -17,57 +17,57 @@
 //! never dropped. A unit to which [`QUIET_LINES`] lines of the stream added nothing is complete.
 
 mod block;
+mod conversion;
 mod driver;
 mod frames;
 mod group;
-mod head;
-mod heard;
 mod history;
+mod judgement_cache;
 mod lane;
 mod lanes;
 mod limits;
+mod line_prefix;
 mod observation;
 mod oom;
 mod recent;
+mod selection;
 mod stream;
-mod told;
 mod traceback;
-mod worth;
 
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use rankguard_model::{Source, Timestamp};
+use rankguard_model::{EvidenceSource, Timestamp};
 
 use crate::line::{self, ParsedLine, raw};
-use crate::matcher::Matcher;
-use driver::Driver;
-use group::Groups;
-use head::Head;
-use heard::Heard;
-use history::History;
+use crate::matcher::SignatureMatcher;
+use driver::DriverState;
+use group::PendingGroups;
+use history::GpuHistory;
+use judgement_cache::JudgementCache;
 use lane::LaneKey;
-use lanes::Lanes;
-use recent::Recent;
-use traceback::Step;
-use worth::is_property;
+use lanes::LaneTable;
+use line_prefix::LinePrefix;
+use recent::RecentLines;
+use selection::is_property;
+use traceback::LineRelation;
 
 pub use frames::FRAMEWORKS;
 pub use limits::{CONTEXT, HOLD, IDLE, LANES, PENDING, QUIET_LINES, WINDOW};
-pub use observation::Observation;
-pub use stream::Stream;
+pub use observation::LogObservation;
+pub use stream::StreamContext;
 
 /// Triage state machine of one stream.
 #[derive(Debug)]
 pub struct Triage {
-    matcher: Arc<Matcher>,
-    stream: Stream,
-    lanes: Lanes,
-    groups: Groups,
-    history: History,
-    heard: Heard,
-    recent: Recent,
-    driver: Driver,
+    matcher: Arc<SignatureMatcher>,
+    stream: StreamContext,
+    lanes: LaneTable,
+    groups: PendingGroups,
+    history: GpuHistory,
+    heard: JudgementCache,
+    recent: RecentLines,
+    driver: DriverState,
     line_no: u64,
     /// Lines up to this number may be context of a group.
     followed_to: u64,
@@ -82,7 +82,7 @@ pub struct Triage {
 
 /// Use of a line.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum LineUse {
     /// Line is part of a traceback or a dump.
     Taken,
     /// Single line, matched or not.
@@ -91,16 +91,16 @@ enum Fate {
 
 impl Triage {
     /// Creates the triage of one stream.
-    pub fn new(matcher: Arc<Matcher>, stream: Stream) -> Self {
+    pub fn new(matcher: Arc<SignatureMatcher>, stream: StreamContext) -> Self {
         Self {
             matcher,
             stream,
-            lanes: Lanes::default(),
-            groups: Groups::default(),
-            history: History::default(),
-            heard: Heard::default(),
-            recent: Recent::default(),
-            driver: Driver::default(),
+            lanes: LaneTable::default(),
+            groups: PendingGroups::default(),
+            history: GpuHistory::default(),
+            heard: JudgementCache::default(),
+            recent: RecentLines::default(),
+            driver: DriverState::default(),
             line_no: 0,
             followed_to: 0,
             last_read: 0,
@@ -111,7 +111,7 @@ impl Triage {
     }
 
     /// Matches later lines against another catalogue. Open units and waiting groups are retained.
-    pub fn reload(&mut self, matcher: Arc<Matcher>) {
+    pub fn reload(&mut self, matcher: Arc<SignatureMatcher>) {
         if !Arc::ptr_eq(&self.matcher, &matcher) {
             self.heard.forget();
             self.matcher = matcher;
@@ -125,14 +125,14 @@ impl Triage {
     }
 
     /// Reads the next line, with the time it was read. Returns the observations that became complete.
-    pub fn push(&mut self, raw: &str, now: Timestamp) -> Vec<Observation> {
+    pub fn push(&mut self, raw: &str, now: Timestamp) -> Vec<LogObservation> {
         let mut out = Vec::new();
         self.line(raw.as_bytes(), now, &mut out);
         out
     }
 
     /// Reads a complete line.
-    fn line(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<Observation>) {
+    fn line(&mut self, raw: &[u8], now: Timestamp, out: &mut Vec<LogObservation>) {
         self.line_no += 1;
         let mut rest = raw;
         while rest.len() > raw::PART_LIMIT {
@@ -159,13 +159,15 @@ impl Triage {
         self.last_read = self.line_no;
         let clock = self.stream.clock;
         let head = OnceCell::new();
-        raw::looks(raw, &mut |look| {
+        raw::for_each_view(raw, &mut |look| {
             let mut parsed = line::parse(&look.text, &clock);
             // The prefix is in the first of several views and applies to all.
             if look.shown {
-                head.get().into_iter().for_each(|head: &Head| head.lend(&mut parsed));
+                head.get()
+                    .into_iter()
+                    .for_each(|head: &LinePrefix| head.lend(&mut parsed));
             } else {
-                head.get_or_init(|| Head::of(&parsed)).lend(&mut parsed);
+                head.get_or_init(|| LinePrefix::of(&parsed)).lend(&mut parsed);
             }
             if !look.shown {
                 if self.matcher.scanner().wants(look.text.as_bytes()) && self.speaks(&parsed) {
@@ -173,17 +175,17 @@ impl Triage {
                 }
                 return;
             }
-            if self.stream.source == Source::KernelLog && is_property(&look.text) {
+            if self.stream.source == EvidenceSource::KernelLog && is_property(&look.text) {
                 return;
             }
-            if self.accept(&parsed, now) == Fate::Single {
+            if self.accept(&parsed, now) == LineUse::Single {
                 self.recent.remember(self.line_no, raw);
             }
         });
     }
 
     /// Emits the observations that were quiet or held for long enough at `now`.
-    pub fn poll(&mut self, now: Timestamp) -> Vec<Observation> {
+    pub fn poll(&mut self, now: Timestamp) -> Vec<LogObservation> {
         for (key, last) in self.lanes.due(now) {
             // The lane was quiet since `last`, so its group does not wait again.
             self.close_lane(&key, last);
@@ -211,7 +213,7 @@ impl Triage {
     }
 
     /// Emits everything that is held, complete or not, at the end of the stream.
-    pub fn flush(&mut self) -> Vec<Observation> {
+    pub fn flush(&mut self) -> Vec<LogObservation> {
         let mut out = Vec::new();
         self.end_partial(&mut out);
         for key in self.lanes.keys() {
@@ -221,12 +223,12 @@ impl Triage {
         out
     }
 
-    fn accept(&mut self, parsed: &ParsedLine<'_>, now: Timestamp) -> Fate {
+    fn accept(&mut self, parsed: &ParsedLine<'_>, now: Timestamp) -> LineUse {
         for key in self.lanes.silent(self.line_no) {
             self.close_lane(&key, now);
         }
         let key: LaneKey = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);
-        let kernel = parsed.kernel || self.stream.source == Source::KernelLog;
+        let kernel = parsed.kernel || self.stream.source == EvidenceSource::KernelLog;
         loop {
             if !self.lanes.contains(&key) {
                 let opens = if kernel {
@@ -245,12 +247,12 @@ impl Triage {
             let lane = self.lanes.at(&key, now, line_no);
             if !kernel {
                 match lane.traceback.accept(parsed, line_no) {
-                    Step::Taken => return Fate::Taken,
-                    Step::Closed => {
+                    LineRelation::Taken => return LineUse::Taken,
+                    LineRelation::Closed => {
                         self.close_lane(&key, now);
                         continue;
                     }
-                    Step::Other => break,
+                    LineRelation::Other => break,
                 }
             }
             let lost = lane.oom.take_over(parsed, line_no);
@@ -263,12 +265,12 @@ impl Triage {
                 self.add_oom(unit, now);
             }
             if taken || in_dump && self.judge(parsed.text).hits.is_empty() {
-                return Fate::Taken;
+                return LineUse::Taken;
             }
             break;
         }
         self.single(&key, parsed, now);
-        Fate::Single
+        LineUse::Single
     }
 }
 

@@ -1,10 +1,10 @@
 //! Observations: output of triage.
 
-use rankguard_model::{Device, Mark, Rank, Timestamp};
+use rankguard_model::{Classification, Device, Rank, Timestamp};
 
 /// Lines that belong together, with their marks.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Observation {
+pub struct LogObservation {
     /// Deciding line, without its prefixes.
     pub text: String,
     /// Lines around it, oldest first, without `text` itself.
@@ -12,7 +12,7 @@ pub struct Observation {
     /// Number of occurrences, at least 1.
     pub repeats: u32,
     /// Marks of the matching signatures, best first; never empty.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<Classification>,
     /// Wall clock of the first line, if it has one.
     pub at: Option<Timestamp>,
     /// Time since boot of the first line in microseconds, for kernel lines.

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rankguard_model::{ClassId, Mark, Rank, Role, Timestamp};
+use rankguard_model::{ClassId, Classification, Rank, Role, Timestamp};
 use regex::Regex;
 
 use super::limits::CONTEXT;
-use super::observation::Observation;
+use super::observation::LogObservation;
 use crate::line::ParsedLine;
 
 /// Maximum duration of a dump on the kernel's clock; the kernel prints it at once.
@@ -29,12 +29,12 @@ static INVOKED: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"^(?P<invoked_by>.{1,64}?) invoked oom-killer").expect("a constant pattern"));
 
 #[derive(Debug, Default)]
-pub(super) struct Tracker {
-    open: Option<Unit>,
+pub(super) struct OomTracker {
+    open: Option<OomReport>,
 }
 
 #[derive(Debug)]
-pub(super) struct Unit {
+pub(super) struct OomReport {
     text: String,
     context: Vec<String>,
     fields: BTreeMap<String, String>,
@@ -52,25 +52,25 @@ pub(super) fn opens(text: &str) -> bool {
     text.contains("invoked oom-killer") || text.contains("oom-kill:constraint=") || KILLED.is_match(text)
 }
 
-impl Tracker {
+impl OomTracker {
     /// Reads a kernel line. Returns true if it belongs to a dump, and the unit that it completes.
-    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<Unit>) {
+    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> (bool, Option<OomReport>) {
         let text = line.text;
         if text.contains("invoked oom-killer") {
             let before = self.open.take();
-            let mut unit = Unit::new(line, line_no);
+            let mut unit = OomReport::new(line, line_no);
             unit.capture(&INVOKED, text);
             self.open = Some(unit);
             return (true, before);
         }
         if text.contains("oom-kill:constraint=") {
-            let unit = self.open.get_or_insert_with(|| Unit::new(line, line_no));
+            let unit = self.open.get_or_insert_with(|| OomReport::new(line, line_no));
             unit.capture(&CONSTRAINT, text);
             unit.note(text, line_no);
             return (true, None);
         }
         if KILLED.is_match(text) {
-            let mut unit = self.open.take().unwrap_or_else(|| Unit::new(line, line_no));
+            let mut unit = self.open.take().unwrap_or_else(|| OomReport::new(line, line_no));
             unit.capture(&KILLED, text);
             unit.note(text, line_no);
             unit.killed = true;
@@ -80,7 +80,7 @@ impl Tracker {
     }
 
     /// Takes a dump that cannot continue with this line, because its end was lost.
-    pub(super) fn take_over(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Option<Unit> {
+    pub(super) fn take_over(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Option<OomReport> {
         let open = self.open.as_ref()?;
         let over = line_no.saturating_sub(open.first_line) > DUMP_LINES || open.is_over(line);
         if over { self.open.take() } else { None }
@@ -90,12 +90,12 @@ impl Tracker {
         self.open.is_some()
     }
 
-    pub(super) fn take(&mut self) -> Option<Unit> {
+    pub(super) fn take(&mut self) -> Option<OomReport> {
         self.open.take()
     }
 }
 
-impl Unit {
+impl OomReport {
     fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
         Self {
             text: line.text.trim().to_owned(),
@@ -140,7 +140,7 @@ impl Unit {
         self.last_line = line_no;
     }
 
-    pub(super) fn observation(mut self) -> Observation {
+    pub(super) fn observation(mut self) -> LogObservation {
         let scope = self.fields.remove("scope").unwrap_or_default();
         let memcg = self.fields.get("constraint").is_some_and(|c| c == "CONSTRAINT_MEMCG")
             || scope.starts_with("Memory cgroup");
@@ -161,14 +161,14 @@ impl Unit {
         } else {
             "host-oom-kill"
         };
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from(class),
             role: Role::Root,
             confidence: if self.killed { 0.97 } else { 0.8 },
             signature: "kernel-oom-kill".into(),
             fields: self.fields.into_iter().collect(),
         };
-        Observation {
+        LogObservation {
             text: self.text,
             context: self.context,
             repeats: 1,

@@ -18,19 +18,19 @@ const BYTES: usize = TEXT + 256;
 const SHORT: usize = 256;
 
 #[derive(Debug, Default)]
-pub(super) struct Recent {
-    lines: VecDeque<Line>,
+pub(super) struct RecentLines {
+    lines: VecDeque<RetainedLine>,
 }
 
 /// Retained line; parsed only when context is requested.
 #[derive(Debug)]
-struct Line {
+struct RetainedLine {
     line_no: u64,
     bytes: Vec<u8>,
     read: Option<(LaneKey, String)>,
 }
 
-impl Recent {
+impl RecentLines {
     /// Records a line and reuses the buffer of the oldest one.
     pub(super) fn remember(&mut self, line_no: u64, raw: &[u8]) {
         let mut line = match self.lines.pop_front() {
@@ -39,7 +39,7 @@ impl Recent {
                 if let Some(other) = other {
                     self.lines.push_front(other);
                 }
-                Line {
+                RetainedLine {
                     line_no,
                     // Starts empty: most lines are short, and a node reads many streams.
                     bytes: Vec::new(),
@@ -75,7 +75,7 @@ impl Recent {
 
 fn read(bytes: &[u8], clock: &LineClock) -> (LaneKey, String) {
     let mut read = ((None, None, None), String::new());
-    raw::looks(bytes, &mut |look| {
+    raw::for_each_view(bytes, &mut |look| {
         if look.shown {
             let parsed = line::parse(&look.text, clock);
             let key = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);

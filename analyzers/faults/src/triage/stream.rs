@@ -1,23 +1,23 @@
 //! Stream: one log of one writer.
 
-use rankguard_model::{Rank, Source};
+use rankguard_model::{EvidenceSource, Rank};
 
 use crate::line::LineClock;
 
 /// Properties of a stream that its lines do not contain.
 #[derive(Debug, Clone)]
-pub struct Stream {
+pub struct StreamContext {
     /// Source of the evidence.
-    pub source: Source,
+    pub source: EvidenceSource,
     /// Rank that wrote it, if the stream belongs to one rank.
     pub rank: Option<Rank>,
     /// Context for its clocks.
     pub clock: LineClock,
 }
 
-impl Stream {
+impl StreamContext {
     /// Creates a stream of a source without further knowledge.
-    pub fn new(source: Source) -> Self {
+    pub fn new(source: EvidenceSource) -> Self {
         Self {
             source,
             rank: None,

@@ -3,8 +3,8 @@
 use super::*;
 use rankguard_model::{ClassId, Device, DeviceKind, Rank, Role};
 
-fn read(source: Source, lines: &[&str]) -> Vec<Observation> {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(source));
+fn read(source: EvidenceSource, lines: &[&str]) -> Vec<LogObservation> {
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(source));
     let mut out = Vec::new();
     for line in lines {
         out.extend(triage.push(line, Timestamp(0)));
@@ -13,7 +13,7 @@ fn read(source: Source, lines: &[&str]) -> Vec<Observation> {
     out
 }
 
-fn classes(observations: &[Observation]) -> Vec<&str> {
+fn classes(observations: &[LogObservation]) -> Vec<&str> {
     observations.iter().map(|o| o.marks[0].class.as_str()).collect()
 }
 
@@ -29,7 +29,7 @@ const LOST_GPU: [&str; 6] = [
 #[test]
 fn a_lost_gpu_is_one_root_and_its_burst_one_cascade() {
     // RG-7
-    let seen = read(Source::KernelLog, &LOST_GPU);
+    let seen = read(EvidenceSource::KernelLog, &LOST_GPU);
     assert_eq!(
         classes(&seen),
         ["gpu-fallen-off-bus", "gpu-engine-exception", "gpu-recovery-action"]
@@ -52,21 +52,21 @@ fn a_channel_reset_after_another_event_is_a_cascade_and_alone_a_root() {
     // RG-7
     let reset = "NVRM: Xid (PCI:0000:1b:00): 43, pid=7, name=python3, Ch 00000008";
     let page_fault = "NVRM: Xid (PCI:0000:1b:00): 31, pid=7, name=python3, MMU Fault";
-    let alone = read(Source::KernelLog, &[reset]);
+    let alone = read(EvidenceSource::KernelLog, &[reset]);
     assert_eq!(alone[0].marks[0].role, Role::Root);
-    let after = read(Source::KernelLog, &[page_fault, reset]);
+    let after = read(EvidenceSource::KernelLog, &[page_fault, reset]);
     assert_eq!(
         (after[0].marks[0].role, after[1].marks[0].role),
         (Role::Root, Role::Cascade)
     );
-    let elsewhere = read(Source::KernelLog, &[&page_fault.replace("1b", "2b"), reset]);
+    let elsewhere = read(EvidenceSource::KernelLog, &[&page_fault.replace("1b", "2b"), reset]);
     assert_eq!(elsewhere[1].marks[0].role, Role::Root);
 }
 
 #[test]
 fn the_three_line_form_of_a_lost_gpu_names_its_device() {
     let seen = read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &[
             "[   10.000001] NVRM: The NVIDIA GPU 0000:4e:00.0 (PCI ID: 10de:2330)",
             "[   10.000002] NVRM: installed in this system has",
@@ -82,12 +82,12 @@ fn the_three_line_form_of_a_lost_gpu_names_its_device() {
 fn an_unknown_number_keeps_its_name() {
     // RG-10
     let seen = read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &["NVRM: Xid (PCI:0000:1b:00): 199, pid=7, name=python3, new thing"],
     );
     assert_eq!(classes(&seen), ["unknown-xid-199"]);
     let seen = read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &["nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 31337, Fatal, Link 30 new thing"],
     );
     assert_eq!(classes(&seen), ["unknown-sxid-31337"]);
@@ -96,7 +96,7 @@ fn an_unknown_number_keeps_its_name() {
 #[test]
 fn switch_continuation_lines_do_not_count_twice() {
     let seen = read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &[
             "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30 LTSSM Fault Up",
             "nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 20034, Severity 1 Engine instance 30 Sub-engine instance 00",
@@ -107,14 +107,14 @@ fn switch_continuation_lines_do_not_count_twice() {
     assert_eq!((seen[0].repeats, seen[0].context.len()), (1, 2));
 }
 
-fn oom(constraint: &str, group: &str, scope: &str) -> Vec<Observation> {
+fn oom(constraint: &str, group: &str, scope: &str) -> Vec<LogObservation> {
     let middle = format!(
         "[  5.000003] oom-kill:constraint={constraint},nodemask=(null),cpuset=/,mems_allowed=0-1,oom_memcg={group},task_memcg={group},task=python3,pid=4242,uid=0"
     );
     let killed =
         format!("[  5.000004] {scope}: Killed process 4242 (python3) total-vm:9kB, anon-rss:61234567kB, file-rss:0kB");
     read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &[
             "[  5.000001] dataloader invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0",
             "[  5.000002] Mem-Info: many numbers",
@@ -166,7 +166,7 @@ fn a_container_limit_is_told_from_an_exhausted_host() {
 #[test]
 fn tracebacks_of_two_ranks_come_apart() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "[rank0]: Traceback (most recent call last):",
             "[rank3]: Traceback (most recent call last):",
@@ -203,7 +203,7 @@ fn tracebacks_of_two_ranks_come_apart() {
 #[test]
 fn chained_exceptions_are_one_observation_with_their_cause() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "Traceback (most recent call last):",
             "  File \"/job/data.py\", line 5, in load",
@@ -228,7 +228,7 @@ fn chained_exceptions_are_one_observation_with_their_cause() {
 #[test]
 fn a_message_of_several_lines_belongs_to_its_traceback() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "Traceback (most recent call last):",
             "  File \"/job/train.py\", line 9, in <module>",
@@ -244,7 +244,7 @@ fn a_message_of_several_lines_belongs_to_its_traceback() {
 #[test]
 fn a_traceback_without_indentation_is_read_too() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "Traceback (most recent call last):",
             "File \"/job/train.py\", line 9, in <module>",
@@ -259,7 +259,7 @@ fn a_traceback_without_indentation_is_read_too() {
 #[test]
 fn a_syntax_error_without_a_header_has_its_place() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "  File \"/job/train.py\", line 3",
             "    def f(:",
@@ -274,7 +274,7 @@ fn a_syntax_error_without_a_header_has_its_place() {
 #[test]
 fn a_traceback_that_is_cut_off_is_still_given() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "Traceback (most recent call last):",
             "  File \"/job/train.py\", line 9, in f",
@@ -286,7 +286,10 @@ fn a_traceback_that_is_cut_off_is_still_given() {
 #[test]
 fn live_triage_gives_a_group_once_it_is_quiet() {
     // RG-9: a held observation has a deadline, and `deadline` returns it.
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let mut triage = Triage::new(
+        SignatureMatcher::builtin(),
+        StreamContext::new(EvidenceSource::KernelLog),
+    );
     let at = |ms| Timestamp::from_millis(ms);
     assert_eq!(triage.deadline(), None);
     assert!(triage.push(LOST_GPU[0], at(0)).is_empty());
@@ -302,7 +305,10 @@ fn live_triage_gives_a_group_once_it_is_quiet() {
 #[test]
 fn a_group_that_keeps_growing_is_given_after_two_seconds() {
     // RG-9
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let mut triage = Triage::new(
+        SignatureMatcher::builtin(),
+        StreamContext::new(EvidenceSource::KernelLog),
+    );
     let mut given = Vec::new();
     for ms in (0..3_000).step_by(100) {
         given.extend(triage.push(LOST_GPU[2], Timestamp::from_millis(ms)));
@@ -313,7 +319,7 @@ fn a_group_that_keeps_growing_is_given_after_two_seconds() {
 
 #[test]
 fn an_open_traceback_is_given_when_its_rank_falls_silent() {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let at = |ms| Timestamp::from_millis(ms);
     for line in [
         "Traceback (most recent call last):",
@@ -330,10 +336,10 @@ fn an_open_traceback_is_given_when_its_rank_falls_silent() {
 #[test]
 fn a_stream_of_one_rank_lends_its_rank() {
     let mut triage = Triage::new(
-        Matcher::builtin(),
-        Stream {
+        SignatureMatcher::builtin(),
+        StreamContext {
             rank: Some(Rank(5)),
-            ..Stream::new(Source::JobLog)
+            ..StreamContext::new(EvidenceSource::JobLog)
         },
     );
     triage.push("RuntimeError: CUDA error: device-side assert triggered", Timestamp(0));
@@ -343,7 +349,7 @@ fn a_stream_of_one_rank_lends_its_rank() {
 #[test]
 fn colours_do_not_hide_a_failure() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &["\u{1b}[31mtorch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\u{1b}[0m"],
     );
     assert_eq!(classes(&seen), ["cuda-oom"]);
@@ -352,7 +358,7 @@ fn colours_do_not_hide_a_failure() {
 #[test]
 fn ordinary_lines_give_nothing() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "step 100 loss 2.31 lr 3e-4",
             "saved checkpoint",
@@ -366,7 +372,7 @@ fn ordinary_lines_give_nothing() {
 #[test]
 fn a_harmless_warning_is_marked_as_noise() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &["Setting OMP_NUM_THREADS environment variable for each process to be 1 in default"],
     );
     assert_eq!(seen[0].marks[0].role, Role::Noise);
@@ -374,7 +380,10 @@ fn a_harmless_warning_is_marked_as_noise() {
 
 #[test]
 fn more_groups_than_the_bound_are_given_early_and_none_is_lost() {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::KernelLog));
+    let mut triage = Triage::new(
+        SignatureMatcher::builtin(),
+        StreamContext::new(EvidenceSource::KernelLog),
+    );
     let mut given = 0;
     for pid in 0..PENDING + 10 {
         let line = format!("Out of memory: Killed process {} (python3) total-vm:1kB", pid + 1);
@@ -387,7 +396,7 @@ fn more_groups_than_the_bound_are_given_early_and_none_is_lost() {
 #[test]
 fn a_dump_that_lost_its_end_does_not_swallow_the_next() {
     let seen = read(
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         &[
             "[  5.000001] a invoked oom-killer: gfp_mask=0x140cca, order=0, oom_score_adj=0",
             "[  500.000001] Out of memory: Killed process 77, UID 48, (b)",
@@ -401,7 +410,7 @@ fn a_dump_that_lost_its_end_does_not_swallow_the_next() {
 #[test]
 fn an_exception_group_is_one_observation_and_tells_what_it_holds() {
     let seen = read(
-        Source::JobLog,
+        EvidenceSource::JobLog,
         &[
             "[rank2]:   + Exception Group Traceback (most recent call last):",
             "[rank2]:   |   File \"/job/load.py\", line 9, in <module>",
@@ -428,7 +437,7 @@ fn an_exception_group_is_one_observation_and_tells_what_it_holds() {
 
 #[test]
 fn another_catalogue_leaves_what_is_open_open() {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     let given = |triage: &mut Triage, line: &str| triage.push(line, Timestamp(0)).len();
     let mut seen = given(
         &mut triage,
@@ -441,7 +450,7 @@ fn another_catalogue_leaves_what_is_open_open() {
         seen += given(&mut triage, line);
     }
     triage.push_block(b"[rank3]: KeyErr", Timestamp(0));
-    triage.reload(Arc::new(Matcher::new(crate::Catalogue::builtin())));
+    triage.reload(Arc::new(SignatureMatcher::new(crate::Catalogue::builtin())));
     triage.push_block(b"or: 'x'\n", Timestamp(0));
     let held = triage.flush();
     assert_eq!(seen, 0);
@@ -451,7 +460,7 @@ fn another_catalogue_leaves_what_is_open_open() {
 
 #[test]
 fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
     triage.push("[rank3]: Traceback (most recent call last):", Timestamp(0));
     for _ in 0..QUIET_LINES + 2 {
         triage.push("[rank4]: all is well", Timestamp(0));
@@ -462,8 +471,8 @@ fn a_rank_that_fell_silent_in_the_middle_does_not_hold_up_the_rest() {
 
 /// Returns text and class of the last observation of some lines of a job.
 fn last(lines: &str) -> (String, String) {
-    let mut triage = Triage::new(Matcher::builtin(), Stream::new(Source::JobLog));
-    let mut all: Vec<Observation> = lines.lines().flat_map(|line| triage.push(line, Timestamp(0))).collect();
+    let mut triage = Triage::new(SignatureMatcher::builtin(), StreamContext::new(EvidenceSource::JobLog));
+    let mut all: Vec<LogObservation> = lines.lines().flat_map(|line| triage.push(line, Timestamp(0))).collect();
     all.extend(triage.flush());
     let last = all.pop().unwrap();
     (last.text, last.marks[0].class.to_string())

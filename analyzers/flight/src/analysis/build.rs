@@ -1,17 +1,21 @@
-//! Builds a [`World`] from dumps: ranks, process groups, and the calls of each rank.
+//! Builds a [`CombinedDumps`] from dumps: ranks, process groups, and the calls of each rank.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::dump::{Dump, Entry};
-use crate::limits::Problems;
+use crate::dump::{DumpEntry, RecorderDump};
+use crate::limits::DumpProblems;
 
+use super::combined::{CombinedDumps, GroupIndex, GroupView, MemberView, RankView};
 use super::numbering;
-use super::world::{Group, GroupIndex, Member, RankView, World};
 
-impl<'d> World<'d> {
-    pub(super) fn build(dumps: &'d [Dump], expected_world: Option<u32>, problems: &mut Problems) -> World<'d> {
-        let mut world = World {
+impl<'d> CombinedDumps<'d> {
+    pub(super) fn build(
+        dumps: &'d [RecorderDump],
+        expected_world: Option<u32>,
+        problems: &mut DumpProblems,
+    ) -> CombinedDumps<'d> {
+        let mut world = CombinedDumps {
             groups: Vec::new(),
             ranks: BTreeMap::new(),
         };
@@ -62,7 +66,7 @@ impl<'d> World<'d> {
         for index in 0..world.groups.len() {
             for rank in world.groups[index].ranks.clone().iter() {
                 world.add_absent(*rank);
-                world.groups[index].members.insert(*rank, Member::default());
+                world.groups[index].members.insert(*rank, MemberView::default());
             }
         }
         numbering::count(&mut world, &by_key, problems);
@@ -81,7 +85,7 @@ impl<'d> World<'d> {
 
     /// Names groups by name and members, because a split can give several groups the same name. Returns the group
     /// that each rank means by a name.
-    fn name_groups(&mut self, problems: &mut Problems) -> BTreeMap<(u32, Arc<str>), GroupIndex> {
+    fn name_groups(&mut self, problems: &mut DumpProblems) -> BTreeMap<(u32, Arc<str>), GroupIndex> {
         let mut indexes: BTreeMap<(Arc<str>, Arc<[u32]>), GroupIndex> = BTreeMap::new();
         let mut meant = BTreeMap::new();
         let mut nameless: BTreeMap<Arc<str>, Vec<u32>> = BTreeMap::new();
@@ -90,7 +94,7 @@ impl<'d> World<'d> {
             for config in &dump.groups {
                 let key = (config.id.clone(), config.ranks.clone());
                 let index = *indexes.entry(key).or_insert_with(|| {
-                    self.groups.push(Group {
+                    self.groups.push(GroupView {
                         id: config.id.clone(),
                         description: config.description.clone(),
                         ranks: config.ranks.clone(),
@@ -138,13 +142,13 @@ impl<'d> World<'d> {
             for rank in &ranks {
                 meant.insert((*rank, id.clone()), index);
             }
-            let of_group = |entry: &&Entry| entry.group == id;
+            let of_group = |entry: &&DumpEntry| entry.group == id;
             let first = self
                 .ranks
                 .get(&ranks[0])
                 .and_then(|view| view.dump?.entries.iter().find(of_group));
             let description = first.map_or_else(|| Arc::from(""), |entry| entry.description.clone());
-            self.groups.push(Group {
+            self.groups.push(GroupView {
                 id,
                 description,
                 ranks: Arc::from(ranks),

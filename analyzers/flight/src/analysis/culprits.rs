@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::operation::Lane;
-use crate::report::{Culprit, Report, Suspect};
-use crate::words;
+use crate::operation::SequenceKind;
+use crate::phrases;
+use crate::report::{AnalysisReport, CulpritRank, SuspectRank};
 
-use super::matching::Found;
+use super::combined::CombinedDumps;
+use super::matching::BlamedMismatch;
 use super::suspects::{STALE, stale, suspects};
-use super::waits::{Cause, Wait, Waits};
-use super::walk::{ENDS_FOLLOWED, Walk};
-use super::world::World;
+use super::wait_chains::{ENDS_FOLLOWED, WaitChains};
+use super::waits::{BlockedOperation, WaitCause, WaitIndex};
 
 /// Confidence of a rank that never called a collective in which others of its group wait.
 const MISSING: f64 = 0.9;
@@ -30,10 +30,16 @@ const LONE_CALLER: f64 = 0.4;
 /// Confidence of a rank in a cycle; all of its ranks are equally to blame.
 const IN_CYCLE: f64 = 0.5;
 
-pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[Found], report: &mut Report) {
-    let mut found: BTreeMap<u32, Culprit> = BTreeMap::new();
+pub(super) fn name(
+    world: &CombinedDumps<'_>,
+    waits: &WaitIndex,
+    walk: &WaitChains,
+    mismatches: &[BlamedMismatch],
+    report: &mut AnalysisReport,
+) {
+    let mut found: BTreeMap<u32, CulpritRank> = BTreeMap::new();
     let mut accuse = |rank: u32, confidence: f64, because: Vec<String>| {
-        let culprit = found.entry(rank).or_insert(Culprit {
+        let culprit = found.entry(rank).or_insert(CulpritRank {
             rank,
             confidence: 0.0,
             because: Vec::new(),
@@ -89,7 +95,7 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
         let callers: Vec<u32> = wait.waiters.iter().map(|(rank, _)| *rank).collect();
         let sentence = format!(
             "{} alone called {}; the other {} members never did and wait for nothing",
-            words::ranks(&callers),
+            phrases::ranks(&callers),
             place(world, wait),
             wait.targets.len()
         );
@@ -104,14 +110,14 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
     suspects(world, waits, report);
     if report.culprits.is_empty() && walk.cycles.is_empty() {
         // No chain has an end: the ranks with a stale record are the best available.
-        let stale = |suspect: &mut Suspect| suspect.confidence >= STALE;
-        for Suspect {
+        let stale = |suspect: &mut SuspectRank| suspect.confidence >= STALE;
+        for SuspectRank {
             rank,
             confidence,
             because,
         } in report.suspects.extract_if(.., stale)
         {
-            report.culprits.push(Culprit {
+            report.culprits.push(CulpritRank {
                 rank,
                 confidence,
                 because,
@@ -126,7 +132,7 @@ pub(super) fn name(world: &World<'_>, waits: &Waits, walk: &Walk, mismatches: &[
                 links.push(format!("and {} more until it closes", rotated.len() - 8));
             }
             let because = vec![format!("a circle of {} ranks: {}", cycle.len(), links.join("; "))];
-            report.cycles.push(Suspect {
+            report.cycles.push(SuspectRank {
                 rank: *rank,
                 confidence: IN_CYCLE,
                 because,
@@ -140,24 +146,26 @@ fn rounded(confidence: f64) -> f64 {
 }
 
 /// Returns the confidence that a wait gives for one of its targets.
-fn weight(world: &World<'_>, wait: &Wait, target: u32) -> f64 {
+fn weight(world: &CombinedDumps<'_>, wait: &BlockedOperation, target: u32) -> f64 {
     let member = &world.groups[wait.group].members[&target];
     match (wait.cause, wait.lane) {
-        (Cause::Missing, Lane::Collective) if member.enqueued.is_some() || !world.ranks[&target].has_entries() => {
+        (WaitCause::Missing, SequenceKind::Collective)
+            if member.enqueued.is_some() || !world.ranks[&target].has_entries() =>
+        {
             MISSING
         }
-        (Cause::NotStarted, _) => NOT_STARTED,
+        (WaitCause::NotStarted, _) => NOT_STARTED,
         _ => MISSING_PAIR,
     }
 }
 
 /// Returns waits in operations that a minority called while all other members neither called it nor wait: more likely
 /// the minority called one too many than all others one too few.
-fn lone_calls(world: &World<'_>, waits: &Waits, walk: &Walk) -> BTreeSet<usize> {
-    let lone = |wait: &Wait| {
+fn lone_calls(world: &CombinedDumps<'_>, waits: &WaitIndex, walk: &WaitChains) -> BTreeSet<usize> {
+    let lone = |wait: &BlockedOperation| {
         let idle = |rank: &u32| world.ranks[rank].dump.is_some() && walk.ends.contains_key(rank);
-        wait.cause == Cause::Missing
-            && wait.lane == Lane::Collective
+        wait.cause == WaitCause::Missing
+            && wait.lane == SequenceKind::Collective
             && wait.waiters.len() < wait.targets.len()
             && world.groups[wait.group].ranks.len() > 2
             && wait.targets.len() * 2 > world.groups[wait.group].ranks.len()
@@ -169,7 +177,7 @@ fn lone_calls(world: &World<'_>, waits: &Waits, walk: &Walk) -> BTreeSet<usize> 
 }
 
 /// Formats `nccl:all_to_all 20537 of group 74:EXPERT_MODEL_PARALLEL_GROUP`
-fn place(world: &World<'_>, wait: &Wait) -> String {
+fn place(world: &CombinedDumps<'_>, wait: &BlockedOperation) -> String {
     let name = wait
         .waiters
         .first()
@@ -183,8 +191,8 @@ fn place(world: &World<'_>, wait: &Wait) -> String {
 }
 
 /// Describes the direct waits for the rank, one sentence for each group.
-fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec<String> {
-    let mut by_place: BTreeMap<_, Vec<&Wait>> = BTreeMap::new();
+fn direct(world: &CombinedDumps<'_>, waits: &WaitIndex, reasons: &[usize], rank: u32) -> Vec<String> {
+    let mut by_place: BTreeMap<_, Vec<&BlockedOperation>> = BTreeMap::new();
     for wait in reasons.iter().map(|index| &waits.waits[*index]) {
         by_place
             .entry((wait.group, wait.lane, wait.cause))
@@ -201,25 +209,32 @@ fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec
             .collect();
         waiters.sort_unstable();
         let why = match cause {
-            Cause::Missing => "which never called it",
-            Cause::NotStarted => "whose kernel alone has not started",
+            WaitCause::Missing => "which never called it",
+            WaitCause::NotStarted => "whose kernel alone has not started",
             _ => "which has not come to it",
         };
         let mut targets = waits[0].targets.clone();
         targets.truncate(16);
-        let mut for_whom = words::ranks(&targets);
+        let mut for_whom = phrases::ranks(&targets);
         if waits[0].targets.len() > 16 {
-            for_whom = format!("{} ranks, {} among them", waits[0].targets.len(), words::ranks(&[rank]));
+            for_whom = format!(
+                "{} ranks, {} among them",
+                waits[0].targets.len(),
+                phrases::ranks(&[rank])
+            );
         }
         let first = place(world, waits[0]);
         let frame = waits[0]
             .waiters
             .first()
-            .and_then(|(rank, at)| words::own_frame(&world.entry(*rank, &world.ranks[rank].ops[*at])?.frames))
+            .and_then(|(rank, at)| phrases::own_frame(&world.entry(*rank, &world.ranks[rank].ops[*at])?.frames))
             .map(ToString::to_string);
         let at = frame.map(|frame| format!(" (at {frame})")).unwrap_or_default();
-        let verb = words::wait(&waiters);
-        let sentence = format!("{} {verb} in {first}{at} for {for_whom}, {why}", words::ranks(&waiters));
+        let verb = phrases::wait(&waiters);
+        let sentence = format!(
+            "{} {verb} in {first}{at} for {for_whom}, {why}",
+            phrases::ranks(&waiters)
+        );
         told.push((waiters.len(), sentence));
     }
     told.sort_by_key(|(waiters, _)| std::cmp::Reverse(*waiters));
@@ -227,7 +242,7 @@ fn direct(world: &World<'_>, waits: &Waits, reasons: &[usize], rank: u32) -> Vec
 }
 
 /// Describes the state in the rank's own dump.
-fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> Vec<String> {
+fn own_state(world: &CombinedDumps<'_>, rank: u32, reasons: &[usize], waits: &WaitIndex) -> Vec<String> {
     let view = &world.ranks[&rank];
     let Some(dump) = view.dump else {
         return vec![format!(
@@ -238,7 +253,7 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
     let wait = reasons
         .iter()
         .map(|index| &waits.waits[*index])
-        .find(|wait| wait.lane == Lane::Collective);
+        .find(|wait| wait.lane == SequenceKind::Collective);
     let reached = wait.and_then(|wait| Some((wait, world.groups[wait.group].members[&rank].enqueued?)));
     if let Some((wait, seq)) = reached {
         told.push(format!(
@@ -251,7 +266,7 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
         let place = place(world, wait);
         told.push(format!(
             "{} wait in {place}, which all its members called and that does not complete",
-            words::ranks(&members)
+            phrases::ranks(&members)
         ));
         told.extend(stale(world, rank));
         return told;
@@ -261,11 +276,11 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
             "rank {rank} has no entry at all: nothing is pending there, it waits for nobody"
         )),
         Some(last) => {
-            let frame = words::own_frame(&last.frames)
+            let frame = phrases::own_frame(&last.frames)
                 .map(|frame| format!(" at {frame}"))
                 .unwrap_or_default();
             let seq = if last.is_p2p { last.p2p_seq } else { last.collective_seq };
-            let group = words::group_name(&last.group, &last.description);
+            let group = phrases::group_name(&last.group, &last.description);
             told.push(format!(
                 "rank {rank} waits for nobody; its last call is {} {seq} of group {group}{frame}",
                 last.profiling_name
@@ -277,7 +292,7 @@ fn own_state(world: &World<'_>, rank: u32, reasons: &[usize], waits: &Waits) -> 
 }
 
 /// Formats `rank 0 waits in nccl:recv 0<-3 11984 of group 43:PIPELINE for rank 12`
-fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
+fn link(world: &CombinedDumps<'_>, waits: &WaitIndex, rank: u32) -> String {
     let Some(wait) = waits.of_rank.get(&rank).map(|index| &waits.waits[*index]) else {
         return String::new();
     };
@@ -297,12 +312,12 @@ fn link(world: &World<'_>, waits: &Waits, rank: u32) -> String {
     format!(
         "rank {rank} waits in {name} {} of group {group} for {}{more}",
         wait.seq,
-        words::ranks(&targets)
+        phrases::ranks(&targets)
     )
 }
 
 /// Describes the chain to the farthest waiting rank, if it has at least two links.
-fn longest_chain(world: &World<'_>, waits: &Waits, walk: &Walk, end: u32) -> Option<String> {
+fn longest_chain(world: &CombinedDumps<'_>, waits: &WaitIndex, walk: &WaitChains, end: u32) -> Option<String> {
     let mut next: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     let mut seen = vec![false; waits.waits.len()];
     let mut open = std::collections::VecDeque::from([(end, 0)]);

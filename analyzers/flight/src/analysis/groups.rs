@@ -2,16 +2,21 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::operation::Lane;
-use crate::report::{Group, GroupState, MemberState, Report};
-use crate::words;
+use crate::operation::SequenceKind;
+use crate::phrases;
+use crate::report::{AnalysisReport, GroupFinding, GroupState, MemberState};
 
-use super::matching::Found;
-use super::waits::{Cause, Wait, Waits, missing};
-use super::world::{GroupIndex, World};
+use super::combined::{CombinedDumps, GroupIndex};
+use super::matching::BlamedMismatch;
+use super::waits::{BlockedOperation, WaitCause, WaitIndex, missing};
 
-pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>, report: &mut Report) {
-    let mut troubled: BTreeMap<(GroupIndex, Lane), Group> = BTreeMap::new();
+pub(super) fn describe(
+    world: &CombinedDumps<'_>,
+    waits: &WaitIndex,
+    mismatches: Vec<BlamedMismatch>,
+    report: &mut AnalysisReport,
+) {
+    let mut troubled: BTreeMap<(GroupIndex, SequenceKind), GroupFinding> = BTreeMap::new();
     collectives(world, waits, &mut troubled);
     pairs(world, waits, &mut troubled);
     for found in mismatches {
@@ -39,14 +44,14 @@ pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>,
     if troubled.is_empty() {
         joint(world, waits, &mut troubled);
     }
-    let held = held(waits);
+    let held = waiting_counts(waits);
     let roots = roots(waits, report);
     for root in &roots {
         if let Some(group) = troubled.get_mut(root) {
             group.root = true;
         }
     }
-    let mut groups: Vec<((GroupIndex, Lane), Group)> = troubled.into_iter().collect();
+    let mut groups: Vec<((GroupIndex, SequenceKind), GroupFinding)> = troubled.into_iter().collect();
     groups.sort_by_key(|(key, group)| {
         let number: u64 = group.id.parse().unwrap_or(u64::MAX);
         let place = roots.iter().position(|root| root == key).unwrap_or(usize::MAX);
@@ -64,7 +69,7 @@ pub(super) fn describe(world: &World<'_>, waits: &Waits, mismatches: Vec<Found>,
     report.all_groups = states;
 }
 
-fn state(group: &super::world::Group) -> GroupState {
+fn state(group: &super::combined::GroupView) -> GroupState {
     let members = group.members.iter().map(|(rank, member)| MemberState {
         rank: *rank,
         enqueued: member.enqueued,
@@ -79,19 +84,19 @@ fn state(group: &super::world::Group) -> GroupState {
     }
 }
 
-fn blank(world: &World<'_>, index: GroupIndex) -> Group {
+fn blank(world: &CombinedDumps<'_>, index: GroupIndex) -> GroupFinding {
     let group = &world.groups[index];
-    Group {
+    GroupFinding {
         name: world.group_name(index),
         id: group.id.to_string(),
         description: group.description.to_string(),
         members: group.ranks.to_vec(),
-        ..Group::default()
+        ..GroupFinding::default()
     }
 }
 
 /// Fills in operation, size, type and frame of a call.
-fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
+fn fill(world: &CombinedDumps<'_>, out: &mut GroupFinding, rank: u32, at: usize) {
     let op = &world.ranks[&rank].ops[at];
     out.seq = op.seq;
     if let Some(entry) = world.entry(rank, op) {
@@ -99,19 +104,23 @@ fn fill(world: &World<'_>, out: &mut Group, rank: u32, at: usize) {
         out.size = entry
             .input_sizes
             .first()
-            .map(|sizes| words::shape(sizes))
+            .map(|sizes| phrases::shape(sizes))
             .unwrap_or_default();
         out.dtype = entry
             .input_dtypes
             .first()
             .map(|name| name.to_string())
             .unwrap_or_default();
-        out.frame = words::own_frame(&entry.frames).map(ToString::to_string);
+        out.frame = phrases::own_frame(&entry.frames).map(ToString::to_string);
     }
 }
 
 /// Adds groups with a collective that lacks members.
-fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
+fn collectives(
+    world: &CombinedDumps<'_>,
+    waits: &WaitIndex,
+    troubled: &mut BTreeMap<(GroupIndex, SequenceKind), GroupFinding>,
+) {
     let mut by_group: BTreeMap<GroupIndex, Vec<i64>> = BTreeMap::new();
     for (index, seq) in waits.pending.keys() {
         by_group.entry(*index).or_default().push(*seq);
@@ -153,18 +162,23 @@ fn collectives(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupI
                 .collect();
             out.notes.push(format!(
                 "{} called {first} and stopped before {front}",
-                words::ranks(&later)
+                phrases::ranks(&later)
             ));
         }
         out.missing_ranks = behind;
-        troubled.insert((index, Lane::Collective), out);
+        troubled.insert((index, SequenceKind::Collective), out);
     }
 }
 
 /// Adds groups with a send or receive that the peer never called.
-fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
-    let missing = |wait: &&Wait| wait.lane == Lane::PointToPoint && wait.cause == Cause::Missing;
-    let mut by_group: BTreeMap<GroupIndex, Vec<&Wait>> = BTreeMap::new();
+fn pairs(
+    world: &CombinedDumps<'_>,
+    waits: &WaitIndex,
+    troubled: &mut BTreeMap<(GroupIndex, SequenceKind), GroupFinding>,
+) {
+    let missing =
+        |wait: &&BlockedOperation| wait.lane == SequenceKind::PointToPoint && wait.cause == WaitCause::Missing;
+    let mut by_group: BTreeMap<GroupIndex, Vec<&BlockedOperation>> = BTreeMap::new();
     for wait in waits.waits.iter().filter(missing) {
         by_group.entry(wait.group).or_default().push(wait);
     }
@@ -187,20 +201,24 @@ fn pairs(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
         out.healthy_ranks = out.members.iter().copied().filter(|rank| !told(rank)).collect();
         for (rank, at) in waiting.iter().take(16) {
             let wait = waits.iter().find(|wait| wait.waiters.contains(&(*rank, *at)));
-            let peers = wait.map(|wait| words::ranks(&wait.targets)).unwrap_or_default();
+            let peers = wait.map(|wait| phrases::ranks(&wait.targets)).unwrap_or_default();
             let name = world.op_name(*rank, &world.ranks[rank].ops[*at]);
             out.notes.push(format!(
                 "rank {rank} waits in {name} for {peers}, which never called its side"
             ));
         }
-        troubled.insert((index, Lane::PointToPoint), out);
+        troubled.insert((index, SequenceKind::PointToPoint), out);
     }
 }
 
 /// Adds operations that all members called and that do not complete; reported only if no other group is in trouble.
-fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, Lane), Group>) {
+fn joint(
+    world: &CombinedDumps<'_>,
+    waits: &WaitIndex,
+    troubled: &mut BTreeMap<(GroupIndex, SequenceKind), GroupFinding>,
+) {
     for wait in &waits.waits {
-        let (Some((rank, at)), false) = (wait.waiters.first().copied(), wait.cause == Cause::Missing) else {
+        let (Some((rank, at)), false) = (wait.waiters.first().copied(), wait.cause == WaitCause::Missing) else {
             continue;
         };
         let out = troubled
@@ -217,8 +235,10 @@ fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
             .entry(rank, &world.ranks[&rank].ops[at])
             .is_some_and(|entry| entry.retired);
         let note = match (wait.cause, timed_out) {
-            (Cause::NotStarted, _) => format!("the kernel of {} alone has not started", words::ranks(&wait.targets)),
-            (Cause::Blocked, _) => format!("{} called it and is held up before it", words::ranks(&wait.targets)),
+            (WaitCause::NotStarted, _) => {
+                format!("the kernel of {} alone has not started", phrases::ranks(&wait.targets))
+            }
+            (WaitCause::Blocked, _) => format!("{} called it and is held up before it", phrases::ranks(&wait.targets)),
             (_, true) => "all members called it and it timed out: the network or a GPU hangs in it".to_owned(),
             _ => "all members called it and it is not complete: it still runs, or hangs in the network".to_owned(),
         };
@@ -229,7 +249,7 @@ fn joint(world: &World<'_>, waits: &Waits, troubled: &mut BTreeMap<(GroupIndex, 
 }
 
 /// Returns the number of waiting ranks for each group.
-fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
+fn waiting_counts(waits: &WaitIndex) -> BTreeMap<(GroupIndex, SequenceKind), usize> {
     let mut held = BTreeMap::new();
     for wait in &waits.waits {
         *held.entry((wait.group, wait.lane)).or_insert(0) += wait.waiters.len();
@@ -239,10 +259,10 @@ fn held(waits: &Waits) -> BTreeMap<(GroupIndex, Lane), usize> {
 
 /// Returns for each culprit, the most certain first, the group in which most ranks wait for it directly; a group that
 /// names several culprits counts for all of them.
-fn roots(waits: &Waits, report: &Report) -> Vec<(GroupIndex, Lane)> {
+fn roots(waits: &WaitIndex, report: &AnalysisReport) -> Vec<(GroupIndex, SequenceKind)> {
     let culprits: BTreeSet<u32> = report.culprits.iter().map(|culprit| culprit.rank).collect();
-    let mut direct: BTreeMap<(GroupIndex, Lane), (usize, BTreeSet<u32>)> = BTreeMap::new();
-    for wait in waits.waits.iter().filter(|wait| wait.cause != Cause::Joint) {
+    let mut direct: BTreeMap<(GroupIndex, SequenceKind), (usize, BTreeSet<u32>)> = BTreeMap::new();
+    for wait in waits.waits.iter().filter(|wait| wait.cause != WaitCause::Joint) {
         let named: BTreeSet<u32> = wait
             .targets
             .iter()

@@ -1,32 +1,32 @@
 //! Mismatches between the members of one operation.
 //!
-//! Follows the rules of PyTorch's `Op.match`, but compares numbers of elements and not shapes: NCCL receives a buffer
+//! Follows the rules of PyTorch's `RankOperation.match`, but compares numbers of elements and not shapes: NCCL receives a buffer
 //! and a count, so `[2, 3]` matches `[6]`. Only operations that are pending on some rank are compared, and in each
 //! group only the first mismatch is reported: after it the sequence numbers of the members no longer correspond.
 
 use std::collections::BTreeMap;
 
-use crate::dump::Entry;
-use crate::operation::{Lane, OpKind, Operation};
-use crate::report::{Mismatch, MismatchKind, Side};
-use crate::words;
+use crate::dump::DumpEntry;
+use crate::operation::{OpKind, OperationName, SequenceKind};
+use crate::phrases;
+use crate::report::{CallMismatch, MismatchKind, MismatchSide};
 
-use super::pairs::Pairs;
-use super::world::{Group, GroupIndex, Op, World, kind};
+use super::combined::{CombinedDumps, GroupIndex, GroupView, RankOperation, kind};
+use super::pairs::TransferTable;
 
 /// Mismatch with the blamed ranks and their confidence.
-pub(super) struct Found {
+pub(super) struct BlamedMismatch {
     pub(super) group: GroupIndex,
-    pub(super) lane: Lane,
-    pub(super) mismatch: Mismatch,
+    pub(super) lane: SequenceKind,
+    pub(super) mismatch: CallMismatch,
     pub(super) blamed: Vec<(u32, f64)>,
 }
 
 /// Call of the compared operation by one member.
-struct Call<'d> {
+struct MemberCall<'d> {
     rank: u32,
     name: String,
-    entries: Vec<&'d Entry>,
+    entries: Vec<&'d DumpEntry>,
     kind: OpKind,
 }
 
@@ -37,13 +37,13 @@ const EITHER: f64 = 0.4;
 /// Maximum number of ranks that are blamed in a tie.
 const TIED_RANKS: usize = 8;
 
-pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
+pub(super) fn compare(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
     let mut found = Vec::new();
     for (index, group) in world.groups.iter().enumerate() {
-        let mut by_seq: BTreeMap<i64, Vec<(u32, &Op)>> = BTreeMap::new();
+        let mut by_seq: BTreeMap<i64, Vec<(u32, &RankOperation)>> = BTreeMap::new();
         for (rank, member) in &group.members {
             let ops = member.ops.iter().map(|at| &world.ranks[rank].ops[*at]);
-            for op in ops.filter(|op| op.lane == Lane::Collective) {
+            for op in ops.filter(|op| op.lane == SequenceKind::Collective) {
                 by_seq.entry(op.seq).or_default().push((*rank, op));
             }
         }
@@ -51,11 +51,11 @@ pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
             if ops.len() < 2 || !ops.iter().any(|(_, op)| op.pending()) {
                 continue;
             }
-            let calls: Vec<Call<'_>> = ops.iter().filter_map(|(rank, op)| call(world, *rank, op)).collect();
+            let calls: Vec<MemberCall<'_>> = ops.iter().filter_map(|(rank, op)| call(world, *rank, op)).collect();
             if let Some((mismatch, blamed)) = differ(world, group, seq, &calls) {
-                found.push(Found {
+                found.push(BlamedMismatch {
                     group: index,
-                    lane: Lane::Collective,
+                    lane: SequenceKind::Collective,
                     mismatch,
                     blamed,
                 });
@@ -67,18 +67,18 @@ pub(super) fn compare(world: &World<'_>) -> Vec<Found> {
     found
 }
 
-fn call<'d>(world: &World<'d>, rank: u32, op: &Op) -> Option<Call<'d>> {
+fn call<'d>(world: &CombinedDumps<'d>, rank: u32, op: &RankOperation) -> Option<MemberCall<'d>> {
     let dump = world.ranks.get(&rank)?.dump?;
-    let mut entries: Vec<&Entry> = op.entries().map(|at| &dump.entries[at]).collect();
+    let mut entries: Vec<&DumpEntry> = op.entries().map(|at| &dump.entries[at]).collect();
     let names: Vec<&str> = entries
         .iter()
-        .map(|entry| Operation::parse(&entry.profiling_name).name)
+        .map(|entry| OperationName::parse(&entry.profiling_name).name)
         .collect();
     // The closing entry of a launch has no sizes.
     if entries.len() > 1 {
         entries.retain(|entry| kind(entry) != OpKind::Coalesced);
     }
-    Some(Call {
+    Some(MemberCall {
         rank,
         name: names.join(" + "),
         entries,
@@ -86,20 +86,20 @@ fn call<'d>(world: &World<'d>, rank: u32, op: &Op) -> Option<Call<'d>> {
     })
 }
 
-type Verdict = (Mismatch, Vec<(u32, f64)>);
+type MismatchBlame = (CallMismatch, Vec<(u32, f64)>);
 
-fn differ(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>]) -> Option<Verdict> {
+fn differ(world: &CombinedDumps<'_>, group: &GroupView, seq: i64, calls: &[MemberCall<'_>]) -> Option<MismatchBlame> {
     let first = calls.first()?;
-    let place = words::group_name(&group.id, &group.description);
+    let place = phrases::group_name(&group.id, &group.description);
     if let Some(sides) = sides(calls, |call| Some(call.name.clone())) {
-        return Some(told(seq, MismatchKind::Type, sides, &place));
+        return Some(describe_mismatch(seq, MismatchKind::Type, sides, &place));
     }
     let kind = first.kind;
     if kind == OpKind::AllToAll {
         return total(world, group, seq, calls, &place).or_else(|| types(seq, kind, calls, &place));
     }
     let (inputs, outputs) = compared(kind);
-    let size = |side: fn(&Entry) -> &[Vec<i64>], wanted: bool| {
+    let size = |side: fn(&DumpEntry) -> &[Vec<i64>], wanted: bool| {
         wanted
             .then(|| {
                 sides(calls, |call| {
@@ -110,7 +110,7 @@ fn differ(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>]) -> Opt
     };
     if let Some(sides) = size(|entry| &entry.input_sizes, inputs).or_else(|| size(|entry| &entry.output_sizes, outputs))
     {
-        return Some(told(seq, MismatchKind::Size, sides, &place));
+        return Some(describe_mismatch(seq, MismatchKind::Size, sides, &place));
     }
     ratio(group, seq, kind, calls, &place).or_else(|| types(seq, kind, calls, &place))
 }
@@ -126,7 +126,7 @@ fn compared(kind: OpKind) -> (bool, bool) {
 }
 
 /// Returns the number of elements of all tensors; `None` if none were recorded.
-fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128> {
+fn elements(entries: &[&DumpEntry], side: fn(&DumpEntry) -> &[Vec<i64>]) -> Option<i128> {
     let mut tensors = entries.iter().flat_map(|entry| side(entry)).peekable();
     tensors.peek()?;
     let count = |sizes: &Vec<i64>| {
@@ -137,35 +137,38 @@ fn elements(entries: &[&Entry], side: fn(&Entry) -> &[Vec<i64>]) -> Option<i128>
 }
 
 /// Groups the members by the compared value; `None` if they agree.
-fn sides(calls: &[Call<'_>], says: impl Fn(&Call<'_>) -> Option<String>) -> Option<Vec<Side>> {
-    let mut by_word: BTreeMap<String, Vec<&Call<'_>>> = BTreeMap::new();
+fn sides(calls: &[MemberCall<'_>], says: impl Fn(&MemberCall<'_>) -> Option<String>) -> Option<Vec<MismatchSide>> {
+    let mut by_word: BTreeMap<String, Vec<&MemberCall<'_>>> = BTreeMap::new();
     for call in calls {
         if let Some(word) = says(call) {
             by_word.entry(word).or_default().push(call);
         }
     }
     (by_word.len() > 1).then(|| {
-        let mut sides: Vec<Side> = by_word.into_values().filter_map(|calls| side(&calls)).collect();
+        let mut sides: Vec<MismatchSide> = by_word.into_values().filter_map(|calls| side(&calls)).collect();
         sides.sort_by_key(|side| (std::cmp::Reverse(side.ranks.len()), side.ranks[0]));
         sides
     })
 }
 
-fn side(calls: &[&Call<'_>]) -> Option<Side> {
+fn side(calls: &[&MemberCall<'_>]) -> Option<MismatchSide> {
     let lowest = calls.first()?;
-    let mut what = words::call(lowest.entries.first()?);
+    let mut what = phrases::call(lowest.entries.first()?);
     if lowest.entries.len() > 1 {
         what = format!("{what} and {} more in one launch", lowest.entries.len() - 1);
     }
-    let frame = lowest.entries.first().and_then(|entry| words::own_frame(&entry.frames));
-    Some(Side {
+    let frame = lowest
+        .entries
+        .first()
+        .and_then(|entry| phrases::own_frame(&entry.frames));
+    Some(MismatchSide {
         ranks: calls.iter().map(|call| call.rank).collect(),
         what,
         frame: frame.map(ToString::to_string),
     })
 }
 
-fn told(seq: i64, kind: MismatchKind, sides: Vec<Side>, place: &str) -> Verdict {
+fn describe_mismatch(seq: i64, kind: MismatchKind, sides: Vec<MismatchSide>, place: &str) -> MismatchBlame {
     let ranks: usize = sides.iter().map(|side| side.ranks.len()).sum();
     let blamed = match sides.split_first() {
         Some((most, rest)) if most.ranks.len() * 2 > ranks => rest
@@ -191,7 +194,7 @@ fn told(seq: i64, kind: MismatchKind, sides: Vec<Side>, place: &str) -> Verdict 
         said.join("; ")
     );
     (
-        Mismatch {
+        CallMismatch {
             seq,
             kind,
             sides,
@@ -201,20 +204,26 @@ fn told(seq: i64, kind: MismatchKind, sides: Vec<Side>, place: &str) -> Verdict 
     )
 }
 
-fn said(side: &Side) -> String {
+fn said(side: &MismatchSide) -> String {
     let verb = if side.ranks.len() == 1 { "calls" } else { "call" };
     let frame = side
         .frame
         .as_ref()
         .map(|frame| format!(" at {frame}"))
         .unwrap_or_default();
-    format!("{} {verb} {}{frame}", words::ranks(&side.ranks), side.what)
+    format!("{} {verb} {}{frame}", phrases::ranks(&side.ranks), side.what)
 }
 
 /// Compares the elements that all members send and receive. Requires the calls of all members; shapes are recorded
 /// since 2.4.
-fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
-    let old = |call: &Call<'_>| {
+fn total(
+    world: &CombinedDumps<'_>,
+    group: &GroupView,
+    seq: i64,
+    calls: &[MemberCall<'_>],
+    place: &str,
+) -> Option<MismatchBlame> {
+    let old = |call: &MemberCall<'_>| {
         world.ranks[&call.rank]
             .dump
             .is_none_or(|dump| dump.version_numbers() < (2, 4))
@@ -230,13 +239,13 @@ fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: 
     if sent == received {
         return None;
     }
-    let sides: Vec<Side> = calls.iter().filter_map(|call| side(&[call])).collect();
+    let sides: Vec<MismatchSide> = calls.iter().filter_map(|call| side(&[call])).collect();
     let sentence = format!(
         "members of group {place} send {sent} elements and receive {received} in {} {seq}: who is wrong cannot be told",
         calls[0].name
     );
     Some((
-        Mismatch {
+        CallMismatch {
             seq,
             kind: MismatchKind::Total,
             sides,
@@ -247,9 +256,9 @@ fn total(world: &World<'_>, group: &Group, seq: i64, calls: &[Call<'_>], place: 
 }
 
 /// Compares input and output of each member.
-fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
+fn ratio(group: &GroupView, seq: i64, kind: OpKind, calls: &[MemberCall<'_>], place: &str) -> Option<MismatchBlame> {
     let members = group.ranks.len() as i128;
-    let wrong = |call: &&Call<'_>| {
+    let wrong = |call: &&MemberCall<'_>| {
         let (Some(input), Some(output)) = (
             elements(&call.entries, |entry| &entry.input_sizes),
             elements(&call.entries, |entry| &entry.output_sizes),
@@ -263,7 +272,7 @@ fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str)
             _ => false,
         }
     };
-    let odd: Vec<&Call<'_>> = calls.iter().filter(wrong).collect();
+    let odd: Vec<&MemberCall<'_>> = calls.iter().filter(wrong).collect();
     let side = side(&odd)?;
     let sentence = format!(
         "input and output do not belong together at sequence {seq} of group {place}: {}",
@@ -275,7 +284,7 @@ fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str)
         _ => Vec::new(),
     };
     Some((
-        Mismatch {
+        CallMismatch {
             seq,
             kind: MismatchKind::Ratio,
             sides: vec![side],
@@ -286,10 +295,10 @@ fn ratio(group: &Group, seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str)
 }
 
 /// Compares element types. One-to-all and all-to-one operations use one side only.
-fn types(seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verdict> {
+fn types(seq: i64, kind: OpKind, calls: &[MemberCall<'_>], place: &str) -> Option<MismatchBlame> {
     let inputs = !matches!(kind, OpKind::Scatter | OpKind::Broadcast);
     let outputs = !matches!(kind, OpKind::Gather);
-    let said = |call: &Call<'_>| {
+    let said = |call: &MemberCall<'_>| {
         let mut said: Vec<&str> = Vec::new();
         for entry in &call.entries {
             if inputs && !entry.input_sizes.is_empty() {
@@ -303,19 +312,19 @@ fn types(seq: i64, kind: OpKind, calls: &[Call<'_>], place: &str) -> Option<Verd
         said.dedup();
         (!said.is_empty()).then(|| said.join("/"))
     };
-    Some(told(seq, MismatchKind::Dtype, sides(calls, said)?, place))
+    Some(describe_mismatch(seq, MismatchKind::Dtype, sides(calls, said)?, place))
 }
 
 /// Compares sends with their receives, if they are known to correspond.
-fn compare_pairs(world: &World<'_>) -> Vec<Found> {
-    let mut found: Vec<Found> = Vec::new();
-    for ((group, from, to), pair) in Pairs::find(world).aligned() {
+fn compare_pairs(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
+    let mut found: Vec<BlamedMismatch> = Vec::new();
+    for ((group, from, to), pair) in TransferTable::find(world).aligned() {
         if found.last().is_some_and(|last| last.group == *group) {
             continue;
         }
         for (send, receive) in pair.sends.iter().zip(&pair.receives) {
             let (send, receive) = (&world.ranks[from].ops[*send], &world.ranks[to].ops[*receive]);
-            let simple = |op: &Op| op.more.is_empty() && !op.overtaken;
+            let simple = |op: &RankOperation| op.more.is_empty() && !op.overtaken;
             let (Some(sender), Some(receiver)) = (call(world, *from, send), call(world, *to, receive)) else {
                 continue;
             };
@@ -326,10 +335,10 @@ fn compare_pairs(world: &World<'_>) -> Vec<Found> {
             }
             let place = world.group_name(*group);
             let sides = [side(&[&sender]), side(&[&receiver])].into_iter().flatten().collect();
-            let (mismatch, blamed) = told(send.seq, MismatchKind::Size, sides, &place);
-            found.push(Found {
+            let (mismatch, blamed) = describe_mismatch(send.seq, MismatchKind::Size, sides, &place);
+            found.push(BlamedMismatch {
                 group: *group,
-                lane: Lane::PointToPoint,
+                lane: SequenceKind::PointToPoint,
                 mismatch,
                 blamed,
             });

@@ -7,14 +7,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::dump::{Dump, State};
-use crate::limits::Problems;
-use crate::operation::{Lane, OpKind};
+use crate::dump::{OperationState, RecorderDump};
+use crate::limits::DumpProblems;
+use crate::operation::{OpKind, SequenceKind};
 
-use super::world::{GroupIndex, Op, World, kind};
+use super::combined::{CombinedDumps, GroupIndex, RankOperation, kind};
 
 /// Fills in the members of all groups and the operations of all ranks.
-pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>, problems: &mut Problems) {
+pub(super) fn count(
+    world: &mut CombinedDumps<'_>,
+    meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
+    problems: &mut DumpProblems,
+) {
     let ranks: Vec<u32> = world.ranks.keys().copied().collect();
     for rank in &ranks {
         gather(world, *rank, meant);
@@ -22,7 +26,7 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
     let lanes = lanes(world);
     let told: BTreeMap<u32, BTreeMap<i64, GroupIndex>> = ranks
         .iter()
-        .filter_map(|rank| Some((*rank, told(world.ranks[rank].dump?, *rank, meant))))
+        .filter_map(|rank| Some((*rank, groups_by_number(world.ranks[rank].dump?, *rank, meant))))
         .collect();
     // The first number that the entries of any member give a group.
     let mut usual: BTreeMap<GroupIndex, i64> = BTreeMap::new();
@@ -40,12 +44,12 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
             let known = |number: Option<i64>| number.filter(|number| *number >= 0);
             let lane = own_lane(dump, &world.ranks[rank].ops, member, status.last_enqueued).or(lanes[index]);
             match lane {
-                Some(Lane::Collective) => {
+                Some(SequenceKind::Collective) => {
                     member.enqueued = member.enqueued.max(known(status.last_enqueued));
                     member.started = member.started.max(known(status.last_started));
                     member.completed = member.completed.max(known(status.last_completed));
                 }
-                Some(Lane::PointToPoint) => {
+                Some(SequenceKind::PointToPoint) => {
                     member.p2p_enqueued = member.p2p_enqueued.max(known(status.last_enqueued));
                 }
                 None => {}
@@ -55,7 +59,7 @@ pub(super) fn count(world: &mut World<'_>, meant: &BTreeMap<(u32, Arc<str>), Gro
 }
 
 /// Collects the entries of a rank; those of one launch become one operation.
-fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) {
+fn gather(world: &mut CombinedDumps<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) {
     let Some(view) = world.ranks.get_mut(&rank) else { return };
     let Some(dump) = view.dump else { return };
     let mut last: Option<(&Arc<str>, GroupIndex)> = None;
@@ -69,9 +73,9 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
         };
         last = Some((&entry.group, index));
         let lane = if entry.is_p2p {
-            Lane::PointToPoint
+            SequenceKind::PointToPoint
         } else {
-            Lane::Collective
+            SequenceKind::Collective
         };
         let seq = if entry.is_p2p {
             entry.p2p_seq
@@ -88,15 +92,15 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
         if entry.is_p2p {
             member.p2p_enqueued = member.p2p_enqueued.max(Some(seq));
         }
-        let ended = entry.state == State::Completed;
-        if lane == Lane::Collective && ended {
+        let ended = entry.state == OperationState::Completed;
+        if lane == SequenceKind::Collective && ended {
             member.completed = member.completed.max(Some(seq));
         }
-        if lane == Lane::Collective && (ended || entry.state == State::Started) {
+        if lane == SequenceKind::Collective && (ended || entry.state == OperationState::Started) {
             member.started = member.started.max(Some(seq));
         }
         let same = member.ops.last().filter(|at| {
-            let op: &Op = &view.ops[**at];
+            let op: &RankOperation = &view.ops[**at];
             op.lane == lane && op.seq == seq
         });
         if let Some(same) = same {
@@ -109,7 +113,7 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
         }
         member.ops.push(view.ops.len());
         let (state, overtaken, proven) = (entry.state, false, false);
-        view.ops.push(Op {
+        view.ops.push(RankOperation {
             group: index,
             lane,
             seq,
@@ -124,7 +128,7 @@ fn gather(world: &mut World<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<str>), Gr
 }
 
 /// Returns the counter of each group's statuses, if its members recorded only one kind.
-fn lanes(world: &World<'_>) -> Vec<Option<Lane>> {
+fn lanes(world: &CombinedDumps<'_>) -> Vec<Option<SequenceKind>> {
     let mut lanes = Vec::with_capacity(world.groups.len());
     for group in &world.groups {
         let ops = group.members.iter().flat_map(|(rank, member)| {
@@ -133,20 +137,25 @@ fn lanes(world: &World<'_>) -> Vec<Option<Lane>> {
         });
         let (mut collective, mut p2p) = (false, false);
         for lane in ops {
-            collective |= lane == Lane::Collective;
-            p2p |= lane == Lane::PointToPoint;
+            collective |= lane == SequenceKind::Collective;
+            p2p |= lane == SequenceKind::PointToPoint;
         }
         lanes.push(match (collective, p2p) {
             (true, true) => None,
-            (false, true) => Some(Lane::PointToPoint),
-            _ => Some(Lane::Collective),
+            (false, true) => Some(SequenceKind::PointToPoint),
+            _ => Some(SequenceKind::Collective),
         });
     }
     lanes
 }
 
 /// Returns the counter of a rank's status, from its own last entry in the group.
-fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Option<i64>) -> Option<Lane> {
+fn own_lane(
+    dump: &RecorderDump,
+    ops: &[RankOperation],
+    member: &super::combined::MemberView,
+    enqueued: Option<i64>,
+) -> Option<SequenceKind> {
     let last = &ops[*member.ops.last()?];
     let entry = &dump.entries[last.more.last().copied().unwrap_or(last.entry)];
     let enqueued = enqueued?;
@@ -155,14 +164,18 @@ fn own_lane(dump: &Dump, ops: &[Op], member: &super::world::Member, enqueued: Op
         entry.is_p2p && entry.p2p_seq == enqueued,
     );
     match (collective, p2p) {
-        (true, false) => Some(Lane::Collective),
-        (false, true) => Some(Lane::PointToPoint),
+        (true, false) => Some(SequenceKind::Collective),
+        (false, true) => Some(SequenceKind::PointToPoint),
         _ => Some(last.lane),
     }
 }
 
 /// Returns the group of each of a rank's own numbers, from its entries.
-fn told(dump: &Dump, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) -> BTreeMap<i64, GroupIndex> {
+fn groups_by_number(
+    dump: &RecorderDump,
+    rank: u32,
+    meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
+) -> BTreeMap<i64, GroupIndex> {
     let mut told = BTreeMap::new();
     for entry in &dump.entries {
         if let Some(pg_id) = entry.pg_id
@@ -180,12 +193,12 @@ fn told(dump: &Dump, rank: u32, meant: &BTreeMap<(u32, Arc<str>), GroupIndex>) -
 /// entries and without such an order takes the number that other members have for a group, because members of a group
 /// usually belong to the same number of groups.
 fn numbers(
-    dump: &Dump,
+    dump: &RecorderDump,
     rank: u32,
     told: &BTreeMap<i64, GroupIndex>,
     meant: &BTreeMap<(u32, Arc<str>), GroupIndex>,
     usual: &BTreeMap<GroupIndex, i64>,
-    problems: &mut Problems,
+    problems: &mut DumpProblems,
 ) -> BTreeMap<i64, GroupIndex> {
     let mut names: Vec<(u64, GroupIndex)> = Vec::new();
     for config in &dump.groups {

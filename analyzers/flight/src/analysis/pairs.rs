@@ -6,25 +6,25 @@
 
 use std::collections::BTreeMap;
 
-use crate::dump::Entry;
-use crate::operation::{Lane, OpKind};
+use crate::dump::DumpEntry;
+use crate::operation::{OpKind, SequenceKind};
 
-use super::world::{Group, GroupIndex, Op, World, kind};
+use super::combined::{CombinedDumps, GroupIndex, GroupView, RankOperation, kind};
 
 /// Pending sends and receives from one rank to another in a group, as ascending operation indices.
 #[derive(Default)]
-pub(super) struct Pair {
+pub(super) struct PendingTransfers {
     pub(super) sends: Vec<usize>,
     pub(super) receives: Vec<usize>,
 }
 
-pub(super) struct Pairs {
-    pairs: BTreeMap<(GroupIndex, u32, u32), Pair>,
+pub(super) struct TransferTable {
+    pairs: BTreeMap<(GroupIndex, u32, u32), PendingTransfers>,
 }
 
 /// Returns sender and receiver of an entry as global ranks. Entry names hold positions in the group; a name that does
 /// not put this rank on its own side is read as global ranks.
-pub(super) fn ends(group: &Group, rank: u32, entry: &Entry) -> Option<(u32, u32)> {
+pub(super) fn ends(group: &GroupView, rank: u32, entry: &DumpEntry) -> Option<(u32, u32)> {
     let (from, to, sends) = match kind(entry) {
         OpKind::Send { from, to } => (from, to, true),
         OpKind::Receive { from, to } => (from, to, false),
@@ -39,13 +39,13 @@ pub(super) fn ends(group: &Group, rank: u32, entry: &Entry) -> Option<(u32, u32)
     }
 }
 
-impl Pairs {
-    pub(super) fn find(world: &World<'_>) -> Pairs {
-        let mut pairs: BTreeMap<_, Pair> = BTreeMap::new();
+impl TransferTable {
+    pub(super) fn find(world: &CombinedDumps<'_>) -> TransferTable {
+        let mut pairs: BTreeMap<_, PendingTransfers> = BTreeMap::new();
         for (rank, view) in &world.ranks {
             let Some(dump) = view.dump else { continue };
             for (at, op) in view.ops.iter().enumerate() {
-                if op.lane != Lane::PointToPoint || !op.pending() {
+                if op.lane != SequenceKind::PointToPoint || !op.pending() {
                     continue;
                 }
                 for entry in op.entries() {
@@ -61,11 +61,11 @@ impl Pairs {
                 }
             }
         }
-        Pairs { pairs }
+        TransferTable { pairs }
     }
 
     /// Returns the peers of an operation, and the peers that never called their side of it.
-    pub(super) fn peers(&self, world: &World<'_>, rank: u32, at: usize) -> (Vec<u32>, Vec<u32>) {
+    pub(super) fn peers(&self, world: &CombinedDumps<'_>, rank: u32, at: usize) -> (Vec<u32>, Vec<u32>) {
         let (mut peers, mut absent) = (Vec::new(), Vec::new());
         let Some(view) = world.ranks.get(&rank) else {
             return (peers, absent);
@@ -96,9 +96,9 @@ impl Pairs {
 
     fn is_absent(
         &self,
-        world: &World<'_>,
-        group: &Group,
-        op: &Op,
+        world: &CombinedDumps<'_>,
+        group: &GroupView,
+        op: &RankOperation,
         (rank, peer): (u32, u32),
         (from, to): (u32, u32),
         at: usize,
@@ -123,7 +123,7 @@ impl Pairs {
     }
 
     /// Returns the pairs with equally many pending sends and receives, so that each send has its receive.
-    pub(super) fn aligned(&self) -> impl Iterator<Item = (&(GroupIndex, u32, u32), &Pair)> {
+    pub(super) fn aligned(&self) -> impl Iterator<Item = (&(GroupIndex, u32, u32), &PendingTransfers)> {
         self.pairs
             .iter()
             .filter(|(_, pair)| !pair.sends.is_empty() && pair.sends.len() == pair.receives.len())

@@ -1,10 +1,10 @@
 //! Ranks with evidence of their own that end no chain.
 
-use crate::operation::Lane;
-use crate::report::{Report, Suspect};
+use crate::operation::SequenceKind;
+use crate::report::{AnalysisReport, SuspectRank};
 
-use super::waits::{Cause, Waits};
-use super::world::World;
+use super::combined::CombinedDumps;
+use super::waits::{WaitCause, WaitIndex};
 
 /// Confidence of a rank with a record behind the completions that its peers saw.
 pub(super) const STALE: f64 = 0.4;
@@ -14,10 +14,13 @@ const BEHIND: f64 = 0.2;
 const STALE_OPERATIONS: usize = 4;
 
 /// Describes a rank with a stale record.
-pub(super) fn stale(world: &World<'_>, rank: u32) -> Option<String> {
+pub(super) fn stale(world: &CombinedDumps<'_>, rank: u32) -> Option<String> {
     let view = &world.ranks[&rank];
     let count = view.stale;
-    let first = view.ops.iter().find(|op| op.proven && op.lane == Lane::Collective)?;
+    let first = view
+        .ops
+        .iter()
+        .find(|op| op.proven && op.lane == SequenceKind::Collective)?;
     (count >= STALE_OPERATIONS).then(|| {
         format!(
             "rank {rank} still records {count} operations as pending that its peers completed together with it, since {} {} \
@@ -30,7 +33,7 @@ pub(super) fn stale(world: &World<'_>, rank: u32) -> Option<String> {
 }
 
 /// Adds the suspects to the report.
-pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
+pub(super) fn suspects(world: &CombinedDumps<'_>, waits: &WaitIndex, report: &mut AnalysisReport) {
     let culprit = |rank: u32| report.culprits.iter().any(|culprit| culprit.rank == rank);
     let mut counts: Vec<usize> = world
         .ranks
@@ -46,7 +49,7 @@ pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
             && !culprit(*rank)
             && let Some(sentence) = stale(world, *rank)
         {
-            found.push(Suspect {
+            found.push(SuspectRank {
                 rank: *rank,
                 confidence: STALE,
                 because: vec![sentence],
@@ -56,7 +59,7 @@ pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
     for wait in waits
         .waits
         .iter()
-        .filter(|wait| wait.cause == Cause::Missing && wait.lane == Lane::Collective)
+        .filter(|wait| wait.cause == WaitCause::Missing && wait.lane == SequenceKind::Collective)
     {
         let group = &world.groups[wait.group];
         let front = group.members.values().filter_map(|member| member.enqueued).max();
@@ -68,7 +71,7 @@ pub(super) fn suspects(world: &World<'_>, waits: &Waits, report: &mut Report) {
                     "rank {rank} stopped at {reached} of group {} while others went on to {front}; it waits too",
                     world.group_name(wait.group)
                 );
-                found.push(Suspect {
+                found.push(SuspectRank {
                     rank: *rank,
                     confidence: BEHIND,
                     because: vec![sentence],

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 
-use crate::dump::State;
-use crate::operation::Lane;
+use crate::dump::OperationState;
+use crate::operation::SequenceKind;
 
-use super::pairs::Pairs;
-use super::world::{GroupIndex, Op, World};
+use super::combined::{CombinedDumps, GroupIndex, RankOperation};
+use super::pairs::TransferTable;
 
 /// Reason why an operation does not complete.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Cause {
+pub(super) enum WaitCause {
     Missing,
     Blocked,
     NotStarted,
@@ -23,55 +23,55 @@ pub(super) enum Cause {
 }
 
 /// Operation that blocks ranks.
-pub(super) struct Wait {
+pub(super) struct BlockedOperation {
     pub(super) group: GroupIndex,
-    pub(super) lane: Lane,
+    pub(super) lane: SequenceKind,
     pub(super) seq: i64,
-    pub(super) cause: Cause,
+    pub(super) cause: WaitCause,
     /// Blocked ranks, with the index of their operation.
     pub(super) waiters: Vec<(u32, usize)>,
     /// Ranks for which they wait.
     pub(super) targets: Vec<u32>,
 }
 
-pub(super) struct Waits {
-    pub(super) waits: Vec<Wait>,
+pub(super) struct WaitIndex {
+    pub(super) waits: Vec<BlockedOperation>,
     /// Index in `waits` of the operation that blocks each rank.
     pub(super) of_rank: BTreeMap<u32, usize>,
     /// Pending collectives with the ranks that called them.
     pub(super) pending: BTreeMap<(GroupIndex, i64), Vec<(u32, usize)>>,
-    pub(super) pairs: Pairs,
+    pub(super) pairs: TransferTable,
 }
 
 /// Identity of an operation: a collective is shared by its members, a send or receive belongs to one rank.
-type Key = (GroupIndex, Lane, i64, Option<u32>);
+type OperationKey = (GroupIndex, SequenceKind, i64, Option<u32>);
 
-fn key(rank: u32, op: &Op) -> Key {
+fn key(rank: u32, op: &RankOperation) -> OperationKey {
     (
         op.group,
         op.lane,
         op.seq,
-        (op.lane == Lane::PointToPoint).then_some(rank),
+        (op.lane == SequenceKind::PointToPoint).then_some(rank),
     )
 }
 
-impl Waits {
-    pub(super) fn find(world: &World<'_>) -> Waits {
+impl WaitIndex {
+    pub(super) fn find(world: &CombinedDumps<'_>) -> WaitIndex {
         let mut pending: BTreeMap<(GroupIndex, i64), Vec<(u32, usize)>> = BTreeMap::new();
         for (rank, view) in &world.ranks {
             for (at, op) in view.ops.iter().enumerate() {
-                if op.pending() && op.lane == Lane::Collective {
+                if op.pending() && op.lane == SequenceKind::Collective {
                     pending.entry((op.group, op.seq)).or_default().push((*rank, at));
                 }
             }
         }
-        let mut waits = Waits {
+        let mut waits = WaitIndex {
             waits: Vec::new(),
             of_rank: BTreeMap::new(),
             pending,
-            pairs: Pairs::find(world),
+            pairs: TransferTable::find(world),
         };
-        let mut known: BTreeMap<Key, usize> = BTreeMap::new();
+        let mut known: BTreeMap<OperationKey, usize> = BTreeMap::new();
         let heads = waits.find_missing(world, &mut known);
         waits.find_blocked(world, &mut known, &heads);
         waits
@@ -79,16 +79,16 @@ impl Waits {
 
     fn hold(
         &mut self,
-        known: &mut BTreeMap<Key, usize>,
+        known: &mut BTreeMap<OperationKey, usize>,
         rank: u32,
         at: usize,
-        op: &Op,
-        cause: Cause,
+        op: &RankOperation,
+        cause: WaitCause,
         targets: Vec<u32>,
     ) {
         let index = *known.entry(key(rank, op)).or_insert_with(|| {
             let (group, lane, seq) = (op.group, op.lane, op.seq);
-            self.waits.push(Wait {
+            self.waits.push(BlockedOperation {
                 group,
                 lane,
                 seq,
@@ -103,7 +103,11 @@ impl Waits {
     }
 
     /// Finds operations that lack members. Returns the first pending operation of each other rank that has one.
-    fn find_missing(&mut self, world: &World<'_>, known: &mut BTreeMap<Key, usize>) -> BTreeMap<u32, usize> {
+    fn find_missing(
+        &mut self,
+        world: &CombinedDumps<'_>,
+        known: &mut BTreeMap<OperationKey, usize>,
+    ) -> BTreeMap<u32, usize> {
         // Up to the least number that every member reached, no member is missing.
         let reached: Vec<Option<i64>> = world
             .groups
@@ -114,7 +118,7 @@ impl Waits {
         for (rank, view) in &world.ranks {
             let pending = || view.ops.iter().enumerate().filter(|(_, op)| op.pending());
             // A send or receive that later operations overtook blocks no rank while another operation does.
-            let aside = |op: &Op| op.lane == Lane::PointToPoint && op.overtaken;
+            let aside = |op: &RankOperation| op.lane == SequenceKind::PointToPoint && op.overtaken;
             let order = || {
                 pending()
                     .filter(|(_, op)| !aside(op))
@@ -122,21 +126,26 @@ impl Waits {
             };
             let missing = order().find_map(|(at, op)| {
                 let targets = match op.lane {
-                    Lane::Collective if reached[op.group].is_some_and(|seq| seq >= op.seq) => return None,
-                    Lane::Collective => missing(world, op.group, op.seq),
-                    Lane::PointToPoint => self.pairs.peers(world, *rank, at).1,
+                    SequenceKind::Collective if reached[op.group].is_some_and(|seq| seq >= op.seq) => return None,
+                    SequenceKind::Collective => missing(world, op.group, op.seq),
+                    SequenceKind::PointToPoint => self.pairs.peers(world, *rank, at).1,
                 };
                 (!targets.is_empty()).then_some((at, targets))
             });
             match missing {
-                Some((at, targets)) => self.hold(known, *rank, at, &view.ops[at], Cause::Missing, targets),
+                Some((at, targets)) => self.hold(known, *rank, at, &view.ops[at], WaitCause::Missing, targets),
                 None => heads.extend(order().next().map(|(at, _)| (*rank, at))),
             }
         }
         heads
     }
 
-    fn find_blocked(&mut self, world: &World<'_>, known: &mut BTreeMap<Key, usize>, heads: &BTreeMap<u32, usize>) {
+    fn find_blocked(
+        &mut self,
+        world: &CombinedDumps<'_>,
+        known: &mut BTreeMap<OperationKey, usize>,
+        heads: &BTreeMap<u32, usize>,
+    ) {
         let lacking = self.of_rank.clone();
         for (rank, at) in heads {
             let op = &world.ranks[rank].ops[*at];
@@ -146,11 +155,11 @@ impl Waits {
                 continue;
             }
             let with: Vec<(u32, Option<usize>)> = match op.lane {
-                Lane::Collective => self.pending[&(op.group, op.seq)]
+                SequenceKind::Collective => self.pending[&(op.group, op.seq)]
                     .iter()
                     .map(|(member, at)| (*member, Some(*at)))
                     .collect(),
-                Lane::PointToPoint => self
+                SequenceKind::PointToPoint => self
                     .pairs
                     .peers(world, *rank, *at)
                     .0
@@ -164,7 +173,7 @@ impl Waits {
                 (None, _) => false,
             };
             let lack = |(member, _): &(u32, Option<usize>)| lacking.contains_key(member);
-            let mut cause = Cause::Blocked;
+            let mut cause = WaitCause::Blocked;
             let mut targets: Vec<u32> = with
                 .iter()
                 .filter(|member| lack(member))
@@ -181,22 +190,24 @@ impl Waits {
                 let state = |(member, at): &(u32, Option<usize>)| Some(world.ranks[member].ops[(*at)?].state);
                 let started = with
                     .iter()
-                    .filter(|member| state(member) == Some(State::Started))
+                    .filter(|member| state(member) == Some(OperationState::Started))
                     .count();
                 cause = if started > 0 && started < with.len() {
-                    Cause::NotStarted
+                    WaitCause::NotStarted
                 } else {
-                    Cause::Joint
+                    WaitCause::Joint
                 };
-                if cause == Cause::NotStarted {
-                    let late = with.iter().filter(|member| state(member) == Some(State::Scheduled));
+                if cause == WaitCause::NotStarted {
+                    let late = with
+                        .iter()
+                        .filter(|member| state(member) == Some(OperationState::Scheduled));
                     targets = late.map(|(member, _)| *member).collect();
                 }
             }
             self.hold(known, *rank, *at, op, cause, targets);
         }
         // A rank that is the only one with an unstarted kernel waits for no recorded rank.
-        for wait in self.waits.iter_mut().filter(|wait| wait.cause == Cause::NotStarted) {
+        for wait in self.waits.iter_mut().filter(|wait| wait.cause == WaitCause::NotStarted) {
             wait.waiters.retain(|(rank, _)| !wait.targets.contains(rank));
             for target in &wait.targets {
                 self.of_rank.remove(target);
@@ -205,14 +216,14 @@ impl Waits {
     }
 
     /// Returns true if a rank's operation is a send or receive with that peer.
-    fn faces(&self, world: &World<'_>, rank: u32, at: usize, peer: u32) -> bool {
+    fn faces(&self, world: &CombinedDumps<'_>, rank: u32, at: usize, peer: u32) -> bool {
         let lane = world.ranks[&rank].ops[at].lane;
-        lane == Lane::PointToPoint && self.pairs.peers(world, rank, at).0.contains(&peer)
+        lane == SequenceKind::PointToPoint && self.pairs.peers(world, rank, at).0.contains(&peer)
     }
 }
 
 /// Returns the members that never called a collective of their group, or that have an unknown state.
-pub(super) fn missing(world: &World<'_>, group: GroupIndex, seq: i64) -> Vec<u32> {
+pub(super) fn missing(world: &CombinedDumps<'_>, group: GroupIndex, seq: i64) -> Vec<u32> {
     let members = world.groups[group].members.iter();
     members
         .filter(|(_, member)| member.enqueued.is_none_or(|last| last < seq))

@@ -2,17 +2,17 @@
 
 use std::sync::Arc;
 
-use crate::dump::{Entry, State};
-use rankguard_pickle::{Id, Tree};
+use crate::dump::{DumpEntry, OperationState};
+use rankguard_pickle::{PickleTree, ValueId};
 
-use super::Extractor;
+use super::DumpExtractor;
 
 /// Maximum number of tensors of one entry, and of dimensions of one tensor.
 const TENSORS: usize = 1 << 16;
 const DIMENSIONS: usize = 64;
 
-impl Extractor<'_, '_> {
-    pub(super) fn entries(&mut self, id: Id) -> Vec<Entry> {
+impl DumpExtractor<'_, '_> {
+    pub(super) fn entries(&mut self, id: ValueId) -> Vec<DumpEntry> {
         let tree = self.tree;
         let Some(items) = tree.items(id) else {
             self.odd("entries", "no list");
@@ -25,20 +25,20 @@ impl Extractor<'_, '_> {
             }
             entries.extend(self.entry(*item, index));
         }
-        if !entries.is_sorted_by_key(|entry: &Entry| entry.record_id) {
+        if !entries.is_sorted_by_key(|entry: &DumpEntry| entry.record_id) {
             self.odd("entries", "not in the order of their record_id; sorted");
             entries.sort_by_key(|entry| entry.record_id);
         }
         entries
     }
 
-    fn entry(&mut self, id: Id, index: usize) -> Option<Entry> {
+    fn entry(&mut self, id: ValueId, index: usize) -> Option<DumpEntry> {
         let tree = self.tree;
         let Some(fields) = tree.pairs(id) else {
             self.odd(format!("entries[{index}]"), "no dictionary; left out");
             return None;
         };
-        let mut entry = Entry {
+        let mut entry = DumpEntry {
             record_id: index as i64,
             pg_id: None,
             group: self.interner.text(""),
@@ -51,7 +51,7 @@ impl Extractor<'_, '_> {
             output_sizes: Arc::from([]),
             input_dtypes: Arc::from([]),
             output_dtypes: Arc::from([]),
-            state: State::Scheduled,
+            state: OperationState::Scheduled,
             time_created_ns: None,
             time_started_ns: None,
             time_completed_ns: None,
@@ -125,9 +125,9 @@ impl Extractor<'_, '_> {
             return None;
         }
         entry.state = match state {
-            Some(b"completed") => State::Completed,
-            Some(b"started") => State::Started,
-            Some(b"scheduled") => State::Scheduled,
+            Some(b"completed") => OperationState::Completed,
+            Some(b"started") => OperationState::Started,
+            Some(b"scheduled") => OperationState::Scheduled,
             other => {
                 let text = other.map(|text| String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned());
                 let what = text.map_or("missing".to_owned(), |text| format!("unknown state {text:?}"));
@@ -136,9 +136,9 @@ impl Extractor<'_, '_> {
                     format!("{what}; concluded from times"),
                 );
                 match (entry.time_started_ns, entry.time_completed_ns) {
-                    (_, Some(_)) => State::Completed,
-                    (Some(_), _) => State::Started,
-                    _ => State::Scheduled,
+                    (_, Some(_)) => OperationState::Completed,
+                    (Some(_), _) => OperationState::Started,
+                    _ => OperationState::Scheduled,
                 }
             }
         };
@@ -146,7 +146,7 @@ impl Extractor<'_, '_> {
     }
 
     /// Parses `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or the name alone in formats before 2.1.
-    fn process_group(&mut self, id: Id, entry: &mut Entry) {
+    fn process_group(&mut self, id: ValueId, entry: &mut DumpEntry) {
         let tree = self.tree;
         let (name, description) = match tree.items(id) {
             Some(items) => (items.first().copied(), items.get(1).copied()),
@@ -160,7 +160,7 @@ impl Extractor<'_, '_> {
         }
     }
 
-    fn shapes(&mut self, id: Id) -> Arc<[Vec<i64>]> {
+    fn shapes(&mut self, id: ValueId) -> Arc<[Vec<i64>]> {
         let tree = self.tree;
         let mut shapes = Vec::new();
         for tensor in tree.items(id).unwrap_or_default().iter().take(TENSORS) {
@@ -179,7 +179,7 @@ impl Extractor<'_, '_> {
         self.interner.shapes(&shapes)
     }
 
-    fn names(&mut self, id: Id) -> Arc<[Arc<str>]> {
+    fn names(&mut self, id: ValueId) -> Arc<[Arc<str>]> {
         let tree = self.tree;
         let mut names = Vec::new();
         for item in tree.items(id).unwrap_or_default().iter().take(TENSORS) {
@@ -191,6 +191,6 @@ impl Extractor<'_, '_> {
 }
 
 /// Parses a time. The pickle writes `None` for an absent one, the JSON form zero.
-fn moment(tree: &Tree<'_>, id: Id) -> Option<i64> {
+fn moment(tree: &PickleTree<'_>, id: ValueId) -> Option<i64> {
     tree.integer(id).filter(|nanoseconds| *nanoseconds > 0)
 }

@@ -6,44 +6,44 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::dump::Frame;
-use rankguard_pickle::Id;
+use crate::dump::StackFrame;
+use rankguard_pickle::ValueId;
 
 #[derive(Default)]
-pub(super) struct Interner {
+pub(super) struct ValueInterner {
     texts: BTreeSet<Arc<str>>,
-    text_at: Known<Arc<str>>,
+    text_at: ValueCache<Arc<str>>,
     shapes: BTreeSet<Arc<[Vec<i64>]>>,
     lists: BTreeSet<Arc<[Arc<str>]>>,
-    frames: Vec<Frame>,
-    frame_numbers: BTreeMap<Frame, u32>,
-    frame_at: Known<u32>,
-    stacks: BTreeMap<Vec<u32>, Arc<[Frame]>>,
+    frames: Vec<StackFrame>,
+    frame_numbers: BTreeMap<StackFrame, u32>,
+    frame_at: ValueCache<u32>,
+    stacks: BTreeMap<Vec<u32>, Arc<[StackFrame]>>,
 }
 
 /// Results of tree values, by id.
-struct Known<T> {
+struct ValueCache<T> {
     /// Index in `values` plus one; 0 for an unknown id.
     numbers: Vec<u32>,
     values: Vec<T>,
 }
 
-impl<T> Default for Known<T> {
+impl<T> Default for ValueCache<T> {
     fn default() -> Self {
-        Known {
+        ValueCache {
             numbers: Vec::new(),
             values: Vec::new(),
         }
     }
 }
 
-impl<T: Clone> Known<T> {
-    fn get(&self, id: Id) -> Option<T> {
+impl<T: Clone> ValueCache<T> {
+    fn get(&self, id: ValueId) -> Option<T> {
         let number = self.numbers.get(id as usize).copied().filter(|number| *number > 0)?;
         self.values.get(number as usize - 1).cloned()
     }
 
-    fn put(&mut self, id: Id, value: T) {
+    fn put(&mut self, id: ValueId, value: T) {
         let place = id as usize;
         if self.numbers.len() <= place {
             self.numbers.resize(place + 1, 0);
@@ -53,17 +53,17 @@ impl<T: Clone> Known<T> {
     }
 }
 
-impl Interner {
+impl ValueInterner {
     pub(super) fn text(&mut self, text: &str) -> Arc<str> {
         shared(&mut self.texts, text)
     }
 
     /// Returns the cached result of a value.
-    pub(super) fn known_text(&self, id: Id) -> Option<Arc<str>> {
+    pub(super) fn known_text(&self, id: ValueId) -> Option<Arc<str>> {
         self.text_at.get(id)
     }
 
-    pub(super) fn text_at(&mut self, id: Id, text: &str) -> Arc<str> {
+    pub(super) fn text_at(&mut self, id: ValueId, text: &str) -> Arc<str> {
         let text = self.text(text);
         self.text_at.put(id, text.clone());
         text
@@ -77,18 +77,18 @@ impl Interner {
         shared(&mut self.lists, list)
     }
 
-    pub(super) fn known_frame(&self, id: Id) -> Option<u32> {
+    pub(super) fn known_frame(&self, id: ValueId) -> Option<u32> {
         self.frame_at.get(id)
     }
 
-    pub(super) fn frame_at(&mut self, id: Id, frame: Frame) -> u32 {
+    pub(super) fn frame_at(&mut self, id: ValueId, frame: StackFrame) -> u32 {
         let number = self.frame(frame);
         self.frame_at.put(id, number);
         number
     }
 
     /// Returns the number of a frame.
-    pub(super) fn frame(&mut self, frame: Frame) -> u32 {
+    pub(super) fn frame(&mut self, frame: StackFrame) -> u32 {
         if let Some(number) = self.frame_numbers.get(&frame) {
             return *number;
         }
@@ -99,11 +99,11 @@ impl Interner {
     }
 
     /// Returns the stack with these frame numbers.
-    pub(super) fn stack(&mut self, numbers: Vec<u32>) -> Arc<[Frame]> {
+    pub(super) fn stack(&mut self, numbers: Vec<u32>) -> Arc<[StackFrame]> {
         if let Some(known) = self.stacks.get(&numbers) {
             return known.clone();
         }
-        let stack: Arc<[Frame]> = numbers
+        let stack: Arc<[StackFrame]> = numbers
             .iter()
             .map(|number| self.frames[*number as usize].clone())
             .collect();

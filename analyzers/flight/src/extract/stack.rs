@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use crate::dump::Frame;
-use rankguard_pickle::Id;
+use crate::dump::StackFrame;
+use rankguard_pickle::ValueId;
 
-use super::Extractor;
+use super::DumpExtractor;
 
 /// Maximum number of frames of one stack.
 const FRAMES: usize = 128;
 /// Maximum length of a printed stack, bytes.
 const PRINTED_BYTES: usize = 16 << 10;
 
-impl Extractor<'_, '_> {
-    pub(super) fn stack(&mut self, id: Id) -> Arc<[Frame]> {
+impl DumpExtractor<'_, '_> {
+    pub(super) fn stack(&mut self, id: ValueId) -> Arc<[StackFrame]> {
         let tree = self.tree;
         let mut numbers = Vec::new();
         if let Some(items) = tree.items(id) {
@@ -35,7 +35,7 @@ impl Extractor<'_, '_> {
     }
 
     /// Returns the number of a frame.
-    fn frame(&mut self, id: Id) -> Option<u32> {
+    fn frame(&mut self, id: ValueId) -> Option<u32> {
         if let Some(known) = self.interner.known_frame(id) {
             return Some(known);
         }
@@ -49,7 +49,7 @@ impl Extractor<'_, '_> {
                 _ => {}
             }
         }
-        let frame = Frame {
+        let frame = StackFrame {
             function: function?,
             file: file?,
             line: line.unwrap_or(0),
@@ -58,12 +58,12 @@ impl Extractor<'_, '_> {
     }
 
     /// Parses `#0 all_reduce from torch/distributed/distributed_c10d.py:2696`
-    fn printed_frame(&mut self, line: &str) -> Option<Frame> {
+    fn printed_frame(&mut self, line: &str) -> Option<StackFrame> {
         let (_, rest) = line.trim().strip_prefix('#')?.split_once(' ')?;
         let (function, place) = rest.split_once(" from ")?;
         let (file, number) = place.rsplit_once(':')?;
         let line = number.parse().ok()?;
-        Some(Frame {
+        Some(StackFrame {
             function: self.interner.text(function),
             file: self.interner.text(file),
             line,

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_flight::{Dump, Report, analyze};
+use rankguard_flight::{AnalysisReport, RecorderDump, analyze};
 
 /// Python value.
 #[derive(Clone)]
@@ -295,19 +295,19 @@ impl Job {
         ])
     }
 
-    pub(crate) fn dumps(&self) -> Vec<Dump> {
+    pub(crate) fn dumps(&self) -> Vec<RecorderDump> {
         self.ranks
             .keys()
             .map(|rank| read(*rank, &pickle(&self.value(*rank))))
             .collect()
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> AnalysisReport {
         let dumps = self.dumps();
         let report = analyze(&dumps, None);
         assert_eq!(report.problems, []);
         // The excerpt of a dump must give the same result.
-        let briefs: Vec<Dump> = dumps
+        let briefs: Vec<RecorderDump> = dumps
             .iter()
             .map(|dump| read(dump.rank.unwrap(), dump.brief(1 << 20).unwrap().text.as_bytes()))
             .collect();
@@ -319,13 +319,13 @@ impl Job {
     }
 }
 
-pub(crate) fn read(rank: u32, bytes: &[u8]) -> Dump {
-    let (dump, problems) = Dump::read(Some(rank), bytes).unwrap();
+pub(crate) fn read(rank: u32, bytes: &[u8]) -> RecorderDump {
+    let (dump, problems) = RecorderDump::read(Some(rank), bytes).unwrap();
     assert_eq!(problems, []);
     dump
 }
 
 /// Returns the culprits, the most certain first.
-pub(crate) fn culprits(report: &Report) -> Vec<u32> {
+pub(crate) fn culprits(report: &AnalysisReport) -> Vec<u32> {
     report.culprits.iter().map(|culprit| culprit.rank).collect()
 }

@@ -23,9 +23,9 @@ use std::sync::Arc;
 use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
 use live::{Brain, logs, observed, storms};
 use on_processor::OnProcessor;
-use rankguard_diagnosis::Context;
-use rankguard_faults::{Matcher, Stream, Triage};
-use rankguard_model::{Body, Evidence, Source, Timestamp};
+use rankguard_diagnosis::PlacementIndex;
+use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
+use rankguard_model::{Evidence, EvidenceBody, EvidenceSource, Timestamp};
 
 /// As in the replay program.
 #[global_allocator]
@@ -35,7 +35,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const STORM: usize = 20_000;
 
 /// Runs matcher and diagnosis as a shell does: evidence is dropped once it was taken in.
-fn through(all: Vec<Evidence>, matcher: &Matcher, context: &Context) -> usize {
+fn through(all: Vec<Evidence>, matcher: &SignatureMatcher, context: &PlacementIndex) -> usize {
     let mut brain = Brain::new(context);
     let mut cases = 0;
     for mut evidence in all {
@@ -51,10 +51,10 @@ fn measure(
     group: &str,
     name: &str,
     count: usize,
-    context: &Context,
+    context: &PlacementIndex,
     make: &dyn Fn() -> Vec<Evidence>,
 ) {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     let mut group = c.benchmark_group(group);
     group.sample_size(15).throughput(Throughput::Elements(count as u64));
     let all = OnceCell::new();
@@ -78,10 +78,10 @@ fn evidence(c: &mut Criterion<OnProcessor>) {
     let Some(shared) = logs::shared() else {
         return eprintln!("SKIPPED: there is no ../shared, so no published log was measured");
     };
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     for log in logs::all(&shared).iter().filter(|log| log.is_blue_gene()) {
         let known = |evidence: &Evidence| match &evidence.body {
-            Body::Line { text, .. } => !matcher.marks(evidence.source, text).is_empty(),
+            EvidenceBody::Line { text, .. } => !matcher.marks(evidence.source, text).is_empty(),
             _ => true,
         };
         let make = || log.failures().into_iter().filter(known).collect::<Vec<_>>();
@@ -90,7 +90,7 @@ fn evidence(c: &mut Criterion<OnProcessor>) {
             "evidence of a log",
             &log.name,
             make().len(),
-            &Context::default(),
+            &PlacementIndex::default(),
             &make,
         );
     }
@@ -98,14 +98,14 @@ fn evidence(c: &mut Criterion<OnProcessor>) {
 
 /// Measures the steps before diagnosis: each failing line matched, and lines of a whole log through triage.
 fn before(c: &mut Criterion<OnProcessor>) {
-    let matcher = Matcher::builtin();
+    let matcher = SignatureMatcher::builtin();
     let mut group = c.benchmark_group("lines matched");
     group.sample_size(15).throughput(Throughput::Elements(STORM as u64));
     for text in storms::FAILURES {
         group.bench_function(text, |b| {
             b.iter(|| {
                 (0..STORM)
-                    .map(|_| matcher.marks(Source::KernelLog, black_box(text)).len())
+                    .map(|_| matcher.marks(EvidenceSource::KernelLog, black_box(text)).len())
                     .sum::<usize>()
             });
         });
@@ -126,9 +126,9 @@ fn before(c: &mut Criterion<OnProcessor>) {
 }
 
 /// Reads a log through triage and diagnosis.
-fn read(bytes: &[u8], source: Source, matcher: &Arc<Matcher>) -> usize {
-    let mut triage = Triage::new(Arc::clone(matcher), Stream::new(source));
-    let context = Context::default();
+fn read(bytes: &[u8], source: EvidenceSource, matcher: &Arc<SignatureMatcher>) -> usize {
+    let mut triage = Triage::new(Arc::clone(matcher), StreamContext::new(source));
+    let context = PlacementIndex::default();
     let mut brain = Brain::new(&context);
     let mut found = triage.push_block(bytes, Timestamp(0));
     found.extend(triage.flush());

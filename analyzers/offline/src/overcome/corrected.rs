@@ -1,11 +1,11 @@
 //! Errors that the machine corrected.
 
-use rankguard_diagnosis::Sign;
-use rankguard_model::{Role, Source};
+use rankguard_diagnosis::Signal;
+use rankguard_model::{EvidenceSource, Role};
 
-use super::silence::{NEAR, silence};
-use crate::incident::{Incident, Item};
-use crate::stream::Seen;
+use super::demotion::{NEAR, silence};
+use crate::incident::{Incident, LocatedSignal};
+use crate::stream::PlacedObservation;
 
 /// Kernel announcement of machine checks, corrected ones included.
 const ANNOUNCED: &str = "Machine check events logged";
@@ -20,29 +20,29 @@ const SEVERITIES: [[&str; 3]; 3] = [
 
 /// Returns true if the incident holds only corrected errors, and a program worked or reported success.
 pub(crate) fn only_corrected(incident: &Incident) -> bool {
-    let corrected = |item: &Item| is_corrected(&item.sign);
-    let means_something = |item: &&Item| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let corrected = |item: &LocatedSignal| is_corrected(&item.sign);
+    let means_something = |item: &&LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
     let mut told = incident.items.iter().filter(means_something).peekable();
     told.peek().is_some() && told.all(corrected) && incident.logs.iter().any(|log| log.worked)
 }
 
 /// Returns true for a corrected error, or an announcement of machine checks without severity.
-fn is_corrected(sign: &Sign) -> bool {
+fn is_corrected(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     sign.is_signed("edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns corrected errors into noise.
-pub(super) fn forgive(seen: &mut [Seen]) {
+pub(super) fn forgive(seen: &mut [PlacedObservation]) {
     announced(seen);
     all_corrected(seen);
 }
 
 /// Silences announcements of machine checks that later lines describe: a corrected one needs no action, by its own
 /// text, and a memory error has lines of its own.
-fn announced(seen: &mut [Seen]) {
+fn announced(seen: &mut [PlacedObservation]) {
     let says_what =
-        |sign: &Sign| sign.text.contains("Corrected error, no action required") || sign.is_signed("edac-ce");
+        |sign: &Signal| sign.text.contains("Corrected error, no action required") || sign.is_signed("edac-ce");
     let told: Vec<u64> = seen
         .iter()
         .filter(|seen| seen.signs.iter().any(says_what))
@@ -50,13 +50,13 @@ fn announced(seen: &mut [Seen]) {
         .collect();
     silence(seen, |seen, sign| {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
-        sign.source == Source::KernelLog && sign.text.contains(ANNOUNCED) && told.iter().any(near)
+        sign.source == EvidenceSource::KernelLog && sign.text.contains(ANNOUNCED) && told.iter().any(near)
     });
 }
 
 /// Silences firmware and mcelog records if all were corrected, because then nothing failed. If one was not, none is
 /// silenced: repeats of a line are one observation, so the corrected ones are unknown.
-fn all_corrected(seen: &mut [Seen]) {
+fn all_corrected(seen: &mut [PlacedObservation]) {
     for [corrected, fatal, head] in SEVERITIES {
         let told = |id: &str| seen.iter().flat_map(|seen| &seen.signs).any(|sign| sign.is_signed(id));
         if told(corrected) && !told(fatal) {

@@ -37,11 +37,11 @@ fn log() -> impl Strategy<Value = Vec<String>> {
 
 /// Returns the properties of a stream that incidents use.
 fn asked(stream: &ReadStream) -> impl PartialEq + std::fmt::Debug + use<> {
-    let went_on = |seen: &Seen| {
+    let went_on = |seen: &PlacedObservation| {
         let later = stream.progress.iter().filter(|work| work.line > seen.last_line).count();
         later >= PROGRESS || stream.completed.last().is_some_and(|line| *line > seen.last_line)
     };
-    let finite = |seen: &Seen| stream.finite_loss.is_some_and(|line| line > seen.last_line);
+    let finite = |seen: &PlacedObservation| stream.finite_loss.is_some_and(|line| line > seen.last_line);
     let seen: Vec<_> = stream
         .seen
         .iter()
@@ -68,13 +68,13 @@ proptest! {
         lines in log(),
         cuts in proptest::collection::vec(any::<proptest::sample::Index>(), 0..6),
     ) {
-        let mut by_line = Reader::new(Origin::default());
+        let mut by_line = StreamReader::new(StreamOrigin::default());
         lines.iter().for_each(|line| by_line.push(line.strip_suffix('\r').unwrap_or(line)));
         let bytes: Vec<u8> = lines.iter().flat_map(|line| format!("{line}\n").into_bytes()).collect();
         let mut ends: Vec<usize> = cuts.iter().map(|cut| cut.index(bytes.len() + 1)).collect();
         ends.push(bytes.len());
         ends.sort_unstable();
-        let mut by_block = Reader::new(Origin::default());
+        let mut by_block = StreamReader::new(StreamOrigin::default());
         let mut from = 0;
         for end in ends {
             by_block.push_block(&bytes[from..end]);

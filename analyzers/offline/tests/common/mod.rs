@@ -1,6 +1,6 @@
 //! Cases of a few streams.
 
-use rankguard_offline::{OfflineCase, Record, RecordStream};
+use rankguard_offline::{CaseRecord, OfflineCase, RecordStream};
 
 /// Returns a stream of lines.
 pub(crate) fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
@@ -16,7 +16,7 @@ pub(crate) fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream 
 #[allow(dead_code, reason = "each suite uses some of these")]
 pub(crate) fn case(sources: Vec<RecordStream>) -> OfflineCase {
     let id = "one".to_owned();
-    Record { id, sources }.classify()
+    CaseRecord { id, sources }.classify()
 }
 
 /// Returns class and layer of a case.

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use flate2::read::GzDecoder;
-use rankguard_model::{Entity, Evidence, Source, Timestamp};
+use rankguard_model::{Entity, Evidence, EvidenceSource, Timestamp};
 use rankguard_offline::guess;
 
 use super::line;
@@ -69,7 +69,7 @@ impl Log {
     }
 
     /// Returns the source by its content.
-    pub(crate) fn source(&self, bytes: &[u8]) -> Source {
+    pub(crate) fn source(&self, bytes: &[u8]) -> EvidenceSource {
         let lines = bytes.split(|byte| *byte == b'\n').take(guess::SAMPLE);
         let lines: Vec<String> = lines.map(|line| String::from_utf8_lossy(line).into_owned()).collect();
         guess::source(&self.path, &lines)
@@ -103,7 +103,7 @@ fn failure(number: usize, said: &str) -> Option<Evidence> {
     Some(line(
         number,
         at,
-        Source::KernelLog,
+        EvidenceSource::KernelLog,
         Entity::Node { node: node.into() },
         text,
     ))

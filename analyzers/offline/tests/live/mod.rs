@@ -4,20 +4,20 @@
 pub(crate) mod logs;
 pub(crate) mod storms;
 
-use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, Policy};
-use rankguard_faults::{Catalogue, Matcher, Observation};
-use rankguard_model::{Body, Entity, Evidence, EvidenceId, NodeId, Sequence, Source, Timestamp};
+use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftPolicy, PlacementIndex};
+use rankguard_faults::{Catalogue, LogObservation, SignatureMatcher};
+use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Sequence, Timestamp};
 
 /// Marks a line as triage does; leaves other evidence unmarked.
-pub(crate) fn mark(evidence: &mut Evidence, matcher: &Matcher) {
-    if let Body::Line { text, .. } = &evidence.body {
+pub(crate) fn mark(evidence: &mut Evidence, matcher: &SignatureMatcher) {
+    if let EvidenceBody::Line { text, .. } = &evidence.body {
         evidence.marks = matcher.marks(evidence.source, text);
     }
 }
 
 /// Returns a line as unmarked evidence.
-pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity, text: &str) -> Evidence {
-    let body = Body::Line {
+pub(crate) fn line(number: usize, at: Timestamp, source: EvidenceSource, entity: Entity, text: &str) -> Evidence {
+    let body = EvidenceBody::Line {
         text: text.to_owned(),
         context: Vec::new(),
         repeats: 1,
@@ -26,13 +26,13 @@ pub(crate) fn line(number: usize, at: Timestamp, source: Source, entity: Entity,
 }
 
 /// Returns an observation as evidence of a machine. A log without a clock has a constant time.
-pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evidence {
+pub(crate) fn observed(number: usize, source: EvidenceSource, seen: LogObservation) -> Evidence {
     let node = NodeId::from(seen.host.unwrap_or_else(|| "node".to_owned()));
     let entity = match seen.device {
         Some(device) => Entity::Device { node, device },
         None => Entity::Node { node },
     };
-    let body = Body::Line {
+    let body = EvidenceBody::Line {
         text: seen.text,
         context: seen.context,
         repeats: seen.repeats,
@@ -44,7 +44,13 @@ pub(crate) fn observed(number: usize, source: Source, seen: Observation) -> Evid
 }
 
 /// Returns evidence with a sequence number, without marks.
-pub(crate) fn evidence(number: usize, at: Timestamp, source: Source, entity: Entity, body: Body) -> Evidence {
+pub(crate) fn evidence(
+    number: usize,
+    at: Timestamp,
+    source: EvidenceSource,
+    entity: Entity,
+    body: EvidenceBody,
+) -> Evidence {
     Evidence {
         id: EvidenceId {
             node: entity.node().cloned().unwrap_or_else(|| "node".into()),
@@ -62,15 +68,15 @@ pub(crate) fn evidence(number: usize, at: Timestamp, source: Source, entity: Ent
 /// Diagnosis with its clock, which follows the evidence.
 pub(crate) struct Brain<'a> {
     pub(crate) diagnosis: Diagnosis,
-    context: &'a Context,
+    context: &'a PlacementIndex,
     catalogue: &'static Catalogue,
     now: Timestamp,
 }
 
 impl<'a> Brain<'a> {
-    pub(crate) fn new(context: &'a Context) -> Self {
+    pub(crate) fn new(context: &'a PlacementIndex) -> Self {
         Self {
-            diagnosis: Diagnosis::new(Policy::default()),
+            diagnosis: Diagnosis::new(DraftPolicy::default()),
             context,
             catalogue: Catalogue::builtin(),
             now: Timestamp(i64::MIN),
@@ -78,14 +84,14 @@ impl<'a> Brain<'a> {
     }
 
     /// Takes in evidence as a shell does: after everything that was due before it.
-    pub(crate) fn take(&mut self, evidence: &Evidence, each: &mut impl FnMut(&Concluded)) -> Vec<Change> {
+    pub(crate) fn take(&mut self, evidence: &Evidence, each: &mut impl FnMut(&ConcludedDraft)) -> Vec<DraftChange> {
         self.until(evidence.at, each);
         self.now = self.now.max(evidence.at);
         self.diagnosis.observe(self.now, evidence, self.context, self.catalogue)
     }
 
     /// Concludes the drafts that are due up to a time, each at its own.
-    pub(crate) fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&Concluded)) {
+    pub(crate) fn until(&mut self, moment: Timestamp, each: &mut impl FnMut(&ConcludedDraft)) {
         while let Some(due) = self.diagnosis.due().filter(|due| *due <= moment) {
             self.now = self.now.max(due);
             self.diagnosis

@@ -1,8 +1,9 @@
 //! Synthetic storms: the worst days of a cluster.
 
-use rankguard_diagnosis::{Context, JobContext};
+use rankguard_diagnosis::{JobContext, PlacementIndex};
 use rankguard_model::{
-    Body, Device, DeviceKind, Entity, Evidence, Exit, Generation, JobId, NodeId, Rank, Source, Timestamp,
+    Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Generation, JobId, NodeId, ProcessExit, Rank,
+    Timestamp,
 };
 
 use super::{evidence, line};
@@ -79,12 +80,12 @@ pub(crate) const ALL: [Storm; 10] = [
         name: "every rank of a job ends, a hundred a second",
         in_job: true,
         evidence: |n| {
-            let body = Body::RankExited {
+            let body = EvidenceBody::RankExited {
                 pid: n as u32,
-                exit: Exit::Code(1),
+                exit: ProcessExit::Code(1),
                 ended_by_agent: false,
             };
-            evidence(n, millis(n * 10), Source::Ranks, rank(n), body)
+            evidence(n, millis(n * 10), EvidenceSource::Ranks, rank(n), body)
         },
     },
     Storm {
@@ -92,7 +93,7 @@ pub(crate) const ALL: [Storm; 10] = [
         in_job: true,
         evidence: |n| match n {
             0 => kernel(0, 0, gpu(1, 0x3b), FAILURES[0]),
-            _ => line(n, millis(n * 10), Source::JobLog, rank(n), PEER),
+            _ => line(n, millis(n * 10), EvidenceSource::JobLog, rank(n), PEER),
         },
     },
     Storm {
@@ -100,13 +101,13 @@ pub(crate) const ALL: [Storm; 10] = [
         in_job: false,
         evidence: |n| {
             let job = JobId::from("job");
-            line(n, millis(n * 10), Source::JobLog, Entity::Job { job }, PROGRAM)
+            line(n, millis(n * 10), EvidenceSource::JobLog, Entity::Job { job }, PROGRAM)
         },
     },
 ];
 
 /// Returns the context of a storm.
-pub(crate) fn context(in_job: bool) -> Context {
+pub(crate) fn context(in_job: bool) -> PlacementIndex {
     let placements = (0..RANKS).map(|rank| (Rank(rank), node(rank as usize / 8))).collect();
     let job = JobContext {
         generation: Generation(1),
@@ -117,7 +118,7 @@ pub(crate) fn context(in_job: bool) -> Context {
 }
 
 fn kernel(number: usize, at: usize, entity: Entity, text: &str) -> Evidence {
-    line(number, millis(at), Source::KernelLog, entity, text)
+    line(number, millis(at), EvidenceSource::KernelLog, entity, text)
 }
 
 fn millis(number: usize) -> Timestamp {

@@ -1,16 +1,16 @@
 //! Upper bound with knowledge of every failure.
 
-use super::{End, Part, Run};
+use super::{PolicyRun, SpanEnd, TimeUse};
 
-impl Run<'_> {
+impl PolicyRun<'_> {
     /// Trains until the fastest checkpoint that survives the next failure must start.
-    pub(super) fn train_knowing(&mut self) -> End {
+    pub(super) fn train_knowing(&mut self) -> SpanEnd {
         loop {
             let rest = &self.weather.events[self.next..];
             let strike = rest.iter().find(|event| event.strike.is_some());
             let Some((at_s, strike)) = strike.and_then(|event| Some((event.at_s, event.strike.as_ref()?))) else {
-                match self.spend(f64::INFINITY, Part::Train) {
-                    End::Came => self.size = self.size.max(self.job.working(self.vacant)),
+                match self.spend(f64::INFINITY, TimeUse::Train) {
+                    SpanEnd::Came => self.size = self.size.max(self.job.working(self.vacant)),
                     end => return end,
                 }
                 continue;
@@ -24,9 +24,9 @@ impl Run<'_> {
             let before = at_s - ready_s;
             let in_time = self.now < before;
             if in_time {
-                match self.spend(before - self.now, Part::Train) {
-                    End::Over => {}
-                    End::Came => {
+                match self.spend(before - self.now, TimeUse::Train) {
+                    SpanEnd::Over => {}
+                    SpanEnd::Came => {
                         self.size = self.size.max(self.job.working(self.vacant));
                         continue;
                     }
@@ -37,12 +37,12 @@ impl Run<'_> {
             let held = self.done;
             if in_time {
                 self.tiers.iter_mut().for_each(|shelf| shelf.usable = Some(held));
-                match self.spend_through(self.now + stall_s, Part::Save) {
-                    End::Over => {}
+                match self.spend_through(self.now + stall_s, TimeUse::Save) {
+                    SpanEnd::Over => {}
                     end => return end,
                 }
             }
-            return self.spend_through(f64::INFINITY, Part::Train);
+            return self.spend_through(f64::INFINITY, TimeUse::Train);
         }
     }
 }

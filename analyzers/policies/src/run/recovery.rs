@@ -3,47 +3,47 @@
 use rankguard_checkpoint_schedule::governor::HYSTERESIS;
 use rankguard_checkpoint_schedule::plan::PlanError;
 
-use super::{End, Part, Run, Ticks};
-use crate::job::Tier;
-use crate::policy::{Knowledge, Policy, Schedule};
+use super::{CheckpointTicks, PolicyRun, SpanEnd, TimeUse};
+use crate::job::TierCosts;
+use crate::policy::{FailureStatistics, IntervalPolicy, TierIntervals};
 
-impl Run<'_> {
+impl PolicyRun<'_> {
     /// Simulates detection, wait, restart and restore. Returns false if the schedule ends before work resumes.
     pub(super) fn recover(&mut self) -> Result<bool, PlanError> {
         self.replan()?;
         'again: loop {
-            match self.spend_through(self.now + self.job.detect_s, Part::Detect) {
-                End::Over => {}
-                End::Finished => return Ok(false),
+            match self.spend_through(self.now + self.job.detect_s, TimeUse::Detect) {
+                SpanEnd::Over => {}
+                SpanEnd::Finished => return Ok(false),
                 _ => continue 'again,
             }
             while self.job.working(self.vacant) == 0 {
-                match self.spend(f64::INFINITY, Part::Wait) {
-                    End::Finished => return Ok(false),
-                    End::Struck => continue 'again,
+                match self.spend(f64::INFINITY, TimeUse::Wait) {
+                    SpanEnd::Finished => return Ok(false),
+                    SpanEnd::Struck => continue 'again,
                     _ => {}
                 }
             }
             let size = self.job.working(self.vacant);
-            let oracle = self.policy == Policy::Oracle;
+            let oracle = self.policy == IntervalPolicy::Oracle;
             let source = self.source();
             let restore_s =
                 self.job.restart_s + source.map_or(self.quickest_restore(), |at| self.job.tiers[at].restore_s);
             let stages = [
-                (restore_s, Part::Restore),
+                (restore_s, TimeUse::Restore),
                 (
                     if size == self.size || oracle {
                         0.0
                     } else {
                         self.job.reshard_s
                     },
-                    Part::Reshard,
+                    TimeUse::Reshard,
                 ),
             ];
             for (seconds, part) in stages {
                 match self.spend_through(self.now + seconds, part) {
-                    End::Over => {}
-                    End::Finished => return Ok(false),
+                    SpanEnd::Over => {}
+                    SpanEnd::Finished => return Ok(false),
                     _ => continue 'again,
                 }
             }
@@ -58,8 +58,8 @@ impl Run<'_> {
             }
             // Nodes that came back during the restore join now.
             match self.reshape() {
-                End::Over => return Ok(true),
-                End::Finished => return Ok(false),
+                SpanEnd::Over => return Ok(true),
+                SpanEnd::Finished => return Ok(false),
                 _ => continue 'again,
             }
         }
@@ -67,7 +67,7 @@ impl Run<'_> {
 
     /// Returns the tier to restore from: the one with the newest checkpoint, then the fastest. `None` for the bound.
     fn source(&self) -> Option<usize> {
-        if self.policy == Policy::Oracle {
+        if self.policy == IntervalPolicy::Oracle {
             return None;
         }
         let order = |at: &usize| {
@@ -84,7 +84,7 @@ impl Run<'_> {
         .or(Some(self.tiers.len() - 1))
     }
 
-    pub(super) fn outliving(&self, lost: &[u32]) -> impl Iterator<Item = &Tier> {
+    pub(super) fn outliving(&self, lost: &[u32]) -> impl Iterator<Item = &TierCosts> {
         let lost = lost.to_vec();
         let tiers = self.job.tiers.iter();
         tiers.filter(move |tier| tier.survives.outlives(&lost, self.job.nodes))
@@ -98,7 +98,7 @@ impl Run<'_> {
     /// Updates the failure rate of an adaptive job from its prior and its own failures; replans if the rate changes
     /// by more than the hysteresis of a live job.
     fn replan(&mut self) -> Result<(), PlanError> {
-        if self.policy != Policy::Adaptive {
+        if self.policy != IntervalPolicy::Adaptive {
             return Ok(());
         }
         let mut rate = self.beliefs.prior;
@@ -107,11 +107,11 @@ impl Run<'_> {
         let per_second = rate.mean() * f64::from(self.job.nodes) / 3_600.0;
         if (per_second / self.planned_rate - 1.0).abs() > HYSTERESIS {
             self.planned_rate = per_second;
-            let known = Knowledge {
+            let known = FailureStatistics {
                 rate: per_second,
                 ..self.beliefs.clone()
             };
-            self.ticks = Ticks::of(&Schedule::of(self.policy, self.job, &known)?);
+            self.ticks = CheckpointTicks::of(&TierIntervals::of(self.policy, self.job, &known)?);
         }
         Ok(())
     }

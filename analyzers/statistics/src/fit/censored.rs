@@ -1,12 +1,12 @@
 //! Lognormal fit of durations of which some are censored.
 
-use super::runs::Run;
+use super::runs::EqualDurations;
 use crate::normal;
 
 /// Returns mean and deviation of the logarithms by Newton's method in `1/sigma` and `mu/sigma`, in which the likelihood
 /// has one maximum (Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model",
 /// Econometrica 1978). Starts at the values of the completed durations; logarithms are relative to their mean.
-pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, f64) {
+pub(super) fn lognormal(runs: &[EqualDurations], mean_ln: f64, deviation_ln: f64) -> (f64, f64) {
     let (mut gamma, mut beta) = (1.0 / deviation_ln, 0.0);
     let mut now = slopes(runs, mean_ln, gamma, beta);
     for _ in 0..200 {
@@ -39,7 +39,7 @@ pub(super) fn lognormal(runs: &[Run], mean_ln: f64, deviation_ln: f64) -> (f64, 
 }
 
 /// Logarithm of the likelihood without a constant, and its first and second derivatives.
-struct Slopes {
+struct LikelihoodSlopes {
     value: f64,
     b: f64,
     g: f64,
@@ -48,8 +48,8 @@ struct Slopes {
     gg: f64,
 }
 
-fn slopes(runs: &[Run], mean_ln: f64, gamma: f64, beta: f64) -> Slopes {
-    let mut sums = Slopes {
+fn slopes(runs: &[EqualDurations], mean_ln: f64, gamma: f64, beta: f64) -> LikelihoodSlopes {
+    let mut sums = LikelihoodSlopes {
         value: 0.0,
         b: 0.0,
         g: 0.0,

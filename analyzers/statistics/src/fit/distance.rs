@@ -1,17 +1,17 @@
 //! Kolmogorov-Smirnov distance of a fitted and the observed distribution function, without evaluation at every point.
 
-use super::runs::Run;
+use super::runs::EqualDurations;
 
 /// Duration with the observed distribution function just before it and at it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Point {
+pub(super) struct DistributionPoint {
     x: f64,
     before: f64,
     at: f64,
 }
 
 /// Returns the steps of the observed distribution function (Kaplan and Meier's).
-pub(super) fn points(runs: &[Run]) -> Vec<Point> {
+pub(super) fn points(runs: &[EqualDurations]) -> Vec<DistributionPoint> {
     let all: usize = runs.iter().map(|run| run.ended + run.censored).sum();
     let any_censored = runs.iter().any(|run| run.censored > 0);
     let (mut gone, mut ended, mut survival) = (0, 0, 1.0);
@@ -23,12 +23,12 @@ pub(super) fn points(runs: &[Run]) -> Vec<Point> {
             let at = ended as f64 / all as f64;
             let after = survival * (1.0 - run.ended as f64 / (all - gone) as f64);
             points.push(match any_censored {
-                true => Point {
+                true => DistributionPoint {
                     x: run.value,
                     before: 1.0 - survival,
                     at: 1.0 - after,
                 },
-                false => Point {
+                false => DistributionPoint {
                     x: run.value,
                     before,
                     at,
@@ -44,8 +44,8 @@ pub(super) fn points(runs: &[Run]) -> Vec<Point> {
 /// Returns the largest gap. Both functions are monotonic, so between two points the gap is at most the difference of
 /// the higher end of one and the lower end of the other; a span where that is below the largest gap so far is
 /// skipped.
-pub(super) fn largest(points: &[Point], cdf: impl Fn(f64) -> f64) -> f64 {
-    let gap = |point: &Point, p: f64| (p - point.before).abs().max((point.at - p).abs());
+pub(super) fn largest(points: &[DistributionPoint], cdf: impl Fn(f64) -> f64) -> f64 {
+    let gap = |point: &DistributionPoint, p: f64| (p - point.before).abs().max((point.at - p).abs());
     let (Some(first), Some(last)) = (points.first(), points.last()) else {
         return 0.0;
     };

@@ -2,7 +2,7 @@
 
 /// Group of equal durations.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Run {
+pub(super) struct EqualDurations {
     pub(super) value: f64,
     /// Logarithm of the value.
     pub(super) ln: f64,
@@ -12,7 +12,7 @@ pub(super) struct Run {
     pub(super) censored: usize,
 }
 
-impl Run {
+impl EqualDurations {
     /// Returns the total number.
     pub(super) fn all(&self) -> f64 {
         (self.ended + self.censored) as f64
@@ -20,14 +20,14 @@ impl Run {
 }
 
 /// Groups positive completed and censored durations in ascending order.
-pub(super) fn runs(mut ended: Vec<f64>, mut running: Vec<f64>) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+pub(super) fn runs(mut ended: Vec<f64>, mut running: Vec<f64>) -> Vec<EqualDurations> {
+    let mut runs: Vec<EqualDurations> = Vec::new();
     for durations in [&mut ended, &mut running] {
         durations.sort_unstable_by(f64::total_cmp);
     }
     let (mut ended, mut running) = (ended.as_slice(), running.as_slice());
     while let Some(value) = first(ended, running) {
-        let run = Run {
+        let run = EqualDurations {
             value,
             ln: value.ln(),
             ended: take(&mut ended, value),

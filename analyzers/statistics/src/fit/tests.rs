@@ -32,7 +32,7 @@ fn each_family_finds_itself_and_wins_by_its_criterion() {
         shape: 0.6,
         scale: 50.0,
     };
-    let sample = Sample::new(&quantiles(weibull), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::new(&quantiles(weibull), ZeroTreatment::Dropped).expect("a sample");
     let Distribution::Weibull { shape, scale } = sample.weibull().distribution else {
         panic!("a Weibull fit")
     };
@@ -40,7 +40,7 @@ fn each_family_finds_itself_and_wins_by_its_criterion() {
     close(scale, 50.0, 0.01);
     assert_eq!(sample.fit_all()[0].distribution.name(), "Weibull");
     let gamma = Distribution::Gamma { shape: 3.0, scale: 2.0 };
-    let sample = Sample::new(&quantiles(gamma), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::new(&quantiles(gamma), ZeroTreatment::Dropped).expect("a sample");
     let Distribution::Gamma { shape, scale } = sample.gamma().expect("none is censored").distribution else {
         panic!("a gamma fit")
     };
@@ -48,7 +48,7 @@ fn each_family_finds_itself_and_wins_by_its_criterion() {
     close(scale, 2.0, 0.01);
     assert_eq!(sample.fit_all()[0].distribution.name(), "gamma");
     let lognormal = Distribution::Lognormal { mu: 1.5, sigma: 2.4 };
-    let sample = Sample::new(&quantiles(lognormal), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::new(&quantiles(lognormal), ZeroTreatment::Dropped).expect("a sample");
     assert_eq!(sample.fit_all()[0].distribution.name(), "lognormal");
     assert!(sample.fit_all()[0].ks < 0.001);
 }
@@ -56,21 +56,21 @@ fn each_family_finds_itself_and_wins_by_its_criterion() {
 #[test]
 fn zeros_are_dropped_or_replaced_as_asked_and_counted() {
     let durations = [0.0, 1.0, 2.0, -3.0, f64::NAN];
-    let dropped = Sample::new(&durations, Zeros::Dropped).expect("a sample");
-    let values = |sample: &Sample| sample.runs.iter().map(|run| run.value).collect::<Vec<_>>();
+    let dropped = DurationSample::new(&durations, ZeroTreatment::Dropped).expect("a sample");
+    let values = |sample: &DurationSample| sample.runs.iter().map(|run| run.value).collect::<Vec<_>>();
     assert_eq!(
         (values(&dropped), dropped.zeros, dropped.refused),
         (vec![1.0, 2.0], 1, 2)
     );
-    let replaced = Sample::new(&durations, Zeros::Replaced(1e-6)).expect("a sample");
+    let replaced = DurationSample::new(&durations, ZeroTreatment::Replaced(1e-6)).expect("a sample");
     assert_eq!(values(&replaced), [1e-6, 1.0, 2.0]);
-    assert!(Sample::new(&[0.0, 4.0, 4.0], Zeros::Dropped).is_none());
-    assert!(Sample::new(&[], Zeros::Dropped).is_none());
+    assert!(DurationSample::new(&[0.0, 4.0, 4.0], ZeroTreatment::Dropped).is_none());
+    assert!(DurationSample::new(&[], ZeroTreatment::Dropped).is_none());
 }
 
 /// Lives of a distribution, censored at a limit.
-fn cut_at(of: Distribution, limit: f64) -> Vec<Life> {
-    let seen = |time: f64| Life {
+fn cut_at(of: Distribution, limit: f64) -> Vec<ObservedLifetime> {
+    let seen = |time: f64| ObservedLifetime {
         time: time.min(limit),
         failed: time < limit,
     };
@@ -80,14 +80,14 @@ fn cut_at(of: Distribution, limit: f64) -> Vec<Life> {
 #[test]
 fn each_family_finds_itself_although_half_are_still_running() {
     let exponential = Distribution::Exponential { mean: 7.0 };
-    let sample = Sample::of_lives(&cut_at(exponential, 4.85), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::of_lives(&cut_at(exponential, 4.85), ZeroTreatment::Dropped).expect("a sample");
     assert!((1_900..2_100).contains(&sample.censored), "{}", sample.censored);
     close(sample.exponential().distribution.mean(), 7.0, 0.01);
     let weibull = Distribution::Weibull {
         shape: 0.6,
         scale: 50.0,
     };
-    let sample = Sample::of_lives(&cut_at(weibull, 27.0), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::of_lives(&cut_at(weibull, 27.0), ZeroTreatment::Dropped).expect("a sample");
     let Distribution::Weibull { shape, scale } = sample.weibull().distribution else {
         panic!("a Weibull fit")
     };
@@ -96,7 +96,7 @@ fn each_family_finds_itself_although_half_are_still_running() {
     assert_eq!(sample.fit_all()[0].distribution.name(), "Weibull");
     assert!(sample.fit_all()[0].ks < 0.001 && sample.gamma().is_none());
     let lognormal = Distribution::Lognormal { mu: 1.5, sigma: 2.4 };
-    let sample = Sample::of_lives(&cut_at(lognormal, 4.0), Zeros::Dropped).expect("a sample");
+    let sample = DurationSample::of_lives(&cut_at(lognormal, 4.0), ZeroTreatment::Dropped).expect("a sample");
     let Distribution::Lognormal { mu, sigma } = sample.lognormal().distribution else {
         panic!("a lognormal fit")
     };
@@ -107,19 +107,19 @@ fn each_family_finds_itself_although_half_are_still_running() {
 #[test]
 fn lives_that_all_ended_are_durations() {
     let durations = quantiles(Distribution::Gamma { shape: 3.0, scale: 2.0 });
-    let lives: Vec<Life> = durations
+    let lives: Vec<ObservedLifetime> = durations
         .iter()
-        .map(|time| Life {
+        .map(|time| ObservedLifetime {
             time: *time,
             failed: true,
         })
         .collect();
     assert_eq!(
-        Sample::of_lives(&lives, Zeros::Dropped),
-        Sample::new(&durations, Zeros::Dropped)
+        DurationSample::of_lives(&lives, ZeroTreatment::Dropped),
+        DurationSample::new(&durations, ZeroTreatment::Dropped)
     );
-    let running = [1.0, 2.0, 3.0].map(|time| Life { time, failed: false });
-    assert!(Sample::of_lives(&running, Zeros::Dropped).is_none());
+    let running = [1.0, 2.0, 3.0].map(|time| ObservedLifetime { time, failed: false });
+    assert!(DurationSample::of_lives(&running, ZeroTreatment::Dropped).is_none());
 }
 
 proptest! {
@@ -127,7 +127,7 @@ proptest! {
     /// At a maximum, no small step in either parameter increases the likelihood.
     #[test]
     fn no_step_from_a_fit_is_likelier(durations in prop::collection::vec(1e-3..1e5_f64, 3..60)) {
-        let sample = Sample::new(&durations, Zeros::Dropped).expect("a sample");
+        let sample = DurationSample::new(&durations, ZeroTreatment::Dropped).expect("a sample");
         let of = |d: Distribution| durations.iter().map(|x| d.ln_density(*x)).sum::<f64>();
         let slack = 1e-7 * durations.len() as f64;
         for (up, down) in [(1.001, 1.0), (0.999, 1.0), (1.0, 1.001), (1.0, 0.999)] {
@@ -149,9 +149,9 @@ proptest! {
         ended in prop::collection::vec(1e-3..1e5_f64, 3..60),
         running in prop::collection::vec(1e-3..1e5_f64, 1..60),
     ) {
-        let life = |failed: bool| move |time: &f64| Life { time: *time, failed };
-        let lives: Vec<Life> = ended.iter().map(life(true)).chain(running.iter().map(life(false))).collect();
-        let sample = Sample::of_lives(&lives, Zeros::Dropped).expect("a sample");
+        let life = |failed: bool| move |time: &f64| ObservedLifetime { time: *time, failed };
+        let lives: Vec<ObservedLifetime> = ended.iter().map(life(true)).chain(running.iter().map(life(false))).collect();
+        let sample = DurationSample::of_lives(&lives, ZeroTreatment::Dropped).expect("a sample");
         let longer = |d: Distribution, x: f64| match d {
             Distribution::Weibull { shape, scale } => -(x / scale).powf(shape),
             Distribution::Lognormal { mu, sigma } => normal::ln_above((x.ln() - mu) / sigma),
@@ -181,8 +181,8 @@ proptest! {
     #[test]
     fn a_change_of_unit_changes_scales_only(durations in prop::collection::vec(1e-2..1e4_f64, 5..60), unit in 1e-3..1e4_f64) {
         let scaled: Vec<f64> = durations.iter().map(|x| x * unit).collect();
-        let (a, b) = (Sample::new(&durations, Zeros::Dropped).expect("one"), Sample::new(&scaled, Zeros::Dropped).expect("one"));
-        let shapes = |sample: &Sample| match (sample.weibull().distribution, sample.gamma().expect("none is censored").distribution) {
+        let (a, b) = (DurationSample::new(&durations, ZeroTreatment::Dropped).expect("one"), DurationSample::new(&scaled, ZeroTreatment::Dropped).expect("one"));
+        let shapes = |sample: &DurationSample| match (sample.weibull().distribution, sample.gamma().expect("none is censored").distribution) {
             (Distribution::Weibull { shape: w, .. }, Distribution::Gamma { shape: g, .. }) => (w, g),
             _ => (f64::NAN, f64::NAN),
         };

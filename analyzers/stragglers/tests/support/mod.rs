@@ -5,7 +5,7 @@
 pub(crate) mod dice;
 
 use dice::Dice;
-use rankguard_stragglers::{OpType, Operation};
+use rankguard_stragglers::{OpType, TraceOperation};
 
 /// Shape of the job and its planted faults.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl Plan {
     }
 
     /// Returns the trace of the job.
-    pub(crate) fn run(&self) -> Vec<Operation> {
+    pub(crate) fn run(&self) -> Vec<TraceOperation> {
         let mut dice = Dice(self.seed);
         (0..self.steps).flat_map(|step| self.step(step, &mut dice)).collect()
     }
@@ -85,7 +85,7 @@ impl Plan {
         order
     }
 
-    fn step(&self, step: usize, dice: &mut Dice) -> Vec<Operation> {
+    fn step(&self, step: usize, dice: &mut Dice) -> Vec<TraceOperation> {
         let mut book = Book {
             rows: Vec::new(),
             step,
@@ -251,7 +251,7 @@ impl Plan {
 
 /// The rows of a step as a profiler writes them.
 struct Book {
-    rows: Vec<Operation>,
+    rows: Vec<TraceOperation>,
     step: usize,
     pp: usize,
 }
@@ -283,7 +283,7 @@ impl Book {
         chunk: Option<usize>,
         microbatch: Option<usize>,
     ) -> f64 {
-        self.rows.push(Operation {
+        self.rows.push(TraceOperation {
             dp_rank: dp as i64,
             stage: stage as i64,
             rank: Some((dp * self.pp + stage) as i64),

@@ -4,45 +4,45 @@
 use std::fmt::Write as _;
 
 /// Red, green, blue.
-pub type Colour = [u8; 3];
+pub type RgbColour = [u8; 3];
 
 /// Default colour of text and lines: black.
-pub const INK: Colour = [0, 0, 0];
+pub const INK: RgbColour = [0, 0, 0];
 
 /// Drawing; lengths are pixels from the upper left corner.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Drawing {
+pub struct SvgDrawing {
     pub width: f64,
     pub height: f64,
     /// Items in drawing order; later ones cover earlier ones.
-    pub items: Vec<Item>,
+    pub items: Vec<DrawingItem>,
 }
 
 /// Item of a drawing.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Item {
+pub enum DrawingItem {
     Box {
         /// Upper left corner.
         at: (f64, f64),
         /// Width and height.
         size: (f64, f64),
-        fill: Colour,
+        fill: RgbColour,
         /// Tooltip; raster output ignores it.
         title: Option<String>,
     },
     /// Straight lines from point to point.
     Line {
         points: Vec<(f64, f64)>,
-        colour: Colour,
+        colour: RgbColour,
         width: f64,
     },
     Words {
         /// Position of the anchor on the base line.
         at: (f64, f64),
-        anchor: Anchor,
+        anchor: TextAnchor,
         /// Text, which may contain any foreign characters.
         text: String,
-        colour: Colour,
+        colour: RgbColour,
         /// Font size in pixels.
         size: f64,
     },
@@ -50,7 +50,7 @@ pub enum Item {
 
 /// Horizontal alignment of text relative to its position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Anchor {
+pub enum TextAnchor {
     /// The text starts at the position.
     Start,
     /// The text is centred on the position.
@@ -59,7 +59,7 @@ pub enum Anchor {
     End,
 }
 
-impl Drawing {
+impl SvgDrawing {
     /// Creates an empty drawing.
     pub fn new(width: f64, height: f64) -> Self {
         Self {
@@ -70,8 +70,8 @@ impl Drawing {
     }
 
     /// Adds a box without a tooltip.
-    pub fn boxed(&mut self, at: (f64, f64), size: (f64, f64), fill: Colour) {
-        self.items.push(Item::Box {
+    pub fn boxed(&mut self, at: (f64, f64), size: (f64, f64), fill: RgbColour) {
+        self.items.push(DrawingItem::Box {
             at,
             size,
             fill,
@@ -80,19 +80,19 @@ impl Drawing {
     }
 
     /// Adds lines from point to point.
-    pub fn line(&mut self, points: Vec<(f64, f64)>, colour: Colour, width: f64) {
-        self.items.push(Item::Line { points, colour, width });
+    pub fn line(&mut self, points: Vec<(f64, f64)>, colour: RgbColour, width: f64) {
+        self.items.push(DrawingItem::Line { points, colour, width });
     }
 
     /// Adds text of the default size and colour.
-    pub fn words(&mut self, at: (f64, f64), anchor: Anchor, text: impl Into<String>) {
+    pub fn words(&mut self, at: (f64, f64), anchor: TextAnchor, text: impl Into<String>) {
         self.coloured(at, anchor, text, INK);
     }
 
     /// Adds text of the default size in a colour.
-    pub fn coloured(&mut self, at: (f64, f64), anchor: Anchor, text: impl Into<String>, colour: Colour) {
+    pub fn coloured(&mut self, at: (f64, f64), anchor: TextAnchor, text: impl Into<String>, colour: RgbColour) {
         let text = text.into();
-        self.items.push(Item::Words {
+        self.items.push(DrawingItem::Words {
             at,
             anchor,
             text,
@@ -103,9 +103,9 @@ impl Drawing {
 
     /// Adds a headline at 14 pixels.
     pub fn headline(&mut self, at: (f64, f64), text: impl Into<String>) {
-        self.items.push(Item::Words {
+        self.items.push(DrawingItem::Words {
             at,
-            anchor: Anchor::Start,
+            anchor: TextAnchor::Start,
             text: text.into(),
             colour: INK,
             size: 14.0,
@@ -125,7 +125,7 @@ impl Drawing {
     }
 }
 
-impl Item {
+impl DrawingItem {
     fn write(&self, svg: &mut String) {
         // Writing to a string does not fail.
         let _ = match self {
@@ -160,9 +160,9 @@ impl Item {
                 size,
             } => {
                 let anchor = match anchor {
-                    Anchor::Start => "start",
-                    Anchor::Middle => "middle",
-                    Anchor::End => "end",
+                    TextAnchor::Start => "start",
+                    TextAnchor::Middle => "middle",
+                    TextAnchor::End => "end",
                 };
                 write!(
                     svg,
@@ -177,7 +177,7 @@ impl Item {
     }
 }
 
-fn hex([red, green, blue]: Colour) -> String {
+fn hex([red, green, blue]: RgbColour) -> String {
     format!("#{red:02x}{green:02x}{blue:02x}")
 }
 

@@ -1,6 +1,6 @@
 //! Heat maps of floor cells or of a row of nodes: a darker colour is a larger value.
 
-use super::{Anchor, Colour, Drawing, Item, WIDTH};
+use super::{DrawingItem, RgbColour, SvgDrawing, TextAnchor, WIDTH};
 
 const LEFT: f64 = 40.0;
 const TOP: f64 = 40.0;
@@ -9,12 +9,12 @@ const LINE: u32 = 32;
 /// Maximum side of a cell.
 const SIDE: f64 = 28.0;
 /// Border of legend boxes, because the lightest colour is nearly white.
-const EDGE: Colour = [0x99, 0x99, 0x99];
+const EDGE: RgbColour = [0x99, 0x99, 0x99];
 /// Maximum columns or rows that are drawn: further cells would be too small to see.
 const MOST: u32 = 400;
 
 /// Draws cells; returns the height of the picture.
-pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut Drawing) -> f64 {
+pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut SvgDrawing) -> f64 {
     let is_line = cells.iter().all(|(cell, _)| cell.1 == 0);
     let placed = |(column, row): (u32, u32)| {
         if is_line {
@@ -39,17 +39,17 @@ pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut Drawing) -> f64 {
         } else {
             format!("column {}, row {}", cell.0, cell.1)
         };
-        into.items.push(Item::Box {
+        into.items.push(DrawingItem::Box {
             at: (LEFT + side * f64::from(column), TOP + side * f64::from(row)),
             size: (side - 1.0, side - 1.0),
             fill: colour(value / most),
-            title: Some(format!("{name}: {}", crate::Cell::from(value))),
+            title: Some(format!("{name}: {}", crate::ResultCell::from(value))),
         });
     }
     for row in (0..rows).step_by((rows as usize / 16).max(1)) {
         let first = if is_line { row * LINE } else { row };
         let at = (LEFT - 6.0, TOP + side * (f64::from(row) + 0.5) + 4.0);
-        into.words(at, Anchor::End, first.to_string());
+        into.words(at, TextAnchor::End, first.to_string());
     }
     let below = TOP + side * f64::from(rows) + 14.0;
     for column in (0..columns)
@@ -57,25 +57,25 @@ pub(super) fn draw(cells: &[((u32, u32), f64)], into: &mut Drawing) -> f64 {
         .filter(|_| !is_line)
     {
         let at = (LEFT + side * (f64::from(column) + 0.5), below);
-        into.words(at, Anchor::Middle, column.to_string());
+        into.words(at, TextAnchor::Middle, column.to_string());
     }
     legend(most, below + 14.0, into);
     below + 70.0
 }
 
 /// Draws five colours with their values.
-fn legend(most: f64, y: f64, into: &mut Drawing) {
+fn legend(most: f64, y: f64, into: &mut SvgDrawing) {
     for (at, share) in [0.0, 0.25, 0.5, 0.75, 1.0].into_iter().enumerate() {
         let x = LEFT + 110.0 * at as f64;
         into.boxed((x, y), (14.0, 14.0), EDGE);
         into.boxed((x + 1.0, y + 1.0), (12.0, 12.0), colour(share));
-        let value = crate::Cell::from(most * share).to_string();
-        into.words((x + 19.0, y + 11.0), Anchor::Start, value);
+        let value = crate::ResultCell::from(most * share).to_string();
+        into.words((x + 19.0, y + 11.0), TextAnchor::Start, value);
     }
 }
 
 /// Returns a colour between nearly white and dark red.
-fn colour(share: f64) -> Colour {
+fn colour(share: f64) -> RgbColour {
     let share = share.clamp(0.0, 1.0);
     let mix = |from: f64, to: f64| (from + (to - from) * share).round() as u8;
     [mix(250.0, 127.0), mix(246.0, 0.0), mix(240.0, 25.0)]
@@ -88,12 +88,12 @@ mod tests {
     #[test]
     fn the_most_is_darkest_and_one_row_is_broken_into_lines() {
         let drawn = |cells: &[((u32, u32), f64)]| {
-            let mut drawing = Drawing::new(WIDTH, 0.0);
+            let mut drawing = SvgDrawing::new(WIDTH, 0.0);
             let height = draw(cells, &mut drawing);
             (drawing, height)
         };
         let (drawing, height) = drawn(&[((0, 0), 0.0), ((1, 0), 2.0), ((0, 1), f64::NAN), ((1, 1), 1.0)]);
-        let of_cells: Vec<(Colour, &str)> = drawing.items.iter().filter_map(cell).collect();
+        let of_cells: Vec<(RgbColour, &str)> = drawing.items.iter().filter_map(cell).collect();
         assert_eq!(of_cells.len(), 3);
         assert!(of_cells.contains(&(colour(1.0), "column 1, row 0: 2")), "{of_cells:?}");
         assert!(!drawing.svg().contains("NaN"));
@@ -103,9 +103,9 @@ mod tests {
         assert!(!drawn(&[]).0.svg().contains("NaN"));
     }
 
-    fn cell(item: &Item) -> Option<(Colour, &str)> {
+    fn cell(item: &DrawingItem) -> Option<(RgbColour, &str)> {
         match item {
-            Item::Box { fill, title, .. } => Some((*fill, title.as_deref()?)),
+            DrawingItem::Box { fill, title, .. } => Some((*fill, title.as_deref()?)),
             _ => None,
         }
     }

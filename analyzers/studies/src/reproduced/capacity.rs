@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table};
+use rankguard_datasets::{Dataset, TableKind};
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
+use crate::reproduced::FigureCollector;
 
 /// Totals over the ticks of one zone's trace.
 #[derive(Debug, Clone, Copy, Default)]
-struct Ticks {
+struct TickTotals {
     count: f64,
     gap_s: f64,
     available: f64,
@@ -18,7 +18,7 @@ struct Ticks {
     lost: f64,
 }
 
-impl Ticks {
+impl TickTotals {
     fn see(&mut self, available: f64, gap_s: f64) {
         self.count += 1.0;
         self.gap_s = gap_s;
@@ -54,11 +54,11 @@ const TRACES: [(&str, f64, f64, f64); 6] = [
     ("4-node/aws-08-03-2023/us-east-1f", 1.375_5, 136.0, 195.0),
 ];
 
-pub(super) fn skypilot(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
-    let zones = data.strings(Table::Capacity, "zone")?;
-    let available = data.f64s(Table::Capacity, "available")?;
-    let gaps = data.f64s(Table::Capacity, "x_gap_s")?;
-    let mut traces: BTreeMap<&str, Ticks> = BTreeMap::new();
+pub(super) fn skypilot(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
+    let zones = data.strings(TableKind::Capacity, "zone")?;
+    let available = data.f64s(TableKind::Capacity, "available")?;
+    let gaps = data.f64s(TableKind::Capacity, "x_gap_s")?;
+    let mut traces: BTreeMap<&str, TickTotals> = BTreeMap::new();
     for ((zone, available), gap) in zones.iter().zip(available).zip(gaps) {
         if let (Some(zone), Some(available), Some(gap)) = (zone, available, gap) {
             traces.entry(zone).or_default().see(available, gap);
@@ -108,11 +108,11 @@ const FLEETS: [(&str, f64, f64, f64, f64, f64); 2] = [
     ("g4dn-trace", 79.0, 74.0, 24.0, 5.0, 10.63),
 ];
 
-pub(super) fn bamboo(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
-    let zones = data.strings(Table::Capacity, "zone")?;
-    let events = data.strings(Table::Capacity, "x_event")?;
-    let available = data.f64s(Table::Capacity, "available")?;
-    let times = data.f64s(Table::Capacity, "time")?;
+pub(super) fn bamboo(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
+    let zones = data.strings(TableKind::Capacity, "zone")?;
+    let events = data.strings(TableKind::Capacity, "x_event")?;
+    let available = data.f64s(TableKind::Capacity, "available")?;
+    let times = data.f64s(TableKind::Capacity, "time")?;
     for (file, adds, removes, most, last, hours) in FLEETS {
         let rows: Vec<usize> = (0..zones.len())
             .filter(|at| zones[*at].as_deref().is_some_and(|zone| zone.contains(file)))

@@ -1,22 +1,22 @@
 //! Disks and intervals: Alpine, Alibaba's drives, Grid'5000.
 
 use rankguard_datasets::Dataset;
-use rankguard_statistics::fit::{Distribution, Sample, Zeros};
-use rankguard_statistics::sample::Summary;
+use rankguard_statistics::fit::{Distribution, DurationSample, ZeroTreatment};
+use rankguard_statistics::sample::SampleSummary;
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
-use crate::studies::bursts::Bursts;
+use crate::reproduced::FigureCollector;
+use crate::studies::bursts::BurstChains;
 use crate::studies::correlated::close;
 use crate::studies::fits::gaps;
-use crate::studies::intervals::Intervals;
+use crate::studies::intervals::IntervalTable;
 
-pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn alpine(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "data set 10.13139/OLCF/2441482 and the authors' notebook";
-    let bursts = Bursts::of(data, 900.0)?;
+    let bursts = BurstChains::of(data, 900.0)?;
     let count = bursts.chains.len() as f64;
     let durations = bursts.durations();
-    let summary = Summary::of(&durations);
+    let summary = SampleSummary::of(&durations);
     let short = durations.iter().filter(|duration| **duration < 600.0).count() as f64;
     let in_one_rack = bursts.in_one_rack.unwrap_or(0) as f64;
     let largest = bursts.chains.iter().max_by_key(|burst| burst.members);
@@ -64,7 +64,7 @@ pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
             .printed(printed, BY)
             .defined("burst: chain of at least two failures, each less than 900 s after the one before");
     }
-    let Some(sample) = Sample::new(&gaps(data)?, Zeros::Replaced(1e-6)) else {
+    let Some(sample) = DurationSample::new(&gaps(data)?, ZeroTreatment::Replaced(1e-6)) else {
         return Ok(());
     };
     let mut rows = Vec::new();
@@ -92,7 +92,7 @@ pub(super) fn alpine(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
     Ok(())
 }
 
-pub(super) fn alibaba(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn alibaba(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     for (place, name, expected) in [("node", "node", 12.88), ("x_rack", "rack", 18.30)] {
         let (counts, all) = close(data, place, &[1_800.0])?;
         let count: usize = counts.into_iter().sum();
@@ -104,13 +104,13 @@ pub(super) fn alibaba(data: &Dataset, figures: &mut Figures) -> Result<(), Study
 }
 
 /// Printed value, the same as a number, and its tolerance.
-type Printed = (&'static str, f64, f64);
+type PrintedValue = (&'static str, f64, f64);
 
-pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn grid5000(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "FTA models as carried by OpenDC";
     const HOURS: &str = "intervals of this state in hours, all nodes together; maximum likelihood, location 0, zero lengths dropped; the first and last of a node not treated as censored";
-    let intervals = Intervals::of(data)?;
-    let wanted: [(bool, &str, [Printed; 4], f64); 2] = [
+    let intervals = IntervalTable::of(data)?;
+    let wanted: [(bool, &str, [PrintedValue; 4], f64); 2] = [
         (
             true,
             "availability",
@@ -136,7 +136,7 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
     ];
     for (up, name, printed, mean) in wanted {
         let all = intervals.hours(up);
-        let Some(sample) = Sample::new(&all, Zeros::Dropped) else {
+        let Some(sample) = DurationSample::new(&all, ZeroTreatment::Dropped) else {
             continue;
         };
         let (weibull, lognormal) = (sample.weibull().distribution, sample.lognormal().distribution);
@@ -155,7 +155,7 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut Figures) -> Result<(), Stud
             let figure = figures.add("fits", &format!("{name}: {what}"), computed, expected, tolerance);
             figure.printed(text, BY).defined(HOURS);
         }
-        let length = Summary::of(&all).map_or(f64::NAN, |lengths| lengths.mean);
+        let length = SampleSummary::of(&all).map_or(f64::NAN, |lengths| lengths.mean);
         let figure = figures.add("fits", &format!("{name}: mean, h"), length, mean, 0.000_5);
         figure.defined("mean of all intervals of this state, zero lengths too");
     }

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_datasets::{Dataset, Table};
-use rankguard_statistics::fit::{Distribution, Sample, Zeros};
-use rankguard_statistics::sample::{self, Summary};
+use rankguard_datasets::{Dataset, TableKind};
+use rankguard_statistics::fit::{Distribution, DurationSample, ZeroTreatment};
+use rankguard_statistics::sample::{self, SampleSummary};
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
+use crate::reproduced::FigureCollector;
 use crate::studies::availability::down_share;
 use crate::studies::mix::counts;
 
@@ -39,12 +39,12 @@ const CLASSES: [(&str, &str, u32); 22] = [
     ("Other", "System Crash", 1),
 ];
 
-pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn infinitehbd(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "InfiniteHBD-Trace, fault_statistics.json";
     const SHARE: &str =
         "faults of this kind over all 584 faults, per cent; start and end paired by node and whole fault type";
-    let classes = data.strings(Table::Failures, "class")?;
-    let levels = data.strings(Table::Failures, "level")?;
+    let classes = data.strings(TableKind::Failures, "class")?;
+    let levels = data.strings(TableKind::Failures, "level")?;
     let mut kinds: BTreeMap<(&str, &str), u64> = BTreeMap::new();
     for (level, class) in levels.iter().zip(&classes) {
         let words = (level.as_deref().unwrap_or(""), class.as_deref().unwrap_or(""));
@@ -70,12 +70,16 @@ pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), S
         let share = figures.add("mix", &format!("level {start}, %"), found, expected, 0.0);
         share.printed(&format!("{expected:.2}"), BY).defined(SHARE);
     }
-    let nodes: BTreeSet<_> = data.strings(Table::Failures, "node")?.into_iter().flatten().collect();
+    let nodes: BTreeSet<_> = data
+        .strings(TableKind::Failures, "node")?
+        .into_iter()
+        .flatten()
+        .collect();
     let failed = figures.add("mix", "servers with a fault", nodes.len() as f64, 231.0, 0.0);
     failed
         .printed("231", "InfiniteHBD-Trace")
         .defined("distinct nodes among the faults");
-    let times = data.f64s(Table::Failures, "time")?;
+    let times = data.f64s(TableKind::Failures, "time")?;
     let first = times.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     let end = data.window.map_or(0.0, |window| window.1);
     for (from, name, expected) in [(0.0, "clock's 0", 2.31), (first, "first event", 2.34)] {
@@ -92,11 +96,11 @@ pub(super) fn infinitehbd(data: &Dataset, figures: &mut Figures) -> Result<(), S
     Ok(())
 }
 
-type Repair = (&'static str, &'static [&'static str], f64, f64, f64, f64);
+type RepairFigures = (&'static str, &'static [&'static str], f64, f64, f64, f64);
 
 /// Cause as named in the paper, columns of the release, and minutes as this definition gave them: mean, median,
 /// deviation, and the count.
-const REPAIR: [Repair; 6] = [
+const REPAIR: [RepairFigures; 6] = [
     ("unknown", &["Undetermined", "(none)"], 396.8, 32.0, 6_090.7, 3_105.0),
     ("human", &["Human Error"], 163.1, 44.0, 421.5, 149.0),
     ("environment", &["Facilities"], 572.3, 276.0, 810.9, 362.0),
@@ -105,14 +109,14 @@ const REPAIR: [Repair; 6] = [
     ("hardware", &["Hardware"], 343.8, 68.0, 4_133.5, 14_341.0),
 ];
 
-pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn lanl(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const MINUTES: &str =
         "column Down Time of each record, minutes, exact repeats kept; unknown is Undetermined or no cause";
-    let causes = data.labels(Table::Failures, "class")?;
-    let repairs = data.numbers(Table::Failures, "repair_s")?;
+    let causes = data.labels(TableKind::Failures, "class")?;
+    let repairs = data.numbers(TableKind::Failures, "repair_s")?;
     let mut all = Vec::new();
     let mut row = |name: &str, times: &[f64], wanted: [f64; 4]| {
-        let Some(found) = Summary::of(times) else {
+        let Some(found) = SampleSummary::of(times) else {
             return;
         };
         let found = [
@@ -166,9 +170,9 @@ pub(super) fn lanl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErr
 }
 
 /// Computes failures a year of the systems with the fewest and the most failures.
-fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
-    let systems = data.strings(Table::Failures, "system")?;
-    let times = data.f64s(Table::Failures, "time")?;
+fn years(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
+    let systems = data.strings(TableKind::Failures, "system")?;
+    let times = data.f64s(TableKind::Failures, "time")?;
     let mut spans: BTreeMap<String, (f64, f64, f64)> = BTreeMap::new();
     for (system, time) in systems.into_iter().zip(times) {
         if let (Some(system), Some(time)) = (system, time) {
@@ -201,23 +205,23 @@ fn years(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
 }
 
 /// Computes figures of node 22 of the machine of 49 nodes: System 2 of the release, system 20 of the paper.
-fn node_22(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+fn node_22(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const GAPS: &str = "gaps between failures of node 22 of System 2 from 2000-01-01 on; Weibull by maximum likelihood, zero gaps dropped";
     // 2000-01-01 in the data set's clock.
     let from = 10_957.0 * DAY;
-    let times = data.f64s(Table::Failures, "time")?;
-    let nodes = data.strings(Table::Failures, "node")?;
+    let times = data.f64s(TableKind::Failures, "time")?;
+    let nodes = data.strings(TableKind::Failures, "node")?;
     let rows = times.into_iter().zip(nodes);
     let chosen = rows.filter(|(time, node)| node.as_deref() == Some("2/22") && time.is_some_and(|time| time >= from));
     let times: Vec<f64> = chosen.filter_map(|(time, _)| time).collect();
     let gaps = sample::gaps(&times);
-    let fit = Sample::new(&gaps, Zeros::Dropped).map(|sample| sample.weibull().distribution);
+    let fit = DurationSample::new(&gaps, ZeroTreatment::Dropped).map(|sample| sample.weibull().distribution);
     if let Some(Distribution::Weibull { shape, .. }) = fit {
         figures
             .add("fits", "node 22, Weibull shape", shape, 0.735, 0.000_5)
             .defined(GAPS);
     }
-    if let Some(c2) = Summary::of(&gaps).and_then(|gaps| gaps.c2) {
+    if let Some(c2) = SampleSummary::of(&gaps).and_then(|gaps| gaps.c2) {
         figures
             .add("fits", "node 22, C2 of gaps", c2, 1.87, 0.005)
             .defined("the same gaps, zero gaps kept");
@@ -225,11 +229,14 @@ fn node_22(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
     Ok(())
 }
 
-pub(super) fn titan(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn titan(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "TitanGPULife, R report";
-    let (dbe, otb) = (data.f64s(Table::Nodes, "x_dbe")?, data.f64s(Table::Nodes, "x_otb")?);
-    let dead = data.strings(Table::Nodes, "x_dead")?;
-    let years: f64 = data.f64s(Table::Nodes, "x_time_s")?.iter().flatten().sum::<f64>() / (365.25 * DAY);
+    let (dbe, otb) = (
+        data.f64s(TableKind::Nodes, "x_dbe")?,
+        data.f64s(TableKind::Nodes, "x_otb")?,
+    );
+    let dead = data.strings(TableKind::Nodes, "x_dead")?;
+    let years: f64 = data.f64s(TableKind::Nodes, "x_time_s")?.iter().flatten().sum::<f64>() / (365.25 * DAY);
     let events: Vec<(f64, bool)> = dbe
         .iter()
         .zip(&otb)
@@ -262,7 +269,9 @@ pub(super) fn titan(data: &Dataset, figures: &mut Figures) -> Result<(), StudyEr
             .printed(printed, BY)
             .defined("per serial number; dead: out of service before the end with at least one event");
     }
-    let classes: BTreeMap<String, u64> = counts(&data.strings(Table::Failures, "class")?).into_iter().collect();
+    let classes: BTreeMap<String, u64> = counts(&data.strings(TableKind::Failures, "class")?)
+        .into_iter()
+        .collect();
     for (class, expected) in [("DBE", 4_826.0), ("OTB", 1_541.0)] {
         let found = classes.get(class).copied().unwrap_or(0) as f64;
         let figure = figures.add("mix", &format!("{class} events"), found, expected, 0.0);

@@ -2,14 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_datasets::{Dataset, Table};
+use rankguard_datasets::{Dataset, TableKind};
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
+use crate::reproduced::FigureCollector;
 use crate::studies::coalesce::by_file;
 use crate::studies::mix::counts;
 
-pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn bgl(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "the authors' filtered logs in the same folder";
     let files = by_file(data, 600.0)?;
     let Some((file, all)) = files.into_iter().find(|(name, _)| name.contains("all-fail")) else {
@@ -31,8 +31,8 @@ pub(super) fn bgl(data: &Dataset, figures: &mut Figures) -> Result<(), StudyErro
             "in the order of the file; a repeat has the pattern its place had last, not more than 600 whole seconds ago, and moves that moment forward",
         );
     }
-    let files_of = data.labels(Table::Events, "x_file")?;
-    let messages = data.labels(Table::Events, "message")?;
+    let files_of = data.labels(TableKind::Events, "x_file")?;
+    let messages = data.labels(TableKind::Events, "message")?;
     for (pattern, expected) in [
         ("Lustre mount FAILED", 31_531.0),
         ("rts: kernel terminated", 23_338.0),
@@ -61,10 +61,10 @@ const TEMPLATES: [(&str, f64); 10] = [
     ("OpenSSH", 27.0),
 ];
 
-pub(super) fn loghub(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
-    let systems = data.strings(Table::Events, "x_system")?;
-    let templates = data.strings(Table::Events, "x_template")?;
-    let labels = data.strings(Table::Events, "label")?;
+pub(super) fn loghub(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
+    let systems = data.strings(TableKind::Events, "x_system")?;
+    let templates = data.strings(TableKind::Events, "x_template")?;
+    let labels = data.strings(TableKind::Events, "label")?;
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for (system, template) in systems.iter().zip(&templates) {
         if let (Some(system), Some(template)) = (system, template) {
@@ -94,11 +94,11 @@ pub(super) fn loghub(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
     Ok(())
 }
 
-pub(super) fn openb(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn openb(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "cluster-trace-gpu-v2023 README";
-    let phases = counts(&data.strings(Table::Jobs, "state_raw")?);
+    let phases = counts(&data.strings(TableKind::Jobs, "state_raw")?);
     let pods: u64 = phases.iter().map(|(_, n)| n).sum();
-    let nodes = data.rows.get(&Table::Nodes).copied().unwrap_or(0);
+    let nodes = data.rows.get(&TableKind::Nodes).copied().unwrap_or(0);
     figures
         .add("jobs", "pods", pods as f64, 8_152.0, 0.0)
         .printed("8,152", BY)
@@ -126,8 +126,10 @@ pub(super) fn openb(data: &Dataset, figures: &mut Figures) -> Result<(), StudyEr
     Ok(())
 }
 
-pub(super) fn eagle(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
-    let states: BTreeMap<String, u64> = counts(&data.strings(Table::Jobs, "state_raw")?).into_iter().collect();
+pub(super) fn eagle(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
+    let states: BTreeMap<String, u64> = counts(&data.strings(TableKind::Jobs, "state_raw")?)
+        .into_iter()
+        .collect();
     for (state, expected) in [("COMPLETED", 985.0), ("TIMEOUT", 15.0)] {
         let found = states.get(state).copied().unwrap_or(0) as f64;
         let figure = figures.add("jobs", &format!("jobs {state}"), found, expected, 0.0);

@@ -15,7 +15,7 @@ use crate::error::StudyError;
 
 /// One figure of a data set.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Figure {
+pub struct ReproducedFigure {
     /// Source name of the data set.
     pub source: &'static str,
     /// Study that it belongs to.
@@ -36,22 +36,22 @@ pub struct Figure {
     pub definition: &'static str,
 }
 
-impl Figure {
+impl ReproducedFigure {
     /// Returns true if the computed value is within the tolerance of the expected one.
     pub fn agrees(&self) -> bool {
         (self.computed - self.expected).abs() <= self.tolerance * (1.0 + 1e-9) + 1e-12
     }
 
     /// Compares the figure with its publication.
-    pub fn comparison(&self) -> Comparison {
+    pub fn comparison(&self) -> FigureComparison {
         if !self.agrees() {
-            return Comparison::Differs;
+            return FigureComparison::Differs;
         }
         match (&self.range, &self.published) {
-            (Some(range), _) if range.contains(self.computed) => Comparison::Inside,
-            (Some(_), _) => Comparison::Outside,
-            (None, Some(_)) => Comparison::Equal,
-            (None, None) => Comparison::Computed,
+            (Some(range), _) if range.contains(self.computed) => FigureComparison::Inside,
+            (Some(_), _) => FigureComparison::Outside,
+            (None, Some(_)) => FigureComparison::Equal,
+            (None, None) => FigureComparison::Computed,
         }
     }
 }
@@ -72,7 +72,7 @@ impl PublishedRange {
 
 /// Comparison of a figure with its publication.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Comparison {
+pub enum FigureComparison {
     /// Equal to the published value.
     Equal,
     /// Within the published range.
@@ -86,15 +86,22 @@ pub enum Comparison {
 }
 
 /// Collector of the figures of one data set.
-pub(crate) struct Figures {
+pub(crate) struct FigureCollector {
     source: &'static str,
-    all: Vec<Figure>,
+    all: Vec<ReproducedFigure>,
 }
 
-impl Figures {
-    fn add(&mut self, study: &'static str, name: &str, computed: f64, expected: f64, tolerance: f64) -> &mut Figure {
+impl FigureCollector {
+    fn add(
+        &mut self,
+        study: &'static str,
+        name: &str,
+        computed: f64,
+        expected: f64,
+        tolerance: f64,
+    ) -> &mut ReproducedFigure {
         let at = self.all.len();
-        self.all.push(Figure {
+        self.all.push(ReproducedFigure {
             source: self.source,
             study,
             name: name.to_owned(),
@@ -109,7 +116,7 @@ impl Figures {
     }
 }
 
-impl Figure {
+impl ReproducedFigure {
     /// Sets the value that the authors print.
     fn printed(&mut self, value: &str, by: &str) -> &mut Self {
         self.published = Some(format!("{value} ({by})"));
@@ -129,8 +136,8 @@ impl Figure {
 }
 
 /// Computes the figures known for a data set's source; empty for a source without figures.
-pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
-    let mut figures = Figures {
+pub fn figures(data: &Dataset) -> Result<Vec<ReproducedFigure>, StudyError> {
+    let mut figures = FigureCollector {
         source: data.source,
         all: Vec::new(),
     };
@@ -160,8 +167,8 @@ pub fn figures(data: &Dataset) -> Result<Vec<Figure>, StudyError> {
 mod tests {
     use super::*;
 
-    fn figure(computed: f64) -> Figure {
-        let mut figures = Figures {
+    fn figure(computed: f64) -> ReproducedFigure {
+        let mut figures = FigureCollector {
             source: "made-up",
             all: Vec::new(),
         };
@@ -176,20 +183,23 @@ mod tests {
                 .bounded(low, high)
                 .comparison()
         };
-        assert_eq!(within(1_195.7, 20.0, Some(1_000.0)), Comparison::Outside);
-        assert_eq!(within(19.9, 20.0, Some(1_000.0)), Comparison::Outside);
-        assert_eq!(within(20.0, 20.0, Some(1_000.0)), Comparison::Inside);
-        assert_eq!(within(1_000.0, 20.0, Some(1_000.0)), Comparison::Inside);
-        assert_eq!(within(30_207.0, 30_000.0, None), Comparison::Inside);
-        assert_eq!(within(29_999.0, 30_000.0, None), Comparison::Outside);
+        assert_eq!(within(1_195.7, 20.0, Some(1_000.0)), FigureComparison::Outside);
+        assert_eq!(within(19.9, 20.0, Some(1_000.0)), FigureComparison::Outside);
+        assert_eq!(within(20.0, 20.0, Some(1_000.0)), FigureComparison::Inside);
+        assert_eq!(within(1_000.0, 20.0, Some(1_000.0)), FigureComparison::Inside);
+        assert_eq!(within(30_207.0, 30_000.0, None), FigureComparison::Inside);
+        assert_eq!(within(29_999.0, 30_000.0, None), FigureComparison::Outside);
     }
 
     #[test]
     fn a_value_is_equal_computed_or_differs() {
-        assert_eq!(figure(5.0).comparison(), Comparison::Computed);
-        assert_eq!(figure(5.0).printed("5", "made up").comparison(), Comparison::Equal);
+        assert_eq!(figure(5.0).comparison(), FigureComparison::Computed);
+        assert_eq!(
+            figure(5.0).printed("5", "made up").comparison(),
+            FigureComparison::Equal
+        );
         let mut changed = figure(5.0);
         changed.bounded(1.0, Some(9.0)).expected = 4.0;
-        assert_eq!(changed.comparison(), Comparison::Differs);
+        assert_eq!(changed.comparison(), FigureComparison::Differs);
     }
 }

@@ -2,21 +2,21 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table};
+use rankguard_datasets::{Dataset, TableKind};
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
+use crate::reproduced::FigureCollector;
 
 /// Row, metric, category and value of each number, in the order of the files.
-struct Counts(Vec<(String, String, String, f64)>);
+struct SummaryRows(Vec<(String, String, String, f64)>);
 
-impl Counts {
+impl SummaryRows {
     fn of(data: &Dataset) -> Result<Self, StudyError> {
-        let rows = data.strings(Table::Samples, "node")?;
-        let metrics = data.strings(Table::Samples, "metric")?;
-        let values = data.f64s(Table::Samples, "value")?;
+        let rows = data.strings(TableKind::Samples, "node")?;
+        let metrics = data.strings(TableKind::Samples, "metric")?;
+        let values = data.f64s(TableKind::Samples, "value")?;
         // Only the table of interruptions has categories.
-        let categories = data.strings(Table::Samples, "x_category").unwrap_or_default();
+        let categories = data.strings(TableKind::Samples, "x_category").unwrap_or_default();
         let categories = categories.into_iter().chain(std::iter::repeat(None));
         let all = rows.into_iter().zip(metrics).zip(values).zip(categories);
         let whole = all.filter_map(|(((row, metric), value), category)| {
@@ -34,9 +34,9 @@ impl Counts {
     }
 }
 
-pub(super) fn tables(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn tables(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const LLAMA: &str = "The Llama 3 Herd of Models, table 5";
-    let counts = Counts::of(data)?;
+    let counts = SummaryRows::of(data)?;
     let all = counts.sum("interruptions", |_, _| true);
     let gpu = counts.sum("interruptions", |_, category| category == "GPU");
     let faulty = counts.sum("interruptions", |row, _| row == "Faulty GPU");
@@ -83,9 +83,9 @@ pub(super) fn tables(data: &Dataset, figures: &mut Figures) -> Result<(), StudyE
     Ok(())
 }
 
-pub(super) fn clusters(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn clusters(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const STATES: [&str; 3] = ["complete", "cancel", "fail"];
-    let counts = Counts::of(data)?;
+    let counts = SummaryRows::of(data)?;
     let value = |cluster: &str, metric: &str| {
         let row = counts.0.iter().find(|(row, name, ..)| row == cluster && name == metric);
         row.map_or(f64::NAN, |(.., value)| *value)

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use rankguard_datasets::{Dataset, FileRead};
-use rankguard_flight::{Dump, analyze, rank_of_file_name};
-use rankguard_stragglers::{Problems, analyse, read_timings};
+use rankguard_flight::{RecorderDump, analyze, rank_of_file_name};
+use rankguard_stragglers::{ProblemList, analyse, read_timings};
 
 use crate::error::StudyError;
-use crate::reproduced::Figures;
+use crate::reproduced::FigureCollector;
 
 /// Maximum file size in bytes; the published traces and dumps are a megabyte at most.
 const MOST_BYTES: u64 = 64 << 20;
@@ -29,7 +29,7 @@ fn bytes(data: &Dataset, file: &FileRead) -> Result<Vec<u8>, StudyError> {
 }
 
 /// Expected report of one job: steps, workers, and the authors' figures as printed with their tolerance.
-struct Job {
+struct ExpectedReport {
     file: &'static str,
     steps: f64,
     workers: f64,
@@ -39,8 +39,8 @@ struct Job {
     share: (&'static str, &'static str, f64),
 }
 
-const JOBS: [Job; 2] = [
-    Job {
+const JOBS: [ExpectedReport; 2] = [
+    ExpectedReport {
         file: "trace-AR.parquet",
         steps: 44.0,
         workers: 16.0,
@@ -48,7 +48,7 @@ const JOBS: [Job; 2] = [
         slowdown: ("1.9730", 1.973_0),
         share: ("M_W, effect of the worst 3 % of workers", "about 100 %", 1.001_7),
     },
-    Job {
+    ExpectedReport {
         file: "trace-ST.parquet",
         steps: 32.0,
         workers: 8.0,
@@ -58,7 +58,7 @@ const JOBS: [Job; 2] = [
     },
 ];
 
-pub(super) fn stragglers(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn stragglers(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "StragglerAnalysis, result file";
     for job in JOBS {
         let Some(file) = data.files.iter().find(|file| file.path.ends_with(job.file)) else {
@@ -66,7 +66,7 @@ pub(super) fn stragglers(data: &Dataset, figures: &mut Figures) -> Result<(), St
         };
         let name = job.file.trim_end_matches(".parquet");
         let (timings, problems) = read_timings(name, &bytes(data, file)?);
-        let report = analyse(name, &timings, None, Problems::default());
+        let report = analyse(name, &timings, None, ProblemList::default());
         if problems.count > 0 {
             return Err(StudyError::missing(
                 format!("{}: {} rows are no operations", file.path, problems.count),
@@ -118,14 +118,14 @@ const CASES: [(&str, f64, &str, f64, &[u32]); 2] = [
     ("lock_gil_1st", 142.0, "72", 72.0, &[9, 14]),
 ];
 
-pub(super) fn flight(data: &Dataset, figures: &mut Figures) -> Result<(), StudyError> {
+pub(super) fn flight(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "nvidia-resiliency-ext, reference output";
-    let mut cases: BTreeMap<&str, Vec<Dump>> = BTreeMap::new();
+    let mut cases: BTreeMap<&str, Vec<RecorderDump>> = BTreeMap::new();
     for file in data.files.iter().filter(|file| !file.role.is_empty()) {
         let Some((case, ..)) = CASES.iter().find(|(case, ..)| file.path.contains(case)) else {
             continue;
         };
-        let read = Dump::read(rank_of_file_name(&file.path), &bytes(data, file)?);
+        let read = RecorderDump::read(rank_of_file_name(&file.path), &bytes(data, file)?);
         let (dump, _) = read.map_err(|problem| {
             StudyError::missing(
                 format!("{} is no dump: {problem}", file.path),

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, TableKind as Canonical};
 use rankguard_statistics::downtime;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::intervals::{Interval, Intervals};
-use crate::studies::{Options, Study, length};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::intervals::{IntervalTable, NodeInterval};
+use crate::studies::{Study, StudyOptions, length};
 
 pub(super) const STUDY: Study = Study {
     name: "availability",
@@ -37,13 +37,13 @@ pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) ->
     Ok(down / (population * (window.1 - window.0)))
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let intervals = match data.has(Canonical::Outages) {
-        true => Some(Intervals::of(data)?),
+        true => Some(IntervalTable::of(data)?),
         false => None,
     };
-    let mut table = Table::new("availability", &["figure", "value"]);
-    let ended = |interval: &Interval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));
+    let mut table = ResultTable::new("availability", &["figure", "value"]);
+    let ended = |interval: &NodeInterval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));
     let rows = intervals.iter().flat_map(|intervals| &intervals.rows).filter_map(ended);
     if rows.clone().any(|(_, up, _)| !up) {
         let mut nodes: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
@@ -65,7 +65,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "mean of the nodes' shares".into(),
             (shares.iter().sum::<f64>() / shares.len() as f64).into(),
         ]);
-        let mut outcome = Outcome::new(
+        let mut outcome = StudyResult::new(
             "availability",
             data,
             "time in state up over time in any state, of intervals with both ends; nodes without intervals are not in it",
@@ -82,7 +82,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     table.row(["share of node time up".into(), (1.0 - down).into()]);
     table.row(["share of node time down".into(), down.into()]);
     table.row(["nodes down on average".into(), (down * population).into()]);
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "availability",
         data,
         "union of failure intervals for each node within the window, over the population; a node with two open failures is down once",

@@ -1,12 +1,12 @@
 //! Chains of failures close in time.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::bursts::{Burst, chains};
-use rankguard_statistics::sample::Summary;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::bursts::{FailureBurst, chains};
+use rankguard_statistics::sample::SampleSummary;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::{Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::{Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "bursts",
@@ -17,19 +17,19 @@ pub(super) const STUDY: Study = Study {
 
 /// Chains of the data set's failures, the number of failures with a time, and the number of chains within
 /// one rack.
-pub(crate) struct Bursts {
-    pub(crate) chains: Vec<Burst>,
+pub(crate) struct BurstChains {
+    pub(crate) chains: Vec<FailureBurst>,
     pub(crate) failures: usize,
     pub(crate) in_one_rack: Option<usize>,
 }
 
-impl Bursts {
+impl BurstChains {
     pub(crate) fn of(data: &Dataset, window: f64) -> Result<Self, StudyError> {
         let times = data.numbers(Canonical::Failures, "time")?;
         let chains = chains(&times, window);
         let racks = data.labels(Canonical::Failures, "x_rack").ok();
         let in_one_rack = racks.map(|racks| {
-            let one = |burst: &&Burst| {
+            let one = |burst: &&FailureBurst| {
                 let mut racks = chains.members(burst).map(|row| racks.of[row]);
                 let first = racks.next().unwrap_or_default();
                 first.name().is_some() && racks.all(|rack| rack == first)
@@ -60,14 +60,14 @@ impl Bursts {
     }
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let window = options.window_s.unwrap_or(900.0);
-    let bursts = Bursts::of(data, window)?;
+    let bursts = BurstChains::of(data, window)?;
     let definition =
         format!("chain of at least two failures, each less than {window} s after the one before, anywhere");
-    let mut outcome = Outcome::new("bursts", data, definition);
-    let mut table = Table::new("bursts", &["figure", "value"]);
-    let durations = Summary::of(&bursts.durations());
+    let mut outcome = StudyResult::new("bursts", data, definition);
+    let mut table = ResultTable::new("bursts", &["figure", "value"]);
+    let durations = SampleSummary::of(&bursts.durations());
     table.row(["failures".into(), bursts.failures.into()]);
     table.row(["bursts".into(), bursts.chains.len().into()]);
     table.row(["failures in bursts".into(), bursts.members().into()]);

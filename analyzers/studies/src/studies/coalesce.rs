@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
-use rankguard_datasets::{Dataset, Label, Labels, Table as Canonical};
-use rankguard_statistics::bursts::Repeats;
+use rankguard_datasets::{Dataset, LabelColumn, RowLabel, TableKind as Canonical};
+use rankguard_statistics::bursts::RepeatFilter;
 
 use crate::error::StudyError;
-use crate::outcome::{Cell, Outcome, Table};
-use crate::studies::{Options, Study};
+use crate::outcome::{ResultCell, ResultTable, StudyResult};
+use crate::studies::{Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "coalesce",
@@ -18,19 +18,19 @@ pub(super) const STUDY: Study = Study {
 };
 
 /// Location, message and second of an event.
-type Event = (u32, u32, f64);
+type LogEvent = (u32, u32, f64);
 
 /// Number of events of one file, and of those that remain without repeats.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Left {
+pub(crate) struct CoalescedCounts {
     pub(crate) events: usize,
     /// Events without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
     pub(crate) by_place: [usize; 3],
 }
 
-impl Left {
+impl CoalescedCounts {
     /// Adds the next events to the counts.
-    fn see(&mut self, events: &[Event], prefix_of: &[u32], repeats: &mut [Repeats; 3]) {
+    fn see(&mut self, events: &[LogEvent], prefix_of: &[u32], repeats: &mut [RepeatFilter; 3]) {
         let events = || events.iter().copied();
         let prefix = |location: u32| prefix_of[location as usize];
         let [anywhere, before_colon, at_location] = repeats;
@@ -85,17 +85,17 @@ fn second(moment: f64) -> f64 {
 const TOGETHER: usize = 1 << 10;
 
 /// Returns the leading rows of the same file, at most a block, and that file.
-fn together(files: &Labels, rows: Range<usize>) -> (Label, Range<usize>) {
+fn together(files: &LabelColumn, rows: Range<usize>) -> (RowLabel, Range<usize>) {
     let (from, behind) = (rows.start, rows.end.min(rows.start + TOGETHER));
     match files.of.get(from..behind) {
         Some(of) => (of[0], from..from + of.iter().take_while(|file| **file == of[0]).count()),
         // No row names a file.
-        None => (Label::default(), from..behind),
+        None => (RowLabel::default(), from..behind),
     }
 }
 
 /// Counts the remaining events by file for a window in whole seconds; a folder may hold several views of one log.
-pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Left>, StudyError> {
+pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, CoalescedCounts>, StudyError> {
     let times = data.numbers(Canonical::Events, "time")?;
     let messages = data.labels(Canonical::Events, "message")?;
     let locations = data
@@ -123,10 +123,10 @@ pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Le
     // Processes one file after the other, so that only one file's state is held.
     parts.sort_by_key(|(file, _)| usize::from(*file));
     let mut found = BTreeMap::new();
-    let mut events: Vec<Event> = Vec::with_capacity(TOGETHER);
+    let mut events: Vec<LogEvent> = Vec::with_capacity(TOGETHER);
     for parts in parts.chunk_by(|one, other| one.0 == other.0) {
-        let mut left = Left::default();
-        let mut repeats = [(); 3].map(|()| Repeats::new(window));
+        let mut left = CoalescedCounts::default();
+        let mut repeats = [(); 3].map(|()| RepeatFilter::new(window));
         for (_, rows) in parts {
             let texts = messages.of[rows.clone()].iter().zip(&locations.of[rows.clone()]);
             let rows = times[rows.clone()].iter().zip(texts).filter(|(time, _)| !time.is_nan());
@@ -145,7 +145,7 @@ pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Le
     Ok(found)
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let window = options.window_s.unwrap_or(600.0).trunc();
     let named = if data.source == "bgl" {
         "; the eight patterns of the authors stand for the texts that they cover"
@@ -155,8 +155,8 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     let definition = format!(
         "in the order of the file; a repeat has the text that its place had last, not more than {window} whole seconds ago, and moves that moment forward (sliding window){named}"
     );
-    let mut outcome = Outcome::new("coalesce", data, definition);
-    let mut table = Table::new(
+    let mut outcome = StudyResult::new("coalesce", data, definition);
+    let mut table = ResultTable::new(
         "events left",
         &[
             "file",
@@ -168,7 +168,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     );
     for (file, left) in by_file(data, window)? {
         let counts = [left.events].into_iter().chain(left.by_place);
-        table.row([file.into()].into_iter().chain(counts.map(Cell::from)));
+        table.row([file.into()].into_iter().chain(counts.map(ResultCell::from)));
     }
     outcome.tables.push(table);
     Ok(outcome)

@@ -1,11 +1,11 @@
 //! Failures close in time to another at the same node or rack.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, TableKind as Canonical};
 use rankguard_statistics::neighbours;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::{Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::{Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "correlated",
@@ -23,13 +23,13 @@ pub(crate) fn close(data: &Dataset, place: &str, windows: &[f64]) -> Result<(Vec
     Ok((neighbours::close(&places.of, places.names.len(), &times, windows), all))
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
-    let mut outcome = Outcome::new(
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
+    let mut outcome = StudyResult::new(
         "correlated",
         data,
         "a failure counts when the previous or the next one of its place is not more than the window away; shares of all failures with a time",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "failures with another close by",
         &["place", "window s", "failures", "of", "share"],
     );

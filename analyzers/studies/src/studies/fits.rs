@@ -1,14 +1,14 @@
 //! Distribution fits of times between failures and of interval lengths.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::fit::{Distribution, Sample, Zeros};
-use rankguard_statistics::kaplan_meier::Life;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::fit::{Distribution, DurationSample, ZeroTreatment};
+use rankguard_statistics::kaplan_meier::ObservedLifetime;
 use rankguard_statistics::sample;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::intervals::Intervals;
-use crate::studies::{Options, Study, survival};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::intervals::IntervalTable;
+use crate::studies::{Study, StudyOptions, survival};
 
 pub(super) const STUDY: Study = Study {
     name: "fits",
@@ -23,31 +23,31 @@ pub(crate) fn gaps(data: &Dataset) -> Result<Vec<f64>, StudyError> {
 }
 
 /// Title and sample to fit; `None` for a sample without spread.
-type Fitted = (&'static str, Option<Sample>);
+type TitledSample = (&'static str, Option<DurationSample>);
 
 /// Collects times between failures, interval lengths, and lives, as far as the data has them.
-fn samples(data: &Dataset, zeros: Zeros) -> Result<Vec<Fitted>, StudyError> {
+fn samples(data: &Dataset, zeros: ZeroTreatment) -> Result<Vec<TitledSample>, StudyError> {
     let mut samples = Vec::new();
     if data.has(Canonical::Failures) {
-        samples.push(("time between failures, s", Sample::new(&gaps(data)?, zeros)));
+        samples.push(("time between failures, s", DurationSample::new(&gaps(data)?, zeros)));
     }
     if data.has(Canonical::Outages) {
-        let intervals = Intervals::of(data)?;
+        let intervals = IntervalTable::of(data)?;
         // If the end of observation is unknown, an interval without an end has no known length.
         let seen_until = data.window.map_or(f64::NAN, |(_, end)| end);
         for (title, up) in [("interval up, h", true), ("interval down, h", false)] {
-            samples.push((title, Sample::of_lives(&intervals.lives(up, seen_until), zeros)));
+            samples.push((title, DurationSample::of_lives(&intervals.lives(up, seen_until), zeros)));
         }
     }
     if let Ok(lives) = survival::lives(data) {
-        let lives: Vec<Life> = lives.into_iter().flatten().collect();
-        samples.push(("life, years", Sample::of_lives(&lives, zeros)));
+        let lives: Vec<ObservedLifetime> = lives.into_iter().flatten().collect();
+        samples.push(("life, years", DurationSample::of_lives(&lives, zeros)));
     }
     Ok(samples)
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
-    let zeros = options.zeros_s.map_or(Zeros::Dropped, Zeros::Replaced);
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
+    let zeros = options.zeros_s.map_or(ZeroTreatment::Dropped, ZeroTreatment::Replaced);
     let samples = samples(data, zeros)?;
     let censored: usize = samples
         .iter()
@@ -62,7 +62,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     };
     let definition =
         format!("maximum likelihood, location 0, {zeros}; smallest AIC first; {running}; KS is a distance, not a test");
-    let mut outcome = Outcome::new("fits", data, definition);
+    let mut outcome = StudyResult::new("fits", data, definition);
     for (title, sample) in samples {
         let Some(sample) = sample else {
             continue;
@@ -71,7 +71,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             0 => String::new(),
             count => format!(", {count} censored"),
         };
-        let mut table = Table::new(
+        let mut table = ResultTable::new(
             format!("{title}: {} values, {} zeros{running}", sample.count(), sample.zeros),
             &[
                 "family",

@@ -1,13 +1,13 @@
 //! Intervals in which nodes were up or down.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::kaplan_meier::Life;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::kaplan_meier::ObservedLifetime;
 
 use crate::error::StudyError;
 
 /// Interval of one node, times in seconds.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Interval {
+pub(crate) struct NodeInterval {
     /// Index among the names of the node column.
     pub(crate) node: u32,
     pub(crate) start: f64,
@@ -20,11 +20,11 @@ pub(crate) struct Interval {
 }
 
 /// All intervals with a node, a start and a state.
-pub(crate) struct Intervals {
-    pub(crate) rows: Vec<Interval>,
+pub(crate) struct IntervalTable {
+    pub(crate) rows: Vec<NodeInterval>,
 }
 
-impl Intervals {
+impl IntervalTable {
     pub(crate) fn of(data: &Dataset) -> Result<Self, StudyError> {
         let nodes = data.labels(Canonical::Outages, "node")?;
         let starts = data.numbers(Canonical::Outages, "start")?;
@@ -34,7 +34,7 @@ impl Intervals {
         let up = states.names.iter().position(|name| name == "up");
         let rows = nodes.of.iter().zip(starts.iter()).zip(ends.iter()).zip(&states.of);
         let rows = rows.enumerate().filter_map(|(at, (((node, start), end), state))| {
-            Some(Interval {
+            Some(NodeInterval {
                 node: node.name()?,
                 start: Some(*start).filter(|start| !start.is_nan())?,
                 end: Some(*end).filter(|end| !end.is_nan()),
@@ -54,9 +54,9 @@ impl Intervals {
 
     /// Returns the lengths in hours of all intervals in one state; censored ones as far as they were
     /// observed.
-    pub(crate) fn lives(&self, up: bool, seen_until: f64) -> Vec<Life> {
+    pub(crate) fn lives(&self, up: bool, seen_until: f64) -> Vec<ObservedLifetime> {
         let chosen = self.rows.iter().filter(|interval| interval.up == up);
-        let life = |interval: &Interval| Life {
+        let life = |interval: &NodeInterval| ObservedLifetime {
             time: (interval.end.unwrap_or(seen_until) - interval.start) / 3_600.0,
             failed: !interval.went_on,
         };

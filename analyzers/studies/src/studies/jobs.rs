@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::proportion::Proportion;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::proportion::ProportionEstimate;
 use rankguard_statistics::rate::RateEstimate;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::{LEVEL, Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::{LEVEL, Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "jobs",
@@ -24,14 +24,14 @@ pub(super) const SIZES: Study = Study {
     run: sizes,
 };
 
-struct Job {
+struct JobRow {
     state: String,
     seconds: Option<f64>,
     gpus: Option<f64>,
     nodes: Option<f64>,
 }
 
-impl Job {
+impl JobRow {
     /// A job that took no time used no GPUs, even if their number is unknown.
     fn gpu_hours(&self) -> Option<f64> {
         let seconds = self.seconds?;
@@ -45,7 +45,7 @@ fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one + other).or(one).or(other)
 }
 
-fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
+fn jobs(data: &Dataset, by: &str) -> Result<Vec<JobRow>, StudyError> {
     let states = data.strings(Canonical::Jobs, by)?;
     let number = |column| data.f64s(Canonical::Jobs, column);
     let (elapsed, starts, ends) = (number("elapsed_s")?, number("start")?, number("end")?);
@@ -53,7 +53,7 @@ fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
     Ok(states
         .into_iter()
         .enumerate()
-        .map(|(at, state)| Job {
+        .map(|(at, state)| JobRow {
             state: state.unwrap_or_else(|| "(none)".to_owned()),
             seconds: elapsed[at]
                 .or_else(|| Some(ends[at]? - starts[at]?))
@@ -64,7 +64,7 @@ fn jobs(data: &Dataset, by: &str) -> Result<Vec<Job>, StudyError> {
         .collect())
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("state");
     let jobs = jobs(data, by)?;
     let mut states: BTreeMap<&str, (u64, Option<f64>)> = BTreeMap::new();
@@ -74,17 +74,17 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         state.1 = sum(state.1, job.gpu_hours());
     }
     let gpu_hours = states.values().map(|state| state.1).fold(None, sum);
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "jobs",
         data,
         "each row of jobs counts once; GPU time is elapsed time times GPUs; goodput here is the share of GPU time in jobs that completed, since work saved by checkpoints is not recorded",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         format!("jobs by {by}"),
         &["state", "jobs", "share", "low", "high", "GPU h", "share of GPU time"],
     );
     for (state, (count, hours)) in &states {
-        let share = Proportion::new(*count, jobs.len() as u64, LEVEL);
+        let share = ProportionEstimate::new(*count, jobs.len() as u64, LEVEL);
         table.row([
             (*state).into(),
             (*count).into(),
@@ -100,7 +100,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         && let Some(gpu_hours) = gpu_hours.filter(|hours| *hours > 0.0)
     {
         let completed = states.get("completed").and_then(|state| state.1).unwrap_or(0.0);
-        let mut table = Table::new("goodput", &["figure", "value"]);
+        let mut table = ResultTable::new("goodput", &["figure", "value"]);
         table.row(["GPU h".into(), gpu_hours.into()]);
         table.row(["GPU h not completed".into(), (gpu_hours - completed).into()]);
         table.row(["goodput".into(), (completed / gpu_hours).into()]);
@@ -112,7 +112,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             .problems
             .push(format!("{unknown} jobs have no elapsed time and add no GPU time"));
     }
-    let uncounted = |job: &&Job| job.seconds.is_some() && job.gpu_hours().is_none();
+    let uncounted = |job: &&JobRow| job.seconds.is_some() && job.gpu_hours().is_none();
     match jobs.iter().filter(uncounted).count() {
         0 => {}
         _ if jobs.iter().all(|job| job.gpus.is_none()) => outcome
@@ -125,7 +125,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     Ok(outcome)
 }
 
-fn sizes(data: &Dataset, _: &Options) -> Result<Outcome, StudyError> {
+fn sizes(data: &Dataset, _: &StudyOptions) -> Result<StudyResult, StudyError> {
     let jobs = jobs(data, "state")?;
     // Nodes rounded up to a power of two: jobs, failures, node-hours.
     let mut sizes: BTreeMap<u64, (u64, u64, f64)> = BTreeMap::new();
@@ -147,12 +147,12 @@ fn sizes(data: &Dataset, _: &Options) -> Result<Outcome, StudyError> {
             "give jobs with nodes and elapsed_s, or start and end",
         ));
     };
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "by-size",
         data,
         "failures: states failed, node_fail and out_of_memory, whoever is to blame; exposure: node-hours of all jobs; projection: a constant rate a node-hour, so mean time to failure falls as one over nodes",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "by size",
         &[
             "nodes up to",
@@ -174,7 +174,7 @@ fn sizes(data: &Dataset, _: &Options) -> Result<Outcome, StudyError> {
         ]);
     }
     outcome.tables.push(table);
-    let mut table = Table::new("projected mean time to failure", &["nodes", "h", "low", "high"]);
+    let mut table = ResultTable::new("projected mean time to failure", &["nodes", "h", "low", "high"]);
     for nodes in [8_u64, 64, 512, 2_048, 16_384] {
         let per = |rate: f64| 1.0 / (rate * nodes as f64);
         table.row([

@@ -1,13 +1,13 @@
 //! Nodes with the most failures.
 
-use rankguard_datasets::{Dataset, Labels, Table as Canonical};
+use rankguard_datasets::{Dataset, LabelColumn, TableKind as Canonical};
 use rankguard_statistics::rate::posterior;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::plot::{Plot, Shape};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::plot::{PlotContent, StudyPlot};
 use crate::studies::mix::most_first;
-use crate::studies::{Options, Study, length};
+use crate::studies::{Study, StudyOptions, length};
 
 pub(super) const STUDY: Study = Study {
     name: "lemons",
@@ -33,7 +33,7 @@ fn greatest(mut counts: Vec<u64>, wanted: usize) -> Vec<u64> {
 
 /// Returns the labels of a column with the most failures, most first; `counts` are its counts in
 /// that order.
-fn worst<'a>(labels: &'a Labels, counts: &[u64]) -> Vec<(&'a str, u64)> {
+fn worst<'a>(labels: &'a LabelColumn, counts: &[u64]) -> Vec<(&'a str, u64)> {
     let least = counts.get(WORST - 1).copied().unwrap_or(0);
     let names = labels.names.iter().map(String::as_str);
     let counted = names.zip(labels.counts().iter().copied());
@@ -43,18 +43,18 @@ fn worst<'a>(labels: &'a Labels, counts: &[u64]) -> Vec<(&'a str, u64)> {
     worst
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("node");
     let labels = data.labels(Canonical::Failures, by)?;
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
     let all: u64 = labels.counts().iter().sum();
     let average = all as f64 / (population * hours);
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "lemons",
         data,
         "failures by node, over the whole window; believed rate: Gamma, prior with the average rate of the population and the weight of 2 failures",
     );
-    let mut shares = Table::new(
+    let mut shares = ResultTable::new(
         "share of failures on the worst nodes",
         &["nodes", "of population", "share of failures"],
     );
@@ -70,7 +70,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         shares.row([top.into(), (percent / 100.0).into(), (sum as f64 / all as f64).into()]);
     }
     outcome.tables.push(shares);
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "the worst",
         &[
             "node",
@@ -93,10 +93,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     }
     outcome.tables.push(table);
     let bars = worst.into_iter().map(|(node, n)| (node.to_owned(), n as f64)).collect();
-    outcome.plots.push(Plot {
+    outcome.plots.push(StudyPlot {
         title: "failures of the worst nodes".to_owned(),
         across: "failures".to_owned(),
-        shape: Shape::Bars(bars),
+        shape: PlotContent::Bars(bars),
     });
     Ok(outcome)
 }

@@ -3,13 +3,13 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Labels, Table as Canonical};
-use rankguard_statistics::proportion::Proportion;
+use rankguard_datasets::{Dataset, LabelColumn, TableKind as Canonical};
+use rankguard_statistics::proportion::ProportionEstimate;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::plot::{Plot, Shape};
-use crate::studies::{LEVEL, Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::plot::{PlotContent, StudyPlot};
+use crate::studies::{LEVEL, Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "mix",
@@ -30,7 +30,7 @@ pub(crate) fn counts(values: &[Option<String>]) -> Vec<(String, u64)> {
 }
 
 /// Counts labels, most frequent first; absent ones as `(none)`.
-fn counts_of(labels: &Labels) -> Vec<(&str, u64)> {
+fn counts_of(labels: &LabelColumn) -> Vec<(&str, u64)> {
     let names = labels.names.iter().map(String::as_str);
     let mut counts: Vec<(&str, u64)> = names.zip(labels.counts().iter().copied()).collect();
     counts.extend(Some(("(none)", labels.without())).filter(|(_, count)| *count > 0));
@@ -43,19 +43,19 @@ pub(crate) fn most_first(a: &(&str, u64), b: &(&str, u64)) -> Ordering {
     b.1.cmp(&a.1).then_with(|| a.0.cmp(b.0))
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("class");
     let labels = data.labels(Canonical::Failures, by)?;
     let counts = counts_of(&labels);
     let all = counts.iter().map(|(_, n)| n).sum();
     let definition =
         format!("each row of failures counts once, repeats too; shares of all {all} with Wilson's 95 % interval");
-    let mut outcome = Outcome::new("mix", data, definition);
-    let mut table = Table::new(
+    let mut outcome = StudyResult::new("mix", data, definition);
+    let mut table = ResultTable::new(
         format!("failures by {by}"),
         &["value", "failures", "share", "low", "high"],
     );
-    let share = Proportion::at(LEVEL);
+    let share = ProportionEstimate::at(LEVEL);
     for (name, count) in &counts {
         let share = share(*count, all);
         table.row([
@@ -69,10 +69,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     outcome.tables.push(table);
     let bars = counts.into_iter().take(25);
     let bars = bars.map(|(name, n)| (name.to_owned(), n as f64)).collect();
-    outcome.plots.push(Plot {
+    outcome.plots.push(StudyPlot {
         title: format!("failures by {by}"),
         across: "failures".to_owned(),
-        shape: Shape::Bars(bars),
+        shape: PlotContent::Bars(bars),
     });
     Ok(outcome)
 }

@@ -18,14 +18,14 @@ mod survival;
 use rankguard_datasets::Dataset;
 
 use crate::error::StudyError;
-use crate::outcome::Outcome;
+use crate::outcome::StudyResult;
 
 /// Confidence level of intervals.
 pub(crate) const LEVEL: f64 = 0.95;
 
 /// Options of a study.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Options {
+pub struct StudyOptions {
     /// Total number of nodes or devices; overrides the data set's.
     pub population: Option<u64>,
     /// Column to group by.
@@ -36,7 +36,7 @@ pub struct Options {
     pub zeros_s: Option<f64>,
 }
 
-impl Options {
+impl StudyOptions {
     /// Returns the population: the given one, otherwise that of the data set.
     pub(crate) fn population(&self, data: &Dataset) -> Result<f64, StudyError> {
         let stated = data.population.map(|all| all.count);
@@ -68,7 +68,7 @@ pub struct Study {
     /// Required canonical tables and columns.
     pub needs: &'static str,
     /// Runs the study.
-    pub run: fn(&Dataset, &Options) -> Result<Outcome, StudyError>,
+    pub run: fn(&Dataset, &StudyOptions) -> Result<StudyResult, StudyError>,
 }
 
 static STUDIES: &[Study] = &[

@@ -1,11 +1,11 @@
 //! Mean time between failures: of all nodes together, and of one node if the population is known.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, TableKind as Canonical};
 use rankguard_statistics::rate::RateEstimate;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::{LEVEL, Options, Study, length};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::{LEVEL, Study, StudyOptions, length};
 
 pub(super) const STUDY: Study = Study {
     name: "mtbf",
@@ -14,15 +14,15 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let failures = data.known(Canonical::Failures, "time")?;
     let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "mtbf",
         data,
         "rows of failures with a time, over the window, during which all of the population counts as exposed; exact Poisson 95 % intervals",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "mean time between failures",
         &[
             "of",

@@ -1,13 +1,13 @@
 //! Time to repair, by cause.
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::groups::Groups;
-use rankguard_statistics::sample::Summary;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::groups::GroupedValues;
+use rankguard_statistics::sample::SampleSummary;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::plot::{Plot, Shape};
-use crate::studies::{Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::plot::{PlotContent, StudyPlot};
+use crate::studies::{Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "repair",
@@ -16,12 +16,12 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("class");
     let labels = data.labels(Canonical::Failures, by)?;
     let times = data.numbers(Canonical::Failures, "repair_s")?;
-    let times = Groups::of(&labels.of, labels.counts(), &times);
-    let (each, all) = Summary::of_each(&times.each().collect::<Vec<_>>());
+    let times = GroupedValues::of(&labels.of, labels.counts(), &times);
+    let (each, all) = SampleSummary::of_each(&times.each().collect::<Vec<_>>());
     if all.is_none() {
         return Err(StudyError::missing(
             "no failure of this data has a repair time: no MTTR",
@@ -29,15 +29,15 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ));
     }
     let names = std::iter::once("(none)").chain(labels.names.iter().map(String::as_str));
-    let mut causes: Vec<(&str, Option<Summary>)> = names.zip(each).collect();
+    let mut causes: Vec<(&str, Option<SampleSummary>)> = names.zip(each).collect();
     causes[1..].sort_unstable_by_key(|(name, _)| *name);
     causes.push(("all", all));
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "repair",
         data,
         "repair_s of each failure that has one, the source's own elapsed time where it has one; sample deviation; C2 is variance over squared mean",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         format!("time to repair by {by}"),
         &[
             "cause",
@@ -67,10 +67,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         bars.push((cause.to_owned(), summary.mean / 3_600.0));
     }
     outcome.tables.push(table);
-    outcome.plots.push(Plot {
+    outcome.plots.push(StudyPlot {
         title: format!("mean time to repair by {by}"),
         across: "hours".to_owned(),
-        shape: Shape::Bars(bars),
+        shape: PlotContent::Bars(bars),
     });
     Ok(outcome)
 }

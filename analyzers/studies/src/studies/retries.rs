@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::proportion::Proportion;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::proportion::ProportionEstimate;
 
 use crate::error::StudyError;
-use crate::outcome::{Outcome, Table};
-use crate::studies::{LEVEL, Options, Study};
+use crate::outcome::{ResultTable, StudyResult};
+use crate::studies::{LEVEL, Study, StudyOptions};
 
 pub(super) const STUDY: Study = Study {
     name: "retries",
@@ -16,7 +16,7 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-fn run(data: &Dataset, _: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, _: &StudyOptions) -> Result<StudyResult, StudyError> {
     let mut tries: BTreeMap<String, u64> = BTreeMap::new();
     for job in data.strings(Canonical::Attempts, "job")?.into_iter().flatten() {
         *tries.entry(job).or_default() += 1;
@@ -31,17 +31,17 @@ fn run(data: &Dataset, _: &Options) -> Result<Outcome, StudyError> {
         end.0 += u64::from(state.as_deref() == Some("completed"));
         end.1 += 1;
     }
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "retries",
         data,
         "jobs with at least one recorded attempt, by their number of attempts; success is the state completed",
     );
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "completed by attempts",
         &["attempts", "jobs", "completed", "share", "low", "high"],
     );
     for (count, (completed, jobs)) in ends {
-        let share = Proportion::new(completed, jobs, LEVEL);
+        let share = ProportionEstimate::new(completed, jobs, LEVEL);
         table.row([
             count.into(),
             jobs.into(),

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
-use rankguard_statistics::cox::{self, Subject, Ties};
-use rankguard_statistics::kaplan_meier::{self, Life};
+use rankguard_datasets::{Dataset, TableKind as Canonical};
+use rankguard_statistics::cox::{self, CoxSubject, TieMethod};
+use rankguard_statistics::kaplan_meier::{self, ObservedLifetime};
 use rankguard_statistics::log_rank;
 
 use crate::error::StudyError;
-use crate::outcome::{Cell, Outcome, Table};
-use crate::plot::{Plot, Shape};
-use crate::studies::{LEVEL, Options, Study};
+use crate::outcome::{ResultCell, ResultTable, StudyResult};
+use crate::plot::{PlotContent, StudyPlot};
+use crate::studies::{LEVEL, Study, StudyOptions};
 
 const YEAR: f64 = 365.25 * 86_400.0;
 
@@ -21,14 +21,14 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("x_batch");
     let cohorts = cohorts(data, by)?;
     let definition = format!(
         "life: seconds in service as published, in years of 365.25 days; failure: dead by the source's rule, else censored; cohorts by {by}"
     );
-    let mut outcome = Outcome::new("survival", data, definition);
-    let mut table = Table::new(
+    let mut outcome = StudyResult::new("survival", data, definition);
+    let mut table = ResultTable::new(
         "Kaplan-Meier, Greenwood's 95 % interval on the log-log scale",
         &["cohort", "lives", "failures", "year", "survival", "low", "high"],
     );
@@ -56,14 +56,14 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         curves.push((cohort.clone(), std::iter::once((0.0, 1.0)).chain(points).collect()));
     }
     outcome.tables.push(table);
-    outcome.plots.push(Plot {
+    outcome.plots.push(StudyPlot {
         title: format!("survival by {by}"),
         across: "years in service".to_owned(),
-        shape: Shape::Steps(curves),
+        shape: PlotContent::Steps(curves),
     });
-    let lives: Vec<Vec<Life>> = cohorts.values().cloned().collect();
+    let lives: Vec<Vec<ObservedLifetime>> = cohorts.values().cloned().collect();
     if let Some(test) = log_rank::compare(&lives) {
-        let mut table = Table::new("log-rank", &["cohorts", "chi-squared", "degrees", "p"]);
+        let mut table = ResultTable::new("log-rank", &["cohorts", "chi-squared", "degrees", "p"]);
         table.row([
             cohorts.len().into(),
             test.chi_squared.into(),
@@ -77,7 +77,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
 }
 
 /// Returns the life of each node in years, in the order of the table; `None` if unknown.
-pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<Life>>, StudyError> {
+pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<ObservedLifetime>>, StudyError> {
     let seen = data.f64s(Canonical::Nodes, "x_time_s");
     let dead = data.labels(Canonical::Nodes, "x_dead");
     let (Ok(seen), Ok(dead)) = (seen, dead) else {
@@ -88,7 +88,7 @@ pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<Life>>, StudyError> {
     };
     let life = |(seconds, dead): (Option<f64>, Option<&str>)| {
         let dead = dead?;
-        Some(Life {
+        Some(ObservedLifetime {
             time: seconds? / YEAR,
             failed: dead.eq_ignore_ascii_case("true") || dead == "1",
         })
@@ -96,9 +96,9 @@ pub(crate) fn lives(data: &Dataset) -> Result<Vec<Option<Life>>, StudyError> {
     Ok(seen.into_iter().zip(dead.texts()).map(life).collect())
 }
 
-fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, StudyError> {
+fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<ObservedLifetime>>, StudyError> {
     let lives = lives(data)?;
-    let mut cohorts: BTreeMap<String, Vec<Life>> = BTreeMap::new();
+    let mut cohorts: BTreeMap<String, Vec<ObservedLifetime>> = BTreeMap::new();
     for (cohort, life) in data.labels(Canonical::Nodes, by)?.texts().zip(lives) {
         if let Some(life) = life {
             cohorts
@@ -111,17 +111,17 @@ fn cohorts(data: &Dataset, by: &str) -> Result<BTreeMap<String, Vec<Life>>, Stud
 }
 
 /// Fits a Cox model of each cohort against the first in order.
-fn hazards(cohorts: &BTreeMap<String, Vec<Life>>) -> Option<Table> {
+fn hazards(cohorts: &BTreeMap<String, Vec<ObservedLifetime>>) -> Option<ResultTable> {
     let names: Vec<&String> = cohorts.keys().collect();
     if !(2..=20).contains(&names.len()) {
         return None;
     }
-    let subjects: Vec<Subject> = cohorts
+    let subjects: Vec<CoxSubject> = cohorts
         .values()
         .enumerate()
         .flat_map(|(at, lives)| {
             let covariates: Vec<f64> = (1..names.len()).map(|other| f64::from(u8::from(other == at))).collect();
-            lives.iter().map(move |life| Subject {
+            lives.iter().map(move |life| CoxSubject {
                 time: life.time,
                 failed: life.failed,
                 covariates: covariates.clone(),
@@ -129,8 +129,8 @@ fn hazards(cohorts: &BTreeMap<String, Vec<Life>>) -> Option<Table> {
         })
         .collect();
     let title = format!("Cox, Efron's ties, hazard against {}", names[0]);
-    let mut table = Table::new(title, &["cohort", "hazard ratio", "low", "high", "p"]);
-    match cox::fit(&subjects, Ties::Efron, LEVEL) {
+    let mut table = ResultTable::new(title, &["cohort", "hazard ratio", "low", "high", "p"]);
+    match cox::fit(&subjects, TieMethod::Efron, LEVEL) {
         Ok(model) => model.effects.iter().zip(&names[1..]).for_each(|(effect, name)| {
             table.row([
                 name.as_str().into(),
@@ -141,11 +141,11 @@ fn hazards(cohorts: &BTreeMap<String, Vec<Life>>) -> Option<Table> {
             ]);
         }),
         Err(problem) => table.row([
-            Cell::Text(format!("no model: {problem}")),
-            Cell::Absent,
-            Cell::Absent,
-            Cell::Absent,
-            Cell::Absent,
+            ResultCell::Text(format!("no model: {problem}")),
+            ResultCell::Absent,
+            ResultCell::Absent,
+            ResultCell::Absent,
+            ResultCell::Absent,
         ]),
     }
     Some(table)

@@ -1,8 +1,8 @@
-use super::{Bounds, Masked, mask};
+use super::{MaskResult, ShapeLimits, mask};
 
 fn check(line: &str, expect: &str) {
     let mut shape = Vec::new();
-    let masked = mask(line.as_bytes(), Bounds { tokens: 64, bytes: 512 }, &mut shape);
+    let masked = mask(line.as_bytes(), ShapeLimits { tokens: 64, bytes: 512 }, &mut shape);
     assert_eq!(
         String::from_utf8(shape).expect("a shape of text is text"),
         expect,
@@ -10,7 +10,7 @@ fn check(line: &str, expect: &str) {
     );
     assert_eq!(
         masked,
-        Masked {
+        MaskResult {
             tokens: expect.split(' ').filter(|token| !token.is_empty()).count(),
             cut: false
         }
@@ -106,7 +106,7 @@ fn what_the_tree_writes_cannot_come_from_a_line() {
 fn bounds_cut_at_whole_tokens_and_whole_characters() {
     let cut = |line: &str, tokens, bytes| {
         let mut shape = Vec::new();
-        let masked = mask(line.as_bytes(), Bounds { tokens, bytes }, &mut shape);
+        let masked = mask(line.as_bytes(), ShapeLimits { tokens, bytes }, &mut shape);
         (
             String::from_utf8(shape).expect("a shape of text is text"),
             masked.tokens,

@@ -26,14 +26,14 @@ pub(crate) enum ArchiveError {
 
 /// Position of a record's bytes in the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub(crate) struct RecordRange {
     pub(crate) offset: u64,
     pub(crate) bytes: u64,
     crc: u32,
 }
 
 /// Archive within a file.
-pub(crate) struct Archive<'f> {
+pub(crate) struct ArchiveReader<'f> {
     file: &'f File,
     start: u64,
     end: u64,
@@ -46,7 +46,7 @@ fn word(bytes: &[u8], at: usize, width: usize) -> Option<u64> {
     Some(part.iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte)))
 }
 
-impl<'f> Archive<'f> {
+impl<'f> ArchiveReader<'f> {
     /// Reads the central directory of the archive at `start..start + length`.
     pub(crate) fn open(file: &'f File, start: u64, length: u64) -> Result<Self, ArchiveError> {
         let end = start.checked_add(length).ok_or(ArchiveError::Shape("its length"))?;
@@ -95,7 +95,7 @@ impl<'f> Archive<'f> {
     }
 
     /// Locates the bytes of a record; returns `None` if there is no such record.
-    pub(crate) fn record(&self, name: &str) -> Result<Option<Record>, ArchiveError> {
+    pub(crate) fn record(&self, name: &str) -> Result<Option<RecordRange>, ArchiveError> {
         let Some(&(header, bytes, crc)) = self.records.get(name) else {
             return Ok(None);
         };
@@ -114,11 +114,11 @@ impl<'f> Archive<'f> {
         if word(&local, 0, 4) != Some(0x0403_4b50) || offset.checked_add(bytes).is_none_or(|end| end > self.end) {
             return Err(outside);
         }
-        Ok(Some(Record { offset, bytes, crc }))
+        Ok(Some(RecordRange { offset, bytes, crc }))
     }
 
     /// Reads a whole record of at most `most` bytes and compares its checksum.
-    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<(Vec<u8>, Record)>, ArchiveError> {
+    pub(crate) fn read(&self, name: &str, most: u64) -> Result<Option<(Vec<u8>, RecordRange)>, ArchiveError> {
         let Some(record) = self.record(name)? else {
             return Ok(None);
         };
@@ -140,7 +140,12 @@ impl<'f> Archive<'f> {
     }
 
     /// Reads a record and compares its checksum; reports the number of bytes read to `each`.
-    pub(crate) fn check(&self, name: &str, record: &Record, each: &mut dyn FnMut(u64)) -> Result<(), ArchiveError> {
+    pub(crate) fn check(
+        &self,
+        name: &str,
+        record: &RecordRange,
+        each: &mut dyn FnMut(u64),
+    ) -> Result<(), ArchiveError> {
         let mut hasher = Hasher::new();
         let mut block = vec![0; BLOCK.min(usize::try_from(record.bytes).unwrap_or(BLOCK))];
         let mut at = 0;
@@ -155,7 +160,7 @@ impl<'f> Archive<'f> {
     }
 }
 
-impl Record {
+impl RecordRange {
     fn compare(&self, name: &str, found: u32) -> Result<(), ArchiveError> {
         if found == self.crc {
             return Ok(());

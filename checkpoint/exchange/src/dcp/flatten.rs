@@ -14,7 +14,7 @@ pub(super) enum PathPart {
 
 /// Entry of the flat dictionary.
 #[derive(Debug)]
-pub(super) struct Item<'v> {
+pub(super) struct FlatItem<'v> {
     /// Parts of the path, joined by dots.
     pub(super) name: String,
     pub(super) path: Vec<PathPart>,
@@ -23,7 +23,7 @@ pub(super) struct Item<'v> {
 
 /// Flattens as `torch.distributed.checkpoint` does since 2.4: dicts always, lists only if they contain a tensor or a
 /// dict.
-pub(super) fn flatten(value: &PythonValue) -> Result<Vec<Item<'_>>, ExchangeError> {
+pub(super) fn flatten(value: &PythonValue) -> Result<Vec<FlatItem<'_>>, ExchangeError> {
     let mut items = Vec::new();
     match value {
         PythonValue::Dict(_) => visit(value, &mut Vec::new(), &mut items),
@@ -39,7 +39,7 @@ pub(super) fn flatten(value: &PythonValue) -> Result<Vec<Item<'_>>, ExchangeErro
     Ok(items)
 }
 
-fn visit<'v>(value: &'v PythonValue, path: &mut Vec<PathPart>, items: &mut Vec<Item<'v>>) {
+fn visit<'v>(value: &'v PythonValue, path: &mut Vec<PathPart>, items: &mut Vec<FlatItem<'v>>) {
     match value {
         PythonValue::Dict(pairs) => {
             for (key, item) in pairs {
@@ -55,7 +55,7 @@ fn visit<'v>(value: &'v PythonValue, path: &mut Vec<PathPart>, items: &mut Vec<I
                 path.pop();
             }
         }
-        value => items.push(Item {
+        value => items.push(FlatItem {
             name: name(path),
             path: path.clone(),
             value,

@@ -1,13 +1,13 @@
 //! Reader of one item of a `.distcp` file: a tensor or a value.
 
 use rankguard_checkpoint::format::{Dtype, MAX_DIMS};
-use rankguard_pickle::{Id, Limits, Node, Objects, Tree};
+use rankguard_pickle::{ObjectPolicy, ParseLimits, PickleTree, PickledValue, ValueId};
 use serde_json::Value;
 
-use super::archive::{Archive, ArchiveError, Record};
+use super::archive::{ArchiveError, ArchiveReader, RecordRange};
 use super::values;
-use super::walk::{Walk, dtype_of};
-use crate::volume::Strided;
+use super::walk::{TreeWalk, dtype_of};
+use crate::volume::StridedLayout;
 
 /// Maximum pickle size of one item in bytes. A tensor takes some hundred bytes; a value may be a long list.
 const MAX_PICKLE: u64 = 32 << 20;
@@ -26,9 +26,9 @@ pub(crate) struct TensorItem {
     /// Offset of its first element in the file, in bytes.
     pub(crate) offset: u64,
     /// Layout of its elements, if they are not in row-major order.
-    pub(crate) strided: Option<Strided>,
+    pub(crate) strided: Option<StridedLayout>,
     /// Record that holds its bytes, by name and position.
-    pub(crate) record: (String, Record),
+    pub(crate) record: (String, RecordRange),
 }
 
 /// Reason why an item is not imported.
@@ -50,15 +50,18 @@ fn unfit<T>(what: impl Into<String>) -> Result<T, ItemError> {
     Err(ItemError::Unfit(what.into()))
 }
 
-fn with_pickle<T>(archive: &Archive<'_>, read: impl FnOnce(&Tree<'_>) -> Result<T, ItemError>) -> Result<T, ItemError> {
+fn with_pickle<T>(
+    archive: &ArchiveReader<'_>,
+    read: impl FnOnce(&PickleTree<'_>) -> Result<T, ItemError>,
+) -> Result<T, ItemError> {
     let found = archive.read("data.pkl", MAX_PICKLE)?;
     let (bytes, _) = found.ok_or(ArchiveError::Shape("no data.pkl in it"))?;
-    let limits = Limits {
+    let limits = ParseLimits {
         values: 4 << 20,
         memo: 4 << 20,
-        ..Limits::default()
+        ..ParseLimits::default()
     };
-    match rankguard_pickle::read(&bytes, &limits, Objects::Describe) {
+    match rankguard_pickle::read(&bytes, &limits, ObjectPolicy::Describe) {
         Ok(unpickled) if unpickled.cut.is_none() => read(&unpickled.tree),
         Ok(_) => Err(ArchiveError::Shape("its pickle breaks off").into()),
         Err(error) => unfit(format!("its pickle cannot be read: {error}")),
@@ -66,29 +69,29 @@ fn with_pickle<T>(archive: &Archive<'_>, read: impl FnOnce(&Tree<'_>) -> Result<
 }
 
 /// Reads a value that is not a tensor, as JSON, with notes on conversions.
-pub(crate) fn value(archive: &Archive<'_>) -> Result<(Value, Vec<String>), ItemError> {
+pub(crate) fn value(archive: &ArchiveReader<'_>) -> Result<(Value, Vec<String>), ItemError> {
     with_pickle(archive, |tree| {
-        let mut walk = Walk::new(tree, STEPS);
+        let mut walk = TreeWalk::new(tree, STEPS);
         values::to_json(&mut walk, tree.root).map_err(ItemError::Unfit)
     })
 }
 
 /// Reads the location and shape of a tensor.
-pub(crate) fn tensor(archive: &Archive<'_>) -> Result<TensorItem, ItemError> {
+pub(crate) fn tensor(archive: &ArchiveReader<'_>) -> Result<TensorItem, ItemError> {
     if let Some((order, _)) = archive.read("byteorder", 16)?
         && order != b"little"
     {
         return unfit("its bytes are not little-endian");
     }
     with_pickle(archive, |tree| {
-        let mut walk = Walk::new(tree, STEPS);
+        let mut walk = TreeWalk::new(tree, STEPS);
         let rebuilt = rebuilt(&mut walk, tree.root, 2)?;
         rebuilt.place(archive)
     })
 }
 
 /// Tensor as described by its pickle.
-struct Rebuilt {
+struct RebuiltTensor {
     dtype: Dtype,
     /// Name of the record that holds its storage.
     record: String,
@@ -100,7 +103,7 @@ struct Rebuilt {
 
 /// Parses `torch._utils._rebuild_tensor_v2(storage, offset, size, stride, ...)`, `_v3` (with a separate element type),
 /// or `_rebuild_parameter` around one of them.
-fn rebuilt(walk: &mut Walk<'_>, id: Id, depth: u32) -> Result<Rebuilt, ItemError> {
+fn rebuilt(walk: &mut TreeWalk<'_>, id: ValueId, depth: u32) -> Result<RebuiltTensor, ItemError> {
     let tree = walk.tree;
     let Some(made) = walk.object(id) else {
         return unfit("is no tensor");
@@ -124,15 +127,15 @@ fn rebuilt(walk: &mut Walk<'_>, id: Id, depth: u32) -> Result<Rebuilt, ItemError
     }
 }
 
-type Found = Result<Rebuilt, ItemError>;
+type RebuildResult = Result<RebuiltTensor, ItemError>;
 
 fn strided(
-    walk: &mut Walk<'_>,
-    [storage, offset, size, stride]: [Id; 4],
+    walk: &mut TreeWalk<'_>,
+    [storage, offset, size, stride]: [ValueId; 4],
     dtype: Option<Result<Dtype, String>>,
-) -> Option<Found> {
+) -> Option<RebuildResult> {
     let tree = walk.tree;
-    let Node::Persistent(named) = tree.node(storage) else {
+    let PickledValue::Persistent(named) = tree.node(storage) else {
         return None;
     };
     let [kind, class, key, ..] = tree.items(*named)? else {
@@ -150,7 +153,7 @@ fn strided(
         Ok(dtype) => dtype,
         Err(name) => return Some(unfit(format!("its element type {name} cannot be kept"))),
     };
-    Some(Ok(Rebuilt {
+    Some(Ok(RebuiltTensor {
         dtype,
         record: format!("data/{}", walk.text(*key)?),
         storage_offset: walk.whole(offset)?,
@@ -177,8 +180,8 @@ fn storage_dtype(class: &str) -> Option<Dtype> {
     })
 }
 
-impl Rebuilt {
-    fn place(self, archive: &Archive<'_>) -> Result<TensorItem, ItemError> {
+impl RebuiltTensor {
+    fn place(self, archive: &ArchiveReader<'_>) -> Result<TensorItem, ItemError> {
         let found = archive.record(&self.record)?;
         let record = found.ok_or(ArchiveError::Shape("the record of its storage is missing"))?;
         let outside = || ItemError::Broken(ArchiveError::Shape("its elements lie outside of its storage"));
@@ -206,7 +209,7 @@ impl Rebuilt {
                     "its elements do not lie in rows, and it is larger than {MAX_TURNED} bytes"
                 ));
             }
-            Some(Strided {
+            Some(StridedLayout {
                 shape: self.shape.clone(),
                 stride: self.stride,
                 width,

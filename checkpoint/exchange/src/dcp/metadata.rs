@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint::format::Dtype;
-use rankguard_pickle::{Id, Limits, Node, Objects};
+use rankguard_pickle::{ObjectPolicy, ParseLimits, PickledValue, ValueId};
 
-use super::walk::Walk;
+use super::walk::TreeWalk;
 
 /// Maximum size of `.metadata` in bytes.
 pub(crate) const MAX_BYTES: usize = 512 << 20;
@@ -15,30 +15,30 @@ const STEPS: u64 = 1 << 28;
 
 /// Table of contents of a DCP directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Metadata {
+pub struct DcpMetadata {
     /// Tensors by name.
-    pub tensors: BTreeMap<String, Tensor>,
+    pub tensors: BTreeMap<String, DcpTensor>,
     /// Names of values that are not tensors.
     pub values: BTreeSet<String>,
     /// Location of every item by name, and of a chunk by name and offset.
-    pub places: BTreeMap<(String, Option<Vec<u64>>), Place>,
+    pub places: BTreeMap<(String, Option<Vec<u64>>), ItemLocation>,
     /// Entries that cannot be read: name and reason.
     pub odd: Vec<(String, String)>,
 }
 
 /// Tensor and its chunks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Tensor {
+pub struct DcpTensor {
     /// Element type, or PyTorch's name of it if a checkpoint cannot hold it.
     pub dtype: Result<Dtype, String>,
     pub size: Vec<u64>,
     /// Chunks that were written.
-    pub chunks: Vec<Chunk>,
+    pub chunks: Vec<DcpChunk>,
 }
 
 /// Box of a tensor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Chunk {
+pub struct DcpChunk {
     /// Start in each dimension, in elements.
     pub offsets: Vec<u64>,
     /// Extent in each dimension, in elements.
@@ -47,7 +47,7 @@ pub struct Chunk {
 
 /// Location of an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ItemLocation {
     /// Path of the file, relative to the directory.
     pub file: String,
     /// Offset of the first byte in the file.
@@ -72,21 +72,21 @@ pub enum MetadataError {
     Work,
 }
 
-impl Metadata {
+impl DcpMetadata {
     /// Parses the pickle without importing or calling anything in it.
     pub fn parse(bytes: &[u8]) -> Result<Self, MetadataError> {
         // Some forty values a chunk: enough for 1.5 million chunks, and at most three gigabytes for a hostile file.
-        let limits = Limits {
+        let limits = ParseLimits {
             bytes: MAX_BYTES,
             values: 1 << 26,
             memo: 1 << 26,
-            ..Limits::default()
+            ..ParseLimits::default()
         };
-        let read = rankguard_pickle::read(bytes, &limits, Objects::Describe)?;
+        let read = rankguard_pickle::read(bytes, &limits, ObjectPolicy::Describe)?;
         if let Some(offset) = read.cut {
             return Err(MetadataError::Cut { offset });
         }
-        let mut walk = Walk::new(&read.tree, STEPS);
+        let mut walk = TreeWalk::new(&read.tree, STEPS);
         let mut found = Self::default();
         let shape = |what| MetadataError::Shape { what };
         let root = walk
@@ -104,7 +104,7 @@ impl Metadata {
         Ok(found)
     }
 
-    fn entry(&mut self, walk: &mut Walk<'_>, name: Id, value: Id) -> Result<(), MetadataError> {
+    fn entry(&mut self, walk: &mut TreeWalk<'_>, name: ValueId, value: ValueId) -> Result<(), MetadataError> {
         walk.spend(1).ok_or(MetadataError::Work)?;
         let Some(name) = walk.text(name) else {
             self.odd
@@ -133,7 +133,7 @@ impl Metadata {
         Ok(())
     }
 
-    fn place(&mut self, walk: &mut Walk<'_>, index: Id, info: Id) -> Result<(), MetadataError> {
+    fn place(&mut self, walk: &mut TreeWalk<'_>, index: ValueId, info: ValueId) -> Result<(), MetadataError> {
         walk.spend(1).ok_or(MetadataError::Work)?;
         match place(walk, index, info) {
             Some((key, place)) => {
@@ -149,23 +149,23 @@ impl Metadata {
     }
 }
 
-type Pairs<'t> = Option<Vec<(Id, Id)>>;
+type DictPairs<'t> = Option<Vec<(ValueId, ValueId)>>;
 
-fn pairs<'t>(walk: &mut Walk<'t>, id: Id) -> Result<Pairs<'t>, MetadataError> {
-    let Node::Dict(flat) = walk.tree.node(id) else {
+fn pairs<'t>(walk: &mut TreeWalk<'t>, id: ValueId) -> Result<DictPairs<'t>, MetadataError> {
+    let PickledValue::Dict(flat) = walk.tree.node(id) else {
         return Ok(None);
     };
     walk.spend(flat.len()).ok_or(MetadataError::Work)?;
     Ok(Some(flat.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect()))
 }
 
-fn tensor(walk: &mut Walk<'_>, id: Id) -> Option<Tensor> {
+fn tensor(walk: &mut TreeWalk<'_>, id: ValueId) -> Option<DcpTensor> {
     let tree = walk.tree;
     let fields = walk.fields(id, "TensorStorageMetadata")?;
     let properties = walk.object(fields.get(tree, "properties")?)?;
     // The state of TensorProperties is a tuple of five or six; the element type is the first.
     let dtype = match tree.node(properties.state) {
-        Node::Tuple(_) => *tree.items(properties.state)?.first()?,
+        PickledValue::Tuple(_) => *tree.items(properties.state)?.first()?,
         _ => walk
             .fields(fields.get(tree, "properties")?, "TensorProperties")?
             .get(tree, "dtype")?,
@@ -174,20 +174,20 @@ fn tensor(walk: &mut Walk<'_>, id: Id) -> Option<Tensor> {
     let size = walk.size(fields.get(tree, "size")?)?;
     let listed = tree.items(fields.get(tree, "chunks")?)?;
     walk.spend(listed.len())?;
-    let chunk = |id: &Id| {
+    let chunk = |id: &ValueId| {
         let fields = walk.fields(*id, "ChunkStorageMetadata")?;
-        Some(Chunk {
+        Some(DcpChunk {
             offsets: walk.size(fields.get(tree, "offsets")?)?,
             sizes: walk.size(fields.get(tree, "sizes")?)?,
         })
     };
     let chunks = listed.iter().map(chunk).collect::<Option<Vec<_>>>()?;
-    Some(Tensor { dtype, size, chunks })
+    Some(DcpTensor { dtype, size, chunks })
 }
 
-type Keyed = ((String, Option<Vec<u64>>), Place);
+type KeyedLocation = ((String, Option<Vec<u64>>), ItemLocation);
 
-fn place(walk: &mut Walk<'_>, index: Id, info: Id) -> Option<Keyed> {
+fn place(walk: &mut TreeWalk<'_>, index: ValueId, info: ValueId) -> Option<KeyedLocation> {
     let tree = walk.tree;
     let index = walk.fields(index, "MetadataIndex")?;
     let name = walk.text(index.get(tree, "fqn")?)?.to_owned();
@@ -198,7 +198,7 @@ fn place(walk: &mut Walk<'_>, index: Id, info: Id) -> Option<Keyed> {
     let info = walk.fields(info, "_StorageInfo")?;
     let transforms = info.get(tree, "transform_descriptors");
     let transforms = transforms.filter(|id| tree.items(*id).is_none_or(|items| !items.is_empty()));
-    let place = Place {
+    let place = ItemLocation {
         file: walk.text(info.get(tree, "relative_path")?)?.to_owned(),
         offset: walk.whole(info.get(tree, "offset")?)?,
         length: walk.whole(info.get(tree, "length")?)?,
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn what_is_no_metadata_is_told() {
-        let error = |bytes: &[u8]| Metadata::parse(bytes).expect_err("no metadata");
+        let error = |bytes: &[u8]| DcpMetadata::parse(bytes).expect_err("no metadata");
         assert!(matches!(error(b""), MetadataError::Pickle(_)));
         assert!(matches!(error(b"]."), MetadataError::Shape { .. }));
         assert!(matches!(
@@ -256,15 +256,15 @@ mod tests {
         pickle.extend(b"u");
         pickle.extend(text("storage_data"));
         pickle.extend(b"}ub.");
-        let read = Metadata::parse(&pickle).expect("within the bound");
+        let read = DcpMetadata::parse(&pickle).expect("within the bound");
         assert_eq!(read.tensors["w299"].chunks.len(), 2_001);
         let mut walk_out = 0;
-        let limits = Limits::default();
-        let tree = rankguard_pickle::read(&pickle, &limits, Objects::Describe)
+        let limits = ParseLimits::default();
+        let tree = rankguard_pickle::read(&pickle, &limits, ObjectPolicy::Describe)
             .expect("read")
             .tree;
-        let mut walk = Walk::new(&tree, 5_000);
-        let Node::Object { state, .. } = tree.node(tree.root) else {
+        let mut walk = TreeWalk::new(&tree, 5_000);
+        let PickledValue::Object { state, .. } = tree.node(tree.root) else {
             panic!("an object")
         };
         let contents = tree.pairs(*state).expect("fields").next().expect("one").1;
@@ -277,7 +277,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = Metadata::parse(&bytes);
+            let _ = DcpMetadata::parse(&bytes);
         }
     }
 }

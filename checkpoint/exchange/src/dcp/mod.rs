@@ -25,7 +25,7 @@ mod values;
 mod walk;
 mod write;
 
-pub use metadata::{Chunk, Metadata, MetadataError, Place, Tensor};
+pub use metadata::{DcpChunk, DcpMetadata, DcpTensor, ItemLocation, MetadataError};
 pub use read::open;
 pub use write::export;
 

@@ -8,21 +8,21 @@ use rankguard_checkpoint::format::TensorBox;
 use serde_json::{Map, Value};
 
 use super::METADATA_FILE;
-use super::archive::Archive;
+use super::archive::ArchiveReader;
 use super::item::{self, ItemError, TensorItem};
-use super::metadata::{Chunk, MAX_BYTES, Metadata, MetadataError, Place, Tensor};
+use super::metadata::{DcpChunk, DcpMetadata, DcpTensor, ItemLocation, MAX_BYTES, MetadataError};
 use crate::files;
-use crate::foreign::{Foreign, Part};
-use crate::problem::Problems;
-use crate::volume::Volume;
-use crate::{ExchangeError, Progress};
+use crate::foreign::{ForeignCheckpoint, TensorPart};
+use crate::problem::ProblemList;
+use crate::volume::FileVolume;
+use crate::{ExchangeError, ProgressCallback};
 
 /// Opens a directory: reads the table of contents, locates every item, compares its checksum, and reports that work to
 /// `progress`. A tensor or value that a checkpoint cannot hold becomes a problem; a damaged or missing one is an error.
-pub fn open(dir: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
+pub fn open(dir: &Path, progress: ProgressCallback<'_>) -> Result<ForeignCheckpoint, ExchangeError> {
     let path = dir.join(METADATA_FILE);
     let bytes = files::read(&path, MAX_BYTES as u64)?;
-    let metadata = Metadata::parse(&bytes).map_err(|error| match error {
+    let metadata = DcpMetadata::parse(&bytes).map_err(|error| match error {
         MetadataError::Pickle(source) => ExchangeError::Pickle {
             path: path.clone(),
             source,
@@ -33,14 +33,14 @@ pub fn open(dir: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError
         .places
         .values()
         .fold(0u64, |sum, place| sum.saturating_add(place.length));
-    let mut reader = Reader {
+    let mut reader = DcpReader {
         dir,
         metadata: &metadata,
-        volume: Volume::default(),
+        volume: FileVolume::default(),
         files: BTreeMap::new(),
         open: None,
         parts: Vec::new(),
-        problems: Problems::default(),
+        problems: ProblemList::default(),
         unchecked: 0,
         done: 0,
         total,
@@ -68,7 +68,7 @@ pub fn open(dir: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError
     } else {
         vec![Value::Object(state)]
     };
-    Ok(Foreign::new(
+    Ok(ForeignCheckpoint::new(
         "dcp",
         reader.parts,
         reader.volume,
@@ -77,24 +77,24 @@ pub fn open(dir: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError
     ))
 }
 
-struct Reader<'a> {
+struct DcpReader<'a> {
     dir: &'a Path,
-    metadata: &'a Metadata,
-    volume: Volume,
+    metadata: &'a DcpMetadata,
+    volume: FileVolume,
     /// Number and length of each file in the volume.
     files: BTreeMap<&'a str, (usize, u64)>,
     /// File that was used last.
     open: Option<(&'a str, PathBuf, File)>,
-    parts: Vec<Part>,
-    problems: Problems,
+    parts: Vec<TensorPart>,
+    problems: ProblemList,
     unchecked: u64,
     done: u64,
     total: u64,
-    progress: Progress<'a>,
+    progress: ProgressCallback<'a>,
 }
 
-impl<'a> Reader<'a> {
-    fn tensor(&mut self, name: &'a str, tensor: &Tensor) -> Result<(), ExchangeError> {
+impl<'a> DcpReader<'a> {
+    fn tensor(&mut self, name: &'a str, tensor: &DcpTensor) -> Result<(), ExchangeError> {
         let dtype = match &tensor.dtype {
             Ok(dtype) => *dtype,
             Err(dtype) => {
@@ -135,8 +135,8 @@ impl<'a> Reader<'a> {
         &mut self,
         name: &'a str,
         boxed: &TensorBox,
-        chunk: &Chunk,
-    ) -> Result<Result<Part, String>, ExchangeError> {
+        chunk: &DcpChunk,
+    ) -> Result<Result<TensorPart, String>, ExchangeError> {
         let key = (name.to_owned(), Some(chunk.offsets.clone()));
         let Some(place) = self.metadata.places.get(&key) else {
             return Err(self.missing(name, &format!("its chunk at {:?}", chunk.offsets)));
@@ -167,12 +167,17 @@ impl<'a> Reader<'a> {
         self.place(boxed, place, item).map(Ok)
     }
 
-    fn place(&mut self, boxed: &TensorBox, place: &'a Place, item: TensorItem) -> Result<Part, ExchangeError> {
+    fn place(
+        &mut self,
+        boxed: &TensorBox,
+        place: &'a ItemLocation,
+        item: TensorItem,
+    ) -> Result<TensorPart, ExchangeError> {
         let (number, _) = self.files[place.file.as_str()];
         let bytes = boxed.bytes().unwrap_or(0);
         let at = self.volume.add(number, item.offset, bytes, item.strided);
         let too_large = || ExchangeError::malformed(self.dir, "all tensors exceed 64 bits in size");
-        Ok(Part {
+        Ok(TensorPart {
             boxed: boxed.clone(),
             at: at.ok_or_else(too_large)?,
         })
@@ -206,8 +211,8 @@ impl<'a> Reader<'a> {
     fn item<T>(
         &mut self,
         name: &str,
-        place: &'a Place,
-        read: impl FnOnce(&Archive<'_>, &mut dyn FnMut(u64)) -> Result<T, ItemError>,
+        place: &'a ItemLocation,
+        read: impl FnOnce(&ArchiveReader<'_>, &mut dyn FnMut(u64)) -> Result<T, ItemError>,
     ) -> Result<Result<T, String>, ExchangeError> {
         let (_, length) = self.file(&place.file)?;
         if place.offset.checked_add(place.length).is_none_or(|end| end > length) {
@@ -221,7 +226,7 @@ impl<'a> Reader<'a> {
         let (done, total) = (self.done, self.total);
         let progress = &mut *self.progress;
         let mut within = 0;
-        let archive = Archive::open(file, place.offset, place.length).map_err(ItemError::from);
+        let archive = ArchiveReader::open(file, place.offset, place.length).map_err(ItemError::from);
         let read = archive.and_then(|archive| {
             read(&archive, &mut |bytes| {
                 within += bytes;
@@ -262,7 +267,7 @@ impl<'a> Reader<'a> {
         ExchangeError::malformed(&path, format!("{name}: storage_data does not say where {what} lies"))
     }
 
-    fn damaged(&self, name: &str, place: &Place, what: String) -> ExchangeError {
+    fn damaged(&self, name: &str, place: &ItemLocation, what: String) -> ExchangeError {
         ExchangeError::Damaged {
             path: self.dir.join(&place.file),
             entry: name.chars().take(256).collect(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 
-use super::flatten::{Item, PathPart};
+use super::flatten::{FlatItem, PathPart};
 use crate::archive_plan::ArchivePlace;
 use crate::pickle_writer::{PickleWriter, torch_name};
 use crate::python_value::PythonValue;
@@ -18,23 +18,23 @@ const VERSION: &str = "1.0.0";
 /// Content of one archive of the directory: a chunk of a tensor (number, offset, shape), or a
 /// value.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct TableRow {
     pub(super) name: String,
     pub(super) chunk: Option<(usize, Vec<u64>, Vec<u64>)>,
 }
 
 /// Offset and shape of a part of a tensor.
-type ChunkPlace<'a> = (&'a [u64], &'a [u64]);
+type ChunkExtent<'a> = (&'a [u64], &'a [u64]);
 
 /// Returns the pickle of the table; `rows` and `places` have the same order.
 pub(super) fn table(
-    items: &[Item<'_>],
+    items: &[FlatItem<'_>],
     tensors: &BTreeMap<String, TensorBox>,
-    rows: &[Row],
+    rows: &[TableRow],
     places: &[ArchivePlace],
     files: &[String],
 ) -> Vec<u8> {
-    let mut chunks: BTreeMap<&str, Vec<ChunkPlace<'_>>> = BTreeMap::new();
+    let mut chunks: BTreeMap<&str, Vec<ChunkExtent<'_>>> = BTreeMap::new();
     for row in rows {
         if let Some((_, offset, shape)) = &row.chunk {
             chunks.entry(&row.name).or_default().push((offset, shape));
@@ -67,7 +67,7 @@ pub(super) fn table(
             writer.op(b't');
         });
         writer.text("storage_data");
-        let pairs: Vec<(&Row, &ArchivePlace)> = rows.iter().zip(places).collect();
+        let pairs: Vec<(&TableRow, &ArchivePlace)> = rows.iter().zip(places).collect();
         dict(writer, &pairs, |writer, (row, place)| {
             index(writer, row);
             storage(writer, place, files);
@@ -87,7 +87,7 @@ fn dict<T>(writer: &mut PickleWriter, items: &[T], mut pair: impl FnMut(&mut Pic
     writer.op(b'u');
 }
 
-fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[ChunkPlace<'_>]) {
+fn tensor(writer: &mut PickleWriter, boxed: &TensorBox, chunks: &[ChunkExtent<'_>]) {
     writer.object(METADATA, "TensorStorageMetadata", |writer| {
         writer.text("properties");
         properties(writer, boxed.dtype);
@@ -136,7 +136,7 @@ fn call(writer: &mut PickleWriter, function: (&str, &str), argument: impl FnOnce
     writer.op(b'R');
 }
 
-fn index(writer: &mut PickleWriter, row: &Row) {
+fn index(writer: &mut PickleWriter, row: &TableRow) {
     writer.object(METADATA, "MetadataIndex", |writer| {
         writer.text("fqn");
         writer.text(&row.name);

@@ -1,62 +1,62 @@
 //! Conversion of values that are not tensors to JSON.
 
-use rankguard_pickle::{Id, Node};
+use rankguard_pickle::{PickledValue, ValueId};
 use serde_json::{Map, Value};
 
-use super::walk::Walk;
+use super::walk::TreeWalk;
 
 /// Maximum nesting depth of a value.
 const DEPTH: u32 = 64;
 
 /// Converts a value to JSON and returns notes on inexact conversions; the error is the reason why
 /// JSON cannot hold it.
-pub(crate) fn to_json(walk: &mut Walk<'_>, id: Id) -> Result<(Value, Vec<String>), String> {
+pub(crate) fn to_json(walk: &mut TreeWalk<'_>, id: ValueId) -> Result<(Value, Vec<String>), String> {
     let mut notes = Vec::new();
     let value = json(walk, id, DEPTH, &mut notes)?;
     Ok((value, notes))
 }
 
-fn json(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
+fn json(walk: &mut TreeWalk<'_>, id: ValueId, depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
     let depth = depth.checked_sub(1).ok_or("lies too deep within itself")?;
     let tree = walk.tree;
     let cost = tree.bytes(id).map_or(1, <[u8]>::len);
     walk.spend(cost).ok_or("is too large for a state")?;
     match tree.node(id) {
-        Node::None => Ok(Value::Null),
-        Node::Bool(value) => Ok(Value::Bool(*value)),
-        Node::Int(value) => Ok((*value).into()),
-        Node::Float(value) => {
+        PickledValue::None => Ok(Value::Null),
+        PickledValue::Bool(value) => Ok(Value::Bool(*value)),
+        PickledValue::Int(value) => Ok((*value).into()),
+        PickledValue::Float(value) => {
             let number = serde_json::Number::from_f64(*value);
             number
                 .map(Value::Number)
                 .ok_or_else(|| format!("is {value}, which JSON cannot say"))
         }
-        Node::Text(_) => {
+        PickledValue::Text(_) => {
             let text = walk.text(id).ok_or("is text that is no UTF-8")?;
             Ok(Value::String(text.to_owned()))
         }
-        Node::List(items) | Node::Tuple(items) => list(walk, items, depth, notes),
-        Node::Dict(flat) => dictionary(walk, flat, depth, notes),
-        Node::Object { .. } => object(walk, id, depth, notes),
-        Node::Huge => Err("is a whole number beyond 64 bits".to_owned()),
-        Node::Bytes(_) => Err("is bytes, which JSON cannot hold".to_owned()),
-        Node::Set(_) => Err("is a set, which JSON cannot hold".to_owned()),
-        Node::Global { .. } => Err(format!("is the name {}", named(walk, id))),
-        Node::Persistent(_) => Err("holds a tensor within a value".to_owned()),
+        PickledValue::List(items) | PickledValue::Tuple(items) => list(walk, items, depth, notes),
+        PickledValue::Dict(flat) => dictionary(walk, flat, depth, notes),
+        PickledValue::Object { .. } => object(walk, id, depth, notes),
+        PickledValue::Huge => Err("is a whole number beyond 64 bits".to_owned()),
+        PickledValue::Bytes(_) => Err("is bytes, which JSON cannot hold".to_owned()),
+        PickledValue::Set(_) => Err("is a set, which JSON cannot hold".to_owned()),
+        PickledValue::Global { .. } => Err(format!("is the name {}", named(walk, id))),
+        PickledValue::Persistent(_) => Err("holds a tensor within a value".to_owned()),
     }
 }
 
-fn list(walk: &mut Walk<'_>, items: &[Id], depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
+fn list(walk: &mut TreeWalk<'_>, items: &[ValueId], depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
     let items = items.iter().map(|item| json(walk, *item, depth, notes));
     Ok(Value::Array(items.collect::<Result<_, _>>()?))
 }
 
-fn dictionary(walk: &mut Walk<'_>, flat: &[Id], depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
+fn dictionary(walk: &mut TreeWalk<'_>, flat: &[ValueId], depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
     let mut map = Map::new();
     for pair in flat.chunks_exact(2) {
         let key = match walk.tree.node(pair[0]) {
-            Node::Text(_) => walk.text(pair[0]).ok_or("has a key that is no UTF-8")?.to_owned(),
-            Node::Int(number) => {
+            PickledValue::Text(_) => walk.text(pair[0]).ok_or("has a key that is no UTF-8")?.to_owned(),
+            PickledValue::Int(number) => {
                 let note = "its whole-number keys are text in JSON";
                 if !notes.iter().any(|known| known == note) {
                     notes.push(note.to_owned());
@@ -72,7 +72,7 @@ fn dictionary(walk: &mut Walk<'_>, flat: &[Id], depth: u32, notes: &mut Vec<Stri
 }
 
 /// Converts the objects that wrap plain values, such as `OrderedDict`.
-fn object(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
+fn object(walk: &mut TreeWalk<'_>, id: ValueId, depth: u32, notes: &mut Vec<String>) -> Result<Value, String> {
     let tree = walk.tree;
     let Some(made) = walk.object(id) else {
         return Err("is an object of no class that can be named".to_owned());
@@ -80,11 +80,11 @@ fn object(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> R
     let args = tree.items(made.args).unwrap_or(&[]);
     match (made.class, args) {
         (("collections", "OrderedDict"), []) => match tree.node(made.pairs) {
-            Node::Dict(flat) => dictionary(walk, flat, depth, notes),
+            PickledValue::Dict(flat) => dictionary(walk, flat, depth, notes),
             _ => Ok(Value::Object(Map::new())),
         },
         (("collections", "defaultdict"), _) => match tree.node(made.pairs) {
-            Node::Dict(flat) => dictionary(walk, flat, depth, notes),
+            PickledValue::Dict(flat) => dictionary(walk, flat, depth, notes),
             _ => Ok(Value::Object(Map::new())),
         },
         (("torch", "Size"), [only]) => json(walk, *only, depth, notes),
@@ -103,7 +103,7 @@ fn object(walk: &mut Walk<'_>, id: Id, depth: u32, notes: &mut Vec<String>) -> R
     }
 }
 
-fn named(walk: &Walk<'_>, id: Id) -> String {
+fn named(walk: &TreeWalk<'_>, id: ValueId) -> String {
     let (module, name) = walk.global(id).unwrap_or(("?", "?"));
     shown(&format!("{module}.{name}"))
 }
@@ -116,27 +116,28 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_pickle::{Limits, Objects};
+    use rankguard_pickle::{ObjectPolicy, ParseLimits};
     use serde_json::json;
 
     use super::*;
 
-    fn told(pickle: &[u8]) -> Result<(Value, Vec<String>), String> {
-        let read = rankguard_pickle::read(pickle, &Limits::default(), Objects::Describe).expect("a good pickle");
-        let mut walk = Walk::new(&read.tree, 10_000);
+    fn parse_json(pickle: &[u8]) -> Result<(Value, Vec<String>), String> {
+        let read =
+            rankguard_pickle::read(pickle, &ParseLimits::default(), ObjectPolicy::Describe).expect("a good pickle");
+        let mut walk = TreeWalk::new(&read.tree, 10_000);
         to_json(&mut walk, read.tree.root)
     }
 
     #[test]
     fn plain_values_are_json() {
         let (value, notes) =
-            told(b"}(X\x01\x00\x00\x00a(K\x01N\x88G?\xe0\x00\x00\x00\x00\x00\x00tK\x05]u.").expect("plain");
+            parse_json(b"}(X\x01\x00\x00\x00a(K\x01N\x88G?\xe0\x00\x00\x00\x00\x00\x00tK\x05]u.").expect("plain");
         assert_eq!(value, json!({"a": [1, null, true, 0.5], "5": []}));
         assert_eq!(notes.len(), 1);
-        let (value, notes) = told(b"ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00aK\x01u.").expect("plain");
+        let (value, notes) = parse_json(b"ccollections\nOrderedDict\n)R(X\x01\x00\x00\x00aK\x01u.").expect("plain");
         assert_eq!((value, notes.len()), (json!({"a": 1}), 0));
         assert_eq!(
-            told(b"ctorch\nSize\n(K\x02K\x03tq\x00\x85R.").expect("plain").0,
+            parse_json(b"ctorch\nSize\n(K\x02K\x03tq\x00\x85R.").expect("plain").0,
             json!([2, 3])
         );
     }
@@ -151,7 +152,7 @@ mod tests {
             (b"\x8f.", "set"),
             (b"}(NK\x01u.", "key"),
         ] {
-            let error = told(pickle).expect_err("not plain");
+            let error = parse_json(pickle).expect_err("not plain");
             assert!(error.contains(word), "{error}");
         }
     }
@@ -165,6 +166,6 @@ mod tests {
             pickle.push(b'e');
         }
         pickle.push(b'.');
-        assert!(told(&pickle).expect_err("far too large").contains("large"));
+        assert!(parse_json(&pickle).expect_err("far too large").contains("large"));
     }
 }

@@ -1,13 +1,13 @@
 //! Bounded traversal of the values of a foreign pickle.
 
-use rankguard_pickle::{Id, Node, Tree};
+use rankguard_pickle::{PickleTree, PickledValue, ValueId};
 
 use rankguard_checkpoint::format::{Dtype, MAX_DIMS};
 
 /// Tree and remaining step budget. A small pickle can reference one large list many times; the budget bounds that
 /// cost.
-pub(crate) struct Walk<'t> {
-    pub(crate) tree: &'t Tree<'t>,
+pub(crate) struct TreeWalk<'t> {
+    pub(crate) tree: &'t PickleTree<'t>,
     steps: u64,
 }
 
@@ -16,15 +16,15 @@ pub(crate) type ClassName<'t> = (&'t str, &'t str);
 
 /// Parts of a pickled object that the readers use.
 #[derive(Clone, Copy)]
-pub(crate) struct Made<'t> {
+pub(crate) struct PickledObject<'t> {
     pub(crate) class: ClassName<'t>,
-    pub(crate) args: Id,
-    pub(crate) state: Id,
-    pub(crate) pairs: Id,
+    pub(crate) args: ValueId,
+    pub(crate) state: ValueId,
+    pub(crate) pairs: ValueId,
 }
 
-impl<'t> Walk<'t> {
-    pub(crate) fn new(tree: &'t Tree<'t>, steps: u64) -> Self {
+impl<'t> TreeWalk<'t> {
+    pub(crate) fn new(tree: &'t PickleTree<'t>, steps: u64) -> Self {
         Self { tree, steps }
     }
 
@@ -35,30 +35,30 @@ impl<'t> Walk<'t> {
     }
 
     /// Returns the complete text of a node; `None` if it is not UTF-8 text.
-    pub(crate) fn text(&self, id: Id) -> Option<&'t str> {
+    pub(crate) fn text(&self, id: ValueId) -> Option<&'t str> {
         match self.tree.node(id) {
-            Node::Text(_) => std::str::from_utf8(self.tree.bytes(id)?).ok(),
+            PickledValue::Text(_) => std::str::from_utf8(self.tree.bytes(id)?).ok(),
             _ => None,
         }
     }
 
     /// Returns the class or function that a node references.
-    pub(crate) fn global(&self, id: Id) -> Option<ClassName<'t>> {
+    pub(crate) fn global(&self, id: ValueId) -> Option<ClassName<'t>> {
         match self.tree.node(id) {
-            Node::Global { module, name } => Some((self.text(*module)?, self.text(*name)?)),
+            PickledValue::Global { module, name } => Some((self.text(*module)?, self.text(*name)?)),
             _ => None,
         }
     }
 
-    pub(crate) fn object(&self, id: Id) -> Option<Made<'t>> {
+    pub(crate) fn object(&self, id: ValueId) -> Option<PickledObject<'t>> {
         match self.tree.node(id) {
-            Node::Object {
+            PickledValue::Object {
                 class,
                 args,
                 state,
                 pairs,
                 ..
-            } => Some(Made {
+            } => Some(PickledObject {
                 class: self.global(*class)?,
                 args: *args,
                 state: *state,
@@ -69,22 +69,22 @@ impl<'t> Walk<'t> {
     }
 
     /// Returns the fields of an object of PyTorch's class `name`.
-    pub(crate) fn fields(&mut self, id: Id, name: &str) -> Option<Fields<'t>> {
+    pub(crate) fn fields(&mut self, id: ValueId, name: &str) -> Option<ObjectFields<'t>> {
         let made = self.object(id)?;
         let known = made.class.1 == name && (made.class.0 == "torch" || made.class.0.starts_with("torch."));
         if !known {
             return None;
         }
-        let Node::Dict(flat) = self.tree.node(made.state) else {
+        let PickledValue::Dict(flat) = self.tree.node(made.state) else {
             // A dataclass without fields has no state.
-            return self.tree.is_none(made.state).then_some(Fields { flat: &[] });
+            return self.tree.is_none(made.state).then_some(ObjectFields { flat: &[] });
         };
         self.spend(flat.len())?;
-        Some(Fields { flat })
+        Some(ObjectFields { flat })
     }
 
     /// Returns extents or offsets from a `torch.Size`, a tuple or a list.
-    pub(crate) fn size(&mut self, id: Id) -> Option<Vec<u64>> {
+    pub(crate) fn size(&mut self, id: ValueId) -> Option<Vec<u64>> {
         let id = match self.object(id) {
             Some(made) if made.class == ("torch", "Size") => match self.tree.items(made.args)? {
                 [] => return Some(Vec::new()),
@@ -103,28 +103,28 @@ impl<'t> Walk<'t> {
     }
 
     /// Returns an integer that is not negative.
-    pub(crate) fn whole(&self, id: Id) -> Option<u64> {
+    pub(crate) fn whole(&self, id: ValueId) -> Option<u64> {
         match self.tree.node(id) {
-            Node::Int(value) => u64::try_from(*value).ok(),
+            PickledValue::Int(value) => u64::try_from(*value).ok(),
             _ => None,
         }
     }
 
     /// Returns the element type of a node such as `torch.float32`; the inner error is the name of an unsupported
     /// type.
-    pub(crate) fn dtype(&self, id: Id) -> Option<Result<Dtype, String>> {
+    pub(crate) fn dtype(&self, id: ValueId) -> Option<Result<Dtype, String>> {
         let (module, name) = self.global(id)?;
         (module == "torch").then(|| dtype_of(name).ok_or_else(|| name.chars().take(64).collect()))
     }
 }
 
 /// Fields of an object by name. The last of repeated fields counts, as in Python.
-pub(crate) struct Fields<'t> {
-    flat: &'t [Id],
+pub(crate) struct ObjectFields<'t> {
+    flat: &'t [ValueId],
 }
 
-impl Fields<'_> {
-    pub(crate) fn get(&self, tree: &Tree<'_>, name: &str) -> Option<Id> {
+impl ObjectFields<'_> {
+    pub(crate) fn get(&self, tree: &PickleTree<'_>, name: &str) -> Option<ValueId> {
         let mut pairs = self.flat.chunks_exact(2).rev();
         let found = pairs.find(|pair| tree.bytes(pair[0]) == Some(name.as_bytes()))?;
         Some(found[1])

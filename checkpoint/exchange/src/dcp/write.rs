@@ -7,18 +7,18 @@ use rankguard_checkpoint::format::TensorBox;
 use rankguard_checkpoint::{Checkpoint, Store};
 
 use super::METADATA_FILE;
-use super::flatten::{Item, flatten};
-use super::table::{self, Row};
+use super::flatten::{FlatItem, flatten};
+use super::table::{self, TableRow};
 use crate::archive_plan::{self, ArchivePlan, ArchiveSequence};
 use crate::export::{ExportReport, ExportRequest};
-use crate::files::{self, Draft};
+use crate::files::{self, StagedOutput};
 use crate::pickle_writer::{PickleWriter, StorageSource, TensorSpec};
 use crate::pieces::pieces;
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 use crate::python_value::PythonValue;
 use crate::state_tree::StateTree;
 use crate::torch_file;
-use crate::{ExchangeError, Progress};
+use crate::{ExchangeError, ProgressCallback};
 
 /// Maximum chunk size in bytes: a reader holds one chunk in memory.
 const CHUNK_BYTES: u64 = 512 << 20;
@@ -29,10 +29,10 @@ pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
     request: &ExportRequest<'_>,
-    progress: Progress<'_>,
+    progress: ProgressCallback<'_>,
 ) -> Result<ExportReport, ExchangeError> {
-    let draft = Draft::of(request.out, request.is_replacing)?;
-    let mut problems = Problems::default();
+    let draft = StagedOutput::of(request.out, request.is_replacing)?;
+    let mut problems = ProblemList::default();
     let tree = StateTree::of(checkpoint, &request.selection, &mut problems)?;
     let items = flatten(&tree.value)?;
     let mut export = DcpExport::new(&tree);
@@ -68,7 +68,7 @@ struct DcpExport<'a> {
     tree: &'a StateTree,
     plans: Vec<ArchivePlan>,
     /// Table row of each archive plan.
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
     /// Boxes to stream; the index is the tensor number.
     wanted: Vec<TensorBox>,
 }
@@ -83,7 +83,7 @@ impl<'a> DcpExport<'a> {
         }
     }
 
-    fn add(&mut self, item: &Item<'_>) {
+    fn add(&mut self, item: &FlatItem<'_>) {
         match item.value {
             PythonValue::Tensor(name) => {
                 let Some(whole) = self.tree.tensors.get(name) else {
@@ -108,7 +108,7 @@ impl<'a> DcpExport<'a> {
             },
         });
         self.push(writer);
-        self.rows.push(Row {
+        self.rows.push(TableRow {
             name: name.to_owned(),
             chunk: Some((index, chunk.offset.clone(), chunk.shape.clone())),
         });
@@ -131,7 +131,7 @@ impl<'a> DcpExport<'a> {
             })
         });
         self.push(writer);
-        self.rows.push(Row {
+        self.rows.push(TableRow {
             name: name.to_owned(),
             chunk: None,
         });

@@ -23,7 +23,7 @@ pub(crate) struct DecodeError {
 
 /// Decodes the state of `rank`.
 pub(crate) fn decode(value: &Value, rank: u32) -> Result<PythonValue, DecodeError> {
-    let decoder = Decoder { rank, tensors: None };
+    let decoder = ValueDecoder { rank, tensors: None };
     decoder.value(value, "state", 0)
 }
 
@@ -46,13 +46,13 @@ pub(crate) fn from_json(value: &Value) -> PythonValue {
     }
 }
 
-struct Decoder<'a> {
+struct ValueDecoder<'a> {
     rank: u32,
     /// Tensors of the enclosing `per-rank` value.
     tensors: Option<&'a Map<String, Value>>,
 }
 
-impl Decoder<'_> {
+impl ValueDecoder<'_> {
     fn value(&self, value: &Value, path: &str, depth: usize) -> Result<PythonValue, DecodeError> {
         if depth > MAX_DEPTH {
             return Err(error(path, "nested too deeply"));
@@ -121,7 +121,7 @@ impl Decoder<'_> {
 
     fn per_rank(&self, inner: &Map<String, Value>, path: &str, depth: usize) -> Result<PythonValue, DecodeError> {
         let empty = Map::new();
-        let decoder = Decoder {
+        let decoder = ValueDecoder {
             rank: self.rank,
             tensors: Some(inner.get("tensors").and_then(Value::as_object).unwrap_or(&empty)),
         };

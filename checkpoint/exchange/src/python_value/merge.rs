@@ -1,11 +1,11 @@
 //! Merge of the states of several ranks into one.
 
 use super::PythonValue;
-use crate::problem::Problems;
+use crate::problem::ProblemList;
 
 /// Adds to `first` the entries that only `other` has. Where two plain values differ, that of `first` is retained
 /// and the path is reported.
-pub(crate) fn merge(first: &mut PythonValue, other: PythonValue, path: &str, problems: &mut Problems) {
+pub(crate) fn merge(first: &mut PythonValue, other: PythonValue, path: &str, problems: &mut ProblemList) {
     match (first, other) {
         (PythonValue::Dict(pairs), PythonValue::Dict(others)) => {
             for (at, (key, item)) in others.into_iter().enumerate() {
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn keys_are_united_and_differences_reported() {
         let mut first = from_json(&json!({"a": 1, "n": {"x": [1, 2]}}));
-        let mut problems = Problems::default();
+        let mut problems = ProblemList::default();
         merge(
             &mut first,
             from_json(&json!({"b": 2, "n": {"x": [1, 3], "y": 4}})),

@@ -17,7 +17,7 @@ const FOREIGN: [(&str, u64); 3] = [("F4", 4), ("F6_E2M3", 6), ("F6_E3M2", 6)];
 
 /// Entry of a tensor in the header.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TensorAt {
+pub struct HeaderTensor {
     pub name: String,
     /// Element type, or its name in the file if a checkpoint cannot hold it.
     pub dtype: Result<Dtype, String>,
@@ -30,11 +30,11 @@ pub struct TensorAt {
 
 /// Header of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Header {
+pub struct SafetensorsHeader {
     /// Free text entries of `__metadata__`.
     pub metadata: BTreeMap<String, String>,
     /// Tensors in the order of their bytes.
-    pub tensors: Vec<TensorAt>,
+    pub tensors: Vec<HeaderTensor>,
 }
 
 /// Error of parsing a header.
@@ -56,7 +56,7 @@ pub enum HeaderError {
     Length { tensors: u64, bytes: u64 },
 }
 
-impl Header {
+impl SafetensorsHeader {
     /// Parses the header's JSON. `data` is the number of bytes after the header: tensors must cover them without hole,
     /// overlap or rest, as the format requires.
     pub fn parse(json: &[u8], data: u64) -> Result<Self, HeaderError> {
@@ -111,7 +111,7 @@ impl Header {
     }
 }
 
-impl TensorAt {
+impl HeaderTensor {
     fn check_size(&self) -> Result<(), HeaderError> {
         let found = self.end - self.start;
         let width = match &self.dtype {
@@ -159,33 +159,33 @@ fn shown(name: &str) -> String {
 /// JSON entry of a tensor.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Info {
+struct TensorJson {
     dtype: String,
     shape: Vec<u64>,
     data_offsets: (u64, u64),
 }
 
-impl<'de> Deserialize<'de> for Header {
+impl<'de> Deserialize<'de> for SafetensorsHeader {
     /// Deserialises a map and refuses repeated names, which JSON itself permits.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Entries;
+        struct EntriesVisitor;
 
-        impl<'de> Visitor<'de> for Entries {
-            type Value = Header;
+        impl<'de> Visitor<'de> for EntriesVisitor {
+            type Value = SafetensorsHeader;
 
             fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
                 out.write_str("a map of tensors")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Header, A::Error> {
-                let mut header = Header::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<SafetensorsHeader, A::Error> {
+                let mut header = SafetensorsHeader::default();
                 let mut seen = std::collections::BTreeSet::new();
                 while let Some(name) = map.next_key::<String>()? {
                     if name == METADATA {
-                        header.metadata = map.next_value_seed(Texts)?;
+                        header.metadata = map.next_value_seed(TextsSeed)?;
                     } else {
-                        let info: Info = map.next_value()?;
-                        header.tensors.push(TensorAt {
+                        let info: TensorJson = map.next_value()?;
+                        header.tensors.push(HeaderTensor {
                             name: name.clone(),
                             dtype: info.dtype.parse().map_err(|_| info.dtype),
                             shape: info.shape,
@@ -200,14 +200,14 @@ impl<'de> Deserialize<'de> for Header {
                 Ok(header)
             }
         }
-        deserializer.deserialize_map(Entries)
+        deserializer.deserialize_map(EntriesVisitor)
     }
 }
 
 /// Deserialiser of a map of text to text; `null` counts as an empty map, as some writers use it.
-struct Texts;
+struct TextsSeed;
 
-impl<'de> DeserializeSeed<'de> for Texts {
+impl<'de> DeserializeSeed<'de> for TextsSeed {
     type Value = BTreeMap<String, String>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
@@ -221,23 +221,23 @@ mod tests {
 
     use super::*;
 
-    fn parse(json: &str, data: u64) -> Result<Header, HeaderError> {
-        Header::parse(json.as_bytes(), data)
+    fn parse(json: &str, data: u64) -> Result<SafetensorsHeader, HeaderError> {
+        SafetensorsHeader::parse(json.as_bytes(), data)
     }
 
     #[test]
     fn a_header_is_read_as_it_was_written() {
-        let header = Header {
+        let header = SafetensorsHeader {
             metadata: BTreeMap::from([("format".to_owned(), "pt".to_owned())]),
             tensors: vec![
-                TensorAt {
+                HeaderTensor {
                     name: "a".to_owned(),
                     dtype: Ok(Dtype::Bf16),
                     shape: vec![2, 3],
                     start: 0,
                     end: 12,
                 },
-                TensorAt {
+                HeaderTensor {
                     name: "é \"x\"".to_owned(),
                     dtype: Err("F4".to_owned()),
                     shape: vec![2],
@@ -252,7 +252,7 @@ mod tests {
             u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes")),
             bytes.len() as u64 - 8
         );
-        assert_eq!(Header::parse(&bytes[8..], 13), Ok(header));
+        assert_eq!(SafetensorsHeader::parse(&bytes[8..], 13), Ok(header));
     }
 
     #[test]
@@ -294,13 +294,13 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(json: Vec<u8>, data: u64) {
-            let _ = Header::parse(&json, data);
+            let _ = SafetensorsHeader::parse(&json, data);
         }
 
         #[test]
         fn absurd_numbers_never_panic(shape: Vec<u64>, start: u64, end: u64, data: u64, dtype in "[A-Z]{1,2}[0-9]{1,2}") {
             let json = serde_json::json!({"a": {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}}).to_string();
-            if let Ok(header) = Header::parse(json.as_bytes(), data) {
+            if let Ok(header) = SafetensorsHeader::parse(json.as_bytes(), data) {
                 let _ = header.tensors[0].boxed();
             }
         }

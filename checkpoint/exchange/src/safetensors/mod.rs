@@ -11,7 +11,7 @@ mod header;
 mod read;
 mod write;
 
-pub use header::{Header, HeaderError, MAX_HEADER_BYTES, TensorAt};
+pub use header::{HeaderError, HeaderTensor, MAX_HEADER_BYTES, SafetensorsHeader};
 pub use read::open;
 pub use write::export;
 

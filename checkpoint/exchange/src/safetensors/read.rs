@@ -9,13 +9,13 @@ use rankguard_checkpoint::format::MAX_STATE_BYTES;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::header::{Header, MAX_HEADER_BYTES};
+use super::header::{MAX_HEADER_BYTES, SafetensorsHeader};
 use super::{INDEX_FILE, keys};
 use crate::files;
-use crate::foreign::{Foreign, Part};
-use crate::problem::Problems;
-use crate::volume::Volume;
-use crate::{ExchangeError, Progress};
+use crate::foreign::{ForeignCheckpoint, TensorPart};
+use crate::problem::ProblemList;
+use crate::volume::FileVolume;
+use crate::{ExchangeError, ProgressCallback};
 
 /// Maximum size in bytes of an index over several files.
 const MAX_INDEX_BYTES: u64 = 100_000_000;
@@ -25,8 +25,8 @@ const BLOCK: usize = 1 << 20;
 
 /// Opens one file, or a directory with one or several, with or without an index. Reads and compares all tensors for
 /// which a file carries digests, and reports that work to `progress`.
-pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeError> {
-    let mut reader = Reader::default();
+pub fn open(path: &Path, progress: ProgressCallback<'_>) -> Result<ForeignCheckpoint, ExchangeError> {
+    let mut reader = SafetensorsReader::default();
     if path.is_dir() {
         let index = path.join(INDEX_FILE);
         if index.symlink_metadata().is_ok() {
@@ -44,7 +44,7 @@ pub fn open(path: &Path, progress: Progress<'_>) -> Result<Foreign, ExchangeErro
 }
 
 #[derive(Deserialize)]
-struct Index {
+struct WeightIndex {
     weight_map: BTreeMap<String, String>,
 }
 
@@ -63,7 +63,7 @@ fn unindexed(dir: &Path) -> Result<Vec<PathBuf>, ExchangeError> {
 }
 
 /// Tensor for which a file carries a digest.
-struct Stated {
+struct DigestedTensor {
     path: PathBuf,
     name: String,
     offset: u64,
@@ -72,19 +72,19 @@ struct Stated {
 }
 
 #[derive(Default)]
-struct Reader {
-    volume: Volume,
-    parts: Vec<Part>,
+struct SafetensorsReader {
+    volume: FileVolume,
+    parts: Vec<TensorPart>,
     names: BTreeSet<String>,
-    stated: Vec<Stated>,
+    stated: Vec<DigestedTensor>,
     metadata: BTreeMap<String, String>,
-    problems: Problems,
+    problems: ProblemList,
 }
 
-impl Reader {
+impl SafetensorsReader {
     fn indexed(&mut self, dir: &Path, path: &Path) -> Result<(), ExchangeError> {
         let bytes = files::read(path, MAX_INDEX_BYTES)?;
-        let index: Index = serde_json::from_slice(&bytes)
+        let index: WeightIndex = serde_json::from_slice(&bytes)
             .map_err(|error| ExchangeError::malformed(path, format!("no index of safetensors files: {error}")))?;
         let mut by_file: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for (name, file) in &index.weight_map {
@@ -132,7 +132,7 @@ impl Reader {
             };
             let (offset, bytes) = (data_at + tensor.start, tensor.end - tensor.start);
             if let Some(digest) = digests.get(name) {
-                self.stated.push(Stated {
+                self.stated.push(DigestedTensor {
                     path: path.to_owned(),
                     name: name.to_owned(),
                     offset,
@@ -142,7 +142,7 @@ impl Reader {
             }
             let at = self.volume.add(number, offset, bytes, None);
             let at = at.ok_or_else(|| ExchangeError::malformed(path, "all tensors exceed 64 bits in size"))?;
-            self.parts.push(Part { boxed, at });
+            self.parts.push(TensorPart { boxed, at });
         }
         if let Some(missing) = wanted.and_then(|wanted| wanted.iter().find(|name| !found.contains(**name))) {
             let what = format!("tensor {missing} is not in it, and the index says so");
@@ -153,7 +153,7 @@ impl Reader {
     }
 
     /// Compares every tensor that has a digest.
-    fn compare(&self, progress: Progress<'_>) -> Result<(), ExchangeError> {
+    fn compare(&self, progress: ProgressCallback<'_>) -> Result<(), ExchangeError> {
         let total = self.stated.iter().map(|stated| stated.bytes).sum();
         let (mut done, mut block) = (0, vec![0; BLOCK]);
         for stated in &self.stated {
@@ -182,7 +182,7 @@ impl Reader {
         Ok(())
     }
 
-    fn finish(mut self) -> Foreign {
+    fn finish(mut self) -> ForeignCheckpoint {
         let states = match self.metadata.get(keys::STATES).map(|text| serde_json::from_str(text)) {
             Some(Ok(Value::Array(states))) => states,
             Some(_) => {
@@ -191,7 +191,7 @@ impl Reader {
             }
             None => self.free_text(),
         };
-        Foreign::new("safetensors", self.parts, self.volume, states, self.problems)
+        ForeignCheckpoint::new("safetensors", self.parts, self.volume, states, self.problems)
     }
 
     /// Returns the `__metadata__` entries of another writer as a state.
@@ -214,7 +214,7 @@ impl Reader {
 }
 
 /// Reads the header of a file; returns it with the offset of the tensor data.
-fn header_of(path: &Path) -> Result<(Header, u64), ExchangeError> {
+fn header_of(path: &Path) -> Result<(SafetensorsHeader, u64), ExchangeError> {
     let (file, length) = files::open(path)?;
     let malformed = |what: String| ExchangeError::malformed(path, what);
     let mut word = [0; 8];
@@ -232,6 +232,6 @@ fn header_of(path: &Path) -> Result<(Header, u64), ExchangeError> {
     let mut json = vec![0; header as usize];
     file.read_exact_at(&mut json, 8)
         .map_err(ExchangeError::io("read", path))?;
-    let parsed = Header::parse(&json, length - 8 - header).map_err(|error| malformed(error.to_string()))?;
+    let parsed = SafetensorsHeader::parse(&json, length - 8 - header).map_err(|error| malformed(error.to_string()))?;
     Ok((parsed, 8 + header))
 }

@@ -10,13 +10,13 @@ use rankguard_checkpoint::format::{Digest, ShardIndex, TensorBox};
 use rankguard_checkpoint::{Checkpoint, Store};
 use serde_json::Value;
 
-use super::header::{Header, MAX_HEADER_BYTES, TensorAt};
+use super::header::{HeaderTensor, MAX_HEADER_BYTES, SafetensorsHeader};
 use super::{INDEX_FILE, keys};
 use crate::export::{ExportReport, ExportRequest, NameSelection};
-use crate::files::{self, Draft};
+use crate::files::{self, StagedOutput};
 use crate::pieces::stream;
 use crate::state_tree::whole_tensors;
-use crate::{ExchangeError, Progress};
+use crate::{ExchangeError, ProgressCallback};
 
 /// Maximum length in bytes of the states that are stored in a file.
 const MAX_STATES: usize = 1 << 20;
@@ -27,7 +27,7 @@ pub fn export(
     store: &Store,
     checkpoint: &Checkpoint,
     request: &ExportRequest<'_>,
-    progress: Progress<'_>,
+    progress: ProgressCallback<'_>,
 ) -> Result<ExportReport, ExchangeError> {
     let wanted = wholes(&checkpoint.indexes, &request.selection)?;
     let is_file = request.out.extension().is_some_and(|ending| ending == "safetensors");
@@ -36,13 +36,13 @@ pub fn export(
     } else {
         groups(wanted, request.file_bytes)
     };
-    let draft = Draft::of(request.out, request.is_replacing)?;
+    let draft = StagedOutput::of(request.out, request.is_replacing)?;
     let names = names(&draft.path, is_file, groups.len());
     if !is_file {
         fs::create_dir(&draft.path).map_err(ExchangeError::io("create", &draft.path))?;
     }
     let total = groups.iter().flatten().filter_map(TensorBox::bytes).sum();
-    let mut writer = Writer {
+    let mut writer = SafetensorsWriter {
         store,
         checkpoint,
         common: common(checkpoint),
@@ -155,7 +155,7 @@ fn common(checkpoint: &Checkpoint) -> BTreeMap<String, String> {
     ])
 }
 
-struct Writer<'a> {
+struct SafetensorsWriter<'a> {
     store: &'a Store,
     checkpoint: &'a Checkpoint,
     common: BTreeMap<String, String>,
@@ -163,10 +163,10 @@ struct Writer<'a> {
     exported: ExportReport,
     done: u64,
     total: u64,
-    progress: Progress<'a>,
+    progress: ProgressCallback<'a>,
 }
 
-impl Writer<'_> {
+impl SafetensorsWriter<'_> {
     fn states(&mut self) {
         let states: Vec<&Value> = self.checkpoint.indexes.iter().map(|index| &index.state).collect();
         if states.iter().all(|state| state.is_null()) {
@@ -176,7 +176,7 @@ impl Writer<'_> {
         if text.len() <= MAX_STATES {
             self.common.insert(keys::STATES.to_owned(), text);
         } else {
-            self.exported.problems.push(crate::Problem {
+            self.exported.problems.push(crate::ImportProblem {
                 entry: "state".to_owned(),
                 what: format!(
                     "all ranks' states are {} bytes, more than {MAX_STATES}; left out",
@@ -187,7 +187,7 @@ impl Writer<'_> {
     }
 
     fn file(&mut self, path: &Path, group: Vec<TensorBox>) -> Result<(), ExchangeError> {
-        let mut header = Header {
+        let mut header = SafetensorsHeader {
             metadata: self.common.clone(),
             tensors: places(&group, self.selection),
         };
@@ -240,11 +240,11 @@ fn exported_name(boxed: &TensorBox, selection: &NameSelection) -> String {
 }
 
 /// Assigns offsets to the tensors, back to back.
-fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<TensorAt> {
+fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<HeaderTensor> {
     let mut start = 0u64;
     let place = |boxed: &TensorBox| {
         let end = start.saturating_add(boxed.bytes().unwrap_or(0));
-        let tensor = TensorAt {
+        let tensor = HeaderTensor {
             name: exported_name(boxed, selection),
             dtype: Ok(boxed.dtype),
             shape: boxed.shape.clone(),
@@ -258,7 +258,7 @@ fn places(group: &[TensorBox], selection: &NameSelection) -> Vec<TensorAt> {
 }
 
 /// Serialises the header with these digests.
-fn with_digests(header: &mut Header, digests: &[String]) -> Vec<u8> {
+fn with_digests(header: &mut SafetensorsHeader, digests: &[String]) -> Vec<u8> {
     let names = header.tensors.iter().map(|tensor| &tensor.name);
     let by_name: BTreeMap<&String, &String> = names.zip(digests).collect();
     let text = serde_json::json!(by_name).to_string();

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, TensorBox};
 use rankguard_checkpoint::restore::assemble;
 use rankguard_checkpoint::{Checkpoint, Store};
-use rankguard_checkpoint_exchange::{Foreign, ImportOf, Imported, import, open};
+use rankguard_checkpoint_exchange::{ForeignCheckpoint, ImportReport, ImportTarget, import, open};
 use rankguard_model::{Generation, JobId, Step};
 
 /// Type, shape and bytes of a tensor.
@@ -45,13 +45,13 @@ pub fn expected() -> Tensors {
     all.into_iter().map(|(name, value)| (name, tensor(value))).collect()
 }
 
-pub fn opened(path: &Path) -> Foreign {
+pub fn opened(path: &Path) -> ForeignCheckpoint {
     open(path, &mut |done, total| assert!(done <= total)).unwrap()
 }
 
-pub fn imported(store: &Store, path: &Path, step: u64, ranks: u32) -> (Imported, Checkpoint) {
+pub fn imported(store: &Store, path: &Path, step: u64, ranks: u32) -> (ImportReport, Checkpoint) {
     let job = job();
-    let of = ImportOf {
+    let of = ImportTarget {
         job: &job,
         id: id(step),
         ranks,

@@ -4,12 +4,12 @@ use crate::TensorBox;
 
 /// Area of a tensor: offset and extent, one entry per dimension.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct Area {
+pub(super) struct TensorArea {
     pub(super) offset: Vec<u64>,
     pub(super) shape: Vec<u64>,
 }
 
-impl Area {
+impl TensorArea {
     /// Returns the area that a box covers in its tensor.
     pub(super) fn of(boxed: &TensorBox) -> Self {
         Self {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::area::Area;
-use super::{Part, PlanError, RangeCopy};
+use super::area::TensorArea;
+use super::{PlanError, RangeCopy, StoredPart};
 use crate::TensorBox;
 
 /// Parts of one tensor, sorted along the dimension with the most distinct offsets.
-pub(super) struct Parts<'a> {
+pub(super) struct SortedParts<'a> {
     dim: Option<usize>,
-    sorted: Vec<Part<'a>>,
+    sorted: Vec<StoredPart<'a>>,
     /// Prefix maximum of part ends along `dim`. Parts before the first entry that exceeds the start of a requested box
     /// cannot overlap it.
     reach: Vec<u64>,
@@ -17,8 +17,8 @@ pub(super) struct Parts<'a> {
     pub(super) stored: bool,
 }
 
-impl<'a> Parts<'a> {
-    pub(super) fn new(mut parts: Vec<Part<'a>>, stored: bool) -> Self {
+impl<'a> SortedParts<'a> {
+    pub(super) fn new(mut parts: Vec<StoredPart<'a>>, stored: bool) -> Self {
         let dims = parts.iter().map(|part| part.boxed.shape.len()).min().unwrap_or(0);
         let distinct = |dim: &usize| {
             let offsets: BTreeSet<u64> = parts.iter().map(|part| part.boxed.offset[*dim]).collect();
@@ -32,7 +32,7 @@ impl<'a> Parts<'a> {
         // The sort is stable, so of equal boxes the first in caller order comes first; only that one is retained.
         match dim {
             Some(dim) => parts.sort_by(|a, b| {
-                let key = |part: &Part<'a>| (part.boxed.offset[dim], &part.boxed.offset, &part.boxed.shape);
+                let key = |part: &StoredPart<'a>| (part.boxed.offset[dim], &part.boxed.offset, &part.boxed.shape);
                 key(a).cmp(&key(b))
             }),
             None => parts.sort_by_key(|part| part.boxed),
@@ -52,12 +52,12 @@ impl<'a> Parts<'a> {
         }
     }
 
-    pub(super) fn first(&self) -> Option<&Part<'a>> {
+    pub(super) fn first(&self) -> Option<&StoredPart<'a>> {
         self.sorted.first()
     }
 
     /// Returns the parts that can overlap the requested box.
-    fn near(&self, want: &TensorBox) -> &[Part<'a>] {
+    fn near(&self, want: &TensorBox) -> &[StoredPart<'a>] {
         let Some(dim) = self.dim else {
             return &self.sorted;
         };
@@ -69,14 +69,14 @@ impl<'a> Parts<'a> {
 
     /// Appends the copies that fill the requested box, which starts at byte `dest_at` of the destination.
     pub(super) fn cover(&self, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) -> Result<(), PlanError> {
-        let whole = Area::of(want);
+        let whole = TensorArea::of(want);
         let mut open = if whole.is_empty() { Vec::new() } else { vec![whole] };
         let mut taken = Vec::new();
         for part in self.near(want) {
             if open.is_empty() {
                 break;
             }
-            let part_area = Area::of(part.boxed);
+            let part_area = TensorArea::of(part.boxed);
             let mut left = Vec::with_capacity(open.len());
             for area in open {
                 match area.meet(&part_area) {
@@ -106,7 +106,7 @@ impl<'a> Parts<'a> {
 }
 
 /// Appends the contiguous runs of `common`, contiguous in both `part` and the requested box.
-fn emit(part: &Part<'_>, common: &Area, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) {
+fn emit(part: &StoredPart<'_>, common: &TensorArea, want: &TensorBox, dest_at: u64, copies: &mut Vec<RangeCopy>) {
     let size = want.dtype.bytes();
     let dims = common.shape.len();
     // Trailing dimensions that all three span in full form one run; the dimension before them extends it in part.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rankguard_checkpoint::ImageSource;
 use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
-use rankguard_identity::{DialError, Expected, Network, Wire};
+use rankguard_identity::{DialError, ExpectedPeer, PeerStream, PeerTransport};
 use rankguard_model::{Generation, JobId};
 use serde::Serialize;
 use tokio::io::AsyncWriteExt;
@@ -15,14 +15,14 @@ use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
+use super::frame::{FrameError, ReplyHeader, RequestHeader, read_head, read_payload, write_head};
 use super::server::MAX_FETCH_BYTES;
-use super::{BulkError, Cut, Keep, Name, SumView, What, protocol};
-use crate::cap::Cap;
+use super::{BulkError, PieceLayout, ReplicaKind, ReplicaName, ReplicaStorage, SumView, protocol};
+use crate::cap::BandwidthCap;
 
 /// Limits of the requests to one peer.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ClientLimits {
     /// Deadline of one request, default 10 s, without the wait for the bandwidth cap. With [`Keep::Disk`] the seal
     /// request includes the write to the peer's disk, so allow the time that the whole image takes there.
     pub deadline: Duration,
@@ -30,7 +30,7 @@ pub struct Limits {
     pub connections: usize,
 }
 
-impl Default for Limits {
+impl Default for ClientLimits {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
@@ -39,10 +39,10 @@ impl Default for Limits {
     }
 }
 
-/// Receipt for an image that a peer holds complete and checked; moves a slot to `Replicated`.
+/// Receipt for an image that a peer holds complete and checked; moves a slot to `ReplicaReceipt`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Replicated {
-    pub name: Name,
+pub struct ReplicaReceipt {
+    pub name: ReplicaName,
     pub peer: SocketAddr,
     /// Root over the chunks, as computed by the peer.
     pub root: ChunkDigest,
@@ -56,12 +56,12 @@ pub struct Replicated {
 pub struct BulkPeer {
     address: SocketAddr,
     /// Identity that the peer must have.
-    expected: Expected,
-    network: Network,
-    limits: Limits,
-    cap: Arc<Cap>,
+    expected: ExpectedPeer,
+    network: PeerTransport,
+    limits: ClientLimits,
+    cap: Arc<BandwidthCap>,
     /// Idle connections for reuse.
-    idle: Mutex<Vec<Wire>>,
+    idle: Mutex<Vec<PeerStream>>,
 }
 
 impl BulkPeer {
@@ -69,10 +69,10 @@ impl BulkPeer {
     /// peer must match `expected`. Connects on first use; sent bytes are limited by `cap`.
     pub fn new(
         address: SocketAddr,
-        expected: Expected,
-        network: &Network,
-        limits: Limits,
-        cap: Arc<Cap>,
+        expected: ExpectedPeer,
+        network: &PeerTransport,
+        limits: ClientLimits,
+        cap: Arc<BandwidthCap>,
     ) -> Result<Self, BulkError> {
         network.may_use(address.ip())?;
         let idle = Mutex::default();
@@ -89,27 +89,27 @@ impl BulkPeer {
     /// Sends a sealed image or parity; returns once the peer has all of it and has compared it with its digests.
     pub async fn push(
         self: &Arc<Self>,
-        what: What,
+        what: ReplicaKind,
         index: &ShardIndex,
         image: Arc<dyn ImageSource + Send + Sync>,
-        keep: Keep,
-    ) -> Result<Replicated, BulkError> {
+        keep: ReplicaStorage,
+    ) -> Result<ReplicaReceipt, BulkError> {
         let started = Instant::now();
-        let name = Name {
+        let name = ReplicaName {
             what,
-            ..Name::image(index)
+            ..ReplicaName::image(index)
         };
         let fence = index.generation;
-        let offer = Ask::Offer {
+        let offer = RequestHeader::Offer {
             name: name.clone(),
             fence,
             keep,
         };
         let missing = match self.request(&offer, &index.to_bytes()).await?.0 {
-            Reply::Wanted { missing } => missing,
+            ReplyHeader::Wanted { missing } => missing,
             other => return Err(self.unexpected(&other)),
         };
-        let cut = Arc::new(Cut::of(index));
+        let cut = Arc::new(PieceLayout::of(index));
         let runs = missing
             .iter()
             .flat_map(|&(first, count)| first..first.saturating_add(count));
@@ -127,15 +127,15 @@ impl BulkPeer {
             let sent = sent.map_err(|problem| self.protocol(format!("a sender has died: {problem}")))?;
             sent_bytes += sent?;
         }
-        let seal = Ask::Seal {
+        let seal = RequestHeader::Seal {
             name: name.clone(),
             fence,
         };
         let root = match self.request(&seal, &[]).await?.0 {
-            Reply::Kept { root } if root == index.root.to_string() => index.root,
+            ReplyHeader::Kept { root } if root == index.root.to_string() => index.root,
             other => return Err(self.unexpected(&other)),
         };
-        Ok(Replicated {
+        Ok(ReplicaReceipt {
             name,
             peer: self.address,
             root,
@@ -147,9 +147,9 @@ impl BulkPeer {
     /// Sender task of a push: takes the next piece until none is left.
     async fn send_pieces(
         &self,
-        name: &Name,
+        name: &ReplicaName,
         fence: Generation,
-        cut: &Arc<Cut>,
+        cut: &Arc<PieceLayout>,
         pieces: &[u32],
         next: &AtomicUsize,
         image: &Arc<dyn ImageSource + Send + Sync>,
@@ -160,13 +160,13 @@ impl BulkPeer {
             let read = tokio::task::spawn_blocking(move || read_piece(&cut, piece, image.as_ref(), buffer)).await;
             buffer = read.map_err(|problem| self.protocol(format!("a reader has died: {problem}")))??;
             self.cap.take(buffer.len() as u64).await;
-            let ask = Ask::Piece {
+            let ask = RequestHeader::Piece {
                 name: name.clone(),
                 fence,
                 piece,
             };
             match self.request(&ask, &buffer).await?.0 {
-                Reply::Took => sent_bytes += buffer.len() as u64,
+                ReplyHeader::Took => sent_bytes += buffer.len() as u64,
                 other => return Err(self.unexpected(&other)),
             }
         }
@@ -177,18 +177,18 @@ impl BulkPeer {
     /// checked.
     pub async fn fetch(
         &self,
-        name: &Name,
+        name: &ReplicaName,
         generation: Generation,
         runs: Vec<(u32, u32)>,
     ) -> Result<Option<Vec<u8>>, BulkError> {
-        let ask = Ask::Fetch {
+        let ask = RequestHeader::Fetch {
             name: name.clone(),
             fence: generation,
             runs,
         };
         match self.request(&ask, &[]).await? {
-            (Reply::Found, bytes) => Ok(Some(bytes)),
-            (Reply::Absent, _) => Ok(None),
+            (ReplyHeader::Found, bytes) => Ok(Some(bytes)),
+            (ReplyHeader::Absent, _) => Ok(None),
             (other, _) => Err(self.unexpected(&other)),
         }
     }
@@ -200,20 +200,20 @@ impl BulkPeer {
         checkpoint: CheckpointId,
         generation: Generation,
     ) -> Result<Vec<SumView>, BulkError> {
-        let ask = Ask::Sums {
+        let ask = RequestHeader::Sums {
             job: job.clone(),
             checkpoint,
             fence: generation,
         };
         match self.request(&ask, &[]).await?.0 {
-            Reply::Sums { sums } => Ok(sums),
+            ReplyHeader::Sums { sums } => Ok(sums),
             other => Err(self.unexpected(&other)),
         }
     }
 
     /// Sends one request on one connection, which is retained for reuse after success. If the peer has closed a
     /// retained connection meanwhile, a new one is tried.
-    async fn request(&self, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
+    async fn request(&self, ask: &RequestHeader, payload: &[u8]) -> Result<(ReplyHeader, Vec<u8>), BulkError> {
         let kept = self.idle.lock().await.pop();
         if let Some(stream) = kept {
             match self.request_on(stream, ask, payload).await {
@@ -231,13 +231,18 @@ impl BulkPeer {
         self.request_on(wire, ask, payload).await
     }
 
-    async fn request_on(&self, mut stream: Wire, ask: &Ask, payload: &[u8]) -> Result<(Reply, Vec<u8>), BulkError> {
+    async fn request_on(
+        &self,
+        mut stream: PeerStream,
+        ask: &RequestHeader,
+        payload: &[u8],
+    ) -> Result<(ReplyHeader, Vec<u8>), BulkError> {
         let exchange = async {
             write_head(&mut stream, ask, payload.len() as u64).await?;
             stream.write_all(payload).await?;
             stream.flush().await?;
             let closed = || FrameError::Io(std::io::ErrorKind::UnexpectedEof.into());
-            let (reply, length) = read_head::<Reply>(&mut stream).await?.ok_or_else(closed)?;
+            let (reply, length) = read_head::<ReplyHeader>(&mut stream).await?.ok_or_else(closed)?;
             let mut bytes = Vec::new();
             read_payload(&mut stream, length, MAX_FETCH_BYTES, &mut bytes).await?;
             Ok::<_, FrameError>((reply, bytes))
@@ -247,7 +252,7 @@ impl BulkPeer {
             Ok(Ok((reply, bytes))) => {
                 self.idle.lock().await.push(stream);
                 match reply {
-                    Reply::Refused(refusal) => Err(BulkError::Refused {
+                    ReplyHeader::Refused(refusal) => Err(BulkError::Refused {
                         peer: self.address.to_string(),
                         refusal,
                     }),
@@ -275,14 +280,14 @@ impl BulkPeer {
         BulkError::Protocol { peer, problem }
     }
 
-    fn unexpected(&self, reply: &Reply) -> BulkError {
+    fn unexpected(&self, reply: &ReplyHeader) -> BulkError {
         self.protocol(format!("it answers {reply:?}"))
     }
 }
 
 /// Reads the chunks of a piece, concatenated.
 fn read_piece(
-    cut: &Cut,
+    cut: &PieceLayout,
     piece: u32,
     image: &(dyn ImageSource + Send + Sync),
     mut buffer: Vec<u8>,

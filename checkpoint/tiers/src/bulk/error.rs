@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use rankguard_identity::{DialError, Exposed};
+use rankguard_identity::{DialError, ExposedAddress};
 use serde::{Deserialize, Serialize};
 
 /// Reason for which a receiver refuses a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
-pub enum Refusal {
+pub enum TransferRefusal {
     #[error("generation {asked} may no longer act: generation {fence} does")]
     Stale { asked: u64, fence: u64 },
     #[error("it has room for {room} of the {wanted} bytes; give it more memory for replicas, or keep fewer")]
@@ -37,7 +37,7 @@ pub enum Refusal {
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum BulkError {
     #[error(transparent)]
-    Exposed(#[from] Exposed),
+    Exposed(#[from] ExposedAddress),
     #[error("cannot reach {peer}")]
     Dial { peer: String, source: DialError },
     #[error("cannot {what} {peer}")]
@@ -55,7 +55,7 @@ pub enum BulkError {
     #[error("{peer} speaks another language: {problem}")]
     Protocol { peer: String, problem: String },
     #[error("{peer} refuses: {refusal}")]
-    Refused { peer: String, refusal: Refusal },
+    Refused { peer: String, refusal: TransferRefusal },
     #[error("cannot read the image at byte {at}")]
     Image { at: u64, source: std::io::Error },
 }
@@ -69,7 +69,7 @@ impl BulkError {
             Self::Dial { source, .. } => !source.is_about_identity(),
             Self::Refused { refusal, .. } => matches!(
                 refusal,
-                Refusal::Full { .. } | Refusal::Damaged { .. } | Refusal::Failed(_)
+                TransferRefusal::Full { .. } | TransferRefusal::Damaged { .. } | TransferRefusal::Failed(_)
             ),
             _ => false,
         }

@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-use super::{Fence, Keep, Name, Refusal, SumView};
+use super::{FencingToken, ReplicaName, ReplicaStorage, SumView, TransferRefusal};
 
 const MAGIC: [u8; 4] = *b"RGB1";
 
@@ -16,38 +16,38 @@ pub(super) const MAX_HEADER_BYTES: u32 = 1 << 20;
 /// Header of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Ask {
+pub(super) enum RequestHeader {
     /// Payload: the index.
     Offer {
-        name: Name,
-        fence: Fence,
-        keep: Keep,
+        name: ReplicaName,
+        fence: FencingToken,
+        keep: ReplicaStorage,
     },
     /// Payload: the chunks of one piece.
     Piece {
-        name: Name,
-        fence: Fence,
+        name: ReplicaName,
+        fence: FencingToken,
         piece: u32,
     },
     Seal {
-        name: Name,
-        fence: Fence,
+        name: ReplicaName,
+        fence: FencingToken,
     },
     /// Runs of chunks as (first, count).
     Fetch {
-        name: Name,
-        fence: Fence,
+        name: ReplicaName,
+        fence: FencingToken,
         runs: Vec<(u32, u32)>,
     },
     /// Request for the complete parities of a checkpoint.
     Sums {
         job: JobId,
         checkpoint: CheckpointId,
-        fence: Fence,
+        fence: FencingToken,
     },
 }
 
-impl Ask {
+impl RequestHeader {
     pub(super) fn job(&self) -> &JobId {
         match self {
             Self::Offer { name, .. }
@@ -58,7 +58,7 @@ impl Ask {
         }
     }
 
-    pub(super) fn fence(&self) -> Fence {
+    pub(super) fn fence(&self) -> FencingToken {
         match self {
             Self::Offer { fence, .. }
             | Self::Piece { fence, .. }
@@ -72,7 +72,7 @@ impl Ask {
 /// Header of a reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum Reply {
+pub(super) enum ReplyHeader {
     /// Runs of missing pieces as (first, count).
     Wanted {
         missing: Vec<(u32, u32)>,
@@ -88,7 +88,7 @@ pub(super) enum Reply {
     Sums {
         sums: Vec<SumView>,
     },
-    Refused(Refusal),
+    Refused(TransferRefusal),
 }
 
 /// Error of reading a frame.
@@ -179,10 +179,10 @@ mod tests {
         fn arbitrary_bytes_never_panic_and_never_take_much_memory(bytes: Vec<u8>, length: u32, payload: u64) {
             let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
             runtime.block_on(async {
-                let _ = read_head::<Ask>(&mut bytes.as_slice()).await;
+                let _ = read_head::<RequestHeader>(&mut bytes.as_slice()).await;
                 let head = [&MAGIC[..], &length.to_le_bytes(), &payload.to_le_bytes(), &bytes].concat();
                 let mut from = head.as_slice();
-                if let Ok(Some((_, payload))) = read_head::<Ask>(&mut from).await {
+                if let Ok(Some((_, payload))) = read_head::<RequestHeader>(&mut from).await {
                     let _ = read_payload(&mut from, payload, 1 << 16, &mut Vec::new()).await;
                 }
             });

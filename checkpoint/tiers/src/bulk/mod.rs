@@ -19,41 +19,41 @@
 //! a receiver bounds its connections and the bytes it holds (RG-9).
 //!
 //! Parity is computed from pushed images: the members of a lane push their images to the holder of a parity, which
-//! retains only the sum ([`Sums`]). A lost image is rebuilt from the other images and the sums ([`RebuildSource`]).
+//! retains only the sum ([`ParityMemory`]). A lost image is rebuilt from the other images and the sums ([`RebuildSource`]).
 //!
 //! Both sides are agents of one cluster and know each other's node, or run on one machine
-//! ([`rankguard_identity::Network`]). A receiver that knows the generation of a request accepts only nodes that take
-//! part in it ([`Callers`]).
+//! ([`rankguard_identity::PeerTransport`]). A receiver that knows the generation of a request accepts only nodes that take
+//! part in it ([`CallerAuthorization`]).
 //!
 //! Absent: a receiver that streams to disk (with [`Keep::Disk`] the image passes through memory).
 
 mod client;
 mod error;
 mod frame;
+mod parity_memory;
 mod rebuild;
+mod replica_memory;
 mod server;
-mod shelf;
 mod source;
-mod sums;
 
 use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ShardIndex};
-use rankguard_identity::Protocol;
+use rankguard_identity::AlpnProtocol;
 use rankguard_model::{Generation, JobId, Rank};
 use serde::{Deserialize, Serialize};
 
-pub use client::{BulkPeer, Limits, Replicated};
-pub use error::{BulkError, Refusal};
+pub use client::{BulkPeer, ClientLimits, ReplicaReceipt};
+pub use error::{BulkError, TransferRefusal};
+pub use parity_memory::{ParityMemory, RankLane, SUM_CHUNK_BYTES, SumView};
 pub use rebuild::{RebuildSource, SumHolder};
-pub use server::{BulkServer, Callers, Holdings, ServerLimits};
-pub use shelf::{Held, Holder, Shelf};
+pub use replica_memory::{ImageHolder, ReplicaMemory, SealedReplica};
+pub use server::{BulkServer, CallerAuthorization, ReceiverStores, ServerLimits};
 pub use source::BulkSource;
-pub use sums::{Lane, SUM_CHUNK_BYTES, SumView, Sums};
 
 /// Returns the protocol's name for handshakes, and the reply to a peer that connects without TLS.
-fn protocol() -> Protocol {
+fn protocol() -> AlpnProtocol {
     let why = "this agent wants TLS: set identity.ca, identity.certificate and identity.key".to_owned();
-    let farewell = frame::head(&frame::Reply::Refused(Refusal::Failed(why)), 0).unwrap_or_default();
-    Protocol::new(b"rankguard-bulk/1", farewell.into())
+    let farewell = frame::head(&frame::ReplyHeader::Refused(TransferRefusal::Failed(why)), 0).unwrap_or_default();
+    AlpnProtocol::new(b"rankguard-bulk/1", farewell.into())
 }
 
 /// Target size of one piece in bytes.
@@ -62,7 +62,7 @@ const PIECE_BYTES: u64 = 4 << 20;
 /// Kind of replicated object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum What {
+pub enum ReplicaKind {
     /// Image of a rank.
     Image,
     /// Parity file of the group with this number, which is stored as the rank; see [`parity_index`].
@@ -77,41 +77,46 @@ pub enum What {
 /// Storage of a replica at the receiver.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Keep {
+pub enum ReplicaStorage {
     /// Memory, until released.
     Memory,
     /// The receiver's own store on disk, synced.
     Disk,
     /// Only its contribution to a parity in memory, until that is released; used with [`What::Share`].
-    Sum(Lane),
+    Sum(RankLane),
 }
 
 /// Name of one replicated object.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Name {
+pub struct ReplicaName {
     pub job: JobId,
     pub checkpoint: CheckpointId,
     /// Rank that wrote it.
     pub rank: Rank,
     /// Kind of object.
-    pub what: What,
+    pub what: ReplicaKind,
 }
 
-impl Name {
+impl ReplicaName {
     /// Returns the name of the image that an index describes.
     pub fn image(index: &ShardIndex) -> Self {
         Self {
             job: index.job.clone(),
             checkpoint: index.id(),
             rank: index.rank,
-            what: What::Image,
+            what: ReplicaKind::Image,
         }
     }
 }
 
 /// Builds an index over a parity file, so that parity is sent and checked like an image. `group` is stored as the rank;
 /// the descriptor is stored as the state.
-pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, group: u32, parity: &[u8]) -> ShardIndex {
+pub fn parity_index(
+    descriptor: &crate::parity::GroupDescriptor,
+    id: CheckpointId,
+    group: u32,
+    parity: &[u8],
+) -> ShardIndex {
     use rankguard_checkpoint::format::{Dtype, TensorBox};
     let mut index = ShardIndex::new(&descriptor.job, id);
     let bytes = TensorBox::whole("parity", Dtype::U8, vec![parity.len() as u64]);
@@ -125,7 +130,7 @@ pub fn parity_index(descriptor: &crate::parity::Descriptor, id: CheckpointId, gr
 }
 
 /// Generation on behalf of which a request is made.
-type Fence = Generation;
+type FencingToken = Generation;
 
 /// Compresses ascending numbers to runs (first, count).
 fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
@@ -141,14 +146,14 @@ fn runs(numbers: impl Iterator<Item = u32>) -> Vec<(u32, u32)> {
 
 /// Division of an image into pieces for transfer; both ends derive the same one from the index.
 #[derive(Debug, Clone)]
-struct Cut {
+struct PieceLayout {
     /// Chunk numbers of each piece.
     pieces: Vec<std::ops::Range<u32>>,
     /// Byte range of each chunk in the image.
     ranges: Vec<std::ops::Range<u64>>,
 }
 
-impl Cut {
+impl PieceLayout {
     fn of(index: &ShardIndex) -> Self {
         let ranges: Vec<_> = index.chunking().ranges().collect();
         let (mut pieces, mut from, mut bytes) = (Vec::new(), 0u32, 0u64);
@@ -179,10 +184,13 @@ impl Cut {
     }
 
     /// Compares the concatenated chunks of a piece in `bytes` with the index.
-    fn check(&self, index: &ShardIndex, piece: u32, bytes: &[u8]) -> Result<(), Refusal> {
-        let chunks = self.pieces.get(piece as usize).ok_or(Refusal::Unknown)?;
+    fn check(&self, index: &ShardIndex, piece: u32, bytes: &[u8]) -> Result<(), TransferRefusal> {
+        let chunks = self.pieces.get(piece as usize).ok_or(TransferRefusal::Unknown)?;
         if self.piece_bytes(piece) != Some(bytes.len()) {
-            return Err(Refusal::Failed(format!("piece {piece} has {} bytes", bytes.len())));
+            return Err(TransferRefusal::Failed(format!(
+                "piece {piece} has {} bytes",
+                bytes.len()
+            )));
         }
         let mut from = 0;
         for chunk in chunks.clone() {
@@ -190,7 +198,7 @@ impl Cut {
             let (stated, found) = (index.chunks[chunk as usize], ChunkDigest::of(&bytes[from..to]));
             if stated != found {
                 let (stated, found) = (stated.to_string(), found.to_string());
-                return Err(Refusal::Damaged { chunk, stated, found });
+                return Err(TransferRefusal::Damaged { chunk, stated, found });
             }
             from = to;
         }

@@ -4,13 +4,15 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ChunkPlace, Chunking, ShardIndex};
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
+use rankguard_checkpoint::format::{CheckpointId, ChunkDigest, ChunkLayout, ChunkPlace, ShardIndex};
+use rankguard_checkpoint::source::{
+    ChunkBytes, ChunkError, ChunkId, ChunkReadResult, ChunkSource, SourceTier, one_of_many,
+};
 use rankguard_model::{Generation, JobId, Rank};
 use tokio::runtime::Handle;
 
-use super::sums::BLOCK;
-use super::{BulkPeer, Holder, Lane, SUM_CHUNK_BYTES, SumView, Sums};
+use super::parity_memory::BLOCK;
+use super::{BulkPeer, ImageHolder, ParityMemory, RankLane, SUM_CHUNK_BYTES, SumView};
 
 /// Maximum bytes of an image that are rebuilt at a time; each takes its length times the lane size in memory.
 const RUN: u64 = 4 << 20;
@@ -18,7 +20,7 @@ const RUN: u64 = 4 << 20;
 /// Holder of parities.
 #[derive(Debug, Clone)]
 pub enum SumHolder {
-    Here(Arc<Sums>),
+    Here(Arc<ParityMemory>),
     Peer(Arc<BulkPeer>),
 }
 
@@ -28,7 +30,7 @@ pub enum SumHolder {
 pub struct RebuildSource<'a> {
     job: JobId,
     checkpoint: CheckpointId,
-    images: BTreeMap<Rank, Image<'a>>,
+    images: BTreeMap<Rank, IndexedImage<'a>>,
     /// Sources of the surviving images.
     survivors: Vec<&'a dyn ChunkSource>,
     holders: Vec<SumHolder>,
@@ -36,19 +38,19 @@ pub struct RebuildSource<'a> {
     generation: Generation,
     runtime: Handle,
     /// Result of the parity query, made once at the first missing chunk.
-    lanes: OnceLock<Vec<Kept>>,
+    lanes: OnceLock<Vec<LaneHolders>>,
 }
 
 /// Index of one image and the chunk positions from it.
-struct Image<'a> {
+struct IndexedImage<'a> {
     index: &'a ShardIndex,
-    chunking: Chunking,
+    chunking: ChunkLayout,
     places: Vec<ChunkPlace>,
 }
 
 /// Lane and the holders of its parities.
-struct Kept {
-    lane: Lane,
+struct LaneHolders {
+    lane: RankLane,
     bytes: u64,
     by: Vec<(SumView, SumHolder)>,
 }
@@ -64,7 +66,7 @@ impl<'a> RebuildSource<'a> {
         runtime: Handle,
     ) -> Option<Self> {
         let first = indexes.first()?;
-        let image = |index: &'a ShardIndex| Image {
+        let image = |index: &'a ShardIndex| IndexedImage {
             index,
             chunking: index.chunking(),
             places: index.places(),
@@ -82,14 +84,14 @@ impl<'a> RebuildSource<'a> {
     }
 
     /// Returns the lane that can rebuild a rank's image, if any of its parities is available.
-    fn lane(&self, rank: Rank) -> Option<&Kept> {
+    fn lane(&self, rank: Rank) -> Option<&LaneHolders> {
         let lanes = self.lanes.get_or_init(|| self.find());
         lanes.iter().find(|kept| kept.lane.ranks.contains(&rank))
     }
 
     /// Queries all holders for parity. Parity over bytes other than the committed ones is ignored.
-    fn find(&self) -> Vec<Kept> {
-        let mut lanes: Vec<Kept> = Vec::new();
+    fn find(&self) -> Vec<LaneHolders> {
+        let mut lanes: Vec<LaneHolders> = Vec::new();
         for holder in &self.holders {
             for view in self.ask(holder).into_iter().filter(|view| self.is_of_these(view)) {
                 let same = lanes
@@ -97,7 +99,7 @@ impl<'a> RebuildSource<'a> {
                     .find(|kept| (&kept.lane, kept.bytes) == (&view.lane, view.bytes));
                 match same {
                     Some(kept) => kept.by.push((view, holder.clone())),
-                    None => lanes.push(Kept {
+                    None => lanes.push(LaneHolders {
                         lane: view.lane.clone(),
                         bytes: view.bytes,
                         by: vec![(view, holder.clone())],
@@ -164,7 +166,7 @@ impl<'a> RebuildSource<'a> {
     /// bytes.
     fn rebuild(
         &self,
-        kept: &Kept,
+        kept: &LaneHolders,
         rank: Rank,
         range: &Range<u64>,
         sound: &dyn Fn(&[u8]) -> bool,
@@ -265,7 +267,7 @@ impl<'a> RebuildSource<'a> {
     }
 }
 
-impl Image<'_> {
+impl IndexedImage<'_> {
     fn id(&self, chunk: u32, at: u64) -> ChunkId {
         ChunkId {
             job: self.index.job.clone(),
@@ -310,8 +312,8 @@ fn stretches(ids: &[&ChunkId]) -> Vec<(Vec<usize>, Range<u64>)> {
 }
 
 impl ChunkSource for RebuildSource<'_> {
-    fn tier(&self) -> Tier {
-        Tier::Peer
+    fn tier(&self) -> SourceTier {
+        SourceTier::Peer
     }
 
     fn name(&self) -> String {
@@ -322,7 +324,7 @@ impl ChunkSource for RebuildSource<'_> {
         one_of_many(self, id)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         for (places, range) in stretches(ids) {
             let first = ids[places[0]];
             let known = (&first.job, first.checkpoint) == (&self.job, self.checkpoint);

@@ -6,15 +6,20 @@ use std::time::Duration;
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{MAX_INDEX_BYTES, ShardIndex};
-use rankguard_identity::{Caller, Listener, Network, Refusal as CallRefusal, Refusals, Role, Wire};
+use rankguard_identity::{
+    ConnectionPeer, PeerListener, PeerRole, PeerStream, PeerTransport, RefusalCounters, RefusalReason as CallRefusal,
+};
 use rankguard_model::{Generation, JobId, NodeId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
 
-use super::frame::{Ask, FrameError, Reply, read_head, read_payload, write_head};
-use super::{BulkError, Holder, Keep, Name, Refusal, Shelf, Sums, What, protocol};
+use super::frame::{FrameError, ReplyHeader, RequestHeader, read_head, read_payload, write_head};
+use super::{
+    BulkError, ImageHolder, ParityMemory, ReplicaKind, ReplicaMemory, ReplicaName, ReplicaStorage, TransferRefusal,
+    protocol,
+};
 
 /// Maximum bytes of chunks in one reply.
 pub(super) const MAX_FETCH_BYTES: usize = 128 << 20;
@@ -41,29 +46,29 @@ impl Default for ServerLimits {
 }
 
 /// Authorisation of callers by generation.
-pub trait Callers: std::fmt::Debug + Send + Sync {
+pub trait CallerAuthorization: std::fmt::Debug + Send + Sync {
     /// Returns true if a node takes part in this generation. A generation that no order has named to this agent has no
     /// nodes.
     fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
 }
 
 /// Stores that a receiver writes to and reads from.
-pub struct Holdings {
+pub struct ReceiverStores {
     /// Images in memory; first source of a fetch.
-    pub shelf: Arc<Shelf>,
+    pub shelf: Arc<ReplicaMemory>,
     /// Parity of images; `None` disables parity.
-    pub sums: Option<Arc<Sums>>,
+    pub sums: Option<Arc<ParityMemory>>,
     /// Further sources of a fetch.
-    pub others: Vec<Arc<dyn Holder>>,
+    pub others: Vec<Arc<dyn ImageHolder>>,
     /// Store for images that the sender requests on disk.
     pub store: Option<Store>,
     /// Authorisation of callers; `None` admits every agent of the cluster.
-    pub callers: Option<Arc<dyn Callers>>,
+    pub callers: Option<Arc<dyn CallerAuthorization>>,
 }
 
-impl Holdings {
+impl ReceiverStores {
     /// Creates holdings with a shelf alone, open to every agent of the cluster.
-    pub fn new(shelf: Arc<Shelf>) -> Self {
+    pub fn new(shelf: Arc<ReplicaMemory>) -> Self {
         Self {
             shelf,
             sums: None,
@@ -81,11 +86,11 @@ pub struct BulkServer {
     task: JoinHandle<()>,
 }
 
-struct Desk {
-    holdings: Holdings,
-    refusals: Refusals,
+struct ReceiverState {
+    holdings: ReceiverStores,
+    refusals: RefusalCounters,
     /// Images that were offered for disk; all others are for memory.
-    for_disk: std::sync::Mutex<std::collections::BTreeSet<Name>>,
+    for_disk: std::sync::Mutex<std::collections::BTreeSet<ReplicaName>>,
     limits: ServerLimits,
 }
 
@@ -95,8 +100,8 @@ impl BulkServer {
     /// training.
     pub async fn bind(
         address: SocketAddr,
-        network: &Network,
-        holdings: Holdings,
+        network: &PeerTransport,
+        holdings: ReceiverStores,
         limits: ServerLimits,
     ) -> Result<Self, BulkError> {
         network.may_use(address.ip())?;
@@ -108,13 +113,13 @@ impl BulkServer {
         let listener = TcpListener::bind(address).await.map_err(io)?;
         let address = listener.local_addr().map_err(io)?;
         let for_disk = std::sync::Mutex::default();
-        let desk = Desk {
+        let desk = ReceiverState {
             holdings,
             refusals: network.refusals().clone(),
             for_disk,
             limits,
         };
-        let listener = Listener::new(listener, network, protocol());
+        let listener = PeerListener::new(listener, network, protocol());
         let task = tokio::spawn(accept(listener, Arc::new(desk)));
         Ok(Self { address, task })
     }
@@ -131,7 +136,7 @@ impl Drop for BulkServer {
     }
 }
 
-async fn accept(mut listener: Listener, desk: Arc<Desk>) {
+async fn accept(mut listener: PeerListener, desk: Arc<ReceiverState>) {
     let room = Arc::new(Semaphore::new(desk.limits.connections.max(1)));
     let mut connections = JoinSet::new();
     loop {
@@ -151,9 +156,14 @@ async fn accept(mut listener: Listener, desk: Arc<Desk>) {
     }
 }
 
-impl Desk {
-    async fn serve(&self, mut stream: Wire) -> Result<(), FrameError> {
-        if let Some(name) = stream.caller().name.clone().filter(|name| name.role() != Role::Agent) {
+impl ReceiverState {
+    async fn serve(&self, mut stream: PeerStream) -> Result<(), FrameError> {
+        if let Some(name) = stream
+            .caller()
+            .name
+            .clone()
+            .filter(|name| name.role() != PeerRole::Agent)
+        {
             let what = format!(
                 "{} may not use the images of agents: it takes an agent's certificate",
                 name.short()
@@ -163,7 +173,7 @@ impl Desk {
         }
         let late = |_| FrameError::Protocol("the other side is too slow".to_owned());
         loop {
-            let asked = tokio::time::timeout(self.limits.idle, read_head::<Ask>(&mut stream))
+            let asked = tokio::time::timeout(self.limits.idle, read_head::<RequestHeader>(&mut stream))
                 .await
                 .map_err(late)??;
             let Some((ask, payload)) = asked else { return Ok(()) };
@@ -181,42 +191,50 @@ impl Desk {
     }
 
     /// Reads the payload and executes the request. A refusal is a reply; an error ends the connection.
-    async fn answer(&self, stream: &mut Wire, ask: &Ask, payload: u64) -> Result<(Reply, Vec<u8>), FrameError> {
+    async fn answer(
+        &self,
+        stream: &mut PeerStream,
+        ask: &RequestHeader,
+        payload: u64,
+    ) -> Result<(ReplyHeader, Vec<u8>), FrameError> {
         let mut buffer = Vec::new();
         let known = self.check_caller(stream.caller(), ask);
         let allowed = known.and_then(|()| self.holdings.shelf.check_fence(ask.job(), ask.fence()));
         let expected = match (ask, &allowed) {
-            (Ask::Offer { .. }, _) => MAX_INDEX_BYTES,
-            (Ask::Piece { name, piece, .. }, Ok(())) => match self.expect(name, *piece) {
+            (RequestHeader::Offer { .. }, _) => MAX_INDEX_BYTES,
+            (RequestHeader::Piece { name, piece, .. }, Ok(())) => match self.expect(name, *piece) {
                 Ok((bytes, spare)) => {
                     buffer = spare;
                     bytes
                 }
                 Err(refusal) => return self.refuse(stream, payload, refusal).await,
             },
-            (Ask::Piece { .. }, Err(refusal)) => return self.refuse(stream, payload, refusal.clone()).await,
-            (Ask::Seal { .. } | Ask::Fetch { .. } | Ask::Sums { .. }, _) => 0,
+            (RequestHeader::Piece { .. }, Err(refusal)) => return self.refuse(stream, payload, refusal.clone()).await,
+            (RequestHeader::Seal { .. } | RequestHeader::Fetch { .. } | RequestHeader::Sums { .. }, _) => 0,
         };
         read_payload(stream, payload, expected, &mut buffer).await?;
         if let Err(refusal) = allowed {
-            return Ok((Reply::Refused(refusal), Vec::new()));
+            return Ok((ReplyHeader::Refused(refusal), Vec::new()));
         }
         let done = match ask {
-            Ask::Offer { name, keep, .. } => self.offer(name, keep, &buffer).map(|reply| (reply, Vec::new())),
-            Ask::Piece { name, piece, .. } => self.put(name, *piece, buffer).await.map(|()| (Reply::Took, Vec::new())),
-            Ask::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
-            Ask::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
-            Ask::Sums { job, checkpoint, .. } => {
+            RequestHeader::Offer { name, keep, .. } => self.offer(name, keep, &buffer).map(|reply| (reply, Vec::new())),
+            RequestHeader::Piece { name, piece, .. } => self
+                .put(name, *piece, buffer)
+                .await
+                .map(|()| (ReplyHeader::Took, Vec::new())),
+            RequestHeader::Seal { name, .. } => self.seal(name).await.map(|reply| (reply, Vec::new())),
+            RequestHeader::Fetch { name, runs, .. } => self.fetch(name.clone(), runs.clone()).await,
+            RequestHeader::Sums { job, checkpoint, .. } => {
                 let sums = self.holdings.sums.as_ref().map(|sums| sums.whole(job, *checkpoint));
                 let sums = sums.unwrap_or_default();
-                Ok((Reply::Sums { sums }, Vec::new()))
+                Ok((ReplyHeader::Sums { sums }, Vec::new()))
             }
         };
-        Ok(done.unwrap_or_else(|refusal| (Reply::Refused(refusal), Vec::new())))
+        Ok(done.unwrap_or_else(|refusal| (ReplyHeader::Refused(refusal), Vec::new())))
     }
 
     /// Checks that the calling node takes part in the generation of its request.
-    fn check_caller(&self, caller: &Caller, ask: &Ask) -> Result<(), Refusal> {
+    fn check_caller(&self, caller: &ConnectionPeer, ask: &RequestHeader) -> Result<(), TransferRefusal> {
         let (Some(name), Some(callers)) = (&caller.name, &self.holdings.callers) else {
             return Ok(());
         };
@@ -224,7 +242,7 @@ impl Desk {
         if callers.may(&node, ask.job(), generation) {
             return Ok(());
         }
-        let refusal = Refusal::Stranger {
+        let refusal = TransferRefusal::Stranger {
             node: node.to_string(),
             generation: generation.0,
         };
@@ -234,76 +252,82 @@ impl Desk {
     }
 
     /// Skips the payload of a refused piece, so that the connection stays in sync.
-    async fn refuse(&self, stream: &mut Wire, payload: u64, refusal: Refusal) -> Result<(Reply, Vec<u8>), FrameError> {
+    async fn refuse(
+        &self,
+        stream: &mut PeerStream,
+        payload: u64,
+        refusal: TransferRefusal,
+    ) -> Result<(ReplyHeader, Vec<u8>), FrameError> {
         use tokio::io::AsyncReadExt;
         let skipped = tokio::io::copy(&mut stream.take(payload), &mut tokio::io::sink()).await?;
         if skipped < payload {
             return Err(FrameError::Protocol("the piece is cut off".to_owned()));
         }
-        Ok((Reply::Refused(refusal), Vec::new()))
+        Ok((ReplyHeader::Refused(refusal), Vec::new()))
     }
 
-    fn disk(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<Name>> {
+    fn disk(&self) -> std::sync::MutexGuard<'_, std::collections::BTreeSet<ReplicaName>> {
         self.for_disk.lock().expect("no holder of the list panics")
     }
 
     /// Returns the parity holder if the object is a parity share; refuses a share if parity is disabled.
-    fn sums(&self, name: &Name) -> Result<Option<&Arc<Sums>>, Refusal> {
+    fn sums(&self, name: &ReplicaName) -> Result<Option<&Arc<ParityMemory>>, TransferRefusal> {
         match (name.what, &self.holdings.sums) {
-            (What::Share(_), None) => Err(Refusal::NoParity),
-            (What::Share(_), sums) => Ok(sums.as_ref()),
+            (ReplicaKind::Share(_), None) => Err(TransferRefusal::NoParity),
+            (ReplicaKind::Share(_), sums) => Ok(sums.as_ref()),
             _ => Ok(None),
         }
     }
 
-    fn expect(&self, name: &Name, piece: u32) -> Result<(usize, Vec<u8>), Refusal> {
+    fn expect(&self, name: &ReplicaName, piece: u32) -> Result<(usize, Vec<u8>), TransferRefusal> {
         match self.sums(name)? {
             Some(sums) => Ok((sums.expect(name, piece)?, Vec::new())),
             None => self.holdings.shelf.expect(name, piece),
         }
     }
 
-    async fn put(&self, name: &Name, piece: u32, bytes: Vec<u8>) -> Result<(), Refusal> {
+    async fn put(&self, name: &ReplicaName, piece: u32, bytes: Vec<u8>) -> Result<(), TransferRefusal> {
         let Some(sums) = self.sums(name)?.cloned() else {
             return self.holdings.shelf.put(name, piece, bytes);
         };
         let name = name.clone();
         // Coding is CPU work, so it runs on a blocking thread.
         let added = tokio::task::spawn_blocking(move || sums.add(&name, piece, &bytes)).await;
-        added.map_err(|problem| Refusal::Failed(problem.to_string()))?
+        added.map_err(|problem| TransferRefusal::Failed(problem.to_string()))?
     }
 
-    fn offer(&self, name: &Name, keep: &Keep, bytes: &[u8]) -> Result<Reply, Refusal> {
-        let index = ShardIndex::from_bytes(bytes).map_err(|problem| Refusal::Failed(format!("the index {problem}")))?;
+    fn offer(&self, name: &ReplicaName, keep: &ReplicaStorage, bytes: &[u8]) -> Result<ReplyHeader, TransferRefusal> {
+        let index =
+            ShardIndex::from_bytes(bytes).map_err(|problem| TransferRefusal::Failed(format!("the index {problem}")))?;
         if name.job != index.job || name.checkpoint != index.id() || name.rank != index.rank {
-            return Err(Refusal::Failed("the index is of another image".to_owned()));
+            return Err(TransferRefusal::Failed("the index is of another image".to_owned()));
         }
-        if let (What::Share(nth), Keep::Sum(lane)) = (name.what, keep) {
-            let sums = self.sums(name)?.ok_or(Refusal::NoParity)?;
+        if let (ReplicaKind::Share(nth), ReplicaStorage::Sum(lane)) = (name.what, keep) {
+            let sums = self.sums(name)?.ok_or(TransferRefusal::NoParity)?;
             let missing = sums.offer(name, nth, lane, index)?;
-            return Ok(Reply::Wanted { missing });
+            return Ok(ReplyHeader::Wanted { missing });
         }
         if matches!(
             (name.what, keep),
-            (What::Share(_) | What::Sum(_), _) | (_, Keep::Sum(_))
+            (ReplicaKind::Share(_) | ReplicaKind::Sum(_), _) | (_, ReplicaStorage::Sum(_))
         ) {
-            return Err(Refusal::NoParity);
+            return Err(TransferRefusal::NoParity);
         }
-        if *keep == Keep::Disk && (self.holdings.store.is_none() || name.what != What::Image) {
-            return Err(Refusal::NoDisk);
+        if *keep == ReplicaStorage::Disk && (self.holdings.store.is_none() || name.what != ReplicaKind::Image) {
+            return Err(TransferRefusal::NoDisk);
         }
         let missing = self.holdings.shelf.offer(name, index)?;
         match keep {
-            Keep::Disk => self.disk().insert(name.clone()),
-            Keep::Memory | Keep::Sum(_) => self.disk().remove(name),
+            ReplicaStorage::Disk => self.disk().insert(name.clone()),
+            ReplicaStorage::Memory | ReplicaStorage::Sum(_) => self.disk().remove(name),
         };
-        Ok(Reply::Wanted { missing })
+        Ok(ReplyHeader::Wanted { missing })
     }
 
-    async fn seal(&self, name: &Name) -> Result<Reply, Refusal> {
+    async fn seal(&self, name: &ReplicaName) -> Result<ReplyHeader, TransferRefusal> {
         if let Some(sums) = self.sums(name)? {
             let root = sums.seal(name)?.to_string();
-            return Ok(Reply::Kept { root });
+            return Ok(ReplyHeader::Kept { root });
         }
         let held = self.holdings.shelf.seal(name)?;
         let root = held.index().root.to_string();
@@ -317,17 +341,17 @@ impl Desk {
             let written = tokio::task::spawn_blocking(write).await;
             // Its memory is free now whether or not the write succeeded; after a failure the sender offers it again.
             self.holdings.shelf.remove(name);
-            let failed = |problem: &dyn std::error::Error| Refusal::Failed(problem.to_string());
+            let failed = |problem: &dyn std::error::Error| TransferRefusal::Failed(problem.to_string());
             written
                 .map_err(|problem| failed(&problem))?
                 .map_err(|problem| failed(&problem))?;
         }
-        Ok(Reply::Kept { root })
+        Ok(ReplyHeader::Kept { root })
     }
 
-    async fn fetch(&self, name: Name, runs: Vec<(u32, u32)>) -> Result<(Reply, Vec<u8>), Refusal> {
-        let mut holders: Vec<Arc<dyn Holder>> = vec![self.holdings.shelf.clone()];
-        holders.extend(self.holdings.sums.clone().map(|sums| sums as Arc<dyn Holder>));
+    async fn fetch(&self, name: ReplicaName, runs: Vec<(u32, u32)>) -> Result<(ReplyHeader, Vec<u8>), TransferRefusal> {
+        let mut holders: Vec<Arc<dyn ImageHolder>> = vec![self.holdings.shelf.clone()];
+        holders.extend(self.holdings.sums.clone().map(|sums| sums as Arc<dyn ImageHolder>));
         holders.extend(self.holdings.others.iter().cloned());
         let read = move || {
             holders
@@ -337,11 +361,11 @@ impl Desk {
         // Arena reads compute digests, so they run on a blocking thread.
         let found = tokio::task::spawn_blocking(read)
             .await
-            .map_err(|problem| Refusal::Failed(problem.to_string()))?;
+            .map_err(|problem| TransferRefusal::Failed(problem.to_string()))?;
         match found {
-            None => Ok((Reply::Absent, Vec::new())),
-            Some(Ok(bytes)) => Ok((Reply::Found, bytes)),
-            Some(Err(problem)) => Err(Refusal::Failed(problem)),
+            None => Ok((ReplyHeader::Absent, Vec::new())),
+            Some(Ok(bytes)) => Ok((ReplyHeader::Found, bytes)),
+            Some(Err(problem)) => Err(TransferRefusal::Failed(problem)),
         }
     }
 }

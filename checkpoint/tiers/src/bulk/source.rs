@@ -3,11 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
+use rankguard_checkpoint::source::{
+    ChunkBytes, ChunkError, ChunkId, ChunkReadResult, ChunkSource, SourceTier, one_of_many,
+};
 use rankguard_model::Generation;
 use tokio::runtime::Handle;
 
-use super::{BulkPeer, Name, PIECE_BYTES, What};
+use super::{BulkPeer, PIECE_BYTES, ReplicaKind, ReplicaName};
 
 /// Peer as a source of a restore. Used from threads that may block, on a runtime that other threads
 /// drive.
@@ -62,8 +64,8 @@ fn batches(ids: &[&ChunkId]) -> Vec<Vec<usize>> {
 }
 
 impl ChunkSource for BulkSource {
-    fn tier(&self) -> Tier {
-        Tier::Peer
+    fn tier(&self) -> SourceTier {
+        SourceTier::Peer
     }
 
     fn name(&self) -> String {
@@ -74,17 +76,17 @@ impl ChunkSource for BulkSource {
         one_of_many(self, id)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         for batch in batches(ids) {
             let fetched = if self.given_up.load(Ordering::Relaxed) {
                 Ok(None)
             } else {
                 let first = ids[batch[0]];
-                let name = Name {
+                let name = ReplicaName {
                     job: first.job.clone(),
                     checkpoint: first.checkpoint,
                     rank: first.rank,
-                    what: What::Image,
+                    what: ReplicaKind::Image,
                 };
                 let runs = batch.iter().map(|&nth| (ids[nth].chunk, 1)).collect();
                 self.runtime.block_on(self.peer.fetch(&name, self.generation, runs))

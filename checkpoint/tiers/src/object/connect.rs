@@ -21,7 +21,7 @@ pub(super) struct FailFastConnector;
 /// Error: no connection was ever made to this endpoint.
 #[derive(Debug, thiserror::Error)]
 #[error("the endpoint has never answered")]
-pub(super) struct NeverReached(#[source] HttpError);
+pub(super) struct UnreachedEndpoint(#[source] HttpError);
 
 #[derive(Debug)]
 struct FailFastClient {
@@ -56,7 +56,7 @@ impl HttpService for FailFastClient {
                     Ok(response)
                 }
                 Err(problem) if !self.has_answered.load(Ordering::Relaxed) && is_unconnected(&problem) => {
-                    Err(HttpError::new(HttpErrorKind::Unknown, NeverReached(problem)))
+                    Err(HttpError::new(HttpErrorKind::Unknown, UnreachedEndpoint(problem)))
                 }
                 Err(problem) => Err(problem),
             }

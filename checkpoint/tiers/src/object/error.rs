@@ -9,7 +9,7 @@ use rankguard_checkpoint::format::{
 use rankguard_checkpoint::{ReadFailure, StoreError};
 use rankguard_model::JobId;
 
-use super::trouble::Trouble;
+use super::request_failure::RequestFailure;
 
 /// Error of the object tier. Every message names the URL and, where known, the remedy.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +17,7 @@ use super::trouble::Trouble;
 pub enum ObjectError {
     #[error("{url} is no place for checkpoints: {problem}")]
     Url { url: String, problem: String },
-    #[error("cannot {what} {url}; {}", Trouble::of(.source).advice())]
+    #[error("cannot {what} {url}; {}", RequestFailure::of(.source).advice())]
     Request {
         what: &'static str,
         url: String,
@@ -90,7 +90,7 @@ impl ObjectError {
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Deadline { .. } => true,
-            Self::Request { source, .. } => Trouble::of(source).may_pass(),
+            Self::Request { source, .. } => RequestFailure::of(source).may_pass(),
             Self::Store(problem) => problem.is_retryable(),
             _ => false,
         }

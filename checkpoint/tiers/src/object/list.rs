@@ -10,7 +10,7 @@ use rankguard_model::{JobId, Rank};
 use super::{ObjectError, ObjectTier};
 
 /// Committed checkpoint with its manifest, or the error of reading it.
-pub type Listed = (CheckpointId, Result<Manifest, ObjectError>);
+pub type ListedCheckpoint = (CheckpointId, Result<Manifest, ObjectError>);
 
 impl ObjectTier {
     /// Returns the jobs that have a folder, sorted by name.
@@ -80,7 +80,7 @@ impl ObjectTier {
 
     /// Returns the manifests of a job (or the errors of reading them), and the checkpoints without manifest; oldest
     /// first. Folders that only hold chunks of later checkpoints are in neither list.
-    pub async fn listing(&self, job: &JobId) -> Result<(Vec<Listed>, Vec<CheckpointId>), ObjectError> {
+    pub async fn listing(&self, job: &JobId) -> Result<(Vec<ListedCheckpoint>, Vec<CheckpointId>), ObjectError> {
         let (mut manifests, mut torn) = (Vec::new(), Vec::new());
         for (id, committed) in self.attempts(job).await? {
             match committed {

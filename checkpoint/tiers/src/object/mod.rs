@@ -12,10 +12,10 @@
 //!   read back and compared before it is trusted. Existing objects are not sent again;
 //! - no byte is sent or stored that does not have the digest in its index (RG-2);
 //! - a generation is refused when a higher one has committed there (RG-3);
-//! - every request has a deadline, concurrent requests and memory are bounded, all sent bytes go through the [`Cap`]
+//! - every request has a deadline, concurrent requests and memory are bounded, all sent bytes go through the [`BandwidthCap`]
 //!   (RG-9).
 //!
-//! Completion is returned as a value: [`Pushed`], [`Pulled`], [`Removed`].
+//! Completion is returned as a value: [`PushReceipt`], [`PullReceipt`], [`RemovalReport`].
 //!
 //! Absent: client-side encryption (object stores have their own), compression, and a lease against two concurrent
 //! removers.
@@ -27,9 +27,9 @@ mod pull;
 mod push;
 mod records;
 mod remove;
+mod request_failure;
 mod share;
 mod source;
-mod trouble;
 mod upload;
 mod url;
 mod verify;
@@ -41,24 +41,24 @@ use std::time::Duration;
 
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
-use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Origin, check_job, index_file, shard_file};
+use rankguard_checkpoint::format::{CheckpointId, ChunkOrigin, MANIFEST_FILE, check_job, index_file, shard_file};
 use rankguard_model::{JobId, Rank};
 
-use self::upload::Multipart;
-use crate::cap::Cap;
+use self::upload::MultipartHandle;
+use crate::cap::BandwidthCap;
 
 pub use error::ObjectError;
-pub use list::Listed;
-pub use pull::Pulled;
-pub use push::Pushed;
-pub use remove::Removed;
-pub use share::Share;
+pub use list::ListedCheckpoint;
+pub use pull::PullReceipt;
+pub use push::PushReceipt;
+pub use remove::RemovalReport;
+pub use share::PushShare;
 pub use source::ObjectSource;
 pub use upload::{UnfinishedUpload, unfinished_uploads};
 
 /// Limits on concurrent work of the tier.
 #[derive(Debug, Clone, Copy)]
-pub struct Limits {
+pub struct ObjectLimits {
     /// Deadline of one request, retries included, default 60 s; the wait for the bandwidth cap is not counted.
     pub deadline: Duration,
     /// Maximum number of concurrent requests, default 8.
@@ -68,7 +68,7 @@ pub struct Limits {
     pub part_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for ObjectLimits {
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(60),
@@ -84,10 +84,10 @@ pub struct ObjectTier {
     store: Arc<dyn ObjectStore>,
     base: Path,
     url: String,
-    limits: Limits,
-    cap: Arc<Cap>,
+    limits: ObjectLimits,
+    cap: Arc<BandwidthCap>,
     /// Multipart interface, if uploads have ids.
-    multipart: Option<Multipart>,
+    multipart: Option<MultipartHandle>,
     /// Folder of a `file://` store.
     folder: Option<PathBuf>,
 }
@@ -115,20 +115,20 @@ impl ObjectTier {
             store,
             base,
             url: url.trim_end_matches('/').to_owned(),
-            limits: Limits::default(),
-            cap: Arc::new(Cap::none()),
+            limits: ObjectLimits::default(),
+            cap: Arc::new(BandwidthCap::none()),
             multipart: None,
             folder: None,
         }
     }
 
     /// Returns the tier with other limits.
-    pub fn with_limits(self, limits: Limits) -> Self {
+    pub fn with_limits(self, limits: ObjectLimits) -> Self {
         Self { limits, ..self }
     }
 
     /// Returns the tier with all sent bytes limited by `cap`. Reads are not limited, because the job waits for them.
-    pub fn with_cap(self, cap: Arc<Cap>) -> Self {
+    pub fn with_cap(self, cap: Arc<BandwidthCap>) -> Self {
         Self { cap, ..self }
     }
 
@@ -137,22 +137,22 @@ impl ObjectTier {
         &self.url
     }
 
-    fn place(&self, job: &JobId, id: CheckpointId, file: &str) -> Result<Place, ObjectError> {
+    fn place(&self, job: &JobId, id: CheckpointId, file: &str) -> Result<ObjectLocation, ObjectError> {
         check_job(job)?;
         let path = self.base.clone().join(job.as_str()).join(id.to_string()).join(file);
         let url = format!("{}/{job}/{id}/{file}", self.url);
-        Ok(Place { path, url })
+        Ok(ObjectLocation { path, url })
     }
 
-    fn manifest_place(&self, job: &JobId, id: CheckpointId) -> Result<Place, ObjectError> {
+    fn manifest_place(&self, job: &JobId, id: CheckpointId) -> Result<ObjectLocation, ObjectError> {
         self.place(job, id, MANIFEST_FILE)
     }
 
-    fn index_place(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<Place, ObjectError> {
+    fn index_place(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Result<ObjectLocation, ObjectError> {
         self.place(job, id, &index_file(rank))
     }
 
-    fn shard_place(&self, job: &JobId, file: Origin) -> Result<Place, ObjectError> {
+    fn shard_place(&self, job: &JobId, file: ChunkOrigin) -> Result<ObjectLocation, ObjectError> {
         self.place(job, file.id(), &shard_file(file.rank))
     }
 
@@ -179,7 +179,7 @@ impl ObjectTier {
     }
 
     /// Returns the length of an object in bytes; `None` if it does not exist.
-    async fn size(&self, place: &Place) -> Result<Option<u64>, ObjectError> {
+    async fn size(&self, place: &ObjectLocation) -> Result<Option<u64>, ObjectError> {
         match self.ask("look at", &place.url, self.store.head(&place.path)).await {
             Ok(meta) => Ok(Some(meta.size)),
             Err(ObjectError::Missing { .. }) => Ok(None),
@@ -188,7 +188,7 @@ impl ObjectTier {
     }
 
     /// Reads a small object; refuses one longer than `max` bytes before it is read.
-    async fn read_small(&self, place: &Place, max: usize) -> Result<Vec<u8>, ObjectError> {
+    async fn read_small(&self, place: &ObjectLocation, max: usize) -> Result<Vec<u8>, ObjectError> {
         let found = self.ask("read", &place.url, self.store.get(&place.path)).await?;
         if found.meta.size > max as u64 {
             return Err(ObjectError::Size {
@@ -201,7 +201,11 @@ impl ObjectTier {
     }
 
     /// Reads a byte range of an object.
-    async fn read_range(&self, place: &Place, range: std::ops::Range<u64>) -> Result<bytes::Bytes, ObjectError> {
+    async fn read_range(
+        &self,
+        place: &ObjectLocation,
+        range: std::ops::Range<u64>,
+    ) -> Result<bytes::Bytes, ObjectError> {
         let wanted = range.end - range.start;
         let request = self.store.get_range(&place.path, range);
         let bytes = self.ask("read", &place.url, request).await?;
@@ -218,7 +222,7 @@ impl ObjectTier {
 
 /// Location of an object: its path in the store and its URL for messages.
 #[derive(Debug, Clone)]
-struct Place {
+struct ObjectLocation {
     path: Path,
     url: String,
 }

@@ -13,14 +13,14 @@ use std::time::Duration;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, MANIFEST_FILE, Manifest, ShardIndex};
 use rankguard_checkpoint::store::ensure_folder_of;
-use rankguard_checkpoint::{FillLease, IncomingFile, Published, Store};
+use rankguard_checkpoint::{FillLease, IncomingFile, PublishResult, Store};
 use rankguard_model::JobId;
 use serde::Serialize;
 use tokio::time::Instant;
 
 use super::push::{LENT_TEXT, io, read_file};
-use super::{ObjectError, ObjectTier, Place};
-use crate::shard::{Piece, ShardFile, files};
+use super::{ObjectError, ObjectLocation, ObjectTier};
+use crate::shard::{ShardFile, ShardPiece, files};
 
 /// First and longest pause between two polls of a folder that another process fills.
 const LOOK: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
@@ -30,7 +30,7 @@ const SILENT: Duration = Duration::from_secs(30);
 
 /// Receipt for a checkpoint that is committed in the disk tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pulled {
+pub struct PullReceipt {
     pub job: JobId,
     pub id: CheckpointId,
     /// URL of its source.
@@ -48,10 +48,10 @@ impl ObjectTier {
     /// Copies a committed checkpoint to a store on disk, byte for byte, and commits it there. May be repeated, and may
     /// run in several processes and on several nodes at once; existing files with the right digests are retained. Every
     /// chunk is checked. Writes and syncs block the calling thread, so use a runtime without latency-sensitive tasks.
-    pub async fn pull(&self, job: &JobId, id: CheckpointId, store: &Store) -> Result<Pulled, ObjectError> {
+    pub async fn pull(&self, job: &JobId, id: CheckpointId, store: &Store) -> Result<PullReceipt, ObjectError> {
         let started = Instant::now();
         let manifest = self.manifest(job, id).await?;
-        let mut pulled = Pulled {
+        let mut pulled = PullReceipt {
             job: job.clone(),
             id,
             url: format!("{}/{job}/{id}", self.url),
@@ -79,7 +79,7 @@ impl ObjectTier {
         store: &Store,
         manifest: &Manifest,
         lease: Option<&FillLease>,
-        pulled: &mut Pulled,
+        pulled: &mut PullReceipt,
     ) -> Result<(), ObjectError> {
         let (job, id) = (&manifest.job, manifest.id());
         let ranks: Vec<_> = manifest.shards.iter().map(|shard| shard.rank).collect();
@@ -144,15 +144,15 @@ impl ObjectTier {
         });
         let (): () = reads.buffer_unordered(self.requests()).try_collect().await?;
         match incoming.publish()? {
-            Published::New => Ok((size, true)),
+            PublishResult::New => Ok((size, true)),
             // Another process has published it first.
-            Published::AlreadyThere => same_shard(path, shard, size).map(|()| (size, true)),
+            PublishResult::AlreadyThere => same_shard(path, shard, size).map(|()| (size, true)),
         }
     }
 
     /// Reads a piece and compares it with the digests in the indexes. A difference counts only if a second read
     /// confirms it.
-    async fn read_checked(&self, place: &Place, piece: &Piece<'_>) -> Result<bytes::Bytes, ObjectError> {
+    async fn read_checked(&self, place: &ObjectLocation, piece: &ShardPiece<'_>) -> Result<bytes::Bytes, ObjectError> {
         let bytes = self.read_range(place, piece.range.clone()).await?;
         if piece.check(&bytes).is_ok() {
             return Ok(bytes);

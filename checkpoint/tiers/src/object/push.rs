@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{ObjectError, ObjectTier, Place};
+use super::{ObjectError, ObjectLocation, ObjectTier};
 use crate::shard::{ShardFile, files};
 
 /// Maximum number of parts of one object.
@@ -27,7 +27,7 @@ pub(super) const LENT_TEXT: &[u8] = b"shards here hold chunks of later checkpoin
 
 /// Receipt for a checkpoint that is committed in the object tier.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Pushed {
+pub struct PushReceipt {
     pub job: JobId,
     pub id: CheckpointId,
     /// URL of the checkpoint folder.
@@ -43,7 +43,7 @@ pub struct Pushed {
 
 /// Result of writing one object, with its bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Put {
+pub(super) enum ObjectWrite {
     Sent(u64),
     AlreadyThere(u64),
 }
@@ -53,12 +53,12 @@ impl ObjectTier {
     /// manifest if it is absent. May be repeated and resumes where it stopped. Refuses a checkpoint that is damaged on
     /// disk, a generation that is fenced in the object store, and to overwrite any object. Reads small files on the
     /// calling thread.
-    pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<Pushed, ObjectError> {
+    pub async fn push(&self, store: &Store, job: &JobId, id: CheckpointId) -> Result<PushReceipt, ObjectError> {
         let started = Instant::now();
         let checkpoint = store.load(job, id)?;
         let manifest_bytes = read_file(&store.manifest_path(job, id)?)?;
         let manifest_place = self.manifest_place(job, id)?;
-        let mut pushed = Pushed {
+        let mut pushed = PushReceipt {
             job: job.clone(),
             id,
             url: format!("{}/{job}/{id}", self.url),
@@ -81,8 +81,8 @@ impl ObjectTier {
         puts.push(self.put_new(&manifest_place, manifest_bytes).await?);
         for put in puts {
             match put {
-                Put::Sent(bytes) => pushed.sent_bytes += bytes,
-                Put::AlreadyThere(bytes) => pushed.kept_bytes += bytes,
+                ObjectWrite::Sent(bytes) => pushed.sent_bytes += bytes,
+                ObjectWrite::AlreadyThere(bytes) => pushed.kept_bytes += bytes,
             }
         }
         pushed.took = started.elapsed();
@@ -96,7 +96,7 @@ impl ObjectTier {
         store: &Store,
         checkpoint: &Checkpoint,
         own: &(dyn Fn(Rank) -> bool + Sync),
-    ) -> Result<Vec<Put>, ObjectError> {
+    ) -> Result<Vec<ObjectWrite>, ObjectError> {
         let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
         if let Err(problem) = self.end_unfinished_uploads(store, job).await {
             tracing::warn!(%job, problem = with_causes(&problem), "unfinished uploads were not looked for");
@@ -117,7 +117,7 @@ impl ObjectTier {
             puts.push(self.put_shard(store, job, shard).await?);
         }
         let side_by_side = stream::iter(small).map(|shard| self.put_shard(store, job, shard));
-        let small: Vec<Put> = side_by_side.buffer_unordered(self.requests()).try_collect().await?;
+        let small: Vec<ObjectWrite> = side_by_side.buffer_unordered(self.requests()).try_collect().await?;
         puts.extend(small);
 
         let indexes = checkpoint.indexes.iter().filter(|index| own(index.rank));
@@ -125,7 +125,7 @@ impl ObjectTier {
             let bytes = read_file(&store.index_path(job, id, index.rank)?)?;
             self.put_new(&self.index_place(job, id, index.rank)?, bytes).await
         });
-        let indexes: Vec<Put> = indexes.buffer_unordered(self.requests()).try_collect().await?;
+        let indexes: Vec<ObjectWrite> = indexes.buffer_unordered(self.requests()).try_collect().await?;
         puts.extend(indexes);
         Ok(puts)
     }
@@ -143,7 +143,7 @@ impl ObjectTier {
         self.limits.requests.max(1)
     }
 
-    async fn put_shard(&self, store: &Store, job: &JobId, shard: &ShardFile) -> Result<Put, ObjectError> {
+    async fn put_shard(&self, store: &Store, job: &JobId, shard: &ShardFile) -> Result<ObjectWrite, ObjectError> {
         let place = self.shard_place(job, shard.file)?;
         let path = store.shard_path(job, shard.file.id(), shard.file.rank)?;
         let size = std::fs::metadata(&path).map_err(io("look at", &path))?.len();
@@ -168,18 +168,18 @@ impl ObjectTier {
             if !vouched {
                 self.compare(&place, shard, size).await?;
             }
-            return Ok(Put::AlreadyThere(size));
+            return Ok(ObjectWrite::AlreadyThere(size));
         }
         if size <= self.limits.part_bytes {
             let bytes = read_shard(&path, shard, size)?;
             return self.put_new(&place, bytes).await;
         }
         self.put_parts(store, job, &place, path, shard.clone(), size).await?;
-        Ok(Put::Sent(size))
+        Ok(ObjectWrite::Sent(size))
     }
 
     /// Reads an object back; a difference is a conflict.
-    async fn compare(&self, place: &Place, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
+    async fn compare(&self, place: &ObjectLocation, shard: &ShardFile, size: u64) -> Result<(), ObjectError> {
         let pieces = shard.pieces(size, self.limits.part_bytes);
         let looks = stream::iter(pieces).map(|piece| async move {
             let bytes = self.read_range(place, piece.range.clone()).await?;
@@ -190,7 +190,7 @@ impl ObjectTier {
     }
 
     /// Writes a small object if it is absent; an existing object must have the same content.
-    pub(super) async fn put_new(&self, place: &Place, bytes: Vec<u8>) -> Result<Put, ObjectError> {
+    pub(super) async fn put_new(&self, place: &ObjectLocation, bytes: Vec<u8>) -> Result<ObjectWrite, ObjectError> {
         let length = bytes.len() as u64;
         self.cap.take(length).await;
         let payload = PutPayload::from(Bytes::from(bytes.clone()));
@@ -198,20 +198,20 @@ impl ObjectTier {
             .store
             .put_opts(&place.path, payload, PutOptions::from(PutMode::Create));
         match self.ask("write", &place.url, put).await {
-            Ok(_) => Ok(Put::Sent(length)),
+            Ok(_) => Ok(ObjectWrite::Sent(length)),
             Err(ObjectError::Request {
                 source: object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. },
                 ..
             }) => {
                 self.same(place, &bytes).await?;
-                Ok(Put::AlreadyThere(length))
+                Ok(ObjectWrite::AlreadyThere(length))
             }
             Err(error) => Err(error),
         }
     }
 
     /// Refuses an object with content other than `bytes`.
-    async fn same(&self, place: &Place, bytes: &[u8]) -> Result<(), ObjectError> {
+    async fn same(&self, place: &ObjectLocation, bytes: &[u8]) -> Result<(), ObjectError> {
         let conflict = || ObjectError::Conflict { url: place.url.clone() };
         match self.read_small(place, bytes.len()).await {
             Ok(found) if found == bytes => Ok(()),
@@ -226,7 +226,7 @@ impl ObjectTier {
         &self,
         store: &Store,
         job: &JobId,
-        place: &Place,
+        place: &ObjectLocation,
         path: PathBuf,
         shard: ShardFile,
         size: u64,
@@ -249,7 +249,7 @@ impl ObjectTier {
 
     async fn send_parts(
         &self,
-        place: &Place,
+        place: &ObjectLocation,
         upload: &mut dyn MultipartUpload,
         path: PathBuf,
         shard: ShardFile,
@@ -349,7 +349,7 @@ pub(super) fn io(what: &'static str, path: &FilePath) -> impl FnOnce(std::io::Er
     }
 }
 
-fn local_damage(path: &FilePath, wrong: &crate::shard::Wrong) -> ObjectError {
+fn local_damage(path: &FilePath, wrong: &crate::shard::ChunkMismatch) -> ObjectError {
     ObjectError::LocalDamage {
         path: path.to_owned(),
         at: wrong.at,

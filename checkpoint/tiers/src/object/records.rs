@@ -10,7 +10,7 @@ use rankguard_model::JobId;
 
 use super::pull::put_small;
 use super::push::read_file;
-use super::{ObjectError, ObjectTier, Place};
+use super::{ObjectError, ObjectLocation, ObjectTier};
 
 impl ObjectTier {
     /// Mirrors the records of a job's run, `RUN` first. Refuses an object store that holds another run of the job.
@@ -55,9 +55,9 @@ impl ObjectTier {
         Ok(AttemptSet::new(&records))
     }
 
-    fn record_place(&self, job: &JobId, name: &str) -> Result<Place, ObjectError> {
+    fn record_place(&self, job: &JobId, name: &str) -> Result<ObjectLocation, ObjectError> {
         check_job(job)?;
-        Ok(Place {
+        Ok(ObjectLocation {
             path: self.base.clone().join(job.as_str()).join(name),
             url: format!("{}/{job}/{name}", self.url),
         })
@@ -78,7 +78,7 @@ impl ObjectTier {
     }
 }
 
-fn record_problem(place: &Place) -> impl FnOnce(RecordError) -> ObjectError {
+fn record_problem(place: &ObjectLocation) -> impl FnOnce(RecordError) -> ObjectError {
     let url = place.url.clone();
     move |problem| ObjectError::Record { url, problem }
 }

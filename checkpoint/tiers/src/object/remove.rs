@@ -3,16 +3,16 @@
 use std::collections::BTreeSet;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, Origin, index_file, shard_file};
+use rankguard_checkpoint::format::{CheckpointId, ChunkOrigin, LENT_FILE, index_file, shard_file};
 use rankguard_model::JobId;
 use serde::Serialize;
 
 use super::share::ANNOUNCED_FILE;
-use super::{ObjectError, ObjectTier, Place};
+use super::{ObjectError, ObjectLocation, ObjectTier};
 
 /// Result of a removal.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Removed {
+pub struct RemovalReport {
     /// Removed checkpoints, oldest first.
     pub checkpoints: Vec<CheckpointId>,
     /// Removed uploads that were never committed and are older than a checkpoint.
@@ -28,7 +28,7 @@ impl ObjectTier {
     /// uncommitted uploads older than the newest checkpoint. The manifest of each is removed first. Shards that a
     /// retained checkpoint borrows from are retained with their indexes. Removes nothing if an index of a retained
     /// checkpoint cannot be read, because its borrowed shards are then unknown.
-    pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<Removed, ObjectError> {
+    pub async fn retain(&self, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<RemovalReport, ObjectError> {
         let attempts = self.attempts(job).await?;
         let rollbacks = self.attempt_set(job).await?;
         let committed: Vec<CheckpointId> = attempts
@@ -37,7 +37,7 @@ impl ObjectTier {
             .map(|(id, _)| *id)
             .collect();
         let Some(newest) = committed.last().copied() else {
-            return Ok(Removed::default());
+            return Ok(RemovalReport::default());
         };
         let old = committed.len().saturating_sub(keep.max(1) as usize);
         let kept: Vec<CheckpointId> = committed
@@ -46,7 +46,7 @@ impl ObjectTier {
             .filter(|(nth, id)| *nth >= old || pinned.contains(id))
             .map(|(_, id)| *id)
             .collect();
-        let mut named: BTreeSet<Origin> = BTreeSet::new();
+        let mut named: BTreeSet<ChunkOrigin> = BTreeSet::new();
         for id in &kept {
             let checkpoint = self.checkpoint(job, *id).await?;
             named.extend(
@@ -56,7 +56,7 @@ impl ObjectTier {
                     .flat_map(|index| index.origins.iter().copied()),
             );
         }
-        let mut removed = Removed::default();
+        let mut removed = RemovalReport::default();
         for (id, is_committed) in attempts {
             // Checkpoints that a rollback supersedes are removed only after a checkpoint of the new attempt.
             let replaced = rollbacks.superseded_by(id).map(|first| newest.generation >= first);
@@ -82,7 +82,7 @@ impl ObjectTier {
         &self,
         job: &JobId,
         id: CheckpointId,
-        named: &BTreeSet<Origin>,
+        named: &BTreeSet<ChunkOrigin>,
     ) -> Result<(u64, u64), ObjectError> {
         if named.iter().any(|file| file.id() == id) {
             self.mark_lent(job, id).await?;
@@ -111,7 +111,7 @@ impl ObjectTier {
         Ok((goes.len() as u64, borrowed))
     }
 
-    pub(super) async fn remove_object(&self, place: &Place) -> Result<(), ObjectError> {
+    pub(super) async fn remove_object(&self, place: &ObjectLocation) -> Result<(), ObjectError> {
         use object_store::ObjectStoreExt;
         match self.ask("remove", &place.url, self.store.delete(&place.path)).await {
             Ok(()) | Err(ObjectError::Missing { .. }) => Ok(()),

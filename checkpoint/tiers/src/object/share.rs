@@ -7,7 +7,7 @@ use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, index_file};
 use rankguard_model::{JobId, Rank};
 
-use super::push::Put;
+use super::push::ObjectWrite;
 use super::{ObjectError, ObjectTier};
 
 /// Name of the mark in a checkpoint folder while several nodes push to it.
@@ -17,7 +17,7 @@ const ANNOUNCED_TEXT: &[u8] = b"the nodes of the job bring their shards of this 
 
 /// Assignment of ranks to nodes for a push. All nodes compute the same assignment, and every rank has one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Share {
+pub struct PushShare {
     /// Index of this node.
     pub node: u32,
     /// Number of nodes, at least 1.
@@ -26,7 +26,7 @@ pub struct Share {
     pub ranks_per_node: u32,
 }
 
-impl Share {
+impl PushShare {
     /// Returns true if this node pushes the shards of a rank, of any checkpoint.
     pub fn is_own(&self, rank: Rank) -> bool {
         rank.0 / self.ranks_per_node.max(1) % self.nodes.max(1) == self.node
@@ -46,7 +46,7 @@ impl ObjectTier {
         store: &Store,
         job: &JobId,
         id: CheckpointId,
-        share: Share,
+        share: PushShare,
     ) -> Result<u64, ObjectError> {
         let checkpoint = store.load(job, id)?;
         if self.size(&self.manifest_place(job, id)?).await?.is_some() {
@@ -55,8 +55,8 @@ impl ObjectTier {
         self.refuse_stale(job, id).await?;
         let puts = self.put_shards(store, &checkpoint, &|rank| share.is_own(rank)).await?;
         let sent = puts.iter().map(|put| match put {
-            Put::Sent(bytes) => *bytes,
-            Put::AlreadyThere(_) => 0,
+            ObjectWrite::Sent(bytes) => *bytes,
+            ObjectWrite::AlreadyThere(_) => 0,
         });
         Ok(sent.sum())
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn every_rank_has_one_owner_however_many_nodes_there_are_now() {
         for (nodes, ranks_per_node, world) in [(1, 1, 5), (3, 2, 6), (2, 2, 9), (4, 1, 3)] {
-            let share = |node| Share {
+            let share = |node| PushShare {
                 node,
                 nodes,
                 ranks_per_node,

@@ -7,13 +7,15 @@ use bytes::Bytes;
 use futures_util::{StreamExt, stream};
 use rankguard_checkpoint::ReadFailure;
 use rankguard_checkpoint::failure::SourceFailure;
-use rankguard_checkpoint::format::{CheckpointId, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES, Origin};
-use rankguard_checkpoint::repair::Mirror;
-use rankguard_checkpoint::source::{Answer, ChunkBytes, ChunkError, ChunkId, ChunkSource, Tier, one_of_many};
+use rankguard_checkpoint::format::{CheckpointId, ChunkOrigin, MAX_INDEX_BYTES, MAX_MANIFEST_BYTES};
+use rankguard_checkpoint::repair::MirrorSource;
+use rankguard_checkpoint::source::{
+    ChunkBytes, ChunkError, ChunkId, ChunkReadResult, ChunkSource, SourceTier, one_of_many,
+};
 use rankguard_model::{JobId, Rank, with_causes};
 use tokio::runtime::Handle;
 
-use super::{ObjectError, ObjectTier, Place};
+use super::{ObjectError, ObjectLocation, ObjectTier};
 
 /// Maximum gap in bytes between chunks that are read together: a request costs more than these bytes.
 const GAP_BYTES: u64 = 256 << 10;
@@ -30,8 +32,8 @@ pub struct ObjectSource {
 
 /// Chunks that are read in one request, by their positions in the request list.
 #[derive(Debug, PartialEq, Eq)]
-struct Run {
-    file: Origin,
+struct RangeRead {
+    file: ChunkOrigin,
     range: Range<u64>,
     nths: Vec<usize>,
 }
@@ -47,7 +49,7 @@ impl ObjectSource {
         }
     }
 
-    fn small(&self, place: &Place, max: usize) -> Result<Option<Vec<u8>>, ChunkError> {
+    fn small(&self, place: &ObjectLocation, max: usize) -> Result<Option<Vec<u8>>, ChunkError> {
         match self.runtime.block_on(self.tier.read_small(place, max)) {
             Ok(bytes) => Ok(Some(bytes)),
             Err(ObjectError::Missing { .. }) => Ok(None),
@@ -56,7 +58,7 @@ impl ObjectSource {
     }
 
     /// Reads a run; `None` if the store has been given up.
-    async fn read(&self, ids: &[&ChunkId], run: &Run) -> Result<Option<Bytes>, ObjectError> {
+    async fn read(&self, ids: &[&ChunkId], run: &RangeRead) -> Result<Option<Bytes>, ObjectError> {
         if self.given_up.load(Ordering::Relaxed) {
             return Ok(None);
         }
@@ -84,10 +86,10 @@ fn not_asked() -> SourceFailure {
 }
 
 /// Groups neighbouring chunks of one job and file into requests of at most `longest` bytes (or one chunk).
-fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<Run> {
+fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<RangeRead> {
     let mut order: Vec<usize> = (0..ids.len()).collect();
     order.sort_by_key(|&nth| (&ids[nth].job, ids[nth].place.file, ids[nth].place.at));
-    let mut runs: Vec<Run> = Vec::new();
+    let mut runs: Vec<RangeRead> = Vec::new();
     for nth in order {
         let place = ids[nth].place;
         let end = place.at.saturating_add(u64::from(place.bytes));
@@ -100,7 +102,7 @@ fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<Run> {
                 run.range.end = run.range.end.max(end);
                 run.nths.push(nth);
             }
-            None => runs.push(Run {
+            None => runs.push(RangeRead {
                 file: place.file,
                 range: place.at..end,
                 nths: vec![nth],
@@ -111,8 +113,8 @@ fn runs(ids: &[&ChunkId], gap: u64, longest: u64) -> Vec<Run> {
 }
 
 impl ChunkSource for ObjectSource {
-    fn tier(&self) -> Tier {
-        Tier::Disk
+    fn tier(&self) -> SourceTier {
+        SourceTier::Disk
     }
 
     fn name(&self) -> String {
@@ -123,7 +125,7 @@ impl ChunkSource for ObjectSource {
         one_of_many(self, id)
     }
 
-    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, Answer<'_>)) {
+    fn chunks(&self, ids: &[&ChunkId], answer: &mut dyn FnMut(usize, ChunkReadResult<'_>)) {
         let runs = runs(ids, GAP_BYTES, self.tier.limits.part_bytes);
         self.runtime.block_on(async {
             let reads = stream::iter(&runs).map(|run| async move { (run, self.read(ids, run).await) });
@@ -149,7 +151,7 @@ impl ChunkSource for ObjectSource {
 }
 
 /// Copies for the repair of a store on disk. Called by threads that may block.
-impl Mirror for ObjectSource {
+impl MirrorSource for ObjectSource {
     fn committed(&self, job: &JobId) -> Result<Vec<CheckpointId>, ChunkError> {
         Ok(self.runtime.block_on(self.tier.committed(job))?)
     }
@@ -178,7 +180,7 @@ mod tests {
             step: Step(1),
             generation: Generation(1),
         };
-        let file = Origin::new(checkpoint, Rank(rank));
+        let file = ChunkOrigin::new(checkpoint, Rank(rank));
         ChunkId {
             job: JobId::from("demo"),
             checkpoint,

@@ -20,13 +20,13 @@ use rankguard_checkpoint::{Store, WorkRecord};
 use rankguard_model::{JobId, with_causes};
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectError, ObjectTier, Place};
+use super::{ObjectError, ObjectLocation, ObjectTier};
 
 /// Object store with upload ids.
 #[derive(Clone)]
-pub(super) struct Multipart(pub(super) Arc<dyn MultipartStore>);
+pub(super) struct MultipartHandle(pub(super) Arc<dyn MultipartStore>);
 
-impl fmt::Debug for Multipart {
+impl fmt::Debug for MultipartHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Multipart")
     }
@@ -57,7 +57,7 @@ impl ObjectTier {
     /// Returns the tier with upload ids, so that uploads of killed processes are aborted.
     pub fn with_multipart(self, store: Arc<dyn MultipartStore>) -> Self {
         Self {
-            multipart: Some(Multipart(store)),
+            multipart: Some(MultipartHandle(store)),
             ..self
         }
     }
@@ -72,7 +72,7 @@ impl ObjectTier {
                 record.finish();
                 continue;
             };
-            let Some(Multipart(multipart)) = self.multipart.as_ref().filter(|_| upload.url == self.url) else {
+            let Some(MultipartHandle(multipart)) = self.multipart.as_ref().filter(|_| upload.url == self.url) else {
                 continue;
             };
             let (path, url) = (
@@ -118,10 +118,10 @@ impl ObjectTier {
         &self,
         store: &Store,
         job: &JobId,
-        place: &Place,
+        place: &ObjectLocation,
     ) -> Result<Box<dyn MultipartUpload>, ObjectError> {
         let what = "begin to write";
-        let Some(Multipart(multipart)) = &self.multipart else {
+        let Some(MultipartHandle(multipart)) = &self.multipart else {
             return self
                 .ask(
                     what,
@@ -180,7 +180,7 @@ impl fmt::Debug for RecordedUpload {
     }
 }
 
-type Boxed<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<T>> + Send + 'a>>;
+type StoreFuture<'a, T> = Pin<Box<dyn Future<Output = object_store::Result<T>> + Send + 'a>>;
 
 impl MultipartUpload for RecordedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
@@ -200,7 +200,7 @@ impl MultipartUpload for RecordedUpload {
         })
     }
 
-    fn complete<'life, 'call>(&'life mut self) -> Boxed<'call, PutResult>
+    fn complete<'life, 'call>(&'life mut self) -> StoreFuture<'call, PutResult>
     where
         'life: 'call,
         Self: 'call,
@@ -218,7 +218,7 @@ impl MultipartUpload for RecordedUpload {
         })
     }
 
-    fn abort<'life, 'call>(&'life mut self) -> Boxed<'call, ()>
+    fn abort<'life, 'call>(&'life mut self) -> StoreFuture<'call, ()>
     where
         'life: 'call,
         Self: 'call,

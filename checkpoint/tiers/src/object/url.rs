@@ -15,13 +15,13 @@ use url::Url;
 
 use super::ObjectError;
 use super::connect::FailFastConnector;
-use super::upload::Multipart;
+use super::upload::MultipartHandle;
 
 /// Prefixes of the environment variables that configure clients; others are ignored.
 const SETTINGS: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
 
 /// Returns the retry policy of the client. A restarting store takes some seconds, and a failed part costs all parts of
-/// its shard. Retries end before [`super::Limits::deadline`], the last pause and the last try (30 s) included, so the
+/// its shard. Retries end before [`super::ObjectLimits::deadline`], the last pause and the last try (30 s) included, so the
 /// error reports the store's answer instead of a time-out.
 fn patience() -> RetryConfig {
     RetryConfig {
@@ -58,18 +58,18 @@ macro_rules! client {
 }
 
 /// Store behind a URL.
-pub(super) struct Opened {
+pub(super) struct OpenedStore {
     pub(super) store: Arc<dyn ObjectStore>,
     /// Path of the checkpoints in it.
     pub(super) base: Path,
     /// The same store as a multipart interface, if uploads have ids.
-    pub(super) multipart: Option<Multipart>,
+    pub(super) multipart: Option<MultipartHandle>,
     /// Folder of a `file://` store.
     pub(super) folder: Option<PathBuf>,
 }
 
 /// Parsed URL of a place for checkpoints.
-pub(super) struct Named {
+pub(super) struct StoreUrl {
     url: Url,
     scheme: ObjectStoreScheme,
     path: Path,
@@ -77,7 +77,7 @@ pub(super) struct Named {
     shown: String,
 }
 
-impl Named {
+impl StoreUrl {
     fn refuse(&self, problem: String) -> ObjectError {
         refuse(&self.shown, problem)
     }
@@ -91,7 +91,7 @@ fn refuse(url: &str, problem: String) -> ObjectError {
 }
 
 /// Parses a URL without access to environment or network. Refuses one that holds credentials, because URLs are printed.
-pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
+pub(super) fn parse(text: &str) -> Result<StoreUrl, ObjectError> {
     let url = Url::parse(text).map_err(|problem| {
         refuse(
             text,
@@ -117,7 +117,7 @@ pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
         ObjectStoreScheme::Local
         | ObjectStoreScheme::AmazonS3
         | ObjectStoreScheme::GoogleCloudStorage
-        | ObjectStoreScheme::MicrosoftAzure => Ok(Named {
+        | ObjectStoreScheme::MicrosoftAzure => Ok(StoreUrl {
             url,
             scheme,
             path,
@@ -128,7 +128,7 @@ pub(super) fn parse(text: &str) -> Result<Named, ObjectError> {
 }
 
 /// Opens the store at a URL. Credentials come from the environment or from the machine's metadata service.
-pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
+pub(super) fn open(text: &str) -> Result<OpenedStore, ObjectError> {
     let named = parse(text)?;
     let client = match named.scheme {
         ObjectStoreScheme::AmazonS3 => client!(AmazonS3Builder, named.url),
@@ -137,7 +137,7 @@ pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
         _ => {
             let path = named.url.to_file_path().unwrap_or_default();
             let opened = folder(&path).map_err(|problem| named.refuse(problem.to_string()))?;
-            return Ok(Opened {
+            return Ok(OpenedStore {
                 store: opened.0,
                 base: opened.1,
                 multipart: None,
@@ -146,10 +146,10 @@ pub(super) fn open(text: &str) -> Result<Opened, ObjectError> {
         }
     };
     match client {
-        Ok((store, multipart)) => Ok(Opened {
+        Ok((store, multipart)) => Ok(OpenedStore {
             store,
             base: named.path,
-            multipart: Some(Multipart(multipart)),
+            multipart: Some(MultipartHandle(multipart)),
             folder: None,
         }),
         Err(problem) => Err(named.refuse(format!("{problem}{}", hint(&problem.to_string())))),

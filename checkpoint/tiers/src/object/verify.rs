@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use rankguard_checkpoint::Problem;
-use rankguard_checkpoint::format::{CheckpointId, LENT_FILE, Origin, ShardIndex};
-use rankguard_checkpoint::verify::{Report, Verified};
+use rankguard_checkpoint::StoreProblem;
+use rankguard_checkpoint::format::{CheckpointId, ChunkOrigin, LENT_FILE, ShardIndex};
+use rankguard_checkpoint::verify::{VerifiedCheckpoint, VerifyReport};
 use rankguard_model::{JobId, Rank, Step};
 
-use super::{ObjectError, ObjectTier, Place};
-use crate::shard::{Piece, ShardFile, Wrong, files};
+use super::{ObjectError, ObjectLocation, ObjectTier};
+use crate::shard::{ChunkMismatch, ShardFile, ShardPiece, files};
 
 impl ObjectTier {
     /// Checks every committed checkpoint of a job, or those of one step, and continues after a problem. Returns an
     /// error only if the object store cannot be read.
-    pub async fn verify(&self, job: &JobId, step: Option<Step>) -> Result<Report, ObjectError> {
-        let mut report = Report::default();
+    pub async fn verify(&self, job: &JobId, step: Option<Step>) -> Result<VerifyReport, ObjectError> {
+        let mut report = VerifyReport::default();
         for (id, committed) in self.attempts(job).await? {
             if step.is_some_and(|step| step != id.step) {
                 continue;
@@ -32,8 +32,12 @@ impl ObjectTier {
         Ok(report)
     }
 
-    async fn verify_one(&self, job: &JobId, id: CheckpointId) -> Result<(Verified, Vec<Problem>), ObjectError> {
-        let mut verified = Verified::unread(id);
+    async fn verify_one(
+        &self,
+        job: &JobId,
+        id: CheckpointId,
+    ) -> Result<(VerifiedCheckpoint, Vec<StoreProblem>), ObjectError> {
+        let mut verified = VerifiedCheckpoint::unread(id);
         let manifest = match self.manifest(job, id).await {
             Ok(manifest) => manifest,
             Err(error) => {
@@ -62,8 +66,8 @@ impl ObjectTier {
     }
 
     /// Reads every chunk of an image, in its own shard file and in others.
-    async fn verify_image(&self, index: &ShardIndex) -> Result<Vec<Problem>, ObjectError> {
-        let mut numbers: BTreeMap<(Origin, u64), u32> = BTreeMap::new();
+    async fn verify_image(&self, index: &ShardIndex) -> Result<Vec<StoreProblem>, ObjectError> {
+        let mut numbers: BTreeMap<(ChunkOrigin, u64), u32> = BTreeMap::new();
         for (number, place) in (0..).zip(index.places()) {
             numbers.insert((place.file, place.at), number);
         }
@@ -81,8 +85,8 @@ impl ObjectTier {
                 let chunk = numbers.get(&(shard.file, damage.at)).copied();
                 let tensor = chunk.and_then(|chunk| index.chunking().tensor_of(chunk));
                 let names = tensor.map(|tensor| index.tensors[tensor].boxed.name.clone());
-                let Wrong { stated, found, .. } = damage;
-                problems.push(Problem {
+                let ChunkMismatch { stated, found, .. } = damage;
+                problems.push(StoreProblem {
                     checkpoint: Some(index.id()),
                     file: PathBuf::from(&place.url),
                     rank: Some(index.rank),
@@ -96,7 +100,7 @@ impl ObjectTier {
     }
 
     /// Returns the chunks of a shard that differ from their index.
-    async fn damage(&self, place: &Place, shard: &ShardFile) -> Result<Vec<Wrong>, ObjectError> {
+    async fn damage(&self, place: &ObjectLocation, shard: &ShardFile) -> Result<Vec<ChunkMismatch>, ObjectError> {
         let size = self.size(place).await?;
         let size = size.ok_or_else(|| ObjectError::Missing { url: place.url.clone() })?;
         if shard.whole && size != shard.bytes || size < shard.bytes {
@@ -109,25 +113,30 @@ impl ObjectTier {
         let pieces = shard.pieces(size, self.limits.part_bytes);
         let looks = stream::iter(pieces).map(|piece| async move {
             let bytes = self.read_range(place, piece.range.clone()).await?;
-            let one = |chunk| Piece {
+            let one = |chunk| ShardPiece {
                 range: piece.range.clone(),
                 chunks: std::slice::from_ref(chunk),
             };
             let wrong = piece.chunks.iter().filter_map(|chunk| one(chunk).check(&bytes).err());
             Ok::<_, ObjectError>(wrong.collect::<Vec<_>>())
         });
-        let found: Vec<Vec<Wrong>> = looks.buffered(self.requests()).try_collect().await?;
+        let found: Vec<Vec<ChunkMismatch>> = looks.buffered(self.requests()).try_collect().await?;
         Ok(found.into_iter().flatten().collect())
     }
 }
 
 /// Converts an error to a problem of the checkpoint; an unreachable object store remains an error, because it proves
 /// nothing.
-fn wrong(id: CheckpointId, place: Place, rank: Option<Rank>, error: ObjectError) -> Result<Problem, ObjectError> {
+fn wrong(
+    id: CheckpointId,
+    place: ObjectLocation,
+    rank: Option<Rank>,
+    error: ObjectError,
+) -> Result<StoreProblem, ObjectError> {
     if error.is_remote() {
         return Err(error);
     }
-    Ok(Problem {
+    Ok(StoreProblem {
         checkpoint: Some(id),
         file: PathBuf::from(place.url),
         rank,

@@ -28,12 +28,12 @@ pub enum CodeError {
 
 /// Code that adds `parity` pieces to every stripe of `members` pieces. Any `parity` of all pieces may be lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Code {
+pub struct ErasureCode {
     members: usize,
     parity: usize,
 }
 
-impl Code {
+impl ErasureCode {
     /// Creates the code for groups of this shape.
     pub fn new(members: usize, parity: usize) -> Result<Self, CodeError> {
         let sound = (1..=MEMBERS_MAX).contains(&members) && (1..=PARITY_MAX).contains(&parity);
@@ -186,9 +186,12 @@ mod tests {
     #[test]
     fn shapes_that_make_no_sense_are_refused() {
         for (members, parity) in [(0, 1), (1, 0), (MEMBERS_MAX + 1, 1), (1, PARITY_MAX + 1)] {
-            assert_eq!(Code::new(members, parity), Err(CodeError::Shape { members, parity }));
+            assert_eq!(
+                ErasureCode::new(members, parity),
+                Err(CodeError::Shape { members, parity })
+            );
         }
-        let code = Code::new(2, 1).expect("a code");
+        let code = ErasureCode::new(2, 1).expect("a code");
         assert!(matches!(
             code.encode(&[vec![1, 2], vec![1]]),
             Err(CodeError::Length { .. })
@@ -209,7 +212,7 @@ mod tests {
             seed: u64,
             order in proptest::collection::vec(any::<u32>(), 26),
         ) {
-            let code = Code::new(members, parity).expect("a code");
+            let code = ErasureCode::new(members, parity).expect("a code");
             let byte = |nth: usize, at: usize| (seed.rotate_left(nth as u32 * 7) as usize).wrapping_mul(at + 31) as u8;
             let piece = |nth: usize| (0..2 * half).map(|at| byte(nth, at)).collect();
             let pieces: Vec<Vec<u8>> = (0..members).map(piece).collect();

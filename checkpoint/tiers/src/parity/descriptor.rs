@@ -6,11 +6,11 @@
 //! <JSON>\n                     body
 //! ```
 
-use rankguard_checkpoint::format::{ChunkDigest, Digest, Origin, check_job};
+use rankguard_checkpoint::format::{ChunkDigest, ChunkOrigin, Digest, check_job};
 use rankguard_model::JobId;
 use serde::{Deserialize, Serialize};
 
-use super::code::Code;
+use super::code::ErasureCode;
 
 const FIRST_LINE: &str = "rankguard-parity 1\n";
 
@@ -22,7 +22,7 @@ const MAX_STRIPE_BYTES: u32 = 16 << 20;
 
 /// Group of shards under common parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Descriptor {
+pub struct GroupDescriptor {
     pub job: JobId,
     /// Bytes of each member in one stripe.
     pub stripe_bytes: u32,
@@ -36,7 +36,7 @@ pub struct Descriptor {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ParityMember {
     /// Checkpoint and rank that wrote the shard.
-    pub file: Origin,
+    pub file: ChunkOrigin,
     /// Length of the file in bytes.
     pub bytes: u64,
     /// Digest of its index, as in the manifest: parity over bytes other than the committed ones is useless.
@@ -59,7 +59,7 @@ pub enum DescriptorError {
     Body(String),
 }
 
-impl Descriptor {
+impl GroupDescriptor {
     /// Returns the length of the parity files: the longest member, rounded up to an even number of bytes.
     pub fn parity_bytes(&self) -> u64 {
         self.members
@@ -82,8 +82,8 @@ impl Descriptor {
     }
 
     /// Returns the code of the group.
-    pub fn code(&self) -> Code {
-        Code::new(self.members.len(), self.parity.len()).expect("a descriptor is checked when read or built")
+    pub fn code(&self) -> ErasureCode {
+        ErasureCode::new(self.members.len(), self.parity.len()).expect("a descriptor is checked when read or built")
     }
 
     /// Serialises the descriptor to the content of its file.
@@ -121,7 +121,7 @@ impl Descriptor {
     /// Checks the descriptor for consistency, on which all readers rely.
     fn check(&self) -> Result<(), String> {
         check_job(&self.job).map_err(|problem| problem.to_string())?;
-        Code::new(self.members.len(), self.parity.len()).map_err(|problem| problem.to_string())?;
+        ErasureCode::new(self.members.len(), self.parity.len()).map_err(|problem| problem.to_string())?;
         if !(2..=MAX_STRIPE_BYTES).contains(&self.stripe_bytes) || !self.stripe_bytes.is_multiple_of(2) {
             return Err(format!(
                 "stripes of {} bytes; even, up to {MAX_STRIPE_BYTES}",
@@ -167,20 +167,20 @@ mod tests {
 
     use super::*;
 
-    fn small() -> Descriptor {
+    fn small() -> GroupDescriptor {
         let id = CheckpointId {
             step: Step(7),
             generation: Generation(2),
         };
         let member = |rank, bytes: u64| ParityMember {
-            file: Origin::new(id, Rank(rank)),
+            file: ChunkOrigin::new(id, Rank(rank)),
             bytes,
             index: Digest::of(b"index"),
             stripes: ChunkDigest::of(b"stripe")
                 .to_string()
                 .repeat(bytes.div_ceil(64) as usize),
         };
-        Descriptor {
+        GroupDescriptor {
             job: JobId::from("demo"),
             stripe_bytes: 64,
             members: vec![member(0, 100), member(1, 0), member(2, 61)],
@@ -191,30 +191,33 @@ mod tests {
     #[test]
     fn reads_what_it_wrote_and_notices_every_flipped_bit() {
         let whole = small().to_bytes();
-        assert_eq!(Descriptor::from_bytes(&whole), Ok(small()));
+        assert_eq!(GroupDescriptor::from_bytes(&whole), Ok(small()));
         for bit in 0..whole.len() * 8 {
             let mut damaged = whole.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            assert!(Descriptor::from_bytes(&damaged).is_err(), "bit {bit} flipped unnoticed");
+            assert!(
+                GroupDescriptor::from_bytes(&damaged).is_err(),
+                "bit {bit} flipped unnoticed"
+            );
         }
     }
 
     #[test]
     fn a_descriptor_that_contradicts_itself_is_refused() {
         for change in [
-            |d: &mut Descriptor| d.stripe_bytes = 0,
-            |d: &mut Descriptor| d.stripe_bytes = 63,
-            |d: &mut Descriptor| d.members[0].bytes = u64::MAX,
-            |d: &mut Descriptor| d.members[0].bytes = 200,
-            |d: &mut Descriptor| d.members.clear(),
-            |d: &mut Descriptor| d.parity.clear(),
-            |d: &mut Descriptor| d.parity[0].truncate(32),
-            |d: &mut Descriptor| d.job = JobId::from("../etc"),
+            |d: &mut GroupDescriptor| d.stripe_bytes = 0,
+            |d: &mut GroupDescriptor| d.stripe_bytes = 63,
+            |d: &mut GroupDescriptor| d.members[0].bytes = u64::MAX,
+            |d: &mut GroupDescriptor| d.members[0].bytes = 200,
+            |d: &mut GroupDescriptor| d.members.clear(),
+            |d: &mut GroupDescriptor| d.parity.clear(),
+            |d: &mut GroupDescriptor| d.parity[0].truncate(32),
+            |d: &mut GroupDescriptor| d.job = JobId::from("../etc"),
         ] {
             let mut broken = small();
             change(&mut broken);
             assert!(matches!(
-                Descriptor::from_bytes(&broken.to_bytes()),
+                GroupDescriptor::from_bytes(&broken.to_bytes()),
                 Err(DescriptorError::Body(_))
             ));
         }
@@ -223,11 +226,11 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bytes_never_panic(bytes: Vec<u8>) {
-            let _ = Descriptor::from_bytes(&bytes);
+            let _ = GroupDescriptor::from_bytes(&bytes);
             let mut text = format!("{FIRST_LINE}blake3 {}\n", digest(&bytes)).into_bytes();
             text.extend_from_slice(&bytes);
             text.push(b'\n');
-            let _ = Descriptor::from_bytes(&text);
+            let _ = GroupDescriptor::from_bytes(&text);
         }
     }
 }

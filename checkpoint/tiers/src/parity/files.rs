@@ -16,19 +16,19 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use rankguard_checkpoint::format::{CheckpointId, ShardIndex};
-use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, Tier};
+use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, SourceTier};
 use rankguard_checkpoint::{Checkpoint, ImageSource, Store};
 use rankguard_model::JobId;
 use serde::Serialize;
 
 use super::ParityError;
-use super::descriptor::{Descriptor, MAX_DESCRIPTOR_BYTES};
-use super::group::{Group, Original, STRIPE_BYTES, encode};
+use super::descriptor::{GroupDescriptor, MAX_DESCRIPTOR_BYTES};
+use super::group::{DegradedGroup, OriginalFile, STRIPE_BYTES, encode};
 use crate::shard::files;
 
 /// Result of protecting a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Protected {
+pub struct ProtectionReport {
     pub id: CheckpointId,
     /// Number of groups.
     pub groups: u32,
@@ -43,9 +43,9 @@ pub struct Protected {
 }
 
 /// File with positional reads; a read past its end fails.
-struct Open(File);
+struct PositionalFile(File);
 
-impl ImageSource for Open {
+impl ImageSource for PositionalFile {
     fn read_at(&self, at: u64, out: &mut [u8]) -> io::Result<()> {
         self.0.read_exact_at(out, at)
     }
@@ -61,12 +61,12 @@ pub fn protect(
     root: &Path,
     group_size: usize,
     parity: usize,
-) -> Result<Protected, ParityError> {
+) -> Result<ProtectionReport, ParityError> {
     let checkpoint = store.load(job, id)?;
     let folder = root.join(job.as_str()).join(id.to_string());
     fs::create_dir_all(&folder).map_err(io_error("make", &folder))?;
     let count = checkpoint.indexes.len().div_ceil(group_size.max(1)).max(1);
-    let mut done = Protected {
+    let mut done = ProtectionReport {
         id,
         groups: count as u32,
         parity: parity as u32,
@@ -114,20 +114,20 @@ fn protect_group(
     folder: &Path,
     group: usize,
     parity: usize,
-) -> Result<Descriptor, ParityError> {
+) -> Result<GroupDescriptor, ParityError> {
     let job = &checkpoint.manifest.job;
     let mut opened = Vec::with_capacity(members.len());
     for index in members {
         let path = store.shard_path(job, index.id(), index.rank)?;
         let file = File::open(&path).map_err(io_error("open", &path))?;
         intact(index, &file)?;
-        opened.push(Open(file));
+        opened.push(PositionalFile(file));
     }
-    let originals: Vec<Original<'_>> = members
+    let originals: Vec<OriginalFile<'_>> = members
         .iter()
         .zip(&opened)
         .zip(indexes(checkpoint, members))
-        .map(|((index, content), digest)| Original {
+        .map(|((index, content), digest)| OriginalFile {
             file: index.own(),
             bytes: index.file_bytes(),
             index: digest,
@@ -136,13 +136,15 @@ fn protect_group(
         .collect();
     let mut temps = Vec::with_capacity(parity);
     for nth in 0..parity {
-        temps.push(Temp::start(folder.join(format!("group-{group:05}.parity-{nth}")))?);
+        temps.push(ParityTempFile::start(
+            folder.join(format!("group-{group:05}.parity-{nth}")),
+        )?);
     }
     let descriptor = encode(job, &originals, parity, STRIPE_BYTES, |nth, bytes| {
         temps[nth].file.write_all(bytes)
     })?;
-    temps.into_iter().try_for_each(Temp::put)?;
-    let mut last = Temp::start(folder.join(format!("group-{group:05}.group")))?;
+    temps.into_iter().try_for_each(ParityTempFile::put)?;
+    let mut last = ParityTempFile::start(folder.join(format!("group-{group:05}.group")))?;
     last.file
         .write_all(&descriptor.to_bytes())
         .map_err(io_error("write", &last.target))?;
@@ -206,7 +208,7 @@ pub fn prune(store: &Store, job: &JobId, root: &Path) -> Result<u64, ParityError
 #[derive(Debug)]
 pub struct ParitySource {
     job: JobId,
-    groups: Vec<Group<'static>>,
+    groups: Vec<DegradedGroup<'static>>,
     root: PathBuf,
 }
 
@@ -238,7 +240,7 @@ impl ParitySource {
         Ok((Self { job, groups, root }, problems))
     }
 
-    fn group(store: &Store, checkpoint: &Checkpoint, path: &Path) -> Result<Group<'static>, ParityError> {
+    fn group(store: &Store, checkpoint: &Checkpoint, path: &Path) -> Result<DegradedGroup<'static>, ParityError> {
         let descriptor = read_descriptor(path)?;
         let named = |member: &super::ParityMember| {
             let shard = checkpoint.manifest.shards.get(member.file.rank.0 as usize);
@@ -249,7 +251,7 @@ impl ParitySource {
         }
         let open = |path: PathBuf| {
             let file = File::open(path).ok()?;
-            Some(Box::new(Open(file)) as Box<dyn ImageSource + Send + Sync>)
+            Some(Box::new(PositionalFile(file)) as Box<dyn ImageSource + Send + Sync>)
         };
         let mut members = Vec::new();
         for member in &descriptor.members {
@@ -262,13 +264,13 @@ impl ParitySource {
         let parity = (0..descriptor.parity.len())
             .map(|nth| open(path.with_extension(format!("parity-{nth}"))))
             .collect();
-        Ok(Group::new(descriptor, members, parity))
+        Ok(DegradedGroup::new(descriptor, members, parity))
     }
 }
 
 impl ChunkSource for ParitySource {
-    fn tier(&self) -> Tier {
-        Tier::Disk
+    fn tier(&self) -> SourceTier {
+        SourceTier::Disk
     }
 
     fn name(&self) -> String {
@@ -289,13 +291,13 @@ impl ChunkSource for ParitySource {
     }
 }
 
-fn read_descriptor(path: &Path) -> Result<Descriptor, ParityError> {
+fn read_descriptor(path: &Path) -> Result<GroupDescriptor, ParityError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(io_error("open", path))?;
     file.take(MAX_DESCRIPTOR_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(io_error("read", path))?;
-    Descriptor::from_bytes(&bytes).map_err(|problem| ParityError::Descriptor {
+    GroupDescriptor::from_bytes(&bytes).map_err(|problem| ParityError::Descriptor {
         path: path.to_owned(),
         problem,
     })
@@ -311,13 +313,13 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Parity
 
 /// File under a temporary name until it is complete. Existing parity without a descriptor is replaced: it comes from
 /// a run that was killed.
-struct Temp {
+struct ParityTempFile {
     file: BufWriter<File>,
     path: PathBuf,
     target: PathBuf,
 }
 
-impl Temp {
+impl ParityTempFile {
     fn start(target: PathBuf) -> Result<Self, ParityError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         // The random name keeps two runs over one store from sharing a file.

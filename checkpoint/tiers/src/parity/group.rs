@@ -4,21 +4,21 @@ use std::io;
 use std::sync::Mutex;
 
 use rankguard_checkpoint::ImageSource;
-use rankguard_checkpoint::format::{ChunkDigest, Digest, Origin};
+use rankguard_checkpoint::format::{ChunkDigest, ChunkOrigin, Digest};
 use rankguard_model::JobId;
 
 use super::ParityError;
-use super::code::Code;
-use super::descriptor::{Descriptor, ParityMember, digest_at};
+use super::code::ErasureCode;
+use super::descriptor::{GroupDescriptor, ParityMember, digest_at};
 
 /// Bytes of each member in one stripe: long enough to code at memory speed, short enough to restore a chunk from
 /// few bytes.
 pub const STRIPE_BYTES: u32 = 256 << 10;
 
 /// File to encode.
-pub struct Original<'a> {
+pub struct OriginalFile<'a> {
     /// Checkpoint and rank that wrote the shard.
-    pub file: Origin,
+    pub file: ChunkOrigin,
     /// Length in bytes.
     pub bytes: u64,
     /// Digest of its index.
@@ -31,19 +31,19 @@ pub struct Original<'a> {
 /// bytes. Members may differ in length: shorter ones are padded with zeros.
 pub fn encode(
     job: &JobId,
-    originals: &[Original<'_>],
+    originals: &[OriginalFile<'_>],
     parity: usize,
     stripe_bytes: u32,
     mut put: impl FnMut(usize, &[u8]) -> io::Result<()>,
-) -> Result<Descriptor, ParityError> {
-    let code = Code::new(originals.len(), parity)?;
-    let member = |original: &Original<'_>| ParityMember {
+) -> Result<GroupDescriptor, ParityError> {
+    let code = ErasureCode::new(originals.len(), parity)?;
+    let member = |original: &OriginalFile<'_>| ParityMember {
         file: original.file,
         bytes: original.bytes,
         index: original.index,
         stripes: String::new(),
     };
-    let mut descriptor = Descriptor {
+    let mut descriptor = GroupDescriptor {
         job: job.clone(),
         stripe_bytes,
         members: originals.iter().map(member).collect(),
@@ -88,18 +88,18 @@ fn read_padded(
 }
 
 /// Number of a stripe and its restored pieces.
-type Stripe = (u64, Vec<Option<Vec<u8>>>);
+type RestoredStripe = (u64, Vec<Option<Vec<u8>>>);
 
 /// Remainder of a group: a piece that is unreadable or has another digest counts as lost, stripe by stripe.
-pub struct Group<'a> {
-    descriptor: Descriptor,
+pub struct DegradedGroup<'a> {
+    descriptor: GroupDescriptor,
     members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     /// Cache of the last restored stripe; neighbouring chunks are usually requested next.
-    last: Mutex<Option<Stripe>>,
+    last: Mutex<Option<RestoredStripe>>,
 }
 
-impl std::fmt::Debug for Group<'_> {
+impl std::fmt::Debug for DegradedGroup<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group")
             .field("members", &self.members.len())
@@ -108,11 +108,11 @@ impl std::fmt::Debug for Group<'_> {
     }
 }
 
-impl<'a> Group<'a> {
+impl<'a> DegradedGroup<'a> {
     /// Creates a group from the remaining files, in the order of the descriptor. Absent trailing entries count as
     /// lost.
     pub fn new(
-        descriptor: Descriptor,
+        descriptor: GroupDescriptor,
         mut members: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
         mut parity: Vec<Option<Box<dyn ImageSource + Send + Sync + 'a>>>,
     ) -> Self {
@@ -128,12 +128,12 @@ impl<'a> Group<'a> {
     }
 
     /// Returns the descriptor of the group.
-    pub fn descriptor(&self) -> &Descriptor {
+    pub fn descriptor(&self) -> &GroupDescriptor {
         &self.descriptor
     }
 
     /// Returns the position of a shard in the group, if it is a member.
-    pub fn place(&self, file: Origin) -> Option<usize> {
+    pub fn place(&self, file: ChunkOrigin) -> Option<usize> {
         self.descriptor.members.iter().position(|member| member.file == file)
     }
 
@@ -199,7 +199,7 @@ impl<'a> Group<'a> {
             })
             .collect();
         let lost = (0..pieces.len()).filter(|&place| pieces[place].is_none());
-        let lost: Vec<Origin> = lost.map(|place| self.descriptor.members[place].file).collect();
+        let lost: Vec<ChunkOrigin> = lost.map(|place| self.descriptor.members[place].file).collect();
         let left = parity.iter().flatten().count();
         self.descriptor
             .code()

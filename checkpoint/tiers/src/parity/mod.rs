@@ -2,7 +2,7 @@
 //!
 //! XOR for one parity, Reed-Solomon for more. Groups have any number of members of any lengths; shorter members are
 //! padded with zeros. Work proceeds stripe by stripe, so memory is bounded and a chunk is restored from its own
-//! stripes. The [`Descriptor`] holds the digest of every stripe of every member and parity, so a damaged piece is
+//! stripes. The [`GroupDescriptor`] holds the digest of every stripe of every member and parity, so a damaged piece is
 //! treated as lost before it is used: in each stripe any `parity` pieces may be lost *or damaged*.
 //!
 //! Absent: incremental parity of a delta, and parity distributed over the members ([`crate::placement`] assigns
@@ -16,13 +16,13 @@ mod group;
 use std::path::PathBuf;
 
 use rankguard_checkpoint::StoreError;
-use rankguard_checkpoint::format::Origin;
+use rankguard_checkpoint::format::ChunkOrigin;
 
 pub(crate) use code::add;
-pub use code::{Code, CodeError, MEMBERS_MAX, PARITY_MAX};
-pub use descriptor::{Descriptor, DescriptorError, MAX_DESCRIPTOR_BYTES, ParityMember};
-pub use files::{ParitySource, Protected, protect, prune};
-pub use group::{Group, Original, STRIPE_BYTES, encode};
+pub use code::{CodeError, ErasureCode, MEMBERS_MAX, PARITY_MAX};
+pub use descriptor::{DescriptorError, GroupDescriptor, MAX_DESCRIPTOR_BYTES, ParityMember};
+pub use files::{ParitySource, ProtectionReport, protect, prune};
+pub use group::{DegradedGroup, OriginalFile, STRIPE_BYTES, encode};
 
 /// Error of encoding, reading or restoring parity.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +32,7 @@ pub enum ParityError {
     Code(#[from] CodeError),
     #[error("cannot read the shard of rank {} at byte {at}", file.rank)]
     Read {
-        file: Origin,
+        file: ChunkOrigin,
         at: u64,
         source: std::io::Error,
     },
@@ -44,9 +44,13 @@ pub enum ParityError {
         "parity cannot restore byte {at}: the shards of ranks {} are lost or damaged there and {left} parity pieces are good",
         ranks(.lost)
     )]
-    TooManyLost { at: u64, lost: Vec<Origin>, left: usize },
+    TooManyLost {
+        at: u64,
+        lost: Vec<ChunkOrigin>,
+        left: usize,
+    },
     #[error("what parity restores of the shard of rank {} at byte {at} is not what stood there", file.rank)]
-    Wrong { file: Origin, at: u64 },
+    Wrong { file: ChunkOrigin, at: u64 },
     #[error("cannot {what} {}", path.display())]
     Io {
         what: &'static str,
@@ -61,12 +65,12 @@ pub enum ParityError {
         "the shard of rank {} is damaged at byte {at}: repair it first, parity of damage protects damage",
         file.rank
     )]
-    Damaged { file: Origin, at: u64 },
+    Damaged { file: ChunkOrigin, at: u64 },
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-fn ranks(lost: &[Origin]) -> String {
+fn ranks(lost: &[ChunkOrigin]) -> String {
     let ranks: Vec<String> = lost.iter().map(|file| file.rank.to_string()).collect();
     ranks.join(", ")
 }

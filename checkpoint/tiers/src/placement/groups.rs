@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::NodeId;
 
-use super::{Member, exposure};
+use super::{PlacementNode, exposure};
 
 /// Groups as indexes into the list of members.
-type Groups = Vec<Vec<usize>>;
+type GroupIndexes = Vec<Vec<usize>>;
 
 /// Assigns `members` (sorted, unique) to groups of exactly `sizes`, which sum to their number.
-pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>]) -> Groups {
+pub(super) fn regroup(members: &[PlacementNode], sizes: &[usize], before: &[Vec<NodeId>]) -> GroupIndexes {
     let places: BTreeMap<&NodeId, usize> = members
         .iter()
         .zip(0..)
         .map(|(member, place)| (&member.node, place))
         .collect();
     let mut seen = BTreeSet::new();
-    let mut left: Groups = before
+    let mut left: GroupIndexes = before
         .iter()
         .map(|group| {
             let here = group.iter().filter_map(|node| places.get(node).copied());
@@ -28,7 +28,7 @@ pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>
     left.sort_by_key(|group: &Vec<usize>| std::cmp::Reverse(group.len()));
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&group| std::cmp::Reverse(sizes[group]));
-    let mut groups: Groups = vec![Vec::new(); sizes.len()];
+    let mut groups: GroupIndexes = vec![Vec::new(); sizes.len()];
     for (group, members_before) in order.into_iter().zip(left) {
         groups[group] = members_before;
     }
@@ -63,7 +63,7 @@ pub(super) fn regroup(members: &[Member], sizes: &[usize], before: &[Vec<NodeId>
 }
 
 /// Returns the exposure of `place` to the members of `group`, without the one at `but`.
-fn exposed(members: &[Member], group: &[usize], place: usize, but: Option<usize>) -> u64 {
+fn exposed(members: &[PlacementNode], group: &[usize], place: usize, but: Option<usize>) -> u64 {
     let others = group.iter().enumerate().filter(|(at, _)| Some(*at) != but);
     others
         .map(|(_, &other)| exposure(&members[place], &members[other]))
@@ -72,7 +72,7 @@ fn exposed(members: &[Member], group: &[usize], place: usize, but: Option<usize>
 
 /// Swaps members of different groups while that separates domains better. Each swap lowers the total exposure, so
 /// the loop ends.
-fn part(members: &[Member], groups: &mut Groups) {
+fn part(members: &[PlacementNode], groups: &mut GroupIndexes) {
     loop {
         let mut swapped = false;
         for group in 0..groups.len() {
@@ -90,7 +90,7 @@ fn part(members: &[Member], groups: &mut Groups) {
 }
 
 /// Exchanges one exposed member with the best partner of another group, if that lowers the total.
-fn swap(members: &[Member], groups: &mut Groups, group: usize, at: usize, now: u64) -> bool {
+fn swap(members: &[PlacementNode], groups: &mut GroupIndexes, group: usize, at: usize, now: u64) -> bool {
     let place = groups[group][at];
     let mut best: Option<(u64, usize, usize)> = None;
     for other in (0..groups.len()).filter(|&other| other != group) {

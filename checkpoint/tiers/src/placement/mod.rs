@@ -25,20 +25,20 @@ use rankguard_model::NodeId;
 use serde::{Deserialize, Serialize};
 
 pub use parity::{ParityGroup, plan_parity};
-pub use replicas::{COPIES_MAX, Replicas, plan_replicas};
+pub use replicas::{COPIES_MAX, ReplicaPlacement, plan_replicas};
 
 /// Maximum number of path steps that count; deeper ones are treated as one domain.
 pub const LEVELS_MAX: usize = 3;
 
 /// Node with its failure domains.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Member {
+pub struct PlacementNode {
     pub node: NodeId,
     /// Failure domains, largest first; empty if unknown.
     pub domains: Vec<String>,
 }
 
-impl Member {
+impl PlacementNode {
     /// Creates a member with a path of domains.
     pub fn new(node: &str, domains: &[&str]) -> Self {
         Self {
@@ -49,14 +49,14 @@ impl Member {
 }
 
 /// Returns the number of path steps that two nodes share, from the largest domain on: 0 is best.
-pub fn shared(one: &Member, other: &Member) -> usize {
+pub fn shared(one: &PlacementNode, other: &PlacementNode) -> usize {
     let pairs = one.domains.iter().zip(&other.domains).take(LEVELS_MAX);
     pairs.take_while(|(one, other)| one == other).count()
 }
 
 /// Returns the cost of two nodes that protect each other: one pair in a small domain outweighs any number of pairs in a
 /// large one.
-fn exposure(one: &Member, other: &Member) -> u64 {
+fn exposure(one: &PlacementNode, other: &PlacementNode) -> u64 {
     match shared(one, other) {
         0 => 0,
         level => 1 << (20 * (level - 1)),
@@ -64,7 +64,7 @@ fn exposure(one: &Member, other: &Member) -> u64 {
 }
 
 /// Returns members sorted by name and unique, the start of every plan.
-fn in_order(members: &[Member]) -> Vec<Member> {
+fn in_order(members: &[PlacementNode]) -> Vec<PlacementNode> {
     let mut members = members.to_vec();
     members.sort();
     members.dedup_by(|one, other| one.node == other.node);

@@ -6,7 +6,7 @@ use rankguard_model::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::groups::regroup;
-use super::{Member, exposure, in_order};
+use super::{PlacementNode, exposure, in_order};
 
 /// Nodes with images under common parity, and the holders of that parity.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct ParityGroup {
 ///
 /// A group is spread over as many domains as there are. A size of at most the number of domains less `parity` leaves
 /// some for the holders; with a larger size, a failed domain costs a group more than one piece.
-pub fn plan_parity(members: &[Member], size: usize, parity: usize, before: &[ParityGroup]) -> Vec<ParityGroup> {
+pub fn plan_parity(members: &[PlacementNode], size: usize, parity: usize, before: &[ParityGroup]) -> Vec<ParityGroup> {
     let members = in_order(members);
     if members.len() < 2 || parity == 0 {
         return Vec::new();

@@ -4,21 +4,21 @@ use rankguard_model::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::groups::regroup;
-use super::{Member, exposure, in_order};
+use super::{PlacementNode, exposure, in_order};
 
 /// Maximum copies of an image, the original included. Beyond four, parity costs less for the same safety.
 pub const COPIES_MAX: usize = 4;
 
 /// Assignment of replicas to nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Replicas {
+pub struct ReplicaPlacement {
     /// Copies of each image, the original included.
     pub copies: usize,
     /// Groups. In a group of `copies` nodes each holds the images of all others; a longer one is a ring in this order.
     pub groups: Vec<Vec<NodeId>>,
 }
 
-impl Replicas {
+impl ReplicaPlacement {
     /// Returns the nodes that hold the images of `node`, nearest in the ring first; empty if it is not a member.
     pub fn keepers(&self, node: &NodeId) -> Vec<NodeId> {
         self.around(node, |at, step, size| (at + step) % size)
@@ -44,12 +44,12 @@ impl Replicas {
 
 /// Plans `copies` copies of each image (1 to [`COPIES_MAX`], limited by the number of nodes), with few moves from the
 /// plan `before`.
-pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas>) -> Replicas {
+pub fn plan_replicas(members: &[PlacementNode], copies: usize, before: Option<&ReplicaPlacement>) -> ReplicaPlacement {
     let members = in_order(members);
     let copies = copies.clamp(1, COPIES_MAX).min(members.len());
     if copies < 2 {
         let groups = members.into_iter().map(|member| vec![member.node]).collect();
-        return Replicas { copies, groups };
+        return ReplicaPlacement { copies, groups };
     }
     let count = members.len() / copies;
     let mut sizes = vec![copies; count];
@@ -63,12 +63,12 @@ pub fn plan_replicas(members: &[Member], copies: usize, before: Option<&Replicas
         .into_iter()
         .map(|group| group.into_iter().map(|place| members[place].node.clone()).collect());
     let groups = named.collect();
-    Replicas { copies, groups }
+    ReplicaPlacement { copies, groups }
 }
 
 /// Returns the ring order in which each node's holders share the fewest domains with it; the current order is retained
 /// on a tie. Rings have fewer than twice [`COPIES_MAX`] nodes, so every order is tried.
-fn ring(members: &[Member], nodes: &[usize], copies: usize) -> Vec<usize> {
+fn ring(members: &[PlacementNode], nodes: &[usize], copies: usize) -> Vec<usize> {
     let cost = |order: &[usize]| -> u64 {
         let pairs = (0..order.len()).flat_map(|at| (1..copies).map(move |step| (at, (at + step) % order.len())));
         pairs

@@ -9,8 +9,8 @@ use std::time::Duration;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::format::{CheckpointId, Known, Manifest, ShardIndex};
-use rankguard_checkpoint_tiers::object::{Limits, ObjectTier};
+use rankguard_checkpoint::format::{CheckpointId, KnownChunks, Manifest, ShardIndex};
+use rankguard_checkpoint_tiers::object::{ObjectLimits, ObjectTier};
 use tempfile::TempDir;
 
 use crate::common::{Job, job};
@@ -24,7 +24,7 @@ pub const LARGE: Job = Job {
     chunk_bytes: 1024,
 };
 
-pub const LIMITS: Limits = Limits {
+pub const LIMITS: ObjectLimits = ObjectLimits {
     deadline: Duration::from_secs(5),
     requests: 4,
     part_bytes: 10_000,
@@ -84,7 +84,7 @@ pub fn save_delta(store: &Store, shape: &Job, base: CheckpointId, checkpoint: Ch
             ..like
         };
         index.digest_image(&image);
-        let mut known = Known::default();
+        let mut known = KnownChunks::default();
         known.add(&store.load(&job(), base).unwrap().indexes[rank as usize]);
         let written = store.write_new(&index, &image.as_slice(), &known).unwrap();
         assert!(written.new_bytes < index.image_bytes / 2);

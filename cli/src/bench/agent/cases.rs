@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{CaseState, Entity};
 
-use super::process::{self, Pace};
-use super::site::Site;
-use super::{Found, quantile, sorted_millis};
-use crate::client::Client;
+use super::process::{self, SamplingRate};
+use super::site::SimulatedNode;
+use super::{AgentFigures, quantile, sorted_millis};
+use crate::client::ControllerClient;
 
 /// Number of timed lines.
 const LINES: usize = 30;
@@ -20,11 +20,11 @@ const POLL: Duration = Duration::from_millis(5);
 /// Maximum wait for a case, and for the agent to join.
 const LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
-    let mut site = Site::make()?;
+pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Result<()> {
+    let mut site = SimulatedNode::make()?;
     let (_controller, address) = process::controller(&site).await?;
-    let _agent = process::agent(&site, "agent", library, &address, Pace::EverySecond)?;
-    let client = Client::new(&address, rankguard_identity::Network::loopback());
+    let _agent = process::agent(&site, "agent", library, &address, SamplingRate::EverySecond)?;
+    let client = ControllerClient::new(&address, rankguard_identity::PeerTransport::loopback());
     let joined = until(&client, async |client| {
         let status = client.status().await.ok()?;
         (!status.nodes.is_empty()).then_some(())
@@ -61,7 +61,7 @@ pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()>
 }
 
 /// Returns `Some` if a case has a finding about `device`.
-async fn holds(client: &Client, device: &str) -> Option<()> {
+async fn holds(client: &ControllerClient, device: &str) -> Option<()> {
     let cases = client.cases().await.ok()?;
     let about = |entity: &Entity| matches!(entity, Entity::Device { device: found, .. } if found.address == device);
     let mut findings = cases.iter().flat_map(|case| &case.findings);
@@ -69,7 +69,7 @@ async fn holds(client: &Client, device: &str) -> Option<()> {
 }
 
 /// Polls until there is an answer; `None` after [`LIMIT`].
-async fn until<T>(client: &Client, ask: impl AsyncFn(&Client) -> Option<T>) -> Option<T> {
+async fn until<T>(client: &ControllerClient, ask: impl AsyncFn(&ControllerClient) -> Option<T>) -> Option<T> {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
         if let Some(answer) = ask(client).await {

@@ -5,10 +5,10 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::door::Door;
-use super::process::{self, Pace, until};
-use super::site::{Change, Site};
-use super::{Found, quantile, sorted_millis};
+use super::process::{self, SamplingRate, until};
+use super::site::{PolledFault, SimulatedNode};
+use super::stub_controller::StubController;
+use super::{AgentFigures, quantile, sorted_millis};
 
 /// Changes of each kind, each of a different device.
 const EACH: usize = 4;
@@ -20,32 +20,32 @@ const SETTLE: Duration = Duration::from_secs(8);
 const LAST: Duration = Duration::from_secs(30);
 
 /// A kind of change: name of the figure, goal in milliseconds, and the changes.
-type Kind = (&'static str, f64, Vec<Change>);
+type FaultGroup = (&'static str, f64, Vec<PolledFault>);
 
-pub(super) async fn measure(library: &Path, found: &mut Found) -> io::Result<()> {
-    let mut site = Site::make()?;
-    let door = Door::open()?;
-    let _agent = process::agent(&site, "agent", library, &door.address(), Pace::Own)?;
+pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Result<()> {
+    let mut site = SimulatedNode::make()?;
+    let door = StubController::open()?;
+    let _agent = process::agent(&site, "agent", library, &door.address(), SamplingRate::Own)?;
     until("the agent did not come", || door.joined().then_some(())).await?;
     tokio::time::sleep(SETTLE).await;
     // The wedge comes last: after it the library answers no call.
-    let kinds: [Kind; 4] = [
+    let kinds: [FaultGroup; 4] = [
         (
             "adapter's port down to finding, worst",
             5_000.0,
-            (0..EACH).map(Change::PortDown).collect(),
+            (0..EACH).map(PolledFault::PortDown).collect(),
         ),
         (
             "PCIe link narrow to finding, worst",
             5_000.0,
-            (EACH..2 * EACH).map(Change::Narrow).collect(),
+            (EACH..2 * EACH).map(PolledFault::Narrow).collect(),
         ),
         (
             "NVLink down to finding, worst",
             5_000.0,
-            (0..EACH).map(Change::NvlinkDown).collect(),
+            (0..EACH).map(PolledFault::NvlinkDown).collect(),
         ),
-        ("wedged driver to finding", 15_000.0, vec![Change::Wedged]),
+        ("wedged driver to finding", 15_000.0, vec![PolledFault::Wedged]),
     ];
     for (figure, goal, changes) in kinds {
         let mut made = Vec::new();

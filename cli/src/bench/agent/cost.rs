@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::door::Door;
-use super::exporter::{self, Exporter};
-use super::process::{self, Pace, until};
-use super::site::Site;
-use super::usage::{Usage, children};
-use super::{AGENT, Found, quantile, sorted_millis};
+use super::exporter::{self, ExporterProcess};
+use super::process::{self, SamplingRate, until};
+use super::site::SimulatedNode;
+use super::stub_controller::StubController;
+use super::usage::{ProcessUsage, children};
+use super::{AGENT, AgentFigures, quantile, sorted_millis};
 
 /// Wait from the agent's start to the measurement, for compiled matchers and baselines.
 const SETTLE: Duration = Duration::from_secs(5);
@@ -23,22 +23,23 @@ const GPU_CALLS: &str = "agent, GPU calls";
 const BOTH: &str = "agent, both";
 const BUSY: &str = "agent, both, 5 faults in 2 s";
 
-pub(super) async fn measure(library: &Path, time: Duration, found: &mut Found) -> io::Result<()> {
-    let mut site = Site::make()?;
-    let door = Door::open()?;
-    let agent = process::agent(&site, "agent", library, &door.address(), Pace::EverySecond)?;
+pub(super) async fn measure(library: &Path, time: Duration, found: &mut AgentFigures) -> io::Result<()> {
+    let mut site = SimulatedNode::make()?;
+    let door = StubController::open()?;
+    let agent = process::agent(&site, "agent", library, &door.address(), SamplingRate::EverySecond)?;
     let pid = agent.0.id();
     until("the agent did not come", || door.joined().then_some(())).await?;
-    let mut exporter = Exporter::start()?;
+    let mut exporter = ExporterProcess::start()?;
     work(&mut site, exporter.as_mut(), SETTLE, None).await?;
 
     let calls = children(pid)?;
-    let used = || -> io::Result<(Usage, Usage)> { Ok((Usage::of(&[pid])?, Usage::of(&calls)?)) };
-    let (before, exporter_before) = (used()?, exporter.as_ref().map(Exporter::usage).transpose()?);
+    let used =
+        || -> io::Result<(ProcessUsage, ProcessUsage)> { Ok((ProcessUsage::of(&[pid])?, ProcessUsage::of(&calls)?)) };
+    let (before, exporter_before) = (used()?, exporter.as_ref().map(ExporterProcess::usage).transpose()?);
     let begun = Instant::now();
     work(&mut site, exporter.as_mut(), time, None).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    let (quiet, exporter_quiet) = (used()?, exporter.as_ref().map(Exporter::usage).transpose()?);
+    let (quiet, exporter_quiet) = (used()?, exporter.as_ref().map(ExporterProcess::usage).transpose()?);
 
     let mut sent = Vec::new();
     let begun = Instant::now();
@@ -50,7 +51,7 @@ pub(super) async fn measure(library: &Path, time: Duration, found: &mut Found) -
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
-    let both = |(agent, calls): &(Usage, Usage)| agent.and(calls);
+    let both = |(agent, calls): &(ProcessUsage, ProcessUsage)| agent.and(calls);
     let figures = &mut found.figures;
     both(&quiet).since(&both(&before)).figures(BOTH, seconds, true, figures);
     quiet.0.since(&before.0).figures(AGENT, seconds, false, figures);
@@ -72,8 +73,8 @@ pub(super) async fn measure(library: &Path, time: Duration, found: &mut Found) -
 /// Runs the load of the node for `time`: rank logs grow, the exporter is scraped once a second, and lines are injected
 /// if `sent` is given.
 async fn work(
-    site: &mut Site,
-    mut exporter: Option<&mut Exporter>,
+    site: &mut SimulatedNode,
+    mut exporter: Option<&mut ExporterProcess>,
     time: Duration,
     mut sent: Option<&mut Vec<(String, Instant)>>,
 ) -> io::Result<()> {
@@ -98,7 +99,7 @@ async fn work(
     Ok(())
 }
 
-fn delays(door: &Door, sent: &[(String, Instant)], found: &mut Found) {
+fn delays(door: &StubController, sent: &[(String, Instant)], found: &mut AgentFigures) {
     let came = sent
         .iter()
         .filter_map(|(name, at)| Some(door.came(name)?.saturating_duration_since(*at)));

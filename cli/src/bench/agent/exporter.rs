@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::process::Killed;
-use super::usage::Usage;
+use super::process::ChildGuard;
+use super::usage::ProcessUsage;
 use crate::child::die_with_parent;
 
 /// Program name in Debian.
@@ -16,12 +16,12 @@ pub(super) const NAME: &str = "prometheus-node-exporter";
 const ANSWER: Duration = Duration::from_secs(5);
 
 /// Running exporter process.
-pub(super) struct Exporter {
-    process: Killed,
+pub(super) struct ExporterProcess {
+    process: ChildGuard,
     address: String,
 }
 
-impl Exporter {
+impl ExporterProcess {
     /// Starts the exporter; `None` if it is not installed.
     pub(super) fn start() -> io::Result<Option<Self>> {
         // The exporter accepts no inherited listener: a port is bound, released and passed on.
@@ -34,7 +34,7 @@ impl Exporter {
             .spawn();
         match started {
             Ok(child) => Ok(Some(Self {
-                process: Killed(child),
+                process: ChildGuard(child),
                 address,
             })),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -54,7 +54,7 @@ impl Exporter {
         Ok(())
     }
 
-    pub(super) fn usage(&self) -> io::Result<Usage> {
-        Usage::of(&[self.process.0.id()])
+    pub(super) fn usage(&self) -> io::Result<ProcessUsage> {
+        ProcessUsage::of(&[self.process.0.id()])
     }
 }

@@ -13,10 +13,10 @@
 mod cases;
 mod changes;
 mod cost;
-mod door;
 mod exporter;
 mod process;
 mod site;
+mod stub_controller;
 mod usage;
 
 use std::io;
@@ -29,7 +29,7 @@ const AGENT: &str = "agent";
 
 /// Measured number of a subject.
 #[derive(Debug, Serialize)]
-pub(crate) struct Figure {
+pub(crate) struct AgentFigure {
     pub(crate) subject: &'static str,
     pub(crate) figure: &'static str,
     pub(crate) value: f64,
@@ -38,7 +38,7 @@ pub(crate) struct Figure {
     pub(crate) below: Option<f64>,
 }
 
-impl Figure {
+impl AgentFigure {
     pub(crate) fn reached(&self) -> Option<bool> {
         self.below.map(|target| self.value < target)
     }
@@ -46,14 +46,14 @@ impl Figure {
 
 /// All figures and notes of a measurement.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) figures: Vec<Figure>,
+pub(crate) struct AgentFigures {
+    pub(crate) figures: Vec<AgentFigure>,
     pub(crate) notes: Vec<String>,
 }
 
-impl Found {
+impl AgentFigures {
     fn put(&mut self, figure: &'static str, value: f64, unit: &'static str, below: Option<f64>) {
-        self.figures.push(Figure {
+        self.figures.push(AgentFigure {
             subject: AGENT,
             figure,
             value,
@@ -64,8 +64,8 @@ impl Found {
 }
 
 /// Runs all measurements; the timed ones last `time` each. `library` replaces the GPU library.
-pub(crate) async fn measure(library: &Path, time: Duration) -> io::Result<Found> {
-    let mut found = Found::default();
+pub(crate) async fn measure(library: &Path, time: Duration) -> io::Result<AgentFigures> {
+    let mut found = AgentFigures::default();
     cost::measure(library, time, &mut found).await?;
     changes::measure(library, &mut found).await?;
     cases::measure(library, &mut found).await?;

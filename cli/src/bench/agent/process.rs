@@ -6,16 +6,16 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::site::Site;
+use super::site::SimulatedNode;
 use crate::child::die_with_parent;
 
 /// Maximum wait for a process to start.
 const START: Duration = Duration::from_secs(60);
 
 /// Child process that is killed on drop.
-pub(super) struct Killed(pub(super) Child);
+pub(super) struct ChildGuard(pub(super) Child);
 
-impl Drop for Killed {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -24,7 +24,7 @@ impl Drop for Killed {
 
 /// Sampling intervals of an agent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum SamplingRate {
     /// One second for every collector.
     EverySecond,
     /// Default intervals of the agent.
@@ -32,7 +32,13 @@ pub(super) enum Pace {
 }
 
 /// Starts an agent on the simulated node; `library` replaces the GPU library.
-pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, pace: Pace) -> io::Result<Killed> {
+pub(super) fn agent(
+    site: &SimulatedNode,
+    name: &str,
+    library: &Path,
+    controller: &str,
+    pace: SamplingRate,
+) -> io::Result<ChildGuard> {
     let mut command = Command::new(std::env::current_exe()?);
     command
         .args(["agent", "--node", "bench", "--controller", controller])
@@ -49,7 +55,7 @@ pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, p
     for log in site.rank_logs() {
         command.arg("--job-log").arg(log);
     }
-    if pace == Pace::EverySecond {
+    if pace == SamplingRate::EverySecond {
         for interval in ["GPU", "NIC", "HOST"] {
             command.env(format!("RANKGUARD_AGENT_INTERVALS_{interval}_MS"), "1000");
         }
@@ -58,7 +64,7 @@ pub(super) fn agent(site: &Site, name: &str, library: &Path, controller: &str, p
 }
 
 /// Starts a controller; returns it with its address.
-pub(super) async fn controller(site: &Site) -> io::Result<(Killed, String)> {
+pub(super) async fn controller(site: &SimulatedNode) -> io::Result<(ChildGuard, String)> {
     let state = site.state("controller");
     let mut command = Command::new(std::env::current_exe()?);
     command
@@ -70,14 +76,14 @@ pub(super) async fn controller(site: &Site) -> io::Result<(Killed, String)> {
     Ok((process, address.trim().to_owned()))
 }
 
-fn spawn(mut command: Command, state: &Path) -> io::Result<Killed> {
+fn spawn(mut command: Command, state: &Path) -> io::Result<ChildGuard> {
     fs::create_dir_all(state)?;
     let child = die_with_parent(&mut command)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(File::create(state.with_extension("log"))?)
         .spawn()?;
-    Ok(Killed(child))
+    Ok(ChildGuard(child))
 }
 
 /// Polls until `found` returns a value, for at most a minute.

@@ -37,7 +37,7 @@ const HEALTHY: &str = "temperature * 55\nslowdown * 87\necc * 0\necc-corrected *
     nvlink-symbol-errors * 0\nnvlink-symbol-ber * 271\nnvlink-effective-ber * 0\nnvlink-strained * 0\n";
 
 /// Files of the simulated node; removed on drop.
-pub(super) struct Site {
+pub(super) struct SimulatedNode {
     folder: tempfile::TempDir,
     ranks: Vec<File>,
     kernel: File,
@@ -47,7 +47,7 @@ pub(super) struct Site {
     facts: String,
 }
 
-impl Site {
+impl SimulatedNode {
     pub(super) fn make() -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
         let at = |name: &str| folder.path().join(name);
@@ -121,7 +121,7 @@ impl Site {
 
 /// Device fault that is visible by polling, not by a log line.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum PolledFault {
     /// The port of an adapter goes down.
     PortDown(usize),
     /// The PCIe link of an adapter loses half its lanes.
@@ -132,7 +132,7 @@ pub(super) enum Change {
     Wedged,
 }
 
-impl Change {
+impl PolledFault {
     /// Returns the expected finding: a device and a class, or a class.
     pub(super) fn finding(self) -> String {
         match self {
@@ -144,21 +144,21 @@ impl Change {
     }
 }
 
-impl Site {
+impl SimulatedNode {
     /// Applies the change to the files.
-    pub(super) fn change(&mut self, change: Change) -> io::Result<()> {
+    pub(super) fn change(&mut self, change: PolledFault) -> io::Result<()> {
         let sysfs = self.sysfs();
         match change {
-            Change::PortDown(number) => {
+            PolledFault::PortDown(number) => {
                 let port = sysfs.join(format!("class/infiniband/mlx5_{number}/ports/1"));
                 fs::write(port.join("state"), "1: DOWN\n")
             }
-            Change::Narrow(number) => {
+            PolledFault::Narrow(number) => {
                 let device = sysfs.join("bus/pci/devices").join(card(number));
                 fs::write(device.join("current_link_width"), "8\n")
             }
-            Change::NvlinkDown(number) => self.state_fact(&format!("nvlink-down {number} 3")),
-            Change::Wedged => self.state_fact("hang temperature"),
+            PolledFault::NvlinkDown(number) => self.state_fact(&format!("nvlink-down {number} 3")),
+            PolledFault::Wedged => self.state_fact("hang temperature"),
         }
     }
 

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 
-use super::Figure;
+use super::AgentFigure;
 
 /// Clock ticks per second in `/proc/PID/stat`: 100 on every Linux that this program runs on.
 const TICKS: f64 = 100.0;
 
 /// Counters of one process, or the sum of several.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Usage {
+pub(super) struct ProcessUsage {
     cpu_s: f64,
     rss_bytes: f64,
     /// Shared pages count in part for each process: the program's code, of which the agent runs twice.
@@ -22,7 +22,7 @@ pub(super) struct Usage {
     disk_bytes: f64,
 }
 
-impl Usage {
+impl ProcessUsage {
     pub(super) fn of(pids: &[u32]) -> io::Result<Self> {
         let mut all = Self::default();
         for pid in pids {
@@ -83,9 +83,9 @@ impl Usage {
     }
 
     /// Appends the usage as figures, with the agent's goals if `goals` is set.
-    pub(super) fn figures(&self, subject: &'static str, seconds: f64, goals: bool, to: &mut Vec<Figure>) {
+    pub(super) fn figures(&self, subject: &'static str, seconds: f64, goals: bool, to: &mut Vec<AgentFigure>) {
         let mut put = |figure, value, unit, below: Option<f64>| {
-            to.push(Figure {
+            to.push(AgentFigure {
                 subject,
                 figure,
                 value,
@@ -140,9 +140,9 @@ mod tests {
     #[test]
     fn this_process_uses_memory_and_what_it_reads_is_counted() {
         let me = std::process::id();
-        let before = Usage::of(&[me]).expect("there is /proc");
+        let before = ProcessUsage::of(&[me]).expect("there is /proc");
         fs::read("/proc/self/status").expect("there is /proc");
-        let used = Usage::of(&[me]).expect("there is /proc").since(&before);
+        let used = ProcessUsage::of(&[me]).expect("there is /proc").since(&before);
         assert!(used.rss_bytes > 1e6 && used.anonymous_bytes > 0.0, "{used:?}");
         assert!(used.read_calls >= 1.0 && used.read_bytes > 100.0, "{used:?}");
     }

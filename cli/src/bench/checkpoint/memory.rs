@@ -28,12 +28,12 @@ pub(super) fn shared(id: u32) -> u64 {
 
 /// Peak of a process's private memory since a starting point.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct PeakMemory {
     id: u32,
     start: String,
 }
 
-impl Watch {
+impl PeakMemory {
     pub(super) fn begin(id: u32) -> Self {
         // Resets the peak; if that is refused, the value at the end is used instead.
         let _ = fs::write(format!("/proc/{id}/clear_refs"), "5");

@@ -7,12 +7,12 @@
 
 mod llama;
 mod memory;
+mod messages;
 mod planning;
 mod rank;
 mod ranks;
 mod rounds;
 mod streaming;
-mod words;
 
 use std::io;
 use std::num::NonZero;
@@ -20,14 +20,14 @@ use std::path::PathBuf;
 
 use serde::Serialize;
 
-pub(crate) use rank::{Place, run as run_rank};
+pub(crate) use rank::{RankSetup, run as run_rank};
 
 /// Name of the job in the store.
 const JOB: &str = "bench";
 
 /// Parameters of a measurement.
 #[derive(Debug, Clone)]
-pub(crate) struct Options {
+pub(crate) struct BenchOptions {
     /// Size of the whole state in GiB.
     pub(crate) gib: f64,
     /// Number of ranks that save.
@@ -44,7 +44,7 @@ pub(crate) struct Options {
 
 /// Ratios first, then their inputs. Seconds are of the slowest rank, medians of the rounds.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Figures {
+pub(crate) struct CheckpointFigures {
     pub(crate) stall_over_memcpy: f64,
     pub(crate) first_stall_over_memcpy: f64,
     pub(crate) durable_over_odirect_write: f64,
@@ -57,16 +57,16 @@ pub(crate) struct Figures {
     pub(crate) memory_over_state: f64,
     pub(crate) lost_s_per_save: f64,
     pub(crate) plan_10000_tensors_512_to_768_s: f64,
-    pub(crate) reshard: Vec<Reshard>,
-    pub(crate) streaming: Streaming,
-    pub(crate) memory: Memory,
-    pub(crate) raw: Raw,
-    pub(crate) machine: Machine,
+    pub(crate) reshard: Vec<ReshardFigures>,
+    pub(crate) streaming: StreamingFigures,
+    pub(crate) memory: MemoryFigures,
+    pub(crate) raw: RawTimings,
+    pub(crate) machine: BenchMachine,
 }
 
 /// Memory that saving needs in addition to the state, in all processes together, in bytes.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Memory {
+pub(crate) struct MemoryFigures {
     /// One slot per rank: the image, and the used part of the area for the tables that describe it.
     pub(crate) arenas_bytes: u64,
     /// Arenas and growth of the processes, after the first save.
@@ -85,7 +85,7 @@ pub(crate) struct Memory {
 
 /// Saves through windows smaller than the images.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Streaming {
+pub(crate) struct StreamingFigures {
     /// Window of each rank.
     pub(crate) window_bytes: u64,
     /// Peak of windows and all processes in addition to the state, during a save.
@@ -102,7 +102,7 @@ pub(crate) struct Streaming {
 
 /// Load on another number of ranks.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Reshard {
+pub(crate) struct ReshardFigures {
     pub(crate) from: u32,
     pub(crate) to: u32,
     pub(crate) cold_s: f64,
@@ -114,7 +114,7 @@ pub(crate) struct Reshard {
 
 /// Medians in seconds.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Raw {
+pub(crate) struct RawTimings {
     pub(crate) state_bytes: u64,
     pub(crate) memcpy_s: f64,
     pub(crate) stall_s: f64,
@@ -131,7 +131,7 @@ pub(crate) struct Raw {
 
 /// Machine and conditions of the measurement.
 #[derive(Debug, Clone, Default, Serialize)]
-pub(crate) struct Machine {
+pub(crate) struct BenchMachine {
     pub(crate) cores: usize,
     pub(crate) ranks: u32,
     pub(crate) rank_is: &'static str,
@@ -143,11 +143,11 @@ pub(crate) struct Machine {
 }
 
 /// Runs all measurements.
-pub(crate) fn measure(options: &Options) -> io::Result<Figures> {
+pub(crate) fn measure(options: &BenchOptions) -> io::Result<CheckpointFigures> {
     let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
     let threads = (cores / options.ranks.max(1) as usize).clamp(1, 8);
-    let mut figures = Figures {
-        machine: Machine {
+    let mut figures = CheckpointFigures {
+        machine: BenchMachine {
             cores,
             ranks: options.ranks,
             rank_is: "process",
@@ -155,9 +155,9 @@ pub(crate) fn measure(options: &Options) -> io::Result<Figures> {
             load_average_before: memory::load_average(),
             directory: options.dir.clone(),
             filesystem: memory::filesystem(&options.dir),
-            ..Machine::default()
+            ..BenchMachine::default()
         },
-        ..Figures::default()
+        ..CheckpointFigures::default()
     };
     rounds::measure(options, threads, &mut figures)?;
     figures.streaming = streaming::measure(options, threads)?;

@@ -9,18 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use rankguard_checkpoint::arena::{Arena, ImageOf};
+use rankguard_checkpoint::arena::{Arena, SaveRequest};
 use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::assemble_into;
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
-use rankguard_checkpoint::{Scattered, Store};
+use rankguard_checkpoint::{ScatteredBuffers, Store};
 use rankguard_model::{Generation, JobId, Rank, Step};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::json;
 
 use super::llama;
-use super::words::{Ask, Destination, Tier, Told};
+use super::messages::{LoadTier, RankReply, RankRequest, TargetMemory};
 use crate::out;
 
 /// Bytes of one read past the page cache.
@@ -39,7 +39,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Rank number and arenas of a bench rank.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct RankSetup {
     pub(crate) rank: u32,
     pub(crate) world: u32,
     pub(crate) gib: f64,
@@ -49,8 +49,8 @@ pub(crate) struct Place {
     pub(crate) arenas: Vec<PathBuf>,
 }
 
-struct State {
-    place: Place,
+struct TrainerState {
+    place: RankSetup,
     tensors: Vec<(TensorBox, Vec<u8>)>,
     arenas: Vec<Arena>,
     /// Target of copies and loads; touched before anything is measured.
@@ -59,43 +59,43 @@ struct State {
 }
 
 /// Source of a load.
-struct Load {
+struct LoadRequest {
     store: PathBuf,
     step: u64,
-    tier: Tier,
+    tier: LoadTier,
     /// True if the bytes are compared with the saved ones.
     check: bool,
 }
 
 /// Runs commands until [`Ask::End`] or the end of standard input.
-pub(crate) fn run(place: Place) -> io::Result<()> {
+pub(crate) fn run(place: RankSetup) -> io::Result<()> {
     let (say, heard) = channel();
     // A separate thread, so that training can receive [`Ask::Stop`].
     std::thread::spawn(move || {
         for line in io::stdin().lock().lines().map_while(Result::ok) {
-            let ask = serde_json::from_str::<Ask>(&line);
+            let ask = serde_json::from_str::<RankRequest>(&line);
             if !ask.is_ok_and(|ask| say.send(ask).is_ok()) {
                 return;
             }
         }
     });
-    let mut state = State::new(place)?;
-    out::json_line(&Told::default());
+    let mut state = TrainerState::new(place)?;
+    out::json_line(&RankReply::default());
     while let Ok(ask) = heard.recv() {
-        if matches!(ask, Ask::End) {
+        if matches!(ask, RankRequest::End) {
             break;
         }
-        let told = state.obey(ask, &heard).unwrap_or_else(|problem| Told {
+        let told = state.obey(ask, &heard).unwrap_or_else(|problem| RankReply {
             problem: Some(problem.to_string()),
-            ..Told::default()
+            ..RankReply::default()
         });
         out::json_line(&told);
     }
     Ok(())
 }
 
-impl State {
-    fn new(place: Place) -> io::Result<Self> {
+impl TrainerState {
+    fn new(place: RankSetup) -> io::Result<Self> {
         let open = |path: &PathBuf| {
             let file = OpenOptions::new().read(true).write(true).open(path)?;
             Arena::map(OwnedFd::from(file)).map_err(io::Error::other)
@@ -133,16 +133,16 @@ impl State {
         &mut self.spare[start..start + length.next_multiple_of(BLOCK)]
     }
 
-    fn obey(&mut self, ask: Ask, heard: &Receiver<Ask>) -> io::Result<Told> {
+    fn obey(&mut self, ask: RankRequest, heard: &Receiver<RankRequest>) -> io::Result<RankReply> {
         match ask {
-            Ask::Memcpy => Ok(self.memcpy()),
-            Ask::Fill { slot, step } => timed(|| self.fill(slot, step)),
-            Ask::Write { path } => {
+            RankRequest::Memcpy => Ok(self.memcpy()),
+            RankRequest::Fill { slot, step } => timed(|| self.fill(slot, step)),
+            RankRequest::Write { path } => {
                 let length = self.bytes.next_multiple_of(SECTOR);
                 let bytes = &*self.touch(length);
                 timed(|| write(&path, &bytes[..length]))
             }
-            Ask::Read {
+            RankRequest::Read {
                 paths,
                 rank,
                 world,
@@ -153,8 +153,8 @@ impl State {
                 let length = (all / world) as usize + (paths.len() + 1) * BLOCK;
                 let mut fresh = Vec::new();
                 let bytes = match into {
-                    Destination::Touched => self.touch(length),
-                    Destination::Fresh => untouched(&mut fresh, length),
+                    TargetMemory::Touched => self.touch(length),
+                    TargetMemory::Fresh => untouched(&mut fresh, length),
                 };
                 timed(|| {
                     let mut at = 0;
@@ -164,7 +164,7 @@ impl State {
                     Ok(())
                 })
             }
-            Ask::Load {
+            RankRequest::Load {
                 store,
                 step,
                 rank,
@@ -173,7 +173,7 @@ impl State {
                 into,
                 check,
             } => {
-                let from = Load {
+                let from = LoadRequest {
                     store,
                     step,
                     tier,
@@ -181,13 +181,13 @@ impl State {
                 };
                 self.load(&from, (rank, world), into)
             }
-            Ask::Train { slot, step } => self.train(slot, step, heard),
-            Ask::Stop | Ask::End => Ok(Told::default()),
+            RankRequest::Train { slot, step } => self.train(slot, step, heard),
+            RankRequest::Stop | RankRequest::End => Ok(RankReply::default()),
         }
     }
 
     /// Copies all tensors with as many threads as the fill has, each a part of every tensor's bytes.
-    fn memcpy(&mut self) -> Told {
+    fn memcpy(&mut self) -> RankReply {
         let (bytes, threads) = (self.bytes, self.place.threads);
         self.touch(bytes);
         let start = self.spare.as_ptr().align_offset(SECTOR);
@@ -216,18 +216,18 @@ impl State {
         });
         let seconds = start.elapsed().as_secs_f64();
         black_box(&self.spare);
-        Told {
+        RankReply {
             seconds,
             cpu: cpu_seconds() - cpu,
-            ..Told::default()
+            ..RankReply::default()
         }
     }
 
     fn fill(&self, slot: u32, step: u64) -> io::Result<()> {
         let job = JobId::from(super::JOB);
-        let of = ImageOf {
+        let of = SaveRequest {
             threads: self.place.threads,
-            ..ImageOf::new(&job, Step(step), Generation(1), Rank(self.place.rank), self.place.world)
+            ..SaveRequest::new(&job, Step(step), Generation(1), Rank(self.place.rank), self.place.world)
         };
         let tensors: Vec<(TensorBox, &[u8])> = self
             .tensors
@@ -239,7 +239,7 @@ impl State {
         if arena.geometry().is_windowed() {
             let begun = arena.begin_stream(slot, &of, &tensors, &state);
             let begun = begun.map_err(io::Error::other)?;
-            out::json_line(&Told::default());
+            out::json_line(&RankReply::default());
             arena.stream(begun, &tensors, PATIENCE).map_err(io::Error::other)?;
         } else {
             arena.fill(slot, &of, &tensors, &state).map_err(io::Error::other)?;
@@ -247,7 +247,7 @@ impl State {
         Ok(())
     }
 
-    fn load(&mut self, from: &Load, part: (u64, u64), into: Destination) -> io::Result<Told> {
+    fn load(&mut self, from: &LoadRequest, part: (u64, u64), into: TargetMemory) -> io::Result<RankReply> {
         let wanted = llama::boxes(self.place.gib, part.0, part.1);
         let sizes: Vec<usize> = wanted.iter().map(|boxed| boxed.bytes().unwrap_or(0) as usize).collect();
         let needed: usize = sizes.iter().sum();
@@ -255,8 +255,8 @@ impl State {
         let start = self.spare.as_ptr().align_offset(SECTOR);
         let mut fresh = Vec::new();
         let mut rest = match into {
-            Destination::Touched => &mut self.spare[start..],
-            Destination::Fresh => untouched(&mut fresh, needed),
+            TargetMemory::Touched => &mut self.spare[start..],
+            TargetMemory::Fresh => untouched(&mut fresh, needed),
         };
         if from.check {
             rest.fill(0);
@@ -276,18 +276,18 @@ impl State {
         let checkpoint = store.load(&JobId::from(super::JOB), id).map_err(io::Error::other)?;
         let memory = ArenaSource::new(&self.arenas);
         let source: &dyn ChunkSource = match from.tier {
-            Tier::Arena => &memory,
-            Tier::Disk => &store,
+            LoadTier::Arena => &memory,
+            LoadTier::Disk => &store,
         };
-        let mut out = Scattered(parts);
+        let mut out = ScatteredBuffers(parts);
         let report = assemble_into(&checkpoint.manifest, &checkpoint.indexes, &wanted, &[source], &mut out)
             .map_err(io::Error::other)?;
-        let told = Told {
+        let told = RankReply {
             seconds: start.elapsed().as_secs_f64(),
             cpu: cpu_seconds() - cpu,
             read: report.read,
             needed: needed as u64,
-            ..Told::default()
+            ..RankReply::default()
         };
         let sound = !from.check
             || wanted
@@ -301,35 +301,35 @@ impl State {
     }
 
     /// Measures the cost of a save for a trainer that keeps its core busy.
-    fn train(&self, slot: u32, step: u64, heard: &Receiver<Ask>) -> io::Result<Told> {
-        let mut work = Work::new();
+    fn train(&self, slot: u32, step: u64, heard: &Receiver<RankRequest>) -> io::Result<RankReply> {
+        let mut work = SyntheticStep::new();
         let before: Vec<f64> = (0..STEPS_BEFORE).map(|_| work.step()).collect();
         let usual = before.iter().skip(STEPS_BEFORE / 4).sum::<f64>() / (STEPS_BEFORE - STEPS_BEFORE / 4) as f64;
         let start = Instant::now();
         self.fill(slot, step)?;
         let stall = start.elapsed().as_secs_f64();
-        out::json_line(&Told {
+        out::json_line(&RankReply {
             seconds: stall,
-            ..Told::default()
+            ..RankReply::default()
         });
         let mut slower = 0.0;
         while heard.try_recv().is_err() {
             slower += work.step() - usual;
         }
-        Ok(Told {
+        Ok(RankReply {
             seconds: stall,
             lost: stall + slower,
-            ..Told::default()
+            ..RankReply::default()
         })
     }
 }
 
 /// A training step as the processor sees it: arithmetic on data in its caches.
-struct Work {
+struct SyntheticStep {
     numbers: Vec<f32>,
 }
 
-impl Work {
+impl SyntheticStep {
     fn new() -> Self {
         Self {
             numbers: (0..64 << 10).map(|nth| nth as f32 * 1e-6).collect(),
@@ -356,13 +356,13 @@ fn untouched(fresh: &mut Vec<u8>, length: usize) -> &mut [u8] {
     &mut fresh[start..start + length]
 }
 
-fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<Told> {
+fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<RankReply> {
     let (cpu, start) = (cpu_seconds(), Instant::now());
     work()?;
-    Ok(Told {
+    Ok(RankReply {
         seconds: start.elapsed().as_secs_f64(),
         cpu: cpu_seconds() - cpu,
-        ..Told::default()
+        ..RankReply::default()
     })
 }
 

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::words::{Ask, Told};
+use super::messages::{RankReply, RankRequest};
 use crate::child::die_with_parent;
 
 /// Process of one rank.
@@ -44,21 +44,21 @@ impl RankProcess {
     }
 
     /// Sends a command to the rank.
-    pub(super) fn say(&mut self, ask: &Ask) -> io::Result<()> {
+    pub(super) fn say(&mut self, ask: &RankRequest) -> io::Result<()> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
         self.say.write_all(&line)
     }
 
     /// Receives the result of a command.
-    pub(super) fn hear(&mut self) -> io::Result<Told> {
+    pub(super) fn hear(&mut self) -> io::Result<RankReply> {
         let mut line = String::new();
         if self.hear.read_line(&mut line)? == 0 {
             return Err(io::Error::other(
                 "a rank of the bench ended early; is there memory for it?",
             ));
         }
-        let told: Told = serde_json::from_str(&line)?;
+        let told: RankReply = serde_json::from_str(&line)?;
         match told.problem {
             Some(problem) => Err(io::Error::other(problem)),
             None => Ok(told),
@@ -71,7 +71,7 @@ impl RankProcess {
 }
 
 /// Runs one command on all ranks at the same time; returns their results.
-pub(super) fn all_do(ranks: &mut [RankProcess], ask: impl Fn(usize) -> Ask) -> io::Result<Vec<Told>> {
+pub(super) fn run_on_all(ranks: &mut [RankProcess], ask: impl Fn(usize) -> RankRequest) -> io::Result<Vec<RankReply>> {
     for (nth, rank) in ranks.iter_mut().enumerate() {
         rank.say(&ask(nth))?;
     }
@@ -81,7 +81,7 @@ pub(super) fn all_do(ranks: &mut [RankProcess], ask: impl Fn(usize) -> Ask) -> i
 impl Drop for RankProcess {
     fn drop(&mut self) {
         // The rank ends when its input ends; its exit status is not needed.
-        if self.say(&Ask::End).is_err() {
+        if self.say(&RankRequest::End).is_err() {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

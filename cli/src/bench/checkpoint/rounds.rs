@@ -10,14 +10,14 @@ use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
 use rankguard_checkpoint::{Store, in_background};
 use rankguard_model::{Generation, JobId, Rank, ShardSeal, Step};
 
-use super::memory::Watch;
+use super::memory::PeakMemory;
+use super::messages::{LoadTier, RankReply, RankRequest, TargetMemory};
 use super::rank::cpu_seconds;
-use super::ranks::{RankProcess, all_do};
-use super::words::{Ask, Destination, Tier, Told};
-use super::{Figures, JOB, Memory, Options, Reshard, llama, median, memory};
+use super::ranks::{RankProcess, run_on_all};
+use super::{BenchOptions, CheckpointFigures, JOB, MemoryFigures, ReshardFigures, llama, median, memory};
 
 /// Arenas of this node, one per rank, and their store.
-pub(super) struct Node {
+pub(super) struct NodeArenas {
     arenas: Vec<Arena>,
     store: Store,
     dir: PathBuf,
@@ -25,38 +25,40 @@ pub(super) struct Node {
 
 /// Duration of one save, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Save {
+pub(super) struct SaveTiming {
     pub(super) stall: f64,
     pub(super) durable: f64,
     pub(super) cpu: f64,
 }
 
 /// Measures saves, loads and references with the configured ranks, then loads on other numbers of ranks.
-pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) -> io::Result<()> {
+pub(super) fn measure(options: &BenchOptions, threads: usize, figures: &mut CheckpointFigures) -> io::Result<()> {
     let dir = tempfile::Builder::new()
         .prefix("rankguard-bench-")
         .tempdir_in(&options.dir)?;
     let own = std::process::id();
     let before = memory::private(own) + memory::shared(own);
-    let node = Node::new(options, options.ranks, &dir.path().join("store"))?;
+    let node = NodeArenas::new(options, options.ranks, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
     let (mut memcpys, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
     let (mut saves, mut colds, mut warms, mut freshes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let mut extra = Extra::begin(&ranks);
+    let mut extra = MemoryOverhead::begin(&ranks);
     let alone = options.saves.saturating_sub(options.rounds + 1).max(2);
     let first = saves_alone(&node, &mut ranks, &mut extra, alone, &mut figures.memory)?;
     for round in 0..=options.rounds {
         let step = (alone + round + 1) as u64;
         let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
-        memcpys.push(slowest(&all_do(&mut ranks, |_| Ask::Memcpy)?));
+        memcpys.push(slowest(&run_on_all(&mut ranks, |_| RankRequest::Memcpy)?));
         saves.push(extra.watch(&node, || node.save(&mut ranks, step))?);
-        writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
+        writes.push(slowest(&run_on_all(&mut ranks, |nth| RankRequest::Write {
+            path: reference(nth),
+        })?));
         let check = round == 0;
-        let (cold, read_s) = node.cold(&mut ranks, step, Destination::Touched, check)?;
+        let (cold, read_s) = node.cold(&mut ranks, step, TargetMemory::Touched, check)?;
         reads.push(read_s);
-        let (fresh, read_s) = node.cold(&mut ranks, step, Destination::Fresh, false)?;
+        let (fresh, read_s) = node.cold(&mut ranks, step, TargetMemory::Fresh, false)?;
         freshes.push((slowest(&fresh), read_s));
-        let warm = node.load(&mut ranks, step, (Tier::Arena, Destination::Touched), check)?;
+        let warm = node.load(&mut ranks, step, (LoadTier::Arena, TargetMemory::Touched), check)?;
         colds.push(slowest(&cold));
         warms.push(slowest(&warm));
         figures.bytes_read_over_needed = ratio(&cold);
@@ -69,7 +71,7 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
             .map(|nth| node.train(&mut ranks, (alone + options.rounds + 2 + nth) as u64))
             .collect::<io::Result<_>>()?,
     );
-    let of = |pick: fn(&Save) -> f64| median(saves[1..].iter().map(pick).collect());
+    let of = |pick: fn(&SaveTiming) -> f64| median(saves[1..].iter().map(pick).collect());
     let raw = &mut figures.raw;
     (raw.stall_s, raw.durable_s, raw.save_cpu_s) =
         (of(|save| save.stall), of(|save| save.durable), of(|save| save.cpu));
@@ -111,12 +113,12 @@ pub(super) fn measure(options: &Options, threads: usize, figures: &mut Figures) 
 
 /// Runs saves before any load has left memory in the trainers' heaps; returns the first save.
 fn saves_alone(
-    node: &Node,
+    node: &NodeArenas,
     ranks: &mut [RankProcess],
-    extra: &mut Extra,
+    extra: &mut MemoryOverhead,
     count: usize,
-    memory: &mut Memory,
-) -> io::Result<Save> {
+    memory: &mut MemoryFigures,
+) -> io::Result<SaveTiming> {
     let mut first = None;
     for step in 1..=count as u64 {
         let saved = extra.watch(node, || node.save(ranks, step))?;
@@ -133,13 +135,13 @@ fn saves_alone(
 
 /// Memory that saving needs in addition to the state: the arenas, and the growth of the processes since they were ready
 /// for the first save.
-pub(super) struct Extra {
+pub(super) struct MemoryOverhead {
     processes: Vec<u32>,
     before: u64,
     pub(super) most: u64,
 }
 
-impl Extra {
+impl MemoryOverhead {
     pub(super) fn begin(ranks: &[RankProcess]) -> Self {
         let processes: Vec<u32> = ranks.iter().map(RankProcess::id).chain([std::process::id()]).collect();
         let before = processes.iter().copied().map(memory::private).sum();
@@ -151,43 +153,47 @@ impl Extra {
     }
 
     /// Records the peak of each process during a save. Peaks are summed, even if they were not simultaneous.
-    pub(super) fn watch(&mut self, node: &Node, save: impl FnOnce() -> io::Result<Save>) -> io::Result<Save> {
-        let watched: Vec<Watch> = self.processes.iter().copied().map(Watch::begin).collect();
+    pub(super) fn watch(
+        &mut self,
+        node: &NodeArenas,
+        save: impl FnOnce() -> io::Result<SaveTiming>,
+    ) -> io::Result<SaveTiming> {
+        let watched: Vec<PeakMemory> = self.processes.iter().copied().map(PeakMemory::begin).collect();
         let saved = save()?;
-        let held: u64 = watched.iter().map(Watch::most).sum();
+        let held: u64 = watched.iter().map(PeakMemory::most).sum();
         self.most = self.most.max(node.held()? + held.saturating_sub(self.before));
         Ok(saved)
     }
 
-    fn now(&self, node: &Node) -> io::Result<u64> {
+    fn now(&self, node: &NodeArenas) -> io::Result<u64> {
         let held: u64 = self.processes.iter().copied().map(memory::private).sum();
         Ok(node.held()? + held.saturating_sub(self.before))
     }
 }
 
-pub(super) fn slowest(told: &[Told]) -> f64 {
+pub(super) fn slowest(told: &[RankReply]) -> f64 {
     told.iter().map(|told| told.seconds).fold(0.0, f64::max)
 }
 
 /// Returns bytes read over bytes needed.
-fn ratio(told: &[Told]) -> f64 {
-    let sum = |pick: fn(&Told) -> u64| told.iter().map(pick).sum::<u64>() as f64;
+fn ratio(told: &[RankReply]) -> f64 {
+    let sum = |pick: fn(&RankReply) -> u64| told.iter().map(pick).sum::<u64>() as f64;
     sum(|told| told.read) / sum(|told| told.needed)
 }
 
-impl Node {
-    fn new(options: &Options, ranks: u32, dir: &Path) -> io::Result<Self> {
+impl NodeArenas {
+    fn new(options: &BenchOptions, ranks: u32, dir: &Path) -> io::Result<Self> {
         Self::of(options, ranks, dir, |name, bytes| Arena::create(name, 1, bytes))
     }
 
     /// Creates a node with ranks that save through windows.
-    pub(super) fn windowed(options: &Options, dir: &Path) -> io::Result<Self> {
+    pub(super) fn windowed(options: &BenchOptions, dir: &Path) -> io::Result<Self> {
         let window = |name: &str, bytes| Arena::windowed(name, bytes, options.window);
         Self::of(options, options.ranks, dir, window)
     }
 
     fn of(
-        options: &Options,
+        options: &BenchOptions,
         ranks: u32,
         dir: &Path,
         make: impl Fn(&str, u64) -> Result<Arena, ArenaError>,
@@ -209,9 +215,9 @@ impl Node {
         &self,
         ranks: &mut [RankProcess],
         step: u64,
-        into: Destination,
+        into: TargetMemory,
         check: bool,
-    ) -> io::Result<(Vec<Told>, f64)> {
+    ) -> io::Result<(Vec<RankReply>, f64)> {
         let paths: Vec<PathBuf> = (0..self.arenas.len())
             .map(|rank| {
                 let rank = Rank(u32::try_from(rank).unwrap_or(u32::MAX));
@@ -221,7 +227,7 @@ impl Node {
             .collect::<io::Result<_>>()?;
         let world = ranks.len() as u64;
         let read = |ranks: &mut [RankProcess]| {
-            let told = all_do(ranks, |nth| Ask::Read {
+            let told = run_on_all(ranks, |nth| RankRequest::Read {
                 paths: paths.clone(),
                 rank: nth as u64,
                 world,
@@ -230,7 +236,7 @@ impl Node {
             io::Result::Ok(slowest(&told))
         };
         let before = read(ranks)?;
-        let cold = self.load(ranks, step, (Tier::Disk, into), check)?;
+        let cold = self.load(ranks, step, (LoadTier::Disk, into), check)?;
         Ok((cold, f64::midpoint(before, read(ranks)?)))
     }
 
@@ -247,21 +253,21 @@ impl Node {
 
     /// Saves all ranks: each image is written once it is sealed, or while it streams; the manifest is committed after
     /// all images.
-    pub(super) fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<Save> {
+    pub(super) fn save(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<SaveTiming> {
         self.arenas
             .iter()
             .try_for_each(|arena| arena.release(0))
             .map_err(io::Error::other)?;
         let (cpu, start) = (cpu_seconds(), Instant::now());
-        let told = self.write(ranks, step, &Ask::Fill { slot: 0, step })?;
-        Ok(Save {
+        let told = self.write(ranks, step, &RankRequest::Fill { slot: 0, step })?;
+        Ok(SaveTiming {
             durable: start.elapsed().as_secs_f64(),
             stall: slowest(&told),
             cpu: cpu_seconds() - cpu + told.iter().map(|told| told.cpu).sum::<f64>(),
         })
     }
 
-    fn write(&self, ranks: &mut [RankProcess], step: u64, ask: &Ask) -> io::Result<Vec<Told>> {
+    fn write(&self, ranks: &mut [RankProcess], step: u64, ask: &RankRequest) -> io::Result<Vec<RankReply>> {
         let done = std::thread::scope(|scope| {
             let one = |(rank, arena): (&mut RankProcess, &Arena)| {
                 rank.say(ask)?;
@@ -286,9 +292,9 @@ impl Node {
             let joined = threads
                 .into_iter()
                 .map(|thread| thread.join().expect("a save does not panic"));
-            joined.collect::<io::Result<Vec<(Told, ShardSeal)>>>()
+            joined.collect::<io::Result<Vec<(RankReply, ShardSeal)>>>()
         })?;
-        let (told, seals): (Vec<Told>, Vec<ShardSeal>) = done.into_iter().unzip();
+        let (told, seals): (Vec<RankReply>, Vec<ShardSeal>) = done.into_iter().unzip();
         let manifest = Manifest::from_seals(&JobId::from(JOB), id(step), None, &seals).map_err(io::Error::other)?;
         self.store.commit(&manifest).map_err(io::Error::other)?;
         Ok(told)
@@ -299,11 +305,11 @@ impl Node {
         &self,
         ranks: &mut [RankProcess],
         step: u64,
-        way: (Tier, Destination),
+        way: (LoadTier, TargetMemory),
         check: bool,
-    ) -> io::Result<Vec<Told>> {
+    ) -> io::Result<Vec<RankReply>> {
         let world = ranks.len() as u64;
-        all_do(ranks, |nth| Ask::Load {
+        run_on_all(ranks, |nth| RankRequest::Load {
             store: self.dir.clone(),
             step,
             rank: nth as u64,
@@ -320,8 +326,8 @@ impl Node {
             .iter()
             .try_for_each(|arena| arena.release(0))
             .map_err(io::Error::other)?;
-        self.write(ranks, step, &Ask::Train { slot: 0, step })?;
-        let told = all_do(ranks, |_| Ask::Stop)?;
+        self.write(ranks, step, &RankRequest::Train { slot: 0, step })?;
+        let told = run_on_all(ranks, |_| RankRequest::Stop)?;
         self.forget(step)?;
         Ok(told.iter().map(|told| told.lost).fold(0.0, f64::max))
     }
@@ -339,22 +345,22 @@ fn id(step: u64) -> CheckpointId {
 }
 
 /// Measures loads by `to` ranks of a checkpoint saved by `from` ranks.
-fn reshard(options: &Options, from: u32, to: u32, rounds: usize, dir: &Path) -> io::Result<Reshard> {
-    let node = Node::new(options, from, &dir.join(format!("store-{from}-{to}")))?;
+fn reshard(options: &BenchOptions, from: u32, to: u32, rounds: usize, dir: &Path) -> io::Result<ReshardFigures> {
+    let node = NodeArenas::new(options, from, &dir.join(format!("store-{from}-{to}")))?;
     let mut savers = RankProcess::start_all(from, options.gib, 1, &node.paths())?;
     node.save(&mut savers, 1)?;
     drop(savers);
     let mut loaders = RankProcess::start_all(to, options.gib, 1, &node.paths())?;
     let (mut colds, mut reads, mut warms) = (Vec::new(), Vec::new(), Vec::new());
-    let mut row = Reshard {
+    let mut row = ReshardFigures {
         from,
         to,
-        ..Reshard::default()
+        ..ReshardFigures::default()
     };
     let mut needed = 0;
     for round in 0..=rounds {
-        let (cold, read_s) = node.cold(&mut loaders, 1, Destination::Touched, round == 0)?;
-        let warm = node.load(&mut loaders, 1, (Tier::Arena, Destination::Touched), round == 0)?;
+        let (cold, read_s) = node.cold(&mut loaders, 1, TargetMemory::Touched, round == 0)?;
+        let warm = node.load(&mut loaders, 1, (LoadTier::Arena, TargetMemory::Touched), round == 0)?;
         row.bytes_read_over_needed = ratio(&cold);
         needed = cold.iter().map(|told| told.needed).sum();
         if round > 0 {

@@ -2,22 +2,22 @@
 
 use std::io;
 
-use super::ranks::{RankProcess, all_do};
-use super::rounds::{Extra, Node, Save, slowest};
-use super::words::{Ask, Destination, Tier};
-use super::{Options, Streaming, median};
+use super::messages::{LoadTier, RankRequest, TargetMemory};
+use super::ranks::{RankProcess, run_on_all};
+use super::rounds::{MemoryOverhead, NodeArenas, SaveTiming, slowest};
+use super::{BenchOptions, StreamingFigures, median};
 
 /// Saves before any other work, to measure their memory.
 const ALONE: u64 = 3;
 
 /// Measures saves that alternate with plain writes of the same bytes.
-pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming> {
+pub(super) fn measure(options: &BenchOptions, threads: usize) -> io::Result<StreamingFigures> {
     let dir = tempfile::Builder::new()
         .prefix("rankguard-bench-")
         .tempdir_in(&options.dir)?;
-    let node = Node::windowed(options, &dir.path().join("store"))?;
+    let node = NodeArenas::windowed(options, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
-    let mut extra = Extra::begin(&ranks);
+    let mut extra = MemoryOverhead::begin(&ranks);
     for step in 1..=ALONE {
         extra.watch(&node, || node.save(&mut ranks, step))?;
         node.forget(step)?;
@@ -27,17 +27,19 @@ pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming
         let step = ALONE + 1 + round as u64;
         saves.push(node.save(&mut ranks, step)?);
         let reference = |nth: usize| dir.path().join(format!("reference-{nth}"));
-        writes.push(slowest(&all_do(&mut ranks, |nth| Ask::Write { path: reference(nth) })?));
+        writes.push(slowest(&run_on_all(&mut ranks, |nth| RankRequest::Write {
+            path: reference(nth),
+        })?));
         if round == 0 {
-            let loaded = node.load(&mut ranks, step, (Tier::Disk, Destination::Touched), true)?;
+            let loaded = node.load(&mut ranks, step, (LoadTier::Disk, TargetMemory::Touched), true)?;
             state = loaded.iter().map(|told| told.needed).sum();
         }
         node.forget(step)?;
     }
     // The first round is discarded.
     let (saves, writes) = (&saves[1..], &writes[1..]);
-    let of = |pick: fn(&Save) -> f64| median(saves.iter().map(pick).collect());
-    let over = |pick: fn(&Save) -> f64| {
+    let of = |pick: fn(&SaveTiming) -> f64| median(saves.iter().map(pick).collect());
+    let over = |pick: fn(&SaveTiming) -> f64| {
         median(
             saves
                 .iter()
@@ -46,7 +48,7 @@ pub(super) fn measure(options: &Options, threads: usize) -> io::Result<Streaming
                 .collect(),
         )
     };
-    Ok(Streaming {
+    Ok(StreamingFigures {
         window_bytes: options.window,
         peak_bytes: extra.most,
         memory_over_state: extra.most as f64 / state as f64,

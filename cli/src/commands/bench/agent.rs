@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use super::BenchAgentArgs;
-use crate::bench::agent::{self, Figure};
+use crate::bench::agent::{self, AgentFigure};
 use crate::commands::gpu_calls;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::runtime::block_on;
 
-const COLUMNS: &[Column<Figure>] = &[
+const COLUMNS: &[TableColumn<AgentFigure>] = &[
     ("subject", |it| it.subject.to_owned()),
     ("figure", |it| it.figure.to_owned()),
     ("value", |it| format!("{:.3}", it.value)),
@@ -26,7 +26,7 @@ const COLUMNS: &[Column<Figure>] = &[
     }),
 ];
 
-pub(super) fn run(args: &BenchAgentArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BenchAgentArgs) -> Result<CommandExit, CliError> {
     let library = gpu_calls::stand_in()?;
     if cfg!(debug_assertions) {
         out::note("this is a debug build: its figures are not those of a release build");
@@ -44,5 +44,9 @@ pub(super) fn run(args: &BenchAgentArgs) -> Result<Exit, CliError> {
     }
     listing::print(args.format.format, &found.figures, COLUMNS);
     let missed = found.figures.iter().any(|figure| figure.reached() == Some(false));
-    Ok(if missed { Exit::Finding } else { Exit::Fine })
+    Ok(if missed {
+        CommandExit::Finding
+    } else {
+        CommandExit::Fine
+    })
 }

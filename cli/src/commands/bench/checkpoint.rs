@@ -1,21 +1,21 @@
 //! `rankguard bench checkpoint`.
 
 use super::{BenchCheckpointArgs, BenchRankArgs};
-use crate::args::Format;
-use crate::bench::checkpoint::{Figures, Options, Place, measure, run_rank};
+use crate::args::OutputFormat;
+use crate::bench::checkpoint::{BenchOptions, CheckpointFigures, RankSetup, measure, run_rank};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
 /// A figure, its value and its goal.
-struct Row {
+struct FigureGoal {
     figure: &'static str,
     value: f64,
     aim: &'static str,
 }
 
-const COLUMNS: &[Column<Line>] = &[
+const COLUMNS: &[TableColumn<FigureLine>] = &[
     ("figure", |it| it.figure.clone()),
     ("value", |it| format!("{:.3}", it.value)),
     ("aim", |it| it.aim.clone()),
@@ -23,13 +23,13 @@ const COLUMNS: &[Column<Line>] = &[
 
 /// Printed line of the table.
 #[derive(Debug, serde::Serialize)]
-struct Line {
+struct FigureLine {
     figure: String,
     value: f64,
     aim: String,
 }
 
-pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BenchCheckpointArgs) -> Result<CommandExit, CliError> {
     let failed = |problem: std::io::Error| {
         CliError::failure(
             "could not be measured",
@@ -39,7 +39,7 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
     };
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     std::fs::create_dir_all(&dir).map_err(failed)?;
-    let options = Options {
+    let options = BenchOptions {
         gib: args.gib,
         ranks: args.ranks,
         rounds: args.rounds,
@@ -49,8 +49,8 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
     };
     let figures = measure(&options).map_err(failed)?;
     match args.format.format {
-        Format::Json => out::json(&figures),
-        Format::Jsonl => out::json_line(&figures),
+        OutputFormat::Json => out::json(&figures),
+        OutputFormat::Jsonl => out::json_line(&figures),
         format => {
             listing::print(format, &lines(&figures), COLUMNS);
             let machine = &figures.machine;
@@ -65,11 +65,11 @@ pub(super) fn run(args: &BenchCheckpointArgs) -> Result<Exit, CliError> {
             ));
         }
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
-fn lines(figures: &Figures) -> Vec<Line> {
-    let row = |figure, value, aim| Row { figure, value, aim };
+fn lines(figures: &CheckpointFigures) -> Vec<FigureLine> {
+    let row = |figure, value, aim| FigureGoal { figure, value, aim };
     let memory = |bytes: u64| bytes as f64 / figures.raw.state_bytes as f64;
     let rows = [
         row("stall / memcpy", figures.stall_over_memcpy, "1.10 at most"),
@@ -151,12 +151,12 @@ fn lines(figures: &Figures) -> Vec<Line> {
         row("cold load into fresh memory, s", figures.raw.fresh_load_s, ""),
         row("warm load, s", figures.raw.warm_load_s, ""),
     ];
-    let line = |figure: String, value, aim: &str| Line {
+    let line = |figure: String, value, aim: &str| FigureLine {
         figure,
         value,
         aim: aim.to_owned(),
     };
-    let mut lines: Vec<Line> = rows
+    let mut lines: Vec<FigureLine> = rows
         .into_iter()
         .map(|row| line(row.figure.to_owned(), row.value, row.aim))
         .collect();
@@ -178,8 +178,8 @@ fn lines(figures: &Figures) -> Vec<Line> {
 }
 
 /// Runs `bench checkpoint-rank`: one rank of the bench.
-pub(super) fn run_one_rank(args: &BenchRankArgs) -> Result<Exit, CliError> {
-    let place = Place {
+pub(super) fn run_one_rank(args: &BenchRankArgs) -> Result<CommandExit, CliError> {
+    let place = RankSetup {
         rank: args.rank,
         world: args.world,
         gib: args.gib,
@@ -189,5 +189,5 @@ pub(super) fn run_one_rank(args: &BenchRankArgs) -> Result<Exit, CliError> {
     run_rank(place).map_err(|problem| {
         CliError::failure("a rank of the bench failed", "run `rankguard bench checkpoint`").because(problem)
     })?;
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

@@ -1,13 +1,13 @@
 //! `rankguard bench match`.
 
 use super::BenchMatchArgs;
-use crate::bench::{self, Figure};
+use crate::bench::{self, ThroughputFigure};
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 
-const COLUMNS: &[Column<Figure>] = &[
+const COLUMNS: &[TableColumn<ThroughputFigure>] = &[
     ("subject", |it| it.subject.clone()),
     ("MB", |it| format!("{:.1}", it.bytes as f64 / 1e6)),
     ("seconds", |it| format!("{:.4}", it.seconds)),
@@ -17,7 +17,7 @@ const COLUMNS: &[Column<Figure>] = &[
     ("note", |it| it.note.clone()),
 ];
 
-pub(super) fn run(args: &BenchMatchArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &BenchMatchArgs) -> Result<CommandExit, CliError> {
     let mut log = Vec::new();
     for file in &args.files {
         let bytes = std::fs::read(file).map_err(|problem| {
@@ -42,5 +42,5 @@ pub(super) fn run(args: &BenchMatchArgs) -> Result<Exit, CliError> {
         out::note(&format!("{absent}: not found on PATH, and so not measured"));
     }
     listing::print(args.format.format, &found.figures, COLUMNS);
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }

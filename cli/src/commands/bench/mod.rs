@@ -10,9 +10,9 @@ pub(crate) use args::BenchArgs;
 use args::{BenchAction, BenchAgentArgs, BenchCheckpointArgs, BenchMatchArgs, BenchRankArgs};
 
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
-pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &BenchArgs) -> Result<CommandExit, CliError> {
     match &args.what {
         BenchAction::Match(args) => matching::run(args),
         BenchAction::Agent(args) => agent::run(args),
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &BenchArgs) -> Result<Exit, CliError> {
         BenchAction::Replay(args) => {
             let mut words = vec!["replay".into()];
             words.extend(args.words.iter().cloned());
-            Err(super::history::become_it("bench", words))
+            Err(super::history::exec_history("bench", words))
         }
         BenchAction::CheckpointRank(args) => checkpoint::run_one_rank(args),
     }

@@ -76,17 +76,17 @@ pub(crate) enum CheckpointAction {
 pub(crate) struct ShowArgs {
     /// Step, or STEP-gGENERATION; without a generation the newest
     #[arg(value_name = "STEP")]
-    pub(crate) which: Which,
+    pub(crate) which: CheckpointRef,
     /// Content to list; JSON contains everything
-    #[arg(long, value_enum, default_value_t = Part::Tensors)]
-    pub(crate) list: Part,
+    #[arg(long, value_enum, default_value_t = ShowContent::Tensors)]
+    pub(crate) list: ShowContent,
     #[command(flatten)]
     pub(crate) store: StoreArgs,
 }
 
 /// Content that `checkpoint show` lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub(crate) enum ShowContent {
     /// Tensors, one line each
     Tensors,
     /// Ranks with their small state, one line each
@@ -99,10 +99,10 @@ pub(crate) enum Part {
 pub(crate) struct DiffArgs {
     /// First checkpoint: STEP or STEP-gGENERATION
     #[arg(value_name = "A")]
-    pub(crate) before: Which,
+    pub(crate) before: CheckpointRef,
     /// Second checkpoint: STEP or STEP-gGENERATION
     #[arg(value_name = "B")]
-    pub(crate) after: Which,
+    pub(crate) after: CheckpointRef,
     /// Read changed tensors and report the size of the differences
     #[arg(long)]
     pub(crate) values: bool,
@@ -114,7 +114,7 @@ pub(crate) struct DiffArgs {
 pub(crate) struct ExportArgs {
     /// Step, or STEP-gGENERATION; without a generation the newest
     #[arg(value_name = "STEP")]
-    pub(crate) which: Which,
+    pub(crate) which: CheckpointRef,
     /// Directory of the checkpoint store
     #[arg(long = "dir", value_name = "DIR")]
     pub(crate) dir: PathBuf,
@@ -176,12 +176,12 @@ pub(crate) struct ImportArgs {
 
 /// Checkpoint reference: STEP or STEP-gGENERATION.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Which {
+pub(crate) struct CheckpointRef {
     pub(crate) step: Step,
     pub(crate) generation: Option<Generation>,
 }
 
-impl FromStr for Which {
+impl FromStr for CheckpointRef {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -200,7 +200,7 @@ impl FromStr for Which {
     }
 }
 
-impl fmt::Display for Which {
+impl fmt::Display for CheckpointRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.step)?;
         match self.generation {

@@ -1,17 +1,17 @@
 //! `rankguard checkpoint diff`: compares two checkpoints.
 
-use rankguard_checkpoint_exchange::diff::{Difference, Kind, diff};
+use rankguard_checkpoint_exchange::diff::{ChangedTensor, TensorType, diff};
 
 use super::args::DiffArgs;
 use super::pick;
-use crate::args::Format;
+use crate::args::OutputFormat;
+use crate::display_text::or_dash;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words::or_dash;
 
-const DIFFERENCES: &[Column<Difference>] = &[
+const DIFFERENCES: &[TableColumn<ChangedTensor>] = &[
     ("tensor", |one| one.name.clone()),
     ("change", |one| one.change.name().to_owned()),
     ("before", |one| kind(one.before.as_ref())),
@@ -23,18 +23,18 @@ const DIFFERENCES: &[Column<Difference>] = &[
     ("not finite", |one| or_dash(one.not_finite)),
 ];
 
-fn kind(kind: Option<&Kind>) -> String {
+fn kind(kind: Option<&TensorType>) -> String {
     or_dash(kind.map(|kind| format!("{} {}", kind.dtype, pick::shape(&kind.shape))))
 }
 
-pub(super) fn run(args: &DiffArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
     let picked = pick::job(&args.store.dir, args.store.job.as_deref(), &[args.before, args.after])?;
     let (before, after) = (picked.load(args.before)?, picked.load(args.after)?);
     let mut progress = pick::progress("tensors compared", |count| count.to_string());
     let found = diff(&picked.store, &before, &after, args.values, &mut progress)
         .map_err(|problem| pick::exchange("cannot compare the checkpoints", problem))?;
     match args.store.format.format {
-        Format::Json => out::json(&found),
+        OutputFormat::Json => out::json(&found),
         format => listing::print(format, &found.differences, DIFFERENCES),
     }
     let states = match found.states.as_slice() {
@@ -49,5 +49,9 @@ pub(super) fn run(args: &DiffArgs) -> Result<Exit, CliError> {
         found.differences.len()
     ));
     let is_same = found.differences.is_empty() && found.states.is_empty();
-    Ok(if is_same { Exit::Fine } else { Exit::Finding })
+    Ok(if is_same {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }

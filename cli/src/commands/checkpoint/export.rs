@@ -6,15 +6,15 @@ use rankguard_checkpoint_exchange::{ExportRequest, NameSelection, dcp, safetenso
 
 use super::args::{ExportArgs, ExportFormat};
 use super::pick;
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
-use crate::words;
 
 /// File extensions that `torch.load` reads.
 const TORCH_ENDINGS: [&str; 4] = ["pt", "pth", "bin", "ckpt"];
 
-pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ExportArgs) -> Result<CommandExit, CliError> {
     let format = chosen_format(args.format, &args.out)?;
     let picked = pick::job(&args.dir, args.job.as_deref(), &[args.which])?;
     let checkpoint = picked.load(args.which)?;
@@ -43,10 +43,14 @@ pub(super) fn run(args: &ExportArgs) -> Result<Exit, CliError> {
         "checkpoint {}: {} tensors, {}",
         checkpoint.id(),
         done.tensors,
-        words::bytes(done.bytes)
+        display_text::bytes(done.bytes)
     ));
     let is_whole = done.repairs.is_empty() && done.problems.is_empty();
-    Ok(if is_whole { Exit::Fine } else { Exit::Finding })
+    Ok(if is_whole {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }
 
 /// Returns the requested format, or that of the target's extension; rejects a target that does not fit.

@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::UNIX_EPOCH;
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint::retention::{self, Plan};
-use rankguard_checkpoint::{Problem, Store, StoreError};
-use rankguard_checkpoint_schedule::retention::{Kept, Why, stay};
-use rankguard_model::{JobId, Rank, Retention, Timestamp};
+use rankguard_checkpoint::retention::{self, CollectionPlan};
+use rankguard_checkpoint::{Store, StoreError, StoreProblem};
+use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionReason, retained_checkpoints};
+use rankguard_model::{JobId, Rank, RetentionPolicy, Timestamp};
 use serde::Serialize;
 
 use super::args::GcArgs;
 use super::folder::{failed, open, size_of};
 use super::uploads;
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words;
 
 /// A checkpoint folder of the store and its outcome.
 #[derive(Debug, Serialize)]
-struct Row {
+struct GcRow {
     job: JobId,
     step: u64,
     generation: u64,
@@ -32,17 +32,17 @@ struct Row {
     bytes: u64,
 }
 
-const ROWS: &[Column<Row>] = &[
+const ROWS: &[TableColumn<GcRow>] = &[
     ("job", |row| row.job.to_string()),
     ("step", |row| row.step.to_string()),
     ("generation", |row| row.generation.to_string()),
     ("what", |row| row.what.to_owned()),
     ("why", |row| row.why.clone()),
-    ("size", |row| words::bytes(row.bytes)),
+    ("size", |row| display_text::bytes(row.bytes)),
     ("bytes", |row| row.bytes.to_string()),
 ];
 
-pub(super) fn run(args: &GcArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let rules = args.keep.rules();
     let (mut rows, mut problems) = (Vec::new(), Vec::new());
@@ -53,8 +53,8 @@ pub(super) fn run(args: &GcArgs) -> Result<Exit, CliError> {
         uploads::end_unfinished(&store, &job, args.dry_run)?;
     }
     listing::print(args.store.format.format, &rows, ROWS);
-    let goes: Vec<&Row> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();
-    let bytes = words::bytes(goes.iter().map(|row| row.bytes).sum());
+    let goes: Vec<&GcRow> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();
+    let bytes = display_text::bytes(goes.iter().map(|row| row.bytes).sum());
     out::note(&match args.dry_run {
         true => format!("{} of {} would go, {bytes}", goes.len(), rows.len()),
         false => format!("{} of {} went, {bytes}", goes.len(), rows.len()),
@@ -62,16 +62,20 @@ pub(super) fn run(args: &GcArgs) -> Result<Exit, CliError> {
     for problem in &problems {
         out::note(&problem.to_string());
     }
-    Ok(if problems.is_empty() { Exit::Fine } else { Exit::Finding })
+    Ok(if problems.is_empty() {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }
 
 fn collect(
     store: &Store,
     job: &JobId,
-    rules: &Retention,
+    rules: &RetentionPolicy,
     dry_run: bool,
-) -> Result<(Vec<Row>, Vec<Problem>), StoreError> {
-    let why = stay(rules, &all(store, job)?);
+) -> Result<(Vec<GcRow>, Vec<StoreProblem>), StoreError> {
+    let why = retained_checkpoints(rules, &all(store, job)?);
     let pinned: Vec<CheckpointId> = why.keys().copied().collect();
     let plan = retention::plan(store, job, rules.last, &pinned)?;
     let mut rows = rows_of(store, job, &plan, &why)?;
@@ -98,11 +102,11 @@ fn collect(
 fn rows_of(
     store: &Store,
     job: &JobId,
-    plan: &Plan,
-    why: &BTreeMap<CheckpointId, BTreeSet<Why>>,
-) -> Result<Vec<Row>, StoreError> {
+    plan: &CollectionPlan,
+    why: &BTreeMap<CheckpointId, BTreeSet<RetentionReason>>,
+) -> Result<Vec<GcRow>, StoreError> {
     let row = |id: CheckpointId, what, why: String| {
-        Ok(Row {
+        Ok(GcRow {
             job: job.clone(),
             step: id.step.0,
             generation: id.generation.0,
@@ -133,26 +137,26 @@ fn rows_of(
     let goes = goes.map(|id| row(*id, "goes", cause(id).to_owned()));
     let torn = plan.torn.iter();
     let torn = torn.map(|id| row(*id, "goes", "no manifest, and overtaken".to_owned()));
-    let rows: Result<Vec<Row>, StoreError> = stays.chain(leased).chain(goes).chain(torn).collect();
+    let rows: Result<Vec<GcRow>, StoreError> = stays.chain(leased).chain(goes).chain(torn).collect();
     let mut rows = rows?;
     rows.sort_by_key(|row| (row.step, row.generation));
     Ok(rows)
 }
 
-fn reason(why: Why) -> &'static str {
+fn reason(why: RetentionReason) -> &'static str {
     match why {
-        Why::Last => "one of the newest",
-        Why::EverySteps => "a round step",
-        Why::EveryTime => "first of its time",
-        Why::Best => "one of the best",
-        Why::Leased => "somebody is reading it",
-        Why::Needed => "another needs it",
+        RetentionReason::Last => "one of the newest",
+        RetentionReason::EverySteps => "a round step",
+        RetentionReason::EveryTime => "first of its time",
+        RetentionReason::Best => "one of the best",
+        RetentionReason::Leased => "somebody is reading it",
+        RetentionReason::Needed => "another needs it",
     }
 }
 
 /// Lists committed checkpoints as input of the retention rules: write time of the manifest, and the numbers in the
 /// small state of rank 0, at the top level or under `metrics`.
-fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError> {
+fn all(store: &Store, job: &JobId) -> Result<Vec<RetentionCandidate<CheckpointId>>, StoreError> {
     let mut all = Vec::new();
     let attempts = store.attempts(job)?;
     for manifest in store.manifests(job)?.manifests {
@@ -172,7 +176,7 @@ fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError
             let numbers = numbers.into_iter().flatten();
             metrics.extend(numbers.filter_map(|(name, value)| Some((name.clone(), value.as_f64()?))));
         }
-        all.push(Kept {
+        all.push(RetentionCandidate {
             id,
             step: id.step,
             at: Timestamp(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)),
@@ -187,7 +191,7 @@ fn all(store: &Store, job: &JobId) -> Result<Vec<Kept<CheckpointId>>, StoreError
 #[cfg(test)]
 mod tests {
     use rankguard_checkpoint::format::{Dtype, Manifest, ShardIndex, TensorBox};
-    use rankguard_model::{Best, Generation, Good, Step};
+    use rankguard_model::{Generation, MetricGoal, MetricRule, Step};
 
     use super::*;
 
@@ -210,7 +214,7 @@ mod tests {
         store.commit(&manifest).expect("committed");
     }
 
-    fn told(rows: &[Row]) -> Vec<(u64, &'static str, &str)> {
+    fn told(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
         rows.iter().map(|row| (row.step, row.what, row.why.as_str())).collect()
     }
 
@@ -221,15 +225,15 @@ mod tests {
         for (step, loss) in [(10, 0.9), (20, 0.1), (30, 0.5), (40, 0.4), (50, 0.3)] {
             save(&store, &job, step, loss);
         }
-        let rules = Retention {
+        let rules = RetentionPolicy {
             last: 1,
             every_steps: Some(30),
-            best: Some(Best {
+            best: Some(MetricRule {
                 metric: "loss".to_owned(),
-                good: Good::Low,
+                good: MetricGoal::Low,
                 count: 1,
             }),
-            ..Retention::default()
+            ..RetentionPolicy::default()
         };
         let read = CheckpointId {
             step: Step(10),

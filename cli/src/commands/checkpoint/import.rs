@@ -2,35 +2,35 @@
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, check_job};
-use rankguard_checkpoint_exchange::{ImportOf, Imported, Problem, import, open};
+use rankguard_checkpoint_exchange::{ImportProblem, ImportReport, ImportTarget, import, open};
 use rankguard_model::{Generation, JobId, Step};
 use serde::Serialize;
 
 use super::args::ImportArgs;
 use super::pick;
-use crate::args::Format;
+use crate::args::OutputFormat;
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words;
 
-const PROBLEMS: &[Column<Problem>] = &[
+const PROBLEMS: &[TableColumn<ImportProblem>] = &[
     ("entry", |problem| problem.entry.clone()),
     ("what", |problem| problem.what.clone()),
 ];
 
 /// Summary of an import.
 #[derive(Serialize)]
-struct Output {
+struct ImportSummary {
     job: JobId,
     checkpoint: String,
     ranks: u32,
     #[serde(flatten)]
-    imported: Imported,
+    imported: ImportReport,
 }
 
-pub(super) fn run(args: &ImportArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
     let job = JobId::from(args.job.as_str());
     check_job(&job).map_err(|problem| CliError::usage(problem.to_string(), "--job names the job"))?;
     let id = CheckpointId {
@@ -44,7 +44,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, CliError> {
         let what = format!("cannot open the checkpoint store {}", args.dir.display());
         CliError::failure(what, "may this user write there?").because(problem)
     })?;
-    let of = ImportOf {
+    let of = ImportTarget {
         job: &job,
         id,
         ranks: args.ranks,
@@ -52,26 +52,26 @@ pub(super) fn run(args: &ImportArgs) -> Result<Exit, CliError> {
     let mut progress = pick::progress("read", pick::bytes);
     let imported = import(&store, &foreign, &of, &mut progress).map_err(failed)?;
     let exit = if imported.problems.is_empty() {
-        Exit::Fine
+        CommandExit::Fine
     } else {
-        Exit::Finding
+        CommandExit::Finding
     };
     out::note(&format!(
         "job {job}, checkpoint {id}: {} tensors, {}, from {}, for {} ranks; {} problems",
         imported.tensors,
-        words::bytes(imported.bytes),
+        display_text::bytes(imported.bytes),
         imported.format,
         args.ranks,
         imported.problems.len()
     ));
-    let output = Output {
+    let output = ImportSummary {
         job,
         checkpoint: id.to_string(),
         ranks: args.ranks,
         imported,
     };
     match args.format.format {
-        Format::Json => out::json(&output),
+        OutputFormat::Json => out::json(&output),
         format => listing::print(format, &output.imported.problems, PROBLEMS),
     }
     Ok(exit)

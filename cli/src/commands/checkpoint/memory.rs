@@ -1,16 +1,19 @@
 //! Copies of a checkpoint in the memory of nodes and the tolerated node losses, as the controller reports them.
 
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::placement::Member;
+use rankguard_checkpoint_tiers::placement::PlacementNode;
 use rankguard_model::{CheckpointView, JobId, JobView, NodeId, StatusView};
 
 use crate::args::{CommonArgs, ControllerAddress};
 use crate::error::CliError;
-use crate::parity::Lanes;
+use crate::parity::ParityLanes;
 use crate::runtime::block_on;
 
 /// Fetches the controller's status; `None` without `--controller`.
-pub(super) fn ask(address: &ControllerAddress, common: &CommonArgs) -> Result<Option<StatusView>, CliError> {
+pub(super) fn controller_status(
+    address: &ControllerAddress,
+    common: &CommonArgs,
+) -> Result<Option<StatusView>, CliError> {
     if address.controller.is_none() {
         return Ok(None);
     }
@@ -19,7 +22,7 @@ pub(super) fn ask(address: &ControllerAddress, common: &CommonArgs) -> Result<Op
 }
 
 /// Describes the copies in memory, one sentence each; empty if the job has no memory tier.
-pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<String> {
+pub(super) fn memory_lines(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<String> {
     let Some(view) = status.jobs.iter().find(|view| view.spec.id == *job) else {
         return vec!["the controller does not know this job: nothing is said of memory".to_owned()];
     };
@@ -55,7 +58,7 @@ pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<St
         ));
     }
     if let Some(parity) = tiers.parity {
-        let lanes = Lanes::plan(&members(status, view), parity);
+        let lanes = ParityLanes::plan(&members(status, view), parity);
         let (kept, all) = (known.in_parity, lanes.shares(view.spec.ranks_per_node));
         said.push(match kept >= all {
             true => format!("all {all} shares of its parity are kept"),
@@ -67,13 +70,13 @@ pub(super) fn told(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<St
 }
 
 /// Returns the nodes of a job with the failure domains that its agents plan with.
-fn members(status: &StatusView, job: &JobView) -> Vec<Member> {
+fn members(status: &StatusView, job: &JobView) -> Vec<PlacementNode> {
     let mut nodes: Vec<&NodeId> = job.placements.iter().map(|place| &place.node).collect();
     nodes.dedup();
     let member = |node: &NodeId| {
         let known = status.nodes.iter().find(|view| view.node == *node);
         let domain = known.map(|view| view.failure_domain.clone());
-        Member {
+        PlacementNode {
             node: node.clone(),
             domains: domain.filter(|domain| !domain.is_empty()).into_iter().collect(),
         }

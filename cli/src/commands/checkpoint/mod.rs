@@ -7,7 +7,7 @@ mod export;
 mod folder;
 mod gc;
 mod import;
-mod look;
+mod inspect;
 mod memory;
 mod parity;
 mod pick;
@@ -16,9 +16,9 @@ mod pull;
 mod push;
 mod remote;
 mod repair;
+mod rows;
 mod scrub;
 mod show;
-mod shown;
 mod torture;
 mod uploads;
 mod url;
@@ -29,12 +29,12 @@ use rankguard_model::Step;
 
 use crate::args::CommonArgs;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 
-pub(crate) fn run(args: CheckpointArgs, common: &CommonArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: CheckpointArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     match args.action {
-        CheckpointAction::Ls(store) => look::ls(&store),
-        CheckpointAction::Verify { store, step } => look::check(&store, step.map(Step)),
+        CheckpointAction::Ls(store) => inspect::ls(&store),
+        CheckpointAction::Verify { store, step } => inspect::check(&store, step.map(Step)),
         CheckpointAction::Push(args) => push::run(&args),
         CheckpointAction::Pull(args) => pull::run(&args),
         CheckpointAction::Parity(args) => parity::run(&args),
@@ -42,10 +42,12 @@ pub(crate) fn run(args: CheckpointArgs, common: &CommonArgs) -> Result<Exit, Cli
         CheckpointAction::Repair(args) => repair::run(&args),
         CheckpointAction::Gc(args) => gc::run(&args),
         CheckpointAction::Torture(args) => torture::run(&args),
-        CheckpointAction::TortureHand { errand } => torture::hand(&errand),
-        CheckpointAction::Explain { store, step, address } => {
-            look::explain(&store, Step(step), memory::ask(&address, common)?.as_ref())
-        }
+        CheckpointAction::TortureHand { errand } => torture::run_victim(&errand),
+        CheckpointAction::Explain { store, step, address } => inspect::explain(
+            &store,
+            Step(step),
+            memory::controller_status(&address, common)?.as_ref(),
+        ),
         CheckpointAction::Plan(args) => plan::run(&args),
         CheckpointAction::Show(args) => show::run(&args),
         CheckpointAction::Diff(args) => diff::run(&args),

@@ -1,39 +1,39 @@
 //! `rankguard checkpoint parity`: adds parity to the shards of a store.
 
-use rankguard_checkpoint_tiers::parity::{ParityError, Protected, protect, prune};
+use rankguard_checkpoint_tiers::parity::{ParityError, ProtectionReport, protect, prune};
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::ParityArgs;
 use super::folder;
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words;
 
 /// A checkpoint with parity.
 #[derive(Serialize)]
-struct Under {
+struct ParityLine {
     job: JobId,
     #[serde(flatten)]
-    done: Protected,
+    done: ProtectionReport,
 }
 
-const UNDER: &[Column<Under>] = &[
+const UNDER: &[TableColumn<ParityLine>] = &[
     ("job", |one| one.job.to_string()),
     ("checkpoint", |one| one.done.id.to_string()),
     ("groups", |one| one.done.groups.to_string()),
     ("parity", |one| one.done.parity.to_string()),
-    ("shards", |one| words::bytes(one.done.shard_bytes)),
-    ("parity size", |one| words::bytes(one.done.parity_bytes)),
+    ("shards", |one| display_text::bytes(one.done.shard_bytes)),
+    ("parity size", |one| display_text::bytes(one.done.parity_bytes)),
     ("note", |one| {
         let all = one.done.already == one.done.groups;
         if all { "was there" } else { "" }.to_owned()
     }),
 ];
 
-pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
     let root = args.to.clone().unwrap_or_else(|| store.root().join(".parity"));
     let mut all = Vec::new();
@@ -45,7 +45,7 @@ pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
             let (size, parity) = (args.group_size as usize, args.parity as usize);
             let done = protect(&store, &job, id, &root, size, parity).map_err(failed)?;
             let job = job.clone();
-            all.push(Under { job, done });
+            all.push(ParityLine { job, done });
         }
         let pruned = prune(&store, &job, &root).map_err(failed)?;
         if pruned > 0 {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &ParityArgs) -> Result<Exit, CliError> {
     if all.is_empty() {
         out::note("no committed checkpoints");
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 fn failed(problem: ParityError) -> CliError {

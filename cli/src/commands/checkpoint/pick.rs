@@ -8,21 +8,21 @@ use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_checkpoint_exchange::ExchangeError;
 use rankguard_model::JobId;
 
-use super::args::Which;
+use super::args::CheckpointRef;
 use super::folder;
+use crate::display_text;
 use crate::error::CliError;
 use crate::out;
-use crate::words;
 
 /// A store and one job of it.
-pub(super) struct Picked {
+pub(super) struct SelectedJob {
     pub(super) store: Store,
     pub(super) job: JobId,
     ids: Vec<CheckpointId>,
 }
 
 /// Returns the only job that has all of `wanted`.
-pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Picked, CliError> {
+pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[CheckpointRef]) -> Result<SelectedJob, CliError> {
     let (store, jobs) = folder::open(dir, job)?;
     let mut having = Vec::new();
     for job in jobs {
@@ -36,7 +36,7 @@ pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Pic
     match having.len() {
         1 => {
             let (job, ids) = having.remove(0);
-            Ok(Picked { store, job, ids })
+            Ok(SelectedJob { store, job, ids })
         }
         0 => {
             let hint = format!("`rankguard checkpoint ls --dir {}` lists what there is", dir.display());
@@ -51,16 +51,16 @@ pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[Which]) -> Result<Pic
     }
 }
 
-fn newest(ids: &[CheckpointId], which: Which) -> Option<CheckpointId> {
+fn newest(ids: &[CheckpointId], which: CheckpointRef) -> Option<CheckpointId> {
     let fits = |id: &&CheckpointId| {
         id.step == which.step && which.generation.is_none_or(|generation| generation == id.generation)
     };
     ids.iter().rev().find(fits).copied()
 }
 
-impl Picked {
+impl SelectedJob {
     /// Loads one of the checkpoints that [`job`] selected.
-    pub(super) fn load(&self, which: Which) -> Result<Checkpoint, CliError> {
+    pub(super) fn load(&self, which: CheckpointRef) -> Result<Checkpoint, CliError> {
         let id = newest(&self.ids, which).ok_or_else(|| {
             CliError::failure(
                 format!("no committed checkpoint of step {which}"),
@@ -110,7 +110,7 @@ pub(super) fn progress(what: &'static str, count: fn(u64) -> String) -> impl FnM
 
 /// Formats bytes for [`progress`].
 pub(super) fn bytes(count: u64) -> String {
-    words::bytes(count)
+    display_text::bytes(count)
 }
 
 /// Formats numbers as ranges: `0-3, 5`.
@@ -145,9 +145,9 @@ mod tests {
 
     #[test]
     fn a_checkpoint_has_two_names() {
-        let which: Which = "10-g2".parse().expect("a name");
+        let which: CheckpointRef = "10-g2".parse().expect("a name");
         assert_eq!("000000000010-g2".parse(), Ok(which));
         assert_eq!(which.to_string(), "10-g2");
-        assert!("x".parse::<Which>().is_err() && "1-g".parse::<Which>().is_err());
+        assert!("x".parse::<CheckpointRef>().is_err() && "1-g".parse::<CheckpointRef>().is_err());
     }
 }

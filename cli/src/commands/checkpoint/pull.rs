@@ -1,35 +1,35 @@
 //! `rankguard checkpoint pull`: fetches checkpoints from an object store.
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint_tiers::object::{ObjectTier, Pulled};
+use rankguard_checkpoint_tiers::object::{ObjectTier, PullReceipt};
 use rankguard_model::{JobId, Step};
 
 use super::args::PullArgs;
 use super::folder;
 use super::url::{failed, tier};
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::runtime::block_on;
-use crate::words;
 
-const PULLED: &[Column<Pulled>] = &[
+const PULLED: &[TableColumn<PullReceipt>] = &[
     ("job", |one| one.job.to_string()),
     ("checkpoint", |one| one.id.to_string()),
-    ("read", |one| words::bytes(one.read_bytes)),
-    ("kept", |one| words::bytes(one.kept_bytes)),
-    ("took", |one| words::millis(one.took.as_secs_f64() * 1e3)),
+    ("read", |one| display_text::bytes(one.read_bytes)),
+    ("kept", |one| display_text::bytes(one.kept_bytes)),
+    ("took", |one| display_text::millis(one.took.as_secs_f64() * 1e3)),
     ("note", |one| if one.already { "was there" } else { "" }.to_owned()),
 ];
 
-pub(super) fn run(args: &PullArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &PullArgs) -> Result<CommandExit, CliError> {
     let tier = tier(&args.from, args.cap)?;
     let pulled = block_on(pull(&tier, args))??;
     listing::print(args.format.format, &pulled, PULLED);
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
-async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<Pulled>, CliError> {
+async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<PullReceipt>, CliError> {
     let looking = "cannot look for checkpoints";
     let jobs = match &args.job {
         Some(job) => vec![JobId::from(job.as_str())],

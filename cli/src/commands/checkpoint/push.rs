@@ -2,29 +2,29 @@
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
-use rankguard_checkpoint_tiers::object::{ObjectTier, Pushed};
+use rankguard_checkpoint_tiers::object::{ObjectTier, PushReceipt};
 use rankguard_model::{JobId, Step};
 
 use super::args::PushArgs;
 use super::folder;
 use super::url::{failed, tier};
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::runtime::block_on;
-use crate::words;
 
-const PUSHED: &[Column<Pushed>] = &[
+const PUSHED: &[TableColumn<PushReceipt>] = &[
     ("job", |one| one.job.to_string()),
     ("checkpoint", |one| one.id.to_string()),
-    ("sent", |one| words::bytes(one.sent_bytes)),
-    ("kept", |one| words::bytes(one.kept_bytes)),
-    ("took", |one| words::millis(one.took.as_secs_f64() * 1e3)),
+    ("sent", |one| display_text::bytes(one.sent_bytes)),
+    ("kept", |one| display_text::bytes(one.kept_bytes)),
+    ("took", |one| display_text::millis(one.took.as_secs_f64() * 1e3)),
     ("note", |one| if one.already { "was there" } else { "" }.to_owned()),
 ];
 
-pub(super) fn run(args: &PushArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &PushArgs) -> Result<CommandExit, CliError> {
     let tier = tier(&args.to, args.cap)?;
     let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
     let mut wanted = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn run(args: &PushArgs) -> Result<Exit, CliError> {
     if pushed.is_empty() {
         out::note("no committed checkpoints");
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 async fn push(
@@ -51,7 +51,7 @@ async fn push(
     store: &Store,
     wanted: &[(JobId, CheckpointId)],
     args: &PushArgs,
-) -> Result<Vec<Pushed>, CliError> {
+) -> Result<Vec<PushReceipt>, CliError> {
     let mut pushed = Vec::new();
     for (job, id) in wanted {
         let what = format!("cannot push checkpoint {id} of job {job}");

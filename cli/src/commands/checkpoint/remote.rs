@@ -3,14 +3,14 @@
 use std::path::Path;
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint::repair::Mirror;
+use rankguard_checkpoint::repair::MirrorSource;
 use rankguard_checkpoint_tiers::object::{ObjectSource, ObjectTier};
 use rankguard_model::{JobId, Step};
 use tokio::runtime::Runtime;
 
 use super::args::StoreArgs;
 use super::folder::read_folder;
-use super::shown::{Folder, Found, findings};
+use super::rows::{FindingRow, FolderRow, findings};
 use super::url::{failed, tier, url};
 use crate::error::CliError;
 use crate::runtime::block_on;
@@ -27,20 +27,20 @@ async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliErro
 }
 
 /// Lists the folders of each job for `ls`.
-pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
+pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
     let tier = tier(url, None)?;
     block_on(async {
         let mut folders = Vec::new();
         for job in jobs(&tier, args).await? {
             let what = format!("cannot list the checkpoints of job {job}");
             let (manifests, torn) = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
-            let mut of_job: Vec<Folder> = torn.iter().map(|id| Folder::torn(&job, *id, None)).collect();
+            let mut of_job: Vec<FolderRow> = torn.iter().map(|id| FolderRow::torn(&job, *id, None)).collect();
             let attempts = tier.attempt_set(&job).await.map_err(|problem| failed(&what, problem))?;
             of_job.extend(manifests.iter().map(|(id, manifest)| match manifest {
-                Ok(manifest) => Folder::committed(&job, manifest).among(&attempts),
-                Err(problem) => Folder::damaged(&job, *id, problem.to_string()),
+                Ok(manifest) => FolderRow::committed(&job, manifest).among(&attempts),
+                Err(problem) => FolderRow::damaged(&job, *id, problem.to_string()),
             }));
-            of_job.sort_by_key(Folder::place);
+            of_job.sort_by_key(FolderRow::place);
             folders.extend(of_job);
         }
         Ok(folders)
@@ -48,7 +48,11 @@ pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<Folder>, CliError> {
 }
 
 /// Verifies every byte for `verify`; returns the findings, and the numbers of intact checkpoints and problems.
-pub(super) fn verify(url: &str, args: &StoreArgs, step: Option<Step>) -> Result<(Vec<Found>, usize, usize), CliError> {
+pub(super) fn verify(
+    url: &str,
+    args: &StoreArgs,
+    step: Option<Step>,
+) -> Result<(Vec<FindingRow>, usize, usize), CliError> {
     let tier = tier(url, None)?;
     block_on(async {
         let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
@@ -65,7 +69,7 @@ pub(super) fn verify(url: &str, args: &StoreArgs, step: Option<Step>) -> Result<
 }
 
 /// Opens a store with copies, a directory or a URL. Reads of object stores run on `runtime`.
-pub(super) fn mirror(place: &Path, runtime: &Runtime) -> Result<Box<dyn Mirror>, CliError> {
+pub(super) fn mirror(place: &Path, runtime: &Runtime) -> Result<Box<dyn MirrorSource>, CliError> {
     match url(place) {
         Some(url) => Ok(Box::new(ObjectSource::new(tier(url, None)?, runtime.handle().clone()))),
         None => {

@@ -1,23 +1,23 @@
 //! `rankguard checkpoint repair`: replaces damaged parts with good copies from other stores.
 
-use rankguard_checkpoint::Problem;
-use rankguard_checkpoint::repair::{Mended, Mirror, repair};
+use rankguard_checkpoint::StoreProblem;
+use rankguard_checkpoint::repair::{MirrorSource, RepairEntry, repair};
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::RepairArgs;
 use super::folder::{failed, nothing_at, open};
 use super::remote::mirror;
+use crate::display_text::or_dash;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::runtime::build;
-use crate::words::or_dash;
 
 /// A repair, or a remaining problem.
 #[derive(Serialize)]
-struct Line {
+struct RepairLine {
     job: JobId,
     checkpoint: String,
     /// `repaired` or `left`.
@@ -31,7 +31,7 @@ struct Line {
     from: Option<String>,
 }
 
-const LINES: &[Column<Line>] = &[
+const LINES: &[TableColumn<RepairLine>] = &[
     ("job", |line| line.job.to_string()),
     ("checkpoint", |line| line.checkpoint.clone()),
     ("state", |line| line.state.to_owned()),
@@ -44,22 +44,22 @@ const LINES: &[Column<Line>] = &[
     ("from", |line| line.from.clone().unwrap_or_default()),
 ];
 
-pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &RepairArgs) -> Result<CommandExit, CliError> {
     let runtime = build()?;
-    let mirrors: Vec<Box<dyn Mirror>> = args
+    let mirrors: Vec<Box<dyn MirrorSource>> = args
         .from
         .iter()
         .map(|place| mirror(place, &runtime))
         .collect::<Result<_, _>>()?;
-    let mirrors: Vec<&dyn Mirror> = mirrors.iter().map(|mirror| &**mirror).collect();
+    let mirrors: Vec<&dyn MirrorSource> = mirrors.iter().map(|mirror| &**mirror).collect();
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let step = args.step.map(Step);
     let (mut lines, mut looked_at) = (Vec::new(), 0);
     for job in jobs {
         let repaired = repair(&store, &mirrors, &job, step).map_err(failed)?;
         looked_at += repaired.checkpoints.len();
-        lines.extend(repaired.mended.into_iter().map(|mended| Line::of(&job, mended)));
-        lines.extend(repaired.left.iter().map(|problem| Line::left(&job, problem)));
+        lines.extend(repaired.mended.into_iter().map(|mended| RepairLine::of(&job, mended)));
+        lines.extend(repaired.left.iter().map(|problem| RepairLine::left(&job, problem)));
         for id in repaired.torn {
             out::note(&format!(
                 "job {job}, checkpoint {id} has no manifest and was left alone"
@@ -75,11 +75,15 @@ pub(super) fn run(args: &RepairArgs) -> Result<Exit, CliError> {
         "{looked_at} checkpoints read, {} repairs, {left} problems left",
         lines.len() - left
     ));
-    Ok(if left == 0 { Exit::Fine } else { Exit::Finding })
+    Ok(if left == 0 {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }
 
-impl Line {
-    fn of(job: &JobId, mended: Mended) -> Self {
+impl RepairLine {
+    fn of(job: &JobId, mended: RepairEntry) -> Self {
         Self {
             job: job.clone(),
             checkpoint: mended.checkpoint.to_string(),
@@ -94,7 +98,7 @@ impl Line {
         }
     }
 
-    fn left(job: &JobId, problem: &Problem) -> Self {
+    fn left(job: &JobId, problem: &StoreProblem) -> Self {
         Self {
             job: job.clone(),
             checkpoint: or_dash(problem.checkpoint),

@@ -7,18 +7,18 @@ use rankguard_checkpoint::verify::verify_paced;
 
 use super::args::ScrubArgs;
 use super::folder::{failed, open};
-use super::shown::{FOUND, findings};
+use super::rows::{FOUND, findings};
 use super::uploads;
+use crate::display_text;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::listing;
 use crate::out;
-use crate::words;
 
-pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
+pub(super) fn run(args: &ScrubArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
-    let mut pace = Pace::new(args.rate);
+    let mut pace = ReadThrottle::new(args.rate);
     for job in jobs {
         let report = verify_paced(&store, &job, None, &mut |bytes| pace.read(bytes)).map_err(failed)?;
         problems += report.problems.len();
@@ -29,19 +29,23 @@ pub(super) fn run(args: &ScrubArgs) -> Result<Exit, CliError> {
     listing::print(args.store.format.format, &found, FOUND);
     out::note(&format!(
         "{} read in {}; {intact} intact, {problems} problems",
-        words::bytes(pace.bytes),
-        words::millis(pace.started.elapsed().as_secs_f64() * 1e3)
+        display_text::bytes(pace.bytes),
+        display_text::millis(pace.started.elapsed().as_secs_f64() * 1e3)
     ));
     if problems > 0 {
         out::note(
             "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` writes good copies over what is damaged",
         );
     }
-    Ok(if problems == 0 { Exit::Fine } else { Exit::Finding })
+    Ok(if problems == 0 {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
 }
 
 /// Rate limit of a reader, with progress notes every few seconds.
-struct Pace {
+struct ReadThrottle {
     started: Instant,
     bytes: u64,
     /// Bytes per second; `None` for no limit.
@@ -52,7 +56,7 @@ struct Pace {
 /// Interval between progress notes.
 const NEWS: Duration = Duration::from_secs(5);
 
-impl Pace {
+impl ReadThrottle {
     fn new(mib_a_second: u64) -> Self {
         let now = Instant::now();
         Self {
@@ -71,7 +75,7 @@ impl Pace {
         }
         if self.told.elapsed() >= NEWS && std::io::stderr().is_terminal() {
             self.told = Instant::now();
-            out::note(&format!("{} read", words::bytes(self.bytes)));
+            out::note(&format!("{} read", display_text::bytes(self.bytes)));
         }
     }
 
@@ -87,9 +91,9 @@ mod tests {
 
     #[test]
     fn what_was_read_is_due_by_its_rate() {
-        let mut pace = Pace::new(2);
+        let mut pace = ReadThrottle::new(2);
         pace.bytes = 5 << 20;
         assert_eq!(pace.due(), Some(Duration::from_millis(2500)));
-        assert_eq!(Pace::new(0).due(), None);
+        assert_eq!(ReadThrottle::new(0).due(), None);
     }
 }

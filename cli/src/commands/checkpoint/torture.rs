@@ -6,35 +6,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use serde::Serialize;
 
 use super::args::TortureArgs;
-use crate::args::Format;
+use crate::args::OutputFormat;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
 use crate::torture::TortureError;
-use crate::torture::corruption::{self, Kind};
-use crate::torture::crash::{self, hand};
+use crate::torture::corruption::{self, DamageKind};
+use crate::torture::crash::{self, victim_process};
 
 /// Both matrices with their parameters.
 #[derive(Debug, Serialize)]
-struct Report {
+struct TortureReport {
     seed: u64,
     /// Cases of each kind of damage. Kills, and disk faults, have as many in total, for whole images and for windows
     /// each.
     cases_each: u64,
-    corruption: Matrix<corruption::Row>,
-    crash: Matrix<crash::Row>,
+    corruption: ResultMatrix<corruption::CorruptionRow>,
+    crash: ResultMatrix<crash::CrashRow>,
 }
 
 /// A total and its rows.
 #[derive(Debug, Serialize)]
-struct Matrix<R> {
+struct ResultMatrix<R> {
     #[serde(flatten)]
     total: R,
     rows: Vec<R>,
 }
 
-const CORRUPTION: &[Column<corruption::Row>] = &[
+const CORRUPTION: &[TableColumn<corruption::CorruptionRow>] = &[
     ("corruption", |row| named(&row.kind)),
     ("cases", |row| row.cases.to_string()),
     ("refused", |row| row.refused.to_string()),
@@ -42,7 +42,7 @@ const CORRUPTION: &[Column<corruption::Row>] = &[
     ("silent", |row| row.silent.to_string()),
 ];
 
-const CRASH: &[Column<crash::Row>] = &[
+const CRASH: &[TableColumn<crash::CrashRow>] = &[
     ("crash", |row| named(&row.phase)),
     ("cases", |row| row.cases.to_string()),
     ("in phase", |row| row.in_phase.to_string()),
@@ -63,8 +63,8 @@ fn named(name: &str) -> String {
 /// Maximum number of failed cases that are printed; further ones are only counted.
 const TOLD: u64 = 20;
 
-pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
-    if args.format.format == Format::Csv {
+pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
+    if args.format.format == OutputFormat::Csv {
         return Err(CliError::usage(
             "two tables have no CSV",
             "--format json has both, with their rows",
@@ -84,7 +84,7 @@ pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
     let dir = dir.map_err(|problem| failed(problem.into()))?;
     let program = std::env::current_exe().map_err(|problem| failed(problem.into()))?;
 
-    let all = args.cases * Kind::ALL.len() as u64 + crash::cases(args.cases);
+    let all = args.cases * DamageKind::ALL.len() as u64 + crash::cases(args.cases);
     let (done, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
     let is_watched = std::io::stderr().is_terminal();
     let watch = |fault: Option<String>| {
@@ -98,18 +98,18 @@ pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
             out::note(&format!("{done} of {all} cases"));
         }
     };
-    let corruption = corruption::run(dir.path(), args.seed, args.cases, &Kind::ALL, &watch).map_err(failed)?;
+    let corruption = corruption::run(dir.path(), args.seed, args.cases, &DamageKind::ALL, &watch).map_err(failed)?;
     let crash = crash::run(&program, dir.path(), args.seed, args.cases, &watch).map_err(failed)?;
 
-    let mut report = Report {
+    let mut report = TortureReport {
         seed: args.seed,
         cases_each: args.cases,
-        corruption: Matrix {
-            total: corruption::Row::default(),
+        corruption: ResultMatrix {
+            total: corruption::CorruptionRow::default(),
             rows: corruption,
         },
-        crash: Matrix {
-            total: crash::Row::default(),
+        crash: ResultMatrix {
+            total: crash::CrashRow::default(),
             rows: crash,
         },
     };
@@ -121,14 +121,14 @@ pub(super) fn run(args: &TortureArgs) -> Result<Exit, CliError> {
     }
     let good = report.corruption.total.is_good() && report.crash.total.is_good();
     print(args.format.format, report);
-    Ok(if good { Exit::Fine } else { Exit::Finding })
+    Ok(if good { CommandExit::Fine } else { CommandExit::Finding })
 }
 
-fn print(format: Format, mut report: Report) {
+fn print(format: OutputFormat, mut report: TortureReport) {
     match format {
-        Format::Json => out::json(&report),
-        Format::Jsonl => out::json_line(&report),
-        Format::Table | Format::Csv => {
+        OutputFormat::Json => out::json(&report),
+        OutputFormat::Jsonl => out::json_line(&report),
+        OutputFormat::Table | OutputFormat::Csv => {
             report.corruption.rows.push(report.corruption.total);
             report.crash.rows.push(report.crash.total);
             out::text(&listing::table(&report.corruption.rows, CORRUPTION));
@@ -139,11 +139,11 @@ fn print(format: Format, mut report: Report) {
 }
 
 /// Runs the process of a victim.
-pub(super) fn hand(errand: &str) -> Result<Exit, CliError> {
+pub(super) fn run_victim(errand: &str) -> Result<CommandExit, CliError> {
     let failed = |problem: String| {
         CliError::failure("a victim failed", "only `rankguard checkpoint torture` starts victims").because(problem)
     };
     let errand = serde_json::from_str(errand).map_err(|problem| failed(problem.to_string()))?;
-    hand::run(&errand).map_err(|problem| failed(problem.to_string()))?;
-    Ok(Exit::Fine)
+    victim_process::run(&errand).map_err(|problem| failed(problem.to_string()))?;
+    Ok(CommandExit::Fine)
 }

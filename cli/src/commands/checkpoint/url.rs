@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rankguard_checkpoint_tiers::cap::Cap;
+use rankguard_checkpoint_tiers::cap::BandwidthCap;
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectTier};
 
 use crate::error::CliError;
@@ -30,7 +30,9 @@ pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> 
         )
         .because(problem)
     })?;
-    Ok(tier.with_cap(Arc::new(Cap::new(cap.map(|cap| cap.saturating_mul(1_000_000))))))
+    Ok(tier.with_cap(Arc::new(BandwidthCap::new(
+        cap.map(|cap| cap.saturating_mul(1_000_000)),
+    ))))
 }
 
 /// Maps an error of an object store, with a hint.

@@ -3,17 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use rankguard_diagnosis::{Change, Concluded, Context, Diagnosis, DraftId, Policy};
+use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseId, CaseState, Delays, Entity, Evidence, Generation, JobId, Timestamp};
+use rankguard_model::{Case, CaseDelays, CaseId, CaseState, Entity, Evidence, Generation, JobId, Timestamp};
 
-use super::{ask, read_catalogue};
+use super::{agent_view, read_catalogue};
 use crate::args::CommonArgs;
 use crate::error::CliError;
 
 /// Concludes cases from the newest findings of this node's agent, with the diagnosis engine of the controller.
 pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
-    let view = ask(state_dir, common)?;
+    let view = agent_view(state_dir, common)?;
     let knowledge = common.settings([])?.agent().knowledge;
     read_catalogue(&knowledge)?;
     let running = view
@@ -49,9 +49,9 @@ fn conclude(
     catalogue: &Catalogue,
 ) -> Vec<Case> {
     let spans = spans_of_jobs(findings);
-    let mut diagnosis = Diagnosis::new(Policy::default());
-    let mut context = Context::default();
-    let mut cases: BTreeMap<DraftId, (Concluded, CaseState)> = BTreeMap::new();
+    let mut diagnosis = Diagnosis::new(DraftPolicy::default());
+    let mut context = PlacementIndex::default();
+    let mut cases: BTreeMap<DraftId, (ConcludedDraft, CaseState)> = BTreeMap::new();
     let mut clock = Timestamp(i64::MIN);
     for evidence in findings {
         clock = clock.max(evidence.at);
@@ -80,14 +80,14 @@ fn conclude(
         }
         for change in diagnosis.observe(clock, evidence, &context, catalogue) {
             match change {
-                Change::Revised(done) => drop(cases.insert(done.draft, (*done, CaseState::Closed))),
+                DraftChange::Revised(done) => drop(cases.insert(done.draft, (*done, CaseState::Closed))),
                 // A late finding is appended unchanged.
-                Change::Late { draft, finding } => {
+                DraftChange::Late { draft, finding } => {
                     if let Some((case, _)) = cases.get_mut(&draft) {
                         case.findings.push(*finding);
                     }
                 }
-                Change::Opened { .. } | Change::Joined { .. } | Change::Dropped { .. } => {}
+                DraftChange::Opened { .. } | DraftChange::Joined { .. } | DraftChange::Dropped { .. } => {}
             }
         }
     }
@@ -104,7 +104,7 @@ fn conclude(
         .collect()
 }
 
-fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
+fn case(done: ConcludedDraft, state: CaseState, id: CaseId) -> Case {
     Case {
         id,
         state,
@@ -121,7 +121,7 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
         // An agent takes no decisions.
         outcome: None,
         clears: done.clears,
-        delays: Delays::default(),
+        delays: CaseDelays::default(),
         steps_lost: None,
         notes: Vec::new(),
         replayed: false,
@@ -131,21 +131,21 @@ fn case(done: Concluded, state: CaseState, id: CaseId) -> Case {
 #[cfg(test)]
 mod tests {
     use rankguard_model::{
-        Body, ClassId, Device, DeviceKind, EvidenceId, Exit, Fields, Generation, JobId, Mark, NodeId, Rank, Role,
-        Sequence, Source,
+        ClassId, Classification, Device, DeviceKind, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
+        JobId, NodeId, ProcessExit, Rank, Role, Sequence,
     };
 
     use super::*;
 
     const SECOND: i64 = 1_000_000_000;
 
-    fn evidence(seq: u64, at: i64, entity: Entity, body: Body, class: Option<&str>) -> Evidence {
-        let mark = |class: &str| Mark {
+    fn evidence(seq: u64, at: i64, entity: Entity, body: EvidenceBody, class: Option<&str>) -> Evidence {
+        let mark = |class: &str| Classification {
             class: ClassId::from(class),
             role: Role::Root,
             confidence: 0.95,
             signature: "test".into(),
-            fields: Fields::new(),
+            fields: FieldValues::new(),
         };
         Evidence {
             id: EvidenceId {
@@ -154,9 +154,9 @@ mod tests {
             },
             at: Timestamp(at * SECOND),
             source: if class.is_some() {
-                Source::KernelLog
+                EvidenceSource::KernelLog
             } else {
-                Source::Ranks
+                EvidenceSource::Ranks
             },
             entity,
             body,
@@ -179,14 +179,14 @@ mod tests {
             rank: Rank(0),
             node: NodeId::from("a"),
         };
-        let line = Body::Line {
+        let line = EvidenceBody::Line {
             text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        let exit = Body::RankExited {
+        let exit = EvidenceBody::RankExited {
             pid: 7,
-            exit: Exit::Signal(6),
+            exit: ProcessExit::Signal(6),
             ended_by_agent: false,
         };
         vec![

@@ -3,17 +3,17 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, Injected, LeaseView, MigView, RankView};
-use rankguard_model::{Body, Evidence, Timestamp};
+use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, InjectionRecord, LeaseView, MigView, RankView};
+use rankguard_model::{Evidence, EvidenceBody, Timestamp};
 
-use super::ask;
-use crate::args::{CommonArgs, Format, FormatArgs};
+use super::agent_view;
+use crate::args::{CommonArgs, FormatArgs, OutputFormat};
 use crate::commands::inject;
+use crate::display_text::or_dash;
 use crate::error::CliError;
-use crate::exit::Exit;
-use crate::listing::{self, Column};
+use crate::exit::CommandExit;
+use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::words::or_dash;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct AgentStatusArgs {
@@ -28,20 +28,20 @@ pub(crate) struct AgentStatusArgs {
 const SHOWN: usize = 10;
 
 /// Runs `agent status`.
-pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<Exit, CliError> {
-    if args.format.format == Format::Csv {
+pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
+    if args.format.format == OutputFormat::Csv {
         return Err(CliError::usage(
             "an agent does not fit into csv",
             "--format json gives all of it",
         ));
     }
-    let view = ask(args.state_dir.as_deref(), common)?;
+    let view = agent_view(args.state_dir.as_deref(), common)?;
     match args.format.format {
-        Format::Json => out::json(&view),
-        Format::Jsonl => out::json_line(&view),
-        Format::Table | Format::Csv => out::text(&page(&view)),
+        OutputFormat::Json => out::json(&view),
+        OutputFormat::Jsonl => out::json_line(&view),
+        OutputFormat::Table | OutputFormat::Csv => out::text(&page(&view)),
     }
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 fn page(view: &AgentView) -> String {
@@ -64,9 +64,9 @@ fn since(view: &AgentView, at: Timestamp) -> String {
 }
 
 /// A row of the first table.
-struct Fact(&'static str, String);
+struct StatusFact(&'static str, String);
 
-const FACTS: &[Column<Fact>] = &[("agent", |fact| fact.0.to_owned()), ("", |fact| fact.1.clone())];
+const FACTS: &[TableColumn<StatusFact>] = &[("agent", |fact| fact.0.to_owned()), ("", |fact| fact.1.clone())];
 
 fn facts(view: &AgentView) -> String {
     let uplink = &view.uplink;
@@ -77,22 +77,22 @@ fn facts(view: &AgentView) -> String {
     };
     let spool = &view.spool;
     let facts = [
-        Fact("node", view.node.to_string()),
-        Fact("version", view.version.clone()),
-        Fact("process", format!("{}, for {}", view.pid, since(view, view.started))),
-        Fact("controller", session),
-        Fact("lease", lease(&view.lease)),
-        Fact(
+        StatusFact("node", view.node.to_string()),
+        StatusFact("version", view.version.clone()),
+        StatusFact("process", format!("{}, for {}", view.pid, since(view, view.started))),
+        StatusFact("controller", session),
+        StatusFact("lease", lease(&view.lease)),
+        StatusFact(
             "spool",
             format!(
                 "{} of {} bytes; number {} on disk, {} sent, {} acknowledged",
                 spool.bytes, spool.limit_bytes, spool.last, spool.sent, spool.acknowledged
             ),
         ),
-        Fact("dropped", view.dropped.to_string()),
-        Fact("ranks", rights(view)),
-        Fact("catalogue", catalogue(&view.catalogue)),
-        Fact("host", host(&view.host)),
+        StatusFact("dropped", view.dropped.to_string()),
+        StatusFact("ranks", rights(view)),
+        StatusFact("catalogue", catalogue(&view.catalogue)),
+        StatusFact("host", host(&view.host)),
     ];
     let export = view.otlp.iter().map(|otlp| {
         let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
@@ -105,7 +105,7 @@ fn facts(view: &AgentView) -> String {
             otlp.rejected,
             problem.unwrap_or_default()
         );
-        Fact("OTLP", told)
+        StatusFact("OTLP", told)
     });
     listing::table(&facts.into_iter().chain(export).collect::<Vec<_>>(), FACTS)
 }
@@ -156,7 +156,7 @@ fn injections(view: &AgentView) -> String {
     if !view.injection {
         return String::new();
     }
-    let newest: Vec<Injected> = view.newest_injections.iter().rev().take(SHOWN).cloned().collect();
+    let newest: Vec<InjectionRecord> = view.newest_injections.iter().rev().take(SHOWN).cloned().collect();
     format!(
         "Faults may be injected here.\n{}",
         listing::table(&newest, inject::COLUMNS)
@@ -164,7 +164,7 @@ fn injections(view: &AgentView) -> String {
 }
 
 fn collectors(view: &AgentView) -> String {
-    const COLUMNS: &[Column<[String; 4]>] = &[
+    const COLUMNS: &[TableColumn<[String; 4]>] = &[
         ("collector", |row| row[0].clone()),
         ("last look", |row| row[1].clone()),
         ("next", |row| row[2].clone()),
@@ -191,7 +191,7 @@ fn collectors(view: &AgentView) -> String {
 
 /// Lists MIG devices; empty if there are none.
 fn mig_devices(view: &AgentView) -> String {
-    const COLUMNS: &[Column<MigView>] = &[
+    const COLUMNS: &[TableColumn<MigView>] = &[
         ("MIG device", |it| it.address.clone()),
         ("UUID", |it| or_dash(it.uuid.as_ref())),
         ("memory used", |it| or_dash(it.memory_used_bytes)),
@@ -207,7 +207,7 @@ fn mig_devices(view: &AgentView) -> String {
 
 /// Lists running ranks; empty if there are none.
 fn ranks(view: &AgentView) -> String {
-    const COLUMNS: &[Column<RankView>] = &[
+    const COLUMNS: &[TableColumn<RankView>] = &[
         ("job", |it| it.rank.job.to_string()),
         ("generation", |it| it.rank.generation.to_string()),
         ("rank", |it| it.rank.rank.to_string()),
@@ -224,7 +224,7 @@ fn ranks(view: &AgentView) -> String {
 
 /// Lists the results of plug-in checks; empty if there are none.
 fn checks(view: &AgentView) -> String {
-    const COLUMNS: &[Column<CheckView>] = &[
+    const COLUMNS: &[TableColumn<CheckView>] = &[
         ("check", |it| it.check.clone()),
         ("status", |it| {
             let words = ["ok", "warning", "critical"];
@@ -240,12 +240,12 @@ fn checks(view: &AgentView) -> String {
 }
 
 fn findings(view: &AgentView) -> String {
-    let columns: &[Column<&Evidence>] = &[
+    let columns: &[TableColumn<&Evidence>] = &[
         ("finding at", |it| it.at.to_string()),
         ("class", |it| or_dash(it.marks.first().map(|mark| &mark.class))),
         ("about", |it| it.entity.to_string()),
         ("synthetic", |it| if it.synthetic { "yes" } else { "" }.to_owned()),
-        ("says", |it| says(&it.body)),
+        ("says", |it| evidence_text(&it.body)),
     ];
     let newest: Vec<&Evidence> = view.findings.iter().rev().take(SHOWN).collect();
     listing::table(&newest, columns)
@@ -289,12 +289,12 @@ fn catalogue(view: &CatalogueView) -> String {
     text
 }
 
-fn says(body: &Body) -> String {
+fn evidence_text(body: &EvidenceBody) -> String {
     match body {
-        Body::Line { text, repeats: 1, .. } => text.clone(),
-        Body::Line { text, repeats, .. } => format!("{text} (x{repeats})"),
-        Body::Sample { metric, value, unit } => format!("{metric} {value} {unit}"),
-        Body::RankExited { exit, .. } => format!("rank ended: {exit}"),
+        EvidenceBody::Line { text, repeats: 1, .. } => text.clone(),
+        EvidenceBody::Line { text, repeats, .. } => format!("{text} (x{repeats})"),
+        EvidenceBody::Sample { metric, value, unit } => format!("{metric} {value} {unit}"),
+        EvidenceBody::RankExited { exit, .. } => format!("rank ended: {exit}"),
         other => format!("{other:?}"),
     }
 }

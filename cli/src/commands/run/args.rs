@@ -80,7 +80,7 @@ pub(crate) struct CopiesArgs {
     /// Condition for a commit: shards in the store, or also every requested copy and parity; a failed copy is reported
     /// and does not block the commit
     #[arg(long, value_name = "LEVEL", requires = "checkpoint_dir", value_enum, default_value_t)]
-    pub(crate) checkpoint_commit: Level,
+    pub(crate) checkpoint_commit: CommitCondition,
     /// Object store to mirror every committed checkpoint to: file, s3, gs or az; credentials come from the environment
     /// of the agents
     #[arg(long, value_name = "URL", requires = "checkpoint_dir")]
@@ -102,7 +102,7 @@ fn window(text: &str) -> Result<NonZero<u64>, String> {
 
 /// Condition for a commit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Level {
+pub(crate) enum CommitCondition {
     /// Shards are in the store
     #[default]
     Durable,
@@ -127,8 +127,8 @@ impl CopiesArgs {
             mirror: self.checkpoint_mirror.clone(),
             parity: self.checkpoint_parity,
             commit: match self.checkpoint_commit {
-                Level::Durable => CommitLevel::Durable,
-                Level::Replicated => CommitLevel::Replicated,
+                CommitCondition::Durable => CommitLevel::Durable,
+                CommitCondition::Replicated => CommitLevel::Replicated,
             },
             window: self.checkpoint_window,
         })

@@ -11,14 +11,14 @@ const PAUSE: Duration = Duration::from_secs(20);
 
 /// State of the notes that were printed.
 #[derive(Debug, Default)]
-pub(super) struct CheckpointNews {
+pub(super) struct CheckpointNotes {
     void: u64,
     printed: Option<Instant>,
     /// World size of the newest generation seen.
     world: Option<usize>,
 }
 
-impl CheckpointNews {
+impl CheckpointNotes {
     /// Prints changes of a job since the last call.
     pub(super) fn print(&mut self, view: &JobView) {
         self.print_void(view);

@@ -3,15 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Case, CaseId, CaseState, Finding, JobId, JobState, JobView, Role};
+use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role};
 
-use super::checkpoint_news::CheckpointNews;
-use crate::client::{Client, ClientError};
+use super::checkpoint_news::CheckpointNotes;
+use crate::client::{ClientError, ControllerClient};
 use crate::commands::logs::LogReader;
+use crate::display_text::{case_state, job_state};
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
-use crate::words::{case_state, job_state};
 
 use super::submitter::find_program;
 
@@ -29,7 +29,7 @@ const SAVING_MAX: Duration = Duration::from_secs(600);
 const CANCELLED: &str = "cancelled by its user";
 
 /// State of a followed job, to print only changes.
-pub(super) struct Follower {
+pub(super) struct JobFollower {
     pub(super) job: JobId,
     line: String,
     cases: BTreeMap<CaseId, CaseState>,
@@ -38,13 +38,13 @@ pub(super) struct Follower {
     saving: Option<Instant>,
     /// True if the start of the job was reported.
     reported_start: bool,
-    checkpoints: CheckpointNews,
+    checkpoints: CheckpointNotes,
     finished: bool,
     /// Prints the output of the ranks, with `--output`.
     reader: Option<LogReader>,
 }
 
-impl Follower {
+impl JobFollower {
     pub(super) fn new(job: JobId, reader: Option<LogReader>) -> Self {
         Self {
             job,
@@ -54,7 +54,7 @@ impl Follower {
             away: None,
             saving: None,
             reported_start: false,
-            checkpoints: CheckpointNews::default(),
+            checkpoints: CheckpointNotes::default(),
             finished: false,
             reader,
         }
@@ -66,7 +66,7 @@ impl Follower {
     }
 
     /// Polls until the job has ended and its last checkpoint is committed.
-    pub(super) async fn follow(&mut self, client: &Client) -> Result<Exit, CliError> {
+    pub(super) async fn follow(&mut self, client: &ControllerClient) -> Result<CommandExit, CliError> {
         loop {
             if let Some(exit) = self.look(client).await? {
                 return Ok(exit);
@@ -75,7 +75,7 @@ impl Follower {
         }
     }
 
-    async fn look(&mut self, client: &Client) -> Result<Option<Exit>, CliError> {
+    async fn look(&mut self, client: &ControllerClient) -> Result<Option<CommandExit>, CliError> {
         let seen = async { Ok::<_, ClientError>((client.status().await?, client.cases().await?)) };
         let (status, cases) = match seen.await {
             Ok(seen) => seen,
@@ -111,7 +111,7 @@ impl Follower {
         }
         self.finished = view.state == JobState::Finished;
         match view.state {
-            JobState::Finished => Ok(self.has_saved(view).then_some(Exit::Fine)),
+            JobState::Finished => Ok(self.has_saved(view).then_some(CommandExit::Fine)),
             JobState::Stopped => Err(stopped(view, &cases)),
             _ => Ok(None),
         }
@@ -199,11 +199,12 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason was given");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
     if reason == CANCELLED {
-        return CliError::failure(what, "`rankguard cases` lists what was seen before").exiting(Exit::JobCancelled);
+        return CliError::failure(what, "`rankguard cases` lists what was seen before")
+            .exiting(CommandExit::JobCancelled);
     }
     let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
     let Some(case) = case else {
-        return CliError::failure(what, "`rankguard cases` lists what was seen").exiting(Exit::JobFailed);
+        return CliError::failure(what, "`rankguard cases` lists what was seen").exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
@@ -219,11 +220,11 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
     };
     let hint = format!("{}; `rankguard cases show {}` tells all", advice, case.id);
-    CliError::failure(what, hint).exiting(Exit::JobFailed)
+    CliError::failure(what, hint).exiting(CommandExit::JobFailed)
 }
 
 /// Returns advice for a module that Python did not find: names the interpreter.
-fn missing_module(view: &JobView, root: Option<&Finding>) -> Option<String> {
+fn missing_module(view: &JobView, root: Option<&CaseFinding>) -> Option<String> {
     let text = &root?.text;
     let module = text.split("No module named ").nth(1)?.split_whitespace().next()?;
     let program = view.spec.command.first()?;

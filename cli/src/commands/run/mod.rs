@@ -13,23 +13,23 @@ use std::time::Duration;
 
 pub(crate) use args::RunArgs;
 
-use crate::client::Client;
+use crate::client::ControllerClient;
 use crate::commands::logs::LogReader;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::out;
-use crate::signals::Stop;
+use crate::signals::StopSignals;
 
-use follow::Follower;
-use spec::{lack, spec};
+use follow::JobFollower;
+use spec::{missing_capacity, spec};
 
 /// Maximum wait for the end of a cancelled job.
 const CANCEL_MAX: Duration = Duration::from_secs(60);
 
-pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError> {
+pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     let detach = args.detach;
     let output = args.output;
-    let mut stop = Stop::catch().map_err(|problem| {
+    let mut stop = StopSignals::catch().map_err(|problem| {
         CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
     })?;
     let resume_from = match (&args.resume_from, &args.checkpoint_dir) {
@@ -38,7 +38,7 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     };
     let mut spec = spec(args)?;
     spec.resume_from = resume_from;
-    if let Some(lack) = lack(&spec, &client.status().await?) {
+    if let Some(lack) = missing_capacity(&spec, &client.status().await?) {
         out::note(&lack);
     }
     let job = client.submit(&spec).await?;
@@ -47,7 +47,7 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
         out::note(&format!(
             "submitted; `rankguard status` shows it, `rankguard logs {job}` its output, `rankguard cancel {job}` stops it"
         ));
-        return Ok(Exit::Fine);
+        return Ok(CommandExit::Fine);
     }
     if !output {
         out::note(&format!(
@@ -55,7 +55,7 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
         ));
     }
     let reader = output.then(|| LogReader::new(job.clone(), BTreeSet::new(), None));
-    let mut follower = Follower::new(job.clone(), reader);
+    let mut follower = JobFollower::new(job.clone(), reader);
     tokio::select! {
         ended = follower.follow(client) => ended,
         signal = stop.wait() => {
@@ -63,7 +63,7 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
                 out::note(&format!(
                     "{signal}: job {job} has finished; the agents go on with its last checkpoint, which is not committed yet"
                 ));
-                return Ok(Exit::Finding);
+                return Ok(CommandExit::Finding);
             }
             out::note(&format!("{signal}: job {job} is being cancelled; once more leaves it as it is"));
             tokio::select! {
@@ -77,7 +77,7 @@ pub(crate) async fn run(args: RunArgs, client: &Client) -> Result<Exit, CliError
     }
 }
 
-async fn cancel(follower: &mut Follower, client: &Client) -> Result<Exit, CliError> {
+async fn cancel(follower: &mut JobFollower, client: &ControllerClient) -> Result<CommandExit, CliError> {
     client.cancel(&follower.job).await?;
     match tokio::time::timeout(CANCEL_MAX, follower.follow(client)).await {
         Ok(ended) => ended,

@@ -13,12 +13,12 @@ use crate::out;
 /// Source of a checkpoint: `JOB[:STEP]`, `PATH[:STEP]` or `URL[:STEP]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ResumeArg {
-    place: ArgPlace,
+    place: ResumeSourceArg,
     step: Option<Step>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum ArgPlace {
+enum ResumeSourceArg {
     Job(String),
     Path(PathBuf),
     Url(String),
@@ -40,13 +40,13 @@ impl FromStr for ResumeArg {
         let place = if place.is_empty() {
             return Err(wanted.to_owned());
         } else if place.contains("://") {
-            ArgPlace::Url(place.to_owned())
+            ResumeSourceArg::Url(place.to_owned())
         } else if place.contains('/') {
-            ArgPlace::Path(place.into())
+            ResumeSourceArg::Path(place.into())
         } else if place.contains(':') {
             return Err(format!("{text:?} has no step after the colon; {wanted}"));
         } else {
-            ArgPlace::Job(place.to_owned())
+            ResumeSourceArg::Job(place.to_owned())
         };
         Ok(Self { place, step })
     }
@@ -57,15 +57,15 @@ impl ResumeArg {
     /// process and with its credentials.
     pub(crate) async fn resolve(&self, store: &Path) -> Result<ResumeSource, CliError> {
         let place = match &self.place {
-            ArgPlace::Job(job) => ResumePlace::Job(JobId::from(job.as_str())),
-            ArgPlace::Path(path) => {
+            ResumeSourceArg::Job(job) => ResumePlace::Job(JobId::from(job.as_str())),
+            ResumeSourceArg::Path(path) => {
                 let absolute = std::path::absolute(path).map_err(|problem| {
                     let what = format!("cannot make {} absolute", path.display());
                     CliError::usage(what, "name an absolute path").because(problem)
                 })?;
                 ResumePlace::Path(absolute.display().to_string())
             }
-            ArgPlace::Url(url) => ResumePlace::Job(pull(url, self.step, store).await?),
+            ResumeSourceArg::Url(url) => ResumePlace::Job(pull(url, self.step, store).await?),
         };
         Ok(ResumeSource { place, step: self.step })
     }
@@ -149,14 +149,14 @@ mod tests {
     fn a_source_is_a_job_a_path_or_a_url_with_or_without_a_step() {
         let parse = |text: &str| text.parse::<ResumeArg>();
         let job = |step: Option<u64>| ResumeArg {
-            place: ArgPlace::Job("train".to_owned()),
+            place: ResumeSourceArg::Job("train".to_owned()),
             step: step.map(Step),
         };
         assert_eq!((parse("train"), parse("train:30")), (Ok(job(None)), Ok(job(Some(30)))));
         let path = parse("./ck/train:7").expect("a path");
-        assert_eq!(path.place, ArgPlace::Path("./ck/train".into()));
+        assert_eq!(path.place, ResumeSourceArg::Path("./ck/train".into()));
         let url = parse("s3://bucket/run-7:12").expect("a URL");
-        assert_eq!(url.place, ArgPlace::Url("s3://bucket/run-7".to_owned()));
+        assert_eq!(url.place, ResumeSourceArg::Url("s3://bucket/run-7".to_owned()));
         assert_eq!(url.step, Some(Step(12)));
         assert!(parse("s3://bucket/run").is_ok_and(|source| source.step.is_none()));
         for wrong in ["", ":3", "train:", "train:x"] {

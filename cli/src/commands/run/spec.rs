@@ -85,7 +85,7 @@ fn name_of(command: &[String]) -> String {
 
 /// Describes missing capacity for the job's minimum size; `None` if there is enough. The job is submitted anyway: nodes
 /// may be about to join.
-pub(super) fn lack(spec: &JobSpec, status: &StatusView) -> Option<String> {
+pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<String> {
     let usable = |node: &&NodeView| node.state == NodeState::Healthy;
     let fit = status
         .nodes
@@ -123,13 +123,13 @@ mod tests {
     #[test]
     fn a_job_that_asks_for_more_than_there_is_hears_both_numbers() {
         let (status, _) = sample::cluster();
-        assert_eq!(lack(&spec(2, 2), &status), None);
-        let too_many = lack(&spec(9, 2), &status).expect("nine nodes are not there");
+        assert_eq!(missing_capacity(&spec(2, 2), &status), None);
+        let too_many = missing_capacity(&spec(9, 2), &status).expect("nine nodes are not there");
         assert!(
             too_many.contains("at least 9 nodes with 2 slots each (18 slots)"),
             "{too_many}"
         );
-        let too_wide = lack(&spec(1, 64), &status).expect("no node has 64 slots");
+        let too_wide = missing_capacity(&spec(1, 64), &status).expect("no node has 64 slots");
         assert!(too_wide.contains("0 of 4 nodes"), "{too_wide}");
     }
 

@@ -2,16 +2,16 @@
 
 use super::*;
 
-fn bench() -> (tempfile::TempDir, Bench, Store) {
+fn bench() -> (tempfile::TempDir, CorruptionBench, Store) {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let bench = Bench::new(dir.path(), 7).expect("checkpoints");
+    let bench = CorruptionBench::new(dir.path(), 7).expect("checkpoints");
     let store = bench.copy(dir.path().join("copy")).expect("a copy");
     (dir, bench, store)
 }
 
-fn judged(change: impl FnOnce(&Bench, &mut Damage)) -> Verdict {
+fn judged(change: impl FnOnce(&CorruptionBench, &mut StoreDamage)) -> CorruptionVerdict {
     let (_dir, bench, store) = bench();
-    let mut damage = Damage::default();
+    let mut damage = StoreDamage::default();
     change(&bench, &mut damage);
     bench.judge(&store, &damage).expect("judged")
 }
@@ -58,8 +58,16 @@ fn damage_that_does_not_show_is_not_counted_as_refused() {
 #[test]
 fn rg_8_the_same_seed_does_the_same_damage() {
     let (_dir, bench, _) = bench();
-    for kind in Kind::ALL {
-        let roll = |case| roll(kind, &mut Dice::of(3, kind.name(), case), &bench.golden, &bench.folders).files;
+    for kind in DamageKind::ALL {
+        let roll = |case| {
+            roll(
+                kind,
+                &mut SplitMix64::of(3, kind.name(), case),
+                &bench.golden,
+                &bench.folders,
+            )
+            .files
+        };
         assert_eq!(roll(1), roll(1));
         assert!(
             (2..6).any(|case| roll(case) != roll(1)),

@@ -4,18 +4,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
+use rankguard_checkpoint::store::disk::{self, CallFault, FaultSource, FileOperation};
 use rustix::io::Errno;
 
-use super::scene::{Scene, Way};
-use super::{Row, Verdict, clear, rows};
-use crate::torture::dice::Dice;
-use crate::torture::subject::Subject;
+use super::scene::{CrashScene, SaveMode};
+use super::{CrashRow, CrashVerdict, clear, rows};
+use crate::torture::dice::SplitMix64;
+use crate::torture::subject::TortureJob;
 use crate::torture::{TortureError, on_threads};
 
 /// Kind of disk fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fault {
+pub(super) enum DiskFault {
     /// ENOSPC from calls that allocate space.
     Full,
     /// EIO from any call.
@@ -30,17 +30,17 @@ pub(super) enum Fault {
     FailedRename,
 }
 
-pub(super) const FAULTS: [Fault; 6] = [
-    Fault::Full,
-    Fault::Eio,
-    Fault::ShortWrite,
-    Fault::TornWrite,
-    Fault::FailedSync,
-    Fault::FailedRename,
+pub(super) const FAULTS: [DiskFault; 6] = [
+    DiskFault::Full,
+    DiskFault::Eio,
+    DiskFault::ShortWrite,
+    DiskFault::TornWrite,
+    DiskFault::FailedSync,
+    DiskFault::FailedRename,
 ];
 
-impl Fault {
-    fn name(self, way: Way) -> String {
+impl DiskFault {
+    fn name(self, way: SaveMode) -> String {
         let fault = match self {
             Self::Full => "full",
             Self::Eio => "eio",
@@ -53,37 +53,42 @@ impl Fault {
     }
 
     /// True if the operation can raise this fault.
-    fn hits(self, op: Op) -> bool {
+    fn hits(self, op: FileOperation) -> bool {
         match self {
             Self::Full => matches!(
                 op,
-                Op::Create | Op::Allocate | Op::Write | Op::MakeDir | Op::Rename | Op::Link
+                FileOperation::Create
+                    | FileOperation::Allocate
+                    | FileOperation::Write
+                    | FileOperation::MakeDir
+                    | FileOperation::Rename
+                    | FileOperation::Link
             ),
             Self::Eio => true,
-            Self::ShortWrite | Self::TornWrite => op == Op::Write,
-            Self::FailedSync => matches!(op, Op::Sync | Op::SyncDir),
-            Self::FailedRename => matches!(op, Op::Rename | Op::Link),
+            Self::ShortWrite | Self::TornWrite => op == FileOperation::Write,
+            Self::FailedSync => matches!(op, FileOperation::Sync | FileOperation::SyncDir),
+            Self::FailedRename => matches!(op, FileOperation::Rename | FileOperation::Link),
         }
     }
 
-    fn strike(self, dice: &mut Dice, op: Op, bytes: u64) -> Strike {
+    fn strike(self, dice: &mut SplitMix64, op: FileOperation, bytes: u64) -> CallFault {
         let part = dice.below(bytes.max(1));
         match self {
-            Self::Full if op == Op::Write => Strike::Part(part, Errno::NOSPC),
-            Self::Full => Strike::Refuse(Errno::NOSPC),
-            Self::ShortWrite => Strike::Short(part.max(1)),
-            Self::TornWrite => Strike::Part(part, Errno::IO),
-            Self::FailedRename if dice.coin() => Strike::After(Errno::IO),
-            Self::Eio | Self::FailedSync | Self::FailedRename => Strike::Refuse(Errno::IO),
+            Self::Full if op == FileOperation::Write => CallFault::Part(part, Errno::NOSPC),
+            Self::Full => CallFault::Refuse(Errno::NOSPC),
+            Self::ShortWrite => CallFault::Short(part.max(1)),
+            Self::TornWrite => CallFault::Part(part, Errno::IO),
+            Self::FailedRename if dice.coin() => CallFault::After(Errno::IO),
+            Self::Eio | Self::FailedSync | Self::FailedRename => CallFault::Refuse(Errno::IO),
         }
     }
 }
 
 /// Planned fault for calls below one folder.
 #[derive(Debug)]
-struct Plan {
-    fault: Fault,
-    dice: Dice,
+struct FaultPlan {
+    fault: DiskFault,
+    dice: SplitMix64,
     /// Number of matching calls before the fault.
     before: u64,
     /// True if all later matching calls fail, too.
@@ -94,28 +99,28 @@ struct Plan {
 
 /// Disk of all scenes of this process: calls are assigned to a scene by their folder.
 #[derive(Default)]
-struct Disk {
-    plans: Mutex<BTreeMap<PathBuf, Plan>>,
+struct FaultyDisk {
+    plans: Mutex<BTreeMap<PathBuf, FaultPlan>>,
 }
 
-impl Disk {
+impl FaultyDisk {
     fn of_this_process() -> Arc<Self> {
-        static DISK: OnceLock<Arc<Disk>> = OnceLock::new();
+        static DISK: OnceLock<Arc<FaultyDisk>> = OnceLock::new();
         DISK.get_or_init(Arc::default).clone()
     }
 
-    fn arm(&self, root: &Path, plan: Plan) {
+    fn arm(&self, root: &Path, plan: FaultPlan) {
         let mut plans = self.plans.lock().expect("nobody panics with the plans");
         plans.insert(root.to_owned(), plan);
     }
 
-    fn disarm(&self, root: &Path) -> Option<Plan> {
+    fn disarm(&self, root: &Path) -> Option<FaultPlan> {
         self.plans.lock().expect("nobody panics with the plans").remove(root)
     }
 }
 
-impl Faults for Disk {
-    fn strike(&self, op: Op, path: &Path, bytes: u64) -> Option<Strike> {
+impl FaultSource for FaultyDisk {
+    fn strike(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
         let mut plans = self.plans.lock().expect("nobody panics with the plans");
         let plan = plans
             .iter_mut()
@@ -136,24 +141,24 @@ impl Faults for Disk {
 
 pub(super) fn run(
     dir: &Path,
-    way: Way,
+    way: SaveMode,
     seed: u64,
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
-) -> Result<Vec<Row>, TortureError> {
-    static INSTALLED: OnceLock<Arc<Disk>> = OnceLock::new();
-    disk::install(&**INSTALLED.get_or_init(Disk::of_this_process));
-    let jobs: Vec<(Fault, u64)> = FAULTS
+) -> Result<Vec<CrashRow>, TortureError> {
+    static INSTALLED: OnceLock<Arc<FaultyDisk>> = OnceLock::new();
+    disk::install(&**INSTALLED.get_or_init(FaultyDisk::of_this_process));
+    let jobs: Vec<(DiskFault, u64)> = FAULTS
         .iter()
         .flat_map(|fault| (0..cases.div_ceil(FAULTS.len() as u64)).map(move |case| (*fault, case)))
         .collect();
     let verdicts = on_threads(&jobs, |worker| {
         let root = dir.join(format!("disk-{worker}"));
-        let mut scene = Scene::new(root.clone(), Subject::new(2, way.rows(120), seed), way)?;
+        let mut scene = CrashScene::new(root.clone(), TortureJob::new(2, way.rows(120), seed), way)?;
         let usual = FAULTS.map(|fault| calls(&mut scene, &root, fault));
-        Ok(move |(fault, case): &(Fault, u64)| {
+        Ok(move |(fault, case): &(DiskFault, u64)| {
             let name = fault.name(way);
-            let mut dice = Dice::of(seed, &name, *case);
+            let mut dice = SplitMix64::of(seed, &name, *case);
             let usual = FAULTS
                 .iter()
                 .zip(&usual)
@@ -170,13 +175,13 @@ pub(super) fn run(
 }
 
 /// Counts the calls of a save that the fault could hit, with a plan that never strikes.
-fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
-    let disk = Disk::of_this_process();
+fn calls(scene: &mut CrashScene, root: &Path, fault: DiskFault) -> u64 {
+    let disk = FaultyDisk::of_this_process();
     disk.arm(
         root,
-        Plan {
+        FaultPlan {
             fault,
-            dice: Dice::of(0, "", 0),
+            dice: SplitMix64::of(0, "", 0),
             before: u64::MAX,
             lasting: false,
             calls: 0,
@@ -188,12 +193,18 @@ fn calls(scene: &mut Scene, root: &Path, fault: Fault) -> u64 {
     disk.disarm(root).map_or(1, |plan| plan.calls)
 }
 
-fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut Dice) -> Result<Verdict, TortureError> {
+fn case_of(
+    scene: &mut CrashScene,
+    root: &Path,
+    fault: DiskFault,
+    usual: u64,
+    dice: &mut SplitMix64,
+) -> Result<CrashVerdict, TortureError> {
     scene.prepare()?;
-    let disk = Disk::of_this_process();
+    let disk = FaultyDisk::of_this_process();
     disk.arm(
         root,
-        Plan {
+        FaultPlan {
             fault,
             before: dice.below(usual),
             lasting: dice.coin(),
@@ -206,9 +217,9 @@ fn case_of(scene: &mut Scene, root: &Path, fault: Fault, usual: u64, dice: &mut 
     // acknowledged commit.
     let _ = scene.write_and_commit();
     let struck = disk.disarm(root).map_or(0, |plan| plan.struck);
-    let mut verdict = Verdict {
+    let mut verdict = CrashVerdict {
         in_phase: struck > 0,
-        ..Verdict::default()
+        ..CrashVerdict::default()
     };
     scene.judge(&mut verdict)?;
     scene.recover(dice.coin(), &mut verdict);

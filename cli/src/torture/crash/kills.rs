@@ -3,30 +3,30 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::scene::{Scene, Way};
-use super::stage::{Death, PHASES, Passed, Phase, Stage, Usual};
-use super::{Row, Verdict, clear, rows};
-use crate::torture::dice::Dice;
+use super::scene::{CrashScene, SaveMode};
+use super::stage::{BaselineRun, KillPoint, PHASES, PhaseResult, PhaseRun, SavePhase};
+use super::{CrashRow, CrashVerdict, clear, rows};
+use crate::torture::dice::SplitMix64;
 use crate::torture::{TortureError, on_threads};
 
 pub(super) fn run(
     program: &Path,
     dir: &Path,
-    way: Way,
+    way: SaveMode,
     seed: u64,
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
-) -> Result<Vec<Row>, TortureError> {
+) -> Result<Vec<CrashRow>, TortureError> {
     let mut verdicts = Vec::new();
     for phase in PHASES {
         let name = phase.name(way);
         let numbers: Vec<u64> = (0..cases.div_ceil(PHASES.len() as u64)).collect();
         verdicts.extend(on_threads(&numbers, |worker| {
             let root = dir.join(format!("{name}-{worker}"));
-            let mut stage = Stage::new(program, phase, way, root, seed)?;
+            let mut stage = PhaseRun::new(program, phase, way, root, seed)?;
             let name = &name;
             Ok(move |case: &u64| {
-                let verdict = stage.case(Dice::of(seed, name, *case))?;
+                let verdict = stage.case(SplitMix64::of(seed, name, *case))?;
                 let fault = verdict.faults.first();
                 watch(fault.map(|fault| format!("{name} case {case}: {fault}")));
                 Ok((name.clone(), verdict))
@@ -37,21 +37,21 @@ pub(super) fn run(
     Ok(rows(PHASES.map(|phase| phase.name(way)), &verdicts))
 }
 
-impl<'a> Stage<'a> {
-    fn new(program: &'a Path, phase: Phase, way: Way, root: PathBuf, seed: u64) -> Result<Self, TortureError> {
-        let usual = Usual {
+impl<'a> PhaseRun<'a> {
+    fn new(program: &'a Path, phase: SavePhase, way: SaveMode, root: PathBuf, seed: u64) -> Result<Self, TortureError> {
+        let usual = BaselineRun {
             took: Duration::ZERO,
             calls: 0,
         };
         let mut stage = Self {
             program,
             phase,
-            scene: Scene::new(root, phase.subject(way, seed), way)?,
+            scene: CrashScene::new(root, phase.subject(way, seed), way)?,
             usual,
         };
         // One run without a death, to measure the duration and the calls.
-        let mut verdict = Verdict::default();
-        let Passed { end, whole } = stage.play(Death::default(), &mut verdict)?;
+        let mut verdict = CrashVerdict::default();
+        let PhaseResult { end, whole } = stage.play(KillPoint::default(), &mut verdict)?;
         if !end.well || !verdict.faults.is_empty() {
             let (name, why) = (phase.name(way), verdict.faults.join("; "));
             return Err(TortureError(format!("{name} fails undisturbed: {} {why}", end.status)));
@@ -64,24 +64,24 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    fn case(&mut self, mut dice: Dice) -> Result<Verdict, TortureError> {
+    fn case(&mut self, mut dice: SplitMix64) -> Result<CrashVerdict, TortureError> {
         // A rank makes no system calls that could be counted.
         let death = if !self.phase.kills_ranks() && dice.coin() {
-            Death {
+            KillPoint {
                 place: Some((dice.below(self.usual.calls), dice.below(1000))),
                 delay: None,
             }
         } else {
             // Slightly beyond the usual end, so that the end itself is hit, too.
             let nanos = self.usual.took.as_nanos() as u64;
-            Death {
+            KillPoint {
                 place: None,
                 delay: Some(Duration::from_nanos(dice.below(nanos + nanos / 8))),
             }
         };
         let before = self.scene.committed.last().copied();
-        let mut verdict = Verdict::default();
-        let Passed { end, whole } = self.play(death, &mut verdict)?;
+        let mut verdict = CrashVerdict::default();
+        let PhaseResult { end, whole } = self.play(death, &mut verdict)?;
         verdict.in_phase = end.began && !end.ended;
         if !end.well && !end.status.contains("signal: 9") {
             verdict.stuck = true;
@@ -89,7 +89,7 @@ impl<'a> Stage<'a> {
                 .faults
                 .push(format!("the victim failed by itself: {}", end.status));
         }
-        let images_stay = self.scene.way == Way::Whole;
+        let images_stay = self.scene.way == SaveMode::Whole;
         if images_stay && self.phase.kills_ranks() {
             self.look_into_arenas(before, &end, &mut verdict)?;
         }
@@ -111,10 +111,10 @@ impl<'a> Stage<'a> {
     }
 
     /// Runs one save up to and including the victim's part.
-    fn play(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
+    fn play(&mut self, death: KillPoint, verdict: &mut CrashVerdict) -> Result<PhaseResult, TortureError> {
         match self.scene.way {
-            Way::Window => self.play_window(death, verdict),
-            Way::Whole => Ok(Passed {
+            SaveMode::Window => self.play_window(death, verdict),
+            SaveMode::Whole => Ok(PhaseResult {
                 end: self.play_whole(death)?,
                 whole: Vec::new(),
             }),

@@ -11,11 +11,11 @@
 //! After each case the store is judged as a restart would find it, and the save is repeated: it must succeed.
 
 mod faults;
-pub(crate) mod hand;
 mod kills;
 mod scene;
 mod stage;
 mod victim;
+pub(crate) mod victim_process;
 mod whole;
 mod windows;
 
@@ -25,11 +25,11 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::TortureError;
-use scene::Way;
+use scene::SaveMode;
 
 /// Results of the cases of one phase or fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct Row {
+pub(crate) struct CrashRow {
     /// Phase or fault, such as `kill-fill` or `disk-window-full`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) phase: String,
@@ -48,7 +48,7 @@ pub(crate) struct Row {
     pub(crate) stuck: u64,
 }
 
-impl Row {
+impl CrashRow {
     pub(crate) fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         self.in_phase += other.in_phase;
@@ -66,7 +66,7 @@ impl Row {
 
 /// Judgement of one case.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct CrashVerdict {
     in_phase: bool,
     lost_commits: u64,
     wrong_bytes: u64,
@@ -84,9 +84,9 @@ pub(crate) fn run(
     seed: u64,
     cases: u64,
     watch: &(dyn Fn(Option<String>) + Sync),
-) -> Result<Vec<Row>, TortureError> {
+) -> Result<Vec<CrashRow>, TortureError> {
     let mut rows = Vec::new();
-    for way in Way::ALL {
+    for way in SaveMode::ALL {
         rows.extend(kills::run(program, dir, way, seed, cases, watch)?);
         rows.extend(faults::run(dir, way, seed, cases, watch)?);
     }
@@ -98,7 +98,7 @@ pub(crate) fn cases(cases: u64) -> u64 {
     [stage::PHASES.len(), faults::FAULTS.len()]
         .map(|kinds| cases.next_multiple_of(kinds as u64))
         .iter()
-        .map(|each| each * Way::ALL.len() as u64)
+        .map(|each| each * SaveMode::ALL.len() as u64)
         .sum()
 }
 
@@ -114,14 +114,14 @@ fn clear(dir: &Path, name: &str) -> Result<(), TortureError> {
 }
 
 /// Sums the judgements into rows, in the order of `names`.
-fn rows(names: impl IntoIterator<Item = String>, verdicts: &[(String, Verdict)]) -> Vec<Row> {
+fn rows(names: impl IntoIterator<Item = String>, verdicts: &[(String, CrashVerdict)]) -> Vec<CrashRow> {
     let row = |name: String| {
-        let mut row = Row {
+        let mut row = CrashRow {
             phase: name.clone(),
-            ..Row::default()
+            ..CrashRow::default()
         };
         for (_, verdict) in verdicts.iter().filter(|(of, _)| *of == name) {
-            row.add(&Row {
+            row.add(&CrashRow {
                 phase: String::new(),
                 cases: 1,
                 in_phase: verdict.in_phase.into(),

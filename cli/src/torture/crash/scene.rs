@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use rankguard_checkpoint::format::{CheckpointId, Manifest};
 use rankguard_checkpoint::retention::collect;
-use rankguard_checkpoint::store::Depth;
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::{Arena, Store};
 use rankguard_model::{ShardSeal, with_causes};
 
-use super::Verdict;
+use super::CrashVerdict;
 use crate::torture::TortureError;
 use crate::torture::corruption::read_below;
-use crate::torture::subject::{Outcome, Subject, id, persist, take};
+use crate::torture::subject::{LoadOutcome, TortureJob, id, persist, take};
 
 /// Steps between checkpoints.
 pub(crate) const INTERVAL: u64 = 10;
@@ -21,14 +21,14 @@ pub(crate) const KEPT: u32 = 2;
 
 /// Path of an image to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum SaveMode {
     /// Each image is sealed in a slot, and then written from it.
     Whole,
     /// Images stream through windows.
     Window,
 }
 
-impl Way {
+impl SaveMode {
     pub(crate) const ALL: [Self; 2] = [Self::Whole, Self::Window];
 
     /// Returns the prefix in names of phases and faults.
@@ -49,7 +49,7 @@ impl Way {
     }
 
     /// Creates the arena or window of a rank.
-    pub(crate) fn arena(self, subject: &Subject) -> Result<Arena, TortureError> {
+    pub(crate) fn arena(self, subject: &TortureJob) -> Result<Arena, TortureError> {
         match self {
             Self::Whole => subject.arena(SLOTS),
             Self::Window => subject.window(),
@@ -58,12 +58,12 @@ impl Way {
 }
 
 /// A checkpoint with the durable shards of all ranks.
-pub(crate) type Attempt = (CheckpointId, Vec<ShardSeal>);
+pub(crate) type DurableAttempt = (CheckpointId, Vec<ShardSeal>);
 
 /// A store, the arenas of its ranks, and the checkpoints committed so far.
-pub(crate) struct Scene {
-    pub(crate) way: Way,
-    pub(crate) subject: Subject,
+pub(crate) struct CrashScene {
+    pub(crate) way: SaveMode,
+    pub(crate) subject: TortureJob,
     pub(crate) store: Store,
     pub(crate) arenas: Vec<Arena>,
     /// Acknowledged commits, oldest first; the last [`KEPT`] of them.
@@ -75,9 +75,9 @@ pub(crate) struct Scene {
 /// Number of slots of an arena: filling one leaves the previous image intact.
 const SLOTS: u32 = 2;
 
-impl Scene {
+impl CrashScene {
     /// Creates a job that has committed [`KEPT`] checkpoints.
-    pub(crate) fn new(root: PathBuf, subject: Subject, way: Way) -> Result<Self, TortureError> {
+    pub(crate) fn new(root: PathBuf, subject: TortureJob, way: SaveMode) -> Result<Self, TortureError> {
         let arenas = (0..subject.world).map(|_| way.arena(&subject));
         let mut scene = Self {
             way,
@@ -163,8 +163,8 @@ impl Scene {
     /// Prepares the save up to the first call on the store.
     pub(crate) fn prepare(&self) -> Result<(), TortureError> {
         match self.way {
-            Way::Whole => (0..self.subject.world).try_for_each(|rank| self.fill(rank)),
-            Way::Window => Ok(()),
+            SaveMode::Whole => (0..self.subject.world).try_for_each(|rank| self.fill(rank)),
+            SaveMode::Window => Ok(()),
         }
     }
 
@@ -177,8 +177,8 @@ impl Scene {
     /// Runs the rest of the save without a disturbance.
     pub(crate) fn write_and_commit(&mut self) -> Result<(), TortureError> {
         let bring = |rank| match self.way {
-            Way::Whole => self.persist(rank),
-            Way::Window => self.pass(rank, self.saving),
+            SaveMode::Whole => self.persist(rank),
+            SaveMode::Window => self.pass(rank, self.saving),
         };
         let seals: Vec<_> = (0..self.subject.world).map(bring).collect::<Result<_, _>>()?;
         self.commit(&seals)
@@ -191,7 +191,7 @@ impl Scene {
     }
 
     /// Judges the store as a restart finds it.
-    pub(crate) fn judge(&self, verdict: &mut Verdict) -> Result<(), TortureError> {
+    pub(crate) fn judge(&self, verdict: &mut CrashVerdict) -> Result<(), TortureError> {
         let standing = self.store.committed_ids(&self.subject.job)?;
         for id in &self.committed {
             // A commit that failed after its rename is a checkpoint like any other, and counts in retention.
@@ -201,23 +201,23 @@ impl Scene {
             }
             let loaded = match self.store.load(&self.subject.job, *id) {
                 Ok(checkpoint) => self.subject.load(&checkpoint, &[&self.store]),
-                Err(problem) => Outcome::Refused(with_causes(&problem)),
+                Err(problem) => LoadOutcome::Refused(with_causes(&problem)),
             };
             match loaded {
-                Outcome::Right => {}
-                Outcome::Refused(text) => {
+                LoadOutcome::Right => {}
+                LoadOutcome::Refused(text) => {
                     verdict.lost_commits += 1;
                     verdict
                         .faults
                         .push(format!("{id} was committed and does not load: {text}"));
                 }
-                Outcome::Wrong(place) => {
+                LoadOutcome::Wrong(place) => {
                     verdict.wrong_bytes += 1;
                     verdict.faults.push(format!("{id} has other bytes: {place}"));
                 }
             }
         }
-        let newest = self.store.newest(&self.subject.job, Depth::Bytes)?;
+        let newest = self.store.newest(&self.subject.job, VerifyDepth::Bytes)?;
         let Some(checkpoint) = newest.checkpoint else {
             verdict.intervals_lost = self.saving.step.0 / INTERVAL;
             verdict.faults.push(format!("nothing loads: {:?}", newest.skipped));
@@ -229,7 +229,8 @@ impl Scene {
             verdict.faults.push(format!("a restart finds {found}"));
         }
         verdict.intervals_lost = self.saving.step.0.saturating_sub(found.step.0) / INTERVAL;
-        if let Outcome::Wrong(place) | Outcome::Refused(place) = self.subject.load(&checkpoint, &[&self.store]) {
+        if let LoadOutcome::Wrong(place) | LoadOutcome::Refused(place) = self.subject.load(&checkpoint, &[&self.store])
+        {
             verdict.wrong_bytes += 1;
             verdict
                 .faults
@@ -239,7 +240,7 @@ impl Scene {
     }
 
     /// Repeats the save, as the same generation or the next one, and advances to the next interval.
-    pub(crate) fn recover(&mut self, restart: bool, verdict: &mut Verdict) {
+    pub(crate) fn recover(&mut self, restart: bool, verdict: &mut CrashVerdict) {
         let again = if restart {
             self.saving.generation.0 += 1;
             self.finish()
@@ -250,7 +251,7 @@ impl Scene {
     }
 
     /// Commits complete attempts in the store that were not committed because of a death, oldest first.
-    pub(crate) fn adopt(&mut self, attempts: Vec<Attempt>, verdict: &mut Verdict) {
+    pub(crate) fn adopt(&mut self, attempts: Vec<DurableAttempt>, verdict: &mut CrashVerdict) {
         for (id, seals) in attempts {
             self.saving = id;
             let adopted = self.commit(&seals);
@@ -258,7 +259,7 @@ impl Scene {
         }
     }
 
-    fn is_over(&mut self, done: Result<(), TortureError>, verdict: &mut Verdict) {
+    fn is_over(&mut self, done: Result<(), TortureError>, verdict: &mut CrashVerdict) {
         if let Err(problem) = done {
             verdict.stuck = true;
             verdict.faults.push(format!("the save cannot be done again: {problem}"));
@@ -267,8 +268,8 @@ impl Scene {
     }
 
     /// Judges the state after the recovery: committed checkpoints load, and no temporary or torn files remain.
-    pub(crate) fn judge_after(&self, verdict: &mut Verdict) -> Result<(), TortureError> {
-        let mut after = Verdict::default();
+    pub(crate) fn judge_after(&self, verdict: &mut CrashVerdict) -> Result<(), TortureError> {
+        let mut after = CrashVerdict::default();
         self.judge(&mut after)?;
         verdict.lost_commits += after.lost_commits;
         verdict.wrong_bytes += after.wrong_bytes;
@@ -309,18 +310,18 @@ impl Scene {
 mod tests {
     use super::*;
 
-    fn judged(way: Way, harm: impl FnOnce(&Scene)) -> Verdict {
+    fn judged(way: SaveMode, harm: impl FnOnce(&CrashScene)) -> CrashVerdict {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let scene = Scene::new(dir.path().join("store"), Subject::new(2, 40, 5), way).expect("saves");
+        let scene = CrashScene::new(dir.path().join("store"), TortureJob::new(2, 40, 5), way).expect("saves");
         harm(&scene);
-        let mut verdict = Verdict::default();
+        let mut verdict = CrashVerdict::default();
         scene.judge(&mut verdict).expect("judged");
         verdict
     }
 
     #[test]
     fn an_undisturbed_job_has_lost_nothing() {
-        for way in Way::ALL {
+        for way in SaveMode::ALL {
             let verdict = judged(way, |_| {});
             assert_eq!(
                 (verdict.lost_commits, verdict.wrong_bytes),
@@ -335,13 +336,13 @@ mod tests {
     /// The judge itself can fail: a lost commit and one with other bytes are counted.
     #[test]
     fn a_lost_commit_and_wrong_bytes_are_counted() {
-        let lost = judged(Way::Whole, |scene| {
+        let lost = judged(SaveMode::Whole, |scene| {
             let newest = *scene.committed.last().expect("committed");
             scene.store.remove(&scene.subject.job, newest).expect("removed");
         });
         assert!(lost.lost_commits > 0 && lost.intervals_lost > 1, "{:?}", lost.faults);
-        let wrong = judged(Way::Window, |scene| {
-            let other = Subject {
+        let wrong = judged(SaveMode::Window, |scene| {
+            let other = TortureJob {
                 seed: !scene.subject.seed,
                 ..scene.subject.clone()
             };

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use rankguard_checkpoint::Arena;
 
-use super::hand::{Errand, Part};
-use super::scene::{Attempt, INTERVAL, Scene, Way};
-use super::victim::{self, End};
+use super::scene::{CrashScene, DurableAttempt, INTERVAL, SaveMode};
+use super::victim::{self, VictimResult};
+use super::victim_process::{SavePart, VictimTask};
 use crate::torture::TortureError;
-use crate::torture::subject::Subject;
+use crate::torture::subject::TortureJob;
 
 /// Phase of a save, with the process that dies in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Phase {
+pub(super) enum SavePhase {
     /// A rank copies its tensors.
     Fill,
     /// A rank describes and seals its copy.
@@ -28,17 +28,17 @@ pub(super) enum Phase {
     Removal,
 }
 
-pub(super) const PHASES: [Phase; 6] = [
-    Phase::Fill,
-    Phase::Seal,
-    Phase::Shard,
-    Phase::Index,
-    Phase::Commit,
-    Phase::Removal,
+pub(super) const PHASES: [SavePhase; 6] = [
+    SavePhase::Fill,
+    SavePhase::Seal,
+    SavePhase::Shard,
+    SavePhase::Index,
+    SavePhase::Commit,
+    SavePhase::Removal,
 ];
 
-impl Phase {
-    pub(super) fn name(self, way: Way) -> String {
+impl SavePhase {
+    pub(super) fn name(self, way: SaveMode) -> String {
         let phase = match self {
             Self::Fill => "fill",
             Self::Seal => "seal",
@@ -51,13 +51,13 @@ impl Phase {
     }
 
     /// For a seal the description is most of the work; for the other phases the image is.
-    pub(super) fn subject(self, way: Way, seed: u64) -> Subject {
+    pub(super) fn subject(self, way: SaveMode, seed: u64) -> TortureJob {
         match self {
-            Self::Seal => Subject {
+            Self::Seal => TortureJob {
                 state_bytes: 400 << 10,
-                ..Subject::new(WORLD, 16, seed)
+                ..TortureJob::new(WORLD, 16, seed)
             },
-            _ => Subject::new(WORLD, way.rows(300), seed),
+            _ => TortureJob::new(WORLD, way.rows(300), seed),
         }
     }
 
@@ -78,34 +78,34 @@ pub(super) const WORLD: u32 = 2;
 
 /// Duration and calls of an undisturbed victim of a phase.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Usual {
+pub(super) struct BaselineRun {
     pub(super) took: Duration,
     pub(super) calls: u64,
 }
 
 /// A scene with the phase and the program of its victims.
-pub(super) struct Stage<'a> {
+pub(super) struct PhaseRun<'a> {
     pub(super) program: &'a Path,
-    pub(super) phase: Phase,
-    pub(super) scene: Scene,
-    pub(super) usual: Usual,
+    pub(super) phase: SavePhase,
+    pub(super) scene: CrashScene,
+    pub(super) usual: BaselineRun,
 }
 
 /// Death of a victim: it kills itself at a place, or is killed after a delay.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Death {
+pub(super) struct KillPoint {
     pub(super) place: Option<(u64, u64)>,
     pub(super) delay: Option<Duration>,
 }
 
 /// State after a save.
-pub(super) struct Passed {
-    pub(super) end: End,
+pub(super) struct PhaseResult {
+    pub(super) end: VictimResult,
     /// Attempts that are complete in the store, oldest first: a successor commits them.
-    pub(super) whole: Vec<Attempt>,
+    pub(super) whole: Vec<DurableAttempt>,
 }
 
-impl Stage<'_> {
+impl PhaseRun<'_> {
     /// Returns the rank that dies, or that loses its agent: each in turn.
     pub(super) fn victim(&self) -> u32 {
         (self.scene.saving.step.0 / INTERVAL % u64::from(WORLD)) as u32
@@ -114,12 +114,12 @@ impl Stage<'_> {
     /// Runs the victim's part with the given death.
     pub(super) fn dies(
         &self,
-        part: Part,
-        death: Death,
+        part: SavePart,
+        death: KillPoint,
         arena: Option<&Arena>,
         begun: impl FnOnce(),
-    ) -> Result<End, TortureError> {
-        let errand = Errand {
+    ) -> Result<VictimResult, TortureError> {
+        let errand = VictimTask {
             subject: self.scene.subject.clone(),
             id: self.scene.saving,
             part,

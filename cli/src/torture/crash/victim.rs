@@ -10,13 +10,13 @@ use std::os::fd::AsFd as _;
 use rankguard_checkpoint::Arena;
 use rankguard_model::ShardSeal;
 
-use super::hand::{BEGIN, COMMITTED, END, Errand};
+use super::victim_process::{BEGIN, COMMITTED, END, VictimTask};
 use crate::child::die_with_parent;
 use crate::torture::TortureError;
 
 /// Result of a victim.
 #[derive(Debug, Default)]
-pub(super) struct End {
+pub(super) struct VictimResult {
     pub(super) began: bool,
     pub(super) ended: bool,
     pub(super) committed: bool,
@@ -30,11 +30,11 @@ pub(super) struct End {
 /// Starts a victim and waits for its end; kills it `delay` after its start message. Calls `begun` at that message.
 pub(super) fn run(
     program: &Path,
-    errand: &Errand,
+    errand: &VictimTask,
     arena: Option<&Arena>,
     delay: Option<Duration>,
     begun: impl FnOnce(),
-) -> Result<End, TortureError> {
+) -> Result<VictimResult, TortureError> {
     let stdin = match arena {
         Some(arena) => Stdio::from(arena.as_fd().try_clone_to_owned()?),
         None => Stdio::null(),
@@ -47,7 +47,7 @@ pub(super) fn run(
         .stderr(Stdio::piped())
         .spawn()?;
     let lines = child.stdout.take().map(BufReader::new);
-    let mut end = End::default();
+    let mut end = VictimResult::default();
     let read = read(&mut child, lines, delay, begun, &mut end);
     if read.is_err() {
         // The victim must not outlive this process, even after a failed read.
@@ -65,7 +65,7 @@ fn read(
     lines: Option<BufReader<ChildStdout>>,
     delay: Option<Duration>,
     begun: impl FnOnce(),
-    end: &mut End,
+    end: &mut VictimResult,
 ) -> Result<(), TortureError> {
     let Some(mut lines) = lines else { return Ok(()) };
     let mut started = Instant::now();

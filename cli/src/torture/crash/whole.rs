@@ -2,16 +2,16 @@
 
 use rankguard_checkpoint::format::CheckpointId;
 
-use super::Verdict;
-use super::hand::Part;
-use super::stage::{Death, Phase, Stage, WORLD};
-use super::victim::End;
+use super::CrashVerdict;
+use super::stage::{KillPoint, PhaseRun, SavePhase, WORLD};
+use super::victim::VictimResult;
+use super::victim_process::SavePart;
 use crate::torture::TortureError;
 use crate::torture::subject::id;
 
-impl Stage<'_> {
+impl PhaseRun<'_> {
     /// Runs one save up to and including the victim's part.
-    pub(super) fn play_whole(&self, death: Death) -> Result<End, TortureError> {
+    pub(super) fn play_whole(&self, death: KillPoint) -> Result<VictimResult, TortureError> {
         let (scene, phase, victim) = (&self.scene, self.phase, self.victim());
         for rank in (0..WORLD).filter(|rank| !phase.kills_ranks() || *rank != victim) {
             scene.fill(rank)?;
@@ -24,27 +24,27 @@ impl Stage<'_> {
         }
         let store = scene.store.root().to_owned();
         let (parent, slot) = (scene.parent(), scene.slot());
-        let write = |ending: &str| Part::Write {
+        let write = |ending: &str| SavePart::Write {
             store: store.clone(),
             parent,
             slot,
             ending: ending.to_owned(),
         };
-        let commit = |removing| Part::Commit {
+        let commit = |removing| SavePart::Commit {
             store: store.clone(),
             parent,
             seals: seals.clone(),
             removing,
         };
         let part = match phase {
-            Phase::Fill | Phase::Seal => {
+            SavePhase::Fill | SavePhase::Seal => {
                 scene.arenas[victim as usize].release(slot)?;
-                Part::Fill { rank: victim, slot }
+                SavePart::Fill { rank: victim, slot }
             }
-            Phase::Shard => write(".shard"),
-            Phase::Index => write(".index"),
-            Phase::Commit => commit(false),
-            Phase::Removal => commit(true),
+            SavePhase::Shard => write(".shard"),
+            SavePhase::Index => write(".index"),
+            SavePhase::Commit => commit(false),
+            SavePhase::Removal => commit(true),
         };
         let arena = (!phase.kills_controllers()).then(|| &scene.arenas[victim as usize]);
         self.dies(part, death, arena, || {})
@@ -55,8 +55,8 @@ impl Stage<'_> {
     pub(super) fn look_into_arenas(
         &self,
         before: Option<CheckpointId>,
-        end: &End,
-        verdict: &mut Verdict,
+        end: &VictimResult,
+        verdict: &mut CrashVerdict,
     ) -> Result<(), TortureError> {
         let scene = &self.scene;
         let slot = scene.slot();

@@ -10,17 +10,21 @@ use rankguard_checkpoint::arena::SlotState;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_model::ShardSeal;
 
-use super::Verdict;
-use super::hand::Part;
-use super::scene::{INTERVAL, Way};
-use super::stage::{Death, Passed, Phase, Stage, WORLD};
-use super::victim::End;
+use super::CrashVerdict;
+use super::scene::{INTERVAL, SaveMode};
+use super::stage::{KillPoint, PhaseResult, PhaseRun, SavePhase, WORLD};
+use super::victim::VictimResult;
+use super::victim_process::SavePart;
 use crate::torture::TortureError;
 use crate::torture::subject::{WINDOW_SLOT, take};
 
-impl Stage<'_> {
+impl PhaseRun<'_> {
     /// Runs one save up to and including the victim's part.
-    pub(super) fn play_window(&mut self, death: Death, verdict: &mut Verdict) -> Result<Passed, TortureError> {
+    pub(super) fn play_window(
+        &mut self,
+        death: KillPoint,
+        verdict: &mut CrashVerdict,
+    ) -> Result<PhaseResult, TortureError> {
         let (id, victim, phase) = (self.scene.saving, self.victim(), self.phase);
         let others = (0..WORLD).filter(|rank| phase.kills_controllers() || *rank != victim);
         let mut seals = others
@@ -30,7 +34,7 @@ impl Stage<'_> {
             return self.controller_dies(death, seals, verdict);
         }
         let (end, seal) = match phase {
-            Phase::Fill | Phase::Seal => self.rank_dies(death, verdict)?,
+            SavePhase::Fill | SavePhase::Seal => self.rank_dies(death, verdict)?,
             _ => self.agent_dies(death, verdict)?,
         };
         seals.extend(seal);
@@ -38,12 +42,16 @@ impl Stage<'_> {
             true => vec![(id, seals)],
             false => Vec::new(),
         };
-        Ok(Passed { end, whole })
+        Ok(PhaseResult { end, whole })
     }
 
     /// Kills the rank. The agent finishes: it writes a shard if the rank had sealed, else nothing, and the window
     /// becomes free.
-    fn rank_dies(&self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
+    fn rank_dies(
+        &self,
+        death: KillPoint,
+        verdict: &mut CrashVerdict,
+    ) -> Result<(VictimResult, Option<ShardSeal>), TortureError> {
         let (scene, victim) = (&self.scene, self.victim());
         let (arena, gone) = (&scene.arenas[victim as usize], AtomicBool::new(false));
         let is_gone = || gone.load(Ordering::SeqCst);
@@ -51,7 +59,7 @@ impl Stage<'_> {
             let mut agent = None;
             let take = || take(&scene.store, arena, scene.saving.generation, &is_gone);
             let begun = || agent = Some(scope.spawn(take));
-            let end = self.dies(Part::Pass { rank: victim }, death, Some(arena), begun);
+            let end = self.dies(SavePart::Pass { rank: victim }, death, Some(arena), begun);
             gone.store(true, Ordering::SeqCst);
             (
                 end,
@@ -72,14 +80,18 @@ impl Stage<'_> {
     }
 
     /// Kills the agent. The rank dies with it, and no process takes over the window.
-    fn agent_dies(&mut self, death: Death, verdict: &mut Verdict) -> Result<(End, Option<ShardSeal>), TortureError> {
+    fn agent_dies(
+        &mut self,
+        death: KillPoint,
+        verdict: &mut CrashVerdict,
+    ) -> Result<(VictimResult, Option<ShardSeal>), TortureError> {
         let (scene, victim) = (&self.scene, self.victim());
         let arena: &Arena = &scene.arenas[victim as usize];
         let ending = match self.phase {
-            Phase::Index => ".index",
+            SavePhase::Index => ".index",
             _ => ".shard",
         };
-        let part = Part::Take {
+        let part = SavePart::Take {
             store: scene.store.root().to_owned(),
             ending: ending.to_owned(),
         };
@@ -102,7 +114,7 @@ impl Stage<'_> {
         }
         let seal = end.seal.take();
         if !end.well {
-            self.scene.arenas[victim as usize] = Way::Window.arena(&self.scene.subject)?;
+            self.scene.arenas[victim as usize] = SaveMode::Window.arena(&self.scene.subject)?;
         }
         Ok((end, seal))
     }
@@ -110,18 +122,18 @@ impl Stage<'_> {
     /// Kills the controller during one step while the images of the next one stream: these reach the store without it.
     fn controller_dies(
         &self,
-        death: Death,
+        death: KillPoint,
         seals: Vec<ShardSeal>,
-        verdict: &mut Verdict,
-    ) -> Result<Passed, TortureError> {
+        verdict: &mut CrashVerdict,
+    ) -> Result<PhaseResult, TortureError> {
         let scene = &self.scene;
         let mut next: CheckpointId = scene.saving;
         next.step.0 += INTERVAL;
-        let part = Part::Commit {
+        let part = SavePart::Commit {
             store: scene.store.root().to_owned(),
             parent: scene.parent(),
             seals: seals.clone(),
-            removing: self.phase == Phase::Removal,
+            removing: self.phase == SavePhase::Removal,
         };
         let (end, passed) = std::thread::scope(|scope| {
             let mut passing = None;
@@ -146,6 +158,6 @@ impl Stage<'_> {
             }
             None => {}
         }
-        Ok(Passed { end: end?, whole })
+        Ok(PhaseResult { end: end?, whole })
     }
 }

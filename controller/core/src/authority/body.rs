@@ -1,70 +1,73 @@
 //! Authorisation of evidence bodies by subject.
 
-use rankguard_model::{Body, CopyTier, FailedCheck, Generation, JobId, OrderId, ShardSeal};
+use rankguard_model::{CopyTier, EvidenceBody, FailedCheck, Generation, JobId, OrderId, ShardSeal};
 
-use super::subject::{PlanHistory, RankSubject, Subject, check_job};
-use super::{Checked, Claim, Rule, refuse, steps, void};
-use crate::brain::BETWEEN;
+use super::subject::{EvidenceSubject, PlanHistory, RankSubject, check_job};
+use super::{AuthorityResult, AuthorityRule, SubmittedEvidence, refuse, steps, void};
+use crate::decision::BETWEEN;
 
 /// Failed checks accepted from one preflight.
 const CHECKS_MAX: usize = 1_024;
 
 /// Checks the body of a claim against its subject.
-pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
+pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>) -> AuthorityResult {
     match &claim.evidence.body {
-        Body::Line { .. } | Body::Sample { .. } | Body::Gap { .. } => Ok(()),
-        Body::Fenced { job, generation, .. } | Body::Stopped { job, generation, .. } => {
-            let Subject::Node = subject else {
+        EvidenceBody::Line { .. } | EvidenceBody::Sample { .. } | EvidenceBody::Gap { .. } => Ok(()),
+        EvidenceBody::Fenced { job, generation, .. } | EvidenceBody::Stopped { job, generation, .. } => {
+            let EvidenceSubject::Node = subject else {
                 return wrong_entity(claim);
             };
             check_fence(claim, job, *generation)
         }
-        Body::ShardsFinished { job, generation, .. } => {
-            let Subject::Node = subject else {
+        EvidenceBody::ShardsFinished { job, generation, .. } => {
+            let EvidenceSubject::Node = subject else {
                 return wrong_entity(claim);
             };
             check_fence(claim, job, *generation)
         }
-        Body::Preflighted {
+        EvidenceBody::Preflighted {
             job,
             generation,
             failed,
             ..
         } => {
-            let Subject::Node = subject else {
+            let EvidenceSubject::Node = subject else {
                 return wrong_entity(claim);
             };
             check_preflight(claim, job, *generation, failed)
         }
-        Body::OrderFailed {
+        EvidenceBody::OrderFailed {
             order, job, generation, ..
         } => check_order(claim, *order, job, *generation),
-        Body::Copied { generation, tier, .. } => check_copy(claim, subject, *generation, *tier),
-        Body::RankStarted { .. }
-        | Body::RankExited { .. }
-        | Body::RankFinished
-        | Body::Progress { .. }
-        | Body::ShardSealed { .. }
-        | Body::ShardDurable { .. }
-        | Body::ShardFailed { .. }
-        | Body::Restored { .. }
-        | Body::FlightDump { .. } => match subject {
-            Subject::Rank(about) => check_rank(claim, about),
+        EvidenceBody::Copied { generation, tier, .. } => check_copy(claim, subject, *generation, *tier),
+        EvidenceBody::RankStarted { .. }
+        | EvidenceBody::RankExited { .. }
+        | EvidenceBody::RankFinished
+        | EvidenceBody::Progress { .. }
+        | EvidenceBody::ShardSealed { .. }
+        | EvidenceBody::ShardDurable { .. }
+        | EvidenceBody::ShardFailed { .. }
+        | EvidenceBody::Restored { .. }
+        | EvidenceBody::FlightDump { .. } => match subject {
+            EvidenceSubject::Rank(about) => check_rank(claim, about),
             _ => wrong_entity(claim),
         },
     }
 }
 
-fn wrong_entity(claim: Claim<'_>) -> Checked {
+fn wrong_entity(claim: SubmittedEvidence<'_>) -> AuthorityResult {
     let entity = &claim.evidence.entity;
-    refuse(Rule::WrongEntity, format!("what it reports cannot be about: {entity}"))
+    refuse(
+        AuthorityRule::WrongEntity,
+        format!("what it reports cannot be about: {entity}"),
+    )
 }
 
-fn check_rank(claim: Claim<'_>, about: &RankSubject<'_>) -> Checked {
+fn check_rank(claim: SubmittedEvidence<'_>, about: &RankSubject<'_>) -> AuthorityResult {
     let step = |step| steps::check(about.job, claim.now, step);
     match &claim.evidence.body {
-        Body::RankExited { pid, .. } => check_process(about, *pid),
-        Body::Progress {
+        EvidenceBody::RankExited { pid, .. } => check_process(about, *pid),
+        EvidenceBody::Progress {
             step: reached,
             step_ms,
             own_ms,
@@ -74,15 +77,15 @@ fn check_rank(claim: Claim<'_>, about: &RankSubject<'_>) -> Checked {
             own_ms.map_or(Ok(()), check_millis)?;
             step(*reached)
         }
-        Body::ShardSealed {
+        EvidenceBody::ShardSealed {
             step: sealed, stall_ms, ..
         } => {
             check_millis(*stall_ms)?;
             step(*sealed)
         }
-        Body::ShardFailed { step: failed, .. } => step(*failed),
-        Body::Restored { step: restored, .. } => step(*restored),
-        Body::ShardDurable { seal } => {
+        EvidenceBody::ShardFailed { step: failed, .. } => step(*failed),
+        EvidenceBody::Restored { step: restored, .. } => step(*restored),
+        EvidenceBody::ShardDurable { seal } => {
             check_seal(about, seal)?;
             step(seal.step)
         }
@@ -90,15 +93,15 @@ fn check_rank(claim: Claim<'_>, about: &RankSubject<'_>) -> Checked {
     }
 }
 
-fn check_millis(value: f64) -> Checked {
+fn check_millis(value: f64) -> AuthorityResult {
     if value.is_finite() && value >= 0.0 {
         return Ok(());
     }
-    refuse(Rule::OutOfRange, format!("{value} ms is no time"))
+    refuse(AuthorityRule::OutOfRange, format!("{value} ms is no time"))
 }
 
 /// Checks that the process that ended is the one that was started, if its start was reported.
-fn check_process(about: &RankSubject<'_>, pid: u32) -> Checked {
+fn check_process(about: &RankSubject<'_>, pid: u32) -> AuthorityResult {
     let started = about
         .job
         .launch_record
@@ -106,7 +109,7 @@ fn check_process(about: &RankSubject<'_>, pid: u32) -> Checked {
         .filter(|_| about.is_current);
     match started {
         Some(started) if started != pid => refuse(
-            Rule::WrongProcess,
+            AuthorityRule::WrongProcess,
             format!(
                 "rank {} was started as process {started}, and process {pid} is said to have ended",
                 about.rank
@@ -116,14 +119,14 @@ fn check_process(about: &RankSubject<'_>, pid: u32) -> Checked {
     }
 }
 
-fn check_seal(about: &RankSubject<'_>, seal: &ShardSeal) -> Checked {
+fn check_seal(about: &RankSubject<'_>, seal: &ShardSeal) -> AuthorityResult {
     let (rank, world) = (about.rank, about.plan.world_size());
     let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if seal.rank == rank && seal.world_size == world && is_digest(&seal.index) {
         return Ok(());
     }
     refuse(
-        Rule::WrongShard,
+        AuthorityRule::WrongShard,
         format!(
             "rank {rank} of {world} reports a shard of rank {} of {} with index {:?}",
             seal.rank, seal.world_size, seal.index
@@ -134,7 +137,7 @@ fn check_seal(about: &RankSubject<'_>, seal: &ShardSeal) -> Checked {
 /// Accepts answers about jobs outside [`PlanHistory`] as well: every node of a plan and of the plans before it is
 /// fenced and asked for shards, and a returning node is also fenced for jobs that are over or unknown, below a
 /// generation that no plan has. A fence request or an order permits the answer.
-fn check_fence(claim: Claim<'_>, name: &JobId, generation: Generation) -> Checked {
+fn check_fence(claim: SubmittedEvidence<'_>, name: &JobId, generation: Generation) -> AuthorityResult {
     let requests = claim.state.fleet.get(claim.sender).map(|node| &node.fences);
     let request = requests.and_then(|requests| requests.get(name));
     let is_requested = request.is_some_and(|request| request.generation == generation);
@@ -148,14 +151,19 @@ fn check_fence(claim: Claim<'_>, name: &JobId, generation: Generation) -> Checke
     Ok(())
 }
 
-fn check_preflight(claim: Claim<'_>, name: &JobId, generation: Generation, failed: &[FailedCheck]) -> Checked {
+fn check_preflight(
+    claim: SubmittedEvidence<'_>,
+    name: &JobId,
+    generation: Generation,
+    failed: &[FailedCheck],
+) -> AuthorityResult {
     let about = check_job(claim, name)?;
     let Some(plan) = PlanHistory::of(claim.state, about.job).find(|plan| plan.generation == generation) else {
         return void(format!("the controller knows no generation {generation} of job {name}"));
     };
     if !plan.nodes.contains(claim.sender) {
         return refuse(
-            Rule::NoOrder,
+            AuthorityRule::NoOrder,
             format!(
                 "node {} was not asked about generation {generation} of job {name}",
                 claim.sender
@@ -163,14 +171,17 @@ fn check_preflight(claim: Claim<'_>, name: &JobId, generation: Generation, faile
         );
     }
     if failed.len() > CHECKS_MAX {
-        return refuse(Rule::OutOfRange, format!("{} failed checks are too many", failed.len()));
+        return refuse(
+            AuthorityRule::OutOfRange,
+            format!("{} failed checks are too many", failed.len()),
+        );
     }
     // Only the first node of a job measures the links between all of them, so only it reports about other nodes.
     let measures = plan.nodes.first() == Some(claim.sender);
     let names_others = |check: &&FailedCheck| check.check == BETWEEN && check.subject != claim.sender.as_str();
     match failed.iter().find(names_others) {
         Some(check) if !measures => refuse(
-            Rule::ForeignNode,
+            AuthorityRule::ForeignNode,
             format!(
                 "it says that node {:?} fails, and it was not asked to measure",
                 check.subject
@@ -180,7 +191,7 @@ fn check_preflight(claim: Claim<'_>, name: &JobId, generation: Generation, faile
     }
 }
 
-fn check_order(claim: Claim<'_>, order: OrderId, name: &JobId, generation: Generation) -> Checked {
+fn check_order(claim: SubmittedEvidence<'_>, order: OrderId, name: &JobId, generation: Generation) -> AuthorityResult {
     if !matches!(claim.evidence.entity.job(), Some(job) if job == name) {
         return wrong_entity(claim);
     }
@@ -188,7 +199,7 @@ fn check_order(claim: Claim<'_>, order: OrderId, name: &JobId, generation: Gener
     match claim.state.orders_sent.find(sender, order) {
         Some(sent) if sent.job == *name && sent.generation == generation => Ok(()),
         Some(sent) => refuse(
-            Rule::NoOrder,
+            AuthorityRule::NoOrder,
             format!(
                 "order {order} was about generation {} of job {}",
                 sent.generation, sent.job
@@ -198,27 +209,32 @@ fn check_order(claim: Claim<'_>, order: OrderId, name: &JobId, generation: Gener
         None if order >= claim.state.next_order || claim.state.orders_sent.may_have_forgotten(sender, order) => {
             void(format!("the controller does not remember order {order}"))
         }
-        None => refuse(Rule::NoOrder, format!("node {sender} never got order {order}")),
+        None => refuse(AuthorityRule::NoOrder, format!("node {sender} never got order {order}")),
     }
 }
 
-fn check_copy(claim: Claim<'_>, subject: &Subject<'_>, generation: Generation, tier: CopyTier) -> Checked {
-    let Body::Copied { step, took_ms, .. } = &claim.evidence.body else {
+fn check_copy(
+    claim: SubmittedEvidence<'_>,
+    subject: &EvidenceSubject<'_>,
+    generation: Generation,
+    tier: CopyTier,
+) -> AuthorityResult {
+    let EvidenceBody::Copied { step, took_ms, .. } = &claim.evidence.body else {
         return Ok(());
     };
     check_millis(*took_ms)?;
     match (subject, tier) {
-        (Subject::Rank(about), CopyTier::Peer | CopyTier::Parity) => {
+        (EvidenceSubject::Rank(about), CopyTier::Peer | CopyTier::Parity) => {
             if about.plan.generation != generation {
                 let own = about.plan.generation;
                 return refuse(
-                    Rule::WrongShard,
+                    AuthorityRule::WrongShard,
                     format!("a rank of generation {own} reports a copy of generation {generation}"),
                 );
             }
             steps::check(about.job, claim.now, *step)
         }
-        (Subject::Job(about), CopyTier::Mirror) => steps::check(about.job, claim.now, *step),
+        (EvidenceSubject::Job(about), CopyTier::Mirror) => steps::check(about.job, claim.now, *step),
         _ => wrong_entity(claim),
     }
 }

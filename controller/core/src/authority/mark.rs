@@ -1,9 +1,9 @@
 //! Authorisation of classifications by subject.
 
-use rankguard_model::{Generation, Mark, Source, Step};
+use rankguard_model::{Classification, EvidenceSource, Generation, Step};
 
-use super::subject::{RankSubject, Subject};
-use super::{Checked, Claim, Rule, refuse, void};
+use super::subject::{EvidenceSubject, RankSubject};
+use super::{AuthorityResult, AuthorityRule, SubmittedEvidence, refuse, void};
 
 /// Class of damaged checkpoints; a confirmed report strikes the checkpoint off.
 const CORRUPT: &str = "checkpoint-corrupt";
@@ -11,7 +11,7 @@ const CORRUPT: &str = "checkpoint-corrupt";
 const UNKNOWN: &str = "unknown";
 
 /// Checks the classifications of a claim against its subject.
-pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
+pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>) -> AuthorityResult {
     let evidence = claim.evidence;
     if let Some(mark) = evidence
         .marks
@@ -20,11 +20,11 @@ pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
     {
         let (class, confidence) = (&mark.class, mark.confidence);
         return refuse(
-            Rule::OutOfRange,
+            AuthorityRule::OutOfRange,
             format!("its confidence in {class} is {confidence}, outside 0 to 1"),
         );
     }
-    if let Subject::Job(about) = subject
+    if let EvidenceSubject::Job(about) = subject
         && !about.is_current
         && !evidence.marks.is_empty()
     {
@@ -37,21 +37,21 @@ pub(super) fn check(claim: Claim<'_>, subject: &Subject<'_>) -> Checked {
         if !is_known(claim, mark) {
             return void(format!("the controller's catalogue has no class {}", mark.class));
         }
-        if mark.class.as_str() == CORRUPT && evidence.source == Source::Checkpoint {
+        if mark.class.as_str() == CORRUPT && evidence.source == EvidenceSource::Checkpoint {
             check_damage(subject, mark)?;
         }
     }
     Ok(())
 }
 
-fn is_known(claim: Claim<'_>, mark: &Mark) -> bool {
+fn is_known(claim: SubmittedEvidence<'_>, mark: &Classification) -> bool {
     let class = &mark.class;
     class.as_str().starts_with(UNKNOWN) || claim.state.catalogue().class(class).is_some()
 }
 
 /// Refuses a damage report of a rank about a checkpoint that its generation was not ordered to load.
-fn check_damage(subject: &Subject<'_>, mark: &Mark) -> Checked {
-    let Subject::Rank(about) = subject else {
+fn check_damage(subject: &EvidenceSubject<'_>, mark: &Classification) -> AuthorityResult {
+    let EvidenceSubject::Rank(about) = subject else {
         return Ok(());
     };
     let number = |field: &str| mark.fields.get(field)?.parse::<u64>().ok();
@@ -62,7 +62,7 @@ fn check_damage(subject: &Subject<'_>, mark: &Mark) -> Checked {
     let named = (Generation(generation), Step(step));
     match job.launch_record.restored_from(plan.generation) {
         None if about.is_current => refuse(
-            Rule::WrongCheckpoint,
+            AuthorityRule::WrongCheckpoint,
             format!("it calls step {step} damaged, and its generation was told to load none"),
         ),
         None => void(format!(
@@ -71,7 +71,7 @@ fn check_damage(subject: &Subject<'_>, mark: &Mark) -> Checked {
         )),
         Some(points) if points.contains(&named) => Ok(()),
         Some(_) => refuse(
-            Rule::WrongCheckpoint,
+            AuthorityRule::WrongCheckpoint,
             format!("it calls step {step} of generation {generation} damaged, which it was not told to load"),
         ),
     }

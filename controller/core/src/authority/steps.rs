@@ -5,7 +5,7 @@
 
 use rankguard_model::{Step, Timestamp};
 
-use super::{Checked, Rule, refuse};
+use super::{AuthorityResult, AuthorityRule, refuse};
 use crate::Job;
 
 /// Steps allowed beyond the newest committed checkpoint. The longest published runs have a few million steps; a job
@@ -15,14 +15,14 @@ const SLACK: u64 = 1_000_000_000;
 const PER_SECOND: u64 = 1_000_000;
 
 /// Refuses a step beyond the limit.
-pub(super) fn check(job: &Job, now: Timestamp, step: Step) -> Checked {
+pub(super) fn check(job: &Job, now: Timestamp, step: Step) -> AuthorityResult {
     let limit = limit(job, now);
     if step.0 <= limit {
         return Ok(());
     }
     let name = &job.spec.id;
     refuse(
-        Rule::ImplausibleStep,
+        AuthorityRule::ImplausibleStep,
         format!("it claims step {step} of job {name}, which can have reached step {limit} at most"),
     )
 }

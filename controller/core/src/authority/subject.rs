@@ -2,11 +2,11 @@
 
 use rankguard_model::{Entity, Generation, JobId, NodeId, Rank};
 
-use super::{Checked, Claim, Rule, refuse, void};
-use crate::{Job, Phase, Plan, State};
+use super::{AuthorityResult, AuthorityRule, SubmittedEvidence, refuse, void};
+use crate::{DecisionState, Job, JobPhase, Plan};
 
 /// Subject of a claim, resolved against the state. It always belongs to the sender.
-pub(super) enum Subject<'a> {
+pub(super) enum EvidenceSubject<'a> {
     /// No subject narrower than the node that reports it.
     Unknown,
     /// The node as a whole.
@@ -37,28 +37,28 @@ pub(super) struct RankSubject<'a> {
 }
 
 /// Resolves the subject of a claim.
-pub(super) fn check(claim: Claim<'_>) -> Checked<Subject<'_>> {
-    let Claim { sender, evidence, .. } = claim;
+pub(super) fn check(claim: SubmittedEvidence<'_>) -> AuthorityResult<EvidenceSubject<'_>> {
+    let SubmittedEvidence { sender, evidence, .. } = claim;
     let entity = &evidence.entity;
     if let Some(node) = entity.node().filter(|node| *node != sender) {
         return refuse(
-            Rule::ForeignNode,
+            AuthorityRule::ForeignNode,
             format!("it is about {entity}, and node {node} is not {sender}"),
         );
     }
     match entity {
-        Entity::Unknown => Ok(Subject::Unknown),
-        Entity::Node { .. } => Ok(Subject::Node),
-        Entity::Device { .. } => Ok(Subject::Device),
-        Entity::Job { job } => check_job(claim, job).map(Subject::Job),
+        Entity::Unknown => Ok(EvidenceSubject::Unknown),
+        Entity::Node { .. } => Ok(EvidenceSubject::Node),
+        Entity::Device { .. } => Ok(EvidenceSubject::Device),
+        Entity::Job { job } => check_job(claim, job).map(EvidenceSubject::Job),
         Entity::Rank {
             job, generation, rank, ..
-        } => check_rank(claim, job, *generation, *rank).map(Subject::Rank),
+        } => check_rank(claim, job, *generation, *rank).map(EvidenceSubject::Rank),
     }
 }
 
 /// Resolves a job that has, or had, ranks on the node of the session.
-pub(super) fn check_job<'a>(claim: Claim<'a>, name: &JobId) -> Checked<JobSubject<'a>> {
+pub(super) fn check_job<'a>(claim: SubmittedEvidence<'a>, name: &JobId) -> AuthorityResult<JobSubject<'a>> {
     let Some(job) = claim.state.jobs().get(name) else {
         return void(format!("the controller knows no job {name}"));
     };
@@ -73,12 +73,17 @@ pub(super) fn check_job<'a>(claim: Claim<'a>, name: &JobId) -> Checked<JobSubjec
         ));
     }
     refuse(
-        Rule::ForeignJob,
+        AuthorityRule::ForeignJob,
         format!("job {name} never had ranks on node {}", claim.sender),
     )
 }
 
-fn check_rank<'a>(claim: Claim<'a>, name: &JobId, generation: Generation, rank: Rank) -> Checked<RankSubject<'a>> {
+fn check_rank<'a>(
+    claim: SubmittedEvidence<'a>,
+    name: &JobId,
+    generation: Generation,
+    rank: Rank,
+) -> AuthorityResult<RankSubject<'a>> {
     let Some(job) = claim.state.jobs().get(name) else {
         return void(format!("the controller knows no job {name}"));
     };
@@ -88,15 +93,15 @@ fn check_rank<'a>(claim: Claim<'a>, name: &JobId, generation: Generation, rank: 
     if plan.node_of(rank) != Some(claim.sender) {
         let place = plan.node_of(rank).map_or("nowhere", NodeId::as_str);
         return refuse(
-            Rule::ForeignRank,
+            AuthorityRule::ForeignRank,
             format!("rank {rank} of generation {generation} of job {name} was placed on {place}"),
         );
     }
     let is_current = generation == job.generation;
-    let waits = matches!(job.phase, Phase::Fencing { .. } | Phase::Adopting { .. });
+    let waits = matches!(job.phase, JobPhase::Fencing { .. } | JobPhase::Adopting { .. });
     if is_current && waits {
         return refuse(
-            Rule::NotLaunched,
+            AuthorityRule::NotLaunched,
             format!("generation {generation} of job {name} has not been launched"),
         );
     }
@@ -111,12 +116,12 @@ fn check_rank<'a>(claim: Claim<'a>, name: &JobId, generation: Generation, rank: 
 /// Recorded plans of a job, newest first.
 #[derive(Clone)]
 pub(super) struct PlanHistory<'a> {
-    state: &'a State,
+    state: &'a DecisionState,
     next: Option<&'a Plan>,
 }
 
 impl<'a> PlanHistory<'a> {
-    pub(super) fn of(state: &'a State, job: &'a Job) -> Self {
+    pub(super) fn of(state: &'a DecisionState, job: &'a Job) -> Self {
         Self {
             state,
             next: job.plan.as_ref(),

@@ -5,19 +5,20 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
-use rankguard_core::{Action, ChunkName, Event, Policy, Stamped, State, invariants, step};
+use rankguard_core::{Action, ChunkName, DecisionState, Event, Policy, StampedEvent, invariants, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, Case, CheckpointPolicy, CheckpointTiers, ClockOffset, Entity, Evidence, EvidenceId, FailedCheck, Generation,
-    JobId, JobSpec, Mark, NodeId, NodeInfo, NodeRange, Order, Rank, Retention, Sequence, Source, Step, Timestamp,
+    AgentOrder, Case, CheckpointPolicy, CheckpointTiers, Classification, ClockOffset, Entity, Evidence, EvidenceBody,
+    EvidenceId, EvidenceSource, FailedCheck, Generation, JobId, JobSpec, NodeId, NodeInfo, NodeRange, Rank,
+    RetentionPolicy, Sequence, Step, Timestamp,
 };
 
 /// Four nodes with two slots each, and a job with at most four nodes.
 pub(crate) struct Cluster {
-    pub(crate) state: State,
+    pub(crate) state: DecisionState,
     pub(crate) now: Timestamp,
     seqs: BTreeMap<NodeId, u64>,
-    pub(crate) orders: Vec<(NodeId, Order)>,
+    pub(crate) orders: Vec<(NodeId, AgentOrder)>,
     /// Preflight answers of the nodes.
     pub(crate) answers: BTreeMap<NodeId, (Vec<FailedCheck>, BTreeMap<String, String>)>,
     pub(crate) announced: Vec<String>,
@@ -51,7 +52,7 @@ impl Cluster {
     /// Creates a cluster with all nodes joined.
     pub(crate) fn new(policy: Policy) -> Self {
         let mut cluster = Self {
-            state: State::new(policy, Catalogue::builtin()),
+            state: DecisionState::new(policy, Catalogue::builtin()),
             now: Timestamp(1_700_000_000_000_000_000),
             seqs: BTreeMap::new(),
             orders: Vec::new(),
@@ -95,7 +96,7 @@ impl Cluster {
             every_steps: 10,
             store: "/checkpoints".to_owned(),
             keep: 2,
-            retention: Retention::default(),
+            retention: RetentionPolicy::default(),
             tiers,
         }
     }
@@ -142,7 +143,7 @@ impl Cluster {
     }
 
     pub(crate) fn tell(&mut self, event: Event) {
-        let stamped = Stamped { at: self.now, event };
+        let stamped = StampedEvent { at: self.now, event };
         for action in step(&mut self.state, &stamped) {
             match action {
                 Action::SendOrder { node, order, .. } => self.orders.push((node, order)),
@@ -175,7 +176,14 @@ impl Cluster {
         self.now = until;
     }
 
-    pub(crate) fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
+    pub(crate) fn report(
+        &mut self,
+        node: NodeId,
+        source: EvidenceSource,
+        entity: Entity,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
+    ) {
         let seq = self.seqs.entry(node.clone()).or_default();
         *seq += 1;
         let evidence = Evidence {
@@ -193,7 +201,7 @@ impl Cluster {
         self.tell(Event::EvidenceArrived { evidence });
     }
 
-    pub(crate) fn rank_says(&mut self, rank: u32, body: Body, marks: Vec<Mark>) {
+    pub(crate) fn rank_says(&mut self, rank: u32, body: EvidenceBody, marks: Vec<Classification>) {
         let node = node(rank / 2);
         let entity = Entity::Rank {
             job: job(),
@@ -201,49 +209,67 @@ impl Cluster {
             rank: Rank(rank),
             node: node.clone(),
         };
-        self.report(node, Source::Ranks, entity, body, marks);
+        self.report(node, EvidenceSource::Ranks, entity, body, marks);
     }
 
     pub(crate) fn obey(&mut self) {
         for (node, order) in std::mem::take(&mut self.orders) {
             match order {
-                Order::Fence {
+                AgentOrder::Fence {
                     job,
                     generation,
                     reserve_port,
                     ..
                 } => {
-                    let body = Body::Fenced {
+                    let body = EvidenceBody::Fenced {
                         job,
                         generation,
                         master_port: reserve_port.then_some(29_500),
                         ended: 0,
                         left: Vec::new(),
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Stop { job, generation, .. } => {
-                    let body = Body::Stopped {
+                AgentOrder::Stop { job, generation, .. } => {
+                    let body = EvidenceBody::Stopped {
                         job,
                         generation,
                         ended: 2,
                         left: Vec::new(),
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Preflight(wanted) => {
+                AgentOrder::Preflight(wanted) => {
                     let (failed, environment) = self.answers.get(&node).cloned().unwrap_or_default();
-                    let body = Body::Preflighted {
+                    let body = EvidenceBody::Preflighted {
                         job: wanted.job,
                         generation: wanted.generation,
                         failed,
                         environment,
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Launch(launch) => {
+                AgentOrder::Launch(launch) => {
                     for slot in &launch.ranks {
-                        self.rank_says(slot.rank.0, Body::RankStarted { pid: slot.rank.0 }, Vec::new());
+                        self.rank_says(slot.rank.0, EvidenceBody::RankStarted { pid: slot.rank.0 }, Vec::new());
                     }
                 }
                 _ => {}
@@ -252,7 +278,7 @@ impl Cluster {
     }
 
     pub(crate) fn progress(&mut self, rank: u32, step: u64) {
-        let body = Body::Progress {
+        let body = EvidenceBody::Progress {
             step: Step(step),
             loss: None,
             step_ms: 1.0,

@@ -1,6 +1,6 @@
 //! Restart budgets checked against hidden truth: a job that commits between failures is never stopped for its budget.
 
-use rankguard_core::{Job, Phase};
+use rankguard_core::{Job, JobPhase};
 use rankguard_model::{Generation, JobId, Step};
 
 /// Progress of one job between its failures.
@@ -35,7 +35,9 @@ impl BudgetJudge {
                 job.fruitless
             );
         }
-        let Phase::Stopped { reason } = &job.phase else { return };
+        let JobPhase::Stopped { reason } = &job.phase else {
+            return;
+        };
         if !std::mem::replace(&mut self.is_stopped, true) && reason.contains("brought it no further") {
             let (restarts, most) = (self.restarts, job.spec.max_restarts);
             assert!(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_core::State;
-use rankguard_model::{Case, CaseId, CaseState, Entity, Finding, Timestamp};
+use rankguard_core::DecisionState;
+use rankguard_model::{Case, CaseFinding, CaseId, CaseState, Entity, Timestamp};
 
 /// State of each case after the previous event.
 #[derive(Default)]
@@ -13,7 +13,7 @@ pub(super) struct CaseJudge {
 
 impl CaseJudge {
     /// Compares the cases with their previous state.
-    pub(super) fn look(&mut self, state: &State, now: Timestamp) {
+    pub(super) fn look(&mut self, state: &DecisionState, now: Timestamp) {
         self.concluded.retain(|id, _| state.cases().contains_key(id));
         for (id, case) in state.cases() {
             if case.state == CaseState::Open {
@@ -33,9 +33,9 @@ impl CaseJudge {
     }
 }
 
-fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &State) {
-    let is_known = |finding: &&Finding| !before.findings.iter().any(|known| known.evidence == finding.evidence);
-    let new: Vec<&Finding> = case.findings.iter().filter(is_known).collect();
+fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &DecisionState) {
+    let is_known = |finding: &&CaseFinding| !before.findings.iter().any(|known| known.evidence == finding.evidence);
+    let new: Vec<&CaseFinding> = case.findings.iter().filter(is_known).collect();
     for finding in &new {
         assert!(
             is_of_the_failure(before, concluded, finding, state),
@@ -62,7 +62,7 @@ fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &State) {
     }
 }
 
-fn is_of_the_failure(before: &Case, concluded: Timestamp, finding: &Finding, state: &State) -> bool {
+fn is_of_the_failure(before: &Case, concluded: Timestamp, finding: &CaseFinding, state: &DecisionState) -> bool {
     let was_drill = before.findings.iter().any(|known| known.synthetic);
     if finding.synthetic && !was_drill {
         return false;

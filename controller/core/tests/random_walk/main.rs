@@ -10,9 +10,11 @@ mod walk;
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use rankguard_core::{Adoption, CheckFinding, Stamped, State, step};
+use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, StampedEvent, step};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Body, ClassId, Entity, Generation, JobState, Mark, NodeId, NodeState, Rank, Role, Source};
+use rankguard_model::{
+    ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId, NodeState, Rank, Role,
+};
 
 use moves::{Move, moves};
 use walk::{Walk, job, node, policy};
@@ -25,10 +27,10 @@ proptest! {
             walk.make(one);
         }
         // The journal restores the state (RG-8), also in its serialised form.
-        let mut again = State::new(policy(), Catalogue::builtin());
+        let mut again = DecisionState::new(policy(), Catalogue::builtin());
         for stamped in &walk.journal {
             let text = serde_json::to_string(stamped).expect("an event can be written");
-            let read: Stamped = serde_json::from_str(&text).expect("an event can be read");
+            let read: StampedEvent = serde_json::from_str(&text).expect("an event can be read");
             prop_assert_eq!(&read, stamped);
             step(&mut again, &read);
         }
@@ -44,12 +46,12 @@ proptest! {
             walk.make(one);
         }
         let cut = walk.journal.len() * cut / 100;
-        let mut state = State::new(policy(), Catalogue::builtin());
+        let mut state = DecisionState::new(policy(), Catalogue::builtin());
         for stamped in &walk.journal[..cut] {
             step(&mut state, stamped);
         }
         let text = serde_json::to_string(&state).expect("a state can be written");
-        let mut again: State = serde_json::from_str(&text).expect("a state can be read");
+        let mut again: DecisionState = serde_json::from_str(&text).expect("a state can be read");
         prop_assert!(again == state, "it reads back as another state");
         prop_assert_eq!(serde_json::to_string(&again).expect("it can be written again"), text);
         for stamped in &walk.journal[cut..] {
@@ -115,7 +117,7 @@ fn walks_reach_the_states_that_matter() {
                     seen.insert("second generation", true);
                 }
                 let committing = job.checkpoints.committing.as_ref();
-                if matches!(job.phase, rankguard_core::Phase::Adopting { .. })
+                if matches!(job.phase, rankguard_core::JobPhase::Adopting { .. })
                     && committing.is_some_and(|manifest| manifest.generation < job.generation)
                 {
                     seen.insert("adopted", true);
@@ -141,10 +143,10 @@ fn walks_reach_the_states_that_matter() {
 }
 
 /// Returns the nodes that are ordered to write shards of a step.
-fn adopters(state: &State) -> BTreeSet<NodeId> {
+fn adopters(state: &DecisionState) -> BTreeSet<NodeId> {
     let stages = state.jobs().values().filter_map(|job| match &job.phase {
-        rankguard_core::Phase::Adopting {
-            stage: Adoption::Asking { waiting, .. },
+        rankguard_core::JobPhase::Adopting {
+            stage: AdoptionStage::Asking { waiting, .. },
             ..
         } => Some(waiting),
         _ => None,
@@ -179,7 +181,7 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
     assert_eq!(newest(&walk), Some(10));
     let corrupt = |walk: &mut Walk, step: u64, from: u8| {
         let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
-        let mark = Mark {
+        let mark = Classification {
             class: ClassId::from("checkpoint-corrupt"),
             role: Role::Root,
             confidence: 0.95,
@@ -192,12 +194,12 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
             rank: Rank(0),
             node: node(from),
         };
-        let body = Body::Line {
+        let body = EvidenceBody::Line {
             text: "it cannot be loaded".to_owned(),
             context: Vec::new(),
             repeats: 1,
         };
-        walk.report(node(from), Source::Checkpoint, entity, body, vec![mark]);
+        walk.report(node(from), EvidenceSource::Checkpoint, entity, body, vec![mark]);
     };
     let answer = |walk: &mut Walk, finding: CheckFinding| {
         let (job, id) = walk.checks.pop().expect("the controller is to read it");

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_core::{Event, Timer};
+use rankguard_core::{Event, TimerKey};
 use rankguard_model::{
-    Body, CheckpointPolicy, ClassId, ClockOffset, Device, DeviceKind, Entity, Exit, Fields, Generation, JobFence,
-    JobSpec, Mark, NodeHistory, NodeInfo, NodeRange, Rank, RankRef, Role, RunningRank, ShardSeal, Source, Step,
-    Timestamp,
+    CheckpointPolicy, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource,
+    FieldValues, Generation, JobFence, JobSpec, NodeHistory, NodeInfo, NodeRange, ProcessExit, Rank, RankRef, Role,
+    RunningRank, ShardSeal, Step, Timestamp,
 };
 
 use crate::moves::Move;
@@ -71,14 +71,14 @@ impl Walk {
                 state,
             } => {
                 let state = ["idle", "busy", "output"][usize::from(state)];
-                let says = Mark {
+                let says = Classification {
                     class: ClassId::from("none"),
                     role: Role::Noise,
                     confidence: 0.9,
                     signature: "ranks.activity".into(),
                     fields: [("state", state.to_owned())].into(),
                 };
-                let body = Body::Line {
+                let body = EvidenceBody::Line {
                     text: state.to_owned(),
                     context: Vec::new(),
                     repeats: 1,
@@ -100,7 +100,7 @@ impl Walk {
                         every_steps: 1,
                         store: "/c".to_owned(),
                         keep: 2,
-                        retention: rankguard_model::Retention::default(),
+                        retention: rankguard_model::RetentionPolicy::default(),
                         tiers: rankguard_model::CheckpointTiers::default(),
                     }),
                     max_restarts: 2,
@@ -121,7 +121,7 @@ impl Walk {
                 };
                 let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
                 let ended = self.end_below(&node(at), &job(number), generation);
-                let body = Body::Fenced {
+                let body = EvidenceBody::Fenced {
                     job: job(number),
                     generation,
                     master_port: port.then_some(1),
@@ -130,14 +130,14 @@ impl Walk {
                 };
                 self.report(
                     node(at),
-                    Source::Agent,
+                    EvidenceSource::Agent,
                     Entity::Node { node: node(at) },
                     body,
                     Vec::new(),
                 );
             }
             Move::Start { job: number, rank } => {
-                self.rank_report(&job(number), rank, false, Body::RankStarted { pid: 1 });
+                self.rank_report(&job(number), rank, false, EvidenceBody::RankStarted { pid: 1 });
             }
             Move::Exit {
                 job: number,
@@ -146,15 +146,15 @@ impl Walk {
                 old,
             } => {
                 let exit = if code == 3 {
-                    Exit::Signal(9)
+                    ProcessExit::Signal(9)
                 } else {
-                    Exit::Code(i32::from(code))
+                    ProcessExit::Code(i32::from(code))
                 };
                 self.rank_report(
                     &job(number),
                     rank,
                     old,
-                    Body::RankExited {
+                    EvidenceBody::RankExited {
                         pid: 1,
                         exit,
                         ended_by_agent: false,
@@ -166,7 +166,7 @@ impl Walk {
                 rank,
                 step,
             } => {
-                let body = Body::Progress {
+                let body = EvidenceBody::Progress {
                     step: Step(u64::from(step)),
                     loss: None,
                     step_ms: 1.0,
@@ -180,14 +180,14 @@ impl Walk {
                 step,
             } => {
                 let fields = [("step", u64::from(step)), ("silent_ms", 31_000)];
-                let mark = Mark {
+                let mark = Classification {
                     class: ClassId::from("hang-no-error"),
                     role: Role::Confirmation,
                     confidence: 0.6,
                     signature: "ranks.stalled".into(),
                     fields: fields.map(|(name, value)| (name, value.to_string())).into(),
                 };
-                let body = Body::Line {
+                let body = EvidenceBody::Line {
                     text: "no step".to_owned(),
                     context: vec![format!("place {}", step % 3)],
                     repeats: 1,
@@ -266,14 +266,14 @@ impl Walk {
                     kind: DeviceKind::Gpu,
                     address: "0000:9b:00".to_owned(),
                 };
-                let mark = Mark {
+                let mark = Classification {
                     class: ClassId::from(CLASSES[usize::from(class)]),
                     role: Role::Root,
                     confidence: 0.9,
                     signature: "walk".into(),
-                    fields: Fields::new(),
+                    fields: FieldValues::new(),
                 };
-                let body = Body::Line {
+                let body = EvidenceBody::Line {
                     text: "it broke".to_owned(),
                     context: Vec::new(),
                     repeats: 1,
@@ -283,11 +283,11 @@ impl Walk {
                     device,
                 };
                 self.is_drill = drill;
-                self.report(node(number), Source::KernelLog, entity, body, vec![mark]);
+                self.report(node(number), EvidenceSource::KernelLog, entity, body, vec![mark]);
                 self.is_drill = false;
             }
             Move::Timer { pick } => {
-                let timers: Vec<(Timer, Timestamp)> = self
+                let timers: Vec<(TimerKey, Timestamp)> = self
                     .state
                     .timers()
                     .iter()

@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_format::CheckpointId;
-use rankguard_core::{Action, CheckFinding, Event, Gate, Policy, Stamped, State, invariants, step};
+use rankguard_core::{
+    Action, CheckFinding, DecisionState, Event, Policy, PreflightMode, StampedEvent, invariants, step,
+};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Body, ClassId, Entity, Evidence, EvidenceId, FailedCheck, Generation, JobId, Mark, NodeId, Order, Rank, RankRef,
-    Sequence, ShardSeal, Source, Timestamp,
+    AgentOrder, ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck,
+    Generation, JobId, NodeId, Rank, RankRef, Sequence, ShardSeal, Timestamp,
 };
 
 use super::budgets::BudgetJudge;
 use super::cases::CaseJudge;
 
 pub(super) struct Walk {
-    pub(super) state: State,
-    pub(super) journal: Vec<Stamped>,
+    pub(super) state: DecisionState,
+    pub(super) journal: Vec<StampedEvent>,
     pub(super) now: Timestamp,
     seqs: BTreeMap<NodeId, u64>,
-    pub(super) orders: Vec<(NodeId, Order)>,
+    pub(super) orders: Vec<(NodeId, AgentOrder)>,
     pub(super) manifests: Vec<rankguard_checkpoint_format::Manifest>,
     generations: BTreeMap<JobId, Generation>,
     /// Open requests to list shards in the store: job, current generation, generation of the shards.
@@ -48,8 +50,8 @@ pub(super) const CLASSES: [&str; 5] = [
 ];
 
 /// Returns a difference between two replicas, without a majority.
-pub(super) fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
-    rankguard_checkpoint_schedule::twins::Difference {
+pub(super) fn difference() -> rankguard_checkpoint_schedule::replica_differences::ReplicaDifference {
+    rankguard_checkpoint_schedule::replica_differences::ReplicaDifference {
         tensor: "w".to_owned(),
         offset: vec![0],
         shape: vec![8],
@@ -62,7 +64,7 @@ pub(super) fn difference() -> rankguard_checkpoint_schedule::twins::Difference {
 pub(super) fn policy() -> Policy {
     Policy {
         risk_ms: 1,
-        preflight: Gate::Require,
+        preflight: PreflightMode::Require,
         ..Policy::default()
     }
 }
@@ -78,7 +80,7 @@ pub(super) fn job(number: u8) -> JobId {
 impl Walk {
     pub(super) fn new() -> Self {
         Self {
-            state: State::new(policy(), Catalogue::builtin()),
+            state: DecisionState::new(policy(), Catalogue::builtin()),
             journal: Vec::new(),
             now: Timestamp(1_700_000_000_000_000_000),
             seqs: BTreeMap::new(),
@@ -125,7 +127,7 @@ impl Walk {
 
     pub(super) fn tell(&mut self, event: Event) {
         self.now = self.now.after(std::time::Duration::from_millis(1));
-        let stamped = Stamped { at: self.now, event };
+        let stamped = StampedEvent { at: self.now, event };
         let cordoned = self.state.fleet().cordoned_by_verdict();
         let actions = step(&mut self.state, &stamped);
         self.journal.push(stamped);
@@ -180,7 +182,14 @@ impl Walk {
         }
     }
 
-    pub(super) fn report(&mut self, node: NodeId, source: Source, entity: Entity, body: Body, marks: Vec<Mark>) {
+    pub(super) fn report(
+        &mut self,
+        node: NodeId,
+        source: EvidenceSource,
+        entity: Entity,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
+    ) {
         let seq = self.seqs.entry(node.clone()).or_default();
         *seq += 1;
         let id = EvidenceId {
@@ -199,17 +208,24 @@ impl Walk {
         self.tell(Event::EvidenceArrived { evidence });
     }
 
-    pub(super) fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: Body) {
+    pub(super) fn rank_report(&mut self, name: &JobId, rank: u8, old: bool, body: EvidenceBody) {
         self.rank_report_marked(name, rank, old, body, Vec::new());
     }
 
-    pub(super) fn rank_report_marked(&mut self, name: &JobId, rank: u8, old: bool, body: Body, marks: Vec<Mark>) {
+    pub(super) fn rank_report_marked(
+        &mut self,
+        name: &JobId,
+        rank: u8,
+        old: bool,
+        body: EvidenceBody,
+        marks: Vec<Classification>,
+    ) {
         let Some(job) = self.state.jobs().get(name) else { return };
         let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
         let Some(plan) = &job.plan else { return };
         let places = plan.placements();
         let place = places[usize::from(rank) % places.len()].clone();
-        if let Body::RankExited { .. } = &body {
+        if let EvidenceBody::RankExited { .. } = &body {
             let ended = RankRef {
                 job: name.clone(),
                 generation,
@@ -223,7 +239,7 @@ impl Walk {
             rank: place.rank,
             node: place.node.clone(),
         };
-        self.report(place.node, Source::Ranks, entity, body, marks);
+        self.report(place.node, EvidenceSource::Ranks, entity, body, marks);
     }
 
     pub(super) fn obey(&mut self) {
@@ -257,23 +273,29 @@ impl Walk {
                 continue;
             }
             match order {
-                Order::Fence {
+                AgentOrder::Fence {
                     job,
                     generation,
                     reserve_port,
                     ..
                 } => {
                     let ended = self.end_below(&node, &job, generation);
-                    let body = Body::Fenced {
+                    let body = EvidenceBody::Fenced {
                         job,
                         generation,
                         master_port: reserve_port.then_some(29_500),
                         ended,
                         left: Vec::new(),
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Launch(launch) => {
+                AgentOrder::Launch(launch) => {
                     for slot in launch.ranks {
                         let rank = RankRef {
                             job: launch.job.clone(),
@@ -291,14 +313,14 @@ impl Walk {
                         };
                         self.report(
                             node.clone(),
-                            Source::Ranks,
+                            EvidenceSource::Ranks,
                             entity,
-                            Body::RankStarted { pid: 7 },
+                            EvidenceBody::RankStarted { pid: 7 },
                             Vec::new(),
                         );
                     }
                 }
-                Order::Preflight(wanted) => {
+                AgentOrder::Preflight(wanted) => {
                     // Nodes with a number that ends in 2 fail a check.
                     let class = ClassId::from("path-not-found");
                     let lacks = node.as_str().ends_with('2').then(|| FailedCheck {
@@ -308,17 +330,23 @@ impl Walk {
                         found: "it is not there".to_owned(),
                         advice: String::new(),
                     });
-                    let body = Body::Preflighted {
+                    let body = EvidenceBody::Preflighted {
                         job: wanted.job,
                         generation: wanted.generation,
                         failed: lacks.into_iter().collect(),
                         environment: BTreeMap::new(),
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Finish(wanted) => {
+                AgentOrder::Finish(wanted) => {
                     let shards = self.bring(&node, &wanted.job, wanted.of);
-                    let body = Body::ShardsFinished {
+                    let body = EvidenceBody::ShardsFinished {
                         job: wanted.job,
                         generation: wanted.generation,
                         from: wanted.from,
@@ -327,23 +355,29 @@ impl Walk {
                     };
                     self.report(
                         node.clone(),
-                        Source::Checkpoint,
+                        EvidenceSource::Checkpoint,
                         Entity::Node { node },
                         body,
                         Vec::new(),
                     );
                 }
-                Order::Stop { job, generation, .. } => {
+                AgentOrder::Stop { job, generation, .. } => {
                     let ended = self.end_below(&node, &job, generation.next());
-                    let body = Body::Stopped {
+                    let body = EvidenceBody::Stopped {
                         job,
                         generation,
                         ended,
                         left: Vec::new(),
                     };
-                    self.report(node.clone(), Source::Agent, Entity::Node { node }, body, Vec::new());
+                    self.report(
+                        node.clone(),
+                        EvidenceSource::Agent,
+                        Entity::Node { node },
+                        body,
+                        Vec::new(),
+                    );
                 }
-                Order::Keep { .. } | Order::Checkpoint { .. } => {}
+                AgentOrder::Keep { .. } | AgentOrder::Checkpoint { .. } => {}
             }
         }
     }
@@ -390,7 +424,7 @@ impl Walk {
             .push(seal.clone());
         let rank = u8::try_from(seal.rank.0).unwrap_or(0);
         if (seal.step.0 + u64::from(rank)) % 5 != 4 {
-            self.rank_report(job, rank, false, Body::ShardDurable { seal });
+            self.rank_report(job, rank, false, EvidenceBody::ShardDurable { seal });
         }
     }
 }

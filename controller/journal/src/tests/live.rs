@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use super::*;
 
 /// Returns an event; every 97th is larger than a page.
-fn wide(number: i64) -> Stamped {
+fn wide(number: i64) -> StampedEvent {
     let mut event = event(number);
     if number % 97 == 0 {
         event.event = Event::JobCancelled {
@@ -52,7 +52,7 @@ fn a_journal_is_read_while_it_is_written_every_entry_once_and_nothing_is_disturb
     let last = written.into_inner();
     assert_eq!(journal.entries(), u64::try_from(last - 1).expect("few entries"));
     drop(journal);
-    let whole: Vec<Stamped> = (1..last).map(wide).collect();
+    let whole: Vec<StampedEvent> = (1..last).map(wide).collect();
     assert_eq!(events(&open(&path)), whole, "the writer's own view");
     assert_eq!(read(&path).expect("closed by now").events, whole);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rankguard_core::{State, step};
+use rankguard_core::{DecisionState, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{ClockOffset, NodeId, NodeInfo};
 
@@ -20,7 +20,7 @@ fn small() -> JournalRetention {
 }
 
 /// Returns joins, cordons and uncordons, which change the state.
-fn traced(number: i64) -> Stamped {
+fn traced(number: i64) -> StampedEvent {
     let node = NodeId::from(format!("n{}", number % 7));
     let event = match number % 3 {
         0 => Event::NodeCordoned {
@@ -44,7 +44,7 @@ fn traced(number: i64) -> Stamped {
             },
         },
     };
-    Stamped {
+    StampedEvent {
         at: Timestamp::from_millis(number),
         event,
     }
@@ -53,7 +53,7 @@ fn traced(number: i64) -> Stamped {
 /// Journal with the state of its events.
 struct Written {
     journal: Journal,
-    state: State,
+    state: DecisionState,
 }
 
 impl Written {
@@ -88,8 +88,8 @@ impl Written {
 }
 
 /// Returns the state after a replay from the beginning.
-fn expected(to: i64) -> State {
-    let mut state = State::new(Policy::default(), Catalogue::builtin());
+fn expected(to: i64) -> DecisionState {
+    let mut state = DecisionState::new(Policy::default(), Catalogue::builtin());
     for number in 1..to {
         step(&mut state, &traced(number));
     }
@@ -250,8 +250,8 @@ fn readers_of_a_compacted_journal_begin_with_its_oldest_snapshot_while_it_is_wri
     assert!(begin.removed > 10 && begin.removed_to == Some(Timestamp::from_millis(next - 1)));
     assert!(begin.state == expected(next));
     let mut end = None;
-    let told = tell(&path, |told| {
-        if let Told::Problem(problem) = told {
+    let told = analyse_journal(&path, |told| {
+        if let JournalRecord::Problem(problem) = told {
             end = Some(problem);
         }
     });

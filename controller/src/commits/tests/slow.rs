@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, Once, OnceLock};
 use std::time::Instant;
 
 use rankguard_checkpoint::format::{Dtype, TensorBox};
-use rankguard_checkpoint::store::disk::{self, Faults, Op, Strike};
+use rankguard_checkpoint::store::disk::{self, CallFault, FaultSource, FileOperation};
 use rankguard_model::Rank;
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 struct Gate {
     folder: PathBuf,
-    op: Op,
+    op: FileOperation,
     /// Part of the path of the blocked calls.
     part: &'static str,
     is_open: bool,
@@ -44,8 +44,8 @@ fn gates() -> &'static Gates {
     gates
 }
 
-impl Faults for Gates {
-    fn strike(&self, op: Op, path: &Path, _bytes: u64) -> Option<Strike> {
+impl FaultSource for Gates {
+    fn strike(&self, op: FileOperation, path: &Path, _bytes: u64) -> Option<CallFault> {
         let mut all = self.all.lock().unwrap();
         let hangs = |gate: &Gate| {
             let is_of_it = gate.op == op && path.starts_with(&gate.folder);
@@ -66,7 +66,7 @@ impl Faults for Gates {
 struct Hang(PathBuf);
 
 impl Hang {
-    fn new(folder: &Path, op: Op, part: &'static str) -> Self {
+    fn new(folder: &Path, op: FileOperation, part: &'static str) -> Self {
         gates().all.lock().unwrap().push(Gate {
             folder: folder.to_owned(),
             op,
@@ -159,8 +159,8 @@ async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
         store.commit(manifest).unwrap();
     }
     let path = store.root().display().to_string();
-    let hang = Hang::new(store.root(), Op::Remove, "000000000010-g1");
-    let mut commits = Commits::default();
+    let hang = Hang::new(store.root(), FileOperation::Remove, "000000000010-g1");
+    let mut commits = StoreTasks::default();
     commits.start(path.clone(), forty, 1, Vec::new());
     assert_eq!(committed(&commits.next().await), Some(40));
     hang.met();
@@ -181,8 +181,8 @@ async fn rg_1_a_commit_that_was_given_up_writes_no_manifest_and_removes_nothing(
     let (thirty, twenty) = (manifests.pop().unwrap(), manifests.pop().unwrap());
     store.commit(&manifests[0]).unwrap();
     let path = store.root().display().to_string();
-    let hang = Hang::new(store.root(), Op::SyncDir, "store/train");
-    let mut commits = Commits::default();
+    let hang = Hang::new(store.root(), FileOperation::SyncDir, "store/train");
+    let mut commits = StoreTasks::default();
     commits.start_within(path.clone(), twenty, 1, Vec::new(), Duration::from_millis(100));
     let Event::ManifestRefused { step, reason, .. } = commits.next().await else {
         panic!("committed")
@@ -209,8 +209,8 @@ async fn rg_2_a_check_ends_the_collection_and_tells_damage_from_a_nodes_own_trou
         store.commit(manifest).unwrap();
     }
     let path = store.root().display().to_string();
-    let hang = Hang::new(store.root(), Op::Remove, "000000000010-g1");
-    let mut commits = Commits::default();
+    let hang = Hang::new(store.root(), FileOperation::Remove, "000000000010-g1");
+    let mut commits = StoreTasks::default();
     commits.start(path.clone(), thirty, 1, Vec::new());
     assert_eq!(committed(&commits.next().await), Some(30));
     hang.met();
@@ -218,7 +218,7 @@ async fn rg_2_a_check_ends_the_collection_and_tells_damage_from_a_nodes_own_trou
         rank: Rank(0),
         chunk: 0,
     });
-    let found = async |commits: &mut Commits| {
+    let found = async |commits: &mut StoreTasks| {
         commits.check(path.clone(), job(), id(30), chunk);
         match commits.next().await {
             Event::CheckpointChecked { finding, .. } => finding,

@@ -3,17 +3,17 @@
 //!
 //! Indentation is used but not required, because log collectors and editors lose it.
 
-mod drawn;
-mod told;
-mod words;
+mod conversion;
+mod formatted;
+mod line_kinds;
 
 use rankguard_model::{Rank, Timestamp};
 
 use crate::line::ParsedLine;
-use drawn::Drawn;
-pub(super) use words::opens;
-use words::{
-    EXCEPTION, FRAME, Margin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
+use formatted::FormattedLine;
+pub(super) use line_kinds::opens;
+use line_kinds::{
+    EXCEPTION, FRAME, TreeMargin, announced, begins, dedent, indent, is_chain, is_farewell, is_header, margin, nested,
 };
 
 /// Maximum number of retained frames; a recursion prints thousands.
@@ -26,15 +26,15 @@ const MESSAGE_LINES: usize = 24;
 const FOREIGN: u32 = 32;
 
 #[derive(Debug, Default)]
-pub(super) struct Tracker {
-    open: Option<Unit>,
+pub(super) struct TracebackTracker {
+    open: Option<OpenTraceback>,
     /// True if the previous line announced that the next exception is ignored.
     ignored: bool,
 }
 
 /// Relation of a line to the open unit.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum LineRelation {
     /// Part of the unit.
     Taken,
     /// The unit ended before this line.
@@ -44,8 +44,8 @@ pub(super) enum Step {
 }
 
 #[derive(Debug)]
-pub(super) struct Unit {
-    segments: Vec<Segment>,
+pub(super) struct OpenTraceback {
+    segments: Vec<ExceptionSegment>,
     /// True if the interpreter announced that the exception is ignored.
     ignored: bool,
     /// True if it began with a frame: without an exception it is only a printed stack.
@@ -72,44 +72,44 @@ pub(super) struct Unit {
 }
 
 #[derive(Debug, Default)]
-struct Segment {
-    frames: Vec<Frame>,
+struct ExceptionSegment {
+    frames: Vec<TracebackFrame>,
     /// `Type: message`; `message` holds the lines after the first.
     exception: Option<String>,
     message: Vec<String>,
 }
 
 #[derive(Debug, Clone)]
-struct Frame {
+struct TracebackFrame {
     file: String,
     line: String,
     function: String,
     code: String,
 }
 
-impl Segment {
+impl ExceptionSegment {
     /// Returns true if it is the location of a syntax error, which names no function.
     fn has_place(&self) -> bool {
         self.frames.first().is_some_and(|frame| frame.function.is_empty())
     }
 }
 
-impl Tracker {
+impl TracebackTracker {
     pub(super) fn is_open(&self) -> bool {
         self.open.is_some()
     }
 
-    pub(super) fn take(&mut self) -> Option<Unit> {
+    pub(super) fn take(&mut self) -> Option<OpenTraceback> {
         self.open.take()
     }
 
-    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> Step {
+    pub(super) fn accept(&mut self, line: &ParsedLine<'_>, line_no: u64) -> LineRelation {
         let text = line.text;
         match &mut self.open {
             Some(unit) => {
                 let before = unit.exceptions();
                 let step = unit.accept(text);
-                if step == Step::Taken {
+                if step == LineRelation::Taken {
                     unit.last_line = line_no;
                 }
                 if unit.exceptions() > before {
@@ -120,32 +120,32 @@ impl Tracker {
             // A syntax error of the main program has only its location and no header; a truncated log may lack the
             // header too.
             None if begins(text) => {
-                let mut unit = Unit::new(line, line_no);
+                let mut unit = OpenTraceback::new(line, line_no);
                 unit.ignored = std::mem::take(&mut self.ignored);
                 if !is_header(text) {
                     unit.headless = true;
                     unit.accept(text);
                 }
                 self.open = Some(unit);
-                Step::Taken
+                LineRelation::Taken
             }
             None => {
                 self.ignored = is_farewell(text);
-                Step::Other
+                LineRelation::Other
             }
         }
     }
 }
 
-impl Unit {
+impl OpenTraceback {
     fn new(line: &ParsedLine<'_>, line_no: u64) -> Self {
         Self {
-            segments: vec![Segment::default()],
+            segments: vec![ExceptionSegment::default()],
             ignored: false,
             headless: false,
             indent: indent(line.text),
             announced: announced(line.text).map(str::to_owned),
-            drawn: announced(line.text).is_some() || drawn::opens_box(line.text),
+            drawn: announced(line.text).is_some() || formatted::opens_box(line.text),
             code_next: false,
             chained: false,
             foreign: 0,
@@ -168,11 +168,11 @@ impl Unit {
                 .any(|end| kind.ends_with(end))
                 || kind.contains('.')
         };
-        let raising = |segment: &Segment| {
+        let raising = |segment: &ExceptionSegment| {
             let code = segment.frames.last().map_or("", |frame| frame.code.as_str());
             segment.exception.is_none() && (code.starts_with("raise ") || code.starts_with("assert "))
         };
-        let says = |segment: &Segment| segment.exception.as_deref().is_some_and(named) || raising(segment);
+        let says = |segment: &ExceptionSegment| segment.exception.as_deref().is_some_and(named) || raising(segment);
         self.headless
             && self
                 .segments
@@ -189,15 +189,15 @@ impl Unit {
             .count()
     }
 
-    fn segment(&mut self) -> &mut Segment {
+    fn segment(&mut self) -> &mut ExceptionSegment {
         if self.segments.is_empty() {
-            self.segments.push(Segment::default());
+            self.segments.push(ExceptionSegment::default());
         }
         let last = self.segments.len() - 1;
         &mut self.segments[last]
     }
 
-    fn accept(&mut self, text: &str) -> Step {
+    fn accept(&mut self, text: &str) -> LineRelation {
         let text = dedent(text, self.indent);
         let step = |unit: &mut Self, text: &str| {
             if unit.segment().exception.is_some() {
@@ -207,17 +207,17 @@ impl Unit {
             }
         };
         match margin(text) {
-            Margin::None => step(self, text),
-            Margin::Rule => {
+            TreeMargin::None => step(self, text),
+            TreeMargin::Rule => {
                 self.chained |= self.segment().exception.is_some();
-                Step::Taken
+                LineRelation::Taken
             }
-            Margin::Bar(text) => {
+            TreeMargin::Bar(text) => {
                 // Any text after the bar belongs to the exception group.
-                if step(self, text) != Step::Taken {
+                if step(self, text) != LineRelation::Taken {
                     self.note(text);
                 }
-                Step::Taken
+                LineRelation::Taken
             }
         }
     }
@@ -228,7 +228,7 @@ impl Unit {
         if frames.len() == FRAMES {
             frames.remove(FRAMES / 2);
         }
-        frames.push(Frame {
+        frames.push(TracebackFrame {
             file: file.to_owned(),
             line: line.to_owned(),
             function: function.to_owned(),
@@ -238,15 +238,15 @@ impl Unit {
 
     /// Reads a line of a formatted traceback; returns false if it is not one.
     fn draw(&mut self, text: &str) -> bool {
-        match drawn::read(text) {
-            Some(Drawn::Place { file, line, function }) => self.frame(file, line, function),
-            Some(Drawn::Running { line, code }) => {
+        match formatted::read(text) {
+            Some(FormattedLine::Place { file, line, function }) => self.frame(file, line, function),
+            Some(FormattedLine::Running { line, code }) => {
                 if let Some(frame) = self.segment().frames.last_mut() {
                     line.clone_into(&mut frame.line);
                     frame.code = code[..code.floor_char_boundary(256)].to_owned();
                 }
             }
-            Some(Drawn::Ornament) => {}
+            Some(FormattedLine::Ornament) => {}
             None => return false,
         }
         true
@@ -261,28 +261,32 @@ impl Unit {
     }
 
     /// Reads a line before the exception line.
-    fn frames(&mut self, text: &str) -> Step {
+    fn frames(&mut self, text: &str) -> LineRelation {
         if let Some(kind) = nested(text)
             && !self.segment().frames.is_empty()
         {
             self.segment().exception = Some(kind.to_owned());
-            self.segments.push(Segment::default());
+            self.segments.push(ExceptionSegment::default());
             self.code_next = false;
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         if is_header(text) {
             // Truncated and begun again, or another writer without a prefix.
             let empty = self.segment().frames.is_empty();
-            return if empty { Step::Taken } else { Step::Closed };
+            return if empty {
+                LineRelation::Taken
+            } else {
+                LineRelation::Closed
+            };
         }
         if let Some(frame) = FRAME.captures(text) {
             let group = |name: &str| frame.name(name).map_or("", |m| m.as_str());
             self.frame(group("file"), group("line"), group("function"));
             self.code_next = true;
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         if self.drawn && self.draw(text) {
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         let indented = text.starts_with([' ', '\t']);
         let trimmed = text.trim();
@@ -292,7 +296,7 @@ impl Unit {
             .is_some_and(|(kind, _)| kind.ends_with("Error") || kind.ends_with("Exception"));
         if (!indented || named) && EXCEPTION.is_match(trimmed) {
             self.segment().exception = Some(trimmed.to_owned());
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         if indented || self.code_next {
             if self.code_next
@@ -301,54 +305,54 @@ impl Unit {
                 frame.code = trimmed[..trimmed.floor_char_boundary(256)].to_owned();
             }
             self.code_next = false;
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         let marker = !trimmed.is_empty() && trimmed.bytes().all(|b| b"^~ ".contains(&b));
         if trimmed.is_empty() || marker || trimmed.starts_with("[Previous line repeated") {
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         self.foreign += 1;
         if self.foreign > FOREIGN {
-            Step::Closed
+            LineRelation::Closed
         } else {
-            Step::Other
+            LineRelation::Other
         }
     }
 
     /// Reads a line after the exception line.
-    fn tail(&mut self, text: &str) -> Step {
+    fn tail(&mut self, text: &str) -> LineRelation {
         if is_chain(text) {
             self.chained = true;
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         let bare = self.chained && EXCEPTION.is_match(text.trim());
         if bare && self.segments.len() < SEGMENTS {
             self.chained = false;
-            self.segments.push(Segment {
+            self.segments.push(ExceptionSegment {
                 exception: Some(text.trim().to_owned()),
-                ..Segment::default()
+                ..ExceptionSegment::default()
             });
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         if is_header(text) {
             // An exception from another process or thread is printed after the one that was raised from it.
             let caught = text.trim_start().starts_with("Original Traceback");
             if !(self.chained || caught) || self.segments.len() >= SEGMENTS {
-                return Step::Closed;
+                return LineRelation::Closed;
             }
             self.chained = false;
             self.code_next = false;
-            self.segments.push(Segment::default());
-            return Step::Taken;
+            self.segments.push(ExceptionSegment::default());
+            return LineRelation::Taken;
         }
         if text.trim().is_empty() {
-            return Step::Taken;
+            return LineRelation::Taken;
         }
         let segment = self.segment();
         if text.starts_with([' ', '\t']) && segment.message.len() < MESSAGE_LINES {
             segment.message.push(text.trim().to_owned());
-            return Step::Taken;
+            return LineRelation::Taken;
         }
-        Step::Closed
+        LineRelation::Closed
     }
 }

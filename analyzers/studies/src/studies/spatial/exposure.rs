@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table};
+use rankguard_datasets::{Dataset, TableKind};
 
-use super::place::Place;
+use super::place::GridPosition;
 use crate::error::StudyError;
-use crate::studies::Options;
+use crate::studies::StudyOptions;
 
 /// Exposure by cell and by position of one grid.
 #[derive(Debug, Default)]
-pub(super) struct Exposure {
+pub(super) struct GridExposure {
     pub(super) cells: BTreeMap<(u32, u32), f64>,
     /// Empty if only cells are known.
     pub(super) parts: BTreeMap<(&'static str, u32), f64>,
@@ -24,16 +24,16 @@ const YEAR_S: f64 = 365.25 * 86_400.0;
 const MOST: f64 = 1e6;
 
 /// Failures by cell.
-pub(super) type Counts = BTreeMap<(u32, u32), u64>;
+pub(super) type CellCounts = BTreeMap<(u32, u32), u64>;
 
-impl Exposure {
+impl GridExposure {
     /// Determines the exposure of a grid: recorded stays, otherwise the node count of its system, otherwise the
     /// population, which applies only if there is one grid.
     pub(super) fn of(
         data: &Dataset,
-        options: &Options,
+        options: &StudyOptions,
         grid: &str,
-        failed: &Counts,
+        failed: &CellCounts,
         is_only: bool,
     ) -> Result<Self, StudyError> {
         if options.population.is_none() {
@@ -60,14 +60,14 @@ impl Exposure {
 }
 
 /// Returns the device-years at each place, if the data records stays.
-fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
-    let places = data.labels(Table::Outages, "x_location").ok()?;
-    let seconds = data.f64s(Table::Outages, "x_duration_s").ok()?;
-    let on_grid = |name: &String| Place::of(name).filter(|place| place.grid == grid);
-    let known: Vec<Option<Place>> = places.names.iter().map(on_grid).collect();
-    let mut found = Exposure {
+fn stays(data: &Dataset, grid: &str) -> Option<GridExposure> {
+    let places = data.labels(TableKind::Outages, "x_location").ok()?;
+    let seconds = data.f64s(TableKind::Outages, "x_duration_s").ok()?;
+    let on_grid = |name: &String| GridPosition::of(name).filter(|place| place.grid == grid);
+    let known: Vec<Option<GridPosition>> = places.names.iter().map(on_grid).collect();
+    let mut found = GridExposure {
         what: "years of stays, as recorded".to_owned(),
-        ..Exposure::default()
+        ..GridExposure::default()
     };
     for (label, seconds) in places.of.iter().zip(seconds) {
         let place = label.name().and_then(|name| known[name as usize].as_ref());
@@ -86,15 +86,15 @@ fn stays(data: &Dataset, grid: &str) -> Option<Exposure> {
 
 /// Returns the node count in the inventory of the system that a grid's name starts with.
 fn stated(data: &Dataset, grid: &str) -> Option<f64> {
-    let systems = data.strings(Table::Nodes, "system").ok()?;
-    let nodes = data.f64s(Table::Nodes, "x_nodes").ok()?;
+    let systems = data.strings(TableKind::Nodes, "system").ok()?;
+    let nodes = data.f64s(TableKind::Nodes, "x_nodes").ok()?;
     let system = grid.trim_end_matches('/');
     let mut rows = systems.into_iter().zip(nodes);
     rows.find(|(name, _)| name.as_deref() == Some(system))?.1
 }
 
 /// Returns a uniform exposure of `count` places: in one row, or in a whole rectangle.
-fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyError> {
+fn filled(count: f64, what: String, failed: &CellCounts) -> Result<GridExposure, StudyError> {
     let refused = |why: &str| {
         StudyError::missing(
             format!("{count} places cannot be mapped: {why}"),
@@ -114,7 +114,7 @@ fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyEr
     } else {
         return Err(refused(&format!("failures lie in {columns} columns and {rows} rows")));
     };
-    Ok(Exposure {
+    Ok(GridExposure {
         cells: cells.into_iter().map(|cell| (cell, 1.0)).collect(),
         parts: BTreeMap::new(),
         what,
@@ -123,7 +123,7 @@ fn filled(count: f64, what: String, failed: &Counts) -> Result<Exposure, StudyEr
 
 /// Returns the numbers of `count` places, starting at 0, 1 or a multiple of their count, the range with the most
 /// failures.
-fn numbered(count: u32, failed: &Counts) -> std::ops::Range<u32> {
+fn numbered(count: u32, failed: &CellCounts) -> std::ops::Range<u32> {
     let least = failed.keys().map(|cell| cell.0).min().unwrap_or(0);
     let held = |first: u32| -> u64 { failed.range((first, 0)..(first + count, 0)).map(|(_, n)| n).sum() };
     let mut best = 0;
@@ -139,7 +139,7 @@ fn numbered(count: u32, failed: &Counts) -> std::ops::Range<u32> {
 mod tests {
     use super::*;
 
-    fn failed(cells: &[(u32, u32)]) -> Counts {
+    fn failed(cells: &[(u32, u32)]) -> CellCounts {
         cells.iter().map(|cell| (*cell, 1)).collect()
     }
 

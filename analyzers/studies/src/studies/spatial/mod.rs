@@ -5,16 +5,16 @@ mod place;
 
 use std::collections::BTreeMap;
 
-use rankguard_datasets::{Dataset, Table as Canonical};
+use rankguard_datasets::{Dataset, TableKind as Canonical};
 use rankguard_statistics::spatial::{moran, uniformity};
 
 use crate::error::StudyError;
-use crate::outcome::{Cell, Outcome, Table};
-use crate::plot::{Plot, Shape};
-use crate::studies::{Options, Study};
+use crate::outcome::{ResultCell, ResultTable, StudyResult};
+use crate::plot::{PlotContent, StudyPlot};
+use crate::studies::{Study, StudyOptions};
 
-use exposure::Exposure;
-use place::Place;
+use exposure::GridExposure;
+use place::GridPosition;
 
 pub(super) const STUDY: Study = Study {
     name: "spatial",
@@ -32,13 +32,13 @@ const DRAWN: usize = 6;
 
 /// Failures of one grid by cell, and by each position within it.
 #[derive(Default)]
-struct Grid {
+struct GridFailures {
     cells: BTreeMap<(u32, u32), u64>,
     parts: BTreeMap<(&'static str, u32), u64>,
     failures: u64,
 }
 
-impl Grid {
+impl GridFailures {
     /// Adds failures at one place.
     fn see(&mut self, cell: (u32, u32), parts: Vec<(&'static str, u32)>, failures: u64) {
         *self.cells.entry(cell).or_default() += failures;
@@ -49,7 +49,7 @@ impl Grid {
     }
 }
 
-fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
+fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("node");
     // Logs of failures are tables of events.
     let (table, what) = match data.has(Canonical::Failures) {
@@ -57,10 +57,10 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         false => (Canonical::Events, "events"),
     };
     let labels = data.labels(table, by)?;
-    let (mut grids, mut nowhere) = (BTreeMap::<String, Grid>::new(), labels.without());
+    let (mut grids, mut nowhere) = (BTreeMap::<String, GridFailures>::new(), labels.without());
     for (name, failures) in labels.names.iter().zip(labels.counts()) {
-        match Place::of(name) {
-            Some(Place { grid, cell, parts }) => grids.entry(grid).or_default().see(cell, parts, *failures),
+        match GridPosition::of(name) {
+            Some(GridPosition { grid, cell, parts }) => grids.entry(grid).or_default().see(cell, parts, *failures),
             None => nowhere += failures,
         }
     }
@@ -70,16 +70,16 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "name the column of places with --by: c11-2c1s4n1, R23-M0, or names that end in a number",
         ));
     }
-    let mut outcome = Outcome::new(
+    let mut outcome = StudyResult::new(
         "spatial",
         data,
         format!(
             "{what} of each place that {by} names, over its exposure; uniform: Pearson's chi-squared of cells against exposure; neighbours: Moran's I of {what} over exposure, cells that share an edge, variance under randomisation"
         ),
     );
-    let mut grids: Vec<(String, Grid)> = grids.into_iter().collect();
+    let mut grids: Vec<(String, GridFailures)> = grids.into_iter().collect();
     grids.sort_by(|a, b| b.1.failures.cmp(&a.1.failures).then_with(|| a.0.cmp(&b.0)));
-    let mut table = Table::new(
+    let mut table = ResultTable::new(
         "places",
         &[
             "grid",
@@ -95,7 +95,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             "p of I",
         ],
     );
-    let mut parts = Table::new(
+    let mut parts = ResultTable::new(
         "positions",
         &[
             "grid",
@@ -109,7 +109,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
     );
     let (mut alone, mut refused) = (0, None);
     for (name, grid) in grids.iter().filter(|(_, grid)| grid.failures >= FEWEST).take(LISTED) {
-        let exposure = match Exposure::of(data, options, name, &grid.cells, grids.len() == 1) {
+        let exposure = match GridExposure::of(data, options, name, &grid.cells, grids.len() == 1) {
             Ok(exposure) => exposure,
             Err(problem) => {
                 outcome.problems.push(format!("{}: {problem}", called(name)));
@@ -138,7 +138,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
             cells.len().into(),
             exposure.what.clone().into(),
             even.map(|even| even.chi_squared).into(),
-            even.map_or(Cell::Absent, |even| even.degrees.into()),
+            even.map_or(ResultCell::Absent, |even| even.degrees.into()),
             even.map(|even| even.p).into(),
             even.map(|even| even.dispersion).into(),
             alike.map(|alike| alike.i).into(),
@@ -147,7 +147,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
         ]);
         positions(name, grid, &exposure, &mut parts);
         if outcome.plots.len() < DRAWN {
-            outcome.plots.push(Plot {
+            outcome.plots.push(StudyPlot {
                 title: format!("failures over exposure, {} ({})", called(name), exposure.what),
                 across: if cells.iter().all(|cell| cell.0.1 == 0) {
                     "number"
@@ -155,7 +155,7 @@ fn run(data: &Dataset, options: &Options) -> Result<Outcome, StudyError> {
                     "column"
                 }
                 .to_owned(),
-                shape: Shape::Map(
+                shape: PlotContent::Map(
                     cells
                         .iter()
                         .map(|(cell, count, exposed)| (*cell, *count as f64 / exposed))
@@ -206,7 +206,7 @@ fn called(grid: &str) -> &str {
 }
 
 /// Computes Moran's I of rates over cells that share an edge.
-fn alike(cells: &[((u32, u32), u64, f64)]) -> Option<rankguard_statistics::spatial::Moran> {
+fn alike(cells: &[((u32, u32), u64, f64)]) -> Option<rankguard_statistics::spatial::MoranTest> {
     let at: BTreeMap<(u32, u32), usize> = cells.iter().enumerate().map(|(at, cell)| (cell.0, at)).collect();
     let mut pairs = Vec::new();
     for (one, ((column, row), ..)) in cells.iter().enumerate() {
@@ -222,7 +222,7 @@ fn alike(cells: &[((u32, u32), u64, f64)]) -> Option<rankguard_statistics::spati
 }
 
 /// Lists failures by each position encoded in names: the cage of a cabinet, the slot of a cage.
-fn positions(name: &str, grid: &Grid, exposure: &Exposure, table: &mut Table) {
+fn positions(name: &str, grid: &GridFailures, exposure: &GridExposure, table: &mut ResultTable) {
     let exposed: f64 = exposure.parts.values().sum::<f64>();
     if exposed <= 0.0 {
         return;

@@ -3,7 +3,7 @@
 use rankguard_checkpoint::format::{Dtype, TensorBox};
 use rankguard_model::Step;
 
-use super::super::{Name, Shelf, What};
+use super::super::{ReplicaKind, ReplicaMemory, ReplicaName};
 use super::*;
 
 fn id(step: u64) -> CheckpointId {
@@ -25,20 +25,20 @@ fn image(rank: u32, step: u64) -> (ShardIndex, Vec<u8>) {
     (index, image)
 }
 
-fn lane(ranks: &[u32], parities: u32) -> Lane {
-    Lane {
+fn lane(ranks: &[u32], parities: u32) -> RankLane {
+    RankLane {
         ranks: ranks.iter().copied().map(Rank).collect(),
         parities,
     }
 }
 
 /// Holder of the parity with this number over these images.
-fn kept(lane: &Lane, nth: u32, images: &[&(ShardIndex, Vec<u8>)]) -> Arc<Sums> {
-    let sums = Sums::new(Arc::new(Shelf::new(1 << 20)));
+fn kept(lane: &RankLane, nth: u32, images: &[&(ShardIndex, Vec<u8>)]) -> Arc<ParityMemory> {
+    let sums = ParityMemory::new(Arc::new(ReplicaMemory::new(1 << 20)));
     for (index, image) in images {
-        let name = Name {
-            what: What::Share(nth),
-            ..Name::image(index)
+        let name = ReplicaName {
+            what: ReplicaKind::Share(nth),
+            ..ReplicaName::image(index)
         };
         sums.offer(&name, nth, lane, index.clone()).expect("there is room");
         sums.add(&name, 0, image).expect("it is what the index says");
@@ -51,8 +51,8 @@ fn kept(lane: &Lane, nth: u32, images: &[&(ShardIndex, Vec<u8>)]) -> Arc<Sums> {
 struct Left(Vec<(ShardIndex, Vec<u8>)>);
 
 impl ChunkSource for Left {
-    fn tier(&self) -> Tier {
-        Tier::Arena
+    fn tier(&self) -> SourceTier {
+        SourceTier::Arena
     }
 
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
@@ -69,7 +69,7 @@ fn rebuilt(
     runtime: &tokio::runtime::Runtime,
     all: &[(ShardIndex, Vec<u8>)],
     left: &[u32],
-    holders: &[Arc<Sums>],
+    holders: &[Arc<ParityMemory>],
     rank: u32,
 ) -> Result<Vec<u8>, String> {
     let indexes: Vec<ShardIndex> = all.iter().map(|(index, _)| index.clone()).collect();

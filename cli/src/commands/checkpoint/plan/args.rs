@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use clap::Args;
-use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_checkpoint_schedule::rates::FailureExtent;
 use rankguard_model::CheckpointParity;
 
 use crate::args::FormatArgs;
@@ -24,7 +24,7 @@ pub(crate) struct PlanArgs {
     /// Storage tier, the one that survives least first: NAME:BLOCKING_S:LATENCY_S:COVERS[:RESTORE_S]; may be repeated.
     /// COVERS is the share of failures that the image survives, or process, node, all
     #[arg(long = "tier", value_name = "TIER", required = true)]
-    pub(crate) tiers: Vec<TierWord>,
+    pub(crate) tiers: Vec<TierSpec>,
     /// Mean time between failures of the whole job, hours [default: from published figures and --failures]
     #[arg(long, value_name = "HOURS", value_parser = positive, conflicts_with = "failures")]
     pub(crate) mttf: Option<f64>,
@@ -93,24 +93,24 @@ pub(crate) struct PlanArgs {
 
 /// A tier as given on the command line.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct TierWord {
+pub(crate) struct TierSpec {
     pub(crate) name: String,
     pub(crate) blocking_s: f64,
     pub(crate) latency_s: f64,
-    pub(crate) covers: Covers,
+    pub(crate) covers: TierCoverage,
     pub(crate) restore_s: f64,
 }
 
 /// Failures that a tier survives.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Covers {
+pub(crate) enum TierCoverage {
     /// Share of all failures, above 0 and at most 1.
     Share(f64),
     /// Failures up to this scope.
-    Scope(Scope),
+    Scope(FailureExtent),
 }
 
-impl FromStr for TierWord {
+impl FromStr for TierSpec {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -123,10 +123,10 @@ impl FromStr for TierWord {
         let seconds =
             |what: &str, text: &str| not_negative(text).map_err(|problem| format!("{what}: {problem}; {wanted}"));
         let covers = match rest[2] {
-            "process" => Covers::Scope(Scope::Process),
-            "node" => Covers::Scope(Scope::Node),
-            "all" | "domain" => Covers::Scope(Scope::Domain),
-            share => Covers::Share(positive(share).ok().filter(|share| *share <= 1.0).ok_or_else(|| {
+            "process" => TierCoverage::Scope(FailureExtent::Process),
+            "node" => TierCoverage::Scope(FailureExtent::Node),
+            "all" | "domain" => TierCoverage::Scope(FailureExtent::Domain),
+            share => TierCoverage::Share(positive(share).ok().filter(|share| *share <= 1.0).ok_or_else(|| {
                 format!("covers: {share:?} is neither a share above 0 and at most 1 nor process, node or all")
             })?),
         };
@@ -165,15 +165,15 @@ mod tests {
 
     #[test]
     fn a_tier_is_read_and_mistakes_are_named() {
-        let tier: TierWord = "disk:0.4:90:all:12".parse().expect("a tier");
+        let tier: TierSpec = "disk:0.4:90:all:12".parse().expect("a tier");
         assert_eq!(
             (tier.name.as_str(), tier.blocking_s, tier.latency_s, tier.restore_s),
             ("disk", 0.4, 90.0, 12.0)
         );
-        assert_eq!(tier.covers, Covers::Scope(Scope::Domain));
+        assert_eq!(tier.covers, TierCoverage::Scope(FailureExtent::Domain));
         assert_eq!(
-            "a:1:2:0.5".parse::<TierWord>().expect("a tier").covers,
-            Covers::Share(0.5)
+            "a:1:2:0.5".parse::<TierSpec>().expect("a tier").covers,
+            TierCoverage::Share(0.5)
         );
         for (wrong, says) in [
             ("", "write NAME"),
@@ -186,7 +186,7 @@ mod tests {
             ("disk:1:2:most", "covers"),
             ("disk:inf:2:all", "blocking: inf"),
         ] {
-            let problem = wrong.parse::<TierWord>().expect_err(wrong);
+            let problem = wrong.parse::<TierSpec>().expect_err(wrong);
             assert!(problem.contains(says), "{wrong}: {problem}");
         }
     }

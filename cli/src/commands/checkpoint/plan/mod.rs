@@ -7,23 +7,23 @@ mod windows;
 use std::collections::BTreeMap;
 
 pub(crate) use args::PlanArgs;
-use args::{Covers, TierWord};
-use rankguard_checkpoint_schedule::admission::{Has, Need, Wanted};
-use rankguard_checkpoint_schedule::governor::Limits;
-use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
-use rankguard_checkpoint_schedule::priors::Prior;
-use rankguard_checkpoint_schedule::rates::{Rate, Rates, Scope};
-use rankguard_checkpoint_schedule::windows::Prefer;
+use args::{TierCoverage, TierSpec};
+use rankguard_checkpoint_schedule::admission::{MemoryNeed, MemoryRequest, NodeMemory};
+use rankguard_checkpoint_schedule::governor::IntervalLimits;
+use rankguard_checkpoint_schedule::plan::{CheckpointPlan, PlanInputs, StorageTier};
+use rankguard_checkpoint_schedule::priors::FailurePrior;
+use rankguard_checkpoint_schedule::rates::{FailureExtent, FailureRates, RateBelief};
+use rankguard_checkpoint_schedule::windows::SaveRecommendation;
 use rankguard_checkpoint_schedule::{spares, survival};
 use serde::{Deserialize, Serialize};
 
-use crate::args::Format;
+use crate::args::OutputFormat;
 use crate::error::CliError;
-use crate::exit::Exit;
+use crate::exit::CommandExit;
 use crate::listing;
 use crate::out;
-use crate::parity::{self, Lanes, Survival};
-use windows::Windows;
+use crate::parity::{self, ImageSurvival, ParityLanes};
+use windows::WindowEffect;
 
 /// Target probability that the spares suffice.
 const SPARES_SUFFICE: f64 = 0.99;
@@ -31,14 +31,14 @@ const SPARES_SUFFICE: f64 = 0.99;
 /// Failure counts of a cluster.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Record {
+struct FailureRecord {
     node_hours: f64,
-    failures: BTreeMap<Scope, u64>,
+    failures: BTreeMap<FailureExtent, u64>,
 }
 
 /// Expected failure rate of the job.
 #[derive(Debug, Serialize)]
-struct Rating {
+struct FailureEstimate {
     /// Failures per second of the whole job.
     rate: f64,
     /// Mean time between failures of the job, hours.
@@ -46,40 +46,40 @@ struct Rating {
     /// Lower and upper bound of `mttf_h` (90 % interval of the failure rate); `None` for `--mttf`.
     mttf_h_between: Option<(f64, f64)>,
     /// Known share of each scope.
-    shares: BTreeMap<Scope, f64>,
+    shares: BTreeMap<FailureExtent, f64>,
     /// Sources of the rate, as text.
     from: Vec<String>,
 }
 
 /// Result of the memory check.
 #[derive(Debug, Serialize)]
-struct Admission {
+struct MemoryCheck {
     fits: bool,
-    need: Option<Need>,
+    need: Option<MemoryNeed>,
     refusal: Option<String>,
 }
 
 /// Number of spare nodes.
 #[derive(Debug, Serialize)]
-struct Spares {
+struct SpareCount {
     expected_in_repair: f64,
     wanted: Option<u32>,
 }
 
 /// Result of the command, as JSON contains it.
 #[derive(Debug, Serialize)]
-struct Answer {
+struct PlanReport {
     nodes: u32,
     state_gib_per_node: f64,
-    failures: Rating,
-    plan: Plan,
-    memory: Option<Admission>,
-    windows: Option<Windows>,
-    survival: Vec<Survival>,
-    spares: Option<Spares>,
+    failures: FailureEstimate,
+    plan: CheckpointPlan,
+    memory: Option<MemoryCheck>,
+    windows: Option<WindowEffect>,
+    survival: Vec<ImageSurvival>,
+    spares: Option<SpareCount>,
 }
 
-pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
+pub(crate) fn run(args: &PlanArgs) -> Result<CommandExit, CliError> {
     let rating = rating(args)?;
     let question = question(args, &rating)?;
     let hint = "`rankguard checkpoint plan --help` has an example";
@@ -88,7 +88,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         .map_err(|problem| CliError::usage(format!("cannot plan: {problem}"), hint))?;
     let state = bytes(args.state_gib / f64::from(args.nodes));
     let memory = args.memory_gib.map(|_| admission(args, state, Some(args.slots)));
-    let answer = Answer {
+    let answer = PlanReport {
         windows: windows::windows(args, &question, (&plan, memory.as_ref()))?,
         nodes: args.nodes,
         state_gib_per_node: args.state_gib / f64::from(args.nodes),
@@ -96,33 +96,33 @@ pub(crate) fn run(args: &PlanArgs) -> Result<Exit, CliError> {
         survival: survival(args),
         spares: args.repair_h.map(|repair| {
             // A process failure restarts ranks in place and takes no node out.
-            let in_place = rating.shares.get(&Scope::Process).copied().unwrap_or(0.0);
+            let in_place = rating.shares.get(&FailureExtent::Process).copied().unwrap_or(0.0);
             let losses = rating.rate * (1.0 - in_place) * 3_600.0 / f64::from(args.nodes);
             let expected = spares::in_repair(args.nodes, losses, repair);
-            Spares {
+            SpareCount {
                 expected_in_repair: expected,
-                wanted: spares::wanted(expected, SPARES_SUFFICE),
+                wanted: spares::required_spares(expected, SPARES_SUFFICE),
             }
         }),
         failures: rating,
         plan,
     };
     match args.format.format {
-        Format::Json => out::json(&answer),
-        Format::Jsonl => out::json_line(&answer),
-        Format::Csv => listing::print(Format::Csv, &answer.plan.tiers, text::TIERS),
-        Format::Table => text::lines(&question, &answer).iter().for_each(|line| out::line(line)),
+        OutputFormat::Json => out::json(&answer),
+        OutputFormat::Jsonl => out::json_line(&answer),
+        OutputFormat::Csv => listing::print(OutputFormat::Csv, &answer.plan.tiers, text::TIERS),
+        OutputFormat::Table => text::lines(&question, &answer).iter().for_each(|line| out::line(line)),
     }
     let fits = match &answer.windows {
-        Some(windows) => windows.prefer != Prefer::Neither,
+        Some(windows) => windows.prefer != SaveRecommendation::Neither,
         None => answer.memory.as_ref().is_none_or(|memory| memory.fits),
     };
-    Ok(if fits { Exit::Fine } else { Exit::Finding })
+    Ok(if fits { CommandExit::Fine } else { CommandExit::Finding })
 }
 
-fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
-    let prior = Prior::named(&args.prior).ok_or_else(|| {
-        let known: Vec<&str> = Prior::all().iter().map(|prior| prior.id.as_str()).collect();
+fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
+    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+        let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("no published figure is called {}", args.prior),
             format!("there are: {}", known.join(", ")),
@@ -154,7 +154,7 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
             format!("split over scopes: {} ({})", prior.title, prior.url),
         ];
         let rate = 1.0 / (mttf_h * 3_600.0);
-        return Ok(Rating {
+        return Ok(FailureEstimate {
             rate,
             mttf_h,
             mttf_h_between: None,
@@ -163,7 +163,7 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
         });
     }
     let together = together(&rates);
-    Ok(Rating {
+    Ok(FailureEstimate {
         rate: rates.per_second(args.nodes),
         mttf_h: hours(all),
         mttf_h_between: Some((hours(together.quantile(0.95)), hours(together.quantile(0.05)))),
@@ -173,8 +173,8 @@ fn rating(args: &PlanArgs) -> Result<Rating, CliError> {
 }
 
 /// All scopes were observed for the same hours, so their sum is again a Gamma distribution.
-fn together(rates: &Rates) -> Rate {
-    Rate {
+fn together(rates: &FailureRates) -> RateBelief {
+    RateBelief {
         failures: rates.iter().map(|(_, rate)| rate.failures).sum(),
         node_hours: rates
             .iter()
@@ -186,12 +186,13 @@ fn together(rates: &Rates) -> Rate {
 /// Maximum size of a file of failure counts, in bytes.
 const PLAN_BYTES: u64 = 1 << 20;
 
-fn record(path: &std::path::Path) -> Result<Record, CliError> {
+fn record(path: &std::path::Path) -> Result<FailureRecord, CliError> {
     let hint = "write `node_hours = 12000` and below `[failures]` lines such as `node = 3` (process, node, domain)";
     let what = || format!("cannot use {}", path.display());
     let text = rankguard_files::read_text(path, PLAN_BYTES)
         .map_err(|problem| CliError::failure(what(), hint).because(problem))?;
-    let record: Record = toml::from_str(&text).map_err(|problem| CliError::usage(what(), hint).because(problem))?;
+    let record: FailureRecord =
+        toml::from_str(&text).map_err(|problem| CliError::usage(what(), hint).because(problem))?;
     if record.node_hours.is_finite() && record.node_hours >= 0.0 {
         return Ok(record);
     }
@@ -205,11 +206,11 @@ fn record(path: &std::path::Path) -> Result<Record, CliError> {
     ))
 }
 
-fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
-    let covers = |tier: &TierWord| match tier.covers {
-        Covers::Share(share) => share,
-        Covers::Scope(Scope::Domain) => 1.0,
-        Covers::Scope(most) => Scope::ALL
+fn question(args: &PlanArgs, rating: &FailureEstimate) -> Result<PlanInputs, CliError> {
+    let covers = |tier: &TierSpec| match tier.covers {
+        TierCoverage::Share(share) => share,
+        TierCoverage::Scope(FailureExtent::Domain) => 1.0,
+        TierCoverage::Scope(most) => FailureExtent::ALL
             .into_iter()
             .filter(|scope| *scope <= most)
             .filter_map(|scope| rating.shares.get(&scope))
@@ -224,11 +225,11 @@ fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
             "the latency is counted from the beginning of the image; give at least the blocking time",
         ));
     }
-    Ok(Question {
+    Ok(PlanInputs {
         tiers: args
             .tiers
             .iter()
-            .map(|tier| Tier {
+            .map(|tier| StorageTier {
                 name: tier.name.clone(),
                 blocking_s: tier.blocking_s,
                 latency_s: tier.latency_s,
@@ -242,9 +243,9 @@ fn question(args: &PlanArgs, rating: &Rating) -> Result<Question, CliError> {
         queue_s: args.queue_s,
         in_flight: args.in_flight,
         step_s: args.step_s,
-        limits: Limits {
+        limits: IntervalLimits {
             budget: args.budget.map(|percent| percent / 100.0),
-            ..Limits::default()
+            ..IntervalLimits::default()
         },
     })
 }
@@ -256,25 +257,25 @@ fn bytes(gib: f64) -> u64 {
 
 /// Checks if a node's memory holds `state` bytes in each slot. Without slots they are windows, which have no copies on
 /// other nodes. Without `--memory-gib` everything fits.
-fn admission(args: &PlanArgs, state: u64, slots: Option<u32>) -> Admission {
-    let wanted = Wanted {
+fn admission(args: &PlanArgs, state: u64, slots: Option<u32>) -> MemoryCheck {
+    let wanted = MemoryRequest {
         state,
         slots: slots.unwrap_or(1),
         copies: slots.map_or(0, |_| args.copies),
         parity: args.parity.filter(|_| slots.is_some()),
         buffers: bytes(args.buffers_gib),
     };
-    let has = Has {
+    let has = NodeMemory {
         available: args.memory_gib.map_or(u64::MAX, bytes),
         reserve: bytes(args.reserve_gib),
     };
     match wanted.admit(&has) {
-        Ok(need) => Admission {
+        Ok(need) => MemoryCheck {
             fits: true,
             need: Some(need),
             refusal: None,
         },
-        Err(refusal) => Admission {
+        Err(refusal) => MemoryCheck {
             fits: false,
             need: None,
             refusal: Some(refusal.to_string()),
@@ -282,9 +283,9 @@ fn admission(args: &PlanArgs, state: u64, slots: Option<u32>) -> Admission {
     }
 }
 
-fn survival(args: &PlanArgs) -> Vec<Survival> {
+fn survival(args: &PlanArgs) -> Vec<ImageSurvival> {
     if let Some(parity) = args.parity {
-        return Lanes::of_any(args.nodes, parity).survival();
+        return ParityLanes::of_any(args.nodes, parity).survival();
     }
     if args.copies == 0 {
         return Vec::new();
@@ -292,7 +293,7 @@ fn survival(args: &PlanArgs) -> Vec<Survival> {
     let parts = survival::groups(args.nodes, args.copies + 1);
     let counts = parity::LOST.into_iter().filter(|lost| *lost < args.nodes);
     counts
-        .map(|lost| Survival {
+        .map(|lost| ImageSurvival {
             lost,
             probability: survival::survival(&parts, lost),
             exact: true,

@@ -1,17 +1,17 @@
 //! Text form of a plan, with its reasoning.
 
-use rankguard_checkpoint_schedule::admission::Gib;
-use rankguard_checkpoint_schedule::governor::Bound;
+use rankguard_checkpoint_schedule::admission::GibDisplay;
+use rankguard_checkpoint_schedule::governor::IntervalBound;
 use rankguard_checkpoint_schedule::interval;
-use rankguard_checkpoint_schedule::plan::{Alternative, Question, TierPlan};
-use rankguard_checkpoint_schedule::rates::Scope;
+use rankguard_checkpoint_schedule::plan::{AlternativePlan, PlanInputs, TierPlan};
+use rankguard_checkpoint_schedule::rates::FailureExtent;
 
-use super::Answer;
-use crate::listing::{self, Column};
-use crate::words::{self, or_dash};
+use super::PlanReport;
+use crate::display_text::{self, or_dash};
+use crate::listing::{self, TableColumn};
 
 /// Columns of a tier of the plan.
-pub(super) const TIERS: &[Column<TierPlan>] = &[
+pub(super) const TIERS: &[TableColumn<TierPlan>] = &[
     ("tier", |tier| tier.name.clone()),
     ("every", |tier| or_dash(tier.interval_s.map(seconds))),
     ("every s", |tier| or_dash(tier.interval_s.map(|at| format!("{at:.1}")))),
@@ -33,14 +33,14 @@ pub(super) const TIERS: &[Column<TierPlan>] = &[
     }),
 ];
 
-const ALTERNATIVES: &[Column<Alternative>] = &[
+const ALTERNATIVES: &[TableColumn<AlternativePlan>] = &[
     ("alternative", |other| other.name.clone()),
     ("every", |other| seconds(other.interval_s)),
     ("takes", |other| percent(other.blocking)),
     ("ettr", |other| format!("{:.4}", other.ettr)),
 ];
 
-pub(super) fn lines(question: &Question, answer: &Answer) -> Vec<String> {
+pub(super) fn lines(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
     let mut lines = failures(answer);
     lines.push(String::new());
     lines.extend(tiers(question, answer));
@@ -68,7 +68,7 @@ pub(super) fn lines(question: &Question, answer: &Answer) -> Vec<String> {
     lines
 }
 
-fn failures(answer: &Answer) -> Vec<String> {
+fn failures(answer: &PlanReport) -> Vec<String> {
     let rating = &answer.failures;
     let mut lines = vec![format!(
         "{} nodes with {:.1} GiB of state each are expected to fail every {}{}.",
@@ -81,10 +81,10 @@ fn failures(answer: &Answer) -> Vec<String> {
         })
     )];
     lines.extend(rating.from.iter().map(|from| format!("  from {}", from)));
-    let word = |scope: Scope| match scope {
-        Scope::Process => "ranks only",
-        Scope::Node => "a node with its memory",
-        Scope::Domain => "several nodes",
+    let word = |scope: FailureExtent| match scope {
+        FailureExtent::Process => "ranks only",
+        FailureExtent::Node => "a node with its memory",
+        FailureExtent::Domain => "several nodes",
     };
     let shares: Vec<String> = rating
         .shares
@@ -95,7 +95,7 @@ fn failures(answer: &Answer) -> Vec<String> {
     lines
 }
 
-fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
+fn tiers(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
     let mut covered = 0.0;
     let pairs = question.tiers.iter().zip(&answer.plan.tiers).enumerate();
     pairs
@@ -136,21 +136,21 @@ fn tiers(question: &Question, answer: &Answer) -> Vec<String> {
         .collect()
 }
 
-fn bound(question: &Question, bound: Bound) -> String {
+fn bound(question: &PlanInputs, bound: IntervalBound) -> String {
     match bound {
-        Bound::Optimum => {
+        IntervalBound::Optimum => {
             "No bound or budget changed the optimum; intervals are nested, so ratios are whole.".to_owned()
         }
-        Bound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
-        Bound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
-        Bound::Budget => format!(
+        IntervalBound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
+        IntervalBound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
+        IntervalBound::Budget => format!(
             "The budget of {} is hard: all intervals were made longer for it, and more work is lost at a failure.",
             percent(question.limits.budget.unwrap_or_default())
         ),
     }
 }
 
-fn memory(answer: &Answer) -> Vec<String> {
+fn memory(answer: &PlanReport) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(memory) = &answer.memory {
         lines.push(String::new());
@@ -158,12 +158,12 @@ fn memory(answer: &Answer) -> Vec<String> {
             let parts: Vec<String> = need
                 .lines
                 .iter()
-                .map(|line| format!("{} {}", line.what, Gib(line.bytes)))
+                .map(|line| format!("{} {}", line.what, GibDisplay(line.bytes)))
                 .collect();
             lines.push(format!(
                 "Memory: {} of {} a node are taken ({}).",
-                Gib(need.total),
-                Gib(need.headroom),
+                GibDisplay(need.total),
+                GibDisplay(need.headroom),
                 parts.join(", ")
             ));
         }
@@ -202,7 +202,7 @@ fn memory(answer: &Answer) -> Vec<String> {
 /// Formats seconds with a suitable unit, up to days.
 pub(super) fn seconds(seconds: f64) -> String {
     match seconds {
-        s if s < 99.95 => words::millis(s * 1e3),
+        s if s < 99.95 => display_text::millis(s * 1e3),
         s if s < 5_940.0 => format!("{:.1} min", s / 60.0),
         s if s < 172_800.0 => format!("{:.1} h", s / 3_600.0),
         s => format!("{:.1} days", s / 86_400.0),

@@ -1,23 +1,23 @@
 //! Comparison of windows with whole images: need, cost and recommendation.
 
-use rankguard_checkpoint_schedule::admission::Gib;
-use rankguard_checkpoint_schedule::plan::{Plan, Question, Tier};
-use rankguard_checkpoint_schedule::windows::{Passing, Prefer, prefer};
+use rankguard_checkpoint_schedule::admission::GibDisplay;
+use rankguard_checkpoint_schedule::plan::{CheckpointPlan, PlanInputs, StorageTier};
+use rankguard_checkpoint_schedule::windows::{SaveRecommendation, WindowedSave, prefer};
 use serde::Serialize;
 
 use super::args::PlanArgs;
 use super::text::seconds;
-use super::{Admission, admission, bytes};
+use super::{MemoryCheck, admission, bytes};
 use crate::error::CliError;
 
 /// Effect of windows on the job.
 #[derive(Debug, Serialize)]
-pub(super) struct Windows {
+pub(super) struct WindowEffect {
     /// Window of each rank, MiB.
     window_mib: u64,
     /// Number of ranks per node.
     ranks: u32,
-    memory: Admission,
+    memory: MemoryCheck,
     /// Blocking time of a save on the last tier, seconds: with whole images, and through windows (`blocking_s`).
     whole_blocking_s: f64,
     blocking_s: f64,
@@ -26,27 +26,27 @@ pub(super) struct Windows {
     interval_s: Option<f64>,
     ettr: f64,
     whole_ettr: f64,
-    pub(super) prefer: Prefer,
+    pub(super) prefer: SaveRecommendation,
 }
 
 /// Plans again with images that stream through windows; `None` without `--window`.
 pub(super) fn windows(
     args: &PlanArgs,
-    question: &Question,
-    whole: (&Plan, Option<&Admission>),
-) -> Result<Option<Windows>, CliError> {
+    question: &PlanInputs,
+    whole: (&CheckpointPlan, Option<&MemoryCheck>),
+) -> Result<Option<WindowEffect>, CliError> {
     let (Some(mib), Some(last)) = (args.window, question.tiers.last()) else {
         return Ok(None);
     };
     let node_gib = args.state_gib / f64::from(args.nodes);
-    let passing = Passing {
+    let passing = WindowedSave {
         state: bytes(node_gib),
         windows: (mib << 20).saturating_mul(args.ranks.into()),
         copy_s: args.copy_gib_s.map_or(last.blocking_s, |speed| node_gib / speed),
         write_s: args.write_gib_s.map_or(last.latency_s, |speed| node_gib / speed),
     };
-    let through = Question {
-        tiers: vec![Tier {
+    let through = PlanInputs {
+        tiers: vec![StorageTier {
             blocking_s: passing.blocking_s(),
             latency_s: passing.latency_s(),
             ..last.clone()
@@ -58,8 +58,8 @@ pub(super) fn windows(
         .map_err(|problem| CliError::usage(format!("cannot plan with windows: {problem}"), "look at --window"))?;
     let memory = admission(args, passing.windows.min(passing.state), None);
     let (images, held) = whole;
-    let fits = |admission: &Admission| admission.fits;
-    Ok(Some(Windows {
+    let fits = |admission: &MemoryCheck| admission.fits;
+    Ok(Some(WindowEffect {
         window_mib: mib,
         ranks: args.ranks,
         whole_blocking_s: passing.copy_s,
@@ -73,8 +73,8 @@ pub(super) fn windows(
     }))
 }
 
-impl Windows {
-    pub(super) fn lines(&self, whole: Option<&Admission>) -> Vec<String> {
+impl WindowEffect {
+    pub(super) fn lines(&self, whole: Option<&MemoryCheck>) -> Vec<String> {
         let lost = |ettr: f64| seconds(3_600.0 * (1.0 - ettr));
         let (mib, ranks) = (self.window_mib, self.ranks);
         let mut lines = vec![
@@ -92,20 +92,22 @@ impl Windows {
                 lost(self.whole_ettr)
             ),
         ];
-        let needs = |admission: Option<&Admission>| admission.map(Admission::needs);
+        let needs = |admission: Option<&MemoryCheck>| admission.map(MemoryCheck::needs);
         if let (Some(windows), Some(whole)) = (needs(Some(&self.memory)), needs(whole)) {
             lines.push(format!("  memory of a node: {windows}, with whole images {whole}"));
         }
         lines.push(match self.prefer {
-            Prefer::Windows if whole.is_some_and(|whole| !whole.fits) => {
+            SaveRecommendation::Windows if whole.is_some_and(|whole| !whole.fits) => {
                 "  take windows: whole images do not fit, and windows do".to_owned()
             }
-            Prefer::Windows => "  take windows: less is lost".to_owned(),
-            Prefer::Whole if !self.memory.fits => "  take whole images: windows of this size do not fit".to_owned(),
-            Prefer::Whole => {
+            SaveRecommendation::Windows => "  take windows: less is lost".to_owned(),
+            SaveRecommendation::Whole if !self.memory.fits => {
+                "  take whole images: windows of this size do not fit".to_owned()
+            }
+            SaveRecommendation::Whole => {
                 "  take whole images: they fit, less is lost, and other nodes can keep copies of them".to_owned()
             }
-            Prefer::Neither => {
+            SaveRecommendation::Neither => {
                 "  neither fits: smaller windows, a smaller reserve, or the state over more nodes".to_owned()
             }
         });
@@ -113,9 +115,9 @@ impl Windows {
     }
 }
 
-impl Admission {
+impl MemoryCheck {
     fn needs(&self) -> String {
-        let total = self.need.as_ref().map(|need| Gib(need.total).to_string());
+        let total = self.need.as_ref().map(|need| GibDisplay(need.total).to_string());
         total.unwrap_or_else(|| "more than there is".to_owned())
     }
 }

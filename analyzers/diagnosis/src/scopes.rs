@@ -1,0 +1,63 @@
+//! Scopes to which a sign may belong, and signs that open a draft.
+
+use rankguard_faults::Catalogue;
+use rankguard_model::{Entity, EvidenceSource, Generation, Role};
+
+use crate::attribution::is_in_use;
+use crate::knowledge::ClassEntry;
+use crate::scope::ScopeRef;
+use crate::signal_ref::{MeaningRef, SignalRef};
+use crate::{DraftPolicy, PlacementIndex};
+
+/// Calls `each` with every scope of a sign: for a machine each job on it, or the node itself if no job runs there.
+pub(crate) fn each_scope<'a>(
+    glimpse: &SignalRef<'a>,
+    context: &'a PlacementIndex,
+    policy: &DraftPolicy,
+    mut each: impl FnMut(ScopeRef<'a>),
+) {
+    let machine = match glimpse.entity {
+        Entity::Rank { job, generation, .. } => return each(ScopeRef::Job(job, *generation)),
+        Entity::Job { job } => {
+            let known = context.job(job);
+            let generation = known.map(|known| known.generation).unwrap_or_default();
+            let is_older = known
+                .and_then(|known| known.since)
+                .is_some_and(|since| glimpse.at < since);
+            let generation = if is_older {
+                Generation(generation.0.saturating_sub(1))
+            } else {
+                generation
+            };
+            return each(ScopeRef::Job(job, generation));
+        }
+        Entity::Node { node } | Entity::Device { node, .. } => node,
+        Entity::Unknown => &glimpse.evidence.node,
+    };
+    let mut idle = true;
+    let users = context.jobs_on(machine);
+    for (job, known) in users.filter(|(_, known)| is_in_use(known, glimpse.at, policy)) {
+        idle = false;
+        each(ScopeRef::Job(job, known.generation));
+    }
+    if idle {
+        each(ScopeRef::Node(machine));
+    }
+}
+
+/// Returns true if a sign is a failure by itself: a rank that ended, a silent node, a machine that reports an
+/// outright fault, a checkpoint that could not be stored although training continues. A message of a program is a
+/// failure only if the program then ends, so it is remembered until that happens.
+pub(crate) fn opens(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+    match glimpse.meaning {
+        MeaningRef::Plain(_) => true,
+        MeaningRef::Mark(mark) if glimpse.source == EvidenceSource::Checkpoint => mark.role == Role::Root,
+        // Sequence 0 is a fact of the caller, submitted only if it matters.
+        MeaningRef::Mark(_) if glimpse.evidence.seq.0 == 0 => true,
+        MeaningRef::Mark(mark) => {
+            mark.role == Role::Root
+                && glimpse.source != EvidenceSource::JobLog
+                && ClassEntry::of(catalogue, &mark.class).is_outright_fault()
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Signs: single meanings of evidence.
+
+use rankguard_model::{
+    ClassId, Classification, Entity, Evidence, EvidenceId, EvidenceSource, FieldValues, Generation, JobId, NodeId,
+    ProcessExit, Rank, Role, Sequence, Timestamp,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::signal_ref::SignalRef;
+
+/// Single meaning of evidence.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Signal {
+    /// Evidence from which it was taken.
+    pub evidence: EvidenceId,
+    /// Time of the event.
+    pub at: Timestamp,
+    /// True if `at` is comparable with other streams. Logs without timestamps only have an order of their own.
+    pub timed: bool,
+    /// Source of the evidence.
+    pub source: EvidenceSource,
+    /// Entity of the evidence.
+    pub entity: Entity,
+    pub what: SignalMeaning,
+    /// Text for the reader of the case.
+    pub text: String,
+    /// True for a drill ([`Evidence::synthetic`]).
+    #[serde(default)]
+    pub synthetic: bool,
+}
+
+/// Meaning of a sign.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SignalMeaning {
+    /// A signature matched the line or sample.
+    Mark(Classification),
+    /// A rank's process failed.
+    Exit { pid: u32, exit: ProcessExit },
+    /// A node stopped reporting.
+    Silent,
+    /// A job makes no progress although its ranks are alive.
+    Stalled,
+    /// An order to start ranks failed.
+    OrderFailed,
+}
+
+/// Fact that the caller knows and no node reports.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum CallerFact {
+    /// A node has been silent beyond the limit.
+    NodeSilent {
+        node: NodeId,
+        /// Time of its last report.
+        since: Timestamp,
+    },
+    /// A node lacks something that a job needs, found before its ranks were started there.
+    CheckFailed {
+        node: NodeId,
+        /// Failure class that it would have caused.
+        class: ClassId,
+        /// Text of the check.
+        text: String,
+        /// Time of the check.
+        since: Timestamp,
+    },
+    /// A job's ranks are alive but complete no step.
+    JobStalled {
+        job: JobId,
+        generation: Generation,
+        /// Time of its newest completed step.
+        since: Timestamp,
+        /// Rank for which the others seem to wait, if stacks or steps show it.
+        suspect: Option<StallSuspect>,
+    },
+}
+
+/// Rank that seems to delay the others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StallSuspect {
+    pub rank: Rank,
+    /// Node of the rank.
+    pub node: NodeId,
+    /// Distinguishing behaviour, as a phrase that follows the rank's name.
+    pub why: String,
+}
+
+impl Signal {
+    /// Returns the signs of evidence; empty if it is unrelated to failures.
+    pub fn of(evidence: &Evidence) -> Vec<Self> {
+        SignalRef::all(evidence).map(|glimpse| glimpse.copied()).collect()
+    }
+
+    /// Converts a fact of the caller to a sign. Its evidence id has sequence 0, which no spool uses.
+    pub fn of_fact(fact: &CallerFact) -> Self {
+        let (node, at, entity, what, text) = match fact {
+            CallerFact::NodeSilent { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::Silent,
+                format!("node {node} has not been heard of since {since}"),
+            ),
+            CallerFact::CheckFailed {
+                node,
+                class,
+                text,
+                since,
+            } => {
+                let mark = Classification {
+                    class: class.clone(),
+                    role: Role::Root,
+                    confidence: 0.9,
+                    signature: "preflight".into(),
+                    fields: FieldValues::new(),
+                };
+                let entity = Entity::Node { node: node.clone() };
+                (node.clone(), *since, entity, SignalMeaning::Mark(mark), text.clone())
+            }
+            CallerFact::JobStalled {
+                job,
+                generation,
+                since,
+                suspect,
+            } => {
+                let text = format!("job {job} has completed no step since {since}");
+                let (entity, text) = match suspect {
+                    None => (Entity::Job { job: job.clone() }, text),
+                    Some(StallSuspect { rank, node, why }) => {
+                        let entity = Entity::Rank {
+                            job: job.clone(),
+                            generation: *generation,
+                            rank: *rank,
+                            node: node.clone(),
+                        };
+                        (entity, format!("{text}; rank {rank} {why}"))
+                    }
+                };
+                (NodeId::from("controller"), *since, entity, SignalMeaning::Stalled, text)
+            }
+        };
+        Self {
+            evidence: EvidenceId { node, seq: Sequence(0) },
+            at,
+            timed: true,
+            source: EvidenceSource::Agent,
+            entity,
+            what,
+            text,
+            synthetic: false,
+        }
+    }
+
+    /// Returns the mark, if the sign has one.
+    pub fn mark(&self) -> Option<&Classification> {
+        match &self.what {
+            SignalMeaning::Mark(mark) => Some(mark),
+            _ => None,
+        }
+    }
+
+    /// Returns process id and exit, if the sign is an exit.
+    pub fn exit(&self) -> Option<(u32, ProcessExit)> {
+        match self.what {
+            SignalMeaning::Exit { pid, exit } => Some((pid, exit)),
+            _ => None,
+        }
+    }
+
+    /// Returns the class of the mark.
+    pub fn class(&self) -> Option<&ClassId> {
+        self.mark().map(|mark| &mark.class)
+    }
+
+    /// Returns true if the mark is from the signature with this id.
+    pub fn is_signed(&self, id: &str) -> bool {
+        self.mark().is_some_and(|mark| mark.signature == id)
+    }
+
+    /// Returns true if the mark has the role root.
+    pub fn is_root_mark(&self) -> bool {
+        self.mark().is_some_and(|mark| mark.role == Role::Root)
+    }
+
+    /// Returns a field of the mark.
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.mark()?.fields.get(name)
+    }
+
+    /// Returns the rank of its entity, or the one in its text.
+    pub fn rank(&self) -> Option<Rank> {
+        self.entity.rank().or_else(|| self.rank_named())
+    }
+
+    /// Returns the rank in its text.
+    pub fn rank_named(&self) -> Option<Rank> {
+        self.field("rank").and_then(|text| text.parse().ok()).map(Rank)
+    }
+
+    /// Returns the node of its entity.
+    pub fn node(&self) -> Option<&NodeId> {
+        self.entity.node()
+    }
+
+    /// Returns the process id: of the exit, or the one in the text.
+    pub fn pid(&self) -> Option<u32> {
+        match self.what {
+            SignalMeaning::Exit { pid, .. } => Some(pid),
+            _ => self.field("pid").and_then(|text| text.trim_matches('\'').parse().ok()),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `rankguard checkpoint ls|verify|explain`: reads a store on disk without a controller and never writes to it.
+
+use std::fs;
+
+use rankguard_checkpoint::Store;
+use rankguard_checkpoint::format::CheckpointId;
+use rankguard_checkpoint::verify::verify;
+use rankguard_model::{JobId, StatusView, Step};
+use serde::Serialize;
+
+use super::folder::{failed, nothing_at, open, size_of};
+use super::rows::{FOLDERS, FOUND, FindingRow, FolderRow, findings};
+use super::{StoreArgs, memory, remote, url};
+use crate::display_text;
+use crate::error::CliError;
+use crate::exit::CommandExit;
+use crate::listing;
+use crate::out;
+
+pub(super) fn ls(args: &StoreArgs) -> Result<CommandExit, CliError> {
+    let folders = match url::url(&args.dir) {
+        Some(url) => remote::ls(url, args)?,
+        None => folders(args)?,
+    };
+    listing::print(args.format.format, &folders, FOLDERS);
+    if folders.is_empty() {
+        out::note("no checkpoints");
+    }
+    let damaged = folders.iter().any(FolderRow::is_damaged);
+    Ok(if damaged {
+        CommandExit::Finding
+    } else {
+        CommandExit::Fine
+    })
+}
+
+/// Lists the folders of a store on disk.
+fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let mut folders = Vec::new();
+    for job in jobs {
+        let listing = store.manifests(&job).map_err(failed)?;
+        let attempts = store.attempts(&job).map_err(failed)?;
+        let committed = listing.manifests.iter();
+        let mut of_job: Vec<FolderRow> = committed
+            .map(|manifest| FolderRow::committed(&job, manifest).among(&attempts))
+            .collect();
+        of_job.extend(listing.torn.into_iter().map(|id| {
+            let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
+            FolderRow::torn(&job, id, bytes)
+        }));
+        of_job.extend(listing.problems.iter().filter_map(|problem| {
+            let id = problem.checkpoint?;
+            Some(FolderRow::damaged(&job, id, problem.to_string()))
+        }));
+        of_job.sort_by_key(FolderRow::place);
+        folders.extend(of_job);
+    }
+    Ok(folders)
+}
+
+pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit, CliError> {
+    let (found, intact, problems) = match url::url(&args.dir) {
+        Some(url) => remote::verify(url, args, step)?,
+        None => verified(args, step)?,
+    };
+    if let (Some(step), true) = (step, found.is_empty()) {
+        return Err(nothing_at(step, args));
+    }
+    listing::print(args.format.format, &found, FOUND);
+    if found.is_empty() {
+        // A prefix of an object store without any object looks the same.
+        out::note("no checkpoints, so nothing was verified");
+        return Ok(CommandExit::Finding);
+    }
+    out::note(&format!("{intact} intact, {problems} problems"));
+    Ok(if problems == 0 {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
+}
+
+/// Verifies every byte of a store on disk; returns the findings, and the numbers of intact checkpoints and problems.
+fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<FindingRow>, usize, usize), CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
+    for job in jobs {
+        let report = verify(&store, &job, step).map_err(failed)?;
+        problems += report.problems.len();
+        intact += report.checkpoints.iter().filter(|checkpoint| checkpoint.intact).count();
+        found.extend(findings(&job, &report));
+    }
+    Ok((found, intact, problems))
+}
+
+/// Usability of a checkpoint, with reasons.
+#[derive(Serialize)]
+struct UsabilityReport {
+    job: JobId,
+    checkpoint: String,
+    usable: bool,
+    why: Vec<String>,
+}
+
+pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>) -> Result<CommandExit, CliError> {
+    let (store, jobs) = open(&args.dir, args.job.as_deref())?;
+    let mut all = Vec::new();
+    for job in jobs {
+        let report = verify(&store, &job, Some(step)).map_err(failed)?;
+        for id in &report.torn {
+            all.push(torn(&store, &job, *id)?);
+        }
+        for checkpoint in &report.checkpoints {
+            let damage = report
+                .problems
+                .iter()
+                .filter(|problem| problem.checkpoint == Some(checkpoint.id));
+            let mut why: Vec<String> = damage.map(ToString::to_string).collect();
+            if why.is_empty() {
+                why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
+            }
+            why.extend(
+                status
+                    .into_iter()
+                    .flat_map(|status| memory::memory_lines(status, &job, checkpoint.id)),
+            );
+            let (usable, checkpoint) = (checkpoint.intact, checkpoint.id.to_string());
+            all.push(UsabilityReport {
+                job: job.clone(),
+                checkpoint,
+                usable,
+                why,
+            });
+        }
+    }
+    if all.is_empty() {
+        return Err(nothing_at(step, args));
+    }
+    match args.format.format {
+        crate::args::OutputFormat::Table => {
+            for one in &all {
+                let word = if one.usable { "can be used" } else { "cannot be used" };
+                out::line(&format!("job {}, checkpoint {}: {word}", one.job, one.checkpoint));
+                one.why.iter().for_each(|why| out::line(&format!("  {}", why)));
+            }
+        }
+        format => listing::print(
+            format,
+            &all,
+            &[
+                ("job", |one| one.job.to_string()),
+                ("checkpoint", |one| one.checkpoint.clone()),
+                ("usable", |one| one.usable.to_string()),
+                ("why", |one| one.why.join("; ")),
+            ],
+        ),
+    }
+    Ok(if all.iter().all(|one| one.usable) {
+        CommandExit::Fine
+    } else {
+        CommandExit::Finding
+    })
+}
+
+/// Lists the reasons why an intact checkpoint can be used.
+fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
+    let manifest = store.manifest(job, id).map_err(failed)?;
+    let mut why = vec![
+        format!(
+            "its manifest is there and names the shards of all {} ranks",
+            manifest.world_size
+        ),
+        format!("every index has the digest that the manifest names"),
+        format!(
+            "all {chunks} chunks ({}) have the digests that their indexes name",
+            display_text::bytes(manifest.bytes())
+        ),
+    ];
+    why.extend(
+        manifest.parent.map(|(step, generation)| {
+            format!("it was made after going on from step {step} of generation {generation}")
+        }),
+    );
+    Ok(why)
+}
+
+/// Explains why a folder without a manifest cannot be used, with the files in it.
+fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport, CliError> {
+    let dir = store.dir(job, id).map_err(failed)?;
+    let names = |ending: &str| {
+        let entries = fs::read_dir(&dir).into_iter().flatten().flatten();
+        entries
+            .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
+            .count()
+    };
+    let why = vec![
+        "it has no manifest, so it was never committed: a save ended early, or is still being written".to_owned(),
+        format!(
+            "{} shards and {} indexes lie in {}, {} in all",
+            names(".shard"),
+            names(".index"),
+            dir.display(),
+            display_text::bytes(size_of(&dir))
+        ),
+        "it is removed once a newer checkpoint is committed".to_owned(),
+    ];
+    Ok(UsabilityReport {
+        job: job.clone(),
+        checkpoint: id.to_string(),
+        usable: false,
+        why,
+    })
+}

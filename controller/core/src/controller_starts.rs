@@ -1,0 +1,140 @@
+//! Starts of controllers on one journal, and their comparison with the journal marks that agents report.
+
+use rankguard_model::JournalMark;
+use serde::{Deserialize, Serialize};
+
+/// Starts that are recorded; the oldest are dropped first, and marks of dropped ones count as known.
+const LIVES_MAX: usize = 256;
+/// Announced starts of other journals; the oldest are dropped first.
+const ANNOUNCED_MAX: usize = 64;
+
+/// Start of a controller.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct ControllerStart {
+    /// Random id, never 0.
+    id: u64,
+    /// Entries that the journal had at the start.
+    from: u64,
+}
+
+/// Controller starts on one journal.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerStarts {
+    /// Journal id: the id of the first start; 0 before it.
+    journal: u64,
+    lives: Vec<ControllerStart>,
+    has_forgotten: bool,
+    announced: Vec<u64>,
+}
+
+/// Difference between this journal and the one that an agent knows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JournalLoss {
+    /// This journal is a restored copy: it ends before an entry that the agent knows. Holds the number of lost entries,
+    /// if known.
+    RolledBack(Option<u64>),
+    /// The agent was connected to a controller with another journal.
+    Replaced,
+}
+
+impl ControllerStarts {
+    /// Records a controller start on a journal with `from` entries.
+    pub(crate) fn begin(&mut self, id: u64, from: u64) {
+        if self.journal == 0 {
+            self.journal = id;
+        }
+        if self.lives.len() >= LIVES_MAX {
+            self.lives.remove(0);
+            self.has_forgotten = true;
+        }
+        self.lives.push(ControllerStart { id, from });
+    }
+
+    /// Returns the id of the current start; 0 before the first.
+    pub fn current(&self) -> u64 {
+        self.lives.last().map_or(0, |life| life.id)
+    }
+
+    /// Returns the mark of the newest entry of a journal with `position` entries; `None` before the first start.
+    pub fn mark(&self, position: u64) -> Option<JournalMark> {
+        let life = self.lives.last()?.id;
+        Some(JournalMark {
+            journal: self.journal,
+            life,
+            position,
+        })
+    }
+
+    /// Compares an agent's mark with this journal. Returns `None` if the journal contains everything that the agent
+    /// knows.
+    pub fn compare(&self, mark: &JournalMark) -> Option<JournalLoss> {
+        let first = self.lives.first()?;
+        if mark.journal != self.journal {
+            return Some(JournalLoss::Replaced);
+        }
+        let Some(place) = self.lives.iter().position(|life| life.id == mark.life) else {
+            let may_be_forgotten = self.has_forgotten && mark.position <= first.from;
+            return (!may_be_forgotten).then_some(JournalLoss::RolledBack(None));
+        };
+        let end = self.lives.get(place + 1)?.from;
+        (mark.position > end).then(|| JournalLoss::RolledBack(Some(mark.position - end)))
+    }
+
+    /// Returns true if the loss behind this mark was announced.
+    pub fn is_announced(&self, mark: &JournalMark) -> bool {
+        self.announced.contains(&mark.life)
+    }
+
+    pub(crate) fn announce(&mut self, mark: &JournalMark) {
+        if self.announced.len() >= ANNOUNCED_MAX {
+            self.announced.remove(0);
+        }
+        self.announced.push(mark.life);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(lives: &[(u64, u64)], mark: (u64, u64, u64), expect: Option<JournalLoss>) {
+        let mut known = ControllerStarts::default();
+        lives.iter().for_each(|(id, from)| known.begin(*id, *from));
+        let (journal, life, position) = mark;
+        let mark = JournalMark {
+            journal,
+            life,
+            position,
+        };
+        assert_eq!(known.compare(&mark), expect);
+    }
+
+    #[test]
+    fn a_mark_of_this_journal_is_known() {
+        check(&[(1, 0), (2, 10)], (1, 1, 10), None);
+        check(&[(1, 0), (2, 10)], (1, 2, 900), None);
+        check(&[], (1, 1, 1), None);
+    }
+
+    #[test]
+    fn a_mark_beyond_a_restored_copy_shows_the_loss() {
+        check(&[(1, 0), (3, 10)], (1, 1, 14), Some(JournalLoss::RolledBack(Some(4))));
+        check(&[(1, 0), (3, 10)], (1, 2, 14), Some(JournalLoss::RolledBack(None)));
+        check(&[(5, 0)], (1, 1, 14), Some(JournalLoss::Replaced));
+    }
+
+    #[test]
+    fn lives_that_were_forgotten_are_not_taken_for_a_loss() {
+        let mut known = ControllerStarts::default();
+        for life in 1..=LIVES_MAX as u64 + 10 {
+            known.begin(life, life * 10);
+        }
+        let mark = |life, position| JournalMark {
+            journal: 1,
+            life,
+            position,
+        };
+        assert_eq!(known.compare(&mark(3, 35)), None);
+        assert_eq!(known.compare(&mark(9_999, 35_000)), Some(JournalLoss::RolledBack(None)));
+    }
+}

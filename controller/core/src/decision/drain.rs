@@ -1,0 +1,79 @@
+//! Cordon, drain and removal of nodes by operators.
+//!
+//! A drained node is cordoned, its job is called to checkpoint, and moves to free nodes right after the commit. If
+//! there are too few free nodes, the job moves after a later commit. A job without checkpoints never moves, because it
+//! would restart from scratch.
+
+use rankguard_model::{Generation, JobId, NodeId, Step};
+
+use super::DecisionContext;
+use crate::JobPhase;
+use crate::fleet::Cordon;
+
+impl DecisionContext<'_> {
+    pub(super) fn cordon_by_operator(&mut self, node: &NodeId, reason: &str, drains: bool) {
+        if self.state.replaces_cordon_reasons() {
+            self.state.fleet.replace_cordon_reason(node, reason);
+        }
+        self.state.fleet.cordon(
+            node,
+            Cordon {
+                since: self.at,
+                reason: reason.to_owned(),
+                case: None,
+                limit: 0,
+                drains,
+            },
+        );
+        if drains {
+            self.state.fleet.drain(node);
+        }
+        self.node_span(node);
+        // The job will have to move.
+        self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
+    }
+
+    /// Moves a job away from drained nodes after a commit.
+    pub(super) fn drain_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
+        let runs = matches!(job.phase, JobPhase::Running | JobPhase::Starting);
+        let is_free = job.case.is_none() && !self.state.cases.is_settling(name);
+        let drained: Vec<NodeId> = job
+            .nodes()
+            .iter()
+            .filter(|node| self.state.fleet.is_draining(node))
+            .cloned()
+            .collect();
+        if drained.is_empty() || job.generation != generation || !is_newest || !runs || !is_free {
+            return;
+        }
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
+        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
+        if nodes.len() < range.min as usize {
+            return;
+        }
+        let names: Vec<&str> = drained.iter().map(NodeId::as_str).collect();
+        self.place(name, None, vec![format!("an operator drains {}", names.join(" "))]);
+    }
+
+    /// Removes a lost node that has no part in a job.
+    pub(super) fn forget_node(&mut self, node: &NodeId) {
+        let is_used = self
+            .state
+            .jobs
+            .values()
+            .any(|job| !job.is_over() && job.nodes().contains(node));
+        if is_used || !self.state.fleet.remove_lost(node) {
+            return self.announce(format!("node {node} is in use or speaks, and is not forgotten"));
+        }
+        self.state.timers.remove(&crate::TimerKey::Fence { node: node.clone() });
+        let open = |span: &&mut rankguard_model::StateSpan| span.node == *node && span.to.is_none();
+        if let Some(span) = self.state.node_spans.iter_mut().find(open) {
+            span.to = Some(self.at);
+        }
+        self.announce(format!("node {node} is forgotten by an operator"));
+    }
+}

@@ -1,0 +1,257 @@
+//! Effects of evidence on the progress of plans and checkpoints.
+
+use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, ProgressPoint, Rank};
+
+use super::DecisionContext;
+use crate::job::rules;
+use crate::{Action, JobPhase};
+
+impl DecisionContext<'_> {
+    pub(super) fn evidence_arrived(&mut self, evidence: &Evidence) {
+        let seen = self.state.seen.entry(evidence.id.node.clone()).or_default();
+        *seen = (*seen).max(evidence.id.seq);
+        if self.evidence_refused(evidence) {
+            return;
+        }
+        self.clear_refusals(&evidence.id.node);
+        self.take_report(evidence);
+        // A stale order is no evidence about the node's health.
+        if matches!(evidence.body, EvidenceBody::OrderFailed { newest: Some(_), .. }) {
+            return;
+        }
+        self.lease_ended(evidence);
+        self.witness(evidence);
+        self.rank_silent(evidence);
+        self.rank_active(evidence);
+        self.ras_answered(evidence);
+        self.restore_failed(evidence);
+        self.watch_risk(evidence);
+    }
+
+    /// Applies evidence to plans and checkpoints. Reports of older generations are ignored.
+    pub(super) fn take_report(&mut self, evidence: &Evidence) {
+        if let EvidenceBody::Fenced {
+            job,
+            generation,
+            master_port,
+            ended,
+            left,
+        } = &evidence.body
+        {
+            self.ranks_ended(&evidence.id.node, job, *generation, *ended, left);
+            if left.is_empty() {
+                self.node_fenced(job, *generation, &evidence.id.node, *master_port);
+            }
+            return;
+        }
+        if let EvidenceBody::OrderFailed {
+            job,
+            generation,
+            reason,
+            ..
+        } = &evidence.body
+        {
+            self.fence_failed(&evidence.id.node, job, *generation, reason);
+        }
+        if let EvidenceBody::Stopped {
+            job,
+            generation,
+            ended,
+            left,
+        } = &evidence.body
+        {
+            return self.ranks_ended(&evidence.id.node, job, generation.next(), *ended, left);
+        }
+        if let EvidenceBody::Preflighted {
+            job,
+            generation,
+            failed,
+            environment,
+        } = &evidence.body
+        {
+            return self.node_preflighted(job, *generation, &evidence.id.node, failed, environment);
+        }
+        if let EvidenceBody::OrderFailed {
+            job,
+            generation,
+            newest: Some(newest),
+            ..
+        } = &evidence.body
+        {
+            return self.order_refused(job, &evidence.id.node, *generation, *newest);
+        }
+        if let EvidenceBody::Copied { .. } = &evidence.body {
+            return self.copy_told(evidence);
+        }
+        if let EvidenceBody::ShardsFinished { .. } = &evidence.body {
+            return self.shards_finished(evidence);
+        }
+        let Entity::Rank {
+            job: name,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        else {
+            return;
+        };
+        let at = self.at;
+        self.heard_late(name, *generation, &evidence.body);
+        self.started_unasked(name, *generation, &evidence.body);
+        let Some(job) = self
+            .state
+            .jobs
+            .get_mut(name)
+            .filter(|job| job.generation == *generation)
+        else {
+            return;
+        };
+        if job.plan.as_ref().is_none_or(|plan| rank.0 >= plan.world_size()) {
+            return;
+        }
+        match &evidence.body {
+            EvidenceBody::RankStarted { pid } => {
+                job.running.insert(*rank);
+                job.launch_record.started(*rank, *pid);
+                job.open_span(at, node, *rank, "starting");
+                if let JobPhase::Launching { waiting, .. } = &mut job.phase {
+                    waiting.remove(rank);
+                }
+                self.advance(name);
+            }
+            EvidenceBody::RankExited { exit, .. } => {
+                job.running.remove(rank);
+                job.close_spans(at, |span| span.rank == Some(*rank));
+                job.activity.end_rank(at, *rank);
+                if exit.is_success() {
+                    job.completed.insert(*rank);
+                    if let JobPhase::Launching { waiting, .. } = &mut job.phase {
+                        waiting.remove(rank);
+                    }
+                } else {
+                    self.rank_gave_up(name, *rank);
+                }
+                self.advance(name);
+            }
+            EvidenceBody::Progress {
+                step,
+                loss,
+                step_ms,
+                own_ms,
+            } => {
+                job.tempo.note(*rank, *step, *step_ms, *own_ms);
+                let is_first = job.generation_step.is_none();
+                job.step = job.step.max(Some(*step));
+                job.generation_step = job.generation_step.max(Some(*step));
+                if *rank == Rank(0) {
+                    let point = ProgressPoint {
+                        at: evidence.at,
+                        generation: *generation,
+                        step: *step,
+                        loss: *loss,
+                        step_ms: *step_ms,
+                    };
+                    job.record_progress(point);
+                }
+                self.rank_moved(name, *rank, *step);
+                self.note_step(name, *step);
+                let Some(job) = self.state.jobs.get(name) else { return };
+                if matches!(job.phase, JobPhase::Starting) || is_first && matches!(job.phase, JobPhase::Running) {
+                    self.first_step(name, evidence.at);
+                } else if matches!(job.phase, JobPhase::Running) {
+                    self.watch_stall(name);
+                    self.watch_tempo(name);
+                }
+            }
+            EvidenceBody::Restored { from, .. } => {
+                let all = &mut job.restored;
+                all.arena = all.arena.saturating_add(from.arena);
+                all.peer = all.peer.saturating_add(from.peer);
+                all.disk = all.disk.saturating_add(from.disk);
+            }
+            EvidenceBody::ShardSealed { step, stall_ms, .. } => {
+                job.checkpoints.sealed(*generation, *step, *rank, *stall_ms)
+            }
+            EvidenceBody::ShardDurable { seal } => {
+                let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
+                let manifest = match job.committable() == Some(*generation) {
+                    true => job.checkpoints.durable(name, *generation, seal.clone(), &rules),
+                    false => None,
+                };
+                self.commit(name, manifest);
+            }
+            EvidenceBody::ShardFailed { step, reason } => {
+                job.checkpoints.failed(*generation, *step, reason);
+                job.calls.void(*step);
+                self.announce(format!(
+                    "rank {rank} of job {name} could not keep its shard of step {step}: {reason}; older checkpoints \
+                     are untouched"
+                ));
+            }
+            _ => {}
+        }
+    }
+
+    /// Journals of controllers that launched without a store listing contain no listing event, but their ranks started.
+    fn started_unasked(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if let (JobPhase::Adopting { port, .. }, EvidenceBody::RankStarted { .. }) = (&job.phase, body)
+            && job.generation == generation
+        {
+            let port = *port;
+            self.launch(name, port);
+        }
+    }
+
+    /// Records the result of a copy, also from a generation that is over: the copy remains usable.
+    fn copy_told(&mut self, evidence: &Evidence) {
+        let EvidenceBody::Copied {
+            generation,
+            step,
+            tier,
+            to,
+            failed,
+            ..
+        } = &evidence.body
+        else {
+            return;
+        };
+        let at = self.at;
+        let Some(name) = evidence.entity.job() else { return };
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        match failed {
+            None => job.checkpoints.copied(at, *generation, *step, *tier),
+            Some(reason) => {
+                job.checkpoints.not_copied(*step, to, reason);
+                self.announce(format!(
+                    "step {step} of job {name} could not be copied to {to}: {reason}"
+                ));
+            }
+        }
+    }
+
+    pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
+            let pinned = job.stays(&policy, self.at);
+            self.actions.push(Action::CommitManifest {
+                store: policy.store,
+                manifest,
+                keep: policy.keep,
+                pinned,
+            });
+        }
+    }
+
+    /// Commits a checkpoint that became complete while another manifest was written.
+    pub(super) fn commit_next(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let committable = job.committable();
+        let manifest = committable.and_then(|generation| job.checkpoints.complete(name, generation));
+        self.commit(name, manifest);
+    }
+}

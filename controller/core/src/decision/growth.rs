@@ -1,0 +1,136 @@
+//! Growth of jobs onto free nodes. It requires a restart, so it follows a commit.
+//!
+//! A job with checkpoints is called to checkpoint and grows after the commit. If the commit is late, the job grows
+//! after the next commit instead: a restart would repeat everything since the last one, which costs more than the new
+//! nodes bring. A job that never committed and lost no checkpoint has none to wait for: it grows once it has worked for
+//! a while, before there is more to repeat.
+
+use std::time::Duration;
+
+use rankguard_model::{CheckpointCall, Generation, JobId, Step};
+
+use super::DecisionContext;
+use crate::growth::PendingGrowth;
+use crate::{JobPhase, TimerKey};
+
+impl DecisionContext<'_> {
+    pub(super) fn grow(&mut self, name: &JobId) {
+        if !self.can_grow(name) {
+            // The activity that prevents growth ends in a new generation or in steps; both request growth again.
+            return;
+        }
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if !self.state.refills_budgets() {
+            return self.place_grown(name);
+        }
+        let is_saved = job.spec.checkpoint.is_some();
+        match &job.growth {
+            None if is_saved => self.call_before_growth(name),
+            Some(growth) if growth.until > self.at => self.ask_growth_at(name, growth.until),
+            Some(_) if !job.checkpoints.committed.is_empty() || job.checkpoints.counts.void > 0 => {
+                self.announce(format!(
+                    "job {name} waits for its next checkpoint before it takes in more nodes"
+                ));
+            }
+            _ => self.grow_uncommitted(name),
+        }
+    }
+
+    /// Grows a job without a checkpoint to wait for: at once if it makes steps, else after its ranks have worked for a
+    /// while.
+    fn grow_uncommitted(&mut self, name: &JobId) {
+        let limit = self.life_ms();
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let worked = job.activity.worked_ms(self.at);
+        if job.generation_step.is_some() || worked >= limit {
+            return self.place_grown(name);
+        }
+        let again = self.at.after(Duration::from_millis(limit - worked));
+        self.ask_growth_at(name, again);
+    }
+
+    fn call_before_growth(&mut self, name: &JobId) {
+        let wait = if self
+            .state
+            .jobs
+            .get(name)
+            .is_some_and(|job| job.generation_step.is_some())
+        {
+            self.state.policy.adopt_ms
+        } else {
+            self.life_ms()
+        };
+        let until = self.at.after(Duration::from_millis(wait));
+        let called = self.call_checkpoint(name);
+        if let Some(CheckpointCall::At { step }) = called {
+            self.announce(format!(
+                "job {name} checkpoints step {step} and then takes in nodes that have become free"
+            ));
+        }
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            let step = match called {
+                Some(CheckpointCall::At { step }) => Some(step),
+                _ => None,
+            };
+            job.growth = Some(PendingGrowth { step, until });
+        }
+        self.ask_growth_at(name, until);
+    }
+
+    /// Grows a job that waits for this commit.
+    pub(super) fn grow_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let at = self.at;
+        let is_awaited = job.growth.as_ref().is_some_and(|growth| growth.allows(at, step));
+        let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
+        if job.generation != generation || !is_awaited || !is_newest {
+            return;
+        }
+        if self.can_grow(name) {
+            return self.place_grown(name);
+        }
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.growth = None;
+        }
+        // If nodes are still free afterwards, the job requests growth again.
+        self.offer_node();
+    }
+
+    fn can_grow(&self, name: &JobId) -> bool {
+        let Some(job) = self.state.jobs.get(name) else {
+            return false;
+        };
+        if !matches!(job.phase, JobPhase::Running) || job.case.is_some() || self.state.cases.is_settling(name) {
+            return false;
+        }
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
+        let most = job.spec.nodes.max as usize;
+        let slots = job.spec.ranks_per_node;
+        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, most);
+        let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
+        keeps_all && nodes.len() > job.nodes().len()
+    }
+
+    fn place_grown(&mut self, name: &JobId) {
+        let reason = "nodes have become free and the job is smaller than it may be";
+        self.place(name, None, vec![reason.to_owned()]);
+    }
+
+    /// Sets the growth timer to `grow_ms`. An earlier timer is retained: a job that commits more often than every
+    /// `grow_ms` requests growth with each commit, and would otherwise postpone it without end.
+    pub(super) fn ask_growth(&mut self, name: &JobId) {
+        let at = self.at.after(Duration::from_millis(self.state.policy.grow_ms));
+        let timer = TimerKey::Grow { job: name.clone() };
+        let is_due_sooner = self.state.timers.get(&timer).is_some_and(|due| *due <= at);
+        if self.state.keeps_growth_timers() && is_due_sooner {
+            return;
+        }
+        self.ask_growth_at(name, at);
+    }
+
+    fn ask_growth_at(&mut self, name: &JobId, at: rankguard_model::Timestamp) {
+        let timer = TimerKey::Grow { job: name.clone() };
+        self.state.set_timer(timer, at, &mut self.actions);
+    }
+}

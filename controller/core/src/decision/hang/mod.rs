@@ -1,0 +1,265 @@
+//! Hang handling: decides from silent ranks that a job hangs, which rank it waits for, and when it is restarted.
+//!
+//! Agents report ranks that are silent by their own baseline. In a synchronous job one stopped rank stops all, so a job
+//! hangs when no rank makes steps any more. A case is then opened at once, with the stacks of all ranks merged into one
+//! tree. The restart waits, because an evaluation may take long: it follows after `hang_ms` of silence, or when a rank
+//! exits. A step clears the case. Ranks that NCCL RAS names take precedence over those found by stacks.
+
+mod silent_ranks;
+
+use std::time::Duration;
+
+use rankguard_diagnosis::CallerFact;
+use rankguard_model::{
+    CaseId, CaseState, Entity, Evidence, EvidenceBody, Generation, JobId, Rank, ReasoningEntry, Step,
+};
+
+use super::DecisionContext;
+use crate::{JobPhase, TimerKey};
+use silent_ranks::SilentRank;
+pub use silent_ranks::SilentRanks;
+
+/// Signature of the agents' reports about silent ranks.
+const SIGNATURE: &str = "ranks.stalled";
+/// Signature of the agents' reports of NCCL RAS output; each field `rank N` holds the text for that rank.
+const RAS: &str = "nccl.ras";
+/// Prefix of stack lines that are no frames of the main thread.
+const ASIDE: &str = "-- ";
+/// Delay from the first silent rank to the check of all: agents poll once a second and take stacks meanwhile.
+const GATHER: Duration = Duration::from_secs(5);
+/// Time since the last step of any rank after which the job counts as hung although some rank was not reported silent.
+const QUIET: Duration = Duration::from_secs(15);
+/// Limit of named suspects.
+const NAMED: usize = 8;
+
+impl DecisionContext<'_> {
+    /// Handles a report of a silent rank.
+    pub(super) fn rank_silent(&mut self, evidence: &Evidence) {
+        let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == SIGNATURE) else {
+            return;
+        };
+        let (
+            Entity::Rank {
+                job: name,
+                generation,
+                rank,
+                node,
+            },
+            EvidenceBody::Line { context, .. },
+        ) = (&evidence.entity, &evidence.body)
+        else {
+            return;
+        };
+        let number = |field: &str| mark.fields.get(field)?.parse::<u64>().ok();
+        let (Some(step), Some(silent_ms)) = (number("step"), number("silent_ms")) else {
+            return;
+        };
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let acts = job.generation == *generation && matches!(job.phase, JobPhase::Starting | JobPhase::Running);
+        if !acts || self.state.policy.hang_ms == 0 {
+            return;
+        }
+        let silent = SilentRank {
+            node: node.clone(),
+            step: Step(step),
+            since: evidence.at.before(Duration::from_millis(silent_ms)),
+            frames: context
+                .iter()
+                .take_while(|line| !line.starts_with(ASIDE))
+                .cloned()
+                .collect(),
+        };
+        job.hang.insert(*rank, silent);
+        let all = job
+            .running
+            .iter()
+            .all(|rank| job.hang.is_silent(*rank) || job.completed.contains(rank));
+        if job.hang.told {
+            return;
+        }
+        if all {
+            return self.nobody_moves(name);
+        }
+        let timer = TimerKey::Hang {
+            job: name.clone(),
+            generation: *generation,
+        };
+        if !self.state.timers.contains_key(&timer) {
+            self.state.set_timer(timer, at.after(GATHER), &mut self.actions);
+        }
+    }
+
+    /// Handles the NCCL RAS report about a job with silent ranks.
+    pub(super) fn ras_answered(&mut self, evidence: &Evidence) {
+        let Some(mark) = evidence.marks.iter().find(|mark| mark.signature == RAS) else {
+            return;
+        };
+        let Entity::Job { job: name } = &evidence.entity else {
+            return;
+        };
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if mark.fields.get("generation") != Some(job.generation.to_string().as_str()) {
+            return;
+        }
+        let named = mark.fields.iter().filter_map(|(field, words)| {
+            let rank = field.strip_prefix("rank ")?.parse().ok()?;
+            Some((Rank(rank), words.to_owned()))
+        });
+        job.hang.named = named.collect();
+        // Adds the report to a case that was concluded before it arrived.
+        let late = job.hang.case.and_then(|id| self.state.cases.get_mut(id));
+        if let (Some(case), EvidenceBody::Line { text, .. }) = (late, &evidence.body) {
+            let text = format!("{text}.");
+            case.reasoning.push(ReasoningEntry { at, text });
+        }
+    }
+
+    /// Ends the silence of a rank that made a step, and closes the hang case of its job.
+    pub(super) fn rank_moved(&mut self, name: &JobId, rank: Rank, step: Step) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        if !job.hang.moved(rank, step, at) {
+            return;
+        }
+        job.hang.told = false;
+        if let Some(case) = job.hang.case.take() {
+            job.case = job.case.filter(|open| *open != case);
+            self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
+        }
+    }
+
+    /// Restarts a hung job when one of its ranks exits, because an ended rank does not resume.
+    pub(super) fn rank_gave_up(&mut self, name: &JobId, rank: Rank) {
+        if self.state.jobs.get(name).is_some_and(|job| job.hang.case.is_some()) {
+            self.restart_hung(name, format!("rank {rank} has ended while the job hung"));
+        }
+    }
+
+    pub(super) fn hang_due(&mut self, name: &JobId, generation: Generation) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if job.generation != generation || !matches!(job.phase, JobPhase::Starting | JobPhase::Running) {
+            return;
+        }
+        let Some(since) = job.hang.since() else { return };
+        if !job.hang.told {
+            // A rank that makes steps shows that the job does; agents report again when more ranks fall silent.
+            if job.hang.rests(self.at, QUIET) {
+                self.nobody_moves(name);
+            }
+            return;
+        }
+        let limit = Duration::from_millis(self.state.policy.hang_ms);
+        let due = since.after(limit);
+        if due <= self.at {
+            self.restart_hung(name, format!("no rank has made a step since {since}"));
+        } else {
+            let job = name.clone();
+            self.state
+                .set_timer(TimerKey::Hang { job, generation }, due, &mut self.actions);
+        }
+    }
+
+    /// Reports to diagnosis that all ranks stand, with the most likely suspect.
+    fn nobody_moves(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let Some(since) = job.hang.since() else { return };
+        job.hang.told = true;
+        let generation = job.generation;
+        let merged = job.hang.stacks();
+        let suspects = job.hang.suspects(&merged.odd, &job.places());
+        // Diagnosis concludes before the restart, however long the silence has lasted.
+        let due = since
+            .after(Duration::from_millis(self.state.policy.hang_ms))
+            .max(self.at.after(GATHER));
+        let words: Vec<String> = suspects
+            .iter()
+            .take(NAMED)
+            .map(|suspect| format!("rank {} on {} {}", suspect.rank, suspect.node, suspect.why))
+            .collect();
+        self.announce(format!(
+            "job {name}: no rank has made a step since {since}{}{}",
+            if words.is_empty() { "" } else { "; " },
+            words.join("; ")
+        ));
+        self.state.set_timer(
+            TimerKey::Hang {
+                job: name.clone(),
+                generation,
+            },
+            due,
+            &mut self.actions,
+        );
+        self.witness_fact(&CallerFact::JobStalled {
+            job: name.clone(),
+            generation,
+            since,
+            suspect: suspects.into_iter().next(),
+        });
+    }
+
+    /// Decides whether a concluded hang with live ranks waits. Returns true if its case waits for a step instead of an
+    /// immediate restart.
+    pub(crate) fn watch_hang(&mut self, id: CaseId, name: &JobId) -> bool {
+        let at = self.at;
+        let hang_ms = self.state.policy.hang_ms;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return false;
+        };
+        let Some(due) = job.hang.due(hang_ms).filter(|_| job.hang.told) else {
+            return false;
+        };
+        let merged = job.hang.stacks();
+        let suspects = job.hang.suspects(&merged.odd, &job.places());
+        // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
+        let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
+        let waits = due > at && job.running.len() + job.completed.len() >= ranks;
+        if waits {
+            job.hang.case = Some(id);
+            job.case = Some(id);
+        }
+        let why = job.hang.why_it_waits(hang_ms);
+        if let Some(case) = self.state.cases.get_mut(id) {
+            for suspect in suspects.iter().take(NAMED) {
+                let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);
+                case.reasoning.push(ReasoningEntry { at, text });
+            }
+            if !merged.tree.is_empty() {
+                let text = format!("Where the ranks stand:\n{}", merged.tree.join("\n"));
+                case.reasoning.push(ReasoningEntry { at, text });
+            }
+            if waits {
+                case.state = CaseState::Recovering;
+            }
+        }
+        if let Some(why) = why.filter(|_| waits) {
+            self.note(Some(id), why);
+        }
+        waits
+    }
+
+    /// Restarts a hung job.
+    pub(super) fn restart_hung(&mut self, name: &JobId, why: String) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        // An earlier silence of the same generation may have been concluded already; it is the same failure.
+        let known = job.hang.case.take().or(job.case);
+        let generation = job.generation;
+        let same = |case: &&rankguard_model::Case| {
+            case.job.as_ref() == Some(name) && case.generation == Some(generation) && case.state != CaseState::Open
+        };
+        let case = known.or_else(|| self.state.cases.all().values().rev().find(same).map(|case| case.id));
+        self.note(case, why.clone());
+        self.place(name, case, vec![why]);
+    }
+}

@@ -1,0 +1,126 @@
+//! Silent ranks of a generation, and the ranks that the others most likely wait for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use rankguard_diagnosis::{MergedStacks, StallSuspect, merge};
+use rankguard_model::{CaseId, NodeId, Rank, Step, Timestamp};
+use serde::{Deserialize, Serialize};
+
+/// Silent ranks of a generation.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct SilentRanks {
+    silent: BTreeMap<Rank, SilentRank>,
+    /// Arrival time of the last step report.
+    moved: Option<Timestamp>,
+    /// Ranks that NCCL RAS names, each with its text.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) named: BTreeMap<Rank, String>,
+    /// True if the hang was reported to diagnosis.
+    pub(super) told: bool,
+    /// Case that waits for a step.
+    pub(crate) case: Option<CaseId>,
+}
+
+/// Rank that an agent reported silent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct SilentRank {
+    pub(super) node: NodeId,
+    /// Newest step that it completed; `since` is the time of that step.
+    pub(super) step: Step,
+    pub(super) since: Timestamp,
+    /// Stack of its main thread, outermost frame first.
+    pub(super) frames: Vec<String>,
+}
+
+impl SilentRanks {
+    pub(super) fn insert(&mut self, rank: Rank, silent: SilentRank) {
+        self.silent.insert(rank, silent);
+    }
+
+    pub(super) fn is_silent(&self, rank: Rank) -> bool {
+        self.silent.contains_key(&rank)
+    }
+
+    /// Records a step report. Returns true if it ends the rank's silence.
+    pub(super) fn moved(&mut self, rank: Rank, step: Step, at: Timestamp) -> bool {
+        if self.silent.get(&rank).is_some_and(|silent| step <= silent.step) {
+            // A late report of an earlier step.
+            return false;
+        }
+        self.moved = Some(at);
+        let ends = self.silent.remove(&rank).is_some();
+        if ends {
+            self.named.clear();
+        }
+        ends
+    }
+
+    /// Returns true if no step was reported for `long`.
+    pub(super) fn rests(&self, now: Timestamp, long: Duration) -> bool {
+        self.moved.is_none_or(|moved| now.since(moved) >= long)
+    }
+
+    /// Returns the time at which the last of the silent ranks fell silent.
+    pub(super) fn since(&self) -> Option<Timestamp> {
+        self.silent.values().map(|silent| silent.since).max()
+    }
+
+    /// Returns the time at which a lasting silence leads to a restart.
+    pub(super) fn due(&self, hang_ms: u64) -> Option<Timestamp> {
+        Some(self.since()?.after(Duration::from_millis(hang_ms)))
+    }
+
+    /// Returns the reason why the restart waits, if a case waits for a step.
+    pub(crate) fn why_it_waits(&self, hang_ms: u64) -> Option<String> {
+        self.case?;
+        let (since, due) = (self.since()?, self.due(hang_ms)?);
+        Some(format!(
+            "no rank has made a step since {since}; the job is left alone until {due}, a step clears the case"
+        ))
+    }
+
+    /// Merges the stacks of the silent ranks.
+    pub(super) fn stacks(&self) -> MergedStacks {
+        let stacks = self.silent.iter();
+        merge(&stacks.map(|(rank, silent)| (*rank, silent.frames.clone())).collect())
+    }
+
+    /// Returns the ranks that the others most likely wait for: ranks named by NCCL RAS first, then ranks with a stack
+    /// unlike the others', then ranks behind in steps. `places` holds the nodes of all ranks, because an unresponsive
+    /// rank may not have been reported silent.
+    pub(super) fn suspects(&self, odd: &BTreeMap<Rank, String>, places: &BTreeMap<Rank, NodeId>) -> Vec<StallSuspect> {
+        let newest = self.silent.values().map(|silent| silent.step).max();
+        let behind = |rank: &Rank| self.silent.get(rank).filter(|silent| Some(silent.step) < newest);
+        let late: Vec<Rank> = self
+            .silent
+            .keys()
+            .filter(|rank| behind(rank).is_some())
+            .copied()
+            .collect();
+        let mut ranks: Vec<Rank> = self.named.keys().chain(odd.keys()).copied().collect();
+        if late.len() * 2 < self.silent.len() {
+            ranks.extend(late);
+        }
+        ranks.sort_by_key(|rank| {
+            let named = self.named.contains_key(rank);
+            (!named, !odd.contains_key(rank), behind(rank).is_none(), *rank)
+        });
+        ranks.dedup();
+        let suspect = |rank: Rank| {
+            let node = self
+                .silent
+                .get(&rank)
+                .map(|silent| &silent.node)
+                .or(places.get(&rank))?;
+            let late = behind(&rank).map(|silent| format!("has completed step {} only", silent.step));
+            let why = [self.named.get(&rank).cloned(), odd.get(&rank).cloned(), late];
+            Some(StallSuspect {
+                rank,
+                node: node.clone(),
+                why: why.into_iter().flatten().collect::<Vec<_>>().join(", and "),
+            })
+        };
+        ranks.into_iter().filter_map(suspect).collect()
+    }
+}

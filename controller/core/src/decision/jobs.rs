@@ -1,0 +1,430 @@
+//! Job life cycle: placement, fencing, launch, completion and stop.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_model::{
+    AgentOrder, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestoreBytes, RestorePoint, StoreClaim,
+    Timestamp,
+};
+
+use super::{DecisionContext, STOP_GRACE_MS, fence_order};
+use crate::calls::CheckpointCalls;
+use crate::job_activity::JobActivity;
+use crate::plan::{Plan, PlanKind};
+use crate::step_times::StepTimes;
+use crate::{AdoptionStage, Job, JobPhase, TimerKey, plan_check};
+
+impl DecisionContext<'_> {
+    pub(super) fn job_submitted(&mut self, spec: &JobSpec, claim: Option<&StoreClaim>) {
+        if claim.is_some() && self.state.may_replace(spec) {
+            self.state.replace_job(&spec.id);
+        }
+        if self.state.has_job_name(&spec.id) {
+            return self.announce(format!(
+                "job {} exists already; the second submission is ignored",
+                spec.id
+            ));
+        }
+        let name = spec.id.clone();
+        let mut job = Job::new(spec.clone(), self.at, self.state.policy.belief());
+        job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
+        if let Some(claim) = claim {
+            self.take_claim(&mut job, claim);
+        }
+        self.state.jobs.insert(name.clone(), job);
+        let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
+        self.state
+            .set_timer(TimerKey::Gather { job: name.clone() }, gather, &mut self.actions);
+        self.wait_at_most(&name, self.state.policy.pending_ms);
+        self.place(&name, None, Vec::new());
+    }
+
+    /// Selects nodes for a job and begins its next generation; without enough nodes the job waits.
+    pub(crate) fn place(&mut self, name: &JobId, case: Option<rankguard_model::CaseId>, reasons: Vec<String>) {
+        let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
+            return;
+        };
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
+        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
+        let gathered = match job.phase {
+            JobPhase::Pending { gathered, .. } => gathered,
+            // A job that already ran does not wait for its full size.
+            _ => true,
+        };
+        if case.is_some() && job.fruitless >= job.spec.max_restarts && !self.waits_for_store(name) {
+            let times = job.fruitless;
+            return self.stop_job(
+                name,
+                format!("{times} restarts in a row brought it no further than before"),
+            );
+        }
+        let enough = if gathered { range.min } else { range.max };
+        if nodes.len() < enough as usize {
+            return self.wait_for_nodes(name, nodes.len(), gathered);
+        }
+        if case.is_none() && self.can_resume(job, &nodes) {
+            return self.resume_waiting(name);
+        }
+        let plan = Plan {
+            id: self.state.next_plan,
+            parent: job.plan.as_ref().map(|plan| plan.id),
+            job: name.clone(),
+            generation: job.generation.max(self.state.floors.of(name)).next(),
+            life: self.state.lives.current(),
+            kind: PlanKind::of(job.nodes(), &nodes),
+            nodes,
+            ranks_per_node: slots,
+            case,
+            reasons,
+            made_at: self.at,
+        };
+        let problems = plan_check(self.state, &plan);
+        if !problems.is_empty() {
+            let list: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            self.announce(format!("plan for job {name} was refused: {}", list.join("; ")));
+            // The job waits with a deadline for the cause of the refusal to disappear (RG-9).
+            return self.wait_for_nodes(name, 0, gathered);
+        }
+        self.begin(plan);
+    }
+
+    pub(super) fn wait_for_nodes(&mut self, name: &JobId, found: usize, gathered: bool) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let missing = format!(
+            "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}{}",
+            range.min,
+            match job.refused.len() {
+                0 => String::new(),
+                refused => format!(", without {refused} that preflight refused"),
+            }
+        );
+        let was_pending = matches!(job.phase, JobPhase::Pending { .. });
+        job.phase = JobPhase::Pending {
+            missing: missing.clone(),
+            gathered,
+        };
+        if !was_pending {
+            self.note_waiting_step(name);
+            self.announce(format!("job {name} {missing}"));
+            self.wait_at_most(name, self.state.policy.pending_ms);
+        }
+    }
+
+    /// Begins a plan by fencing the old ranks (RG-3).
+    pub(super) fn begin(&mut self, plan: Plan) {
+        let name = plan.job.clone();
+        let Some(job) = self.state.jobs.get(&name) else { return };
+        let mut waiting: BTreeSet<NodeId> = plan.nodes.iter().cloned().collect();
+        waiting.extend(
+            job.nodes()
+                .iter()
+                .filter(|node| self.state.fleet.is_live(node))
+                .cloned(),
+        );
+        let left = job.nodes().iter().filter(|node| !plan.nodes.contains(node));
+        let left: Vec<NodeId> = left.cloned().collect();
+        for node in &left {
+            self.require_fence(node, &name, plan.generation, plan.case);
+        }
+        let members = self.members_of(&plan);
+        self.state.next_plan = plan.id.next();
+        self.state.plans.insert(plan.id, plan.clone());
+        self.state.limit_plans(&name);
+        self.announce(format!("job {name}: {}", plan.describe()));
+        self.note_plan(&plan);
+        self.observe_failure(&plan);
+        let at = self.at;
+        let waits = self.waits_for_store(&name);
+        if let Some(job) = self.state.jobs.get_mut(&name) {
+            job.generation = plan.generation;
+            job.fruitless += u32::from(plan.case.is_some() && !waits);
+            if plan.case.is_some() {
+                job.progress_mark.restart(job.step);
+            }
+            job.activity = JobActivity::default();
+            job.growth = None;
+            job.plan = Some(plan);
+            job.running.clear();
+            job.launch_record.begin(members.clone());
+            job.hang = super::SilentRanks::default();
+            job.tempo = StepTimes::default();
+            job.answers = super::PreflightResults::default();
+            job.restored = RestoreBytes::default();
+            job.completed.clear();
+            job.checkpoints.fence();
+            job.calls = CheckpointCalls::new(job.generation);
+            job.close_spans(at, |_| true);
+            job.phase = JobPhase::Fencing {
+                waiting: waiting.clone(),
+                port: None,
+            };
+        }
+        self.state.place(&name);
+        self.wait_at_most(&name, self.state.policy.gate_wait_ms());
+        // Nodes with images of the generation that trained last learn the permitted readers; no phase waits for their
+        // answer.
+        let holders = members.into_iter().filter(|node| self.state.fleet.is_live(node));
+        let fenced: BTreeSet<NodeId> = waiting.into_iter().chain(holders).collect();
+        for node in fenced {
+            if let Some(job) = self.state.jobs.get(&name) {
+                let order = fence_order(&name, job, &node);
+                self.order(&node, order);
+            }
+        }
+        self.ask_nodes(&name);
+    }
+
+    /// Returns the nodes that may read and write images of the job under a plan: its own, and those of the generation
+    /// that trained last, which hold the images to adopt and restore.
+    fn members_of(&self, plan: &Plan) -> BTreeSet<NodeId> {
+        let trained = self.state.jobs.get(&plan.job).map(|job| job.checkpoints.trained());
+        let mut before = self.state.plans.values().rev().filter(|before| before.job == plan.job);
+        let before = before.find(|before| Some(before.generation) == trained);
+        plan.nodes
+            .iter()
+            .chain(before.into_iter().flat_map(|before| &before.nodes))
+            .cloned()
+            .collect()
+    }
+
+    pub(super) fn node_fenced(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        node: &NodeId,
+        master_port: Option<u16>,
+    ) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+            return;
+        };
+        let first = job.nodes().first() == Some(node);
+        if let JobPhase::Fencing { waiting, port } = &mut job.phase {
+            if first {
+                *port = port.or(master_port);
+            }
+            // The first node has answered only once it has also reserved a port.
+            if !first || port.is_some() {
+                waiting.remove(node);
+            }
+        }
+        self.advance(name);
+    }
+
+    /// Advances the phase of a job as far as its conditions are met.
+    pub(crate) fn advance(&mut self, name: &JobId) {
+        let completes_waiting = self.state.completes_waiting_jobs();
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
+        match &job.phase {
+            // A manifest that is being written, or a checkpoint that is being checked, decides where the next
+            // generation starts.
+            JobPhase::Fencing {
+                waiting,
+                port: Some(port),
+            } if waiting.is_empty()
+                && job.answers.waiting.is_empty()
+                && job.checkpoints.committing.is_none()
+                && !job.checkpoints.suspicions.is_checking() =>
+            {
+                let port = *port;
+                self.adopt(name, port);
+            }
+            JobPhase::Adopting {
+                port,
+                stage: AdoptionStage::Asking { from, waiting },
+            } if waiting.is_empty() => {
+                let (port, asked) = (*port, Some(*from));
+                let stage = AdoptionStage::Looking { asked };
+                job.phase = JobPhase::Adopting { port, stage };
+                self.look_for_shards(name);
+            }
+            JobPhase::Adopting {
+                port,
+                stage: AdoptionStage::Committing,
+            } if job.checkpoints.committing.is_none() => {
+                let port = *port;
+                self.launch(name, port);
+            }
+            JobPhase::Launching { waiting, .. } if waiting.is_empty() => {
+                job.phase = JobPhase::Starting;
+                job.activity.start(self.at);
+                self.note_launched(name);
+                self.wait_at_most(name, self.state.policy.first_step_ms);
+                self.advance(name);
+            }
+            JobPhase::Pending { .. } if !completes_waiting => {}
+            // A job without step marks is judged by its exits alone. A job that waits for nodes has nothing left to do
+            // if its ranks ran to completion.
+            JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. }
+                if world_size > 0 && job.completed.len() == world_size =>
+            {
+                job.phase = JobPhase::Finished;
+                job.ended_at = Some(self.at);
+                job.deadline = None;
+                self.state.place(name);
+                self.drop_timer(name);
+                self.note_recovered(name, self.at, "the job completed");
+                self.announce(format!("job {name} finished"));
+                self.offer_node();
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn launch(&mut self, name: &JobId, port: u16) {
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let ranks = job
+            .plan
+            .iter()
+            .flat_map(Plan::placements)
+            .map(|place| place.rank)
+            .collect();
+        job.phase = JobPhase::Launching { waiting: ranks, port };
+        job.checkpoints.launched(job.generation);
+        let lost_from = job.generation_step.take();
+        let restored = job
+            .checkpoints
+            .newest()
+            .map_or(rankguard_model::Step(0), |newest| newest.step);
+        let nodes = job.nodes().to_vec();
+        self.note_fenced(name, lost_from.map(|from| from.0.saturating_sub(restored.0)));
+        self.wait_at_most(name, self.state.policy.launch_ms);
+        for node in nodes {
+            self.launch_node(name, &node, port);
+        }
+    }
+
+    pub(super) fn launch_node(&mut self, name: &JobId, node: &NodeId, port: u16) {
+        self.note_restore_point(name);
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let Some(plan) = &job.plan else { return };
+        let host = |node: &NodeId| {
+            self.state
+                .fleet
+                .get(node)
+                .map(|node| node.info.host.clone())
+                .unwrap_or_default()
+        };
+        let places = plan.placements();
+        let launch = LaunchOrder {
+            job: name.clone(),
+            generation: job.generation,
+            command: job.spec.command.clone(),
+            env: job.spec.env.clone(),
+            workdir: job.spec.workdir.clone(),
+            world_size: plan.world_size(),
+            group_rank: plan
+                .nodes
+                .iter()
+                .position(|other| other == node)
+                .map_or(0, |at| at as u32),
+            ranks: places
+                .iter()
+                .filter(|place| place.node == *node)
+                .map(|place| RankSlot {
+                    rank: place.rank,
+                    local_rank: place.local_rank,
+                })
+                .collect(),
+            master_addr: plan.nodes.first().map(host).unwrap_or_default(),
+            master_port: port,
+            restart_count: u32::try_from(job.generation.0.saturating_sub(1)).unwrap_or(u32::MAX),
+            max_restarts: job.spec.max_restarts,
+            checkpoint_every: match &job.spec.checkpoint {
+                Some(_) if self.state.policy.adapt => job.rhythm.governor.every(),
+                Some(policy) => policy.every_steps,
+                None => 0,
+            },
+            checkpoint_store: job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map(|policy| policy.store.clone())
+                .unwrap_or_default(),
+            restore: job.checkpoints.newest().map(|newest| RestorePoint {
+                step: newest.step,
+                generation: newest.generation,
+            }),
+            peers: self.peers_of(node),
+            nodes: plan.nodes.clone(),
+            tiers: job
+                .spec
+                .checkpoint
+                .as_ref()
+                .map(|policy| policy.tiers.clone())
+                .unwrap_or_default(),
+            user: job.spec.user.clone(),
+        };
+        self.order(node, AgentOrder::Launch(launch));
+    }
+
+    /// Records the checkpoint that the ranks of a job are ordered to load.
+    fn note_restore_point(&mut self, name: &JobId) {
+        if let Some(job) = self.state.jobs.get_mut(name)
+            && let Some(newest) = job.checkpoints.newest()
+        {
+            let checkpoint = (newest.generation, newest.step);
+            job.launch_record.restores(job.generation, checkpoint);
+        }
+    }
+
+    pub(super) fn first_step(&mut self, name: &JobId, at: Timestamp) {
+        let now = self.at;
+        if let Some(job) = self.state.jobs.get_mut(name) {
+            job.phase = JobPhase::Running;
+            job.checkpoints.suspicions.readable();
+            for place in job.plan.iter().flat_map(Plan::placements).collect::<Vec<_>>() {
+                job.open_span(now, &place.node, place.rank, "running");
+            }
+        }
+        self.drop_timer(name);
+        self.watch_stall(name);
+        self.note_recovered(name, at, "the job makes steps again");
+        self.offer_node();
+    }
+
+    pub(super) fn watch_stall(&mut self, name: &JobId) {
+        if self.state.policy.stall_ms > 0 {
+            self.wait_at_most(name, self.state.policy.stall_ms);
+        }
+    }
+
+    /// Stops a job for good.
+    pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+            return;
+        };
+        job.phase = JobPhase::Stopped { reason: reason.clone() };
+        job.ended_at = Some(at);
+        job.deadline = None;
+        job.close_spans(at, |_| true);
+        let (generation, nodes, case) = (job.generation, job.nodes().to_vec(), job.case);
+        self.state.place(name);
+        self.drop_timer(name);
+        self.announce(format!("job {name} stopped: {reason}"));
+        self.note_stopped(name, &reason);
+        for node in nodes {
+            self.require_fence(&node, name, generation.next(), case);
+            self.order(
+                &node,
+                AgentOrder::Stop {
+                    job: name.clone(),
+                    generation,
+                    grace_ms: STOP_GRACE_MS,
+                },
+            );
+        }
+        self.offer_node();
+    }
+}

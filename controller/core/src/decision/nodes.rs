@@ -1,0 +1,193 @@
+//! Joins, losses and returns of nodes.
+
+use std::collections::BTreeSet;
+
+use rankguard_diagnosis::CallerFact;
+use rankguard_model::{JobId, NodeId, NodeInfo, Rank, StateSpan, Timestamp};
+
+use super::risk::call_order;
+use super::{DecisionContext, fence_order};
+use crate::{AdoptionStage, JobPhase, Plan, TimerKey};
+
+/// Node spans retained for reports; beyond it the oldest are dropped.
+const NODE_SPANS_MAX: usize = 4_096;
+
+impl DecisionContext<'_> {
+    pub(super) fn node_joined(&mut self, info: &NodeInfo) {
+        let node = info.node.clone();
+        let restarted = self
+            .state
+            .fleet
+            .get(&node)
+            .is_some_and(|known| known.info.incarnation != info.incarnation);
+        let accepted = self.accepted(info);
+        self.state.fleet.join(self.at, accepted);
+        self.state.diagnosis.node_returned(&node);
+        self.node_span(&node);
+        if restarted {
+            self.forget_refusals(&node);
+            // The ranks of the old agent died with it, and so did its reports of their ends.
+            self.ranks_vanished(info);
+        }
+        self.take_generations(info);
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            self.repeat_orders(&name, &node);
+        }
+        self.fence_returned(info);
+        self.offer_node();
+    }
+
+    /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
+    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo) {
+        let vanished = self.state.jobs.iter().any(|(name, job)| {
+            let awaited = !matches!(
+                job.phase,
+                JobPhase::Pending { .. } | JobPhase::Fencing { .. } | JobPhase::Adopting { .. }
+            );
+            let alive: BTreeSet<Rank> = info
+                .running
+                .iter()
+                .filter(|running| running.rank.job == *name && running.rank.generation == job.generation)
+                .map(|running| running.rank.rank)
+                .collect();
+            awaited
+                && !job.is_over()
+                && job.plan.iter().flat_map(Plan::placements).any(|place| {
+                    place.node == info.node
+                        && job.running.contains(&place.rank)
+                        && !job.completed.contains(&place.rank)
+                        && !alive.contains(&place.rank)
+                })
+        });
+        if vanished {
+            self.witness_fact(&CallerFact::NodeSilent {
+                node: info.node.clone(),
+                since: self.at,
+            });
+        }
+    }
+
+    pub(super) fn node_fell_silent(&mut self, node: &NodeId, last_heard: Timestamp) {
+        if !self.state.fleet.is_live(node) {
+            return;
+        }
+        self.state.fleet.lose(self.at, node);
+        self.state.timers.remove(&TimerKey::Fence { node: node.clone() });
+        self.watch_departed();
+        self.node_span(node);
+        self.announce(format!("node {node} has been silent since {last_heard}"));
+        let used = self
+            .state
+            .jobs
+            .values()
+            .any(|job| !job.is_over() && job.nodes().contains(node));
+        if used {
+            self.witness_fact(&CallerFact::NodeSilent {
+                node: node.clone(),
+                since: last_heard,
+            });
+        }
+        // Its old ranks cannot be fenced; they cannot commit either (RG-3), so no phase waits for them.
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            if let Some(job) = self.state.jobs.get_mut(&name) {
+                job.close_spans(last_heard, |span| span.node == *node);
+                let wanted = job.plan.as_ref().is_some_and(|plan| plan.nodes.contains(node));
+                match &mut job.phase {
+                    JobPhase::Fencing { waiting, .. } if !wanted => drop(waiting.remove(node)),
+                    JobPhase::Adopting {
+                        stage: AdoptionStage::Asking { waiting, .. },
+                        ..
+                    } => drop(waiting.remove(node)),
+                    _ => {}
+                }
+            }
+            self.advance(&name);
+        }
+    }
+
+    /// Repeats the orders for which a job waits on a node. Repeating them is harmless.
+    pub(super) fn repeat_orders(&mut self, name: &JobId, node: &NodeId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        match &job.phase {
+            JobPhase::Fencing { waiting, .. } if waiting.contains(node) => {
+                let order = fence_order(name, job, node);
+                let asked = job.answers.waiting.contains(node);
+                self.order(node, order);
+                if asked {
+                    self.ask_node(name, node);
+                }
+            }
+            JobPhase::Fencing { .. } if job.answers.waiting.contains(node) => self.ask_node(name, node),
+            JobPhase::Adopting { .. } => self.order_to_finish(name, node),
+            JobPhase::Launching { waiting, port } => {
+                let port = *port;
+                let awaited = job
+                    .plan
+                    .iter()
+                    .flat_map(Plan::placements)
+                    .any(|place| place.node == *node && waiting.contains(&place.rank));
+                if awaited {
+                    self.launch_node(name, node, port);
+                }
+            }
+            // Calls may have been lost with the session; agents ignore those they know.
+            JobPhase::Starting | JobPhase::Running if job.nodes().contains(node) => {
+                let words = job.calls.open().to_vec();
+                for word in words {
+                    self.order(node, call_order(name, &word));
+                }
+            }
+            // The fences of the node end the ranks of a job that is over.
+            _ => {}
+        }
+    }
+
+    /// Offers a node that may have become usable to jobs that wait for nodes or may grow.
+    pub(super) fn offer_node(&mut self) {
+        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
+        for name in names {
+            let Some(job) = self.state.jobs.get(&name) else {
+                continue;
+            };
+            match job.phase {
+                JobPhase::Pending { .. } => self.place(&name, None, Vec::new()),
+                JobPhase::Starting | JobPhase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
+                    self.ask_growth(&name);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn node_span(&mut self, node: &NodeId) {
+        let Some(entry) = self.state.fleet.get(node) else {
+            return;
+        };
+        let state = match entry.state() {
+            rankguard_model::NodeState::Healthy => "healthy",
+            rankguard_model::NodeState::Cordoned => "cordoned",
+            rankguard_model::NodeState::Lost => "lost",
+            rankguard_model::NodeState::Fencing => "fencing",
+        };
+        let spans = &mut self.state.node_spans;
+        if let Some(open) = spans.iter_mut().find(|span| span.node == *node && span.to.is_none()) {
+            if open.state == state {
+                return;
+            }
+            open.to = Some(self.at);
+        }
+        if spans.len() >= NODE_SPANS_MAX {
+            spans.remove(0);
+        }
+        spans.push(StateSpan {
+            node: node.clone(),
+            rank: None,
+            generation: None,
+            state: state.to_owned(),
+            from: self.at,
+            to: None,
+        });
+    }
+}

@@ -1,0 +1,118 @@
+//! Replicas in a checkpoint that must be equal and differ: evidence of silent data corruption.
+
+use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
+use rankguard_model::{
+    ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
+    JobId, NodeId, Rank, Role, Sequence, Step,
+};
+
+use super::{DecisionContext, node_of};
+
+impl DecisionContext<'_> {
+    /// Reports each difference to diagnosis: against the ranks that a majority contradicts, or against the job without
+    /// a majority.
+    pub(super) fn replicas_differ(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        differing: &[ReplicaDifference],
+    ) {
+        self.distrust_differing(name, generation, step, differing);
+        for difference in differing {
+            let suspects = difference.suspects();
+            let job = self.state.jobs.get(name);
+            let blamed: Vec<Option<(Rank, NodeId)>> = if suspects.is_empty() {
+                vec![None]
+            } else {
+                let placed = |rank: &Rank| Some((*rank, node_of(job?, *rank)?));
+                suspects.iter().map(placed).collect()
+            };
+            for one in blamed {
+                let evidence = self.difference_as_evidence(name, generation, step, difference, one);
+                self.witness(&evidence);
+            }
+        }
+    }
+
+    /// Excludes a checkpoint with differing replicas as a start, if there is an older one.
+    fn distrust_differing(
+        &mut self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        differing: &[ReplicaDifference],
+    ) {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|_| !differing.is_empty()) else {
+            return;
+        };
+        let older = job.checkpoints.committed.len() > 1;
+        if older && job.checkpoints.distrust(generation, step) {
+            self.announce(format!(
+                "checkpoint of step {step} of job {name} holds replicas that differ: nobody starts from it"
+            ));
+        }
+    }
+
+    fn difference_as_evidence(
+        &self,
+        name: &JobId,
+        generation: Generation,
+        step: Step,
+        difference: &ReplicaDifference,
+        suspect: Option<(Rank, NodeId)>,
+    ) -> Evidence {
+        let list = |ranks: &[Rank]| ranks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+        let told = match &suspect {
+            Some((rank, _)) => format!("rank {rank} differs from the majority"),
+            None => "there is no majority".to_owned(),
+        };
+        let text = format!(
+            "replicas of tensor {} at {:?} differ in {} chunks at step {step}, ranks {}: {told}",
+            difference.tensor,
+            difference.offset,
+            difference.chunks.len(),
+            list(&difference.ranks())
+        );
+        let fields = FieldValues::from([
+            ("tensor".to_owned(), difference.tensor.clone()),
+            ("ranks".to_owned(), list(&difference.ranks())),
+            ("step".to_owned(), step.to_string()),
+        ]);
+        let (entity, confidence) = match &suspect {
+            Some((rank, node)) => (
+                Entity::Rank {
+                    job: name.clone(),
+                    generation,
+                    rank: *rank,
+                    node: node.clone(),
+                },
+                0.9,
+            ),
+            None => (Entity::Job { job: name.clone() }, 0.6),
+        };
+        Evidence {
+            // Sequence 0: the controller compared digests itself, and no spool holds this evidence.
+            id: EvidenceId {
+                node: suspect.map_or_else(|| NodeId::from("controller"), |(_, node)| node),
+                seq: Sequence(0),
+            },
+            at: self.at,
+            source: EvidenceSource::Checkpoint,
+            entity,
+            body: EvidenceBody::Line {
+                text,
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: vec![Classification {
+                class: ClassId::from("silent-data-corruption"),
+                role: Role::Root,
+                confidence,
+                signature: "replica-digests".into(),
+                fields,
+            }],
+            synthetic: false,
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! Runs: the checkpoint folder that a job has claimed, and the start checkpoint of its attempt.
+
+use rankguard_model::{Generation, JobId, JobSpec, ResumePlace, StoreClaim};
+
+use super::DecisionContext;
+use crate::{DecisionState, Job};
+
+impl DecisionContext<'_> {
+    /// Applies the claim of a submitted job: its generations lie above all that have written to the folder, and the
+    /// first one restores the start checkpoint.
+    pub(super) fn take_claim(&mut self, job: &mut Job, claim: &StoreClaim) {
+        let name = job.spec.id.clone();
+        let below = Generation(claim.first.0.saturating_sub(1));
+        if !self.state.floors.raise(&name, below) {
+            self.announce(format!(
+                "generation {below} in the checkpoint folder of job {name} is beyond any count of restarts; it is ignored"
+            ));
+        }
+        job.run = Some(claim.run.clone());
+        job.resumed_from.clone_from(&claim.start);
+        job.checkpoints.claimed(claim);
+        let run = &claim.run;
+        match &claim.start {
+            Some(start) => self.announce(format!("job {name} of run {run} resumes from {start}")),
+            None => self.announce(format!("job {name} begins run {run} from nothing")),
+        }
+        for passed_over in &claim.passed_over {
+            self.announce(format!("job {name} passes over {passed_over}"));
+        }
+    }
+}
+
+impl DecisionState {
+    /// Returns true if a submission may replace the job of its name: it resumes that job, and the job is over.
+    pub fn may_replace(&self, spec: &JobSpec) -> bool {
+        let resumes = spec.resume_from.as_ref().is_some_and(|source| match &source.place {
+            ResumePlace::Job(job) => *job == spec.id,
+            // The claim has verified that the path is the job's own folder.
+            ResumePlace::Path(_) => true,
+        });
+        let is_idle = |job: &Job| job.is_over() && job.checkpoints.committing.is_none();
+        resumes && self.jobs.get(&spec.id).is_none_or(is_idle)
+    }
+
+    /// Returns the newest known generation of a job name.
+    pub fn generation_floor(&self, name: &JobId) -> Generation {
+        let own = self.jobs.get(name).map(|job| job.generation);
+        own.into_iter().chain([self.floors.of(name)]).max().unwrap_or_default()
+    }
+
+    /// Removes a job that is over, so that another attempt of its run may use its name. Fences of its nodes remain.
+    pub(crate) fn replace_job(&mut self, name: &JobId) {
+        let floor = self.generation_floor(name);
+        self.floors.raise(name, floor);
+        self.jobs.remove(name);
+        self.context.remove(name);
+        self.plans.retain(|_, plan| plan.job != *name);
+        self.removed_names.retain(|removed| removed != name);
+    }
+}

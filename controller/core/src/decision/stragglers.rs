@@ -1,0 +1,72 @@
+//! Stragglers found by step marks: announced, displayed and reported as a case; nothing is restarted.
+
+use rankguard_model::{
+    ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, JobId, Rank, Role, Sequence,
+};
+
+use super::{DecisionContext, node_of};
+use crate::step_times::{SlowRank, SpeedChange};
+
+impl DecisionContext<'_> {
+    /// Compares the step times of a job after a step report.
+    pub(super) fn watch_tempo(&mut self, name: &JobId) {
+        let at = self.at;
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let world = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
+        for (rank, change) in job.tempo.look(at, world) {
+            match change {
+                SpeedChange::Slow(slow) => self.rank_slow(name, rank, slow),
+                SpeedChange::Usual => self.announce(format!("job {name}: rank {rank} is as fast as the others again")),
+            }
+        }
+    }
+
+    fn rank_slow(&mut self, name: &JobId, rank: Rank, slow: SlowRank) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let Some(node) = node_of(job, rank) else { return };
+        let generation = job.generation;
+        let text = format!(
+            "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
+            slow.step_ms,
+            slow.usual_ms,
+            (slow.step_ms / slow.usual_ms - 1.0) * 100.0
+        );
+        self.announce(format!("job {name}: {text}"));
+        let fields = [
+            ("rank", rank.to_string()),
+            ("step_ms", format!("{:.3}", slow.step_ms)),
+            ("usual_ms", format!("{:.3}", slow.usual_ms)),
+        ];
+        let evidence = Evidence {
+            // Sequence 0: the controller compared the ranks itself, and no spool holds this evidence.
+            id: EvidenceId {
+                node: node.clone(),
+                seq: Sequence(0),
+            },
+            at: self.at,
+            source: EvidenceSource::Ranks,
+            entity: Entity::Rank {
+                job: name.clone(),
+                generation,
+                rank,
+                node,
+            },
+            body: EvidenceBody::Line {
+                text,
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: vec![Classification {
+                class: ClassId::from("straggler"),
+                role: Role::Root,
+                confidence: 0.7,
+                signature: "step-times".into(),
+                fields: fields.into(),
+            }],
+            synthetic: false,
+        };
+        self.witness(&evidence);
+    }
+}

@@ -1,0 +1,65 @@
+//! Verified identity, from which TLS configurations are made.
+
+use std::sync::Arc;
+
+use rustls::client::danger::ServerCertVerifier;
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::version::TLS13;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+
+use crate::certificate::CertificateFields;
+
+/// Identity from one reading of the three files.
+#[derive(Debug)]
+pub(crate) struct LoadedIdentity {
+    pub(crate) card: CertificateFields,
+    key: Arc<CertifiedKey>,
+    roots: Arc<RootCertStore>,
+    callers: Arc<dyn ClientCertVerifier>,
+}
+
+impl LoadedIdentity {
+    pub(crate) fn new(
+        card: CertificateFields,
+        key: Arc<CertifiedKey>,
+        roots: Arc<RootCertStore>,
+    ) -> Result<Self, String> {
+        let callers = WebPkiClientVerifier::builder_with_provider(roots.clone(), crate::provider()).build();
+        Ok(Self {
+            card,
+            key,
+            roots,
+            callers: callers.map_err(|problem| problem.to_string())?,
+        })
+    }
+
+    pub(crate) fn roots(&self) -> &Arc<RootCertStore> {
+        &self.roots
+    }
+
+    /// Returns the TLS configuration of a listener: callers must present a certificate, and sessions are not resumed.
+    pub(crate) fn server(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
+        let builder = builder.with_client_cert_verifier(self.callers.clone());
+        let mut config = builder.with_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.alpn_protocols = vec![protocol.to_owned()];
+        config.send_tls13_tickets = 0;
+        Ok(Arc::new(config))
+    }
+
+    /// Returns the TLS configuration of a dialler: `verifier` checks the peer's certificate.
+    pub(crate) fn client(
+        &self,
+        protocol: &[u8],
+        verifier: Arc<dyn ServerCertVerifier>,
+    ) -> Result<Arc<ClientConfig>, rustls::Error> {
+        let builder = ClientConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
+        let builder = builder.dangerous().with_custom_certificate_verifier(verifier);
+        let mut config = builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(self.key.clone())));
+        config.alpn_protocols = vec![protocol.to_owned()];
+        config.resumption = rustls::client::Resumption::disabled();
+        Ok(Arc::new(config))
+    }
+}
