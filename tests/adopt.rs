@@ -111,7 +111,8 @@ fn a_node_that_dies_over_the_shards_of_another_leaves_the_work_to_the_others() {
 
 /// Ends the agent that is found with a shard of this rank open; says whether one was before the step was committed.
 fn lose_who_writes(cluster: &mut Cluster, rank: usize, store: &Path, step: u64) -> bool {
-    let (shard, started) = (format!("rank-{rank:05}.shard"), Instant::now());
+    let shard = format!("rank-{rank:05}.shard");
+    let started = Instant::now();
     while !folder(store, step).join("MANIFEST").exists() {
         let at_it = |agent: &Daemon| agent.has_open(|path| path.contains(&shard));
         if let Some(found) = cluster.agents.iter().position(at_it) {

@@ -34,7 +34,8 @@ fn image(step: u64, rank: u32) -> Vec<u8> {
 
 /// A store with committed checkpoints of three ranks at these steps.
 fn store(dir: &Path, steps: &[u64]) -> Store {
-    let (store, job) = (Store::open(dir).expect("a store"), JobId::from("demo"));
+    let store = Store::open(dir).expect("a store");
+    let job = JobId::from("demo");
     for step in steps {
         let mut seals = Vec::new();
         for rank in 0..3 {
@@ -60,10 +61,12 @@ fn store(dir: &Path, steps: &[u64]) -> Store {
 #[test]
 fn checkpoints_go_to_a_url_and_come_back() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let from = dir.path().join("from");
+    let to = dir.path().join("to");
     store(&from, &[10, 20, 30]);
     let url = format!("file://{}", dir.path().join("mirror").display());
-    let (from, to_text) = (from.display().to_string(), to.display().to_string());
+    let from = from.display().to_string();
+    let to_text = to.display().to_string();
     let push = ["checkpoint", "push", "--dir", &from, "--to", &url, "--format", "json"];
     let pushed = rankguard(&[&push[..], &["--step", "10", "--cap", "500"]].concat()).expect(0);
     let pushed: Vec<Value> = serde_json::from_str(&pushed.stdout).expect("JSON");
@@ -128,7 +131,8 @@ fn places_that_are_none_are_usage_errors_and_secrets_stay_secret() {
 fn shards_under_parity_come_back() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     let store = store(&dir.path().join("store"), &[10, 20]);
-    let (path, job) = (store.root().display().to_string(), JobId::from("demo"));
+    let path = store.root().display().to_string();
+    let job = JobId::from("demo");
     let protect = [
         "checkpoint",
         "parity",

@@ -201,7 +201,8 @@ fn upward(ranks: &BTreeMap<&str, u32>, arrows: &[(&str, &str)]) -> Vec<String> {
 
 #[test]
 fn arrows_between_crates_go_down_only() {
-    let (metadata, ranks) = (metadata(), BTreeMap::from(RANKS));
+    let metadata = metadata();
+    let ranks = BTreeMap::from(RANKS);
     let mut found = Vec::new();
     for package in metadata.workspace_packages() {
         assert!(

@@ -68,11 +68,10 @@ impl Site {
 
     /// Starts a controller of this identity and waits for its address.
     fn controller(&self, files: &IdentityFiles, listen: &str) -> (Daemon, String) {
-        let (state, told) = (
-            self.path("controller-state"),
-            self.path("controller-state/controller.addr"),
-        );
-        let (config, log) = (self.path("test.toml"), self.path("controller.log"));
+        let state = self.path("controller-state");
+        let told = self.path("controller-state/controller.addr");
+        let config = self.path("test.toml");
+        let log = self.path("controller.log");
         let settings = "[controller]\nsilence_limit_ms = 2_000\n[controller.policy]\ngather_ms = 20_000\n\
                         settle_ms = 300\n[agent.intervals]\narenas_kept_ms = 0\n";
         fs::write(&config, settings).expect("written");
@@ -86,12 +85,11 @@ impl Site {
 
     /// Starts the agent of a node, of one slot.
     fn agent(&self, files: &IdentityFiles, node: &str, host: &str, controller: &str) -> Daemon {
-        let (config, state, log) = (
-            self.path("test.toml"),
-            self.path(node),
-            self.path(&format!("{node}.log")),
-        );
-        let (peers, domain) = (format!("{host}:0"), format!("rack-of-{node}"));
+        let config = self.path("test.toml");
+        let state = self.path(node);
+        let log = self.path(&format!("{node}.log"));
+        let peers = format!("{host}:0");
+        let domain = format!("rack-of-{node}");
         let fixed = ["--config", text_of(&config), "agent", "--node", node, "--slots", "1"];
         let place = ["--host", host, "--peer-listen", &peers, "--failure-domain", &domain];
         let rest = [
@@ -151,7 +149,8 @@ fn own_address() -> IpAddr {
 fn certificates_are_made_shown_and_never_overwritten() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let (ca, out) = (path("ca"), path("n1"));
+    let ca = path("ca");
+    let out = path("n1");
     rankguard(&["identity", "init", &ca, "--cluster", "prod"]).expect(0);
     rankguard(&["identity", "init", &ca])
         .expect(2)
@@ -211,10 +210,8 @@ fn certificates_are_made_shown_and_never_overwritten() {
 #[test]
 fn a_configuration_is_checked_with_its_files() {
     let site = Site::new();
-    let (one, other) = (
-        site.issue(PeerRole::Operator, "ada", LOOPBACK),
-        site.issue(PeerRole::Operator, "bob", LOOPBACK),
-    );
+    let one = site.issue(PeerRole::Operator, "ada", LOOPBACK);
+    let other = site.issue(PeerRole::Operator, "bob", LOOPBACK);
     rankguard(&with(&["config", "check"], &one)).expect(0);
     let mixed = IdentityFiles {
         key: other.key.clone(),
@@ -512,7 +509,8 @@ fn a_run_with_copies_and_a_lost_node_over_tls() {
     let measured = measured.as_array().expect("rows");
     let is_known = |row: &Value| row["gigabits_per_s"].as_f64().is_some_and(|speed| speed > 0.0);
     assert!(!measured.is_empty() && measured.iter().all(is_known), "{measured:?}");
-    let (store, out) = (site.path("store"), format!("--out={}", site.path("out").display()));
+    let store = site.path("store");
+    let out = format!("--out={}", site.path("out").display());
     fs::create_dir_all(&store).expect("made");
     fs::create_dir_all(site.path("out")).expect("made");
     let words = [

@@ -26,7 +26,8 @@ const SHARD: u64 = 40 << 20;
 
 /// A store with one checkpoint of two ranks.
 fn store(dir: &Path) -> Store {
-    let (store, job) = (Store::open(dir).expect("a store"), JobId::from("demo"));
+    let store = Store::open(dir).expect("a store");
+    let job = JobId::from("demo");
     let id = CheckpointId {
         step: Step(10),
         generation: Generation(1),
@@ -80,7 +81,8 @@ fn files_with(folder: &Path, part: &str) -> Vec<PathBuf> {
 
 /// A mirror of a store.
 fn mirrored(dir: &Path) -> PathBuf {
-    let (from, mirror) = (dir.join("from"), dir.join("mirror"));
+    let from = dir.join("from");
+    let mirror = dir.join("mirror");
     store(&from);
     rankguard(&["checkpoint", "push", "--dir", text(&from), "--to", &url(&mirror)]).expect(0);
     mirror
@@ -170,7 +172,8 @@ fn rg_2_pulls_in_pid_namespaces_survive_the_kill_of_one() {
 #[test]
 fn what_a_killed_push_has_staged_is_removed_by_the_next() {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let (from, mirror) = (dir.path().join("from"), dir.path().join("mirror"));
+    let from = dir.path().join("from");
+    let mirror = dir.path().join("mirror");
     store(&from);
     let to = url(&mirror);
     let words = ["checkpoint", "push", "--dir", text(&from), "--to", &to];
@@ -241,7 +244,8 @@ fn an_endpoint_that_never_answers_is_named_at_once() {
 
 /// Reads a request; gives its first line.
 fn request(stream: &mut TcpStream) -> String {
-    let (mut bytes, mut buffer) = (Vec::new(), [0; 4096]);
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
     while !bytes.windows(4).any(|end| end == b"\r\n\r\n") {
         match stream.read(&mut buffer) {
             Ok(0) | Err(_) => break,

@@ -55,7 +55,8 @@ fn lose_store(cluster: &Cluster, store: &Path, round: u32) {
 
 /// Kills the first agent that is found writing a file of a pull; whether one was found before the job ran again.
 fn kill_puller(cluster: &mut Cluster, store: &Path, generation: u64) -> bool {
-    let (prefix, started) = (format!("{}/train/", path(store)), Instant::now());
+    let prefix = format!("{}/train/", path(store));
+    let started = Instant::now();
     let pulls = |file: &str| file.starts_with(&prefix) && file.contains("/.tmp-");
     let mut looks = 0_u32;
     while started.elapsed() < LIMIT {
@@ -126,7 +127,8 @@ fn rg_2_a_lost_store_comes_back_from_the_mirror_for_several_ranks_a_node() {
     let words = ["--ranks-per-node", "3", "--keep", "3", "--checkpoint-mirror", &url];
     let words = [&words[..], &restarts].concat();
     let store = cluster.train_network("512,256", "2", "40", &words);
-    let (mut generation, mut met) = (1, 0);
+    let mut generation = 1;
+    let mut met = 0;
     for round in 0..rounds() {
         let view = newest_is_mirrored(&cluster, generation);
         let step = view["step"].as_u64().expect("a step");

@@ -150,7 +150,8 @@ fn what_a_healthy_run_does_not_say_is_evidence() {
         lines("lane 7 lost sync with the frobnicator after 13 ms\n"),
     )
     .unwrap();
-    let (good, bad) = (root.path().join("good.log"), root.path().join("bad.log"));
+    let good = root.path().join("good.log");
+    let bad = root.path().join("bad.log");
     let ran = rankguard(&["diagnose", "--healthy", text(&good), "--format", "json", text(&bad)]).expect(0);
     let report: Value = serde_json::from_str(&ran.stdout).unwrap();
     let novelty = &report["novelties"][0];
@@ -196,11 +197,9 @@ fn a_class_and_a_signature_of_a_person_are_taken_and_their_mistakes_are_all_told
 #[test]
 fn logs_are_read_by_the_signatures_of_a_person_too() {
     let root = tempfile::tempdir().unwrap();
-    let (own, log, cases) = (
-        root.path().join("own.toml"),
-        root.path().join("job.log"),
-        root.path().join("cases.jsonl"),
-    );
+    let own = root.path().join("own.toml");
+    let log = root.path().join("job.log");
+    let cases = root.path().join("cases.jsonl");
     let class = "[[class]]\nid = \"frobnicator-lost\"\nlayer = \"hardware\"\ndefinition = \"The frobnicator is gone.\"\nadvice = \"Look for it.\"\naction = \"replace-node\"\n";
     let signature = "[[signature]]\nid = \"frob\"\nliterals = [\"frobnicator vanished\"]\npattern = 'frobnicator vanished'\nclass = \"frobnicator-lost\"\nconfidence = 0.9\nsource = \"https://example.org\"\nexample = \"frobnicator vanished\"\n";
     let line = "lane 7: frobnicator vanished";

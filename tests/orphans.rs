@@ -115,10 +115,8 @@ fn a_killed_test_leaves_no_process() {
 /// The demo ends with all its processes where it is killed itself.
 #[test]
 fn a_killed_demo_leaves_no_process() {
-    let (out, scratch) = (
-        tempfile::tempdir().expect("a folder"),
-        tempfile::tempdir().expect("a folder"),
-    );
+    let out = tempfile::tempdir().expect("a folder");
+    let scratch = tempfile::tempdir().expect("a folder");
     let round = format!("demo-{}", std::process::id());
     let mut demo = Command::new(env!("CARGO_BIN_EXE_rankguard"));
     guarded(&mut demo)

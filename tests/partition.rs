@@ -83,7 +83,9 @@ impl Cluster {
 
     fn start_agent(&mut self, node: usize) {
         let proxy = Proxy::start(self.address.parse().expect("an address"));
-        let (config, state, name) = (self.dir.path().join("test.toml"), self.state(node), format!("n{node}"));
+        let config = self.dir.path().join("test.toml");
+        let state = self.state(node);
+        let name = format!("n{node}");
         let controller = proxy.address.to_string();
         let words = ["--config", path(&config), "agent", "--node", &name, "--slots", "1"];
         let more = [

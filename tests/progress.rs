@@ -43,7 +43,8 @@ fn a_job_that_prints_and_reports_no_steps_is_not_restarted() {
 #[test]
 fn void_checkpoints_are_reported_by_run_and_status() {
     let cluster = Cluster::start_configured(1, 1, SETTINGS);
-    let (store, out) = (cluster.folder("store"), cluster.folder("out"));
+    let store = cluster.folder("store");
+    let out = cluster.folder("out");
     let out = format!("--out={}", out.display());
     let words = ["run", "--name", "train", "--nodes", "1", "--controller"];
     let kept = ["--checkpoint-dir", path(&store), "--checkpoint-every", "5"];

@@ -263,7 +263,8 @@ fn hostile_names_do_not_act_on_the_terminal_rg_11() {
     let packed = logs.join(format!("{HOSTILE}.gz"));
     fs::write(&packed, [0x1f, 0x8b, 9, 9]).expect("written");
     fs::write(logs.join(OsStr::from_bytes(b"\xff\x1b.log")), XID).expect("written");
-    let (logs, log) = (path(&logs), path(&log));
+    let logs = path(&logs);
+    let log = path(&log);
     check(&["diagnose", logs], true).expect(1);
     check(&["diagnose", path(&packed)], true).expect(2);
     check(&["diagnose", "--flight-recorder", logs], true).expect(2);

@@ -59,8 +59,10 @@ impl Cluster {
             file = at("mine.toml")
         );
         fs::write(at("test.toml"), settings).expect("written");
-        let (config, log) = (at("test.toml"), at("kern.log"));
-        let (brain, state) = (at("controller"), at("agent"));
+        let config = at("test.toml");
+        let log = at("kern.log");
+        let brain = at("controller");
+        let state = at("agent");
         let config = ["--config", text(&config)];
         let words = ["controller", "--listen", "127.0.0.1:0", "--state-dir", text(&brain)];
         let controller = Daemon::start(&[&config[..], &words[..]].concat(), &at("controller.log"));
@@ -188,7 +190,8 @@ fn a_line_that_nothing_knew_becomes_a_case_after_a_reload_and_a_broken_file_chan
 #[test]
 fn neither_starts_with_files_that_cannot_be_used() {
     let dir = tempfile::tempdir().expect("a folder");
-    let (file, config) = (dir.path().join("mine.toml"), dir.path().join("test.toml"));
+    let file = dir.path().join("mine.toml");
+    let config = dir.path().join("test.toml");
     fs::write(&file, GOOD.replace("confidence = 0.95", "confidence = 7")).expect("written");
     let settings = format!("[controller]\ncatalogue = [{file:?}]\n[agent]\ncatalogue = [{file:?}]\n");
     fs::write(&config, settings).expect("written");

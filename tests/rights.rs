@@ -61,7 +61,8 @@ fn unit_capabilities() -> CapabilitySet {
 /// Makes a command run as a user without a name, with these capabilities, as systemd does.
 fn run_as(command: &mut Command, user: u32, kept: CapabilitySet) {
     let enter = move || {
-        let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+        let uid = Uid::from_raw(user);
+        let gid = Gid::from_raw(user);
         set_keep_capabilities(true)?;
         set_thread_groups(&[])?;
         set_thread_res_gid(gid, gid, gid)?;
@@ -133,11 +134,9 @@ impl Site {
             };
             authority.issue(&wanted, &path(name)).expect("issued").1
         };
-        let (server, operator, node) = (
-            issue(PeerRole::Controller, "controller-identity"),
-            issue(PeerRole::Operator, "ada"),
-            issue(PeerRole::Agent, "n1"),
-        );
+        let server = issue(PeerRole::Controller, "controller-identity");
+        let operator = issue(PeerRole::Operator, "ada");
+        let node = issue(PeerRole::Agent, "n1");
         fs::write(path("test.toml"), format!("[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n[agent]\njob_users = [\"{NAMED_USER}\", \"{AGENT_USER}\", \"0\"]\n")).expect("written");
         let state = path("controller");
         let config = path("test.toml");
@@ -222,7 +221,8 @@ fn agent_command(dir: &Path, address: &str, files: &IdentityFiles) -> Command {
     fs::set_permissions(&state, fs::Permissions::from_mode(0o755)).expect("set");
     chown(&state, Some(AGENT_USER), Some(AGENT_USER)).expect("root may");
     assert_eq!(unit("User"), "rankguard");
-    let (config, job_user) = (dir.join("test.toml"), JOB_USER.to_string());
+    let config = dir.join("test.toml");
+    let job_user = JOB_USER.to_string();
     let start = unit("ExecStart");
     let words = start.split_whitespace().skip(1).map(|word| match word {
         "/etc/rankguard.toml" => text_of(&config),
@@ -295,8 +295,10 @@ fn a_rank_under_the_unit_has_no_rights_of_the_agent() {
         done
         touch done
     "#;
-    let (agent, controller) = (site.agent.0.id().to_string(), site.controller.0.id().to_string());
-    let (key, state) = (site.key.clone(), site.state());
+    let agent = site.agent.0.id().to_string();
+    let controller = site.controller.0.id().to_string();
+    let key = site.key.clone();
+    let state = site.state();
     let tail = [text_of(&out), text_of(&key), text_of(&state), &agent, &controller];
     site.submit(
         &[
@@ -360,7 +362,8 @@ fn a_job_trains_and_checkpoints_as_the_user_of_the_unit() {
         return;
     }
     let site = Site::start();
-    let (out, store) = (site.folder("out", JOB_USER), site.folder("store", AGENT_USER));
+    let out = site.folder("out", JOB_USER);
+    let store = site.folder("store", AGENT_USER);
     let out_flag = format!("--out={}", out.display());
     let kept = [
         "--checkpoint-dir",

@@ -393,7 +393,8 @@ fn rg_3_a_restored_controller_gives_no_generation_twice() {
     let mut cluster = Cluster::start(1, &[]);
     let processes = Processes::submit(&cluster, "one");
     let first = processes.settle_on(1, "one");
-    let (state, copy) = (cluster.dir.path().join("controller"), cluster.dir.path().join("copy"));
+    let state = cluster.dir.path().join("controller");
+    let copy = cluster.dir.path().join("copy");
     cluster.controller.as_mut().expect("a controller").kill();
     copy_folder(&state, &copy);
     let address = cluster.address.clone();
@@ -445,7 +446,8 @@ fn rg_3_a_new_controller_starts_a_known_job_above_its_generations() {
 #[test]
 fn rg_3_ranks_of_a_lost_plan_are_not_taken_for_those_of_a_new_one() {
     let mut cluster = Cluster::start(1, &[]);
-    let (state, copy) = (cluster.dir.path().join("controller"), cluster.dir.path().join("copy"));
+    let state = cluster.dir.path().join("controller");
+    let copy = cluster.dir.path().join("copy");
     cluster.controller.as_mut().expect("a controller").kill();
     copy_folder(&state, &copy);
     let address = cluster.address.clone();

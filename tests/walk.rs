@@ -95,7 +95,8 @@ fn a_job_whose_ranks_ran_on_is_not_started_again_when_its_node_is_cleared() {
 #[test]
 fn a_second_agent_of_one_name_is_refused_by_name_and_the_first_keeps_its_session() {
     let mut cluster = Cluster::start(0, &[]);
-    let (state, log) = (cluster.dir.path().join("other"), cluster.dir.path().join("other.log"));
+    let state = cluster.dir.path().join("other");
+    let log = cluster.dir.path().join("other.log");
     let words = ["agent", "--node", "n1", "--slots", "2", "--kernel-log", "off"];
     let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
     let other = Daemon::start(&[&words[..], &place].concat(), &log);

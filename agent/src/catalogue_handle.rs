@@ -55,7 +55,8 @@ impl CatalogueHandle {
         match read {
             Ok(mut read) => {
                 (read.view.loads, read.view.refused) = (loads + 1, refused);
-                let (version, signatures) = (&read.view.version, read.view.signatures);
+                let version = &read.view.version;
+                let signatures = read.view.signatures;
                 tracing::info!(version, signatures, "catalogue loaded");
                 *current = Some(read);
                 Ok(())

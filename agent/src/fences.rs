@@ -198,7 +198,8 @@ mod tests {
     #[test]
     fn a_fence_never_sinks_and_outlives_the_agent() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let (path, job) = (folder.path().join("fences.json"), JobId::from("train"));
+        let path = folder.path().join("fences.json");
+        let job = JobId::from("train");
         let fences = FenceTable::open(&path).expect("no fences yet");
         fences.raise(&job, Generation(3), 7).expect("it can be written");
         fences

@@ -25,13 +25,14 @@ pub(crate) async fn is_own(settings: &AgentSettings) -> Result<(), AgentError> {
         part: "identity",
         problem: problem.to_string(),
     })??;
-    match card.name.is_agent_of(&settings.node) {
-        true => Ok(()),
-        false => Err(AgentError::Name {
+    if card.name.is_agent_of(&settings.node) {
+        Ok(())
+    } else {
+        Err(AgentError::Name {
             node: settings.node.clone(),
             file,
             name: card.name.short(),
-        }),
+        })
     }
 }
 

@@ -219,7 +219,8 @@ mod tests {
             address: address.to_owned(),
             failure_domain: String::new(),
         };
-        let (a, c) = (NodeId::from("a"), NodeId::from("c"));
+        let a = NodeId::from("a");
+        let c = NodeId::from("c");
         assert!(!members.may_receive_from(&a).await);
         let table = &members.table;
         let peers = [peer("a", "10.0.0.1:7"), peer("b", "[fe80::1]:7")];

@@ -47,7 +47,9 @@ pub(crate) fn give_back() {
 /// read-only afterwards.
 fn unwritten(line: &str, program: &Path) -> Option<(usize, usize)> {
     let mut words = line.splitn(6, ' ');
-    let (range, rights, offset) = (words.next()?, words.next()?, words.next()?);
+    let range = words.next()?;
+    let rights = words.next()?;
+    let offset = words.next()?;
     let path = words.nth(2)?;
     let first = offset.bytes().all(|digit| digit == b'0');
     let is_unwritten = rights == "r-xp" || rights == "r--p" && first;

@@ -174,7 +174,9 @@ impl OrderExecutor {
     /// Runs the preflight on its own thread, so that fences and stops do not wait for a Python import. If no thread
     /// can be started, the controller's deadline ends its wait.
     fn preflight(&self, wanted: PreflightOrder) {
-        let (need, intake, runtime) = (self.need.clone(), self.intake.clone(), self.runtime.clone());
+        let need = self.need.clone();
+        let intake = self.intake.clone();
+        let runtime = self.runtime.clone();
         let network = self.network.clone();
         let look = move || {
             let (mut failed, environment) = preflight::for_job(&wanted, &need);

@@ -39,14 +39,16 @@ impl AsFd for PacketChannel {
 
 /// Creates a socket that is not connected.
 pub(crate) fn new_packet_socket() -> io::Result<OwnedFd> {
-    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let family = AddressFamily::UNIX;
+    let kind = SocketType::SEQPACKET;
     Ok(socket_with(family, kind, SocketFlags::CLOEXEC, None)?)
 }
 
 impl PacketChannel {
     /// Creates a connected pair: this end, and the socket of the other end.
     pub(crate) fn pair() -> io::Result<(Self, OwnedFd)> {
-        let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let family = AddressFamily::UNIX;
+        let kind = SocketType::SEQPACKET;
         let (own, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         Ok((Self(own), other))
     }

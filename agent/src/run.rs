@@ -115,12 +115,11 @@ pub async fn run(
     })?;
 
     let collectors = CollectorSet::start(&settings, &intake, &roster, &spool, &stop)?;
-    let injection = match settings.injection {
-        true => Some(injection(&settings, &intake, &roster, &spool, &collectors)?),
-        false => {
-            InjectSocket::absent(&state_dir);
-            None
-        }
+    let injection = if settings.injection {
+        Some(injection(&settings, &intake, &roster, &spool, &collectors)?)
+    } else {
+        InjectSocket::absent(&state_dir);
+        None
     };
     let reports = Arc::new(RankReports::new(
         roster.clone(),
@@ -128,7 +127,9 @@ pub async fn run(
         collectors.job_logs.clone(),
         collectors.flight.clone(),
     ));
-    let (prepared, for_intake, for_reports) = (settings.clone(), intake.clone(), reports.clone());
+    let prepared = settings.clone();
+    let for_intake = intake.clone();
+    let for_reports = reports.clone();
     let held = lease.clone();
     let supervision =
         tokio::task::spawn_blocking(move || RankSupervision::start(&prepared, held, &for_intake, for_reports));
@@ -380,7 +381,9 @@ fn spool_writer(
     intake: &EvidenceIntake,
     spool: &Arc<Spool>,
 ) -> Result<JoinHandle<()>, AgentError> {
-    let (intake, spool, linger) = (intake.clone(), spool.clone(), settings.intervals.spool_linger);
+    let intake = intake.clone();
+    let spool = spool.clone();
+    let linger = settings.intervals.spool_linger;
     thread("spool", move || {
         let mut tries = 0;
         loop {

@@ -99,7 +99,8 @@ impl From<tonic::Status> for SessionLoss {
 /// Builds one message of at most [`EVIDENCE_BATCH_BYTES`] from the first records of a batch; returns it with the
 /// sequence number of its last record. A single larger record becomes a message of its own.
 fn evidence_message(batch: Vec<Evidence>, clock: &ClockOffset) -> Option<(Sequence, Vec<v1::Evidence>)> {
-    let (mut newest, mut bytes) = (None, 0);
+    let mut newest = None;
+    let mut bytes = 0;
     let mut message = Vec::new();
     for mut evidence in batch {
         evidence.at = clock.to_controller(evidence.at);
@@ -304,7 +305,8 @@ impl ControllerUplink {
                 if let Some(proof) = proofs.echo(echo.sent_ns) {
                     self.lease.renew(proof);
                 }
-                let (sent, controller) = (echo.sent_ns, echo.controller_ns);
+                let sent = echo.sent_ns;
+                let controller = echo.controller_ns;
                 filter.observe(
                     rankguard_model::Timestamp(sent),
                     rankguard_model::Timestamp(controller),

@@ -185,7 +185,8 @@ async fn rank(dir: &Path, controller: &FakeController, generation: u64, restore:
 /// Restores and checks the state of a generation's rank; returns the bytes by source.
 async fn restored(controller: &FakeController, client: RankClient, step: u64, times: usize) -> RestoreBytes {
     let read = tokio::task::spawn_blocking(move || {
-        let (mut client, saved) = (client, state_of(step));
+        let mut client = client;
+        let saved = state_of(step);
         let wanted: Vec<TensorBox> = saved.iter().map(|(boxed, _)| boxed.clone()).collect();
         let restored = client.restore(&wanted).unwrap().unwrap();
         assert_eq!(restored.step, Step(step));
@@ -211,13 +212,15 @@ async fn restored(controller: &FakeController, client: RankClient, step: u64, ti
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_that_was_killed_finds_its_arenas_again() {
     let dir = tempfile::tempdir().unwrap();
-    let (state, controller) = (dir.path().join("agent"), FakeController::start(true).await);
+    let state = dir.path().join("agent");
+    let controller = FakeController::start(true).await;
     let store = Store::open(dir.path().join("store")).unwrap();
     let agent = Process::start(&state, &controller);
     controller.joined(1).await;
     let client = rank(dir.path(), &controller, 1, None).await;
     let saved = tokio::task::spawn_blocking(move || {
-        let (mut client, tensors) = (client, state_of(7));
+        let mut client = client;
+        let tensors = state_of(7);
         let tensors: Vec<(TensorBox, &[u8])> = tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
         client.checkpoint(Step(7), &tensors, &json!({"step": 7})).unwrap();
         client

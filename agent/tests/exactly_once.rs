@@ -170,7 +170,8 @@ impl Logs {
 /// often it arrives.
 fn found(evidence: &[Evidence]) -> (BTreeMap<String, u32>, BTreeMap<String, u32>) {
     let by_number: BTreeMap<u64, &Evidence> = evidence.iter().map(|one| (one.id.seq.0, one)).collect();
-    let (mut kernel, mut job) = (BTreeMap::new(), BTreeMap::new());
+    let mut kernel = BTreeMap::new();
+    let mut job = BTreeMap::new();
     for one in by_number.values() {
         let EvidenceBody::Line { text, repeats, .. } = &one.body else {
             continue;

@@ -287,7 +287,8 @@ async fn only_the_named_job_ends_and_what_ended_is_counted() {
         let controller = FakeController::start(true).await;
         let _agent = AgentProcess::start(dir.path(), &controller, with_groups);
         controller.joined(1).await;
-        let (ours, theirs) = (unique_sleep(), unique_sleep());
+        let ours = unique_sleep();
+        let theirs = unique_sleep();
         start_tree(&controller, "train", 1, Tree::Daemon, &ours).await;
         start_tree(&controller, "other", 1, Tree::Daemon, &theirs).await;
         let others = processes_with(&theirs);

@@ -232,7 +232,8 @@ async fn agents_measure_the_way_between_them() {
             let address = controller
                 .wait("join", |journal| Some(journal.joins.first()?.peer_address.clone()))
                 .await;
-            let (network, lasts) = (PeerTransport::loopback(), Duration::from_millis(20));
+            let network = PeerTransport::loopback();
+            let lasts = Duration::from_millis(20);
             let station = |address: &str| MeasuringAgent {
                 node: NodeId::from("n1"),
                 address: address.to_owned(),

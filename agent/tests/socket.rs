@@ -124,7 +124,8 @@ fn hello(stream: &mut UnixStream) {
 /// Returns the first message of the agent; `None` if it closed the connection.
 fn heard(stream: &mut UnixStream) -> Option<Heard> {
     stream.set_read_timeout(Some(LIMIT)).unwrap();
-    let (mut reader, mut bytes) = (FrameReader::new(), [0; 4096]);
+    let mut reader = FrameReader::new();
+    let mut bytes = [0; 4096];
     loop {
         if let Some(message) = reader.next::<v1::ToRank>().unwrap() {
             return message.kind;

@@ -80,7 +80,8 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
             let store = Store::open(dir.path().join("store")).unwrap();
             let client = rank(&controller, dir.path(), 1, None).await;
             let client = blocking(move || {
-                let (mut client, tensors) = (client, state(10));
+                let mut client = client;
+                let tensors = state(10);
                 let saved = client
                     .checkpoint(Step(10), &lent(&tensors), &json!({"at": 10}))
                     .unwrap();
@@ -117,7 +118,8 @@ async fn a_state_larger_than_its_window_is_saved_and_restored() {
 
             let client = rank(&controller, dir.path(), 2, Some(id(20))).await;
             blocking(move || {
-                let (mut client, tensors) = (client, state(20));
+                let mut client = client;
+                let tensors = state(20);
                 let wanted: Vec<TensorBox> = tensors.iter().map(|(boxed, _)| boxed.clone()).collect();
                 let restored = client.restore(&wanted).unwrap().unwrap();
                 assert!(

@@ -21,7 +21,8 @@ const BYTES: usize = 64 << 20;
 const TENSORS: usize = 16;
 
 fn fill(c: &mut Criterion) {
-    let (job, source) = (JobId::from("bench"), vec![0x5a_u8; BYTES]);
+    let job = JobId::from("bench");
+    let source = vec![0x5a_u8; BYTES];
     let size = BYTES / TENSORS;
     let boxed = |nth: usize| TensorBox::whole(format!("t{nth}"), Dtype::U8, vec![size as u64]);
     let tensors: Vec<(TensorBox, &[u8])> = source
@@ -140,10 +141,8 @@ fn reshard(c: &mut Criterion) {
             |b| b.iter(|| plan(&wanted, &stored).expect("covered")),
         );
     }
-    let (stored, whole) = (
-        shards(1, 1024),
-        TensorBox::whole("layers.0.weight", Dtype::Bf16, vec![1536, 8]),
-    );
+    let stored = shards(1, 1024);
+    let whole = TensorBox::whole("layers.0.weight", Dtype::Bf16, vec![1536, 8]);
     let wanted = [whole];
     group.bench_function("1 tensor of 1024 ranks, whole", |b| {
         b.iter(|| plan(&wanted, &stored).expect("covered"))

@@ -40,9 +40,11 @@ fn main() {
     let mut words = std::env::args().skip(1);
     let dir = PathBuf::from(words.next().unwrap_or_else(|| ".".to_owned()));
     let mut number = |usual: usize| words.next().map_or(usual, |word| word.parse().unwrap());
-    let (tensors, rounds) = (number(1024).div_ceil(8), number(5));
+    let tensors = number(1024).div_ceil(8);
+    let rounds = number(5);
     let dir = tempfile::tempdir_in(dir).unwrap();
-    let (store, job) = (Store::open(dir.path()).unwrap(), JobId::from("load"));
+    let store = Store::open(dir.path()).unwrap();
+    let job = JobId::from("load");
     let boxes = |rank: u32| -> Vec<TensorBox> {
         let tensor = |nth| TensorBox::whole(format!("{rank}.{nth}"), Dtype::U8, vec![TENSOR as u64]);
         (0..tensors).map(tensor).collect()
@@ -98,7 +100,9 @@ fn main() {
     ];
     for (name, mut times) in names.into_iter().zip(times) {
         times.sort_by(f64::total_cmp);
-        let (least, median, most) = (times[0], times[times.len() / 2], times[times.len() - 1]);
+        let least = times[0];
+        let median = times[times.len() / 2];
+        let most = times[times.len() - 1];
         println!("{name:<22} {median:.3} s ({least:.3} to {most:.3})");
     }
 }

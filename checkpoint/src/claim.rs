@@ -305,7 +305,9 @@ impl FolderClaim<'_> {
         candidates: &[CheckpointId],
         source: &ResumeSource,
     ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<CheckpointLease>), ClaimError> {
-        let (mut views, mut passed_over, mut lease) = (Vec::new(), Vec::new(), None);
+        let mut views = Vec::new();
+        let mut passed_over = Vec::new();
+        let mut lease = None;
         for id in candidates.iter().rev() {
             // A step that a later generation repeated, or that lies after its start, is not a valid fallback.
             if views.last().is_some_and(|later: &CheckpointView| id.step >= later.step) {

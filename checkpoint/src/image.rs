@@ -43,7 +43,8 @@ impl ImageSink for &mut [u8] {
     }
 
     fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>> {
-        let (mut rest, mut at) = (&mut **self, 0);
+        let mut rest = &mut **self;
+        let mut at = 0;
         let piece = |range: &Range<u64>| {
             let (_, after) = std::mem::take(&mut rest).split_at_mut((range.start - at) as usize);
             let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
@@ -66,7 +67,9 @@ impl ImageSink for ScatteredBuffers<'_> {
     /// A restore requests no range that spans two boxes, so each range lies in one block if a block is at least one
     /// box.
     fn split(&mut self, ranges: &[Range<u64>]) -> Vec<SinkRegion<'_>> {
-        let (mut pieces, mut ranges, mut end) = (Vec::with_capacity(ranges.len()), ranges, 0);
+        let mut pieces = Vec::with_capacity(ranges.len());
+        let mut ranges = ranges;
+        let mut end = 0;
         for part in &mut self.0 {
             let start = end;
             end += part.len() as u64;
@@ -76,7 +79,8 @@ impl ImageSink for ScatteredBuffers<'_> {
                 .iter()
                 .map(|range| range.start - start..range.end - start)
                 .collect();
-            let (mut rest_of_part, mut at) = (&mut **part, 0);
+            let mut rest_of_part = &mut **part;
+            let mut at = 0;
             for range in local {
                 let (_, after) = std::mem::take(&mut rest_of_part).split_at_mut((range.start - at) as usize);
                 let (piece, after) = after.split_at_mut((range.end - range.start) as usize);
@@ -165,7 +169,8 @@ impl<'a> MappedImage<'a> {
 
     /// Returns the digest of a range of the image.
     pub(crate) fn digest(&self, range: &Range<u64>) -> ChunkDigest {
-        let (from, length) = (range.start as usize % self.length, (range.end - range.start) as usize);
+        let from = range.start as usize % self.length;
+        let length = (range.end - range.start) as usize;
         let head = length.min(self.length - from);
         if head == length {
             return self.mapping.digest(self.base + from, length);

@@ -156,7 +156,8 @@ pub fn assemble_many(
 ) -> Result<RestoreReport, RestoreError> {
     indexes.iter().try_for_each(|index| check_index(manifest, index))?;
     for request in &*requests {
-        let (wanted, capacity) = (size(request.wanted), request.out.capacity());
+        let wanted = size(request.wanted);
+        let capacity = request.out.capacity();
         if wanted > capacity {
             return Err(RestoreError::Destination { wanted, capacity });
         }
@@ -206,7 +207,8 @@ fn check_index(manifest: &Manifest, index: &ShardIndex) -> Result<(), RestoreErr
 /// each file is read sequentially.
 fn shares_of(mut wanted: Vec<RequestedChunk<'_>>) -> Vec<Vec<RequestedChunk<'_>>> {
     wanted.sort_by_key(|one| (one.id.place.file, one.id.place.at));
-    let (mut shares, mut filled) = (Vec::<Vec<RequestedChunk<'_>>>::new(), 0);
+    let mut shares = Vec::<Vec<RequestedChunk<'_>>>::new();
+    let mut filled = 0;
     for one in wanted {
         filled += u64::from(one.id.bytes());
         match shares.last_mut() {

@@ -113,7 +113,8 @@ pub(crate) fn verify_one(
         }
     };
     (verified.world_size, verified.bytes) = (manifest.world_size, manifest.bytes());
-    let (mut problems, mut indexes) = (Vec::new(), Vec::new());
+    let mut problems = Vec::new();
+    let mut indexes = Vec::new();
     for shard in &manifest.shards {
         match store.load_index(&manifest, shard.rank) {
             Ok(index) => {
@@ -143,8 +144,10 @@ pub(crate) fn verify_images(store: &Store, checkpoint: &Checkpoint) -> Result<Ve
 
 /// Reads every chunk of a shard, including borrowed chunks.
 fn verify_image(store: &Store, index: &ShardIndex, pace: &mut dyn FnMut(u64)) -> Result<Vec<StoreProblem>, StoreError> {
-    let (mut problems, mut buffer) = (Vec::new(), SectorBuffer::default());
-    let (chunking, mut readers) = (index.chunking(), BTreeMap::new());
+    let mut problems = Vec::new();
+    let mut buffer = SectorBuffer::default();
+    let chunking = index.chunking();
+    let mut readers = BTreeMap::new();
     let runs = runs::of((0u32..).zip(index.places()).collect());
     for run in runs {
         let path = store.shard_path(&index.job, run.file.id(), run.file.rank)?;

@@ -257,7 +257,8 @@ fn what_does_not_fit_is_refused_and_leaves_the_slot_empty() {
         fill(&arena, 0, wide, id(1, 1), 0),
         Err(FillError::Image { .. })
     ));
-    let (name, boxed) = (job(), TensorBox::whole("b", Dtype::F32, vec![2]));
+    let name = job();
+    let boxed = TensorBox::whole("b", Dtype::F32, vec![2]);
     let of = SMALL.image_of(&name, id(1, 1), 0);
     let short = arena
         .fill(0, &of, &[(boxed.clone(), &[0; 7])], &json!(null))
@@ -276,7 +277,8 @@ fn a_restored_image_goes_to_the_rank_and_the_slot_comes_back() {
     let rank = other_side(&agent);
     let mut restored = agent.begin_restore(0, Generation(4)).unwrap();
     assert_eq!(restored.capacity(), 4096);
-    let (first, second) = (3..6, 6..10);
+    let first = 3..6;
+    let second = 6..10;
     for (place, bytes) in restored.split(&[first, second]).into_iter().zip(["wei", "ghts"]) {
         place.fill(bytes.as_bytes());
     }
@@ -326,7 +328,8 @@ fn what_is_no_arena_is_refused() {
 fn a_forged_slot_is_refused_by_what_is_wrong_with_it() {
     let arena = Arena::create("test", 1, 4096).unwrap();
     let file = File::from(arena.as_fd().try_clone_to_owned().unwrap());
-    let (header, meta) = (4096, 8192);
+    let header = 4096;
+    let meta = 8192;
     // A slot sealed by generation 1 with a valid description of any image.
     let forge = |index: &ShardIndex| {
         let text = index.to_bytes();

@@ -35,7 +35,8 @@ impl Save {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::open(dir.path().join("store")).unwrap();
-        let (first, second) = (id(FIRST.0, FIRST.1), id(SECOND.0, SECOND.1));
+        let first = id(FIRST.0, FIRST.1);
+        let second = id(SECOND.0, SECOND.1);
         SMALL.save(&store, first, None).unwrap();
         let manifest = SMALL.save(&store, second, Some(first)).unwrap();
         let folder = store.dir(&job(), second).unwrap();
@@ -290,7 +291,9 @@ fn rg_1_so_does_one_whose_images_pass_through_windows() {
 fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let (mut dice, mut torn, mut commits) = (Dice(3), 0, 0);
+    let mut dice = Dice(3);
+    let mut torn = 0;
+    let mut commits = 0;
     let mut before: Option<CheckpointId> = None;
     for kill in 0..kills {
         let mut child = guard::guarded(&mut Command::new(std::env::current_exe().unwrap()))

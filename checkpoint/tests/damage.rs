@@ -31,7 +31,8 @@ fn saved(of: Job) -> (tempfile::TempDir, Store, Checkpoint) {
 fn sealed(of: Job, at: CheckpointId) -> Vec<Arena> {
     let seal = |rank| {
         let arena = Arena::create("test", 1, 4096).unwrap();
-        let (name, tensors) = (job(), of.tensors(rank, at.step.0));
+        let name = job();
+        let tensors = of.tensors(rank, at.step.0);
         let borrowed: Vec<(TensorBox, &[u8])> = tensors
             .iter()
             .map(|(boxed, bytes)| (boxed.clone(), &bytes[..]))
@@ -103,7 +104,8 @@ fn rg_2_every_flipped_bit_of_every_file_is_refused_with_its_place() {
                     assert!(error.to_string().contains(&name), "{place}: {error}");
                     return;
                 }
-                let (rank, at) = (Rank(name[5..10].parse().unwrap()), bit as u64 / 8);
+                let rank = Rank(name[5..10].parse().unwrap());
+                let at = bit as u64 / 8;
                 let loaded = loaded.unwrap();
                 let chunking = loaded.indexes[rank.0 as usize].chunking();
                 // The chunk that contains the byte, or the one before its padding.
@@ -237,7 +239,8 @@ fn rg_2_an_arena_that_has_moved_on_is_not_believed() {
     // After the source was built, the slots are reused for the next step.
     for (rank, arena) in (0..).zip(&arenas) {
         arena.release(0).unwrap();
-        let (name, tensors) = (job(), SMALL.tensors(rank, SAVED.0 + 1));
+        let name = job();
+        let tensors = SMALL.tensors(rank, SAVED.0 + 1);
         let borrowed: Vec<(TensorBox, &[u8])> = tensors
             .iter()
             .map(|(boxed, bytes)| (boxed.clone(), &bytes[..]))

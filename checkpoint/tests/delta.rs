@@ -55,7 +55,8 @@ fn image(step: u64, rank: u32) -> (ShardIndex, Vec<u8>) {
 
 /// Saves a step on top of `parent`; returns the number of new bytes.
 fn save(store: &Store, step: u64, parent: Option<u64>) -> u64 {
-    let (mut seals, mut new_bytes) = (Vec::new(), 0);
+    let mut seals = Vec::new();
+    let mut new_bytes = 0;
     for rank in 0..2 {
         let (index, image) = image(step, rank);
         let known = parent.map_or_else(KnownChunks::default, |parent| {

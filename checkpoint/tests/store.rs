@@ -131,10 +131,8 @@ fn rg_2_an_image_that_changed_after_its_seal_is_not_written() {
 fn a_manifest_in_the_wrong_folder_is_a_stranger() {
     let (_dir, store) = store();
     SMALL.save(&store, id(10, 1), None).unwrap();
-    let (from, to) = (
-        store.dir(&job(), id(10, 1)).unwrap(),
-        store.dir(&job(), id(99, 1)).unwrap(),
-    );
+    let from = store.dir(&job(), id(10, 1)).unwrap();
+    let to = store.dir(&job(), id(99, 1)).unwrap();
     fs::rename(from, to).unwrap();
     let newest = store.newest(&job(), VerifyDepth::Names).unwrap();
     assert_eq!(newest.checkpoint, None);

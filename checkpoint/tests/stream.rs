@@ -126,7 +126,8 @@ proptest! {
         sizes in prop::collection::vec(prop_oneof![0_usize..200, 0_usize..700_000], 0..12),
         most in WINDOW..(6 << 20), threads in 1_usize..4,
     ) {
-        let (dir, tensors) = (tempfile::tempdir().unwrap(), state(&sizes));
+        let dir = tempfile::tempdir().unwrap();
+        let tensors = state(&sizes);
         let stores = ["through", "whole"].map(|name| Store::open(dir.path().join(name)).unwrap());
         let arena = window(most);
         // The second image finds the bytes of the first in the window.
@@ -147,7 +148,8 @@ proptest! {
     /// file.
     #[test]
     fn rg_1_of_a_rank_that_dies_while_its_image_passes_nothing_is_left(stop in 0_u64..2_000_000) {
-        let (dir, tensors) = (tempfile::tempdir().unwrap(), state(&[900_000, 3, 1_200_000]));
+        let dir = tempfile::tempdir().unwrap();
+        let tensors = state(&[900_000, 3, 1_200_000]);
         let store = Store::open(dir.path()).unwrap();
         let arena = window(WINDOW);
         let streaming = begin(&arena, 10, &tensors, 1).unwrap();
@@ -167,7 +169,8 @@ proptest! {
             let killed = !rank.is_finished();
             arena.release(0).unwrap();
             gone.store(true, Ordering::SeqCst);
-            let (rank, agent) = (rank.join().unwrap(), agent.join().unwrap());
+            let rank = rank.join().unwrap();
+            let agent = agent.join().unwrap();
             prop_assert_eq!(rank.is_ok(), agent.is_ok() || !killed);
             if agent.is_err() {
                 prop_assert_eq!(names(&folder(&store, 10)), Vec::<String>::new());
@@ -184,7 +187,8 @@ proptest! {
 fn a_window_that_is_smaller_than_its_image_makes_the_rank_wait_and_says_so() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[3_000_000]);
     let streaming = begin(&arena, 10, &tensors, 1).unwrap();
     let held = AtomicU64::new(0);
     let filled = thread::scope(|scope| {
@@ -213,7 +217,8 @@ fn a_store_that_takes_nothing_makes_the_attempt_void_and_does_not_disturb_the_ra
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
     fs::write(dir.path().join("train"), "in the way").unwrap();
-    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[3_000_000]);
     let streaming = begin(&arena, 10, &tensors, 2).unwrap();
     thread::scope(|scope| {
         let agent = scope.spawn(|| take(&arena, &store, &AtomicBool::new(false)));
@@ -245,7 +250,8 @@ fn a_disk_that_fails_while_the_digests_wait_for_more_does_not_hold_the_rank_up()
     disk::install(&FailsLate);
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path().join("fails-late")).unwrap();
-    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[3_000_000]);
     let streaming = begin(&arena, 10, &tensors, 1).unwrap();
     thread::scope(|scope| {
         let agent = scope.spawn(|| take(&arena, &store, &AtomicBool::new(false)));
@@ -262,7 +268,8 @@ fn a_disk_that_fails_while_the_digests_wait_for_more_does_not_hold_the_rank_up()
 
 #[test]
 fn a_window_that_nobody_takes_from_is_given_up_and_stays_taken_until_its_reader_lets_go() {
-    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[3_000_000]);
     let streaming = begin(&arena, 10, &tensors, 2).unwrap();
     let stuck = arena
         .stream(streaming, &lent(&tensors), Duration::from_millis(30))
@@ -277,7 +284,8 @@ fn a_window_that_nobody_takes_from_is_given_up_and_stays_taken_until_its_reader_
 fn rg_3_a_generation_that_is_fenced_off_while_its_image_passes_ends_on_both_sides() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let (arena, tensors) = (window(WINDOW), state(&[3_000_000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[3_000_000]);
     let streaming = begin(&arena, 10, &tensors, 2).unwrap();
     arena.raise_fence(Generation(2));
     thread::scope(|scope| {
@@ -305,7 +313,8 @@ fn rg_3_a_generation_that_is_fenced_off_while_its_image_passes_ends_on_both_side
 fn rg_2_bytes_that_change_between_the_copy_and_the_write_are_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let (arena, tensors) = (window(1 << 20), state(&[200_000]));
+    let arena = window(1 << 20);
+    let tensors = state(&[200_000]);
     let streaming = begin(&arena, 10, &tensors, 1).unwrap();
     thread::scope(|scope| {
         let rank = scope.spawn(|| arena.stream(streaming, &lent(&tensors), PATIENCE));
@@ -337,10 +346,12 @@ fn rg_2_bytes_that_change_between_the_copy_and_the_write_are_noticed() {
 fn no_image_is_held_so_none_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
-    let (arena, tensors) = (window(WINDOW), state(&[1000]));
+    let arena = window(WINDOW);
+    let tensors = state(&[1000]);
     assert!(save(&arena, &store, &tensors, 1).0.is_ok());
     assert!(arena.sealed_images().is_empty());
-    let (job, data) = (job(), lent(&tensors));
+    let job = job();
+    let data = lent(&tensors);
     let of = SaveRequest::new(&job, Step(20), ONE, Rank(0), 1);
     let refused = arena.fill(0, &of, &data, &json!({})).unwrap_err();
     assert!(refused.to_string().contains("never holds one"), "{refused}");

@@ -71,7 +71,8 @@ pub(crate) fn millis(millis: f64) -> String {
 /// Formats bytes with a binary unit: `512 B`, `1.5 GiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
-    let (mut value, mut unit) = (bytes as f64, "B");
+    let mut value = bytes as f64;
+    let mut unit = "B";
     for next in units {
         if value < 1024.0 {
             break;

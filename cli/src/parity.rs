@@ -100,7 +100,8 @@ impl ParityLanes {
             return vec!["a single node has no other that could keep parity for it".to_owned()];
         }
         let groups = self.groups.iter().map(|group| {
-            let (members, holders) = (names(&group.members), names(&group.holders));
+            let members = names(&group.members);
+            let holders = names(&group.holders);
             match group.holders.len() {
                 0 => format!("parity over {members} is kept nowhere: none of them may be lost"),
                 1 => format!("parity over {members} is kept by {holders}: any one of these nodes may be lost"),

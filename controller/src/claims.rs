@@ -67,7 +67,8 @@ pub(crate) async fn claim_store(spec: &JobSpec, floor: Generation) -> Result<Cla
         floor,
         at: now(),
     };
-    let (path, store) = (policy.store.clone(), policy.store.clone());
+    let path = policy.store.clone();
+    let store = policy.store.clone();
     let limit = if request.source.is_some() {
         RESUME_DEADLINE
     } else {
@@ -141,12 +142,14 @@ mod tests {
 
     #[test]
     fn a_name_is_held_once_and_runs_have_ids_of_their_own() {
-        let (registry, job) = (ClaimRegistry::default(), JobId::from("train"));
+        let registry = ClaimRegistry::default();
+        let job = JobId::from("train");
         let hold = registry.hold(&job).expect("free");
         assert!(registry.hold(&job).is_err());
         drop(hold);
         assert!(registry.hold(&job).is_ok());
-        let (one, other) = (random_run().expect("random"), random_run().expect("random"));
+        let one = random_run().expect("random");
+        let other = random_run().expect("random");
         assert_ne!(one, other);
         assert_eq!(one.as_str().len(), 32);
     }

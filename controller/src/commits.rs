@@ -130,7 +130,8 @@ impl StoreTasks {
 }
 
 async fn find(store: String, job: JobId, generation: Generation, (of, after): (Generation, Option<Step>)) -> Event {
-    let (dir, whose) = (store.clone(), job.clone());
+    let dir = store.clone();
+    let whose = job.clone();
     let looked = timeout(
         FIND_DEADLINE,
         spawn_blocking(move || {
@@ -166,7 +167,9 @@ async fn carry_out(task: CommitTask) -> TaskResult {
         epoch,
         deadline,
     } = task;
-    let (job, step, generation) = (manifest.job.clone(), manifest.step, manifest.generation);
+    let job = manifest.job.clone();
+    let step = manifest.step;
+    let generation = manifest.generation;
     let until = Instant::now() + deadline;
     let seconds = deadline.as_secs();
     let (outcome, guard) = match timeout_at(until, turn.clone().wait()).await {
@@ -226,7 +229,8 @@ fn commit(store: &str, manifest: &Manifest, given_up: &AtomicBool) -> Result<Vec
     let store = Store::open(store).map_err(|e| with_causes(&e))?;
     let committed = store.commit_unless(manifest, &|| given_up.load(Ordering::SeqCst));
     let committed = committed.map_err(|e| with_causes(&e))?;
-    let (job, checkpoint) = (&manifest.job, manifest.id());
+    let job = &manifest.job;
+    let checkpoint = manifest.id();
     info!(%job, %checkpoint, ?committed, "checkpoint committed");
     Ok(match store.load(job, checkpoint) {
         Ok(loaded) => differing(&loaded.indexes),

@@ -90,10 +90,7 @@ pub enum ControllerError {
     #[error(
         "the journal in {} {}; use another state directory",
         path.display(),
-        match is_replay {
-            true => "holds replayed history, and a live controller would take it for its cluster's",
-            false => "is that of a live cluster, and a replay would write made-up cases into it",
-        }
+        if *is_replay { "holds replayed history, and a live controller would take it for its cluster's" } else { "is that of a live cluster, and a replay would write made-up cases into it" }
     )]
     ReplayJournal {
         path: PathBuf,

@@ -132,7 +132,8 @@ mod tests {
     #[tokio::test]
     async fn a_session_has_one_batch_at_a_time_and_others_are_not_held_up_by_it() {
         let budget = InboundBudget::default();
-        let (one, other) = (budget.session(), budget.session());
+        let one = budget.session();
+        let other = budget.session();
         let first = one.admit(&batch(1), 100).await.expect("room");
         assert!(timeout(SOON, one.admit(&batch(1), 100)).await.is_err(), "it must wait");
         other.admit(&batch(1), 100).await.expect("room for another session");

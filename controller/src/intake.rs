@@ -151,7 +151,8 @@ impl BatchBuilder<'_> {
             self.event(Event::EvidenceArrived { evidence: gap }, DeferredReply::Nothing);
         }
         let evidence = admit(self.state, &node, self.now, &mut self.batch.started, evidence);
-        let (id, at) = (evidence.id.clone(), evidence.at);
+        let id = evidence.id.clone();
+        let at = evidence.at;
         if let Err(problem) = self
             .batch
             .push(self.now, Event::EvidenceArrived { evidence }, DeferredReply::Nothing)
@@ -342,7 +343,8 @@ mod tests {
     /// the joins.
     fn taken(inputs: Vec<LoopInput>) -> Vec<(u64, Option<u64>)> {
         let state = DecisionState::new(Policy::default(), Catalogue::builtin());
-        let (mut roster, mut acknowledged) = (SessionTable::default(), AcknowledgedSequences::new());
+        let mut roster = SessionTable::default();
+        let mut acknowledged = AcknowledgedSequences::new();
         let liveness = NodeLiveness::new(Duration::from_secs(1), [], Timestamp(0));
         let mut intake = BatchBuilder {
             state: &state,

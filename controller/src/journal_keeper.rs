@@ -124,7 +124,8 @@ impl JournalKeeper {
 
     /// Reads the state of a journal that cannot be opened for writing.
     fn read(&mut self, problem: &JournalError) -> Result<(DecisionState, Timestamp), JournalError> {
-        let (mut begin, mut events) = (None, Vec::new());
+        let mut begin = None;
+        let mut events = Vec::new();
         self.policy = scan_from(
             &self.path,
             |beginning| begin = Some(beginning),
@@ -296,7 +297,8 @@ impl JournalKeeper {
         let begin = Instant::now();
         let state = state.clone();
         self.pause = begin.elapsed();
-        let (entry, bytes) = (self.entries, journal.entry_bytes());
+        let entry = self.entries;
+        let bytes = journal.entry_bytes();
         self.encoding
             .spawn_blocking(move || encode_snapshot(&state, entry, last, bytes));
     }

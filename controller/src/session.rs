@@ -228,7 +228,8 @@ impl AgentSession {
                 let permit = self.admit(node, &batch).await?;
                 let read = batch.evidence.into_iter().map(|one| read_evidence(node, one, now));
                 let evidence = read.collect::<Result<Vec<_>, _>>()?;
-                let (session, node) = (self.id, node.clone());
+                let session = self.id;
+                let node = node.clone();
                 self.tell(LoopInput::Evidence {
                     session,
                     node,

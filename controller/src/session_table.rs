@@ -233,7 +233,8 @@ mod tests {
 
     #[test]
     fn nothing_goes_out_before_the_welcome() {
-        let (node, mut roster) = (NodeId::from("n1"), SessionTable::default());
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
         let (link, mut messages, _closed) = link();
         roster.seat(&node, SessionId(1), "1", link);
         assert!(!roster.send(&node, ack(1)));
@@ -247,7 +248,8 @@ mod tests {
 
     #[test]
     fn a_new_session_closes_the_old_one_and_outlives_its_end() {
-        let (node, mut roster) = (NodeId::from("n1"), SessionTable::default());
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
         let ((first, _first_messages, mut first_closed), (second, _messages, _closed)) = (link(), link());
         roster.seat(&node, SessionId(1), "1", first);
         roster.seat(&node, SessionId(2), "1", second);
@@ -258,7 +260,8 @@ mod tests {
 
     #[test]
     fn rg_9_bytes_that_wait_are_bounded_and_those_that_were_taken_do_not_count() {
-        let (node, mut roster) = (NodeId::from("n1"), SessionTable::default());
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
         let (link, messages, mut closed) = link();
         let mut stream = OutboundStream::new(messages, link.waiting.clone());
         roster.seat(&node, SessionId(1), "1", link);
@@ -290,7 +293,8 @@ mod tests {
 
     #[test]
     fn an_agent_that_does_not_read_loses_its_session() {
-        let (node, mut roster) = (NodeId::from("n1"), SessionTable::default());
+        let node = NodeId::from("n1");
+        let mut roster = SessionTable::default();
         let (link, _messages, mut closed) = link();
         roster.seat(&node, SessionId(1), "1", link);
         roster.welcome(&node, SessionId(1), joined());

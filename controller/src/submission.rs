@@ -27,7 +27,8 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
     if let Some(name) = spec.env.keys().find(|name| name.is_empty() || name.contains('=')) {
         problems.push(format!("environment: `{name}` cannot be the name of a variable"));
     }
-    let (min, max) = (spec.nodes.min, spec.nodes.max);
+    let min = spec.nodes.min;
+    let max = spec.nodes.max;
     if min == 0 {
         problems.push("nodes: at least 1 is needed".to_owned());
     }

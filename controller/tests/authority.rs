@@ -290,7 +290,8 @@ const SESSIONS: [&str; 3] = ["a", "b", "d"];
 fn entity(kind: &str, session: &str) -> Entity {
     let own = NodeId::from(session);
     let other = NodeId::from(if session == "a" { "b" } else { "a" });
-    let (mine, theirs) = (own_rank(session), 1 - own_rank(session));
+    let mine = own_rank(session);
+    let theirs = 1 - own_rank(session);
     let rank = |generation, rank, node: &NodeId| Entity::Rank {
         job: JobId::from(ONE),
         generation,
@@ -346,7 +347,8 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, EvidenceBod
         ledger: None,
         schema: String::new(),
     };
-    let (dump, reason) = ("{}".to_owned(), "no space left on device".to_owned());
+    let dump = "{}".to_owned();
+    let reason = "no space left on device".to_owned();
     let copied = EvidenceBody::Copied {
         generation,
         step: Step(10),
@@ -398,7 +400,8 @@ fn observations() -> Vec<(&'static str, EvidenceBody)> {
         value: 99.0,
         unit: "celsius".to_owned(),
     };
-    let (what, lost) = ("lines".to_owned(), Some(3));
+    let what = "lines".to_owned();
+    let lost = Some(3);
     vec![
         ("line", line()),
         ("sample", sample),

@@ -103,10 +103,8 @@ async fn a_job_runs_from_submission_to_its_end() {
 /// A copy of the journal file of a running controller equals the file after a kill.
 #[tokio::test]
 async fn rg_5_a_killed_controller_goes_on_where_its_journal_ends() {
-    let (dir, after) = (
-        tempfile::tempdir().expect("a directory"),
-        tempfile::tempdir().expect("a directory"),
-    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let after = tempfile::tempdir().expect("a directory");
     let spec = job("digits");
     let controller = Running::start(settings(dir.path())).await;
     let mut agent = Agent::join(controller.address, "n1").await;
@@ -201,10 +199,8 @@ fn write_shard(store: &Store, job: &JobId, generation: Generation, step: Step) -
 
 #[tokio::test]
 async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_ones_go() {
-    let (dir, store_dir) = (
-        tempfile::tempdir().expect("a directory"),
-        tempfile::tempdir().expect("a directory"),
-    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let store_dir = tempfile::tempdir().expect("a directory");
     let store = Store::open(store_dir.path()).expect("a store");
     let controller = Running::start(settings(dir.path())).await;
     let mut agent = Agent::join(controller.address, "n1").await;

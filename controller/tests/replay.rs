@@ -66,9 +66,12 @@ async fn a_live_controller_refuses_replays_and_works_on() {
 async fn a_replays_journal_is_never_a_clusters_nor_the_other_way_round() {
     for replay_first in [true, false] {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let of = |replay: bool| match replay {
-            true => replaying(dir.path()),
-            false => settings(dir.path()),
+        let of = |replay: bool| {
+            if replay {
+                replaying(dir.path())
+            } else {
+                settings(dir.path())
+            }
         };
         Running::start(of(replay_first)).await.stop().await;
         let error = run(of(!replay_first), std::future::pending())

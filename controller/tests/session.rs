@@ -142,10 +142,8 @@ async fn orders_for_a_node_that_is_away_are_kept_by_the_brain() {
 /// A copy of the file at the time of an acknowledgement equals the file after a power failure.
 #[tokio::test]
 async fn rg_4_whatever_is_acknowledged_is_already_in_the_journal() {
-    let (dir, after) = (
-        tempfile::tempdir().expect("a directory"),
-        tempfile::tempdir().expect("a directory"),
-    );
+    let dir = tempfile::tempdir().expect("a directory");
+    let after = tempfile::tempdir().expect("a directory");
     let controller = Running::start(settings(dir.path())).await;
     let mut agent = Agent::join(controller.address, "n1").await;
     for _ in 0..20 {

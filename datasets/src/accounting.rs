@@ -73,7 +73,8 @@ pub(crate) fn read(csv: &mut DelimitedFile<'_>, columns: &AccountingColumns, loa
         let end = instant(columns.end, csv.get(columns.end), load);
         let elapsed = csv.num(columns.elapsed, load);
         check_span(columns.end, start, end, elapsed, load);
-        let (nodes, gpus) = (csv.num(columns.nodes, load), csv.num(columns.gpus, load));
+        let nodes = csv.num(columns.nodes, load);
+        let gpus = csv.num(columns.gpus, load);
         let numbers: Vec<_> = columns
             .numbers
             .iter()

@@ -76,7 +76,8 @@ impl<'a> DelimitedFile<'a> {
                     continue;
                 }
             }
-            let (found, wanted) = (self.record.len(), self.header.len());
+            let found = self.record.len();
+            let wanted = self.header.len();
             // Some writers end every line with the delimiter.
             if found == wanted || (found == wanted + 1 && self.record.at(wanted).is_empty()) {
                 // Files concatenated with `cat` repeat the header.

@@ -55,9 +55,10 @@ impl fmt::Debug for Dataset {
 impl Dataset {
     /// Returns the path of one of its files.
     pub fn path_of(&self, file: &FileRead) -> PathBuf {
-        match self.root.is_dir() {
-            true => self.root.join(&file.path),
-            false => self.root.clone(),
+        if self.root.is_dir() {
+            self.root.join(&file.path)
+        } else {
+            self.root.clone()
         }
     }
 

@@ -24,9 +24,10 @@ pub struct EvidenceExport {
 impl Dataset {
     /// Writes the events, or the failures if there are none, as evidence.
     pub fn evidence(&self, mut sink: impl Write) -> Result<EvidenceExport, Error> {
-        let table = match self.has(TableKind::Events) {
-            true => TableKind::Events,
-            false => TableKind::Failures,
+        let table = if self.has(TableKind::Events) {
+            TableKind::Events
+        } else {
+            TableKind::Failures
         };
         let times = self.f64s(table, "time")?;
         let nodes = self.strings(table, "node")?;

@@ -184,7 +184,8 @@ impl InputFile {
     pub(crate) fn parts(&mut self, count: usize, bytes: usize) -> (Vec<InputPart>, Option<NextBlock>) {
         let mut parts = Vec::new();
         let mut take = |block: LineBlock| {
-            let (before, lines) = (self.line, block.lines());
+            let before = self.line;
+            let lines = block.lines();
             self.line += lines;
             parts.push(InputPart { block, lines, before });
         };
@@ -273,7 +274,11 @@ impl InputFile {
     /// Reads one element. Some(true): it is in the buffer; Some(false): it was too long; None: the array has ended.
     fn element_step(&mut self, load: &mut LoadState) -> io::Result<Option<bool>> {
         self.buffer.clear();
-        let (mut depth, mut in_text, mut escaped, mut long, mut begun) = (0_u32, false, false, false, false);
+        let mut depth = 0_u32;
+        let mut in_text = false;
+        let mut escaped = false;
+        let mut long = false;
+        let mut begun = false;
         while !self.blocks.has_ended() {
             let bytes = self.blocks.reader().fill_buf()?;
             let Some(&byte) = bytes.first() else {

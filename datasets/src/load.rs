@@ -161,7 +161,8 @@ impl LoadState {
     }
 
     fn say(&mut self, kind: &'static str, loses: bool, field: &str, what: impl FnOnce() -> String) {
-        let (file, line) = (self.files.last().map_or("", |file| file.path.as_str()), self.line);
+        let file = self.files.last().map_or("", |file| file.path.as_str());
+        let line = self.line;
         self.problems.add(kind, loses, || InputProblem {
             file: file.to_owned(),
             line,
@@ -237,7 +238,8 @@ impl LoadState {
         let Some(column) = table.ordered_by() else {
             return;
         };
-        let (line, first) = (self.line, time);
+        let line = self.line;
+        let first = time;
         let order = self.order.entry(table).or_insert(TimeOrderCheck {
             first,
             line,

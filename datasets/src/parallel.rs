@@ -93,7 +93,8 @@ impl ReaderThread {
 }
 
 fn one((part, mut found): PartJob, rows: &impl Fn(&mut InputFile, &mut LoadState)) -> PartResult {
-    let (lines, before) = (part.lines, part.before);
+    let lines = part.lines;
+    let before = part.before;
     let mut input = InputFile::of(part);
     rows(&mut input, &mut found);
     let (block, torn) = input.into_block();
@@ -159,7 +160,8 @@ mod tests {
         let mut input = InputFile::new(Box::new(Cursor::new(text.to_owned())));
         read_in(&mut input, &mut load, 3, bytes, rows);
         load.told_repeats();
-        let (files, problems) = (std::mem::take(&mut load.files), std::mem::take(&mut load.problems));
+        let files = std::mem::take(&mut load.files);
+        let problems = std::mem::take(&mut load.problems);
         let columns = load.tables.remove(&TableKind::Failures).map(|rows| rows.into_columns());
         let found = columns.map(|columns| (columns.rows(), columns.numbers("time"), columns.labels("node")));
         format!("{files:?} {problems:?} {found:?}")

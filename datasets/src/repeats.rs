@@ -82,7 +82,8 @@ impl RowDigests {
             dealt[*next] = *digest;
             *next += 1;
         }
-        let (mut seen, mut twice) = (DigestSet::default(), DigestSet::default());
+        let mut seen = DigestSet::default();
+        let mut twice = DigestSet::default();
         for bounds in begins.windows(2) {
             seen.clear();
             let again = dealt[bounds[0]..bounds[1]]

@@ -20,7 +20,8 @@ fn fraction(text: &str) -> Option<f64> {
 /// Parses `H:MM` or `HH:MM:SS`, with a fraction after `.` or `,`.
 fn clock(text: &str, separator: char) -> Option<((i8, i8, i8), f64)> {
     let mut parts = text.splitn(3, separator);
-    let (hour, minute) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let hour = parts.next()?.parse().ok()?;
+    let minute = parts.next()?.parse().ok()?;
     let Some(rest) = parts.next() else {
         return Some(((hour, minute, 0), 0.0));
     };
@@ -98,14 +99,16 @@ pub(crate) fn wall(text: &str) -> Option<f64> {
 pub(crate) fn american(text: &str) -> Option<f64> {
     let (day, rest) = text.trim().split_once(' ')?;
     let mut parts = day.splitn(3, '/');
-    let (month, day) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+    let month = parts.next()?.parse().ok()?;
+    let day = parts.next()?.parse().ok()?;
     let (time, fraction) = clock(rest.trim(), ':')?;
     seconds((parts.next()?.parse().ok()?, month, day), time, fraction)
 }
 
 /// Parses `2005-06-05-01.55.06.697467`, the format of Blue Gene.
 pub(crate) fn blue_gene(text: &str) -> Option<f64> {
-    let (day, rest) = (text.get(..10)?, text.get(10..)?.strip_prefix('-')?);
+    let day = text.get(..10)?;
+    let rest = text.get(10..)?.strip_prefix('-')?;
     let (time, fraction) = clock(rest, '.')?;
     seconds(date(day, '-')?, time, fraction)
 }
@@ -155,9 +158,10 @@ pub fn date_of(seconds: f64) -> Option<String> {
 /// Formats nanoseconds since 1970 as ISO 8601, with a `Z` for an instant.
 pub(crate) fn written(nanos: i128, instant: bool) -> Option<String> {
     let stamp = jiff::Timestamp::from_nanosecond(nanos).ok()?;
-    Some(match instant {
-        true => stamp.to_string(),
-        false => TimeZone::UTC.to_datetime(stamp).to_string(),
+    Some(if instant {
+        stamp.to_string()
+    } else {
+        TimeZone::UTC.to_datetime(stamp).to_string()
     })
 }
 

@@ -29,7 +29,8 @@ pub(crate) fn only_file(mut file: File) -> io::Result<Box<dyn Read>> {
     (&mut file).take(tail_length).read_to_end(&mut tail)?;
     let end = tail.windows(4).rposition(|four| four == b"PK\x05\x06");
     let end = end.ok_or_else(|| wrong("no directory, is it cut short?"))?;
-    let (size, offset) = (u32_at(&tail, end + 12)?, u32_at(&tail, end + 16)?);
+    let size = u32_at(&tail, end + 12)?;
+    let offset = u32_at(&tail, end + 16)?;
     if size > 1 << 20 || offset > length {
         return Err(wrong("a directory that cannot be"));
     }
@@ -40,11 +41,9 @@ pub(crate) fn only_file(mut file: File) -> io::Result<Box<dyn Read>> {
     while directory.get(at..at + 4) == Some(b"PK\x01\x02") {
         let method = u16_at(&directory, at + 10)?;
         let packed = u32_at(&directory, at + 20)?;
-        let (name, extra, comment) = (
-            u16_at(&directory, at + 28)?,
-            u16_at(&directory, at + 30)?,
-            u16_at(&directory, at + 32)?,
-        );
+        let name = u16_at(&directory, at + 28)?;
+        let extra = u16_at(&directory, at + 30)?;
+        let comment = u16_at(&directory, at + 32)?;
         let local = u32_at(&directory, at + 42)?;
         let title = directory.get(at + 46..at + 46 + name).unwrap_or_default();
         if !title.ends_with(b"/") && !title.starts_with(b"__MACOSX") {

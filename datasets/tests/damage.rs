@@ -36,7 +36,8 @@ fn rows(data: &Dataset) -> u64 {
 fn every_wrong_byte_and_every_early_end_is_survived() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let path = folder.path().join("file");
-    let (mut known, mut told) = (0_u32, 0_u32);
+    let mut known = 0_u32;
+    let mut told = 0_u32;
     let mut ask = |bytes: &[u8], most: u64| {
         fs::write(&path, bytes).expect("the file can be written");
         if let Ok(data) = open(&path) {

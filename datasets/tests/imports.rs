@@ -110,10 +110,8 @@ fn helios_and_acme_keep_the_elapsed_time_of_the_source() {
         ["timeout"],
         "its own state, not `failed`"
     );
-    let (submit, start) = (
-        numbers(&data, TableKind::Jobs, "submit"),
-        numbers(&data, TableKind::Jobs, "start"),
-    );
+    let submit = numbers(&data, TableKind::Jobs, "submit");
+    let start = numbers(&data, TableKind::Jobs, "start");
     assert_eq!(
         start[0].zip(submit[0]).map(|(one, other)| one - other),
         Some(10.0),

@@ -66,10 +66,8 @@ fn a_history_of_known_failures_is_counted_right() {
     assert_eq!((repairs[1], repairs[3]), (None, None));
 
     let states = texts(&data, TableKind::Outages, "state");
-    let (causes, cut) = (
-        texts(&data, TableKind::Outages, "x_cause"),
-        numbers(&data, TableKind::Outages, "x_cut"),
-    );
+    let causes = texts(&data, TableKind::Outages, "x_cause");
+    let cut = numbers(&data, TableKind::Outages, "x_cut");
     let count = |cause: &str| causes.iter().filter(|found| *found == cause).count();
     assert_eq!((count("lost"), count("cordoned")), (2, 1));
     assert_eq!(states.iter().filter(|state| *state == "down").count(), 3);

@@ -52,11 +52,10 @@ fn titan_has_stays_events_and_gpus_and_durations_are_not_subtracted() {
         .flatten()
         .sum();
     assert_eq!((years / 86_400.0 / 365.25).round(), 100_820.0);
-    let (start, end) = (
-        data.f64s(TableKind::Outages, "start"),
-        data.f64s(TableKind::Outages, "end"),
-    );
-    let (start, end) = (start.expect("starts"), end.expect("ends"));
+    let start = data.f64s(TableKind::Outages, "start");
+    let end = data.f64s(TableKind::Outages, "end");
+    let start = start.expect("starts");
+    let end = end.expect("ends");
     let lasting = data.f64s(TableKind::Outages, "x_duration_s").expect("durations");
     let hour_off = start.iter().zip(&end).zip(&lasting).filter(|((start, end), lasting)| {
         let subtracted = start.zip(**end).map(|(start, end)| end - start);
@@ -103,11 +102,10 @@ fn grid5000_has_every_interval_of_every_node() {
     assert_eq!(rows(&data, TableKind::Outages), 588_463);
     assert_eq!(data.population.map(|all| all.count), Some(1_288));
     assert_eq!(data.problems.rows_lost(), 0);
-    let (start, end) = (
-        data.f64s(TableKind::Outages, "start"),
-        data.f64s(TableKind::Outages, "end"),
-    );
-    let (start, end) = (start.expect("starts"), end.expect("ends"));
+    let start = data.f64s(TableKind::Outages, "start");
+    let end = data.f64s(TableKind::Outages, "end");
+    let start = start.expect("starts");
+    let end = end.expect("ends");
     let states = data.strings(TableKind::Outages, "state").expect("states");
     let mut hours = [(0.0, 0_u32), (0.0, 0)];
     for ((start, end), state) in start.iter().zip(&end).zip(&states) {
@@ -234,7 +232,8 @@ fn broken_accounting_is_joined_as_its_authors_expect() {
                 data.strings(TableKind::Jobs, "job").expect("ids"),
             )
         };
-        let (broken, expected) = (read(""), read("-expected"));
+        let broken = read("");
+        let expected = read("-expected");
         assert_eq!(broken, expected, "{name}");
         assert_eq!(broken.0, count, "{name}");
     }

@@ -30,11 +30,10 @@ fn logs_have_their_labels_codes_and_templates() {
 #[test]
 fn tables_and_what_other_commands_read_are_counted() {
     if let Some(data) = dataset("published-tables", "published-tables") {
-        let (metrics, values) = (
-            data.strings(TableKind::Samples, "metric"),
-            data.f64s(TableKind::Samples, "value"),
-        );
-        let (metrics, values) = (metrics.expect("metrics"), values.expect("values"));
+        let metrics = data.strings(TableKind::Samples, "metric");
+        let values = data.f64s(TableKind::Samples, "value");
+        let metrics = metrics.expect("metrics");
+        let values = values.expect("values");
         let sum = |wanted: &str| -> f64 {
             let of = metrics
                 .iter()

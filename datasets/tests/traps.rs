@@ -45,7 +45,8 @@ fn offsets_without_a_colon_that_change_in_autumn_are_instants() {
 
 #[test]
 fn rows_out_of_order_and_repeats_are_kept_and_counted() {
-    let (early, late) = (disk("2019-01-01T00:00:00-0500", 1), disk("2019-01-02T00:00:00-0500", 2));
+    let early = disk("2019-01-01T00:00:00-0500", 1);
+    let late = disk("2019-01-02T00:00:00-0500", 2);
     let data = read(format!("{DISKS}{late}{early}{early}"));
     assert_eq!(data.rows[&TableKind::Failures], 3);
     assert_eq!((data.problems.count("order"), data.problems.count("duplicate")), (1, 1));

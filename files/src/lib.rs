@@ -10,6 +10,7 @@
 //! Absent: archives (tar, zip of several files) and xz; the caller reports them.
 
 mod budget;
+mod modified;
 mod open;
 mod pipe;
 pub mod private;
@@ -18,6 +19,7 @@ mod unpack;
 pub mod zst;
 
 pub use budget::{BudgetedReader, LimitReached, ReadBudget, ReadLimits};
+pub use modified::modified_ns;
 pub use open::{NamedInput, SpecialFile, open_named, open_regular};
 pub use small::read_text;
 pub use unpack::{CompressionFormat, RatioLimit, unpacked, within_ratio};

@@ -68,7 +68,8 @@ mod tests {
     #[test]
     fn a_link_is_replaced_and_its_target_left_alone() {
         let dir = tempfile::tempdir().expect("a folder");
-        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        let target = dir.path().join("target");
+        let link = dir.path().join("link");
         fs::write(&target, "own").expect("written");
         std::os::unix::fs::symlink(&target, &link).expect("linked");
         assert!(create_file(&link, 0o600).is_err());

@@ -40,7 +40,8 @@ fuzz_target!(|data: &[u8]| {
     half.entries.truncate(half.entries.len() / 2);
     let job = [first, whole, half];
     let turned = [job[2].clone(), job[0].clone(), job[1].clone()];
-    let (one, other) = (analyze(&job, Some(4)), analyze(&turned, Some(4)));
+    let one = analyze(&job, Some(4));
+    let other = analyze(&turned, Some(4));
     assert!(!one.lines().is_empty());
     assert_eq!(one, other, "the order of dumps changes the report");
 });

@@ -26,7 +26,8 @@ struct Block<'t> {
 impl<'t> Block<'t> {
     fn read(text: &'t str) -> Option<Self> {
         let mut lines = text.lines();
-        let (pattern, literal) = (lines.next()?, lines.next()?);
+        let pattern = lines.next()?;
+        let literal = lines.next()?;
         if literal.len() < 3 || pattern.len() > 200 || !is_plain(literal) {
             return None;
         }
@@ -102,7 +103,8 @@ fuzz_target!(|data: &[u8]| {
         }
     }
     let new = || Triage::new(Arc::clone(&matcher), StreamContext::new(EvidenceSource::JobLog));
-    let (mut by_block, mut by_line) = (new(), new());
+    let mut by_block = new();
+    let mut by_line = new();
     let mut blocks = by_block.push_block(log.as_bytes(), Timestamp(0));
     blocks.extend(by_block.flush());
     let mut lines = Vec::new();

@@ -90,7 +90,8 @@ fuzz_target!(|data: &[u8]| {
     let whole = mine("run", limits, log, |_| true, step);
     let one = mine("run", limits, log, node, step);
     let other = mine("run", limits, log, |index| !node(index), step);
-    let (mut left, mut right) = (one.clone(), other.clone());
+    let mut left = one.clone();
+    let mut right = other.clone();
     left.merge(&other);
     right.merge(&one);
     sound(&left);

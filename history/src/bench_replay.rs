@@ -146,8 +146,11 @@ const HEALTHY: [&str; 4] = [
 
 /// Writes line `number` of the log that both sides read: one event a millisecond, a thousand nodes in turn.
 fn write_line(into: &mut Vec<u8>, number: u64, every: u64) {
-    let (seconds, millis) = (number / 1_000, number % 1_000);
-    let (day, hour, minute) = (seconds / 86_400 % 28 + 1, seconds / 3_600 % 24, seconds / 60 % 60);
+    let seconds = number / 1_000;
+    let millis = number % 1_000;
+    let day = seconds / 86_400 % 28 + 1;
+    let hour = seconds / 3_600 % 24;
+    let minute = seconds / 60 % 60;
     let text = if number.is_multiple_of(every) {
         FAILURES[(number / every % FAILURES.len() as u64) as usize]
     } else {
@@ -213,7 +216,8 @@ fn storm(count: u64) -> ReplayFigure {
     let catalogue = Catalogue::builtin();
     let mut brain = ReplayEngine::new(catalogue);
     let matcher = brain.matcher();
-    let (mut marked, mut cases) = (0, 0);
+    let mut marked = 0;
+    let mut cases = 0;
     let begun = Instant::now();
     for number in 0..count {
         let text = FAILURES[(number % FAILURES.len() as u64) as usize];
@@ -241,7 +245,9 @@ fn storm(count: u64) -> ReplayFigure {
 fn log(count: u64, every: u64) -> ReplayFigure {
     let mut brain = ReplayEngine::new(Catalogue::builtin());
     let mut triage = Triage::new(brain.matcher(), StreamContext::new(EvidenceSource::KernelLog));
-    let (mut marked, mut cases, mut spent) = (0_u64, 0, 0.0);
+    let mut marked = 0_u64;
+    let mut cases = 0;
+    let mut spent = 0.0;
     let mut block = Vec::with_capacity(BLOCK + 512);
     let mut number = 0;
     while number < count {

@@ -268,7 +268,8 @@ fn compare(
 fn bytes_and_lines(path: &Path) -> std::io::Result<[f64; 2]> {
     let mut file = std::fs::File::open(path)?;
     let mut block = vec![0; 1 << 18];
-    let (mut bytes, mut lines) = (0, 0);
+    let mut bytes = 0;
+    let mut lines = 0;
     loop {
         let read = file.read(&mut block)?;
         if read == 0 {

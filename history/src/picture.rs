@@ -66,7 +66,8 @@ struct PixelCanvas {
 impl PixelCanvas {
     fn of(drawing: &SvgDrawing) -> Result<Self, String> {
         let pixels = |length: f64| (length * SCALE).ceil().max(1.0);
-        let (width, height) = (pixels(drawing.width), pixels(drawing.height));
+        let width = pixels(drawing.width);
+        let height = pixels(drawing.height);
         if width > f64::from(LONGEST) || height > f64::from(LONGEST) {
             return Err(format!(
                 "{width:.0} times {height:.0} pixels are more than {LONGEST} on a side; name it .svg"
@@ -86,7 +87,8 @@ impl PixelCanvas {
     fn item(&mut self, item: &DrawingItem) -> Result<(), Infallible> {
         match item {
             DrawingItem::Box { at, size, fill, .. } => {
-                let (from, to) = (point(*at), point((at.0 + size.0, at.1 + size.1)));
+                let from = point(*at);
+                let to = point((at.0 + size.0, at.1 + size.1));
                 // An item with a size is at least one pixel.
                 let side = |from: i32, to: i32, size: f64| if size > 0.0 { (to - from).max(1) as u32 } else { 0 };
                 let size = Size::new(side(from.x, to.x, size.0), side(from.y, to.y, size.1));
@@ -232,7 +234,8 @@ mod tests {
             panic!("{} chunks", chunks.len());
         };
         let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().expect("four bytes"));
-        let (width, height) = (number(0), number(4));
+        let width = number(0);
+        let height = number(4);
         assert_eq!(head[8..], [8, 2, 0, 0, 0]);
         let mut lines = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::ZlibDecoder::new(data), &mut lines).expect("packed lines");

@@ -83,9 +83,10 @@ fn speed(text: &str) -> Result<f64, String> {
 
 pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     let catalogue = args.added.read()?;
-    let against = match args.against.is_empty() {
-        true => None,
-        false => Some(catalogue::read(&args.against)?),
+    let against = if args.against.is_empty() {
+        None
+    } else {
+        Some(catalogue::read(&args.against)?)
     };
     let given = !args.added.catalogue.is_empty();
     let mut tally = ReplayTally::default();

@@ -211,11 +211,10 @@ fn nothing_is_said_to_a_controller_before_everything_was_found() {
         fs::write(&path, bytes).unwrap();
         path.to_str().unwrap().to_owned()
     };
-    let (log, picture) = (
-        put("node.log", LOG.as_bytes()),
-        put("picture.log", b"\x89PNG\r\n\x1a\n\0\0"),
-    );
-    let (absent, state) = (format!("{log}.absent"), dir.path().join("state"));
+    let log = put("node.log", LOG.as_bytes());
+    let picture = put("picture.log", b"\x89PNG\r\n\x1a\n\0\0");
+    let absent = format!("{log}.absent");
+    let state = dir.path().join("state");
     let controller = Running::start(&state, true);
     let address = controller.address.to_string();
     for words in [

@@ -198,7 +198,8 @@ fn the_published_figure_is_sharpened_by_the_journal() {
     let number = |field: &str| node[field].as_f64().unwrap();
     // Gamma(2 * 321/419 + 3, 2 / rate + hours): the mean lies between the published rate and the record's own.
     let published = 419.0 / 2_654_208.0;
-    let (shape, hours) = (2.0 * 321.0 / 419.0 + 3.0, 2.0 / published + number("node_hours"));
+    let shape = 2.0 * 321.0 / 419.0 + 3.0;
+    let hours = 2.0 / published + number("node_hours");
     assert!((number("mean") / (shape / hours) - 1.0).abs() < 1e-9);
     assert!(number("low") < number("mean") && number("mean") < number("high"));
     assert!(number("mean") > number("before"), "three failures in minutes");

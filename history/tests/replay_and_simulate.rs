@@ -42,10 +42,12 @@ const LOG: &str = "2025-03-01T10:00:00.000000+00:00 node-1 kernel: eth0: renamed
 #[test]
 fn labels_are_compared_and_delays_are_in_the_clock_of_the_log() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, labels) = (folder.path().join("node.log"), folder.path().join("labels.csv"));
+    let log = folder.path().join("node.log");
+    let labels = folder.path().join("labels.csv");
     fs::write(&log, LOG).unwrap();
     fs::write(&labels, "line,label\n1,-\n2,gpu\n3,frob\n").unwrap();
-    let (log, labels) = (log.to_str().unwrap(), labels.to_str().unwrap());
+    let log = log.to_str().unwrap();
+    let labels = labels.to_str().unwrap();
     let found = json(&["replay", log, "--labels", labels, "--format", "json"]);
     let judged = &found["labelled_lines"];
     assert_eq!(
@@ -65,7 +67,8 @@ fn labels_are_compared_and_delays_are_in_the_clock_of_the_log() {
 #[test]
 fn another_catalogue_shows_what_it_would_have_changed() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, rules) = (folder.path().join("node.log"), folder.path().join("rules.toml"));
+    let log = folder.path().join("node.log");
+    let rules = folder.path().join("rules.toml");
     fs::write(&log, LOG).unwrap();
     let rule = "[[signature]]\nid = \"frob-lost\"\nclass = \"gpu-fallen-off-bus\"\nsources = [\"kernel-log\"]\npattern = \"frobnicator of bay \\\\d+ has lost\"\nliterals = [\"frobnicator of bay\"]\nrole = \"root\"\nconfidence = 0.9\nentity = \"node\"\nexample = \"the frobnicator of bay 3 has lost its marbles\"\n";
     fs::write(&rules, rule).unwrap();
@@ -91,7 +94,8 @@ fn another_catalogue_shows_what_it_would_have_changed() {
 #[test]
 fn case_files_show_what_another_catalogue_changes_and_which_is_right() {
     let folder = tempfile::tempdir().unwrap();
-    let (file, rules) = (folder.path().join("cases.jsonl"), folder.path().join("rules.toml"));
+    let file = folder.path().join("cases.jsonl");
+    let rules = folder.path().join("rules.toml");
     let case = |id: &str, label: &str, line: &str| {
         format!(
             "{{\"id\":\"{id}\",\"label\":\"{label}\",\"sources\":[{{\"kind\":\"kmsg\",\"node\":\"n1\",\"lines\":[\"{line}\"]}}]}}\n"
@@ -189,7 +193,8 @@ fn a_made_up_cluster_is_simulated_the_same_way_twice_and_drawn() {
         "--plot",
         plot.to_str().unwrap(),
     ];
-    let (one, other) = (json(&words), json(&words));
+    let one = json(&words);
+    let other = json(&words);
     assert_eq!(one, other);
     assert_eq!(one["scenarios"].as_array().unwrap().len(), 2);
     for scenario in one["scenarios"].as_array().unwrap() {

@@ -104,8 +104,10 @@ impl CertificateAuthority {
                 source,
             })
         };
-        let (certificate_path, key_path) = (dir.join(CA_CERTIFICATE), dir.join(CA_KEY));
-        let (certificate, key) = (read(&certificate_path)?, read(&key_path)?);
+        let certificate_path = dir.join(CA_CERTIFICATE);
+        let key_path = dir.join(CA_KEY);
+        let certificate = read(&certificate_path)?;
+        let key = read(&key_path)?;
         let card = read_back(certificate.as_bytes(), &certificate_path)?;
         let unusable = |path: &Path, why: String| AuthorityError::Unusable {
             path: path.to_owned(),

@@ -67,7 +67,8 @@ impl Interceptor for RoleInterceptor {
         match &caller.name {
             Some(name) if !self.roles.contains(&name.role()) => {
                 let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
-                let (service, roles) = (self.service, roles.join(" or "));
+                let service = self.service;
+                let roles = roles.join(" or ");
                 let what = format!(
                     "{} may not use {service}: it takes a certificate of role {roles}",
                     name.short()

@@ -111,9 +111,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, String> {
     let (bytes, _) = contents(path)?;
     let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
     let all = all.map_err(|problem| format!("is not PEM: {problem}"))?;
-    match all.is_empty() {
-        true => Err("holds no certificate (-----BEGIN CERTIFICATE-----)".to_owned()),
-        false => Ok(all),
+    if all.is_empty() {
+        Err("holds no certificate (-----BEGIN CERTIFICATE-----)".to_owned())
+    } else {
+        Ok(all)
     }
 }
 

@@ -109,7 +109,8 @@ impl TlsIdentity {
             hours.tick().await;
             if let Ok(held) = self.held().await {
                 if held.card.ends_soon() {
-                    let (days, file) = (held.card.days_left(), self.0.files.certificate.display());
+                    let days = held.card.days_left();
+                    let file = self.0.files.certificate.display();
                     tracing::warn!("the certificate {file} is valid for {days:.1} more days: issue a new one");
                 }
                 tell(&held.card);

@@ -87,7 +87,8 @@ async fn accept(listener: TcpListener, door: Arc<PeerAuthenticator>, give: mpsc:
         };
         match accepted {
             Ok((stream, peer)) => {
-                let (door, give) = (door.clone(), give.clone());
+                let door = door.clone();
+                let give = give.clone();
                 handshakes.spawn(async move {
                     if let Some(wire) = door.open(stream, peer).await {
                         let _ = give.send(wire).await;

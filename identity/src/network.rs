@@ -118,9 +118,10 @@ impl PeerTransport {
 
     /// Checks that an address may be listened on or dialled.
     pub fn may_use(&self, address: IpAddr) -> Result<(), ExposedAddress> {
-        match self.identity.is_some() || address.to_canonical().is_loopback() {
-            true => Ok(()),
-            false => Err(ExposedAddress { address }),
+        if self.identity.is_some() || address.to_canonical().is_loopback() {
+            Ok(())
+        } else {
+            Err(ExposedAddress { address })
         }
     }
 
@@ -245,9 +246,10 @@ fn host(address: &str) -> Result<&str, DialError> {
     };
     let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host.is_empty() || port.parse::<u16>().is_err() {
-        true => Err(wrong()),
-        false => Ok(host),
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        Err(wrong())
+    } else {
+        Ok(host)
     }
 }
 

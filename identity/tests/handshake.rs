@@ -82,10 +82,12 @@ fn count(network: &PeerTransport, of: RefusalReason) -> u64 {
 #[tokio::test]
 async fn both_sides_know_who_the_other_is_and_bytes_pass() {
     let site = Site::new("c");
-    let (n1, n2) = (site.network(PeerRole::Agent, "n1"), site.network(PeerRole::Agent, "n2"));
+    let n1 = site.network(PeerRole::Agent, "n1");
+    let n2 = site.network(PeerRole::Agent, "n2");
     let (mut listener, address) = listen(&n2, AlpnProtocol::grpc()).await;
     let (dialled, accepted) = tokio::join!(dial(&n1, &address, agent("n2")), listener.next());
-    let (mut dialled, mut accepted) = (dialled.unwrap(), accepted.unwrap());
+    let mut dialled = dialled.unwrap();
+    let mut accepted = accepted.unwrap();
     let name = |wire: &PeerStream| wire.caller().name.as_deref().cloned();
     assert_eq!(
         name(&accepted),
@@ -125,7 +127,8 @@ async fn whoever_is_somebody_else_is_not_spoken_to() {
 
 #[tokio::test]
 async fn strangers_are_refused_before_anything_is_read_and_counted() {
-    let (site, foreign) = (Site::new("c"), Site::new("c"));
+    let site = Site::new("c");
+    let foreign = Site::new("c");
     let n1 = site.network(PeerRole::Agent, "n1");
     let (mut listener, address) = listen(&n1, AlpnProtocol::grpc()).await;
 
@@ -166,7 +169,8 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
     // Without TLS.
     let mut plain = TcpStream::connect(&address).await.unwrap();
     let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-    let (settings, call) = ([0, 0, 0, 4, 0, 0, 0, 0, 0], [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82]);
+    let settings = [0, 0, 0, 4, 0, 0, 0, 0, 0];
+    let call = [0, 0, 1, 1, 5, 0, 0, 0, 1, 0x82];
     let said = [&preface[..], &settings, &call].concat();
     plain.write_all(&said).await.unwrap();
     let mut said = Vec::new();
@@ -224,7 +228,8 @@ async fn loopback_needs_no_identity_and_nothing_else_does_without() {
 #[test]
 fn every_mistake_of_three_files_is_told_at_once() {
     let site = Site::new("c");
-    let (one, other) = (site.files(PeerRole::Agent, "n1"), site.files(PeerRole::Agent, "n2"));
+    let one = site.files(PeerRole::Agent, "n1");
+    let other = site.files(PeerRole::Agent, "n2");
     let told = |files: &IdentityFiles| TlsIdentity::new(files.clone()).reload().unwrap_err().to_string();
     let absent = IdentityFiles {
         ca: site.path("no"),
@@ -259,13 +264,13 @@ fn every_mistake_of_three_files_is_told_at_once() {
 
 #[tokio::test]
 async fn while_one_authority_takes_the_place_of_another_both_are_taken() {
-    let (old, new) = (Site::new("c"), Site::new("c"));
-    let (n1, n2) = (old.files(PeerRole::Agent, "n1"), new.files(PeerRole::Agent, "n2"));
+    let old = Site::new("c");
+    let new = Site::new("c");
+    let n1 = old.files(PeerRole::Agent, "n1");
+    let n2 = new.files(PeerRole::Agent, "n2");
     let both = [fs::read(&n1.ca).unwrap(), fs::read(&n2.ca).unwrap()].concat();
-    let (n1_network, n2_network) = (
-        PeerTransport::with(TlsIdentity::new(n1.clone())),
-        PeerTransport::with(TlsIdentity::new(n2.clone())),
-    );
+    let n1_network = PeerTransport::with(TlsIdentity::new(n1.clone()));
+    let n2_network = PeerTransport::with(TlsIdentity::new(n2.clone()));
     let (mut listener, address) = listen(&n1_network, AlpnProtocol::grpc()).await;
     let told = refused(&n2_network, &address, agent("n1")).await;
     assert!(told.contains("signed by another authority"), "{told}");

@@ -94,7 +94,8 @@ impl FieldValues {
 
 impl PartialEq for FieldValues {
     fn eq(&self, other: &Self) -> bool {
-        let (one, other) = (self.all(), other.all());
+        let one = self.all();
+        let other = other.all();
         std::ptr::eq(one, other) || one == other
     }
 }

@@ -62,7 +62,9 @@ fn length(bytes: usize) -> u64 {
 /// Returns fewer than eight bytes as a little-endian word with zeros above. Most names are short and consist of this
 /// rest only, and a `memcpy` call would cost more than the hash.
 fn rest_of_word(bytes: &[u8]) -> u64 {
-    let (mut word, mut bits, mut rest) = (0, 0, bytes);
+    let mut word = 0;
+    let mut bits = 0;
+    let mut rest = bytes;
     if let Some((four, behind)) = rest.split_first_chunk() {
         word = u64::from(u32::from_le_bytes(*four));
         (bits, rest) = (32, behind);

@@ -87,7 +87,8 @@ impl Timestamp {
 /// so that the leap day is the last day of a year.
 fn civil(day: i64) -> (i64, i64, i64) {
     let since_year_0 = day + 719_468;
-    let (era, of_era) = (since_year_0.div_euclid(146_097), since_year_0.rem_euclid(146_097));
+    let era = since_year_0.div_euclid(146_097);
+    let of_era = since_year_0.rem_euclid(146_097);
     let year = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
     let of_year = of_era - (365 * year + year / 4 - year / 100);
     let from_march = (5 * of_year + 2) / 153;

@@ -142,7 +142,9 @@ mod tests {
         #[test]
         fn any_cut_of_the_stream_gives_the_same_messages(cuts in prop::collection::vec(1_usize..40, 1..60), count in 0_u32..20) {
             let stream: Vec<u8> = (0..count).flat_map(|rank| encode(&hello(rank))).collect();
-            let (mut reader, mut at, mut seen) = (FrameReader::new(), 0, Vec::new());
+            let mut reader = FrameReader::new();
+            let mut at = 0;
+            let mut seen = Vec::new();
             let mut cuts = cuts.into_iter().cycle();
             while at < stream.len() {
                 let end = (at + cuts.next().expect("a cycle never ends")).min(stream.len());

@@ -88,9 +88,10 @@ impl From<v1::CheckpointTiers> for CheckpointTiers {
                     parities: parity.parities,
                 })
                 .filter(|parity| parity.nodes > 0 && parity.parities > 0),
-            commit: match tiers.commit_replicated {
-                true => CommitLevel::Replicated,
-                false => CommitLevel::Durable,
+            commit: if tiers.commit_replicated {
+                CommitLevel::Replicated
+            } else {
+                CommitLevel::Durable
             },
             // A window of 0 bytes means no window.
             window: tiers.window_bytes.and_then(NonZero::new),

@@ -123,7 +123,8 @@ impl Agent {
         state: &str,
         schema: &str,
     ) -> PyResult<SaveTuple> {
-        let (tensors, state) = (entries(tensors)?, conversions::state(state)?);
+        let tensors = entries(tensors)?;
+        let state = conversions::state(state)?;
         let notes = conversions::notes(&tensors, schema);
         self.client.call(py, "save a checkpoint", |client| {
             let saved = client.checkpoint_with(

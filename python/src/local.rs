@@ -49,7 +49,8 @@ impl Local {
         env.world_size = world_size.unwrap_or(env.world_size);
         env.job = job.map_or(env.job, JobId::from);
         if env.rank.0 >= env.world_size {
-            let (rank, world) = (env.rank, env.world_size);
+            let rank = env.rank;
+            let world = env.world_size;
             return Err(PyValueError::new_err(format!(
                 "rank {rank} is outside a world of {world}"
             )));
@@ -114,7 +115,8 @@ impl Local {
         state: &str,
         schema: &str,
     ) -> PyResult<SaveTuple> {
-        let (tensors, state) = (entries(tensors)?, conversions::state(state)?);
+        let tensors = entries(tensors)?;
+        let state = conversions::state(state)?;
         let notes = conversions::notes(&tensors, schema);
         self.rank.call(py, "save a checkpoint", |rank| {
             let saved = rank.checkpoint(

@@ -197,7 +197,8 @@ impl LocalRank {
             let problem = Box::new(problem);
             LocalError::Restore { id, problem }
         })?;
-        let (differing, names) = (checkpoint.differing(), checkpoint.names_without_schema());
+        let differing = checkpoint.differing();
+        let names = checkpoint.names_without_schema();
         let states = checkpoint.indexes.into_iter().map(|index| (index.rank, index.state));
         Ok(RestoreSummary {
             step: id.step,
@@ -356,7 +357,8 @@ impl LocalRank {
     fn claim(&mut self, demand: ArenaDemand) -> Result<Option<SlotClaim>, LocalError> {
         self.finish()?;
         self.take_arena(demand)?;
-        let (writer, policy) = (&self.writer, self.policy);
+        let writer = &self.writer;
+        let policy = self.policy;
         let claimed = self.slots.claim(policy, |left| {
             if policy == BackPressure::ReplaceOldest {
                 writer.give_up_oldest();

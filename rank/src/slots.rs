@@ -246,9 +246,10 @@ impl ArenaSlots {
             BackPressure::ReplaceOldest => {
                 make_room(Duration::ZERO);
                 let replace = |slot| SlotClaim { slot, replace: true };
-                let given = match self.written_elsewhere {
-                    true => arena.slot_to_replace(last).map(replace),
-                    false => free(),
+                let given = if self.written_elsewhere {
+                    arena.slot_to_replace(last).map(replace)
+                } else {
+                    free()
                 };
                 if given.is_some() {
                     self.counts.replaced += 1;

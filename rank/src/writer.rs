@@ -284,7 +284,8 @@ impl ImageDestination {
             return Err(LocalError::Abandoned { step, rank, path });
         }
         if !found {
-            let (step, within) = (id.step, self.commit_within);
+            let step = id.step;
+            let within = self.commit_within;
             return Err(LocalError::Missing {
                 step,
                 rank,

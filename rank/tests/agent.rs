@@ -127,8 +127,10 @@ fn an_agent_that_is_not_there_is_named_by_its_path() {
 
 #[test]
 fn a_save_is_read_back_by_the_agent_and_a_full_arena_skips() {
-    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
-    let (weights_seen, bias_seen) = (weights.clone(), bias.clone());
+    let weights = [1_u8; 24];
+    let bias = [2_u8; 7];
+    let weights_seen = weights;
+    let bias_seen = bias;
     check(
         move |mut agent| {
             agent.welcome();
@@ -305,7 +307,8 @@ fn rg9_a_step_never_waits_for_an_agent_that_does_not_read() {
 
 #[test]
 fn a_save_beside_the_training_is_told_when_it_is_finished() {
-    let (weights, bias) = (vec![3_u8; 24], vec![4_u8; 7]);
+    let weights = vec![3_u8; 24];
+    let bias = vec![4_u8; 7];
     check(
         |mut agent| {
             agent.welcome();
@@ -342,7 +345,8 @@ fn a_save_beside_the_training_is_told_when_it_is_finished() {
 
 #[test]
 fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
-    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    let weights = [1_u8; 24];
+    let bias = [2_u8; 7];
     check(
         |mut agent| {
             agent.welcome();
@@ -379,7 +383,8 @@ fn rg9_a_wait_for_a_slot_gets_the_one_that_the_agent_frees_and_ends_in_time() {
 /// The image that the agent is writing is retained; a durable one is filled over without being counted.
 #[test]
 fn the_oldest_image_that_nobody_has_begun_to_write_gives_way_and_is_counted() {
-    let (weights, bias) = (vec![1_u8; 24], vec![2_u8; 7]);
+    let weights = [1_u8; 24];
+    let bias = [2_u8; 7];
     let (begun, may_replace) = channel();
     let (durable, is_durable) = channel();
     let (asked, goes_on) = channel();

@@ -327,7 +327,8 @@ fn a_program_that_does_not_restore_removes_nothing_of_another_and_saves_no_step_
 #[test]
 fn a_restore_adopts_the_run_and_a_rollback_supersedes() {
     let dir = tempfile::tempdir().unwrap();
-    let (part, job) = (rows(0..8), JobId::from("local"));
+    let part = rows(0..8);
+    let job = JobId::from("local");
     let mut first = open_keeping(dir.path(), 1, 0);
     for step in [10, 20, 30] {
         save(&mut first, step, &part, &json!({}));

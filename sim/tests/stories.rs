@@ -230,7 +230,8 @@ fn the_same_seed_gives_the_same_bytes() {
         "rank-killed",
         "controller-lost",
     ] {
-        let (one, other) = (play(name), play(name));
+        let one = play(name);
+        let other = play(name);
         assert_eq!(one.transcript, other.transcript, "{name}");
         let bytes = |ended: &SimulationOutcome| format!("{:?}", ended.journal);
         assert_eq!(bytes(&one), bytes(&other), "{name}");

@@ -213,7 +213,8 @@ fn torture_of_ten_cases_each_finds_nothing_silent_lost_or_wrong() {
     )
     .expect(0);
     let report: Value = serde_json::from_str(&ran.stdout).expect("JSON");
-    let (corruption, crash) = (&report["corruption"], &report["crash"]);
+    let corruption = &report["corruption"];
+    let crash = &report["crash"];
     let count = |of: &Value, field: &str| of[field].as_u64();
     for row in corruption["rows"].as_array().expect("rows") {
         let counts = ["cases", "refused", "repaired", "silent"].map(|field| count(row, field));

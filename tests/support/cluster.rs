@@ -69,7 +69,8 @@ impl Cluster {
 
     /// Starts the controller at an address, again on the state it had.
     pub(crate) fn start_controller(&mut self, listen: &str) {
-        let (config, state) = (self.config(), self.dir.path().join("controller"));
+        let config = self.config();
+        let state = self.dir.path().join("controller");
         let told = state.join("controller.addr");
         let _ = fs::remove_file(&told);
         let words = ["--config", text_of(&config), "controller", "--listen", listen];
@@ -83,7 +84,8 @@ impl Cluster {
 
     /// Starts the agent, again on the state it had, and waits until it answers.
     pub(crate) fn start_agent(&mut self, words: &[&str]) {
-        let (config, state) = (self.config(), self.state());
+        let config = self.config();
+        let state = self.state();
         let log = self.dir.path().join("agent.log");
         let fixed = [
             "--config",

@@ -79,7 +79,8 @@ impl Cluster {
 
     /// Starts the controller, in the state that it may have had.
     pub(crate) fn controller(dir: &Path, address: &str) -> Daemon {
-        let (config, state) = (dir.join(CONFIG), dir.join("controller"));
+        let config = dir.join(CONFIG);
+        let state = dir.join("controller");
         let words = ["controller", "--listen", address, "--state-dir", path(&state)];
         Daemon::start(
             &[&["--config", path(&config)], &words[..]].concat(),
@@ -117,7 +118,8 @@ impl Cluster {
     /// Starts an agent with this many slots.
     pub(crate) fn agent_of(slots: u32, config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
         let slots = slots.to_string();
-        let (config, state) = (dir.join(config), dir.join(node));
+        let config = dir.join(config);
+        let state = dir.join(node);
         let domain = format!("rack-of-{node}");
         let words = [
             "--config",
@@ -140,7 +142,8 @@ impl Cluster {
 
     /// The same with hidden layers of these widths.
     pub(crate) fn train_network(&self, hidden: &str, nodes: &str, every: &str, copies: &[&str]) -> PathBuf {
-        let (store, out) = (self.folder("store"), self.folder("out"));
+        let store = self.folder("store");
+        let out = self.folder("out");
         let out = format!("--out={}", out.display());
         let words = [
             "run",
@@ -202,7 +205,8 @@ pub(crate) fn newest(job: &Value, wanted: impl Fn(&Value) -> bool) -> Option<&Va
 }
 
 pub(crate) fn folder_of(store: &Path, view: &Value) -> PathBuf {
-    let (step, generation) = (view["step"].as_u64(), view["generation"].as_u64());
+    let step = view["step"].as_u64();
+    let generation = view["generation"].as_u64();
     store.join("train").join(format!(
         "{:012}-g{}",
         step.expect("a step"),

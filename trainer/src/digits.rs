@@ -34,7 +34,8 @@ impl DigitImages {
     }
 
     fn parse(text: &str) -> Result<Self, DataError> {
-        let (mut pixels, mut labels) = (Vec::new(), Vec::new());
+        let mut pixels = Vec::new();
+        let mut labels = Vec::new();
         for (at, line) in text.lines().enumerate() {
             let problem = |what: &str| DataError(format!("line {}: {what}", at + 1));
             let values: Vec<u8> = line

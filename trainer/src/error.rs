@@ -100,7 +100,8 @@ impl TrainError {
                 writeln!(out, "RuntimeError: {error}")
             }
             FailureCause::Mesh(MeshError::Lost { address, source, .. }) => {
-                let (ip, port) = (address.ip(), address.port());
+                let ip = address.ip();
+                let port = address.port();
                 let last = match source.kind() {
                     io::ErrorKind::UnexpectedEof => {
                         format!("socketProgress: Connection closed by remote peer {ip}<{port}>")
@@ -111,7 +112,9 @@ impl TrainError {
                         format!("socketProgressOpt: Call to recv from {ip}<{port}> failed : {what}")
                     }
                 };
-                let (pid, node, local) = (std::process::id(), &place.node, place.local_rank);
+                let pid = std::process::id();
+                let node = &place.node;
+                let local = place.local_rank;
                 writeln!(out, "{node}:{pid}:{pid} [{local}] misc/socket.cc:71 NCCL WARN {last}")?;
                 writeln!(
                     out,

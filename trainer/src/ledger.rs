@@ -71,7 +71,8 @@ impl SampleLedger {
                     ..EpochReport::default()
                 };
                 for (stretch, count) in self.counts(epoch, wanted) {
-                    let (length, count) = (stretch.end - stretch.start, count.unsigned_abs());
+                    let length = stretch.end - stretch.start;
+                    let count = count.unsigned_abs();
                     let due = u64::from(stretch.start < wanted);
                     report.consumed += length * count;
                     report.duplicates += length * count.saturating_sub(due);
@@ -81,7 +82,8 @@ impl SampleLedger {
             })
             .collect();
         let sum = |of: fn(&EpochReport) -> u64| per_epoch.iter().map(of).sum();
-        let (duplicates, omissions) = (sum(|e| e.duplicates), sum(|e| e.omissions));
+        let duplicates = sum(|e| e.duplicates);
+        let omissions = sum(|e| e.omissions);
         LedgerReport {
             exact: duplicates == 0 && omissions == 0,
             duplicates,

@@ -42,7 +42,8 @@ pub(crate) fn ln(x: f64) -> f64 {
 
 /// Returns base^exponent, by repeated squaring.
 pub(crate) fn power(base: f64, mut exponent: u64) -> f64 {
-    let (mut result, mut square) = (1.0, base);
+    let mut result = 1.0;
+    let mut square = base;
     while exponent > 0 {
         if exponent & 1 == 1 {
             result *= square;

@@ -100,9 +100,11 @@ pub(crate) struct PassBuffers {
 impl NeuralNetwork {
     /// Creates a network with layers of these widths, input first.
     pub(crate) fn new(widths: Vec<usize>) -> Self {
-        let (mut tensors, mut at) = (Vec::new(), 0);
+        let mut tensors = Vec::new();
+        let mut at = 0;
         for (layer, pair) in widths.windows(2).enumerate() {
-            let (fan_in, fan_out) = (pair[0], pair[1]);
+            let fan_in = pair[0];
+            let fan_out = pair[1];
             let weight = (
                 format!("fc{}.weight", layer + 1),
                 fan_in,
@@ -151,7 +153,8 @@ impl NeuralNetwork {
     }
 
     fn layer<'p>(&self, parameters: &'p [f32], layer: usize) -> (&'p [f32], &'p [f32]) {
-        let (weight, bias) = (&self.tensors[2 * layer], &self.tensors[2 * layer + 1]);
+        let weight = &self.tensors[2 * layer];
+        let bias = &self.tensors[2 * layer + 1];
         (
             &parameters[weight.at..][..weight.rows * weight.width],
             &parameters[bias.at..][..bias.rows],
@@ -210,9 +213,11 @@ impl NeuralNetwork {
             e
         })?;
         for layer in (0..self.widths.len() - 1).rev() {
-            let (fan_in, fan_out) = (self.widths[layer], self.widths[layer + 1]);
+            let fan_in = self.widths[layer];
+            let fan_out = self.widths[layer + 1];
             let (weight, _) = self.layer(parameters, layer);
-            let (w_at, b_at) = (self.tensors[2 * layer].at, self.tensors[2 * layer + 1].at);
+            let w_at = self.tensors[2 * layer].at;
+            let b_at = self.tensors[2 * layer + 1].at;
             let input = match layer {
                 0 => batch.values.as_slice(),
                 _ => scratch.outputs[layer - 1].as_slice(),

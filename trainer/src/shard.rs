@@ -23,7 +23,8 @@ pub(crate) struct ParameterShard {
 
 impl ParameterShard {
     pub(crate) fn of(network: &NeuralNetwork, rank: usize, world_size: usize) -> Self {
-        let (mut ranges, mut boxes) = (Vec::new(), Vec::new());
+        let mut ranges = Vec::new();
+        let mut boxes = Vec::new();
         for tensor in network.tensors() {
             let rows = piece(tensor.rows, world_size, rank);
             if !rows.is_empty() {

@@ -62,7 +62,8 @@ impl CheckpointBackend for MemoryRank {
             }
         }
         let cut = |b: &TensorBox| {
-            let (row, from) = (row_bytes(b), b.offset[0] as usize);
+            let row = row_bytes(b);
+            let from = b.offset[0] as usize;
             let bytes = &tensors[b.name.as_str()][row * from..row * (from + b.shape[0] as usize)];
             bytes.iter().map(|byte| byte.expect("every row is saved")).collect()
         };
@@ -143,7 +144,8 @@ fn world(
     let ranks: Vec<_> = envs
         .into_iter()
         .map(|env| {
-            let (settings, listener) = (settings.clone(), listener.take());
+            let settings = settings.clone();
+            let listener = listener.take();
             let mut checkpointer = of(env.clone());
             thread::spawn(move || {
                 run_as(
@@ -237,7 +239,8 @@ fn a_run_that_was_complete_is_complete_again_without_a_step() {
     let memory = Memory::default();
     let first = world(&small(dir.path()), 1, 2, remembering(&memory, 19));
     let again = world(&small(dir.path()), 2, 3, remembering(&memory, 19));
-    let (first, again) = (first[0].as_ref().unwrap(), again[0].as_ref().unwrap());
+    let first = first[0].as_ref().unwrap();
+    let again = again[0].as_ref().unwrap();
     assert_eq!((again.started_at, again.step_ms), (38, None));
     assert_eq!(again.parameters, first.parameters);
     assert!(ledger::check(dir.path(), SAMPLES, 2).unwrap().exact);

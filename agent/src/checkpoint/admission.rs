@@ -30,7 +30,8 @@ impl CheckpointService {
             }),
             None => self.weigh(bytes, asked.slots, |refusal, has| {
                 let way = window_for(asked, has).map(|window| {
-                    let (mib, all) = (window >> 20, GibDisplay(window * asked.ranks.len() as u64));
+                    let mib = window >> 20;
+                    let all = GibDisplay(window * asked.ranks.len() as u64);
                     format!(", or `run --checkpoint-window {mib}`, which takes {all} and holds no image")
                 });
                 refusal_text(refusal, has, asked.slots, &way.unwrap_or_default())
@@ -83,7 +84,9 @@ struct AvailableMemory {
 
 /// Formats a refusal. The settings come first, because a long line is truncated at its end.
 fn refusal_text(refusal: &AdmissionRefusal, has: &AvailableMemory, slots: u32, way_out: &str) -> String {
-    let (bytes, reserve, place) = (GibDisplay(has.available), GibDisplay(has.reserve), &has.place);
+    let bytes = GibDisplay(has.available);
+    let reserve = GibDisplay(has.reserve);
+    let place = &has.place;
     format!(
         "agent.memory_reserve_bytes keeps {reserve} of {bytes} {place}, with {slots} slots a rank \
          (agent.image_slots){way_out}: {refusal}"

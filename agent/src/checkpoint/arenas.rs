@@ -341,7 +341,8 @@ mod tests {
 
     #[test]
     fn a_window_takes_its_own_memory_and_is_given_again_when_nothing_passes() {
-        let (arenas, job) = (arenas(), JobId::from("train"));
+        let arenas = arenas();
+        let job = JobId::from("train");
         let wanted = |window| ArenaRequest {
             window,
             ..asked(&job, 0, 8 << 20)
@@ -371,7 +372,8 @@ mod tests {
 
     #[test]
     fn the_first_rank_answers_for_the_memory_of_all_that_will_ask() {
-        let (arenas, job) = (arenas(), JobId::from("train"));
+        let arenas = arenas();
+        let job = JobId::from("train");
         let mut found = Vec::new();
         for (local_rank, bytes) in [(0, 4096), (0, 4096), (1, 4096), (2, 8192)] {
             let mut admit = |state| {
@@ -391,7 +393,8 @@ mod tests {
 
     #[test]
     fn an_image_on_its_way_to_disk_is_not_taken_from_under_its_writer() {
-        let (arenas, job) = (arenas(), JobId::from("train"));
+        let arenas = arenas();
+        let job = JobId::from("train");
         let place = arenas
             .give(asked(&job, 0, 4096), |_| Ok(()))
             .expect("memory for a small arena");

@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn a_replica_waits_for_the_one_before_it_and_writes_nothing() {
         let dedupe = ChunkDeduplicator::default();
-        let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
+        let first = shard(1, 0, 0);
+        let second = shard(1, 1, 0);
         let writes = dedupe.begin(&first, None);
         assert_eq!(written(&first, &writes), 16 * 64);
         let behind = dedupe.begin(&second, None);
@@ -233,7 +234,8 @@ mod tests {
     #[test]
     fn when_the_one_before_fails_everything_is_written() {
         let dedupe = ChunkDeduplicator::default();
-        let (first, second) = (shard(1, 0, 0), shard(1, 1, 0));
+        let first = shard(1, 0, 0);
+        let second = shard(1, 1, 0);
         let fails = dedupe.begin(&first, None);
         let behind = dedupe.begin(&second, None);
         drop(fails);

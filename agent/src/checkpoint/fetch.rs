@@ -132,10 +132,8 @@ impl RankService {
         let store = Store::at(&self.launch.checkpoint_store);
         let places = self.all.arenas.of(&self.rank.job);
         let here = ArenaSource::new(places.iter().map(|place| &*place.arena));
-        let (peers, mirror) = (
-            self.all.peers(&self.launch.peers, self.launch.generation),
-            self.all.mirror_source(&self.launch),
-        );
+        let peers = self.all.peers(&self.launch.peers, self.launch.generation);
+        let mirror = self.all.mirror_source(&self.launch);
         let mut sources: Vec<&dyn ChunkSource> = vec![&here, &*self.all.shelf];
         sources.extend(peers.iter().map(|peer| peer as &dyn ChunkSource));
         let rebuilt = self.all.rebuilt(&self.launch, &checkpoint.indexes, sources.clone());

@@ -157,11 +157,12 @@ fn finish_slot(
         ));
     }
     let image = place.arena.sealed(slot).map_err(|problem| with_causes(&problem))?;
-    let written = match image.index() == index {
-        true => store
+    let written = if image.index() == index {
+        store
             .write_shard(index, &image)
-            .map_err(|problem| with_causes(&problem)),
-        false => Err(format!("the image of step {} gave way to another", index.step)),
+            .map_err(|problem| with_causes(&problem))
+    } else {
+        Err(format!("the image of step {} gave way to another", index.step))
     };
     // Neither outcome changes the state of an image that was durable before.
     let _ = match &written {
@@ -206,7 +207,8 @@ mod tests {
     fn agent() -> Arc<CheckpointService> {
         let mut settings = AgentSettings::new(NodeId::from("n1"), "", "/nonexistent");
         settings.images.kept_for_others = Some(1 << 20);
-        let (node, runtime) = (settings.node.clone(), tokio::runtime::Handle::current());
+        let node = settings.node.clone();
+        let runtime = tokio::runtime::Handle::current();
         CheckpointService::new(
             &settings,
             &EvidenceIntake::new(node.clone()),
@@ -277,7 +279,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn rg_3_images_of_the_last_generation_come_to_the_store_and_those_of_no_other() {
-        let (all, store) = (agent(), tempfile::tempdir().expect("a folder"));
+        let all = agent();
+        let store = tempfile::tempdir().expect("a folder");
         let folder = store.path().to_owned();
         blocking(move || {
             let store = Store::open(&folder).expect("a store");
@@ -300,7 +303,8 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn rg_2_an_image_that_was_scribbled_over_is_refused_and_nothing_of_it_stands_in_the_store() {
-        let (all, store) = (agent(), tempfile::tempdir().expect("a folder"));
+        let all = agent();
+        let store = tempfile::tempdir().expect("a folder");
         let folder = store.path().to_owned();
         blocking(move || {
             let store = Store::open(&folder).expect("a store");
@@ -331,7 +335,8 @@ mod tests {
     /// A copy of another node's image, and an image that exists only in a parity sum.
     #[tokio::test(flavor = "multi_thread")]
     async fn images_of_a_lost_node_come_to_the_store_out_of_a_copy_and_out_of_parity() {
-        let (all, elsewhere) = (agent(), agent());
+        let all = agent();
+        let elsewhere = agent();
         let store = tempfile::tempdir().expect("a folder");
         let server = all.serve([127, 0, 0, 1].into()).await.expect("it listens");
         let network = PeerTransport::loopback();

@@ -170,7 +170,8 @@ mod tests {
 
     #[test]
     fn ranks_that_ask_together_are_served_once() {
-        let (joint, served) = (JointRestores::default(), AtomicUsize::new(0));
+        let joint = JointRestores::default();
+        let served = AtomicUsize::new(0);
         let serve = |wishes: &[RestoreRequest]| {
             served.fetch_add(wishes.len() << 8 | 1, Ordering::Relaxed);
             let disk = 100 * wishes.len() as u64;
@@ -195,7 +196,8 @@ mod tests {
 
     #[test]
     fn an_error_is_told_to_one_and_the_others_try_for_themselves() {
-        let (joint, calls) = (JointRestores::default(), AtomicUsize::new(0));
+        let joint = JointRestores::default();
+        let calls = AtomicUsize::new(0);
         let serve = |wishes: &[RestoreRequest]| {
             calls.fetch_add(1, Ordering::Relaxed);
             match wishes.len() {

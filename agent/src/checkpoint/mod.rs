@@ -138,7 +138,8 @@ impl CheckpointService {
             return;
         }
         for (kept, label, file) in left {
-            let (job, local_rank) = (label.job.clone(), label.local_rank);
+            let job = label.job.clone();
+            let local_rank = label.local_rank;
             match self.arenas.inherit(kept, label, file) {
                 Ok(images) => tracing::info!(%job, local_rank, images, "an arena of an earlier agent was found again"),
                 Err(problem) => tracing::warn!(%job, local_rank, %problem, "an arena of an earlier agent is lost"),

@@ -88,7 +88,8 @@ mod tests {
     fn on(node: &str) -> std::sync::Arc<CheckpointService> {
         let mut settings = AgentSettings::new(NodeId::from(node), "", "");
         settings.failure_domain = format!("rack-of-{node}");
-        let (node, runtime) = (settings.node.clone(), tokio::runtime::Handle::current());
+        let node = settings.node.clone();
+        let runtime = tokio::runtime::Handle::current();
         CheckpointService::new(
             &settings,
             &EvidenceIntake::new(node.clone()),

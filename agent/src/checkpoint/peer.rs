@@ -87,7 +87,10 @@ impl CheckpointService {
         if launch.tiers.nodes == 0 && launch.tiers.parity.is_none() {
             return None;
         }
-        let (all, launch, place, rank) = (self.clone(), launch.clone(), place.clone(), rank.clone());
+        let all = self.clone();
+        let launch = launch.clone();
+        let place = place.clone();
+        let rank = rank.clone();
         Some(self.runtime.spawn(async move {
             let Ok(index) = place.arena.sealed(slot).map(|image| image.index().clone()) else {
                 return;

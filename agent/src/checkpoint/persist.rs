@@ -109,7 +109,8 @@ pub(super) fn shard_evidence(
 impl ShardWrite<'_> {
     /// Checks the description of a sealed image against its rank, and makes it durable.
     pub(super) fn run(&self) -> Result<ShardSeal, ShardWriteFailure> {
-        let (arena, generation) = (&self.place.arena, self.rank.generation);
+        let arena = &self.place.arena;
+        let generation = self.rank.generation;
         let begun = arena.begin_write(self.slot, generation);
         if !begun.map_err(|problem| ShardWriteFailure::of(&problem))? {
             return Err(ShardWriteFailure::replaced());

@@ -139,12 +139,11 @@ impl RankService {
             // The image has been streamed already, except for its end.
             return;
         }
-        let (intake, store, rank) = (
-            self.all.intake.clone(),
-            self.launch.checkpoint_store.clone(),
-            self.rank.clone(),
-        );
-        let (world_size, all) = (self.launch.world_size, self.all.clone());
+        let intake = self.all.intake.clone();
+        let store = self.launch.checkpoint_store.clone();
+        let rank = self.rank.clone();
+        let world_size = self.launch.world_size;
+        let all = self.all.clone();
         let copying = all.copy_to_peers(&self.launch, &place, slot, &rank);
         let replicated = self.launch.tiers.commit == CommitLevel::Replicated;
         // Only this thread waits for the disk: the rank trains on and the session reads on.
@@ -182,11 +181,13 @@ impl RankService {
             wait_for_copies();
             match ended {
                 Ok(_) => {
-                    let (own, kept) = ((rank.generation, step), all.kept(&rank.job));
+                    let own = (rank.generation, step);
+                    let kept = all.kept(&rank.job);
                     // A newer checkpoint may have been committed meanwhile.
-                    let _ = match kept.is_some_and(|kept| kept > own) {
-                        true => place.arena.release(slot),
-                        false => place.arena.make_durable(slot, rank.generation).map(|_| ()),
+                    let _ = if kept.is_some_and(|kept| kept > own) {
+                        place.arena.release(slot)
+                    } else {
+                        place.arena.make_durable(slot, rank.generation).map(|_| ())
                     };
                     ArenaTable::make_room(&place.arena, own, kept);
                 }

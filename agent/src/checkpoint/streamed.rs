@@ -35,12 +35,10 @@ impl RankService {
     /// Starts the write of an image that the rank passes through its window.
     pub(crate) fn streams(&self, slot: u32, step: Step) {
         let Some(place) = self.current() else { return };
-        let (all, rank, launch, gone) = (
-            self.all.clone(),
-            self.rank.clone(),
-            self.launch.clone(),
-            self.gone.clone(),
-        );
+        let all = self.all.clone();
+        let rank = self.rank.clone();
+        let launch = self.launch.clone();
+        let gone = self.gone.clone();
         self.all.runtime.spawn_blocking(move || {
             let turn = place.turn.lock().expect("no writer panics");
             let ended = bring(&place.arena, slot, (&rank, step), &launch, &|| {
@@ -144,7 +142,8 @@ fn bring(
 /// Splits the boxes, in order, into parts of at most `most` bytes, cutting boxes where needed; the parts' bytes
 /// concatenated equal those of the boxes. Returns at least one part.
 fn parts(boxes: &[TensorBox], most: u64) -> Vec<Vec<TensorBox>> {
-    let (mut parts, mut bytes) = (vec![Vec::new()], 0);
+    let mut parts = vec![Vec::new()];
+    let mut bytes = 0;
     let mut cut = Vec::new();
     for boxed in boxes {
         cut_up(boxed.clone(), 0, most, &mut cut);
@@ -186,7 +185,9 @@ mod tests {
     fn elements(boxed: &TensorBox) -> Vec<u64> {
         let mut all = vec![0];
         for dim in 0..boxed.shape.len() {
-            let (offset, extent, side) = (boxed.offset[dim], boxed.shape[dim], boxed.global_shape[dim]);
+            let offset = boxed.offset[dim];
+            let extent = boxed.shape[dim];
+            let side = boxed.global_shape[dim];
             all = all
                 .iter()
                 .flat_map(|at| (offset..offset + extent).map(move |place| at * side + place))

@@ -176,7 +176,8 @@ impl CollectorSet {
             start("nvme", EvidenceSource::Host, Box::new(|| nvme.run()))?;
         }
         start("gpu", EvidenceSource::Gpu, Box::new(|| gpu.run()))?;
-        let (looking, until) = (flight.clone(), stop.clone());
+        let looking = flight.clone();
+        let until = stop.clone();
         start(
             "flight",
             EvidenceSource::FlightRecorder,

@@ -71,7 +71,8 @@ impl EthtoolReader {
         // struct ethtool_sset_info: cmd, reserved, sset_mask (64 bits), data[]
         let mut info = words(&[GSSET_INFO, 0, 1 << STATS, 0, 0]);
         self.ask(interface, &mut info)?;
-        let (mask, count) = (word(&info, 2), word(&info, 4) as usize);
+        let mask = word(&info, 2);
+        let count = word(&info, 4) as usize;
         if mask == 0 || count == 0 || count > MOST {
             return Ok(Vec::new());
         }

@@ -134,7 +134,8 @@ impl FollowedFile {
         self.at = at;
         // Lines are dated by the wall clock. Triage waits by the monotonic clock: otherwise a wall clock set back by an
         // hour would hold a line back for an hour.
-        let (now, steady) = (clock::now(), clock::steady());
+        let now = clock::now();
+        let steady = clock::steady();
         let mut sightings = Vec::new();
         for one in seen {
             match one {

@@ -90,12 +90,11 @@ impl HostCollector {
         let mut load = HysteresisThreshold::high(LOAD_HIGH, LOAD_FINE);
         let mut rooms: BTreeMap<PathBuf, FileSystemThresholds> = BTreeMap::new();
         let mut mounts = MountQueries::default();
-        let (mut vitals, mut platform, mut limits) = (
-            VitalSigns::default(),
-            PlatformState::default(),
-            LimitFindings::default(),
-        );
-        let (mut slow, mut thorough) = (IntervalLimiter::new(SLOW), IntervalLimiter::new(THOROUGH));
+        let mut vitals = VitalSigns::default();
+        let mut platform = PlatformState::default();
+        let mut limits = LimitFindings::default();
+        let mut slow = IntervalLimiter::new(SLOW);
+        let mut thorough = IntervalLimiter::new(THOROUGH);
         let processors = std::thread::available_parallelism().map_or(1.0, |count| count.get() as f64);
         loop {
             let available = use_of.memory_available();
@@ -372,7 +371,8 @@ mod tests {
 
     #[test]
     fn what_is_slow_is_done_at_its_own_pace() {
-        let (mut every, start) = (IntervalLimiter::new(Duration::from_secs(5)), Instant::now());
+        let mut every = IntervalLimiter::new(Duration::from_secs(5));
+        let start = Instant::now();
         let due: Vec<u64> = (0..16)
             .filter(|second| every.is_due(start + Duration::from_secs(*second)))
             .collect();

@@ -131,7 +131,8 @@ pub(crate) fn job_logs(
     stop: &StopFlag,
 ) -> (JobLogs, JobLogReader) {
     let (sender, requests) = sync_channel(REQUESTS);
-    let (bell, stirs) = (EventFdWaker::new(), InotifyWatcher::open());
+    let bell = EventFdWaker::new();
+    let stirs = InotifyWatcher::open();
     let logs = JobLogs {
         requests: sender,
         bell: bell.clone(),
@@ -256,7 +257,8 @@ impl JobLogReader {
         let unknown = self.unknown.take();
         if let Some(patterns) = &unknown {
             if names.bytes > 0 {
-                let (bytes, count) = (names.bytes, names.files.len());
+                let bytes = names.bytes;
+                let count = names.files.len();
                 let what = format!("{bytes} bytes of unknown age in {count} job logs are not read");
                 self.reporter.intake.gap(EvidenceSource::JobLog, what, None);
             }
@@ -299,7 +301,8 @@ impl JobLogReader {
         };
         gone.finish(&self.reporter);
         // An empty value means no position.
-        let (key, value) = (key_of(path), String::new());
+        let key = key_of(path);
+        let value = String::new();
         self.reporter.intake.moved(ReaderCursor { key, value });
     }
 

@@ -244,7 +244,8 @@ impl<'a> JournalReader<'a> {
         while !stop.stopped() {
             self.triage.reload(self.reporter.knowledge.matcher());
             // As for files: lines are dated by the wall clock, and triage waits by the monotonic clock.
-            let (now, steady) = (clock::now(), clock::steady());
+            let now = clock::now();
+            let steady = clock::steady();
             let mut observations = Vec::new();
             let printed = printer.read(|line| {
                 let Some(record) = record(line) else { return };

@@ -124,7 +124,8 @@ impl MountQueries {
 
     fn question(&self, path: &Path, now: Instant) -> Option<PendingQuery> {
         let (say, answer) = sync_channel(1);
-        let (ask, path) = (self.ask.clone(), path.to_owned());
+        let ask = self.ask.clone();
+        let path = path.to_owned();
         let started = std::thread::Builder::new()
             .name("mount".to_owned())
             .spawn(move || drop(say.send(ask(&path))));
@@ -151,7 +152,8 @@ fn room(path: &Path) -> io::Result<FreeSpace> {
 pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     let found = text.lines().filter_map(|line| {
         let mut words = line.split(' ').skip(1);
-        let (place, kind) = (words.next()?, words.next()?);
+        let place = words.next()?;
+        let kind = words.next()?;
         // Automounters are left out: a query would mount a file system that is not in use.
         let is_remote = REMOTE.contains(&kind) || kind.starts_with("fuse.") && kind != "fuse.lxcfs";
         is_remote.then(|| PathBuf::from(unescape(place)))
@@ -195,7 +197,8 @@ mod tests {
     /// Returns mounts that answer once per release, with the list of queries.
     fn held() -> (MountQueries, Sender<()>, Arc<Mutex<Vec<PathBuf>>>) {
         let (release, wait) = mpsc::channel::<()>();
-        let (wait, asked) = (Mutex::new(wait), Arc::new(Mutex::new(Vec::new())));
+        let wait = Mutex::new(wait);
+        let asked = Arc::new(Mutex::new(Vec::new()));
         let log = asked.clone();
         let ask = move |path: &Path| {
             log.lock().unwrap().push(path.to_owned());
@@ -223,7 +226,8 @@ mod tests {
     fn one_that_hangs_is_told_once_is_asked_once_and_holds_up_nobody() {
         let (mut mounts, release, asked) = held();
         let start = Instant::now();
-        let (nfs, disk) = (PathBuf::from("/nfs"), PathBuf::from("/disk"));
+        let nfs = PathBuf::from("/nfs");
+        let disk = PathBuf::from("/disk");
         let paths = [nfs.clone(), disk.clone()];
         mounts.look(&paths, start);
         assert_eq!(until(&mut mounts, &paths[..1], start), [MountReport::Has(disk, FULL)]);

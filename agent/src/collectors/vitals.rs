@@ -215,7 +215,10 @@ fn pressure(text: &str, who: &str) -> Option<f64> {
 fn mounts(text: &str) -> BTreeMap<String, bool> {
     let mounts = text.lines().filter_map(|line| {
         let mut words = line.split(' ');
-        let (device, place, kind, options) = (words.next()?, words.next()?, words.next()?, words.next()?);
+        let device = words.next()?;
+        let place = words.next()?;
+        let kind = words.next()?;
+        let options = words.next()?;
         let is_disk = device.starts_with("/dev/") && !matches!(kind, "squashfs" | "iso9660" | "erofs");
         is_disk.then(|| (unescape(place), options.split(',').any(|option| option == "rw")))
     });

@@ -79,9 +79,10 @@ impl InjectedLines {
     /// Reports completed observations; with `all`, everything that is held.
     pub(super) fn poll(&mut self, now: Timestamp, all: bool) {
         for stream in &mut self.streams {
-            let observations = match all {
-                true => stream.triage.flush(),
-                false => stream.triage.poll(now),
+            let observations = if all {
+                stream.triage.flush()
+            } else {
+                stream.triage.poll(now)
             };
             stream.report(observations);
         }

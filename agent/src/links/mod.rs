@@ -208,7 +208,8 @@ pub async fn measure(
     // Secret of this one measurement, so that no other process sends or receives its bytes.
     let word: [u8; transfer::WORD] = rankguard_identity::secret().ok_or("the system gives no random numbers")?;
     let mut receiver = client(network, to, deadline + SLACK).await?;
-    let (from_address, to_address) = (&from.address, &to.address);
+    let from_address = &from.address;
+    let to_address = &to.address;
     let sink = v1::SinkRequest {
         word: word.to_vec(),
         deadline_ms: millis(deadline),

@@ -266,7 +266,8 @@ mod tests {
         /// Measures until the search is complete; returns the blame, the rounds and the measurements.
         fn search(&self) -> (LinkBlame, usize, usize) {
             let mut search = LinkSearch::new(self.nodes, 0.0);
-            let (mut rounds, mut count) = (0, 0);
+            let mut rounds = 0;
+            let mut count = 0;
             loop {
                 let round = search.next();
                 if round.is_empty() {

@@ -48,7 +48,8 @@ pub async fn survey(
         }
         let mut open = JoinSet::new();
         for pair in round {
-            let (from, to) = (stations[pair.0].clone(), stations[pair.1].clone());
+            let from = stations[pair.0].clone();
+            let to = stations[pair.1].clone();
             let network = network.clone();
             open.spawn(async move { (pair, measure(&network, &from, &to, lasts).await) });
         }
@@ -107,11 +108,13 @@ pub(crate) async fn before_job(network: &PeerTransport, peers: &[PeerAgent], lim
         advice: "look at its adapter, cable and switch port".to_owned(),
     };
     let links = survey.blame.links.iter().map(|(one, other)| {
-        let (one, other) = (name(one), name(other));
+        let one = name(one);
+        let other = name(other);
         format!("the way between {one} and {other} is bad, and both are good with others")
     });
     let open = survey.blame.open.iter().map(|(one, other)| {
-        let (one, other) = (name(one), name(other));
+        let one = name(one);
+        let other = name(other);
         format!("{one} and {other} are bad together, and neither is good with another")
     });
     LinkFindings {

@@ -121,7 +121,8 @@ impl MountUsers {
             return MountUse::default();
         }
         let (say, answer) = sync_channel(1);
-        let (inner, failing) = (self.0.clone(), failing.clone());
+        let inner = self.0.clone();
+        let failing = failing.clone();
         let started = std::thread::Builder::new().name("uses".to_owned()).spawn(move || {
             let used = inner.used(&failing);
             inner.looking.store(false, Ordering::Release);
@@ -148,7 +149,9 @@ impl MountUsersShared {
             children: ChildProcesses::new(&self.proc_root),
         };
         let mut users = Vec::new();
-        let (mut ranks, mut unknown, mut seen) = (0, false, mount.is_some());
+        let mut ranks = 0;
+        let mut unknown = false;
+        let mut seen = mount.is_some();
         for (rank, pid, launch) in self.roster.using(JUST_ENDED) {
             ranks += 1;
             match look.rank(pid, &launch, &mut seen) {

@@ -51,7 +51,8 @@ impl MountTable {
     fn of(text: &str) -> Self {
         let mounts = text.lines().filter_map(|line| {
             let (own, beyond) = line.split_once(" - ")?;
-            let (mut own, mut beyond) = (own.split(' ').skip(2), beyond.split(' '));
+            let mut own = own.split(' ').skip(2);
+            let mut beyond = beyond.split(' ');
             Some(MountEntry {
                 dev: own.next()?.to_owned(),
                 place: unescape(own.nth(1)?),

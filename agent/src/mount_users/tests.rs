@@ -77,7 +77,8 @@ impl Machine {
 
     /// Returns mount, device and users of a failing file system.
     fn says(&self, failing: FailingStorage) -> [Option<String>; 3] {
-        let (proc_root, sysfs_root) = (self.folder.path().join("proc"), self.folder.path().join("sys"));
+        let proc_root = self.folder.path().join("proc");
+        let sysfs_root = self.folder.path().join("sys");
         let mut mark = crate::collectors::mark("filesystem-io-error", Role::Root, 0.6, "test");
         MountUsers::new(&proc_root, &sysfs_root, &self.roster).say(failing, &mut mark);
         ["mount", "device", "used_by"].map(|name| mark.fields.get(name).map(str::to_owned))
@@ -242,7 +243,8 @@ fn the_files_of_a_real_process_are_seen() {
     roster.started(&rank(0), process(child.id()));
     let uses = MountUsers::new(Path::new("/proc"), Path::new("/sys"), &roster);
     let of = |place: &str| uses.of(FailingStorage::Place(place.to_owned())).by;
-    let (own, proc) = (of("/"), of("/proc"));
+    let own = of("/");
+    let proc = of("/proc");
     child.kill().unwrap();
     child.wait().unwrap();
     assert_eq!((own, proc), (told("llm/0"), told("none")));

@@ -28,7 +28,9 @@ pub(super) fn start(need: &JobRequirements) -> Vec<PendingCheck> {
         ask("path", path, Box::new(move || readable(&own)));
     }
     for path in &need.write_paths {
-        let (own, room, wanted) = (path.clone(), path.clone(), need.disk_bytes);
+        let own = path.clone();
+        let room = path.clone();
+        let wanted = need.disk_bytes;
         ask("write-path", path, Box::new(move || writable(&own)));
         ask("disk", path, Box::new(move || has_room(&room, wanted)));
     }
@@ -149,7 +151,8 @@ fn has_room(path: &Path, wanted: Option<u64>) -> PreflightCheck {
     };
     let free = told.f_bavail.saturating_mul(told.f_frsize);
     let part = |free: u64, all: u64| if all == 0 { 1.0 } else { free as f64 / all as f64 };
-    let (blocks, inodes) = (part(told.f_bavail, told.f_blocks), part(told.f_favail, told.f_files));
+    let blocks = part(told.f_bavail, told.f_blocks);
+    let inodes = part(told.f_favail, told.f_files);
     let found = format!(
         "{} free ({:.0} %), {:.0} % of the inodes free",
         gib(free),

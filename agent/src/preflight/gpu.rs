@@ -109,7 +109,8 @@ fn enough(count: PreflightCheck, devices: &[DevicePoll], need: &JobRequirements)
 }
 
 fn driver(library: Option<&str>, kernel: Option<&str>) -> Option<PreflightCheck> {
-    let (library, kernel) = (library?, kernel?);
+    let library = library?;
+    let kernel = kernel?;
     let check = PreflightCheck::new("gpu-driver", library, "driver-version-mismatch");
     Some(if library == kernel {
         check.ok("library and kernel module are of one version")

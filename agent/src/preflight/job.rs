@@ -69,9 +69,12 @@ fn need(wanted: &PreflightOrder, node: &JobRequirements) -> JobRequirements {
             .collect(),
         // A relative program path is resolved from the ranks' working directory.
         commands: program
-            .map(|program| match program.contains('/') {
-                true => place(workdir.as_deref(), &program).display().to_string(),
-                false => program,
+            .map(|program| {
+                if program.contains('/') {
+                    place(workdir.as_deref(), &program).display().to_string()
+                } else {
+                    program
+                }
             })
             .into_iter()
             .collect(),
@@ -255,7 +258,8 @@ mod tests {
 
     #[test]
     fn the_same_files_and_variables_give_the_same_environment_and_others_do_not() {
-        let (one, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let one = tempfile::tempdir().unwrap();
+        let other = tempfile::tempdir().unwrap();
         let look = |root: &Path, script: &str, interface: &str| {
             fs::create_dir_all(root.join("store")).unwrap();
             fs::write(root.join("train.py"), script).unwrap();

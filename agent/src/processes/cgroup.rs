@@ -205,7 +205,8 @@ fn own_cgroup_in(groups: &str, mounts: &str) -> Option<PathBuf> {
     let mount = mounts.lines().find_map(|line| {
         let (left, right) = line.split_once(" - ")?;
         let mut fields = left.split(' ').skip(3);
-        let (root, point) = (fields.next()?, fields.next()?);
+        let root = fields.next()?;
+        let point = fields.next()?;
         right.starts_with("cgroup2 ").then_some((root, point))
     })?;
     // Relative to the root of the mounted part of the hierarchy.

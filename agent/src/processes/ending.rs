@@ -62,7 +62,8 @@ pub(crate) fn end_processes(
     let until = Instant::now() + limit;
     let mut seen: BTreeMap<u32, u64> = BTreeMap::new();
     let mut result = EndedProcesses::default();
-    let (mut passes, mut is_clear) = (0, false);
+    let mut passes = 0;
+    let mut is_clear = false;
     loop {
         let mut found = match ProcessTable::read() {
             Ok(table) => scope(&table),

@@ -60,7 +60,8 @@ impl FenceMark {
 
     /// Writes the mark; it is durable when this returns.
     pub(crate) fn write(&self, state_dir: &Path) -> io::Result<()> {
-        let (path, temporary) = (state_dir.join(FILE), state_dir.join("supervision.tmp"));
+        let path = state_dir.join(FILE);
+        let temporary = state_dir.join("supervision.tmp");
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)

@@ -178,7 +178,8 @@ impl RankOutput {
         let made = make_output_folders(around.state_dir, &files.dumps, is_other_user);
         made.map_err(|source| output_error(slot, &files.dumps, source))?;
         let create = |path: &Path| create_output(path).map_err(|source| output_error(slot, path, source));
-        let (stdout, stderr) = (create(&files.stdout)?, create(&files.stderr)?);
+        let stdout = create(&files.stdout)?;
+        let stderr = create(&files.stderr)?;
         Ok(Self { files, stdout, stderr })
     }
 }

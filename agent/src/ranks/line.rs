@@ -113,7 +113,8 @@ mod tests {
             let call = CheckpointCall::At { step: Step(step) };
             Said::Called(CheckpointCalled::from((number, call)))
         };
-        let (mut reader, mut heard) = (FrameReader::new(), Vec::new());
+        let mut reader = FrameReader::new();
+        let mut heard = Vec::new();
         while heard.len() < 3 {
             let mut bytes = [0; 512];
             let count = theirs.read(&mut bytes).expect("read");

@@ -107,7 +107,8 @@ mod tests {
 
     /// Steps of these milliseconds; returns the pace and the time of the last.
     fn paced(steps: impl IntoIterator<Item = u64>) -> (StepPace, Instant) {
-        let (mut pace, mut now) = (StepPace::default(), Instant::now());
+        let mut pace = StepPace::default();
+        let mut now = Instant::now();
         pace.stepped(Step(0), now);
         for (index, took) in steps.into_iter().enumerate() {
             now += Duration::from_millis(took);
@@ -165,7 +166,8 @@ mod tests {
 
     #[test]
     fn skipped_reports_count_as_the_steps_they_stand_for() {
-        let (mut pace, mut now) = (StepPace::default(), Instant::now());
+        let mut pace = StepPace::default();
+        let mut now = Instant::now();
         for report in 0..10 {
             pace.stepped(Step(report * 100), now);
             now += Duration::from_secs(10);

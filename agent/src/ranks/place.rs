@@ -107,7 +107,8 @@ mod tests {
 
     #[test]
     fn a_long_path_gets_a_folder_of_its_own_that_a_kill_does_not_leave_for_ever() {
-        let (base, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().unwrap();
         let deep = state.path().join("a".repeat(120));
         fs::create_dir(&deep).unwrap();
         let folders = || fs::read_dir(base.path()).unwrap().count();
@@ -130,7 +131,8 @@ mod tests {
 
     #[test]
     fn a_record_of_somebody_else_removes_nothing() {
-        let (base, state) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let base = tempfile::tempdir().unwrap();
+        let state = tempfile::tempdir().unwrap();
         let foreign = base.path().join("rankguard-precious");
         fs::create_dir(&foreign).unwrap();
         fs::write(foreign.join(SOCKET), "").unwrap();

@@ -127,7 +127,8 @@ impl ExitReport {
         // The rank's last output precedes its exit, so that the cause comes before the consequence.
         self.job_logs.finish(self.rank.clone(), LAST_WORDS);
         self.flight.finish(&self.rank);
-        let (pid, exit) = (self.pid, self.exit);
+        let pid = self.pid;
+        let exit = self.exit;
         let entity = self.roster.entity(&self.rank);
         if let Some((body, mark)) = self.stderr.as_deref().and_then(|path| exit_message(path, exit)) {
             let message = PendingEvidence::now(EvidenceSource::JobLog, entity.clone(), body).marked(vec![mark]);

@@ -94,7 +94,8 @@ impl Spool {
     }
 
     fn loss(&self, acknowledged: Sequence, restored: RestoredSpool) -> String {
-        let (node, common) = (&self.node, restored.common);
+        let node = &self.node;
+        let common = restored.common;
         if common == Sequence(0) {
             return format!(
                 "the state directory of node {node} is not the one that last joined and knows nothing of it: what the other \

@@ -218,7 +218,9 @@ impl Spool {
         let mut state = self.lock();
         let db = self.db();
         let txn = opened(&db)?.begin_write().map_err(database)?;
-        let (mut last, mut bytes, mut refused) = (state.last, state.bytes, state.refused);
+        let mut last = state.last;
+        let mut bytes = state.bytes;
+        let mut refused = state.refused;
         let mut epochs = state.epochs.clone();
         {
             let mut records = txn.open_table(EVIDENCE).map_err(database)?;

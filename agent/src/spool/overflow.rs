@@ -28,7 +28,9 @@ pub(super) fn compact(
     let goal = limit - limit / 4;
     let mut excess = total.saturating_sub(goal);
     let mut kept: Vec<SpoolRecord> = Vec::new();
-    let (mut dropped, mut gap_at, mut first_moved) = (0_u64, None, None);
+    let mut dropped = 0_u64;
+    let mut gap_at = None;
+    let mut first_moved = None;
     for (seq, bytes) in all.iter().filter(|(seq, _)| *seq > sent) {
         first_moved.get_or_insert(*seq);
         let record = SpoolRecord::decode(*seq, node, bytes)?;

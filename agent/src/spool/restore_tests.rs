@@ -109,7 +109,8 @@ impl World {
     }
 
     fn make(&mut self, one: Move) {
-        let (file, copy) = (self.dir.path().join("spool.redb"), self.dir.path().join("copy.redb"));
+        let file = self.dir.path().join("spool.redb");
+        let copy = self.dir.path().join("copy.redb");
         let spool = self.spool.as_ref().expect("open between moves");
         match one {
             Move::Record(count) => {

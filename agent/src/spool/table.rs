@@ -62,7 +62,8 @@ pub(super) fn put(records: &mut Table<'_, u64, &[u8]>, seq: u64, record: &SpoolR
 
 /// Stores the position of a reader; an empty one removes the entry of a reader that is gone.
 pub(super) fn remember(cursors: &mut Table<'_, &str, &str>, cursor: &ReaderCursor) -> Result<(), SpoolError> {
-    let (key, value) = (cursor.key.as_str(), cursor.value.as_str());
+    let key = cursor.key.as_str();
+    let value = cursor.value.as_str();
     match value {
         "" => cursors.remove(key).map(drop),
         value => cursors.insert(key, value).map(drop),

@@ -58,7 +58,8 @@ fn join(
     dead: &[ChildProcess],
     told: Result<Vec<PythonThread>, String>,
 ) -> ProcessStack {
-    let (mut lines, mut aside) = (Vec::new(), Vec::new());
+    let mut lines = Vec::new();
+    let mut aside = Vec::new();
     let mut place = None;
     match told {
         Err(why) => aside.push(format!("{ASIDE}no Python stacks: {why}")),

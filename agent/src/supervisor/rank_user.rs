@@ -66,7 +66,8 @@ fn lookup(query: &UserQuery<'_>) -> io::Result<Option<RankUser>> {
         // SAFETY: the structure holds integers and pointers only, for which zero is valid.
         let mut entry: libc::passwd = unsafe { std::mem::zeroed() };
         let mut found: *mut libc::passwd = ptr::null_mut();
-        let (space, length) = (buffer.as_mut_ptr(), buffer.len());
+        let space = buffer.as_mut_ptr();
+        let length = buffer.len();
         let code = match query {
             UserQuery::Name(name) => {
                 let name = CString::new(*name).map_err(io::Error::other)?;

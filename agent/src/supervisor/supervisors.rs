@@ -229,7 +229,8 @@ impl SupervisorsShared {
             .as_ref()
             .map(|base| base.generation(&rank.job, rank.generation));
         let generation = Arc::new(SupervisedGeneration::new(rank, handle, group));
-        let (shared, supervised) = (self.clone(), generation.clone());
+        let shared = self.clone();
+        let supervised = generation.clone();
         let thread = std::thread::Builder::new().name("supervisor".to_owned());
         let started = thread.spawn(move || shared.follow(&supervised));
         started.map_err(StartError::Spawn)?;
@@ -257,7 +258,8 @@ impl SupervisorsShared {
         }
         let ended = end_orphans(self.kill_limit);
         if !ended.pids.is_empty() {
-            let (count, left) = (ended.count(), ended.left_names());
+            let count = ended.count();
+            let left = ended.left_names();
             tracing::warn!(job = %generation.job, generation = %generation.generation, count, ?left, "a supervisor was lost; ended what it left");
         }
         if let Some(group) = &generation.cgroup {

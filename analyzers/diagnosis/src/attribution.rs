@@ -2,15 +2,15 @@
 //! --local`.
 //!
 //! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when
-//!   it happened.
+//!    it happened.
 //! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has
-//!   ended uses nothing; evidence from around its end may be reported up to `settle` later.
+//!    ended uses nothing; evidence from around its end may be reported up to `settle` later.
 //! 3. A concluded failure takes in evidence of its own generation. Of machines it takes in evidence that happened
-//!   until `settle` after the conclusion (a silence counts from the node's last report), and later reports of the
-//!   blamed device with the class of the verdict, because the episode continues. Everything else is another failure.
+//!    until `settle` after the conclusion (a silence counts from the node's last report), and later reports of the
+//!    blamed device with the class of the verdict, because the episode continues. Everything else is another failure.
 //! 4. A drill joins no failure that was concluded without one: real cases do not become synthetic.
 //! 5. Clearing a node (uncordon) ends its earlier evidence: older evidence of the node and its devices explains no
-//!   later failure, and later evidence joins no failure that was concluded before.
+//!    later failure, and later evidence joins no failure that was concluded before.
 
 use std::collections::BTreeMap;
 

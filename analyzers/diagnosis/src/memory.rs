@@ -121,7 +121,8 @@ impl SignalMemory {
 
     /// Inserts a sign at the place of its arrival.
     fn insert(&mut self, held: RememberedSignal) {
-        let (place, whom) = (held.arrival, held.whom);
+        let place = held.arrival;
+        let whom = held.whom;
         let spoken = self.of.of(&whom);
         spoken.all.insert(place);
         let told_apart = spoken.by_kind;
@@ -346,7 +347,8 @@ mod tests {
         ) {
             let window = Duration::from_millis(300);
             let policy = DraftPolicy { memory_signs: room, window, ..DraftPolicy::default() };
-            let (mut memory, mut plain) = (SignalMemory::default(), Vec::new());
+            let mut memory = SignalMemory::default();
+            let mut plain = Vec::new();
             for (number, (node, kind, ago)) in (0..).zip(steps) {
                 let now = number as i64 * 5;
                 let sign = sign(number, node, kind, now - ago);

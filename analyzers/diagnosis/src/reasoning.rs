@@ -96,7 +96,8 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         } else {
             Role::Cascade
         };
-        let (source, class) = (sign.source, class.as_str());
+        let source = sign.source;
+        let class = class.as_str();
         let known = |group: &&mut FollowerGroup<'_>| (group.source, group.class, group.role) == (source, class, role);
         if let Some(group) = groups.iter_mut().find(known) {
             group.count += 1;
@@ -165,7 +166,8 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> V
             };
             let mut text = String::with_capacity(ROOM);
             moment(&mut text, sign, first);
-            let (names, hows) = (names(&ranks), hows.join(", "));
+            let names = names(&ranks);
+            let hows = hows.join(", ");
             for part in [
                 ", ",
                 &names,

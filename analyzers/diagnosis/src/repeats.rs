@@ -84,9 +84,10 @@ impl RepeatTracker {
             return RepeatDecision::No;
         }
         *kept += 1;
-        match kept.is_power_of_two() {
-            true => RepeatDecision::Telling,
-            false => RepeatDecision::Again,
+        if kept.is_power_of_two() {
+            RepeatDecision::Telling
+        } else {
+            RepeatDecision::Again
         }
     }
 }
@@ -104,7 +105,8 @@ mod tests {
     proptest! {
         #[test]
         fn counts_are_a_map_whatever_the_order_of_its_numbers(numbers in prop::collection::vec(0..9_u64, 0..60)) {
-            let (mut counts, mut map) = (HashCounts::default(), BTreeMap::new());
+            let mut counts = HashCounts::default();
+            let mut map = BTreeMap::new();
             for number in numbers {
                 *counts.of(number) += 1;
                 *map.entry(number).or_default() += 1;

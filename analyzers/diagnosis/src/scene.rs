@@ -279,7 +279,8 @@ mod tests {
         #[test]
         fn a_look_sees_what_each_sign_says(kinds in prop::collection::vec((0..=CLASSES.len(), prop::option::of(0_u32..9)), 0..20)) {
             let signs: Vec<SharedValue<Signal>> = kinds.iter().map(|(kind, rank)| sign(*kind, *rank)).collect();
-            let (placements, catalogue) = (BTreeMap::new(), Catalogue::builtin());
+            let placements = BTreeMap::new();
+            let catalogue = Catalogue::builtin();
             let scene = FailureScene::new(&signs, None, Generation(1), &placements, catalogue);
             let family = |sign: &Signal| sign.class().and_then(|class| ClassLookup::of(catalogue, class).family);
             for (index, sign) in signs.iter().enumerate() {

@@ -87,7 +87,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_map_whatever_the_order_of_its_keys(steps in prop::collection::vec((0..3_u8, 0..20_u8, 0..9_u8), 0..200)) {
-            let (mut rising, mut map) = (SortedDeque::default(), BTreeMap::new());
+            let mut rising = SortedDeque::default();
+            let mut map = BTreeMap::new();
             for (what, key, value) in steps {
                 match what {
                     0 => prop_assert_eq!(rising.remove(&key), map.remove(&key)),

@@ -87,7 +87,8 @@ mod tests {
     proptest! {
         #[test]
         fn it_is_a_set_whatever_the_order_of_its_numbers(steps in prop::collection::vec((any::<bool>(), 0..20_u64), 0..200)) {
-            let (mut row, mut set) = (SmallSortedSet::default(), BTreeSet::new());
+            let mut row = SmallSortedSet::default();
+            let mut set = BTreeSet::new();
             for (comes, number) in steps {
                 if comes {
                     row.insert(number);

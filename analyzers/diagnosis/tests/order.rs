@@ -126,11 +126,9 @@ proptest! {
 #[test]
 fn a_stall_of_a_generation_with_made_up_evidence_is_made_up() {
     let concluded = |synthetic: bool, stalled: u64| {
-        let (mut diagnosis, context, catalogue) = (
-            Diagnosis::new(DraftPolicy::default()),
-            PlacementIndex::default(),
-            Catalogue::builtin(),
-        );
+        let mut diagnosis = Diagnosis::new(DraftPolicy::default());
+        let context = PlacementIndex::default();
+        let catalogue = Catalogue::builtin();
         let entity = Entity::Rank {
             job: JobId::from("llm"),
             generation: Generation(1),

@@ -210,9 +210,10 @@ impl SignatureMatcher {
         }
         masked(text, |masked| {
             if let Some(known) = self.recall.of(source, masked) {
-                return match known.judges(text) {
-                    true => JudgeResult::Before(known),
-                    false => JudgeResult::Now(self.settled(self.recalled(text, &known)), known.opens),
+                return if known.judges(text) {
+                    JudgeResult::Before(known)
+                } else {
+                    JudgeResult::Now(self.settled(self.recalled(text, &known)), known.opens)
                 };
             }
             let candidates = self.candidates(text);

@@ -137,7 +137,8 @@ fn clean_up_events_are_cascades() {
 
 #[test]
 fn explain_takes_a_class_a_number_or_a_line() {
-    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
+    let catalogue = Catalogue::builtin();
+    let matcher = SignatureMatcher::builtin();
     let by_number = explain(catalogue, &matcher, "XID 79");
     assert_eq!(by_number[0].class, ClassId::from("gpu-fallen-off-bus"));
     let places: BTreeSet<&str> = by_number[0]
@@ -215,7 +216,9 @@ fn leaves_stand_where_the_corpus_puts_them() {
         .filter(|line| line.starts_with("| ") && !line.starts_with("| class"))
     {
         let cells: Vec<&str> = line.split('|').map(str::trim).collect();
-        let (id, layer, wider) = (ClassId::from(cells[1]), cells[2], cells[3]);
+        let id = ClassId::from(cells[1]);
+        let layer = cells[2];
+        let wider = cells[3];
         seen.insert(cells[1].to_owned());
         let class = catalogue.class(&id).unwrap();
         assert_eq!(class.layer, layer, "{id}");
@@ -392,7 +395,8 @@ fn a_catalogue_has_a_version_that_changes_with_what_it_says() {
 
 #[test]
 fn a_page_shows_place_family_signatures_and_sources() {
-    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
+    let catalogue = Catalogue::builtin();
+    let matcher = SignatureMatcher::builtin();
     let page = &explain(catalogue, &matcher, "dns-failure")[0];
     assert_eq!(page.parent, Some(ClassId::from("ethernet-fault")));
     assert!(!page.signatures.is_empty() && !page.sources.is_empty() && !page.action_means.is_empty());
@@ -412,7 +416,8 @@ fn a_page_shows_place_family_signatures_and_sources() {
 
 #[test]
 fn a_line_with_a_number_is_decoded() {
-    let (catalogue, matcher) = (Catalogue::builtin(), SignatureMatcher::builtin());
+    let catalogue = Catalogue::builtin();
+    let matcher = SignatureMatcher::builtin();
     let line = "NVRM: Xid (PCI:0000:b9:00): 74, pid=<unknown>, name=<unknown>, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)";
     let page = &explain(catalogue, &matcher, line)[0];
     let decoded = page.decoded.as_ref().unwrap();

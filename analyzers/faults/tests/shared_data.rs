@@ -210,7 +210,8 @@ fn messages_of_drivers_in_foreign_logs_are_decoded() {
         return;
     };
     let catalogue = Catalogue::builtin();
-    let (mut messages, mut decoded_words) = (0, 0);
+    let mut messages = 0;
+    let mut decoded_words = 0;
     for name in ["dmesg-with-xid-119.log", "dmesg-memory-xid13.iso.log"] {
         let bytes = std::fs::read(folder.join(name)).unwrap();
         for line in String::from_utf8_lossy(&bytes).lines() {

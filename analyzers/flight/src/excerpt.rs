@@ -46,7 +46,8 @@ impl RecorderDump {
     /// A gap in the numbers means that the omitted operation is done. So operations are renumbered, with a gap where
     /// the record had one or a completed operation was omitted, and none where an incomplete one was.
     fn front(&self, most: usize) -> Vec<(i64, &DumpEntry)> {
-        let (mut newest, mut oldest) = (OperationQuota::default(), OperationQuota::default());
+        let mut newest = OperationQuota::default();
+        let mut oldest = OperationQuota::default();
         let recent: Vec<bool> = self
             .entries
             .iter()
@@ -54,7 +55,9 @@ impl RecorderDump {
             .map(|entry| newest.take(entry, most))
             .collect();
         let mut kept = Vec::new();
-        let (mut number, mut over, mut before) = (0, false, None);
+        let mut number = 0;
+        let mut over = false;
+        let mut before = None;
         for (entry, recent) in self.entries.iter().zip(recent.into_iter().rev()) {
             let complete = entry.state == OperationState::Completed;
             over |= before.is_some_and(|before: i64| entry.record_id > before.saturating_add(1));

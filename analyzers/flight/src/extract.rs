@@ -101,7 +101,10 @@ impl DumpExtractor<'_, '_> {
             status: Default::default(),
             entries: Vec::new(),
         };
-        let (mut config, mut status, mut entries, mut named) = (None, None, None, None);
+        let mut config = None;
+        let mut status = None;
+        let mut entries = None;
+        let mut named = None;
         for (key, value) in fields.take(1024) {
             match tree.bytes(key).unwrap_or_default() {
                 b"version" => dump.version = self.name(value).unwrap_or_else(|| dump.version.clone()),

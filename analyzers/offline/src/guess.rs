@@ -97,16 +97,10 @@ pub fn newest_moment(lines: &[String]) -> Option<Timestamp> {
     moments.max()
 }
 
-/// Returns the hint for clocks without a year: a time of the same incident if there is one, else the modification
-/// time of the file.
-pub fn year_hint(newest: Option<Timestamp>, path: &Path) -> Option<YearHint> {
-    if let Some(newest) = newest {
-        return Some(YearHint::Near(newest));
-    }
-    let written = std::fs::metadata(path).and_then(|meta| meta.modified()).ok()?;
-    let since = written.duration_since(std::time::UNIX_EPOCH).ok()?;
-    let at = i64::try_from(since.as_nanos()).ok()?;
-    Some(YearHint::WrittenBy(Timestamp(at)))
+/// Returns the hint for clocks without a year: a time of the same incident if there is one, else `modified`, the time at
+/// which the file was last written.
+pub fn year_hint(newest: Option<Timestamp>, modified: Option<Timestamp>) -> Option<YearHint> {
+    newest.map(YearHint::Near).or(modified.map(YearHint::WrittenBy))
 }
 
 /// First words of numbered names that are not hosts.
@@ -238,7 +232,8 @@ mod tests {
     use super::*;
 
     fn check(path: &str, rank_is: Option<u32>, node_is: Option<&str>) {
-        let (root, path) = (Path::new("/logs"), Path::new(path));
+        let root = Path::new("/logs");
+        let path = Path::new(path);
         assert_eq!(rank(root, path).map(|rank| rank.0), rank_is, "{path:?}");
         assert_eq!(node(root, path).as_ref().map(NodeId::as_str), node_is, "{path:?}");
     }

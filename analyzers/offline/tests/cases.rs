@@ -334,7 +334,8 @@ Traceback (most recent call last):
 tornado.util.TimeoutError: Operation timed out after None seconds
 srun: error: n1: task 0: Exited with exit code 1";
     assert_eq!(named(&alone(log)), ("job-cancelled", "scheduler"));
-    let (order, rest) = (log.lines().nth(1).unwrap_or_default(), log.lines().skip(2));
+    let order = log.lines().nth(1).unwrap_or_default();
+    let rest = log.lines().skip(2);
     let first_failed = rest.chain([order]).collect::<Vec<_>>().join("\n");
     assert_ne!(named(&alone(&first_failed)).0, "job-cancelled");
 }

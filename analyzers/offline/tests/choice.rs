@@ -10,7 +10,8 @@ fn class_in(kind: &str, text: &str) -> String {
         node: None,
         lines: text.lines().map(str::to_owned).collect(),
     };
-    let (id, sources) = ("one".to_owned(), vec![stream]);
+    let id = "one".to_owned();
+    let sources = vec![stream];
     CaseRecord { id, sources }.classify().class
 }
 

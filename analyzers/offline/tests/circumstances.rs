@@ -174,7 +174,8 @@ fn a_rank_that_says_that_it_slept_was_late_by_its_program() {
         ]);
         (case.class, case.layer, case.root_rank)
     };
-    let (class, layer) = ("hang-stalled-ranks".to_owned(), "framework".to_owned());
+    let class = "hang-stalled-ranks".to_owned();
+    let layer = "framework".to_owned();
     assert_eq!(late("step 3"), (class.clone(), layer, Some(Rank(1))));
     let slept = late("straggler: rank 1 is sleeping 70s before all_reduce");
     assert_eq!(slept, (class, "user-code".to_owned(), Some(Rank(1))));

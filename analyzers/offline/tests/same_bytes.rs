@@ -72,7 +72,8 @@ impl<'a> Diagnosed<'a> {
     fn take(&mut self, evidence: &Evidence) {
         self.taken += 1;
         self.digest.add(&evidence.marks);
-        let (digest, cases) = (&mut self.digest, &mut self.cases);
+        let digest = &mut self.digest;
+        let cases = &mut self.cases;
         let changes = self.brain.take(evidence, &mut |concluded| {
             *cases += 1;
             digest.add(concluded);
@@ -90,7 +91,8 @@ impl<'a> Diagnosed<'a> {
 
     fn told(mut self) -> String {
         self.write_down();
-        let (digest, cases) = (&mut self.digest, &mut self.cases);
+        let digest = &mut self.digest;
+        let cases = &mut self.cases;
         self.brain.until(Timestamp(i64::MAX), &mut |concluded| {
             *cases += 1;
             digest.add(concluded);
@@ -177,9 +179,10 @@ fn published_logs_give_the_bytes_that_they_gave() {
     };
     let mut told = BTreeMap::new();
     for log in logs::all(&shared) {
-        let said = match log.is_blue_gene() {
-            true => by_line(log.failures().into_iter().take(FAILURES), &PlacementIndex::default()),
-            false => by_block(&log),
+        let said = if log.is_blue_gene() {
+            by_line(log.failures().into_iter().take(FAILURES), &PlacementIndex::default())
+        } else {
+            by_block(&log)
         };
         told.insert(log.name, said);
     }

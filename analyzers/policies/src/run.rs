@@ -174,7 +174,8 @@ impl PolicyRun<'_> {
             return self.train_knowing();
         }
         // Ticks count from here: a checkpoint of this moment exists already.
-        let (mut tick, begun) = (0_u64, self.done.work_s);
+        let mut tick = 0_u64;
+        let begun = self.done.work_s;
         loop {
             let due = begun + (tick + 1) as f64 * self.ticks.tick_s;
             let speed = f64::from(self.size) / f64::from(self.job.nodes);
@@ -197,7 +198,8 @@ impl PolicyRun<'_> {
 
     /// Writes the checkpoints of all tiers that are due at a tick.
     fn save(&mut self, tick: u64) -> SpanEnd {
-        let (begun, held) = (self.now, self.done);
+        let begun = self.now;
+        let held = self.done;
         let mut stall = 0.0;
         for at in 0..self.job.tiers.len() {
             if !self.ticks.every[at].is_some_and(|every| tick.is_multiple_of(every)) {
@@ -304,7 +306,8 @@ impl PolicyRun<'_> {
         self.lost.extend(&strike.lost);
         self.lost.sort_unstable();
         self.lost.dedup();
-        let (now, nodes) = (self.now, self.job.nodes);
+        let now = self.now;
+        let nodes = self.job.nodes;
         let oracle = self.policy == IntervalPolicy::Oracle;
         for (tier, shelf) in self.job.tiers.iter().zip(&mut self.tiers) {
             shelf.settle(now);

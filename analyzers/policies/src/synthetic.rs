@@ -66,7 +66,8 @@ impl TraceParameters {
 
 /// Returns the gamma function above 0: Stirling's series, shifted to where it is accurate.
 fn gamma(x: f64) -> f64 {
-    let (mut x, mut below) = (x, 1.0);
+    let mut x = x;
+    let mut below = 1.0;
     while x < 10.0 {
         below *= x;
         x += 1.0;

@@ -254,7 +254,8 @@ fn copies_in_other_domains_survive_what_takes_a_domain() {
         let found = ask.compare().unwrap();
         (found.covers[1], found.rows[0].goodput.mean)
     };
-    let (neighbours, spread) = (share(1), share(8));
+    let neighbours = share(1);
+    let spread = share(8);
     assert!(neighbours.0 < 0.1 && spread.0 > 0.6, "{neighbours:?} {spread:?}");
     assert!(spread.1 > neighbours.1, "{neighbours:?} {spread:?}");
 }
@@ -286,7 +287,9 @@ fn elasticity_and_spares_save_waiting() {
         outcome(&job, &weather, IntervalPolicy::MultiLevel, &known(&job, &weather))
     };
     let elastic = Some(ElasticLimits { unit: 1, least: 1 });
-    let (rigid, shrinks, spared) = (run(job(8, 0, None)), run(job(8, 0, elastic)), run(job(7, 1, None)));
+    let rigid = run(job(8, 0, None));
+    let shrinks = run(job(8, 0, elastic));
+    let spared = run(job(7, 1, None));
     assert!(rigid.waiting_s > 190_000.0, "{rigid:?}");
     assert!(shrinks.waiting_s < 1.0 && shrinks.resharding_s > 0.0, "{shrinks:?}");
     assert!(

@@ -60,7 +60,8 @@ pub fn interval(
         })
         .collect();
     let estimates = sorted(&estimates);
-    let (estimate, tail) = (statistic(sample), 0.5 * (1.0 - level.clamp(0.0, 1.0)));
+    let estimate = statistic(sample);
+    let tail = 0.5 * (1.0 - level.clamp(0.0, 1.0));
     (estimate.is_finite() && !estimates.is_empty()).then(|| BootstrapEstimate {
         estimate,
         low: quantile(&estimates, tail),

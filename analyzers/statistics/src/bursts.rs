@@ -32,7 +32,8 @@ impl RepeatFilter {
     pub fn left(&mut self, records: impl ExactSizeIterator<Item = (u32, u32, f64)> + Clone) -> usize {
         let places = records.clone().map(|(place, ..)| place as usize + 1).max().unwrap_or(0);
         self.last.resize(places.max(self.last.len()), (0, f64::NAN));
-        let (window, last) = (self.window, &mut self.last[..]);
+        let window = self.window;
+        let last = &mut self.last[..];
         let all = records.len();
         let repeats = records.map(|(place, label, time)| {
             let (before, at) = std::mem::replace(&mut last[place as usize], (label, time));
@@ -153,7 +154,8 @@ mod tests {
                 .iter()
                 .map(|burst| (burst.first, burst.members, burst.duration))
                 .collect();
-            let (members, duration) = (len as usize, f64::from(len - 1));
+            let members = len as usize;
+            let duration = f64::from(len - 1);
             assert_eq!(told, [(0, members, duration), (members, members, duration)]);
         }
     }

@@ -202,7 +202,8 @@ fn likelihood(subjects: &[CoxSubject], beta: &[f64], ties: TieMethod) -> Partial
     while at < subjects.len() {
         let time = subjects[at].time;
         let same = subjects[at..].iter().take_while(|subject| subject.time == time).count();
-        let (mut tied, mut failures) = (RiskSetSums::new(count), 0.0);
+        let mut tied = RiskSetSums::new(count);
+        let mut failures = 0.0;
         for subject in &subjects[at..at + same] {
             let linear = matrix::dot(beta, &subject.covariates);
             risk.add(linear.exp(), &subject.covariates);

@@ -102,7 +102,8 @@ impl DurationSample {
                 ended.iter_mut().filter(|x| **x == 0.0).for_each(|x| *x = by);
             }
         }
-        let (count, censored) = (ended.len(), running.len());
+        let count = ended.len();
+        let censored = running.len();
         let runs = runs(ended, running);
         // A spread requires a second distinct completed duration.
         runs.iter().filter(|run| run.ended > 0).nth(1)?;
@@ -150,7 +151,8 @@ impl DurationSample {
                 (a + power, b + power * ln, c + power * ln * ln)
             })
         };
-        let (mut low, mut high) = (0.0_f64, f64::INFINITY);
+        let mut low = 0.0_f64;
+        let mut high = f64::INFINITY;
         // Shape of a Weibull distribution with this deviation of logarithms.
         let mut k = (std::f64::consts::PI / 6.0_f64.sqrt() / self.deviation_ln()).clamp(1e-6, 1e6);
         for _ in 0..200 {

@@ -37,7 +37,9 @@ pub struct SurvivalStep {
 pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
     let z = normal::half_width(level);
     let lives = ordered(lives);
-    let (mut survival, mut greenwood, mut steps) = (1.0, 0.0, Vec::new());
+    let mut survival = 1.0;
+    let mut greenwood = 0.0;
+    let mut steps = Vec::new();
     let mut at = 0;
     while at < lives.len() {
         let time = lives[at].time;
@@ -48,7 +50,8 @@ pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
         if failed == 0 {
             continue;
         }
-        let (n, d) = (at_risk as f64, failed as f64);
+        let n = at_risk as f64;
+        let d = failed as f64;
         survival *= 1.0 - d / n;
         greenwood += d / (n * (n - d));
         let (low, high, error) = if survival > 0.0 && survival < 1.0 {

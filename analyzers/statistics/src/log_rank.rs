@@ -36,7 +36,8 @@ pub fn compare(cohorts: &[Vec<ObservedLifetime>]) -> Option<LogRank> {
     lives.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut at_risk = vec![0.0; groups];
     lives.iter().for_each(|life| at_risk[life.2] += 1.0);
-    let (mut observed, mut expected) = (vec![0.0; groups], vec![0.0; groups]);
+    let mut observed = vec![0.0; groups];
+    let mut expected = vec![0.0; groups];
     let mut variance = vec![vec![0.0; groups - 1]; groups - 1];
     let mut at = 0;
     while at < lives.len() {

@@ -80,7 +80,8 @@ impl NearbyValues {
             (*low, *high, 2.0 * off as f64 / some.len() as f64)
         };
         if let Some(beside) = beside {
-            let (wide_low, wide_high) = (low.min(beside.low), high.max(beside.high));
+            let wide_low = low.min(beside.low);
+            let wide_high = high.max(beside.high);
             let between = some.iter().filter(|x| (wide_low..=wide_high).contains(*x)).count();
             let wide_share = between as f64 / some.len() as f64;
             if wide_share < share + WIDER {
@@ -107,7 +108,8 @@ impl NearbyValues {
 
     #[inline(always)]
     fn add_few(&mut self, few: &[f64]) {
-        let (low, high) = (self.low, self.high);
+        let low = self.low;
+        let high = self.high;
         let near = MatchBits::of(few.iter().map(|x| {
             let less = *x < low;
             self.less += usize::from(less);
@@ -128,7 +130,8 @@ impl NearbyValues {
 
     /// Returns the median of all added values; `None` if it lies outside the bounds.
     fn middle(self) -> Option<f64> {
-        let (less, count) = (self.less, self.count);
+        let less = self.less;
+        let count = self.count;
         let holds = less <= (count - 1) / 2 && count / 2 < less + self.near.len();
         holds.then(|| between(self.near, count, less))
     }
@@ -136,7 +139,8 @@ impl NearbyValues {
 
 /// Returns the median of `count` values, given that `less` of them are below `values`.
 fn between(mut values: Vec<f64>, count: usize, less: usize) -> f64 {
-    let (below, above) = ((count - 1) / 2 - less, count / 2 - less);
+    let below = (count - 1) / 2 - less;
+    let above = count / 2 - less;
     let (_, middle, rest) = values.select_nth_unstable_by(below, less_first);
     let low = *middle;
     let high = if above > below {

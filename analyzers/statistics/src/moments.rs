@@ -29,7 +29,9 @@ impl SampleMoments {
 
     fn of_few(values: &[f64]) -> Self {
         let count = values.len();
-        let (mut sums, mut least, mut most) = ([0.0; 4], [f64::INFINITY; 4], [f64::NEG_INFINITY; 4]);
+        let mut sums = [0.0; 4];
+        let mut least = [f64::INFINITY; 4];
+        let mut most = [f64::NEG_INFINITY; 4];
         each_lane::<4>(values, |lane, x| {
             sums[lane] += x;
             least[lane] = if x < least[lane] { x } else { least[lane] };

@@ -49,7 +49,8 @@ mod tests {
     fn what_lies_above_goes_on_where_its_probability_is_no_number() {
         assert!((ln_above(0.0) - 0.5_f64.ln()).abs() < 1e-15);
         assert!((hazard(0.0) - (2.0 / std::f64::consts::PI).sqrt()).abs() < 1e-12);
-        let (near, far) = (ln_above(FAR - 1e-9), ln_above(FAR + 1e-9));
+        let near = ln_above(FAR - 1e-9);
+        let far = ln_above(FAR + 1e-9);
         assert!((near / far - 1.0).abs() < 1e-9, "{near} {far}");
         assert!((hazard(1e3) - 1_000.001).abs() < 1e-5);
     }

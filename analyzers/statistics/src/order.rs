@@ -62,7 +62,8 @@ fn in_order(times: &[f64]) -> bool {
     let finite = |time: Option<&f64>| time.is_none_or(|time| time.is_finite());
     // NaN fails every comparison, and infinities could only be at the ends.
     let ends = finite(times.first()) && finite(times.last());
-    let (before, after) = (times, times.get(1..).unwrap_or_default());
+    let before = times;
+    let after = times.get(1..).unwrap_or_default();
     let mut parts = before.chunks(TOGETHER).zip(after.chunks(TOGETHER));
     // No early exit within a block, so that comparisons are vectorised.
     let rises = |(before, after): (&[f64], &[f64])| before.iter().zip(after).fold(true, |all, (a, b)| all & (a <= b));
@@ -120,7 +121,8 @@ fn by_digits(mut numbers: Vec<u64>, differ: u64) -> Vec<u64> {
     let used = 1 << width;
     let digit = |number: u64, pass: usize| (number >> (ROW + pass as u32 * width)) as usize & ((used - 1) % DIGITS);
     // All digits are counted in one pass, so that the updates are independent.
-    let (mut begins, mut ends) = ([[0_u32; DIGITS]; PASSES], [[0_u32; DIGITS]; PASSES]);
+    let mut begins = [[0_u32; DIGITS]; PASSES];
+    let mut ends = [[0_u32; DIGITS]; PASSES];
     let (pairs, middle) = from_both_ends(&numbers);
     for (one, other) in pairs {
         for pass in 0..PASSES {

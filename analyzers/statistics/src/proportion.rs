@@ -37,7 +37,8 @@ impl ProportionEstimate {
 
     /// Computes an interval of `z` standard errors.
     fn of(part: u64, whole: u64, z: f64) -> Self {
-        let (n, share) = (whole as f64, part as f64 / whole as f64);
+        let n = whole as f64;
+        let share = part as f64 / whole as f64;
         let middle = (share + z * z / (2.0 * n)) / (1.0 + z * z / n);
         let half = z / (1.0 + z * z / n) * (share * (1.0 - share) / n + z * z / (4.0 * n * n)).sqrt();
         Self {

@@ -50,7 +50,8 @@ impl SampleSummary {
 
     /// Summarises values with these moments, at least one.
     fn with(moments: SampleMoments, median: f64) -> Self {
-        let (count, mean) = (moments.count, moments.mean());
+        let count = moments.count;
+        let mean = moments.mean();
         let variance = if count > 1 {
             moments.squares / (count - 1) as f64
         } else {
@@ -108,7 +109,8 @@ mod tests {
 
     #[test]
     fn parts_are_summed_up_each_and_together() {
-        let (one, other) = ([2.0, 9.0, 4.0], [7.0, 5.0]);
+        let one = [2.0, 9.0, 4.0];
+        let other = [7.0, 5.0];
         let (each, all) = SampleSummary::of_each(&[&one, &[], &other]);
         assert_eq!(each, [SampleSummary::of(&one), None, SampleSummary::of(&other)]);
         let all = all.expect("values");

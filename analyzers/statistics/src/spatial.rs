@@ -85,7 +85,8 @@ pub fn moran(values: &[f64], pairs: &[(usize, usize)]) -> Option<MoranTest> {
     }
     let links = pairs.len() as f64;
     // Sums over the matrix of weights, which contains each pair twice.
-    let (s0, s1) = (2.0 * links, 4.0 * links);
+    let s0 = 2.0 * links;
+    let s1 = 4.0 * links;
     let s2: f64 = neighbours.iter().map(|count| (2.0 * count).powi(2)).sum();
     let i = n / s0 * 2.0 * products / squares;
     let kurtosis = n * off.iter().map(|z| z.powi(4)).sum::<f64>() / (squares * squares);
@@ -145,7 +146,9 @@ mod tests {
         let pairs = [(0, 1), (1, 2), (3, 4), (4, 5), (0, 3), (1, 4), (2, 5)];
         let mut values = vec![1.0, 5.0, 2.0, 2.0, 9.0, 4.5];
         let told = moran(&values, &pairs).expect("six cells");
-        let (mut count, mut sum, mut squares) = (0.0, 0.0, 0.0);
+        let mut count = 0.0;
+        let mut sum = 0.0;
+        let mut squares = 0.0;
         orders(&mut values, 0, &mut |order| {
             let i = moran(order, &pairs).expect("six cells").i;
             (count, sum, squares) = (count + 1.0, sum + i, squares + i * i);

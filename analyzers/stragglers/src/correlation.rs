@@ -14,7 +14,8 @@ type PassPair = [Option<(usize, usize)>; 2];
 /// Returns the rank correlation of forward and backward passes of a microbatch on the same worker: of all
 /// passes, and of the residuals after the mean of each worker's step is removed.
 pub(crate) fn correlations(job: &AlignedTrace, slots: &[PassSlot]) -> (f64, f64) {
-    let (mut whole, mut inside) = (Vec::new(), Vec::new());
+    let mut whole = Vec::new();
+    let mut inside = Vec::new();
     let mut pairs: BTreeMap<(usize, i64, usize), PassPair> = BTreeMap::new();
     for (index, slot) in slots.iter().enumerate() {
         for op in &slot.ops {
@@ -32,7 +33,8 @@ pub(crate) fn correlations(job: &AlignedTrace, slots: &[PassSlot]) -> (f64, f64)
         of_step.iter_mut().for_each(Vec::clear);
         for ((stage, _, _), pair) in &pairs {
             if let [Some(forward), Some(backward)] = pair {
-                let (x, y) = (ratio(*forward), ratio(*backward));
+                let x = ratio(*forward);
+                let y = ratio(*backward);
                 if x.is_finite() && y.is_finite() {
                     of_step[*stage].push((x, y));
                 }
@@ -73,7 +75,8 @@ fn of_ranks(pairs: &[(f64, f64)]) -> f64 {
         }
         ranks
     };
-    let (x, y) = (ranks(|pair| pair.0), ranks(|pair| pair.1));
+    let x = ranks(|pair| pair.0);
+    let y = ranks(|pair| pair.1);
     let mut moments = CorrelationSums::default();
     x.iter().zip(&y).for_each(|(x, y)| moments.add(*x, *y));
     moments.correlation()

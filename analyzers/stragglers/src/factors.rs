@@ -105,7 +105,9 @@ impl PassFactors {
     }
 
     fn measure_data(&mut self, job: &AlignedTrace) {
-        let (steps, dp_count, count) = (job.steps.len(), job.dp(), job.microbatches);
+        let steps = job.steps.len();
+        let dp_count = job.dp();
+        let count = job.microbatches;
         let one_stage = job.stages.len() == 1;
         let (whole, inside) = correlations(job, &self.slots);
         self.correlation = whole;
@@ -183,10 +185,12 @@ impl PassFactors {
     }
 
     fn measure_spells(&mut self, job: &AlignedTrace) {
-        let (steps, stages) = (job.steps.len(), job.stages.len());
+        let steps = job.steps.len();
+        let stages = job.stages.len();
         let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); stages];
         for instance in 0..job.instances() {
-            let (step, dp) = (instance / job.dp(), instance % job.dp());
+            let step = instance / job.dp();
+            let dp = instance % job.dp();
             ratios.iter_mut().for_each(Vec::clear);
             for slot in &self.slots {
                 let usual = slot.level * slot.ratio[dp] * self.replica[dp * steps + step];
@@ -206,7 +210,8 @@ impl PassFactors {
     }
 
     fn find_slow(&mut self, job: &AlignedTrace) {
-        let (steps, stages) = (job.steps.len(), job.stages.len());
+        let steps = job.steps.len();
+        let stages = job.stages.len();
         let samples = (steps * job.microbatches).max(1) as f64;
         // With one stage, only averaging separates a rank's data from its speed.
         let doubt = if stages == 1 {
@@ -245,9 +250,10 @@ impl PassFactors {
         } else {
             1.0
         };
-        let slowness = match self.slow[worker] {
-            true => slot.ratio[dp] / shared * self.spell[worker * steps + step] * self.replica[dp * steps + step],
-            false => 1.0,
+        let slowness = if self.slow[worker] {
+            slot.ratio[dp] / shared * self.spell[worker * steps + step] * self.replica[dp * steps + step]
+        } else {
+            1.0
         };
         let data = self.length(instance, job.ops[op].microbatch, job.dp(), job.microbatches);
         let explained = (slot.level * slowness * data).max(f64::MIN_POSITIVE);
@@ -291,7 +297,8 @@ impl PassFactors {
         let dp = worker / job.stages.len();
         let at = |step: usize| self.spell[worker * steps + step] * self.replica[dp * steps + step];
         let worst = (0..steps).map(at).fold(1.0, f64::max);
-        let (usual, bound) = (1.0, 1.0 + (worst - 1.0) / 2.0);
+        let usual = 1.0;
+        let bound = 1.0 + (worst - 1.0) / 2.0;
         let slow = (0..steps).filter(|step| worst > 1.1 * usual && at(*step) >= bound);
         slow.map(|step| job.steps[step]).collect()
     }

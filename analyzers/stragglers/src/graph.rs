@@ -260,10 +260,11 @@ fn order(
             waits: waits[node],
         });
     }
-    match sorted.len() == nodes.len() {
-        true => Ok(sorted),
-        false => Err(DependencyCycle {
+    if sorted.len() == nodes.len() {
+        Ok(sorted)
+    } else {
+        Err(DependencyCycle {
             stuck: nodes.len() - sorted.len(),
-        }),
+        })
     }
 }

@@ -61,7 +61,8 @@ impl AlignedTrace {
 
     /// Returns the observed duration of each step in seconds.
     pub(crate) fn observed(&self) -> Vec<f64> {
-        let (dp, instances) = (self.dp(), self.instances());
+        let dp = self.dp();
+        let instances = self.instances();
         let mut bounds = vec![(f64::INFINITY, f64::NEG_INFINITY); self.steps.len()];
         for (index, (start, end)) in self.start.iter().zip(&self.end).enumerate() {
             let (first, last) = &mut bounds[index % instances / dp];
@@ -237,7 +238,9 @@ fn build(
     let ops: Vec<PipelineOp> = ops.collect();
     let instances = picked.len();
     let zeros = || vec![0.0; count * instances];
-    let (mut start, mut end, mut duration) = (zeros(), zeros(), zeros());
+    let mut start = zeros();
+    let mut end = zeros();
+    let mut duration = zeros();
     let mut ranks = vec![None; dp_ranks.len() * stages.len()];
     for (instance, rows) in picked.iter().enumerate() {
         for (op, (_, row)) in rows.iter().enumerate() {

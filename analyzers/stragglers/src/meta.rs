@@ -18,7 +18,8 @@ pub struct TraceMetadata {
 
 /// Parses a meta file of lines `key: value`; unknown keys are ignored.
 pub fn read_meta(label: &str, text: &str) -> (TraceMetadata, ProblemList) {
-    let (mut meta, mut problems) = (TraceMetadata::default(), ProblemList::default());
+    let mut meta = TraceMetadata::default();
+    let mut problems = ProblemList::default();
     for (index, line) in text.lines().enumerate() {
         let line = line.split(" #").next().unwrap_or_default().trim();
         if line.is_empty() || line.starts_with('#') || line == "---" {
@@ -31,7 +32,8 @@ pub fn read_meta(label: &str, text: &str) -> (TraceMetadata, ProblemList) {
             );
             continue;
         };
-        let (key, value) = (key.trim(), value.trim().trim_matches(['"', '\'']));
+        let key = key.trim();
+        let value = value.trim().trim_matches(['"', '\'']);
         let size = match key {
             "trial_name" => {
                 meta.trial_name = Some(value.chars().take(128).collect());

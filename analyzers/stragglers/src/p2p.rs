@@ -114,7 +114,8 @@ fn pair(stages: usize, launched: &BTreeMap<(OpType, usize), Vec<usize>>, peers: 
             (OpType::ForwardSend, OpType::ForwardRecv, up),
             (OpType::BackwardSend, OpType::BackwardRecv, down),
         ] {
-            let (sends, receives) = (of(send, stage), of(receive, to));
+            let sends = of(send, stage);
+            let receives = of(receive, to);
             peers
                 .groups
                 .extend(sends.iter().zip(receives).map(|(a, b)| vec![*a, *b]));

@@ -126,7 +126,9 @@ fn values<T: DataType>(
     mut cell: impl FnMut(&T::T) -> TableCell,
 ) -> Result<Vec<TableCell>, ParquetError> {
     // Allocates for values that exist, because `rows` is an unverified claim.
-    let (mut levels, mut found, mut cells) = (Vec::new(), Vec::new(), Vec::new());
+    let mut levels = Vec::new();
+    let mut found = Vec::new();
+    let mut cells = Vec::new();
     while cells.len() < rows {
         levels.clear();
         found.clear();
@@ -137,9 +139,12 @@ fn values<T: DataType>(
         }
         let mut values = found.iter();
         let here = |index: usize| !optional || levels.get(index).is_some_and(|level| *level > 0);
-        cells.extend((0..read).map(|index| match here(index) {
-            true => values.next().map_or(TableCell::Absent, &mut cell),
-            false => TableCell::Absent,
+        cells.extend((0..read).map(|index| {
+            if here(index) {
+                values.next().map_or(TableCell::Absent, &mut cell)
+            } else {
+                TableCell::Absent
+            }
         }));
     }
     Ok(cells)

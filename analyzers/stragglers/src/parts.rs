@@ -81,7 +81,9 @@ impl<'a> PartDurations<'a> {
                 .collect();
             (!all.is_empty()).then(|| median(&mut all).max(0.0))
         });
-        let (factors, usual, delays) = (PassFactors::of(job), usual.to_vec(), delays(job, bench.graph));
+        let factors = PassFactors::of(job);
+        let usual = usual.to_vec();
+        let delays = delays(job, bench.graph);
         let mut parts = PartDurations {
             bench,
             factors,

@@ -48,9 +48,10 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemLis
     causes.extend(communication(&table, floor));
     causes.extend(loading(&table, floor));
     causes.sort_by(|a, b| b.saved_s.total_cmp(&a.saved_s));
-    let lost = match blind {
-        true => 0.0,
-        false => mean(&table.per_step(|own| most(own.iter().copied()) - lower_median(&mut own.to_vec()))),
+    let lost = if blind {
+        0.0
+    } else {
+        mean(&table.per_step(|own| most(own.iter().copied()) - lower_median(&mut own.to_vec())))
     };
     let total = (lost
         + causes

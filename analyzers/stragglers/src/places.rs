@@ -30,7 +30,8 @@ fn worker_place(job: &AlignedTrace, worker: usize) -> CauseLocation {
 }
 
 pub(crate) fn slow_workers(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
-    let (factors, stages) = (&parts.factors, job.stages.len());
+    let factors = &parts.factors;
+    let stages = job.stages.len();
     let mut slow: Vec<usize> = (0..job.workers()).filter(|worker| factors.slow[*worker]).collect();
     slow.sort_by(|a, b| factors.worker_ratio[*b].total_cmp(&factors.worker_ratio[*a]));
     let Some(worst) = slow.first().copied() else {
@@ -55,20 +56,19 @@ pub(crate) fn slow_workers(job: &AlignedTrace, parts: &PartDurations) -> CausePl
         count => format!("mostly in {count} of {} steps", job.steps.len()),
     };
     let mut places: Vec<CauseLocation> = slow.iter().map(|worker| worker_place(job, *worker)).collect();
-    let who = match whole {
-        true => {
-            let dp_rank = places[0].dp_rank;
-            places.retain(|place| place.dp_rank != dp_rank);
-            places.insert(
-                0,
-                CauseLocation {
-                    dp_rank,
-                    ..CauseLocation::default()
-                },
-            );
-            "All stages of this data-parallel rank compute"
-        }
-        false => "Its forward and backward passes take",
+    let who = if whole {
+        let dp_rank = places[0].dp_rank;
+        places.retain(|place| place.dp_rank != dp_rank);
+        places.insert(
+            0,
+            CauseLocation {
+                dp_rank,
+                ..CauseLocation::default()
+            },
+        );
+        "All stages of this data-parallel rank compute"
+    } else {
+        "Its forward and backward passes take"
     };
     places[0].steps = steps;
     let why = format!(
@@ -115,7 +115,8 @@ pub(crate) fn slow_stage(job: &AlignedTrace, parts: &PartDurations) -> CausePlac
 
 pub(crate) fn data(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let factors = &parts.factors;
-    let (dp, steps) = (job.dp(), job.steps.len());
+    let dp = job.dp();
+    let steps = job.steps.len();
     // Work of each data-parallel rank and step, from one forward pass a microbatch.
     let passes: Vec<usize> = (0..job.ops.len())
         .filter(|op| job.ops[*op].kind == OpType::ForwardCompute && job.ops[*op].stage == 0)
@@ -241,7 +242,8 @@ pub(crate) fn communication(job: &AlignedTrace, parts: &PartDurations) -> CauseP
 
 /// Finds idle time between operations, and single passes that stalled.
 pub(crate) fn pauses(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
-    let (recorded, delays) = (&parts.bench.recorded, &parts.delays);
+    let recorded = &parts.bench.recorded;
+    let delays = &parts.delays;
     let punctual = parts.time(recorded, None);
     let only = |test: &dyn Fn(usize, usize) -> bool| {
         let instances = job.instances();
@@ -264,7 +266,8 @@ pub(crate) fn pauses(job: &AlignedTrace, parts: &PartDurations) -> CausePlaces {
     let mut count = 0_usize;
     for op in 0..job.ops.len() {
         for instance in 0..job.instances() {
-            let (worker, at) = (job.worker(op, instance), job.at(op, instance));
+            let worker = job.worker(op, instance);
+            let at = job.at(op, instance);
             sums[worker] += delays[at];
             let spike = parts.factors.split(job, op, instance).map_or(1.0, |split| split.spike);
             if spike > 1.0 {

@@ -49,16 +49,15 @@ pub fn read_timings(label: &str, bytes: &[u8]) -> (TimingFile, ProblemList) {
         return (nothing, problems);
     }
     let rows = 0..table.places.len();
-    let timings = match is_steps {
-        true => TimingFile::Steps(rows.filter_map(|row| step(&table, row, &mut problems).ok()).collect()),
-        false => {
-            let kinds = kinds(&table);
-            let narrow = ["start_ts", "duration"]
-                .iter()
-                .all(|name| table.narrow.iter().any(|known| known == name));
-            let read = |row| operation(&table, row, &kinds, narrow, &mut problems).ok();
-            TimingFile::Operations(rows.filter_map(read).collect())
-        }
+    let timings = if is_steps {
+        TimingFile::Steps(rows.filter_map(|row| step(&table, row, &mut problems).ok()).collect())
+    } else {
+        let kinds = kinds(&table);
+        let narrow = ["start_ts", "duration"]
+            .iter()
+            .all(|name| table.narrow.iter().any(|known| known == name));
+        let read = |row| operation(&table, row, &kinds, narrow, &mut problems).ok();
+        TimingFile::Operations(rows.filter_map(read).collect())
     };
     (timings, problems)
 }
@@ -106,9 +105,10 @@ fn operation(
     let duration = seconds(table, "duration", row, problems)?
         .ok_or(())
         .or_else(|()| lacks(table, "duration", row, problems))?;
-    let end = match narrow {
-        true => f64::from(start as f32 + duration as f32),
-        false => start + duration,
+    let end = if narrow {
+        f64::from(start as f32 + duration as f32)
+    } else {
+        start + duration
     };
     Ok(TraceOperation {
         dp_rank: index(table, "dp_rank", row, problems)?,

@@ -69,7 +69,8 @@ pub(crate) fn step_times(
     durations: &[f64],
     delays: Option<&[f64]>,
 ) -> Vec<f64> {
-    let (instances, dp) = (job.instances(), job.dp());
+    let instances = job.instances();
+    let dp = job.dp();
     let mut end = vec![0.0_f64; durations.len()];
     let mut ready = vec![0.0_f64; instances];
     let mut times = vec![0.0_f64; job.steps.len()];
@@ -117,9 +118,10 @@ pub(crate) fn ideal(job: &AlignedTrace, durations: &[f64]) -> Vec<f64> {
             .flat_map(|op| &durations[op * instances..(op + 1) * instances])
             .copied()
             .collect();
-        let value = match kind.is_communication() {
-            true => f64::from(median(&mut all) as f32),
-            false => mean(&all),
+        let value = if kind.is_communication() {
+            f64::from(median(&mut all) as f32)
+        } else {
+            mean(&all)
         };
         for op in rows() {
             ideal[op * instances..(op + 1) * instances].fill(value);

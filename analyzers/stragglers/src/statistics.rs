@@ -24,10 +24,8 @@ impl CorrelationSums {
     /// Returns Pearson's correlation; 0 if one side does not vary.
     pub(crate) fn correlation(&self) -> f64 {
         let count = self.count.max(1.0);
-        let (vx, vy) = (
-            self.xx / count - (self.x / count).powi(2),
-            self.yy / count - (self.y / count).powi(2),
-        );
+        let vx = self.xx / count - (self.x / count).powi(2);
+        let vy = self.yy / count - (self.y / count).powi(2);
         let both = self.xy / count - self.x / count * (self.y / count);
         if vx > 1e-12 && vy > 1e-12 {
             (both / (vx * vy).sqrt()).clamp(-1.0, 1.0)

@@ -123,9 +123,17 @@ pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], obse
         name(CauseKind::DataImbalance, Vec::new(), won, NAMED_FROM, why);
     } else {
         let won = saved(&|step, rank, own| own.min(expected(step, rank).max(usual[step])));
-        let why = match table.steps.iter().flat_map(|(_, rows)| rows).all(|row| row.tokens.is_some()) {
-            true => format!("Own time varies from rank to rank and step to step, and not with tokens (correlation {correlation:.3})."),
-            false => "Own time varies from rank to rank and step to step; with a column tokens it could be told whether the data is the reason.".to_owned(),
+        let why = if table
+            .steps
+            .iter()
+            .flat_map(|(_, rows)| rows)
+            .all(|row| row.tokens.is_some())
+        {
+            format!(
+                "Own time varies from rank to rank and step to step, and not with tokens (correlation {correlation:.3})."
+            )
+        } else {
+            "Own time varies from rank to rank and step to step; with a column tokens it could be told whether the data is the reason.".to_owned()
         };
         name(CauseKind::Jitter, Vec::new(), won, NAMED_VAGUE_FROM, why);
     }

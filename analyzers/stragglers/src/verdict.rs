@@ -141,12 +141,13 @@ pub(crate) fn of_operations(
 
 fn sentence(cause: &SlownessCause, replayed: f64) -> String {
     let part = cause.saved_s / replayed.max(f64::MIN_POSITIVE) * 100.0;
-    let hidden = match cause.saved_s < 0.5 * cause.adds_s {
-        true => format!(
+    let hidden = if cause.saved_s < 0.5 * cause.adds_s {
+        format!(
             " (others hide it: an otherwise even job would lose {:.4} s by it)",
             cause.adds_s
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
     format!(
         "{} at {}: without it a step would take {:.4} s less ({part:.1} %){hidden}. {}",
@@ -287,9 +288,12 @@ fn doubts(job: &AlignedTrace, faithful: bool, replayed: f64, observed: f64, part
     }
     let silent: Vec<f64> = (0..job.ops.len())
         .flat_map(|op| (0..job.instances()).map(move |instance| (op, instance)))
-        .map(|(op, instance)| match job.ops[op].kind.is_communication() {
-            true => 0.0,
-            false => parts.bench.recorded[job.at(op, instance)],
+        .map(|(op, instance)| {
+            if job.ops[op].kind.is_communication() {
+                0.0
+            } else {
+                parts.bench.recorded[job.at(op, instance)]
+            }
         })
         .collect();
     let moved = 1.0 - parts.time(&silent, Some(&parts.delays)) / parts.recorded_s.max(f64::MIN_POSITIVE);

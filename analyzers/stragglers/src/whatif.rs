@@ -125,11 +125,13 @@ impl<'a> WhatIfModel<'a> {
 
     pub(crate) fn what_if(&self) -> WhatIf {
         let job = self.job;
-        let (dp, stages) = (job.dp(), job.stages.len());
+        let dp = job.dp();
+        let stages = job.stages.len();
         let observed = job.observed();
         let simulated = step_times(job, self.graph, &self.recorded, None);
         let ideal = step_times(job, self.graph, &self.usual, None);
-        let (original, best) = (mean(&simulated), mean(&ideal));
+        let original = mean(&simulated);
+        let best = mean(&ideal);
         let ratio = |time: f64, base: f64| if base > 0.0 { time / base } else { 1.0 };
         let alone = |test: &dyn Fn(usize, usize) -> bool| ratio(self.mix(&self.usual, &self.recorded, test), best);
         let dp_of = |at: usize| at % job.instances() % dp;

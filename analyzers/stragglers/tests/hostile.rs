@@ -129,7 +129,8 @@ proptest! {
         prop_assert!(near(first.step_time_s.observed, second.step_time_s.observed));
         prop_assert_eq!(first.cause, second.cause);
         let renamed = |number: Option<i64>, by: fn(i64) -> i64| number.map(by);
-        let (a, b) = (first.place.unwrap_or_default(), second.place.unwrap_or_default());
+        let a = first.place.unwrap_or_default();
+        let b = second.place.unwrap_or_default();
         prop_assert_eq!(renamed(a.dp_rank, |dp| 40 - 7 * dp), b.dp_rank);
         prop_assert_eq!(renamed(a.stage, |stage| 5 + 3 * stage), b.stage);
         prop_assert_eq!(renamed(a.rank, |rank| 90 - rank), b.rank);

@@ -164,7 +164,10 @@ fn rows_come_from_json_lines_too() {
         |_| 0.1,
     );
     let line = |row: &StepTiming| {
-        let (rank, step, duration, compute) = (row.rank, row.step, row.duration, row.compute.unwrap());
+        let rank = row.rank;
+        let step = row.step;
+        let duration = row.duration;
+        let compute = row.compute.unwrap();
         format!("{{\"rank\":{rank},\"step\":{step},\"duration_s\":{duration},\"compute_s\":{compute},\"loss\":3.1}}\n")
     };
     let text: String = rows.iter().map(line).collect();

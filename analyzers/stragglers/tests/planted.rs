@@ -76,7 +76,8 @@ fn the_simulation_of_a_planted_job_gives_its_observed_step_time() {
         plan.lengths = 0.3;
         plan.slow_worker = vec![(1, pp - 1, 1.5, 1)];
         let times = report(&plan).step_time_s;
-        let (observed, simulated) = (times.observed.unwrap(), times.simulated.unwrap());
+        let observed = times.observed.unwrap();
+        let simulated = times.simulated.unwrap();
         assert!(
             (observed - simulated).abs() < 1e-3 * observed,
             "{plan:?}: {observed} {simulated}"

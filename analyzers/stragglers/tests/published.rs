@@ -155,8 +155,11 @@ fn a_published_trace_as_csv_or_json_lines_gives_the_same_report() {
     let mut json = String::new();
     let number = |value: Option<i64>| value.unwrap_or(-1);
     for row in &rows {
-        let (rank, seq) = (number(row.rank), number(row.seq));
-        let (chunk, microbatch, global) = (number(row.chunk), number(row.microbatch), number(row.global_chunk));
+        let rank = number(row.rank);
+        let seq = number(row.seq);
+        let chunk = number(row.chunk);
+        let microbatch = number(row.microbatch);
+        let global = number(row.global_chunk);
         csv.push_str(&format!(
             "{},{},{rank},{},{},{},{},{seq},{chunk},{microbatch},{global}\n",
             row.dp_rank,
@@ -180,7 +183,8 @@ fn a_published_trace_as_csv_or_json_lines_gives_the_same_report() {
         let other = analyse("ST", &timings, None, problems);
         assert_eq!((other.cause, &other.place), (report.cause, &report.place));
         // Sums of start and duration are no longer rounded to 32 bits.
-        let (a, b) = (other.slowdown.unwrap(), report.slowdown.unwrap());
+        let a = other.slowdown.unwrap();
+        let b = report.slowdown.unwrap();
         assert!((a - b).abs() < 1e-5, "{a} {b}");
     }
 }

@@ -90,7 +90,8 @@ fn draw_steps(curves: &[(String, Vec<(f64, f64)>)], into: &mut SvgDrawing) -> f6
     let x = |v: f64| left + (WIDTH - left - 20.0) * v / right;
     let y = |v: f64| 40.0 + (HEIGHT - 40.0) * (high - v) / (high - low).max(f64::MIN_POSITIVE);
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
-        let (across, up) = (right * share, low + (high - low) * share);
+        let across = right * share;
+        let up = low + (high - low) * share;
         let label = |value: f64| crate::ResultCell::from(value).to_string();
         into.words((x(across), HEIGHT + 18.0), TextAnchor::Middle, label(across));
         into.words((left - 6.0, y(up) + 4.0), TextAnchor::End, label(up));

@@ -219,10 +219,8 @@ impl ProfilePair<'_> {
             return Some(self.novelty(both, NoveltyKind::Burst, score * trust, &concerned, sentence));
         }
         let (last, healthy_last) = (both.failing.last?, both.healthy.last?);
-        let (here, there) = (
-            share(last, &self.failing.streams),
-            share(healthy_last, &self.healthy.streams),
-        );
+        let here = share(last, &self.failing.streams);
+        let there = share(healthy_last, &self.healthy.streams);
         (both.failing.count >= 20 && here < 0.6 && there > 0.9).then(|| {
             let sentence = format!(
                 "went quiet: {}, the last at {:.0} % of its stream; in healthy runs it goes on to {:.0} %",

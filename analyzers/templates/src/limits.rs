@@ -57,7 +57,8 @@ impl MinerLimits {
 
     /// Returns the limits of a merge of two profiles.
     pub(crate) fn united(self, other: Self) -> Self {
-        let (a, b) = (self.checked(), other.checked());
+        let a = self.checked();
+        let b = other.checked();
         Self {
             line_bytes: a.line_bytes.max(b.line_bytes),
             tokens: a.tokens.max(b.tokens),

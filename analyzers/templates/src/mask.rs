@@ -407,7 +407,8 @@ impl MaskPass<'_> {
         let mut at = start;
         while at < end {
             let from = at;
-            let (mut digit, mut seen) = (usize::MAX, 0);
+            let mut digit = usize::MAX;
+            let mut seen = 0;
             while at < end && KINDS[usize::from(line[at])] & JOINT == 0 {
                 let kind = KINDS[usize::from(line[at])];
                 if kind & DIGIT != 0 && digit == usize::MAX {

@@ -105,7 +105,8 @@ proptest! {
         prop_assert_eq!(ids(&merged), ids(&whole));
         prop_assert_eq!(merged.check(), Ok(()));
         // And in pairs first.
-        let (mut left, mut right) = (parts[0].clone(), parts[2].clone());
+        let mut left = parts[0].clone();
+        let mut right = parts[2].clone();
         left.merge(&parts[1]);
         right.merge(&parts[3]);
         right.merge(&left);

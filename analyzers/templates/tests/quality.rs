@@ -35,7 +35,8 @@ fn report(line: std::fmt::Arguments) {
 /// Rows of a CSV file with quotes; no field of these files holds a line end.
 fn rows(text: &str) -> Vec<Vec<String>> {
     let row = |line: &str| {
-        let (mut fields, mut quoted) = (vec![String::new()], false);
+        let mut fields = vec![String::new()];
+        let mut quoted = false;
         let mut chars = line.chars().peekable();
         while let Some(c) = chars.next() {
             match c {
@@ -52,7 +53,9 @@ fn rows(text: &str) -> Vec<Vec<String>> {
 
 /// Grouping accuracy (the share of lines whose group is exactly a labelled group) and pairwise F-measure.
 fn score(truth: &[String], guess: &[String]) -> (f64, f64) {
-    let (mut cells, mut truths, mut guesses) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+    let mut cells = BTreeMap::new();
+    let mut truths = BTreeMap::new();
+    let mut guesses = BTreeMap::new();
     for (truth, guess) in truth.iter().zip(guess) {
         *cells.entry((guess, truth)).or_insert(0_u64) += 1;
         *truths.entry(truth).or_insert(0_u64) += 1;
@@ -65,7 +68,8 @@ fn score(truth: &[String], guess: &[String]) -> (f64, f64) {
         .sum();
     let pairs = |counts: &mut dyn Iterator<Item = &u64>| counts.map(|n| n * (n - 1) / 2).sum::<u64>() as f64;
     let both = pairs(&mut cells.values());
-    let (precision, recall) = (both / pairs(&mut guesses.values()), both / pairs(&mut truths.values()));
+    let precision = both / pairs(&mut guesses.values());
+    let recall = both / pairs(&mut truths.values());
     (
         right as f64 / truth.len() as f64,
         2.0 * precision * recall / (precision + recall),
@@ -96,13 +100,16 @@ fn templates_agree_with_the_labels_of_ten_systems() {
         "{:<12} {:>6} {:>6} {:>9} {:>7}",
         "system", "GA", "F", "templates", "labels"
     ));
-    let (mut mean_accuracy, mut mean_f, mut low) = (0.0, 0.0, Vec::new());
+    let mut mean_accuracy = 0.0;
+    let mut mean_f = 0.0;
+    let mut low = Vec::new();
     for (system, accuracy_floor, f_floor) in FLOORS {
         let text =
             std::fs::read_to_string(folder.join(system).join(format!("{system}_2k.log_structured.csv"))).unwrap();
         let rows = rows(&text);
         let column = |name: &str| rows[0].iter().position(|field| field == name).unwrap();
-        let (content, event) = (column("Content"), column("EventId"));
+        let content = column("Content");
+        let event = column("EventId");
         let truth: Vec<String> = rows[1..].iter().map(|row| row[event].clone()).collect();
 
         let mut miner = Miner::new(system, MinerLimits::default());

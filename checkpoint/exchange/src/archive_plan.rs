@@ -63,7 +63,8 @@ pub(crate) struct ArchiveSequence<'f> {
 /// Assigns each archive to a file; starts a new file where the current one would grow beyond `most`
 /// bytes.
 pub(crate) fn file_numbers(plans: &[ArchivePlan], most: u64) -> Vec<usize> {
-    let (mut file, mut filled) = (0, 0u64);
+    let mut file = 0;
+    let mut filled = 0u64;
     let number = |plan: &ArchivePlan| {
         if filled > 0 && filled.saturating_add(plan.bytes()) > most {
             (file, filled) = (file + 1, 0);

@@ -185,7 +185,8 @@ fn compare(
     second: &DiffSide<'_>,
     values: bool,
 ) -> Result<Option<ChangedTensor>, ExchangeError> {
-    let (before, after) = (first.kind(name), second.kind(name));
+    let before = first.kind(name);
+    let after = second.kind(name);
     let change = match (&before, &after) {
         (None, _) => TensorChange::Added,
         (_, None) => TensorChange::Removed,
@@ -233,7 +234,8 @@ fn by_digest(before: &DigestsByBox<'_>, after: &DigestsByBox<'_>) -> Option<(u64
     if !before.keys().eq(after.keys()) {
         return None;
     }
-    let (mut chunks, mut changed) = (0, 0);
+    let mut chunks = 0;
+    let mut changed = 0;
     for ((size, one), (other_size, other)) in before.values().zip(after.values()) {
         if size != other_size && one.len().max(other.len()) > 1 || one.len() != other.len() {
             return None;
@@ -246,7 +248,8 @@ fn by_digest(before: &DigestsByBox<'_>, after: &DigestsByBox<'_>) -> Option<(u64
 
 fn by_bytes(whole: &TensorBox, first: &DiffSide<'_>, second: &DiffSide<'_>) -> Result<ElementDistance, ExchangeError> {
     let mut distance = ElementDistance::default();
-    let (mut one, mut other) = (Vec::new(), Vec::new());
+    let mut one = Vec::new();
+    let mut other = Vec::new();
     for piece in pieces(whole, BUFFER) {
         first.read(&piece, &mut one)?;
         second.read(&piece, &mut other)?;

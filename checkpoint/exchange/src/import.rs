@@ -110,7 +110,8 @@ fn check(store: &Store, foreign: &ForeignCheckpoint, of: &ImportTarget<'_>) -> R
         let why = why.map(|problem| format!("{}: {}", problem.entry, problem.what));
         return Err(ExchangeError::Nothing { what: "import", why });
     }
-    let (job, id) = (of.job.clone(), of.id);
+    let job = of.job.clone();
+    let id = of.id;
     if let Some(record) = store.run_record(&job)? {
         let what = format!(
             "cannot import into the folder of run {}; name another job, and start from it with `rankguard run --resume-from`",
@@ -260,7 +261,8 @@ impl ImageSource for RankImage<'_> {
             if *start >= end {
                 break;
             }
-            let (from, to) = (at.max(*start), end.min(start + boxed.bytes().unwrap_or(0)));
+            let from = at.max(*start);
+            let to = end.min(start + boxed.bytes().unwrap_or(0));
             self.read_box(nth, from - start, &mut out[(from - at) as usize..(to - at) as usize])?;
         }
         Ok(())

@@ -33,7 +33,8 @@ fn decoder(dtype: Dtype) -> Option<(usize, ElementDecoder)> {
         Dtype::F8E4M3 => (1, |bytes| {
             // Move the sign, four exponent bits and three fraction bits to their positions in the 16-bit
             // layout.
-            let (sign, rest) = (u32::from(bytes[0] >> 7), u32::from(bytes[0] & 0x7f));
+            let sign = u32::from(bytes[0] >> 7);
+            let rest = u32::from(bytes[0] & 0x7f);
             if rest == 0x7f {
                 f64::NAN
             } else {
@@ -87,7 +88,8 @@ impl ElementDistance {
     fn compare(&mut self, part: usize, decode: ElementDecoder, one: &[u8], other: &[u8]) {
         let mut is_finite = true;
         for (one, other) in one.chunks_exact(part).zip(other.chunks_exact(part)) {
-            let (one, other) = (decode(one), decode(other));
+            let one = decode(one);
+            let other = decode(other);
             if one.is_finite() && other.is_finite() {
                 let distance = (one - other).abs();
                 self.max_abs = Some(self.max_abs.map_or(distance, |max| max.max(distance)));

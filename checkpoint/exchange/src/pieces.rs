@@ -89,7 +89,8 @@ fn cut(part: TensorBox, dim: usize, most: u64, found: &mut Vec<TensorBox>) {
         found.push(part);
         return;
     }
-    let (extent, start) = (part.shape[dim], part.offset[dim]);
+    let extent = part.shape[dim];
+    let start = part.offset[dim];
     let slice = bytes / extent;
     let step = (most / slice).max(1);
     let mut at = 0;

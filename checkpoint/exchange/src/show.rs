@@ -144,7 +144,8 @@ fn origins(indexes: &[ShardIndex]) -> Vec<OriginSummary> {
 }
 
 fn tensors(checkpoint: &Checkpoint) -> Vec<TensorSummary> {
-    let (indexes, mut differing) = (&checkpoint.indexes, BTreeMap::from_iter(checkpoint.differing()));
+    let indexes = &checkpoint.indexes;
+    let mut differing = BTreeMap::from_iter(checkpoint.differing());
     struct TensorUsage<'a> {
         first: &'a TensorBox,
         boxes: BTreeSet<(&'a [u64], &'a [u64])>,

@@ -181,7 +181,8 @@ mod tests {
             .and_then(|mut file| file.write_all(b"142536"))
             .expect("written");
         let mut volume = FileVolume::default();
-        let (a, b) = (volume.file(path("a")), volume.file(path("b")));
+        let a = volume.file(path("a"));
+        let b = volume.file(path("b"));
         // A 2 x 3 tensor stored column by column.
         let turned = StridedLayout {
             shape: vec![2, 3],

@@ -36,7 +36,8 @@ fn some_tensors() -> impl Strategy<Value = Tensors> {
 
 /// The request of a rank of `world`: its rows of every tensor that has rows.
 fn rows(tensors: &Tensors, rank: u64, world: u64) -> (Vec<TensorBox>, Vec<u8>) {
-    let (mut boxes, mut bytes) = (Vec::new(), Vec::new());
+    let mut boxes = Vec::new();
+    let mut bytes = Vec::new();
     for (name, (dtype, shape, content)) in tensors {
         let Some(&count) = shape.first() else { continue };
         let part = count * rank / world..count * (rank + 1) / world;

@@ -82,7 +82,8 @@ pub(crate) fn seal_into<T: Serialize>(
     parts.hasher.update(first.as_bytes());
     serde_json::to_writer(&mut parts, body)?;
     io::Write::flush(&mut parts)?;
-    let (end, digest) = (parts.at, Digest(*parts.hasher.finalize().as_bytes()));
+    let end = parts.at;
+    let digest = Digest(*parts.hasher.finalize().as_bytes());
     put(end, b"\n")?;
     put(0, format!("{first}{DIGEST}{digest}\n").as_bytes())?;
     Ok(end + 1)
@@ -186,7 +187,8 @@ mod tests {
     #[test]
     fn a_text_that_goes_in_parts_is_the_text() {
         let long: Vec<u32> = (0..30_000).collect();
-        let (mut text, mut largest) = (vec![b'?'; 1 << 18], 0);
+        let mut text = vec![b'?'; 1 << 18];
+        let mut largest = 0;
         let length = seal_into(MAGIC, &long, |at, part| {
             text[at..at + part.len()].copy_from_slice(part);
             largest = largest.max(part.len());

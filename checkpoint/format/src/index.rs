@@ -253,7 +253,8 @@ impl ShardIndex {
                 found: self.chunks.len(),
             });
         }
-        let (stated, found) = (self.root, ChunkDigest::root(&self.chunks));
+        let stated = self.root;
+        let found = ChunkDigest::root(&self.chunks);
         if stated != found {
             return Err(ShardLayoutError::Root { stated, found });
         }
@@ -284,7 +285,8 @@ impl ShardIndex {
             end = ends.unwrap_or(u64::MAX);
         }
         if self.image_bytes != end {
-            let (stated, found) = (self.image_bytes, end);
+            let stated = self.image_bytes;
+            let found = end;
             return Err(ShardLayoutError::ImageLength { stated, found });
         }
         Ok(())

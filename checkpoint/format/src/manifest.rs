@@ -253,7 +253,9 @@ mod tests {
             build(&[seal(0), seal(1), seal(2)]),
             Err(ManifestError::Shards { .. })
         ));
-        let (mut other_step, mut other_world, mut no_digest) = (seal(1), seal(1), seal(1));
+        let mut other_step = seal(1);
+        let mut other_world = seal(1);
+        let mut no_digest = seal(1);
         other_step.step = Step(39);
         other_world.world_size = 3;
         no_digest.index = "x".to_owned();
@@ -270,7 +272,8 @@ mod tests {
 
     #[test]
     fn ranks_that_count_other_samples_make_no_checkpoint() {
-        let (mut silent, mut other) = (seal(0), seal(1));
+        let mut silent = seal(0);
+        let mut other = seal(1);
         silent.ledger = None;
         let manifest = build(&[silent, seal(1)]).expect("whole");
         assert_eq!(manifest.ledger, Some(SampleRange { first: 0, end: 512 }));

@@ -103,7 +103,8 @@ impl ShardIndex {
     pub fn places(&self) -> Vec<ChunkPlace> {
         let own = self.own();
         let mut places = Vec::with_capacity(self.chunks.len());
-        let (mut end, mut next) = (0u64, 0u64);
+        let mut end = 0u64;
+        let mut next = 0u64;
         let mut runs = self.borrowed.iter().peekable();
         for (chunk, range) in (0u32..).zip(self.chunking().ranges()) {
             let bytes = range.end - range.start;
@@ -136,7 +137,8 @@ impl ShardIndex {
 
     /// Returns the length of the shard's own file, bytes.
     pub fn file_bytes(&self) -> u64 {
-        let (own, places) = (self.own(), self.places());
+        let own = self.own();
+        let places = self.places();
         let last = places.iter().rev().find(|place| place.file == own);
         last.map_or(0, |place| place.at + u64::from(place.bytes))
     }

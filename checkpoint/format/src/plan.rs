@@ -141,7 +141,8 @@ pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -
     }
     shards.iter().try_for_each(|shard| tensors.take(shard))?;
     let parts: Vec<SortedParts<'_>> = tensors.groups.into_iter().map(TensorRequest::into_parts).collect();
-    let (mut copies, mut dest_at) = (Vec::new(), 0u64);
+    let mut copies = Vec::new();
+    let mut dest_at = 0u64;
     for want in wanted {
         let parts = &parts[tensors.by_name[want.name.as_str()]];
         if !parts.stored {
@@ -283,7 +284,8 @@ impl StoredPart<'_> {
 
     /// True if both boxes have an element in common; boxes of the same tensor have the same number of dimensions.
     fn meets(&self, want: &TensorBox) -> bool {
-        let (ours, theirs) = (&self.boxed, want);
+        let ours = &self.boxed;
+        let theirs = want;
         (0..theirs.shape.len()).all(|dim| {
             let start = ours.offset[dim].max(theirs.offset[dim]);
             start < (ours.offset[dim] + ours.shape[dim]).min(theirs.offset[dim] + theirs.shape[dim])

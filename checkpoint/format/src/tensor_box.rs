@@ -91,7 +91,9 @@ impl TensorBox {
         if self.name.is_empty() || self.name.len() > MAX_NAME_BYTES || self.name.chars().any(char::is_control) {
             return Err(BoxError::Name { name: name() });
         }
-        let (shape, offset, global) = (self.shape.len(), self.offset.len(), self.global_shape.len());
+        let shape = self.shape.len();
+        let offset = self.offset.len();
+        let global = self.global_shape.len();
         if shape != offset || shape != global || shape > MAX_DIMS {
             return Err(BoxError::Dims {
                 name: name(),
@@ -101,7 +103,9 @@ impl TensorBox {
             });
         }
         for dim in 0..shape {
-            let (offset, extent, global) = (self.offset[dim], self.shape[dim], self.global_shape[dim]);
+            let offset = self.offset[dim];
+            let extent = self.shape[dim];
+            let global = self.global_shape[dim];
             if offset.checked_add(extent).is_none_or(|end| end > global) {
                 return Err(BoxError::Outside {
                     name: name(),

@@ -73,7 +73,9 @@ fn cut_out(tensor: &Tensor, boxed: &TensorBox) -> Vec<u8> {
     let mut out = Vec::new();
     let count: u64 = boxed.shape.iter().product();
     for nth in 0..count {
-        let (mut rest, mut element, mut stride) = (nth, 0, 1);
+        let mut rest = nth;
+        let mut element = 0;
+        let mut stride = 1;
         for dim in (0..boxed.shape.len()).rev() {
             element += (boxed.offset[dim] + rest % boxed.shape[dim]) * stride;
             rest /= boxed.shape[dim];

@@ -119,7 +119,8 @@ impl fmt::Display for GibDisplay {
 impl MemoryRequest {
     /// Returns the items for a number of slots, in u128 so that untrusted numbers cannot overflow.
     fn lines(&self, slots: u32) -> Vec<(String, u128)> {
-        let (state, slots) = (u128::from(self.state), u128::from(slots));
+        let state = u128::from(self.state);
+        let slots = u128::from(slots);
         let mut lines = vec![(format!("{} of own state", times(slots)), slots * state)];
         if self.copies > 0 {
             let what = format!("{} of {} for peers", times(slots), copies(self.copies));

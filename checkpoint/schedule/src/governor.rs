@@ -46,7 +46,8 @@ pub enum IntervalBound {
 impl IntervalLimits {
     /// Returns the allowed interval nearest to `wanted_s`, for images that cost `cost_s` each.
     pub fn apply(&self, wanted_s: f64, cost_s: f64) -> (f64, IntervalBound) {
-        let (mut interval, mut bound) = (wanted_s, IntervalBound::Optimum);
+        let mut interval = wanted_s;
+        let mut bound = IntervalBound::Optimum;
         if interval > self.max_s {
             (interval, bound) = (self.max_s, IntervalBound::Max);
         }

@@ -39,7 +39,8 @@ pub fn exact(cost_s: f64, mtbf_s: f64) -> f64 {
         return if mtbf_s > 0.0 { mtbf_s } else { 0.0 };
     }
     // Bisection guarantees termination; Newton's step accelerates it. Beyond c = 40 the root is 1 in f64.
-    let (mut low, mut high) = (0.0_f64, 1.0_f64);
+    let mut low = 0.0_f64;
+    let mut high = 1.0_f64;
     let mut x = (2.0 * c).sqrt().min(1.0 - (-c - 1.0).exp()).min(0.999);
     for _ in 0..200 {
         let value = x_plus_ln_1_minus(x) + c;
@@ -68,7 +69,8 @@ fn x_plus_ln_1_minus(x: f64) -> f64 {
         return x + (-x).ln_1p();
     }
     // -(x^2/2 + x^3/3 + ...): ten terms are exact to the last digit below 0.02.
-    let (mut power, mut sum) = (x * x, 0.0);
+    let mut power = x * x;
+    let mut sum = 0.0;
     for n in 2..12_u32 {
         sum -= power / f64::from(n);
         power *= x;

@@ -43,7 +43,8 @@ impl ParityLane {
 
     /// Returns the share of the sets of `lost` among `nodes` nodes that cost the lane an image.
     fn fatal(&self, nodes: usize, lost: usize) -> f64 {
-        let (members, holders) = (self.members.len(), self.holders.len());
+        let members = self.members.len();
+        let holders = self.holders.len();
         let others = nodes.saturating_sub(members + holders);
         let mut share = 0.0;
         for images in 1..=members.min(lost) {
@@ -66,7 +67,8 @@ impl ParityLane {
 /// Returns the probability that every image survives if `lost` of `nodes` nodes are lost at once, all sets of that size
 /// being equally likely.
 pub fn lanes_survival(lanes: &[ParityLane], nodes: u32, lost: u32) -> LaneSurvival {
-    let (nodes, lost) = (nodes as usize, lost as usize);
+    let nodes = nodes as usize;
+    let lost = lost as usize;
     if lost > nodes {
         return LaneSurvival {
             probability: 0.0,
@@ -81,7 +83,8 @@ pub fn lanes_survival(lanes: &[ParityLane], nodes: u32, lost: u32) -> LaneSurviv
             exact: false,
         };
     }
-    let (mut all, mut good) = (0_u64, 0_u64);
+    let mut all = 0_u64;
+    let mut good = 0_u64;
     let mut is_lost = vec![false; nodes];
     choose(&(0..nodes as u32).collect::<Vec<_>>(), lost, &mut |set| {
         set.iter().for_each(|node| is_lost[*node as usize] = true);

@@ -36,7 +36,8 @@ impl CheckpointLevel {
         if self.rate <= 0.0 {
             return self.cost_s / interval_s;
         }
-        let (latency, mtbf) = (self.latency_s.max(self.cost_s), 1.0 / self.rate);
+        let latency = self.latency_s.max(self.cost_s);
+        let mtbf = 1.0 / self.rate;
         overhead_over_work(interval_s, self.cost_s, latency, self.restart_s, mtbf)
     }
 
@@ -210,7 +211,8 @@ fn best_work(levels: &[CheckpointLevel], counts: &[u64]) -> (f64, f64) {
     let mut high = own().fold(0.0, f64::max).max(low);
     let golden = 0.5 * (5.0_f64.sqrt() - 1.0);
     for _ in 0..100 {
-        let (left, right) = (high - golden * (high - low), low + golden * (high - low));
+        let left = high - golden * (high - low);
+        let right = low + golden * (high - low);
         if cost(left) <= cost(right) {
             high = right;
         } else {

@@ -167,7 +167,8 @@ mod tests {
         #[test]
         fn quantiles_rise_and_are_undone_by_the_distribution(a in 0.01..300.0_f64, b in 1.0..1e7_f64, p in 0.001..0.98_f64) {
             let rate = RateBelief { failures: a, node_hours: b };
-            let (low, high) = (rate.quantile(p), rate.quantile(p + 0.01));
+            let low = rate.quantile(p);
+            let high = rate.quantile(p + 0.01);
             prop_assert!(low < high, "{low} {high}");
             prop_assert!((gamma_p(a, low * b) - p).abs() < 1e-8);
         }

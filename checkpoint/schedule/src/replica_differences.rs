@@ -128,7 +128,8 @@ mod tests {
 
     #[test]
     fn the_one_that_differs_from_the_majority_is_suspected() {
-        let (good, bad) = ([1, 2, 3], [1, 9, 3]);
+        let good = [1, 2, 3];
+        let bad = [1, 9, 3];
         let found = differences([
             replica(0, "w", &good),
             replica(1, "w", &bad),
@@ -146,7 +147,8 @@ mod tests {
 
     #[test]
     fn of_two_nobody_is_suspected_and_other_cuts_say_nothing() {
-        let (good, bad) = ([1, 2], [1, 9]);
+        let good = [1, 2];
+        let bad = [1, 9];
         let found = differences([replica(0, "w", &good), replica(1, "w", &bad)]);
         assert_eq!((found.len(), found[0].suspects()), (1, Vec::new()));
         let coarse = BoxReplica {
@@ -178,7 +180,8 @@ mod tests {
             let names: Vec<String> = (0..tensors.len()).map(|at| format!("layer.{at}")).collect();
             let equal = || (0..ranks).flat_map(|rank| names.iter().zip(&tensors).map(move |(name, digests)| replica(rank, name, digests)));
             prop_assert_eq!(differences(equal()), []);
-            let (tensor, rank) = (which.index(tensors.len()), who.index(ranks as usize) as u32);
+            let tensor = which.index(tensors.len());
+            let rank = who.index(ranks as usize) as u32;
             let chunk = which.index(tensors[tensor].len());
             let mut flipped = tensors[tensor].clone();
             flipped[chunk] ^= 1;

@@ -278,7 +278,8 @@ mod tests {
         #[test]
         fn another_rule_never_takes_away(all in some(), rules in rules()) {
             let fewer = RetentionPolicy { best: None, every_ms: None, ..rules.clone() };
-            let (less, more) = (retained_checkpoints(&fewer, &all), retained_checkpoints(&rules, &all));
+            let less = retained_checkpoints(&fewer, &all);
+            let more = retained_checkpoints(&rules, &all);
             prop_assert!(less.keys().all(|id| more.contains_key(id)));
         }
 

@@ -26,7 +26,8 @@ pub fn required_spares(expected: f64, probability: f64) -> Option<u32> {
     if !(expected >= 0.0 && short > 0.0) || too_few(MAX_SPARES, expected) > short {
         return None;
     }
-    let (mut low, mut high) = (0, MAX_SPARES);
+    let mut low = 0;
+    let mut high = MAX_SPARES;
     while low < high {
         let middle = low + (high - low) / 2;
         if too_few(middle, expected) <= short {

@@ -59,7 +59,8 @@ pub fn gamma_q(a: f64, x: f64) -> f64 {
 /// overshoots, so the iteration converges from any start. Steps are corrected for curvature if the correction is small
 /// (Halley's method).
 pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
-    let (ln_p, ln_gamma) = (p.ln(), ln_gamma(a));
+    let ln_p = p.ln();
+    let ln_gamma = ln_gamma(a);
     // P(a, x) lies below x^a / Γ(a + 1), so the solution lies above this bound.
     let lowest = (ln_p + ln_gamma + a.ln()) / a;
     // Wilson and Hilferty (1931): the cube root is nearly normal.
@@ -133,7 +134,9 @@ pub(crate) fn factor(a: f64, x: f64) -> f64 {
 
 /// Returns `P(a, x)` divided by its factor, as a power series.
 fn series(a: f64, x: f64) -> f64 {
-    let (mut term, mut sum, mut n) = (1.0 / a, 1.0 / a, a);
+    let mut term = 1.0 / a;
+    let mut sum = 1.0 / a;
+    let mut n = a;
     for _ in 0..terms(a) {
         n += 1.0;
         term *= x / n;
@@ -219,7 +222,8 @@ mod tests {
     #[test]
     fn the_incomplete_gamma_function_is_the_poisson_sum() {
         for mean in [0.1_f64, 1.0, 7.5, 40.0, 300.0] {
-            let (mut term, mut sum) = ((-mean).exp(), 0.0);
+            let mut term = (-mean).exp();
+            let mut sum = 0.0;
             for s in 0..400_u32 {
                 sum += term;
                 term *= mean / f64::from(s + 1);

@@ -58,7 +58,8 @@ impl RedundancyScheme {
 /// form one ring (GEMINI's rule).
 pub fn groups(nodes: u32, copies: u32) -> Vec<RedundancyScheme> {
     let copies = copies.max(1);
-    let (whole, rest) = (nodes / copies, nodes % copies);
+    let whole = nodes / copies;
+    let rest = nodes % copies;
     let group = RedundancyScheme::Group {
         nodes: copies,
         tolerates: copies - 1,
@@ -87,14 +88,16 @@ pub fn survival(parts: &[RedundancyScheme], lost: u32) -> f64 {
         return 0.0;
     }
     // survived[k]: of all sets of k losses among the parts so far, the share that is survived.
-    let (mut survived, mut nodes) = (vec![1.0], 0_usize);
+    let mut survived = vec![1.0];
+    let mut nodes = 0_usize;
     let mut known: Option<(RedundancyScheme, Vec<f64>)> = None;
     for part in parts {
         let shares = match &known {
             Some((same, shares)) if same == part => shares.clone(),
             _ => part.shares(lost),
         };
-        let (own, together) = (part.nodes() as usize, nodes + part.nodes() as usize);
+        let own = part.nodes() as usize;
+        let together = nodes + part.nodes() as usize;
         let mut next = vec![0.0; lost.min(together) + 1];
         for (k, next) in next.iter_mut().enumerate() {
             let denominator = ln_choose(together, k);

@@ -410,7 +410,8 @@ proptest! {
         twice in any::<bool>(),
     ) {
         let steps: Vec<u64> = ahead.iter().map(|by| newest + by).chain([newest]).collect();
-        let (world, mut tally) = (steps.len() as u32, AttemptTracker::default());
+        let world = steps.len() as u32;
+        let mut tally = AttemptTracker::default();
         let mut told = vec![0; steps.len()];
         let mut tell = |rank: usize, step| tally.image(Generation(1), Step(step), Rank(rank as u32), world, (rank, step));
         for pick in order {

@@ -14,7 +14,8 @@ fn close(got: f64, want: f64, within: f64) {
 /// C = 5 min, R = 10 min. Daly's own figures are 117, 57 and 9.1 min; the others were computed and simulated.
 #[test]
 fn the_published_vectors_of_young_and_daly() {
-    let (cost, restart) = (5.0 * MINUTE, 10.0 * MINUTE);
+    let cost = 5.0 * MINUTE;
+    let restart = 10.0 * MINUTE;
     for (mtbf, young_min, first, higher, best, ratio) in [
         (24.0 * HOUR, 120.00, 115.42, 116.690, 116.690, 1.0958),
         (6.0 * HOUR, 60.00, 55.83, 56.713, 56.714, 1.2204),
@@ -107,7 +108,8 @@ proptest! {
     /// failures.
     #[test]
     fn young_is_the_limit_of_the_exact_form(mtbf in 60.0..1e7_f64, part in 1e-12..1e-4_f64) {
-        let (exact, young) = (exact(part * mtbf, mtbf), young(part * mtbf, mtbf));
+        let exact = exact(part * mtbf, mtbf);
+        let young = young(part * mtbf, mtbf);
         prop_assert!(exact <= young);
         prop_assert!(young / exact - 1.0 < 0.5 * part.sqrt() + 1e-9);
     }

@@ -60,7 +60,8 @@ fn many_nodes_are_bounded_from_below_and_close() {
     );
     // The exact value and the bound agree if both are available.
     let small = row(64, 8, 2);
-    let (exact, three) = (lanes_survival(&small, 64, 3), 64.0 * 63.0 * 62.0 / 6.0);
+    let exact = lanes_survival(&small, 64, 3);
+    let three = 64.0 * 63.0 * 62.0 / 6.0;
     // Any three of ten, except sets without a member: with only two holders there are none.
     assert!(
         exact.exact && (exact.probability - (1.0 - 8.0 * 120.0 / three)).abs() < 0.001,

@@ -116,7 +116,8 @@ fn simulate(levels: &[CheckpointLevel], found: &LevelPattern, seconds: f64, seed
         .iter()
         .map(|at| at.map(|at| (at / base).round() as u64))
         .collect();
-    let (mut clock, mut done) = (0.0, 0_u64);
+    let mut clock = 0.0;
+    let mut done = 0_u64;
     // Work segments covered by the newest image of each level.
     let mut saved = vec![0_u64; levels.len()];
     let mut failure = -uniform().ln() / total;

@@ -7,7 +7,8 @@ use rankguard_checkpoint_schedule::survival::{RedundancyScheme, groups, one_ring
 /// Parity inside of groups of about this many nodes, as in the table.
 fn parity(nodes: u32, nodes_per_group: u32, parities: u32) -> Vec<RedundancyScheme> {
     let count = (nodes / nodes_per_group.max(1)).max(1);
-    let (size, larger) = (nodes / count, nodes % count);
+    let size = nodes / count;
+    let larger = nodes % count;
     let part = |at| RedundancyScheme::Group {
         nodes: size + u32::from(at < larger),
         tolerates: parities,
@@ -58,7 +59,8 @@ fn a_large_ring_agrees_with_the_closed_form_and_no_losses_are_always_survived() 
         n / (n - f64::from(k)) * product
     };
     for k in [2, 8, 100] {
-        let (got, want) = (survival(&one_ring(1_024, 2), k), closed(1_024.0, k));
+        let got = survival(&one_ring(1_024, 2), k);
+        let want = closed(1_024.0, k);
         assert!((got / want - 1.0).abs() < 1e-9, "{k}: {got} {want}");
     }
     assert_eq!(survival(&groups(7, 2), 0), 1.0);
@@ -70,7 +72,8 @@ fn a_large_ring_agrees_with_the_closed_form_and_no_losses_are_always_survived() 
 fn survives(parts: &[RedundancyScheme], lost: u32) -> bool {
     let mut first = 0;
     parts.iter().all(|part| {
-        let (nodes, at) = (part.nodes(), first);
+        let nodes = part.nodes();
+        let at = first;
         first += nodes;
         let is_lost = |node: u32| lost & (1 << (at + node % nodes)) != 0;
         match *part {

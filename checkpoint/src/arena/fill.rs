@@ -149,7 +149,8 @@ impl Arena {
         let mut chunks = std::mem::take(&mut index.chunks);
         let jobs = jobs(&chunking, &mut chunks, JOB_BYTES);
         let threads = threads_for(threads, index.image_bytes, jobs.len());
-        let (jobs, index_then) = (Mutex::new(jobs.into_iter()), &*index);
+        let jobs = Mutex::new(jobs.into_iter());
+        let index_then = &*index;
         let next = || jobs.lock().expect("no holder of the jobs panics").next();
         let work = || {
             while let Some((first, digests)) = next() {
@@ -179,7 +180,8 @@ impl Arena {
         tensors: &[(TensorBox, &[u8])],
         chunk: u32,
     ) -> ChunkDigest {
-        let (range, place) = (chunking.range(chunk), chunking.tensor_of(chunk));
+        let range = chunking.range(chunk);
+        let place = chunking.tensor_of(chunk);
         let (range, place) = range.zip(place).expect("jobs are made of the image's chunks");
         let at = index.tensors[place].at;
         let part = &tensors[place].1[(range.start - at) as usize..(range.end - at) as usize];
@@ -200,7 +202,8 @@ impl Arena {
     /// Writes the description directly to its area with system calls, which fail if memory is short: only the usual
     /// part of the area is allocated in advance.
     pub(super) fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
-        let (place, capacity) = (self.geometry.meta_place(slot, 0)?, self.geometry.meta_bytes);
+        let place = self.geometry.meta_place(slot, 0)?;
+        let capacity = self.geometry.meta_bytes;
         let put = |at: usize, part: &[u8]| match (at + part.len()) as u64 <= capacity {
             true => self.file.write_all_at(part, place + at as u64),
             // Dropped: the error reports the full length, known only at the end.
@@ -227,7 +230,8 @@ pub(super) fn describe(
 ) -> Result<ShardIndex, FillError> {
     for (boxed, data) in tensors {
         boxed.check()?;
-        let (has, needs) = (data.len() as u64, boxed.bytes().unwrap_or(u64::MAX));
+        let has = data.len() as u64;
+        let needs = boxed.bytes().unwrap_or(u64::MAX);
         if has != needs {
             let tensor = boxed.name.clone();
             return Err(FillError::Data { tensor, has, needs });
@@ -280,7 +284,9 @@ pub(super) fn jobs<'a>(
     mut digests: &'a mut [ChunkDigest],
     job_bytes: u64,
 ) -> Vec<ChunkBatch<'a>> {
-    let (mut jobs, mut from, mut first) = (Vec::new(), 0, 0);
+    let mut jobs = Vec::new();
+    let mut from = 0;
+    let mut first = 0;
     for (chunk, range) in (0u32..).zip(chunking.ranges()) {
         // Padding is included: for tensors of one byte it is nearly all of the image.
         if range.end - from >= job_bytes {

@@ -95,7 +95,9 @@ unsafe fn run(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> Ch
 /// # Safety
 /// As for [`run`].
 unsafe fn by_blocks(from: *const u8, to: *mut u8, length: usize, how: WriteMode) -> ChunkDigest {
-    let (mut block, mut digest, mut at) = ([0u8; BLOCK], crate::format::ChunkHasher::default(), 0);
+    let mut block = [0u8; BLOCK];
+    let mut digest = crate::format::ChunkHasher::default();
+    let mut at = 0;
     while at < length {
         let part = &mut block[..BLOCK.min(length - at)];
         // SAFETY: `at + part.len() <= length`, in bounds by the caller's promise; the block is ours alone.
@@ -161,7 +163,9 @@ mod x86 {
         unsafe {
             let secret = |at: usize| _mm512_loadu_si512(SECRET.as_ptr().add(at).cast());
             let mut acc = _mm512_loadu_si512(START.as_ptr().cast());
-            let (end, mut at, mut nth) = ((length - 1) / STRIPE * STRIPE, 0, 0);
+            let end = (length - 1) / STRIPE * STRIPE;
+            let mut at = 0;
+            let mut nth = 0;
             let mix = |acc: __m512i, stripe: __m512i, key: __m512i| {
                 let keyed = _mm512_xor_si512(stripe, key);
                 let product = _mm512_mul_epu32(keyed, _mm512_srli_epi64::<32>(keyed));
@@ -212,7 +216,9 @@ mod x86 {
             let secret = |at: usize| _mm256_loadu_si256(SECRET.as_ptr().add(at).cast());
             let start = START.as_ptr().cast::<__m256i>();
             let mut acc = [_mm256_loadu_si256(start), _mm256_loadu_si256(start.add(1))];
-            let (end, mut at, mut nth) = ((length - 1) / STRIPE * STRIPE, 0, 0);
+            let end = (length - 1) / STRIPE * STRIPE;
+            let mut at = 0;
+            let mut nth = 0;
             let mix = |acc: __m256i, stripe: __m256i, key: __m256i| {
                 let keyed = _mm256_xor_si256(stripe, key);
                 let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));

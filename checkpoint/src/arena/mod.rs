@@ -347,7 +347,8 @@ fn sealed_file(fd: OwnedFd) -> Result<(File, [u8; HEADER_BYTES]), ArenaError> {
             problem: "is a memory file whose size is not sealed",
         });
     }
-    let (file, mut header) = (File::from(fd), [0; HEADER_BYTES]);
+    let file = File::from(fd);
+    let mut header = [0; HEADER_BYTES];
     file.read_exact_at(&mut header, 0).map_err(unreadable)?;
     Ok((file, header))
 }

@@ -188,9 +188,10 @@ mod tests {
             assert!(claim(&slot.word, SlotState::Filling, Generation(1)).is_ok());
             let stale = {
                 let slot = slot.clone();
-                thread::spawn(move || match seal(&slot.word, Generation(1)) {
-                    true => true,
-                    false => {
+                thread::spawn(move || {
+                    if seal(&slot.word, Generation(1)) {
+                        true
+                    } else {
                         give_up(&slot.word, Generation(1));
                         false
                     }

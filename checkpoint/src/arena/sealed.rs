@@ -51,7 +51,8 @@ impl Arena {
     /// Copies out the description of a slot and validates it against itself, the arena geometry and the generation of
     /// the slot.
     pub(super) fn described(&self, slot: u32, sealed: Generation) -> Result<ShardIndex, ArenaError> {
-        let (bytes, capacity) = (self.meta_word(slot)?.load(Ordering::Acquire), self.geometry.meta_bytes);
+        let bytes = self.meta_word(slot)?.load(Ordering::Acquire);
+        let capacity = self.geometry.meta_bytes;
         if bytes > capacity {
             return Err(ArenaError::MetaLength { slot, bytes, capacity });
         }
@@ -64,7 +65,8 @@ impl Arena {
             }
         })?;
         let index = ShardIndex::from_bytes(&meta).map_err(|problem| ArenaError::Index { slot, problem })?;
-        let (bytes, capacity) = (index.image_bytes, self.geometry.image_bytes);
+        let bytes = index.image_bytes;
+        let capacity = self.geometry.image_bytes;
         if bytes > capacity {
             return Err(ArenaError::ImageLength { slot, bytes, capacity });
         }
@@ -115,10 +117,8 @@ impl SealedImage<'_> {
             return Ok(None);
         };
         let mut bytes = vec![0; (range.end - range.start) as usize];
-        let (stated, found) = (
-            self.index.chunks[chunk as usize],
-            self.copy_out(range.start, &mut bytes)?,
-        );
+        let stated = self.index.chunks[chunk as usize];
+        let found = self.copy_out(range.start, &mut bytes)?;
         if stated != found {
             let slot = self.slot;
             return Err(ArenaError::Damaged {

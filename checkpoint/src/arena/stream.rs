@@ -59,7 +59,8 @@ impl Arena {
         state: &Value,
     ) -> Result<PendingStream, FillError> {
         let index = describe(of, tensors, state)?;
-        let (bytes, capacity) = (index.image_bytes, self.geometry.image_bytes);
+        let bytes = index.image_bytes;
+        let capacity = self.geometry.image_bytes;
         if bytes > capacity {
             return Err(FillError::Image { bytes, capacity });
         }
@@ -103,7 +104,8 @@ impl Arena {
             mut index,
             threads,
         } = streaming;
-        let (generation, bytes) = (index.generation, index.image_bytes);
+        let generation = index.generation;
+        let bytes = index.image_bytes;
         let passed = self
             .pass(slot, &mut index, tensors, threads, patience)
             .and_then(|waited| self.unfenced(generation).map(|()| waited));
@@ -207,7 +209,8 @@ impl StreamPass<'_> {
 
     /// Copies one chunk, zeroes the padding after it, and returns its digest.
     fn copy(&self, chunk: u32) -> ChunkDigest {
-        let (range, place) = (self.chunking.range(chunk), self.chunking.tensor_of(chunk));
+        let range = self.chunking.range(chunk);
+        let place = self.chunking.tensor_of(chunk);
         let (range, place) = range.zip(place).expect("jobs are made of the image's chunks");
         let at = self.index.tensors[place].at;
         let part = &self.tensors[place].1[(range.start - at) as usize..(range.end - at) as usize];
@@ -231,10 +234,8 @@ impl StreamPass<'_> {
     fn places(&self, range: &Range<u64>) -> (Range<usize>, Option<Range<usize>>) {
         let base = self.arena.geometry.image_place(self.slot, 0, 0);
         let base = base.expect("the slot was claimed") as usize;
-        let (from, length) = (
-            (range.start % self.window.bytes) as usize,
-            (range.end - range.start) as usize,
-        );
+        let from = (range.start % self.window.bytes) as usize;
+        let length = (range.end - range.start) as usize;
         let fits = length.min(self.window.bytes as usize - from);
         let head = base + from..base + from + fits;
         (head, (fits < length).then(|| base..base + length - fits))
@@ -247,7 +248,8 @@ impl StreamPass<'_> {
         }
         let (slot, own): (u32, (SlotState, Generation)) = (self.slot, (SlotState::Filling, self.index.generation));
         let started = Instant::now();
-        let (mut freed, mut since) = (self.window.freed(), started);
+        let mut freed = self.window.freed();
+        let mut since = started;
         while !ready() {
             if self.arena.slot(slot)? != own {
                 return Err(FillError::TakenBack { slot });

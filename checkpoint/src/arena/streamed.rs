@@ -96,16 +96,19 @@ impl StreamedImage<'_> {
         let index = self.arena.described(self.slot, generation)?;
         let mut told = index.clone();
         (told.chunks, told.root) = (self.index.chunks.clone(), self.index.root);
-        match told == self.index {
-            true => Ok(index),
-            false => Err(StreamError::Redescribed),
+        if told == self.index {
+            Ok(index)
+        } else {
+            Err(StreamError::Redescribed)
         }
     }
 
     /// Waits until `ready` returns true, as long as the rank makes progress.
     fn wait(&self, ready: impl Fn() -> bool) -> Result<(), StreamError> {
-        let (total, generation) = (self.total, self.index.generation);
-        let (mut filled, mut since) = (self.window.filled(), Instant::now());
+        let total = self.total;
+        let generation = self.index.generation;
+        let mut filled = self.window.filled();
+        let mut since = Instant::now();
         loop {
             // Read before the other checks, so that the last writes of an exited rank count.
             let gone = (self.gone)();

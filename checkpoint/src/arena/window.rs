@@ -204,7 +204,8 @@ mod tests {
 
     #[test]
     fn an_agent_that_reads_nothing_any_more_holds_nobody_up() {
-        let (filled, freed) = (AtomicU64::new(0), AtomicU64::new(0));
+        let filled = AtomicU64::new(0);
+        let freed = AtomicU64::new(0);
         let window = WindowView {
             filled: &filled,
             freed: &freed,

@@ -31,7 +31,8 @@ impl ChunkSource for HealingStore<'_> {
         if good.len() != id.bytes() as usize || ChunkDigest::of(good) != id.digest {
             return Ok(false);
         }
-        let (file, at) = (id.place.file, id.place.at);
+        let file = id.place.file;
+        let at = id.place.at;
         let path = self.0.shard_path(&id.job, file.id(), file.rank)?;
         let length = files::open(&path)?.1;
         if length < at + good.len() as u64 {

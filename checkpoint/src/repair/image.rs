@@ -76,8 +76,10 @@ impl CheckpointRepair<'_> {
         chunks: &BTreeMap<u32, String>,
     ) -> Result<(), StoreError> {
         let path = self.store.shard_path(self.job, file.id(), file.rank)?;
-        let (chunking, places) = (index.chunking(), index.places());
-        let (mut parts, mut mended) = (Vec::new(), Vec::new());
+        let chunking = index.chunking();
+        let places = index.places();
+        let mut parts = Vec::new();
+        let mut mended = Vec::new();
         for (chunk, what) in chunks {
             let place = places[*chunk as usize];
             let id = ChunkId {

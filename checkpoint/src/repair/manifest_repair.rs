@@ -87,7 +87,8 @@ impl CheckpointRepair<'_> {
 
     /// Counts the intact local indexes that a manifest names, and those that contradict it.
     fn votes(&self, manifest: &Manifest) -> Result<(usize, usize), StoreError> {
-        let (mut with, mut against) = (0, 0);
+        let mut with = 0;
+        let mut against = 0;
         for shard in &manifest.shards {
             match self.index_here(shard.rank)? {
                 Some(digest) if digest == shard.index => with += 1,

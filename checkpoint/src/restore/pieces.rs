@@ -59,7 +59,8 @@ pub(super) fn wanted_chunks<'a>(
         parts.sort_by_key(|part| part.to.start);
         let ranges: Vec<Range<u64>> = parts.iter().map(|part| part.to.clone()).collect();
         for (part, piece) in parts.into_iter().zip(request.out.split(&ranges)) {
-            let (rank, chunk) = (part.rank, part.chunk);
+            let rank = part.rank;
+            let chunk = part.chunk;
             let entry = wanted.entry((rank, chunk)).or_insert_with(|| RequestedChunk {
                 id: images[&rank].chunk_id(chunk),
                 places: ChunkDestinations {
@@ -106,9 +107,11 @@ fn parts(
     let mut parts = Vec::new();
     for copy in plan_own(wanted, indexes, own)? {
         let chunking = &images[&copy.shard_rank].chunking;
-        let (mut done, mut chunk) = (0, chunking.chunk_holding(copy.source_at));
+        let mut done = 0;
+        let mut chunk = chunking.chunk_holding(copy.source_at);
         while done < copy.bytes {
-            let (at, to) = (copy.source_at + done, copy.dest_at + done);
+            let at = copy.source_at + done;
+            let to = copy.dest_at + done;
             let range = chunking.range(chunk).expect("a plan stays within checked images");
             let box_end = ends[ends.partition_point(|end| *end <= to)];
             let bytes = (copy.bytes - done).min(range.end - at).min(box_end - to);

@@ -26,7 +26,8 @@ impl Store {
 
     /// Commits unless `given_up` returns `true` right before the manifest is written.
     pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<CommitResult, StoreError> {
-        let (job, id) = (&manifest.job, manifest.id());
+        let job = &manifest.job;
+        let id = manifest.id();
         let path = self.manifest_path(job, id)?;
         manifest.check().map_err(|problem| StoreError::Manifest {
             path: path.clone(),
@@ -60,7 +61,8 @@ impl Store {
 
     /// Refuses a commit into the folder of another run, and one that a later attempt of the same run supersedes.
     fn check_run(&self, manifest: &Manifest) -> Result<(), StoreError> {
-        let (job, id) = (&manifest.job, manifest.id());
+        let job = &manifest.job;
+        let id = manifest.id();
         if let (Some(own), Some(record)) = (&manifest.run, self.run_record(job)?)
             && *own != record.run
         {

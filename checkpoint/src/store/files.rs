@@ -181,9 +181,12 @@ fn create(dir: &Path, name: &str, direct: bool) -> Result<(File, bool, PathBuf),
         let path = dir.join(format!("{TEMP_PREFIX}{name}-{}", temp_lock::random_suffix()));
         let mut options = OpenOptions::new();
         options.write(true).create_new(true);
-        let opened = disk::call(FileOperation::Create, &path, || match direct {
-            true => direct::open(&mut options, &path),
-            false => options.open(&path).map(|file| (file, false)),
+        let opened = disk::call(FileOperation::Create, &path, || {
+            if direct {
+                direct::open(&mut options, &path)
+            } else {
+                options.open(&path).map(|file| (file, false))
+            }
         });
         match opened {
             Ok((file, direct)) if temp_lock::lock_new(&file) => {
@@ -246,12 +249,11 @@ pub(crate) fn put_over(path: &Path, bytes: &[u8]) -> Result<(), StoreError> {
 pub(crate) fn repair_ranges(path: &Path, length: u64, parts: &[(u64, Vec<u8>)]) -> Result<(), StoreError> {
     let stands =
         disk::call(FileOperation::Stat, path, || fs::symlink_metadata(path)).is_ok_and(|found| found.is_file());
-    let temp = match stands {
-        true => None,
-        false => {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Some(TempFile::start(parent(path), &name, length)?)
-        }
+    let temp = if stands {
+        None
+    } else {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        Some(TempFile::start(parent(path), &name, length)?)
     };
     let opened;
     let (file, at) = match &temp {

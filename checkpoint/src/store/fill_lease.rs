@@ -107,7 +107,8 @@ mod tests {
     #[test]
     fn one_holder_at_a_time_and_nothing_is_left() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (store, job) = (Store::at(dir.path().join("store")), JobId::from("train"));
+        let store = Store::at(dir.path().join("store"));
+        let job = JobId::from("train");
         let id = CheckpointId {
             step: Step(10),
             generation: Generation(1),

@@ -225,7 +225,8 @@ impl Store {
 
     /// Checks that the files that an index refers to exist and are long enough.
     pub(crate) fn check_files(&self, index: &ShardIndex) -> Result<(), StoreError> {
-        let (job, own) = (&index.job, index.own());
+        let job = &index.job;
+        let own = index.own();
         let mut ends = BTreeMap::from([(own, 0)]);
         for place in index.places() {
             let end: &mut u64 = ends.entry(place.file).or_default();
@@ -255,7 +256,8 @@ impl Store {
 
     /// Reads the index of a rank and checks that it matches the manifest.
     pub(crate) fn read_index(&self, manifest: &Manifest, rank: Rank) -> Result<ShardIndex, StoreError> {
-        let (job, id) = (&manifest.job, manifest.id());
+        let job = &manifest.job;
+        let id = manifest.id();
         let path = self.index_path(job, id, rank)?;
         let shard = manifest.shards.get(rank.0 as usize);
         let shard = shard.ok_or_else(|| StoreError::Missing { path: path.clone() })?;
@@ -270,7 +272,9 @@ impl Store {
             problem,
         })?;
         let place = |index: &ShardIndex| {
-            let (job, id, rank) = (&index.job, index.id(), index.rank);
+            let job = &index.job;
+            let id = index.id();
+            let rank = index.rank;
             format!("job {job}, checkpoint {id}, rank {rank} of {}", index.world_size)
         };
         let expected = format!("job {job}, checkpoint {id}, rank {rank} of {}", manifest.world_size);
@@ -283,7 +287,8 @@ impl Store {
             });
         }
         if shard.bytes != index.image_bytes {
-            let (stated, found) = (shard.bytes, index.image_bytes);
+            let stated = shard.bytes;
+            let found = index.image_bytes;
             return Err(StoreError::Size { path, stated, found });
         }
         Ok(index)

@@ -42,9 +42,10 @@ impl RangeReader {
         if range.end > self.bytes {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let (from, to) = match self.direct {
-            true => (range.start / SECTOR * SECTOR, range.end.next_multiple_of(SECTOR)),
-            false => (range.start, range.end),
+        let (from, to) = if self.direct {
+            (range.start / SECTOR * SECTOR, range.end.next_multiple_of(SECTOR))
+        } else {
+            (range.start, range.end)
         };
         let needed = (range.end - from) as usize;
         let space = buffer.take((to - from) as usize)?;

@@ -116,7 +116,8 @@ pub(super) fn put(
     index: &ShardIndex,
     writer: WriterRole,
 ) -> Result<ShardSeal, StoreError> {
-    let (shard_name, index_name) = (shard_file(index.rank), index_file(index.rank));
+    let shard_name = shard_file(index.rank);
+    let index_name = index_file(index.rank);
     shard.cut()?;
     // If the folder cannot be listed, the error is returned: absence is not proven.
     let there = files::names(dir)?.unwrap_or_default();
@@ -216,13 +217,16 @@ fn write_mapped(
 
 /// Writes the new chunks in sequence, each from a verified private copy.
 fn write_packed(shard: &mut TempFile, index: &ShardIndex, image: &dyn ImageSource) -> Result<u64, StoreError> {
-    let (own, chunking) = (index.own(), index.chunking());
+    let own = index.own();
+    let chunking = index.chunking();
     let mut buffer = SectorBuffer::default();
     let buffer = buffer
         .take(BLOCK + index.chunk_bytes as usize + TENSOR_ALIGN as usize)
         .map_err(|error| shard.failed("find memory to write", error))?;
     // The buffer holds `filled` bytes of the file, from `start` on.
-    let (mut start, mut filled, mut new_bytes) = (0u64, 0usize, 0u64);
+    let mut start = 0u64;
+    let mut filled = 0usize;
+    let mut new_bytes = 0u64;
     for (chunk, place) in (0u32..).zip(index.places()).filter(|(_, place)| place.file == own) {
         let at = (place.at - start) as usize;
         buffer[filled..at].fill(0);
@@ -272,7 +276,8 @@ fn holds(path: &Path, index: &ShardIndex) -> Result<bool, StoreError> {
     if file.bytes() != index.file_bytes() {
         return Ok(false);
     }
-    let (own, mut buffer) = (index.own(), SectorBuffer::default());
+    let own = index.own();
+    let mut buffer = SectorBuffer::default();
     let places: Vec<_> = (0u32..)
         .zip(index.places())
         .filter(|(_, place)| place.file == own)
@@ -297,7 +302,8 @@ impl ChunkRun {
             let from = (place.at - self.at) as usize;
             let to = from + place.bytes as usize;
             let padding = to.next_multiple_of(TENSOR_ALIGN as usize).min(bytes.len());
-            let (stated, found) = (index.chunks[*chunk as usize], kernel::digest(&bytes[from..to]));
+            let stated = index.chunks[*chunk as usize];
+            let found = kernel::digest(&bytes[from..to]);
             if found != stated {
                 damage.push((*chunk, format!("damaged: digest is {found}, the index says {stated}")));
             } else if bytes[to..padding].iter().any(|byte| *byte != 0) {

@@ -64,7 +64,9 @@ fn pass(
     mapped: MappedImage<'_>,
 ) -> Result<Vec<ChunkDigest>, StoreError> {
     let taken = DrainProgress::default();
-    let (rank, total, piece) = (image.index().rank, image.total(), image.piece());
+    let rank = image.index().rank;
+    let total = image.total();
+    let piece = image.piece();
     let stopped = || taken.stop.load(Ordering::Relaxed);
     // Waits for bytes up to `to`; false once the other thread has failed, because without the space that it would free
     // no more bytes arrive.
@@ -75,7 +77,8 @@ fn pass(
             .map_err(|problem| StoreError::ImageBroken { rank, problem })
     };
     let digest = || {
-        let (mut found, mut told) = (Vec::with_capacity(image.index().chunks.len()), 0);
+        let mut found = Vec::with_capacity(image.index().chunks.len());
+        let mut told = 0;
         for range in image.index().chunking().ranges() {
             if !comes(range.end)? {
                 break;

@@ -96,7 +96,8 @@ mod tests {
     #[test]
     fn a_record_is_found_when_its_owner_is_gone() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("train"));
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
         let record = store.record_work(&job, b"an upload").expect("written");
         assert!(
             store.abandoned_work(&job).expect("readable").is_empty(),

@@ -57,7 +57,8 @@ impl Job {
 
     /// Returns the tensors of a rank: its rows of `weight`, and the whole `bias`.
     pub fn boxes(&self, rank: u32) -> Vec<TensorBox> {
-        let (world, rank) = (u64::from(self.world), u64::from(rank));
+        let world = u64::from(self.world);
+        let rank = u64::from(rank);
         let rows = self.rows * rank / world..self.rows * (rank + 1) / world;
         let shape = vec![self.rows, self.columns];
         vec![
@@ -120,7 +121,8 @@ impl Job {
     ) -> Result<Manifest, StoreError> {
         let mut seals = Vec::new();
         for rank in 0..self.world {
-            let (tensors, job) = (self.tensors(rank, id.step.0), job());
+            let tensors = self.tensors(rank, id.step.0);
+            let job = job();
             let lent: Vec<_> = tensors.iter().map(|(boxed, data)| (boxed.clone(), &data[..])).collect();
             let arena = Arena::windowed("test", 1 << 30, MIN_WINDOW_BYTES).unwrap();
             let state = serde_json::json!({"step": id.step, "rank": rank});

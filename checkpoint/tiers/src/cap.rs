@@ -157,7 +157,8 @@ mod tests {
         ) {
             let burst = Duration::from_millis(burst_ms);
             let mut bucket = BandwidthBucket::new(rate, burst);
-            let (mut now, mut sent) = (Duration::ZERO, Vec::new());
+            let mut now = Duration::ZERO;
+            let mut sent = Vec::new();
             for (pause_ms, bytes) in asks {
                 now += Duration::from_millis(pause_ms);
                 now += bucket.take(now, bytes);

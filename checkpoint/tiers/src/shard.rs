@@ -27,7 +27,10 @@ impl ShardFile {
     /// Splits the first `size` bytes of the file into pieces of about `target` bytes with the chunks that begin in
     /// each; no chunk spans two pieces.
     pub(crate) fn pieces(&self, size: u64, target: u64) -> Vec<ShardPiece<'_>> {
-        let (mut pieces, mut from, mut first, mut end) = (Vec::new(), 0, 0, 0);
+        let mut pieces = Vec::new();
+        let mut from = 0;
+        let mut first = 0;
+        let mut end = 0;
         for (nth, chunk) in self.chunks.iter().enumerate() {
             if chunk.0 >= end && chunk.0 > from && Self::range(chunk).end - from > target {
                 let chunks = &self.chunks[first..nth];
@@ -77,7 +80,8 @@ impl ShardPiece<'_> {
             // A truncated chunk is reported with the digest of its remaining bytes.
             let found = ChunkDigest::of(part.unwrap_or_default());
             if part.is_none() || found != chunk.2 {
-                let (at, stated) = (chunk.0, chunk.2);
+                let at = chunk.0;
+                let stated = chunk.2;
                 return Err(ChunkMismatch { at, stated, found });
             }
         }

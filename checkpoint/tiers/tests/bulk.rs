@@ -61,7 +61,8 @@ fn peer(address: SocketAddr) -> Arc<BulkPeer> {
 }
 
 fn reach(address: SocketAddr, limits: ClientLimits) -> Result<BulkPeer, BulkError> {
-    let (whoever, network) = (ExpectedPeer::Agent(NodeId::from("n1")), PeerTransport::loopback());
+    let whoever = ExpectedPeer::Agent(NodeId::from("n1"));
+    let network = PeerTransport::loopback();
     BulkPeer::new(address, whoever, &network, limits, Arc::new(BandwidthCap::none()))
 }
 
@@ -432,7 +433,8 @@ async fn nothing_but_loopback_is_spoken_to() {
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
     let shelf = Arc::new(ReplicaMemory::new(1));
     let all = SocketAddr::from(([0, 0, 0, 0], 0));
-    let (network, holdings) = (PeerTransport::loopback(), ReceiverStores::new(shelf));
+    let network = PeerTransport::loopback();
+    let holdings = ReceiverStores::new(shelf);
     let refused = BulkServer::bind(all, &network, holdings, ServerLimits::default()).await;
     assert!(matches!(refused, Err(BulkError::Exposed(_))));
 }
@@ -463,11 +465,9 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
             authority.issue(&wanted, &dir.path().join(name)).unwrap().1,
         ))
     };
-    let (n1, n2, n3) = (
-        network(PeerRole::Agent, "n1"),
-        network(PeerRole::Agent, "n2"),
-        network(PeerRole::Agent, "n3"),
-    );
+    let n1 = network(PeerRole::Agent, "n1");
+    let n2 = network(PeerRole::Agent, "n2");
+    let n3 = network(PeerRole::Agent, "n3");
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
     let holdings = ReceiverStores {
         callers: Some(Arc::new(OnlyN1)),
@@ -476,7 +476,8 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
     let server = BulkServer::bind(any, &n3, holdings, ServerLimits::default());
     let server = server.await.unwrap();
     let reach = |network: &PeerTransport, node: &str| {
-        let (expected, limits) = (ExpectedPeer::Agent(NodeId::from(node)), ClientLimits::default());
+        let expected = ExpectedPeer::Agent(NodeId::from(node));
+        let limits = ClientLimits::default();
         Arc::new(
             BulkPeer::new(
                 server.address(),

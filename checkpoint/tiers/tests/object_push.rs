@@ -65,7 +65,8 @@ async fn rg_1_a_push_that_dies_at_any_write_leaves_no_checkpoint_and_the_next_go
     tier.push(&from, &job(), id(10, 1)).await.unwrap();
     let writes = counts.writes.load(Ordering::SeqCst);
     assert!(writes > 20, "{writes} writes");
-    let (mut kept, mut died) = (0, 0);
+    let mut kept = 0;
+    let mut died = 0;
     for nth in 1..=writes {
         let (tier, counts, _) = in_memory();
         counts.fail_from(nth);
@@ -147,7 +148,8 @@ async fn of_two_at_once_one_manifest_wins_and_stays() {
             stores.push((held, from));
         }
         let tier = ObjectTier::over(objects, Path::from("base"), "x://base");
-        let (this_job, checkpoint) = (job(), id(10, 1));
+        let this_job = job();
+        let checkpoint = id(10, 1);
         let (one, other) = tokio::join!(
             tier.push(&stores[0].1, &this_job, checkpoint),
             tier.push(&stores[1].1, &this_job, checkpoint)
@@ -292,7 +294,8 @@ async fn the_first_node_ends_what_another_has_left_at_any_write() {
         ranks_per_node: 1,
     };
     let (whole, counts, _) = in_memory();
-    let (job, all) = (job(), id(10, 1));
+    let job = job();
+    let all = id(10, 1);
     let own = whole.push_share(&from, &job, all, share(1)).await.unwrap();
     let writes = counts.writes.load(Ordering::SeqCst);
     assert!(own > 0 && writes > 5, "{own} bytes in {writes} writes");

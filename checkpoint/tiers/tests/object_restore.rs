@@ -31,7 +31,8 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     counts.reads.store(0, Ordering::SeqCst);
     counts.read_bytes.store(0, Ordering::SeqCst);
     let runtime = tokio::runtime::Handle::current();
-    let (from_tier, shared) = (tier.clone(), checkpoint.clone());
+    let from_tier = tier.clone();
+    let shared = checkpoint.clone();
     let (bytes, report) = tokio::task::spawn_blocking(move || {
         let source = ObjectSource::new(from_tier, runtime);
         LARGE.load(&shared, &[&source]).unwrap()
@@ -39,10 +40,8 @@ async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {
     .await
     .unwrap();
     assert!(bytes == LARGE.expected(10));
-    let (reads, read) = (
-        counts.reads.load(Ordering::SeqCst),
-        counts.read_bytes.load(Ordering::SeqCst),
-    );
+    let reads = counts.reads.load(Ordering::SeqCst);
+    let read = counts.read_bytes.load(Ordering::SeqCst);
     assert!(
         reads * 8 <= report.chunks,
         "{reads} requests for {} chunks",
@@ -86,7 +85,8 @@ async fn rg_9_a_restore_asks_a_store_that_fails_no_second_time() {
     tier.push(&from, &job(), id(10, 1)).await.unwrap();
     let checkpoint: Checkpoint = tier.checkpoint(&job(), id(10, 1)).await.unwrap();
     counts.fail_reads.store(1, Ordering::SeqCst);
-    let (runtime, asked) = (tokio::runtime::Handle::current(), Arc::clone(&counts));
+    let runtime = tokio::runtime::Handle::current();
+    let asked = Arc::clone(&counts);
     let bytes = tokio::task::spawn_blocking(move || {
         let source = ObjectSource::new(tier, runtime);
         LARGE.load(&checkpoint, &[&source]).unwrap_err();

@@ -59,7 +59,8 @@ async fn rg_2_pulls_side_by_side_end_well_whoever_is_given_up() {
         let slow = Arc::new(ThrottledStore::new(memory.clone(), slow));
         let tier = ObjectTier::over(slow, Path::from("base"), "mem://base").with_limits(LIMITS);
         let pulls = (0..6_u64).map(|nth| {
-            let (tier, to) = (tier.clone(), to.clone());
+            let tier = tier.clone();
+            let to = to.clone();
             // The first two are cancelled, usually including the one that fills the folder.
             let limit = if nth < 2 {
                 Duration::from_millis(5 + 7 * round)
@@ -95,7 +96,8 @@ async fn rg_2_a_mirror_that_fails_under_several_pulls_is_unavailable_and_not_dam
     let (_to_folder, to) = store();
     counts.fail_reads.store(1, Ordering::SeqCst);
     let pulls = (0..4).map(|_| {
-        let (tier, to) = (tier.clone(), to.clone());
+        let tier = tier.clone();
+        let to = to.clone();
         in_thread(move || async move { tier.pull(&job(), id(10, 1), &to).await })
     });
     for pull in pulls.collect::<Vec<_>>() {
@@ -120,7 +122,8 @@ async fn rg_2_readers_and_writers_of_one_mirror_see_whole_checkpoints_or_none() 
     let tier = remote::in_folder(&mirror);
     let mut writers = Vec::new();
     for step in steps.into_iter().chain(steps) {
-        let (tier, from) = (tier.clone(), from.clone());
+        let tier = tier.clone();
+        let from = from.clone();
         writers.push(in_thread(
             move || async move { tier.push(&from, &job(), id(step, 1)).await },
         ));
@@ -213,7 +216,8 @@ async fn an_upload_that_a_killed_push_has_left_is_aborted_by_the_next() {
     let tier = ObjectTier::over(memory, Path::from("base"), "mem://base").with_limits(LIMITS);
     let tier = tier.with_multipart(uploads.clone());
     let push = {
-        let (tier, from) = (tier.clone(), from.clone());
+        let tier = tier.clone();
+        let from = from.clone();
         let uploads = uploads.clone();
         in_thread(move || async move {
             let this_job = job();

@@ -158,7 +158,8 @@ fn two_writers(runtime: &tokio::runtime::Runtime, folder: &Path, url: &str) {
     });
     for round in 0..8 {
         let tier = ObjectTier::open(&format!("{url}/writers-{round}")).unwrap();
-        let (this, checkpoint) = (job(), id(10, 1));
+        let this = job();
+        let checkpoint = id(10, 1);
         runtime.block_on(async {
             let (one, other) = tokio::join!(
                 tier.push(&stores[0], &this, checkpoint),

@@ -62,10 +62,8 @@ async fn rg_2_damage_in_an_object_store_is_named_and_a_good_copy_there_mends_the
     );
     assert!(tier.verify(&job(), Some(Step(7))).await.unwrap().checkpoints.is_empty());
 
-    let (damaged, runtime) = (
-        from.shard_path(&job(), id(10, 1), Rank(0)).unwrap(),
-        tokio::runtime::Handle::current(),
-    );
+    let damaged = from.shard_path(&job(), id(10, 1), Rank(0)).unwrap();
+    let runtime = tokio::runtime::Handle::current();
     let mut bytes = std::fs::read(&damaged).unwrap();
     bytes[9] ^= 1;
     std::fs::write(&damaged, bytes).unwrap();

@@ -206,7 +206,8 @@ proptest! {
         let parities = files.iter().enumerate().map(|(nth, bytes)| open(contents.len() + nth, bytes)).collect();
         let group = DegradedGroup::new(descriptor, members, parities);
         for (member, content) in contents.iter().enumerate() {
-            let (a, b) = ((from * content.len() as f64) as usize, (to * content.len() as f64) as usize);
+            let a = (from * content.len() as f64) as usize;
+            let b = (to * content.len() as f64) as usize;
             let (a, b) = (a.min(b), a.max(b));
             let mut out = vec![0xAA; b - a];
             let read = group.read(member, a as u64, &mut out);

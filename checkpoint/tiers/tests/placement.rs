@@ -155,7 +155,8 @@ proptest! {
     fn two_copies_share_a_rack_only_when_one_rack_has_more_than_half(members in cluster()) {
         prop_assume!(members.len() >= 2);
         let plan = plan_replicas(&members, 2, None);
-        let (largest, all) = (racks(&members).into_iter().max().unwrap_or(0), members.len());
+        let largest = racks(&members).into_iter().max().unwrap_or(0);
+        let all = members.len();
         // Pairs of which both ends must be in the crowded rack; an odd remainder is a ring of three, where each end
         // counts.
         let least = (2 * largest).saturating_sub(all);

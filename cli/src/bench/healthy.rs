@@ -42,7 +42,9 @@ impl XorShift64 {
 }
 
 fn clock(step: u64) -> String {
-    let (minute, second, ms) = (step / 60 % 60, step % 60, step * 37 % 1000);
+    let minute = step / 60 % 60;
+    let second = step % 60;
+    let ms = step * 37 % 1000;
     format!(
         "2025-03-{:02} {:02}:{minute:02}:{second:02},{ms:03}",
         1 + step / 86_400 % 28,
@@ -52,7 +54,9 @@ fn clock(step: u64) -> String {
 
 fn step_line(out: &mut String, die: &mut XorShift64, step: u64, rank: u64) {
     let loss = 1.5 + die.part();
-    let (norm, ms, rate) = (die.part(), 3000.0 + 900.0 * die.part(), 3e-4 * die.part());
+    let norm = die.part();
+    let ms = 3000.0 + 900.0 * die.part();
+    let rate = 3e-4 * die.part();
     let at = clock(step);
     *out += &match die.below(9) {
         0 => format!(
@@ -119,7 +123,8 @@ fn nccl_line(out: &mut String, die: &mut XorShift64, rank: u64) {
         1300 + rank,
         rank % 8
     );
-    let (channel, peer) = (die.below(16), die.below(64));
+    let channel = die.below(16);
+    let peer = die.below(64);
     *out += &match die.below(6) {
         0 => format!(
             "{head} Channel {channel:02}/0 : {rank}[{}] -> {peer}[{}] [send] via NET/IB/{}/GDRDMA\n",

@@ -126,7 +126,8 @@ async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, 
     };
     let mut stop = StopSignals::catch().map_err(|problem| failed(problem.into()))?;
     let mut hangup = HangupSignal::catch().map_err(|problem| failed(problem.into()))?;
-    let (knowledge, network) = (settings.knowledge.clone(), settings.network.clone());
+    let knowledge = settings.knowledge.clone();
+    let network = settings.network.clone();
     let ended = rankguard_agent::run(settings, async move {
         let signal = loop {
             tokio::select! {

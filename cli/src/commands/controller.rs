@@ -56,7 +56,8 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
     };
     let mut stop = StopSignals::catch().map_err(|problem| failed(problem.into()))?;
     let mut hangup = HangupSignal::catch().map_err(|problem| failed(problem.into()))?;
-    let (catalogue, network) = (settings.catalogue.clone(), settings.network.clone());
+    let catalogue = settings.catalogue.clone();
+    let network = settings.network.clone();
     let ended = rankguard_controller::run(settings, async move {
         let signal = loop {
             tokio::select! {

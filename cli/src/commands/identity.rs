@@ -132,7 +132,8 @@ pub(crate) fn run(args: &IdentityArgs) -> Result<CommandExit, CliError> {
     match &args.action {
         IdentityAction::Init { dir, cluster, days } => {
             let card = CertificateAuthority::create(dir, cluster, *days).map_err(refused)?;
-            let (dir, until) = (dir.display(), card.valid_until());
+            let dir = dir.display();
+            let until = card.valid_until();
             out::note(&format!(
                 "{dir}/ca.pem and {dir}/ca.key are the authority of {cluster} until {until}"
             ));

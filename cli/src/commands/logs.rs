@@ -234,9 +234,10 @@ impl LogReader {
     fn print(&self, key: &StreamKey, lines: impl Iterator<Item = String>) {
         let is_one = self.ranks.len() == 1;
         for line in lines {
-            match is_one {
-                true => out::line(&line),
-                false => out::line(&format!("[rank {}] {line}", key.2)),
+            if is_one {
+                out::line(&line)
+            } else {
+                out::line(&format!("[rank {}] {line}", key.2))
             }
         }
     }
@@ -312,7 +313,8 @@ mod tests {
     fn pieces_become_lines_wherever_they_are_cut() {
         let text = "one\r\ntwo\n\nthree \u{1F643}\nrest";
         for size in 1..text.len() {
-            let (mut stream, mut lines) = (LogCursor::default(), Vec::new());
+            let mut stream = LogCursor::default();
+            let mut lines = Vec::new();
             for piece in text.as_bytes().chunks(size) {
                 stream.take(piece, &mut lines);
             }
@@ -323,7 +325,8 @@ mod tests {
 
     #[test]
     fn a_line_without_an_end_is_cut() {
-        let (mut stream, mut lines) = (LogCursor::default(), Vec::new());
+        let mut stream = LogCursor::default();
+        let mut lines = Vec::new();
         for _ in 0..20 {
             stream.take(&vec![b'x'; LINE_MAX / 4], &mut lines);
         }

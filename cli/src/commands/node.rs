@@ -232,7 +232,8 @@ struct NodeCase {
 }
 
 async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory, CliError> {
-    let (status, cases) = (client.status().await?, client.cases().await?);
+    let status = client.status().await?;
+    let cases = client.cases().await?;
     let Some(node) = status.nodes.iter().find(|node| node.node == *name) else {
         let known = status.nodes.iter().map(|node| node.node.as_str());
         let hint = match nearest(name.as_str(), known) {

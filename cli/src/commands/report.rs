@@ -24,7 +24,8 @@ pub(crate) struct ReportArgs {
 }
 
 pub(crate) async fn run(args: &ReportArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
-    let (status, cases) = (client.status().await?, client.cases().await?);
+    let status = client.status().await?;
+    let cases = client.cases().await?;
     let input = ReportInput::new(&args.title, status, cases, None);
     let written = std::fs::create_dir_all(&args.out).and_then(|()| report::write(&input, &args.out));
     written.map_err(|problem| {

@@ -49,7 +49,10 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
     let mut name = None;
     let mut command = Vec::new();
     let mut class = None;
-    let (mut interval_s, mut timeout_s, mut cpu_s, mut memory_mb) = (INTERVAL_S, TIMEOUT_S, None, None);
+    let mut interval_s = INTERVAL_S;
+    let mut timeout_s = TIMEOUT_S;
+    let mut cpu_s = None;
+    let mut memory_mb = None;
     for (key, value) in table {
         let key = key.get_ref();
         let value = value.get_ref();

@@ -74,8 +74,10 @@ impl ResolvedConfig {
 
     /// Checks the heartbeat interval: a node with rarer heartbeats counts as lost while it is healthy.
     fn rare_heartbeat(&self) -> Option<ConfigMistake> {
-        let (heartbeat, silence) = ("agent.intervals.heartbeat_ms", "controller.silence_limit_ms");
-        let (beat, limit) = (self.count(heartbeat), self.count(silence));
+        let heartbeat = "agent.intervals.heartbeat_ms";
+        let silence = "controller.silence_limit_ms";
+        let beat = self.count(heartbeat);
+        let limit = self.count(silence);
         if limit >= beat.saturating_mul(HEARTBEATS) {
             return None;
         }

@@ -93,9 +93,10 @@ fn unknown(path: &str, is_table: bool) -> String {
         "identity",
         "log",
     ];
-    let (what, near) = match is_table {
-        true => ("section", nearest(path, sections)),
-        false => ("setting", nearest(path, KEYS.iter().map(|key| key.path))),
+    let (what, near) = if is_table {
+        ("section", nearest(path, sections))
+    } else {
+        ("setting", nearest(path, KEYS.iter().map(|key| key.path)))
     };
     match near {
         Some(near) => format!("unknown {what} {path}; did you mean {near}?"),

@@ -100,7 +100,8 @@ mod tests {
             };
             ca.issue(&wanted, &path(name)).expect("issued").1
         };
-        let (ada, bob) = (issue("ada"), issue("bob"));
+        let ada = issue("ada");
+        let bob = issue("bob");
         let of = |ca: &Path, certificate: &Path, key: &Path| {
             config(&[(CA, ca), (CERTIFICATE, certificate), (KEY, key)])
                 .expect("three files")

@@ -12,7 +12,8 @@ const HEARTBEATS: u64 = 6;
 impl ResolvedConfig {
     /// Checks the length of the lease: one that covers too few heartbeats would end ranks while the controller answers.
     pub(super) fn short_lease(&self) -> Option<ConfigMistake> {
-        let (lease, heartbeat) = (self.count(LEASE), self.count(HEARTBEAT));
+        let lease = self.count(LEASE);
+        let heartbeat = self.count(HEARTBEAT);
         if lease >= heartbeat.saturating_mul(HEARTBEATS) {
             return None;
         }

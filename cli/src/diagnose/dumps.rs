@@ -32,7 +32,8 @@ pub(crate) fn run(
     out: &mut dyn Write,
     notes: &mut dyn Write,
 ) -> Result<bool, DiagnoseError> {
-    let (mut dumps, mut skipped) = (Vec::new(), Vec::new());
+    let mut dumps = Vec::new();
+    let mut skipped = Vec::new();
     let mut odd = Vec::new();
     for file in files(path)? {
         let name = file.display().to_string();

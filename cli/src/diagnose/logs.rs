@@ -38,7 +38,7 @@ pub(super) fn read(
         ahead_ns: node.as_ref().and_then(|node| clocks.get(node).copied()),
         node,
         at: None,
-        year: guess::year_hint(newest, path),
+        year: guess::year_hint(newest, rankguard_files::modified_ns(path).map(Timestamp)),
     };
     if let Some(file) = torchrun_error(path) {
         let mut reader = reader(StreamOrigin {

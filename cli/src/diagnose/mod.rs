@@ -146,7 +146,8 @@ pub(crate) fn diagnose(
 ) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
-        let (mut streams, mut dumped) = (Vec::new(), Vec::new());
+        let mut streams = Vec::new();
+        let mut dumped = Vec::new();
         let files = files::walk(path, &mut found.problems);
         let newest = logs::newest_moment(&files, budget);
         for file in files {

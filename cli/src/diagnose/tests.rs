@@ -144,7 +144,8 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
         limits: ReadLimits::default(),
         format: Format::Table,
     };
-    let (mut out, mut notes) = (Vec::new(), Vec::new());
+    let mut out = Vec::new();
+    let mut notes = Vec::new();
     assert!(!run(&args, &mut out, &mut notes).unwrap());
     assert_eq!(String::from_utf8(out).unwrap(), "Nothing failed in 1 log.\n");
     assert!(notes.is_empty());

@@ -70,9 +70,10 @@ pub(super) fn number(value: f64) -> String {
         medium if medium >= 1.0 => format!("{value:.1}"),
         _ => format!("{value:.3}"),
     };
-    match text.contains('.') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
+    if text.contains('.') {
+        text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    } else {
+        text
     }
 }
 

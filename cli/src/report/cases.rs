@@ -189,9 +189,10 @@ fn reasons(heading: &str, reasons: &[ReasoningEntry], first: Timestamp, open: bo
 
 /// Badge of a case or finding from a drill or simulation.
 fn synthetic(is_synthetic: bool) -> &'static str {
-    match is_synthetic {
-        true => " <span class=\"badge\">synthetic</span>",
-        false => "",
+    if is_synthetic {
+        " <span class=\"badge\">synthetic</span>"
+    } else {
+        ""
     }
 }
 

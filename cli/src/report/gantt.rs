@@ -75,7 +75,8 @@ fn place<'a>(lanes: &mut Vec<Vec<&'a StateSpan>>, span: &'a StateSpan) {
 }
 
 fn bar(svg: &mut String, span: &StateSpan, clock: &TimeAxis, y: f64, height: f64, label: Option<String>) {
-    let (from, to) = (clock.at(span.from), clock.at(span.to.unwrap_or(clock.end)));
+    let from = clock.at(span.from);
+    let to = clock.at(span.to.unwrap_or(clock.end));
     let width = (to - from).max(1.0);
     let who = match (span.rank, span.generation) {
         (Some(rank), Some(generation)) => format!("rank {rank}, generation {generation}"),

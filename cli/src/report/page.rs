@@ -61,7 +61,9 @@ pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
 /// Splits cases into pages, newest page first; within a page the oldest case is first. The first page has `room` bytes
 /// for them.
 fn chunks(cases: &[Case], start: Timestamp, room: usize) -> Vec<&[Case]> {
-    let (mut chunks, mut left, mut room) = (Vec::new(), cases, room);
+    let mut chunks = Vec::new();
+    let mut left = cases;
+    let mut room = room;
     loop {
         let mut from = left.len();
         let mut bytes = 0;

@@ -26,7 +26,8 @@ pub(super) fn loss(job: &JobView, clock: &TimeAxis, top: f64) -> Option<FigurePa
     let mut plot = PanelPlot::new("loss", top, 130.0, low, high * 1.04);
     plot.lines(clock, &values, "loss");
     for checkpoint in &job.checkpoints {
-        let (x, y) = (clock.at(checkpoint.committed_at), plot.bottom());
+        let x = clock.at(checkpoint.committed_at);
+        let y = plot.bottom();
         let _ = write!(
             plot.svg,
             "<path class=\"checkpoint\" d=\"M{x:.1} {:.1} l3.5 4 l-3.5 4 l-3.5 -4 z\"><title>checkpoint of step {}, \
@@ -52,7 +53,8 @@ pub(super) fn step_time(job: &JobView, clock: &TimeAxis, top: f64) -> Option<Fig
     let mut plot = PanelPlot::new("step time, ms", top, 86.0, 0.0, high.min(usual) * 1.06);
     plot.lines(clock, &values, "step-time");
     for (point, ms) in values.iter().filter(|(_, ms)| plot.axis.is_above(*ms)) {
-        let (x, y) = (clock.at(point.at), plot.axis.at(*ms));
+        let x = clock.at(point.at);
+        let y = plot.axis.at(*ms);
         let _ = write!(
             plot.svg,
             "<path class=\"beyond\" d=\"M{x:.1} {y:.1} l4 6 h-8 z\"><title>step {}: {} ms</title></path>",
@@ -76,7 +78,8 @@ pub(super) fn stalls(job: &JobView, clock: &TimeAxis, top: f64) -> Option<Figure
     stalls().next()?;
     let mut plot = PanelPlot::new("checkpoint stall, ms a rank", top, 62.0, 0.0, high * 1.1);
     for (saved, rank, ms) in stalls() {
-        let (x, y) = (clock.at(saved.committed_at), plot.axis.at(ms));
+        let x = clock.at(saved.committed_at);
+        let y = plot.axis.at(ms);
         let _ = write!(
             plot.svg,
             "<circle class=\"stall\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.6\"><title>step {}, rank {rank}: {} ms</title></circle>",

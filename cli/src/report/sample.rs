@@ -114,7 +114,8 @@ const LIVES: [(&[&str], i64, i64, i64, u64); 5] = [
 ];
 
 fn digits() -> JobView {
-    let (mut spans, mut progress) = (Vec::new(), Vec::new());
+    let mut spans = Vec::new();
+    let mut progress = Vec::new();
     for (generation, (nodes, start, run, end, first)) in (1..).zip(LIVES) {
         for (group, node) in (0..).zip(nodes) {
             for local in 0..2 {

@@ -92,10 +92,8 @@ fn shades(svg: &mut String, cases: &[&Case], clock: &TimeAxis, bottom: f64) {
         let Some(took) = case.delays.first_step_ms.and_then(|ms| u64::try_from(ms).ok()) else {
             continue;
         };
-        let (from, to) = (
-            clock.at(case.first_at),
-            clock.at(case.first_at.after(std::time::Duration::from_millis(took))),
-        );
+        let from = clock.at(case.first_at);
+        let to = clock.at(case.first_at.after(std::time::Duration::from_millis(took)));
         let _ = write!(
             svg,
             "<rect class=\"shade\" x=\"{from:.1}\" y=\"{TOP}\" width=\"{:.1}\" height=\"{:.1}\"/>",
@@ -112,7 +110,8 @@ fn marks(svg: &mut String, cases: &[&Case], clock: &TimeAxis, bottom: f64) {
         let x = clock.at(case.first_at);
         let label = x.max(free_from).min(WIDTH - RIGHT);
         free_from = label + 22.0;
-        let (id, class) = (case.id, escape(case.verdict.class.as_str()));
+        let id = case.id;
+        let class = escape(case.verdict.class.as_str());
         let _ = write!(
             svg,
             "<a href=\"#case-{id}\"><title>Case {id}: {class}</title>\

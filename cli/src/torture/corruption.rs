@@ -79,13 +79,15 @@ impl CorruptionBench {
     /// Creates the checkpoints below `dir`.
     pub(crate) fn new(dir: &Path, seed: u64) -> Result<Self, TortureError> {
         let subject = TortureJob::new(WORLD, ROWS, seed);
-        let (older, damaged) = (id(OLDER.0, OLDER.1), id(DAMAGED.0, DAMAGED.1));
+        let older = id(OLDER.0, OLDER.1);
+        let damaged = id(DAMAGED.0, DAMAGED.1);
         let store = |name: &str| Store::open(dir.join(name)).map_err(TortureError::from);
         let mirror = store("mirror")?;
         subject.save(&mirror, older, None)?;
         subject.save(&mirror, damaged, Some(older))?;
         // Donors: the same step of another generation, and another attempt at the same checkpoint.
-        let (generation, twin) = (store("generation")?, store("twin")?);
+        let generation = store("generation")?;
+        let twin = store("twin")?;
         let next = id(DAMAGED.0, DAMAGED.1 + 1);
         subject.save(&generation, older, None)?;
         subject.save(&generation, next, Some(older))?;

@@ -111,7 +111,9 @@ fn roll_once(kind: DamageKind, dice: &mut SplitMix64, golden: &StoreFiles, folde
         let names = inside.map(|name| name.trim_start_matches('/').to_owned());
         names.filter(|name| name.ends_with(suffix)).collect()
     };
-    let (all, shards, indexes) = (names(""), names(".shard"), names(".index"));
+    let all = names("");
+    let shards = names(".shard");
+    let indexes = names(".index");
     let at = |folder: &str, name: &str| format!("{folder}/{name}");
     let subject = |name: &str| at(&folders.subject, name);
     let bytes = |path: &str| golden[path].clone();
@@ -156,7 +158,8 @@ fn roll_once(kind: DamageKind, dice: &mut SplitMix64, golden: &StoreFiles, folde
             let one = dice.below(shards.len() as u64) as usize;
             let other = (one + 1 + dice.below(shards.len() as u64 - 1) as usize) % shards.len();
             for names in [&shards, &indexes].into_iter().take(1 + dice.below(2) as usize) {
-                let (one, other) = (subject(&names[one]), subject(&names[other]));
+                let one = subject(&names[one]);
+                let other = subject(&names[other]);
                 damage.put(&one, bytes(&other), "swapped with another rank's");
                 damage.put(&other, bytes(&one), "swapped with another rank's");
             }

@@ -63,7 +63,9 @@ pub(crate) fn on_threads<J: Sync, T: Send, W: FnMut(&J) -> Result<T, TortureErro
     jobs: &[J],
     hand: impl Fn(usize) -> Result<W, TortureError> + Sync,
 ) -> Result<Vec<T>, TortureError> {
-    let (next, done, failed) = (AtomicUsize::new(0), Mutex::new(Vec::new()), Mutex::new(None));
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let failed = Mutex::new(None);
     let work = |worker| -> Result<(), TortureError> {
         let mut hand = hand(worker)?;
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -75,7 +77,9 @@ pub(crate) fn on_threads<J: Sync, T: Send, W: FnMut(&J) -> Result<T, TortureErro
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     std::thread::scope(|scope| {
         for worker in 0..threads.min(jobs.len()) {
-            let (work, failed, next) = (&work, &failed, &next);
+            let work = &work;
+            let failed = &failed;
+            let next = &next;
             scope.spawn(move || {
                 if let Err(problem) = work(worker) {
                     next.store(jobs.len(), Ordering::Relaxed);

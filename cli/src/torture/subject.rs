@@ -64,7 +64,8 @@ impl TortureJob {
     /// and small tensors whole on every rank, including one without dimensions and one without bytes.
     pub(crate) fn boxes(&self, rank: u32) -> Vec<TensorBox> {
         let share = |all: u64| {
-            let (rank, world) = (u64::from(rank), u64::from(self.world));
+            let rank = u64::from(rank);
+            let world = u64::from(self.world);
             all * rank / world..all * (rank + 1) / world
         };
         let mut columns = TensorBox::whole("layers.0.attn.weight", Dtype::Bf16, vec![self.rows, COLUMNS]);
@@ -281,7 +282,8 @@ impl ImageContent<'_> {
     }
 
     fn of(&self) -> SaveRequest<'_> {
-        let (subject, id) = (self.subject, self.id);
+        let subject = self.subject;
+        let id = self.id;
         SaveRequest {
             chunk_bytes: CHUNK_BYTES,
             ..SaveRequest::new(&subject.job, id.step, id.generation, Rank(self.rank), subject.world)

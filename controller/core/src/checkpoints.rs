@@ -126,7 +126,8 @@ impl JobCheckpoints {
             }
             return;
         }
-        let (rank, world_size) = (seal.rank, seal.world_size);
+        let rank = seal.rank;
+        let world_size = seal.world_size;
         match rules.every_steps {
             Some(every) if every > 0 && step.0.is_multiple_of(every) => {
                 self.attempts.wanted(generation, step, rank, world_size, seal)
@@ -193,11 +194,12 @@ impl JobCheckpoints {
         let shards = self.attempts.images(generation, step).cloned().unwrap_or_default();
         let stall_ms = self.stall_ms.remove(&(generation, step)).unwrap_or_default();
         let late = self.newest().is_some_and(|newest| newest.step > step);
-        match late {
-            true => self.attempts.forget(generation, step),
-            false => self.attempts.committed(step, |generation, step| {
+        if late {
+            self.attempts.forget(generation, step)
+        } else {
+            self.attempts.committed(step, |generation, step| {
                 stay.contains(&CheckpointId { step, generation })
-            }),
+            })
         }
         let open: BTreeSet<(Generation, Step)> = self.attempts.all_whole().collect();
         self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
@@ -249,7 +251,8 @@ impl JobCheckpoints {
 
     /// Drops passed-over checkpoints once a later generation has reached their step.
     fn forget_overtaken(&mut self, generation: Generation, step: Step) {
-        let (committed, suspicions) = (&mut self.committed, &mut self.suspicions);
+        let committed = &mut self.committed;
+        let suspicions = &mut self.suspicions;
         let overtaken = |id: &CheckpointId| id.generation < generation && id.step <= step;
         committed.retain(|view| !(overtaken(&id_of(view)) && suspicions.is_passed_over(id_of(view))));
         suspicions.forget_passed_over(overtaken);
@@ -425,7 +428,8 @@ mod tests {
 
     #[test]
     fn a_controller_that_was_away_commits_the_newest_first_and_then_what_the_rules_name() {
-        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let job = JobId::from("llm");
+        let mut all = JobCheckpoints::default();
         let rules = RetentionPolicy {
             last: 2,
             every_steps: Some(60),
@@ -438,7 +442,8 @@ mod tests {
             }
         }
         let order = commit_all(&mut all, &job, &rules);
-        let (first, newest) = ((60, None), (300, Some(60)));
+        let first = (60, None);
+        let newest = (300, Some(60));
         let late = [(290, Some(60)), (240, Some(60)), (180, Some(60)), (120, Some(60))];
         assert_eq!(order, [&[first, newest][..], &late].concat());
         let steps: Vec<u64> = all.committed.iter().map(|view| view.step.0).collect();
@@ -455,7 +460,8 @@ mod tests {
     /// meanwhile.
     #[test]
     fn a_checkpoint_that_is_passed_over_stays_until_it_is_overtaken() {
-        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let job = JobId::from("llm");
+        let mut all = JobCheckpoints::default();
         let rules = RetentionPolicy {
             last: 1,
             ..RetentionPolicy::default()
@@ -491,7 +497,8 @@ mod tests {
 
     #[test]
     fn an_overtaken_attempt_that_cannot_be_committed_holds_up_nobody() {
-        let (job, mut all) = (JobId::from("llm"), JobCheckpoints::default());
+        let job = JobId::from("llm");
+        let mut all = JobCheckpoints::default();
         let rules = RetentionPolicy {
             last: 1,
             every_steps: Some(10),

@@ -42,7 +42,8 @@ impl FenceRequest {
 
     /// Returns the view for operators.
     pub(crate) fn view(&self, at: Timestamp, node: &Node, policy: &Policy) -> UnconfirmedNode {
-        let (state, lease) = (node.state(), node.info.lease_ms);
+        let state = node.state();
+        let lease = node.info.lease_ms;
         let reason = if let (NodeState::Lost, Some(since)) = (state, node.lost_since) {
             if lease == 0 {
                 format!("away since {since}; its agent has no lease, so its ranks may run on")

@@ -48,7 +48,8 @@ mod tests {
 
     #[test]
     fn a_floor_never_sinks() {
-        let (mut floors, job) = (GenerationFloors::default(), JobId::from("train"));
+        let mut floors = GenerationFloors::default();
+        let job = JobId::from("train");
         assert!(floors.raise(&job, Generation(5)));
         assert!(floors.raise(&job, Generation(3)));
         assert_eq!(floors.of(&job), Generation(5));

@@ -86,7 +86,8 @@ fn ranks_are_numbered_without_gaps(state: &DecisionState) -> Option<String> {
 
 fn a_job_has_the_size_it_allows(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
-        let (range, nodes) = (job.spec.nodes, job.nodes().len());
+        let range = job.spec.nodes;
+        let nodes = job.nodes().len();
         let allowed = job.plan.is_none() || (range.min as usize..=range.max as usize).contains(&nodes);
         (!allowed).then(|| format!("{} has {nodes} nodes", job.spec.id))
     })
@@ -119,7 +120,8 @@ fn cordons_stay_within_the_budget(state: &DecisionState) -> Option<String> {
         .filter(|cordon| cordon.case.is_some())
         .map(|cordon| cordon.limit)
         .collect();
-    let (used, limit) = (limits.len(), limits.iter().copied().max().unwrap_or(0));
+    let used = limits.len();
+    let limit = limits.iter().copied().max().unwrap_or(0);
     (used > limit).then(|| format!("{used} nodes are cordoned by verdicts, {limit} may be"))
 }
 
@@ -253,7 +255,8 @@ fn diagnosis_knows_where_jobs_run(state: &DecisionState) -> Option<String> {
 fn cases_rest_on_machines_in_use(state: &DecisionState) -> Option<String> {
     let cases = state.has_case_ends().then(|| state.cases.all().values());
     cases.into_iter().flatten().find_map(|case| {
-        let (job, generation) = (case.job.as_ref()?, case.generation?);
+        let job = case.job.as_ref()?;
+        let generation = case.generation?;
         let plans: Vec<&Plan> = state.plans.values().filter(|plan| plan.job == *job).collect();
         // Plans that were removed give no information.
         plans.iter().find(|plan| plan.generation == generation)?;

@@ -167,7 +167,8 @@ impl DecisionState {
             .collect();
         let is_done =
             |case: &Case| matches!(case.state, CaseState::Closed | CaseState::Recovered) && !used.contains(&case.id);
-        let (mut count, mut bytes) = (0, 0);
+        let mut count = 0;
+        let mut bytes = 0;
         let mut gone = Vec::new();
         for case in self.cases.all().values().rev().filter(|case| is_done(case)) {
             count += 1;

@@ -66,7 +66,8 @@ mod tests {
 
     #[test]
     fn old_orders_are_forgotten_and_foreign_ones_are_not_known() {
-        let (mut ledger, node) = (OrderLedger::default(), NodeId::from("n1"));
+        let mut ledger = OrderLedger::default();
+        let node = NodeId::from("n1");
         let order = AgentOrder::Stop {
             job: JobId::from("llm"),
             generation: Generation(1),

@@ -222,9 +222,10 @@ impl DecisionContext<'_> {
         let times = *count;
         let what = concluded.headline.clone();
         RecoveryDecision::Stop(if limit == 0 {
-            match user {
-                true => format!("{what}; it lies in the program, its data or its configuration, so it is not retried"),
-                false => format!("{what}; no restarts are allowed"),
+            if user {
+                format!("{what}; it lies in the program, its data or its configuration, so it is not retried")
+            } else {
+                format!("{what}; no restarts are allowed")
             }
         } else if user {
             format!(

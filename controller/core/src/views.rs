@@ -74,9 +74,12 @@ fn node_reason(node: &Node) -> Option<String> {
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
     let silent = silent.or(away);
     let cordon = || {
-        node.cordon.as_ref().map(|cordon| match cordon.drains {
-            true => format!("draining: {}", cordon.reason),
-            false => cordon.reason.clone(),
+        node.cordon.as_ref().map(|cordon| {
+            if cordon.drains {
+                format!("draining: {}", cordon.reason)
+            } else {
+                cordon.reason.clone()
+            }
         })
     };
     let (job, request) = match node.fences.iter().next() {

@@ -300,7 +300,8 @@ fn a_lease_that_ended_after_the_job_moved_on_extends_the_case_of_that_failure() 
     let mut cluster = Cluster::checkpointed(Policy::default(), rankguard_model::CheckpointTiers::default());
     cluster.falls_silent(1);
     cluster.wait(Duration::from_secs(5));
-    let (generation, cases) = (cluster.generation(), cluster.cases().len());
+    let generation = cluster.generation();
+    let cases = cluster.cases().len();
     cluster.rejoins(1, &[]);
     lease_ends(&mut cluster, 1);
     cluster.wait(Duration::from_secs(5));
@@ -398,7 +399,8 @@ fn rg_6_churning_names_are_cordoned_within_the_share_of_live_nodes() {
         cluster.gpu_is_lost(&names[0]);
         depart(&mut cluster, &names);
         cluster.wait(Duration::from_secs(3_600));
-        let (cordoned, live) = (cluster.state.fleet().cordoned(), cluster.state.fleet().live());
+        let cordoned = cluster.state.fleet().cordoned();
+        let live = cluster.state.fleet().live();
         assert!(
             cordoned <= (live / 10).max(1),
             "{cordoned} of {live} live in round {round}"

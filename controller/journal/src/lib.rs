@@ -268,9 +268,10 @@ fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Polic
     let version = text(META_VERSION);
     let known = [VERSION, VERSION_COMPACTED];
     if known.iter().all(|known| version != known.to_string().as_bytes()) {
-        let found = match version.is_empty() {
-            true => "unknown".to_owned(),
-            false => String::from_utf8_lossy(&version).into_owned(),
+        let found = if version.is_empty() {
+            "unknown".to_owned()
+        } else {
+            String::from_utf8_lossy(&version).into_owned()
         };
         return Err(JournalError::Version {
             path: path.to_owned(),

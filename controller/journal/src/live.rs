@@ -248,7 +248,8 @@ impl LiveJournal {
         &self,
         mut read: impl FnMut(PageCommit) -> Result<T, WalkStop<JournalError>>,
     ) -> Result<T, LiveReadError> {
-        let (mut tries, mut seen) = (0, None);
+        let mut tries = 0;
+        let mut seen = None;
         loop {
             let commit = self.pages.commit();
             let number = commit.as_ref().ok().map(|commit| commit.number);

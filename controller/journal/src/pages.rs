@@ -87,7 +87,9 @@ impl PageFile {
             other => other?,
         }
         let word = |at| u64::from(u32_at(&header, at).unwrap_or(0));
-        let (page, lead, data) = (word(12), word(16), word(20));
+        let page = word(12);
+        let lead = word(16);
+        let data = word(20);
         let is_sound = header.starts_with(&MAGIC)
             && (512..=1 << 16).contains(&page)
             && page.is_power_of_two()
@@ -189,10 +191,8 @@ impl PageFile {
     fn read<E>(&self, link: PageLink) -> Result<Vec<u8>, WalkStop<E>> {
         let order = (link.number >> 59) as u32;
         let mask = (1_u64 << NUMBER_BITS) - 1;
-        let (index, region) = (
-            link.number & (mask >> order.min(NUMBER_BITS)),
-            (link.number >> NUMBER_BITS) & mask,
-        );
+        let index = link.number & (mask >> order.min(NUMBER_BITS));
+        let region = (link.number >> NUMBER_BITS) & mask;
         let bytes = self.page << order;
         let from = self.page + region * self.region + self.lead + index * bytes;
         // Memory is allocated only for a page that the file contains.

@@ -43,7 +43,8 @@ pub struct RecordedJournal {
 
 /// Reads a whole journal. `path` is the journal or its state directory. Fails if an entry is missing or unreadable.
 pub fn read(path: &Path) -> Result<RecordedJournal, JournalError> {
-    let (mut events, mut begin) = (Vec::new(), None);
+    let mut events = Vec::new();
+    let mut begin = None;
     let policy = scan_from(
         path,
         |beginning| begin = Some(beginning.state),

@@ -211,9 +211,10 @@ fn a_journal_cut_short_anywhere_is_refused_or_whole_and_never_panics() {
         let copy = dir.path().join("cut.redb");
         fs::write(&copy, &whole[..cut]).expect("room");
         for reading in [false, true] {
-            let outcome = match reading {
-                true => read(&copy).map(|recording| recording.events.len()),
-                false => Journal::open(&copy, &Policy::default()).map(|journal| events(&journal).len()),
+            let outcome = if reading {
+                read(&copy).map(|recording| recording.events.len())
+            } else {
+                Journal::open(&copy, &Policy::default()).map(|journal| events(&journal).len())
             };
             match outcome {
                 Ok(count) => assert_eq!(count, 200, "cut at {cut}"),

@@ -51,7 +51,8 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
             event: Event::JobCancelled { job },
         };
         journal.append(&[encode(&stamped).expect("JSON")]).expect("room");
-        let (entry, bytes) = (journal.entries(), journal.entry_bytes());
+        let entry = journal.entries();
+        let bytes = journal.entry_bytes();
         let mut snapshot = encode_snapshot(&restored.state, entry, at, bytes).expect("JSON");
         while !journal.store_slice(&mut snapshot).expect("room") {}
         while !journal.trim(&hardly_anything(), at).expect("room") {}
@@ -62,7 +63,8 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
     assert!(again.state == restored.state, "another state");
     assert_eq!(journal.entries(), old_entries + 3);
     drop(journal);
-    let (mut failures, mut problems) = (0, Vec::new());
+    let mut failures = 0;
+    let mut problems = Vec::new();
     let end = analyse_journal(&path, |told| match told {
         JournalRecord::Failure(_) => failures += 1,
         JournalRecord::Problem(problem) => problems.push(problem),

@@ -91,7 +91,8 @@ impl World {
             let begin = Instant::now();
             let copy = self.state.clone();
             self.longest_clone = self.longest_clone.max(begin.elapsed());
-            let (entries, bytes) = (self.journal.entries(), self.journal.entry_bytes());
+            let entries = self.journal.entries();
+            let bytes = self.journal.entry_bytes();
             let mut snapshot = encode_snapshot(&copy, entries, at, bytes).expect("a state is JSON");
             while !self.journal.store_slice(&mut snapshot).expect("room") {}
             while !self.journal.trim(&self.retention, at).expect("room") {}
@@ -205,7 +206,8 @@ fn rg_9_a_month_of_evidence_stays_within_the_limits_and_a_start_takes_seconds() 
         world.tell(Timestamp::from_millis(START), join(node));
     }
     let begin = Instant::now();
-    let (mut most_file, mut memory) = (0, Vec::new());
+    let mut most_file = 0;
+    let mut memory = Vec::new();
     let every = 86_400_000 / scale.daily;
     for day in 0..scale.days {
         for round in 0..scale.daily {
@@ -229,7 +231,8 @@ fn rg_9_a_month_of_evidence_stays_within_the_limits_and_a_start_takes_seconds() 
     };
     let expected = world.state;
     drop(world.journal);
-    let (begin, processor) = (Instant::now(), processor_seconds());
+    let begin = Instant::now();
+    let processor = processor_seconds();
     let mut journal = Journal::open(&path, &Policy::default()).expect("the journal");
     let restored = journal.restore().expect("a sound journal");
     let start = begin.elapsed();

@@ -48,7 +48,8 @@ impl CheckpointCollection {
     /// Runs the collection up to its deadline. After the deadline the thread stops before its next removal, and retains
     /// its turn until it ends.
     pub(super) async fn run(self) {
-        let (job, turn) = (self.job.clone(), self.turn.clone());
+        let job = self.job.clone();
+        let turn = self.turn.clone();
         match timeout(COLLECT_DEADLINE, spawn_blocking(move || self.collect())).await {
             Ok(Ok(())) => {}
             Ok(Err(problem)) => warn!(%job, %problem, "the collecting thread failed"),

@@ -87,7 +87,8 @@ mod tests {
 
     #[test]
     fn a_newer_commit_ends_the_collection_before_it_and_paths_name_one_store() {
-        let (mut turns, job) = (StoreLocks::default(), JobId::from("train"));
+        let mut turns = StoreLocks::default();
+        let job = JobId::from("train");
         let id = |step| CheckpointId {
             step: Step(step),
             generation: Generation(1),

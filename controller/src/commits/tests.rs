@@ -41,7 +41,8 @@ async fn rg_1_a_manifest_that_names_a_missing_shard_is_refused_with_the_file() {
 #[tokio::test]
 async fn replicas_that_differ_are_named_with_the_commit_and_pinned_checkpoints_stay() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("digits"));
+    let store = Store::open(dir.path()).expect("a store");
+    let job = JobId::from("digits");
     let mut commits = StoreTasks::default();
     let manifest_of = |step: u64, wrong: u8| {
         let id = CheckpointId {

@@ -59,7 +59,12 @@ fn read_failures(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mu
         load.read_row();
         let mut words = line.splitn(6, ' ');
         let mut word = || words.next().unwrap_or("");
-        let (stamp, place, facility, component, severity, text) = (word(), word(), word(), word(), word(), word());
+        let stamp = word();
+        let place = word();
+        let facility = word();
+        let component = word();
+        let severity = word();
+        let text = word();
         let Some(when) = time::blue_gene(stamp) else {
             load.lose("bad-row", "time", || {
                 "does not begin with a time; passed over".to_owned()
@@ -83,7 +88,9 @@ fn read_failures(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mu
 /// Splits a line into label, Unix seconds, node and rest.
 fn labelled(line: &str) -> Option<(&str, f64, &str, &str)> {
     let mut words = line.splitn(5, ' ');
-    let (label, seconds, date) = (words.next()?, words.next()?.parse::<u64>().ok()?, words.next()?);
+    let label = words.next()?;
+    let seconds = words.next()?.parse::<u64>().ok()?;
+    let date = words.next()?;
     let dated = date.len() == 10 && date.bytes().filter(|byte| *byte == b'.').count() == 2;
     dated.then_some((label, seconds as f64, words.next()?, words.next().unwrap_or("")))
 }

@@ -141,8 +141,11 @@ fn scrape(input: &mut InputFile, load: &mut LoadState) {
 fn trainer_event(line: &str) -> Option<(f64, &str, &str, &str, &str)> {
     let mut parts = line.strip_prefix('[')?.splitn(7, " [");
     let mut part = || parts.next()?.strip_suffix(']');
-    let (when, _, _) = (time::wall(part()?)?, part()?, part()?);
-    let (target, name) = (part()?, part()?);
+    let when = time::wall(part()?)?;
+    let _ = part()?;
+    let _ = part()?;
+    let target = part()?;
+    let name = part()?;
     let (kind, content) = parts.next()?.split_once(']')?;
     Some((when, target, name, kind, content.trim()))
 }

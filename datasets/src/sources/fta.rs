@@ -91,13 +91,13 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
     record.split_blanks(header.trim_start_matches('#'));
     let names: Vec<String> = record.fields().map(str::to_owned).collect();
     let place = |wanted: &str| names.iter().position(|name| name == wanted).unwrap_or(usize::MAX);
-    let (node, kind, start, end) = (
-        place("node_name"),
-        place("event_type"),
-        place("event_start_time"),
-        place("event_stop_time"),
-    );
-    let (location, processors, per) = (place("node_location"), place("num_procs"), place("cores_per_proc"));
+    let node = place("node_name");
+    let kind = place("event_type");
+    let start = place("event_start_time");
+    let end = place("event_stop_time");
+    let location = place("node_location");
+    let processors = place("num_procs");
+    let per = place("cores_per_proc");
     while let Some(line) = input.line(load) {
         if line.trim().is_empty() {
             continue;
@@ -107,7 +107,8 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
         load.repeat(line);
         match role {
             "intervals" | "nodes" if record.len() != names.len() => {
-                let (found, wanted) = (record.len(), names.len());
+                let found = record.len();
+                let wanted = names.len();
                 load.lose("width", "", || {
                     format!("{found} fields where the header has {wanted}; passed over")
                 });

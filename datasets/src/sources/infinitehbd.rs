@@ -61,7 +61,8 @@ fn role(head: &FileHead) -> Option<&'static str> {
 fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadState) {
     let mut open: BTreeMap<(String, FaultDetail), Vec<(f64, u64)>> = BTreeMap::new();
     let mut last = 0.0_f64;
-    let (mut order, mut number) = (f64::NEG_INFINITY, 0);
+    let mut order = f64::NEG_INFINITY;
+    let mut number = 0;
     while let Some(bytes) = input.element(load) {
         let parsed = serde_json::from_slice::<FaultEvent>(bytes);
         load.read_row();

@@ -241,7 +241,8 @@ fn failure(failure: &FailureRecord, load: &mut LoadState) {
             )
         });
     }
-    let (at, back) = (failure.at, failure.back);
+    let at = failure.at;
+    let back = failure.back;
     load.row(TableKind::Failures)
         .num("time", seconds(at))
         .num("end", back.map(seconds))

@@ -71,7 +71,8 @@ fn moment(csv: &DelimitedFile<'_>) -> (Option<f64>, bool) {
     if let Ok(seconds) = csv.get("Timestamp").parse::<u32>() {
         return (Some(f64::from(seconds)), false);
     }
-    let (date, clock) = (csv.get("Date"), csv.get("Time"));
+    let date = csv.get("Date");
+    let clock = csv.get("Time");
     if date.is_empty() {
         return (time::words(clock), false);
     }

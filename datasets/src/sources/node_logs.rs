@@ -50,7 +50,9 @@ fn parse(line: &str) -> Option<LogLineParts<'_>> {
 /// Parses `kern  :warn  : 2025-01-21T04:41:44,283302+00:00 message`.
 fn decoded(line: &str) -> Option<LogLineParts<'_>> {
     let mut parts = line.splitn(3, ':');
-    let (facility, severity, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let facility = parts.next()?;
+    let severity = parts.next()?;
+    let rest = parts.next()?;
     let known = matches!(facility.trim(), "kern" | "user" | "daemon" | "syslog" | "auth");
     let (stamp, message) = rest.trim_start().split_once(' ')?;
     let time = known.then(|| time::iso(stamp)).flatten()?.0;

@@ -71,7 +71,8 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
         return accounting::read(&mut csv, &PODS, load);
     }
     while csv.next(load) {
-        let (gpus, cpus) = (csv.num("gpu", load), csv.num("cpu_milli", load));
+        let gpus = csv.num("gpu", load);
+        let cpus = csv.num("cpu_milli", load);
         if role == "all nodes" {
             load.row(TableKind::Nodes)
                 .text("node", csv.get("sn"))

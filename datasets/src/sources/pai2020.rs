@@ -60,7 +60,8 @@ fn read(role: &'static str, head: &FileHead, input: &mut InputFile, load: &mut L
     let mut csv = DelimitedFile::with_header(input, ",", names);
     while csv.next(load) {
         if role == "machines" {
-            let (gpus, cpus) = (csv.num("cap_gpu", load), csv.num("cap_cpu", load));
+            let gpus = csv.num("cap_gpu", load);
+            let cpus = csv.num("cap_cpu", load);
             load.row(TableKind::Nodes)
                 .text("node", csv.get("machine"))
                 .text("kind", "node")

@@ -105,8 +105,10 @@ fn job(job: &PhillyJob, load: &mut LoadState) {
     let time =
         |field: &str, text: &Option<String>, load: &mut LoadState| instant(field, text.as_deref().unwrap_or(""), load);
     let submit = time("submitted_time", &job.submitted_time, load);
-    let (mut first, mut last) = (None, None);
-    let (mut nodes, mut gpus) = (None, None);
+    let mut first = None;
+    let mut last = None;
+    let mut nodes = None;
+    let mut gpus = None;
     for (at, attempt) in job.attempts.iter().enumerate() {
         let start = time("start_time", &attempt.start_time, load);
         let end = time("end_time", &attempt.end_time, load);
@@ -152,7 +154,8 @@ fn machines(input: &mut InputFile, load: &mut LoadState) {
     };
     let gpus = csv.header().get(1).cloned().unwrap_or_default();
     while csv.next(load) {
-        let (node, gpus) = (csv.at(0).to_owned(), csv.num(&gpus, load));
+        let node = csv.at(0).to_owned();
+        let gpus = csv.num(&gpus, load);
         load.row(TableKind::Nodes)
             .text("node", &node)
             .text("kind", "node")

@@ -42,7 +42,8 @@ fn read(_: &'static str, head: &FileHead, input: &mut InputFile, load: &mut Load
     };
     let mut jobs = HashSet::new();
     let begin = load.len(TableKind::Jobs);
-    let (mut tracks_gpus, mut grants) = (false, false);
+    let mut tracks_gpus = false;
+    let mut grants = false;
     while csv.next(load) {
         let Some(id) = csv.need("JobID", load) else {
             continue;
@@ -51,7 +52,9 @@ fn read(_: &'static str, head: &FileHead, input: &mut InputFile, load: &mut Load
         grants |= !granted.is_empty();
         tracks_gpus = tracks_gpus || kinds(granted).next().is_some();
         let time = |name: &str, load: &mut LoadState| instant(name, csv.get(name), load);
-        let (submit, start, end) = (time("Submit", load), time("Start", load), time("End", load));
+        let submit = time("Submit", load);
+        let start = time("Start", load);
+        let end = time("End", load);
         let raw = csv.get("State");
         let state = if raw.is_empty() { "" } else { words::state(raw) };
         if let Some((job, step)) = id.split_once('.') {
@@ -136,7 +139,8 @@ fn gpus(granted: &str, load: &mut LoadState) -> Option<f64> {
     if granted.is_empty() {
         return None;
     }
-    let (mut all, mut typed) = (None, None);
+    let mut all = None;
+    let mut typed = None;
     for (kind, count) in kinds(granted) {
         let count = load.number("AllocTRES", count);
         // `gres/gpu:a100=8` beside `gres/gpu=8` are the same eight.

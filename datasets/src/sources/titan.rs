@@ -58,7 +58,8 @@ fn stay(gpu: &str, csv: &DelimitedFile<'_>, load: &mut LoadState) {
     let insert = load.time("insert", csv.get("insert"), time::wall);
     let remove = load.time("remove", csv.get("remove"), time::wall);
     let duration = csv.num("duration", load);
-    let (place, event) = (csv.get("location"), csv.get("event"));
+    let place = csv.get("location");
+    let event = csv.get("event");
     if insert.is_some() {
         load.row(TableKind::Outages)
             .text("node", gpu)

@@ -17,14 +17,17 @@ pub(super) struct TimeSpent {
 impl TimeSpent {
     /// Runs `work` `times` times, at least once; returns its result and the medians of its cost.
     pub(super) fn on<T>(times: usize, mut work: impl FnMut() -> T) -> (T, Self) {
-        let (mut seconds, mut cpu_s) = (Vec::new(), Vec::new());
+        let mut seconds = Vec::new();
+        let mut cpu_s = Vec::new();
         loop {
-            let (begun, cpu) = (Instant::now(), processor());
+            let begun = Instant::now();
+            let cpu = processor();
             let done = work();
             seconds.push(begun.elapsed().as_secs_f64());
             cpu_s.push(processor().saturating_sub(cpu).as_secs_f64());
             if seconds.len() >= times {
-                let (seconds, cpu_s) = (middle(seconds), middle(cpu_s));
+                let seconds = middle(seconds);
+                let cpu_s = middle(cpu_s);
                 return (done, Self { seconds, cpu_s });
             }
         }

@@ -49,7 +49,9 @@ pub(super) fn write(path: &Path, table: TableKind, failures: u64) -> Result<()> 
         writeln!(file, "time,node,message")?;
         for _ in 0..failures / 2 {
             at += dice.below(20.0) as f64;
-            let (rack, node, text) = (dice.below(64.0), dice.below(32.0), dice.below(40.0));
+            let rack = dice.below(64.0);
+            let node = dice.below(32.0);
+            let text = dice.below(40.0);
             writeln!(file, "{at},R{rack:02}:N{node:02},message number {text} of the machine")?;
         }
         return file.flush();

@@ -28,9 +28,10 @@ struct CheckReport<'a> {
 
 pub(super) fn run(input: &DatasetInput, format: OutputFormat) -> Result<CommandExit, CliError> {
     // A path that cannot be listed cannot be opened either, which gives the better error.
-    let inside = match input.mapping.is_absent() {
-        true => several(&input.path).unwrap_or_default(),
-        false => Vec::new(),
+    let inside = if input.mapping.is_absent() {
+        several(&input.path).unwrap_or_default()
+    } else {
+        Vec::new()
     };
     if !inside.is_empty() {
         return each(&inside, format);

@@ -78,7 +78,7 @@ impl LogFeed {
             _ => EvidenceSource::KernelLog,
         };
         let clock = LineClock {
-            hint: guess::year_hint(newest, path),
+            hint: guess::year_hint(newest, rankguard_files::modified_ns(path).map(Timestamp)),
             ..LineClock::default()
         };
         let rank = guess::rank(&log.root, path);
@@ -260,7 +260,10 @@ fn ras(line: &str, form: LineForm) -> Option<(Timestamp, &str, &str, Option<&str
     };
     let at = blue_gene(words.next()?)?;
     let node = words.next()?;
-    let (_, _, _, text) = (words.next()?, words.next()?, words.next()?, words.next()?);
+    let _ = words.next()?;
+    let _ = words.next()?;
+    let _ = words.next()?;
+    let text = words.next()?;
     Some((at, node, text, label))
 }
 
@@ -270,8 +273,13 @@ fn blue_gene(text: &str) -> Option<Timestamp> {
     if text.len() != 26 || text.as_bytes().get(10) != Some(&b'-') {
         return None;
     }
-    let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
-    let (hour, minute, second, micros) = (number(11..13)?, number(14..16)?, number(17..19)?, number(20..26)?);
+    let year = number(0..4)?;
+    let month = number(5..7)?;
+    let day = number(8..10)?;
+    let hour = number(11..13)?;
+    let minute = number(14..16)?;
+    let second = number(17..19)?;
+    let micros = number(20..26)?;
     if !(1..=12).contains(&month) || !(1..=31).contains(&day) || hour > 23 || minute > 59 || second > 60 {
         return None;
     }

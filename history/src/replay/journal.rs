@@ -29,7 +29,9 @@ pub(super) fn replay(
         let catalogue = changed.then(|| &*Box::leak(Box::new(brain.catalogue().clone())));
         let matcher = brain.matcher();
         let first = brains[0].matcher();
-        let (mut evidence, mut problems, mut differ) = (0_u64, Vec::new(), Vec::new());
+        let mut evidence = 0_u64;
+        let mut problems = Vec::new();
+        let mut differ = Vec::new();
         let played = rankguard_journal::cases(
             path,
             most,
@@ -45,7 +47,8 @@ pub(super) fn replay(
                         let said = marks.iter().find(|mark| mark.role != Role::Noise);
                         said.map_or("none".to_owned(), |mark| mark.class.to_string())
                     };
-                    let (before, after) = (top(&before), top(&now));
+                    let before = top(&before);
+                    let after = top(&now);
                     if before != after {
                         differ.push((before, after, text.chars().take(160).collect::<String>()));
                     }

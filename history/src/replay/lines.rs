@@ -48,7 +48,8 @@ impl BoundedLines {
     /// Reads the next line without its end; returns false at the end of the file.
     pub(super) fn next(&mut self, line: &mut Vec<u8>) -> io::Result<bool> {
         line.clear();
-        let (mut any, mut cut) = (false, false);
+        let mut any = false;
+        let mut cut = false;
         loop {
             let buffer = self.reader.fill_buf()?;
             if buffer.is_empty() {

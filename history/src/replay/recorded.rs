@@ -81,9 +81,10 @@ impl EvidenceRecording {
         loop {
             let evidence = self.piece(tally)?;
             tally.lines += 1;
-            match evidence.at < self.at {
-                true => tally.back += 1,
-                false => self.at = evidence.at,
+            if evidence.at < self.at {
+                tally.back += 1
+            } else {
+                self.at = evidence.at
             }
             let marks: Vec<Vec<Classification>> = brains
                 .iter()

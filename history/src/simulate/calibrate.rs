@@ -203,10 +203,8 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
 /// Returns the node-hours in which a failure would have been observed, and the method of counting.
 fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str), CliError> {
     if data.has(TableKind::Outages) && args.population.is_none() {
-        let (starts, ends) = (
-            data.f64s(TableKind::Outages, "start").map_err(unusable)?,
-            data.f64s(TableKind::Outages, "end").map_err(unusable)?,
-        );
+        let starts = data.f64s(TableKind::Outages, "start").map_err(unusable)?;
+        let ends = data.f64s(TableKind::Outages, "end").map_err(unusable)?;
         let states = data.strings(TableKind::Outages, "state").map_err(unusable)?;
         let up = states.iter().map(|state| state.as_deref() == Some("up"));
         let seconds: f64 = starts
@@ -262,7 +260,9 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(ScopeCounts, Class
             "{by_users} of the failures lie in users' programs or data; they are counted, as the controller counts them"
         ));
     }
-    let (mut by_scope, mut by_class, mut made_up) = (ScopeCounts::new(), ClassCounts::new(), 0_u64);
+    let mut by_scope = ScopeCounts::new();
+    let mut by_class = ClassCounts::new();
+    let mut made_up = 0_u64;
     for (at, class) in classes.iter().enumerate() {
         if synthetic.as_ref().is_some_and(|made_up| made_up[at] == Some(1.0)) {
             made_up += 1;

@@ -36,7 +36,9 @@ pub(super) fn drawing(answer: &SimulationReport) -> SvgDrawing {
 
 fn bar(drawing: &mut SvgDrawing, row: &PolicyResult, y: f64) {
     let at = |share: f64| LEFT + WIDE * share.clamp(0.0, 1.0);
-    let (mean, low, high) = (row.goodput.mean, row.goodput.low, row.goodput.high);
+    let mean = row.goodput.mean;
+    let low = row.goodput.low;
+    let high = row.goodput.high;
     let middle = y + ROW / 2.0;
     drawing.words((LEFT - 6.0, y + 14.0), TextAnchor::End, row.policy.to_string());
     drawing.boxed((LEFT, y + 3.0), (at(mean) - LEFT, ROW - 6.0), BAR);

@@ -96,8 +96,12 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         .into());
     }
     let mut window = data.window;
-    let (mut ids, mut causes) = (BTreeMap::new(), BTreeMap::new());
-    let (mut rows, mut without_node, mut without_time, mut without_repair) = (Vec::new(), 0_u64, 0_u64, 0_u64);
+    let mut ids = BTreeMap::new();
+    let mut causes = BTreeMap::new();
+    let mut rows = Vec::new();
+    let mut without_node = 0_u64;
+    let mut without_time = 0_u64;
+    let mut without_repair = 0_u64;
     for (at, time) in times.iter().enumerate() {
         if system.is_some() && systems[at].as_deref() != system.as_deref() {
             continue;
@@ -238,10 +242,8 @@ fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Resu
         return Ok(given);
     }
     if let (Some(system), true) = (system, data.has(TableKind::Nodes)) {
-        let (names, counts) = (
-            data.strings(TableKind::Nodes, "system")?,
-            data.f64s(TableKind::Nodes, "x_nodes"),
-        );
+        let names = data.strings(TableKind::Nodes, "system")?;
+        let counts = data.f64s(TableKind::Nodes, "x_nodes");
         let counts: NumberColumn = counts.unwrap_or_default();
         let mut both = names.iter().zip(&counts);
         if let Some((_, Some(count))) = both.find(|(name, _)| name.as_deref() == Some(system)) {

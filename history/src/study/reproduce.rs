@@ -21,9 +21,10 @@ fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
         )
         .because(problem)
     })?;
-    Ok(match inside.is_empty() {
-        true => vec![path.to_owned()],
-        false => inside.into_iter().map(|one| one.path).collect(),
+    Ok(if inside.is_empty() {
+        vec![path.to_owned()]
+    } else {
+        inside.into_iter().map(|one| one.path).collect()
     })
 }
 

@@ -70,7 +70,8 @@ impl RankClient {
     ) -> Result<Option<RestoreSummary>, ClientError> {
         let sizes = sizes(wanted.iter().map(|(boxed, _)| boxed))?;
         for ((boxed, buffer), needs) in wanted.iter().zip(&sizes) {
-            let (has, needs) = (buffer.len() as u64, *needs);
+            let has = buffer.len() as u64;
+            let needs = *needs;
             if has != needs {
                 let name = boxed.name.clone();
                 return Err(ClientError::Buffer { name, has, needs });
@@ -79,20 +80,24 @@ impl RankClient {
         let wanted_bytes: u64 = sizes.iter().sum();
         self.take_arena(demand(wanted.iter().map(|(boxed, _)| boxed), None)?)?;
         let boxes = wanted.iter().map(|(boxed, _)| to_wire(boxed)).collect();
-        let (what, wait) = ("the restored tensors", wait_for(RESTORE_WAIT, wanted_bytes));
+        let what = "the restored tensors";
+        let wait = wait_for(RESTORE_WAIT, wanted_bytes);
         let ready = match self.ask(Say::RestoreWanted(v1::RestoreWanted { boxes }), what, wait)? {
             Hear::NothingToRestore(_) => return Ok(None),
             Hear::RestoreReady(ready) => ready,
             other => return Err(unexpected(what, &other)),
         };
         self.calls = CheckpointCalls::new(self.env.generation, Step(ready.step), self.checkpoint_every);
-        let (step, states) = (ready.step, ready.states.clone());
+        let step = ready.step;
+        let states = ready.states.clone();
         let differing = ready.differing.iter().map(|one| (one.name.clone(), one.cause.clone()));
-        let (differing, names) = (differing.collect(), ready.names.clone());
+        let differing = differing.collect();
+        let names = ready.names.clone();
         let mut buffers: Vec<&mut [u8]> = wanted.iter_mut().map(|(_, buffer)| &mut **buffer).collect();
-        match ready.more {
-            true => self.copy_parts(ready, &mut buffers, wanted_bytes)?,
-            false => self.copy_whole(&ready, &mut buffers, wanted_bytes)?,
+        if ready.more {
+            self.copy_parts(ready, &mut buffers, wanted_bytes)?
+        } else {
+            self.copy_whole(&ready, &mut buffers, wanted_bytes)?
         }
         let states = states.into_iter().map(|shard| {
             let rank = Rank(shard.rank);
@@ -120,19 +125,22 @@ impl RankClient {
             let got = ready.bytes;
             return Err(ClientError::RestoredBytes { wanted, got });
         }
-        let own = match ready.own_memory {
-            true => Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?),
-            false => None,
+        let own = if ready.own_memory {
+            Some(Arena::map(self.wire.take_fd().ok_or(ClientError::NoDescriptor)?)?)
+        } else {
+            None
         };
         let arena = own.as_ref().or(self.slots.arena.as_deref()).expect("taken above");
-        let (mut at, mut places) = (0, ready.places.iter());
+        let mut at = 0;
+        let mut places = ready.places.iter();
         for buffer in buffers {
             arena.read_image(ready.slot, places.next().copied().unwrap_or(at), buffer)?;
             at += buffer.len() as u64;
         }
-        match ready.stays {
-            true => Ok(()),
-            false => Ok(arena.release(ready.slot)?),
+        if ready.stays {
+            Ok(())
+        } else {
+            Ok(arena.release(ready.slot)?)
         }
     }
 
@@ -144,7 +152,9 @@ impl RankClient {
         wanted: u64,
     ) -> Result<(), ClientError> {
         let arena = self.slots.arena.clone().expect("taken above");
-        let (what, mut ready, mut got) = ("the next part of the restored tensors", first, 0);
+        let what = "the next part of the restored tensors";
+        let mut ready = first;
+        let mut got = 0;
         let mut rest = buffers.iter_mut().map(|buffer| &mut **buffer);
         let mut buffer: &mut [u8] = &mut [];
         loop {
@@ -168,9 +178,10 @@ impl RankClient {
                 other => return Err(unexpected(what, &other)),
             };
         }
-        match got == wanted {
-            true => Ok(()),
-            false => Err(ClientError::RestoredBytes { wanted, got }),
+        if got == wanted {
+            Ok(())
+        } else {
+            Err(ClientError::RestoredBytes { wanted, got })
         }
     }
 }

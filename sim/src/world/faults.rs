@@ -41,7 +41,8 @@ impl SimulatedWorld {
                 self.slow.insert(NodeId::from(node.as_str()), delay);
             }
             ScriptedFault::Cordoned { node } => {
-                let (node, reason) = (NodeId::from(node.as_str()), "drained".to_owned());
+                let node = NodeId::from(node.as_str());
+                let reason = "drained".to_owned();
                 self.later(Duration::ZERO, WorldEvent::Told(Event::NodeCordoned { node, reason }));
             }
             ScriptedFault::ControllerRestart => self.restart_controller(),

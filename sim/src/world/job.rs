@@ -90,7 +90,8 @@ impl SimulatedWorld {
             return self.peer_lost(generation);
         }
         training.step += 1;
-        let (now_at, ranks) = (training.step, training.ranks.clone());
+        let now_at = training.step;
+        let ranks = training.ranks.clone();
         let boundaries: BTreeMap<Rank, BoundaryDecision> = training
             .followers
             .iter_mut()
@@ -179,7 +180,8 @@ impl SimulatedWorld {
         let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
         };
-        let (right, wrong) = ([Digest::of(b"right")], [Digest::of(b"wrong")]);
+        let right = [Digest::of(b"right")];
+        let wrong = [Digest::of(b"wrong")];
         let replica = |(rank, node): (&Rank, &NodeId)| BoxReplica {
             rank: *rank,
             tensor: "decoder.0.weight",

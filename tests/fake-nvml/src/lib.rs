@@ -52,7 +52,8 @@ fn handle(index: c_uint) -> DeviceHandle {
 
 /// Returns the indices of a handle's device and MIG device in the scenario.
 fn indices(handle: DeviceHandle) -> (usize, Option<usize>) {
-    let (device, part) = (handle as usize & ((1 << PART) - 1), handle as usize >> PART);
+    let device = handle as usize & ((1 << PART) - 1);
+    let part = handle as usize >> PART;
     (device.wrapping_sub(1), part.checked_sub(1))
 }
 

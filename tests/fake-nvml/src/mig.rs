@@ -103,10 +103,8 @@ struct MemoryUsage {
 #[unsafe(no_mangle)]
 extern "C" fn nvmlDeviceGetMemoryInfo_v2(any: DeviceHandle, memory: *mut MemoryUsage) -> c_uint {
     let found = enter_any("memory", any).and_then(|(now, index)| {
-        let (total, used) = (
-            now.value("memory", &index)?,
-            now.value("memory-used", &index).unwrap_or(0),
-        );
+        let total = now.value("memory", &index)?;
+        let used = now.value("memory-used", &index).unwrap_or(0);
         // SAFETY: the caller's pointer, valid by the interface's contract.
         let version = unsafe { (*memory).version };
         Ok(MemoryUsage {

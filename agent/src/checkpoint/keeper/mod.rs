@@ -69,9 +69,10 @@ impl ArenaKeeper {
         let kept = settings.intervals.arenas_kept;
         let keeper = Arc::new(Self {
             state_dir: settings.state_dir.clone(),
-            program: match kept.is_zero() {
-                true => Vec::new(),
-                false => settings.arena_process.clone(),
+            program: if kept.is_zero() {
+                Vec::new()
+            } else {
+                settings.arena_process.clone()
             },
             kept,
             state: Mutex::default(),
@@ -93,7 +94,8 @@ impl ArenaKeeper {
         state.last = left.iter().map(|(label, _)| label.number).max().unwrap_or_default();
         drop(state);
         let kept = |(label, file): (ArenaLabel, OwnedFd)| {
-            let (keeper, number) = (keeper.clone(), label.number);
+            let keeper = keeper.clone();
+            let number = label.number;
             (ArenaRegistration { keeper, number }, label, file)
         };
         let left = left.into_iter().map(kept).collect();

@@ -83,13 +83,15 @@ impl CheckpointService {
         if !begin {
             return;
         }
-        let (all, job) = (self.clone(), job.clone());
+        let all = self.clone();
+        let job = job.clone();
         self.runtime.spawn_blocking(move || all.bring(&job));
     }
 
     /// Copies the queued commits, one after the other. Blocks.
     fn bring(&self, job: &JobId) {
-        let (mut away, mut pause) = (None, PAUSE.0);
+        let mut away = None;
+        let mut pause = PAUSE.0;
         while let Some((id, mirror)) = self.next_turn(job) {
             let started = Instant::now();
             let pushed = self.push(job, id, &mirror);
@@ -121,7 +123,8 @@ impl CheckpointService {
     /// Returns the commit that is copied next: the first node chooses, the others wait for its announcement. After
     /// `share_wait` without one they choose themselves; the share may still be of use.
     fn next_turn(&self, job: &JobId) -> Option<(CheckpointId, JobMirror)> {
-        let (started, mut pause) = (Instant::now(), LOOK.0);
+        let started = Instant::now();
+        let mut pause = LOOK.0;
         loop {
             let (waiting, mirror) = self.mirrors.waiting(job)?;
             if mirror.share.is_first() || started.elapsed() >= self.share_wait {
@@ -151,7 +154,8 @@ impl CheckpointService {
         let store = Store::at(&mirror.store);
         // The lease stops retention from removing the checkpoint meanwhile.
         let _lease = store.lease(job, id).map_err(ObjectError::from)?;
-        let (share, started) = (mirror.share, Instant::now());
+        let share = mirror.share;
+        let started = Instant::now();
         let push = async {
             if !share.is_first() {
                 return tier.push_share(&store, job, id, share).await;
@@ -213,7 +217,8 @@ impl CheckpointService {
         match retained {
             Ok(removed) if removed.objects == 0 => {}
             Ok(removed) => {
-                let (checkpoints, torn) = (removed.checkpoints.len(), removed.torn.len());
+                let checkpoints = removed.checkpoints.len();
+                let torn = removed.torn.len();
                 tracing::info!(%job, url = mirror.url, checkpoints, torn, "retention in the object store");
             }
             Err(problem) => {
@@ -309,7 +314,9 @@ async fn others(
     id: CheckpointId,
     patience: Duration,
 ) -> Result<(), ObjectError> {
-    let (mut fewest, mut since, mut pause) = (usize::MAX, Instant::now(), LOOK.0);
+    let mut fewest = usize::MAX;
+    let mut since = Instant::now();
+    let mut pause = LOOK.0;
     loop {
         let missing = tier.missing(store, job, id).await?;
         if missing.is_empty() {

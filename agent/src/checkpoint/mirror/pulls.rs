@@ -122,7 +122,8 @@ mod tests {
 
     #[test]
     fn callers_of_one_checkpoint_share_one_pull_and_its_result() {
-        let (table, pulls) = (PullTable::default(), AtomicUsize::new(0));
+        let table = PullTable::default();
+        let pulls = AtomicUsize::new(0);
         let missing = || ObjectError::Missing {
             url: "file:///mirror/x".to_owned(),
         };

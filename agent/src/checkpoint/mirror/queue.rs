@@ -129,9 +129,10 @@ impl MirrorQueues {
     /// copied, one that a rule retains would wait forever behind the newest.
     pub(super) fn take(&self, job: &JobId) -> Option<(CheckpointId, JobMirror)> {
         let (waiting, mirror) = self.waiting(job)?;
-        let next = match mirror.newest_taken {
-            false => waiting.first(),
-            true => waiting.last(),
+        let next = if mirror.newest_taken {
+            waiting.last()
+        } else {
+            waiting.first()
         };
         self.take_this(job, *next?)
     }

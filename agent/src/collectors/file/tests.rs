@@ -217,7 +217,8 @@ fn a_watched_file_is_read_when_it_is_written_to_and_its_successor_found_by_its_g
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("log");
     append(&path, b"one\n");
-    let (stirs, start) = (InotifyWatcher::open(), Instant::now());
+    let stirs = InotifyWatcher::open();
+    let start = Instant::now();
     let mut follower = FileFollower::new(&path, StartPosition::Beginning).watched_by(&stirs);
     assert_eq!(hear_at(&mut follower, &stirs, start), ["one"]);
     assert!(follower.is_still(start));

@@ -95,7 +95,8 @@ mod tests {
     #[test]
     fn what_is_no_pipe_is_not_written_to() {
         let folder = tempfile::tempdir().unwrap();
-        let (file, link) = (folder.path().join("f"), folder.path().join("l"));
+        let file = folder.path().join("f");
+        let link = folder.path().join("l");
         fs::write(&file, "kept").unwrap();
         assert!(matches!(ask(&file), DumpRequestOutcome::Refused(_)));
         fifo(&folder.path().join("p"));

@@ -30,7 +30,8 @@ pub fn serve_gpu_calls(library: Option<&Path>, deadline: Duration) -> io::Result
     let (requests, looks) = sync_channel(1);
     let (answer, answers) = sync_channel(1);
     let current = CurrentCall::default();
-    let (path, calls) = (library.map(PathBuf::from), current.clone());
+    let path = library.map(PathBuf::from);
+    let calls = current.clone();
     // Not joined: a thread inside a wedged driver cannot be ended.
     std::thread::Builder::new()
         .name("gpu-calls".to_owned())

@@ -149,7 +149,8 @@ impl<'a> GpuLibrary<'a> {
 
     fn xids(&self) -> Vec<XidEvent> {
         let Some(events) = &self.events else { return Vec::new() };
-        let (mut found, unnamed) = (Vec::new(), "that an event names".into());
+        let mut found = Vec::new();
+        let unnamed = "that an event names".into();
         while found.len() < EVENTS {
             // Does not wait, so that no second thread is needed inside the driver.
             let Ok(event) = self.current.during("wait for events", None, || events.wait(0)) else {

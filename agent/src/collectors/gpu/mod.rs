@@ -122,9 +122,10 @@ impl GpuCollector {
             }
             self.report_left(worker.left_behind(), &mut told);
             round();
-            let stopped = match told.hanging {
-                true => self.stop.rest(self.interval),
-                false => self.stop.wait(self.interval),
+            let stopped = if told.hanging {
+                self.stop.rest(self.interval)
+            } else {
+                self.stop.wait(self.interval)
             };
             if stopped {
                 return;

@@ -156,7 +156,8 @@ impl Rig {
             intake: self.intake.clone(),
             stop: self.stop.clone(),
         };
-        let (rounds, next) = (Arc::clone(&self.rounds), Arc::clone(&self.next));
+        let rounds = Arc::clone(&self.rounds);
+        let next = Arc::clone(&self.next);
         let folder = self.folder.path().to_owned();
         let round = move || {
             if let Some(scenario) = next.lock().expect("no test panics with it").take() {
@@ -197,7 +198,8 @@ impl Rig {
 
     /// Waits until the collector has polled a few times after a change that must not be reported.
     fn settle(&mut self) {
-        let (first, deadline) = (self.rounds.load(Ordering::SeqCst), Instant::now() + PATIENCE);
+        let first = self.rounds.load(Ordering::SeqCst);
+        let deadline = Instant::now() + PATIENCE;
         while self.rounds.load(Ordering::SeqCst) < first + 4 {
             assert!(Instant::now() < deadline, "the collector looks again");
             self.stop.wait(Duration::from_millis(2));
@@ -240,7 +242,8 @@ fn healthy_devices_are_no_news_and_what_goes_wrong_is_named_by_class_and_address
     );
     rig.now(&HEALTHY.replace("ecc 1 4", "ecc 1 6"));
     rig.told(3);
-    let (cool, ecc) = (&rig.told[1], &rig.told[2]);
+    let cool = &rig.told[1];
+    let ecc = &rig.told[2];
     assert_eq!(cool, "node a, gpu 0000:bb:00 | - | gpu.temperature 41");
     assert_eq!(
         ecc,

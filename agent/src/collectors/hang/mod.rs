@@ -121,7 +121,8 @@ impl HangCollector {
             self.ras.rank_is_silent(rank);
         }
         for some in strange.chunks(AT_ONCE) {
-            let (proc_root, words) = (self.proc_root.as_path(), self.stack_process.as_slice());
+            let proc_root = self.proc_root.as_path();
+            let words = self.stack_process.as_slice();
             std::thread::scope(|scope| {
                 for (rank, pid, silence) in some {
                     scope.spawn(move || self.tell(rank, *silence, stacks::look(proc_root, *pid, words)));

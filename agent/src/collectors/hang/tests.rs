@@ -20,7 +20,8 @@ impl Scene {
     fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let node = NodeId::from("a");
-        let (intake, roster) = (EvidenceIntake::new(node.clone()), RankRoster::new(node));
+        let intake = EvidenceIntake::new(node.clone());
+        let roster = RankRoster::new(node);
         let hangs = HangCollector {
             proc_root: folder.path().to_owned(),
             stack_process: Vec::new(),

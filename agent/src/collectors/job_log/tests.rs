@@ -60,7 +60,8 @@ fn an_exception_of_a_living_rank_is_told_and_dated_by_when_it_was_read() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("rank-0.err");
     let reporter = reporter(EvidenceSource::JobLog, dir.path());
-    let (intake, stop) = (reporter.intake.clone(), StopFlag::default());
+    let intake = reporter.intake.clone();
+    let stop = StopFlag::default();
     let (logs, reader) = job_logs(&[], Duration::from_millis(50), reporter, &stop);
     let thread = std::thread::spawn(move || reader.run());
     logs.follow(rank(0), vec![path.clone()]);

@@ -121,7 +121,8 @@ impl PortWatch {
             storm: false,
         };
         let pause = self.pauses.entry(key.clone()).or_insert(fresh);
-        let (paused, elapsed) = (micros - pause.micros, now.saturating_duration_since(pause.at));
+        let paused = micros - pause.micros;
+        let elapsed = now.saturating_duration_since(pause.at);
         (pause.micros, pause.at) = (micros, now);
         // After a counter reset, or without elapsed time, the share is unknown.
         if paused.is_nan() || !(0.0..f64::INFINITY).contains(&paused) || elapsed.is_zero() {
@@ -212,7 +213,8 @@ mod tests {
 
     #[test]
     fn a_link_that_goes_down_three_times_in_half_a_day_flaps() {
-        let (mut watch, start) = (PortWatch::default(), Instant::now());
+        let mut watch = PortWatch::default();
+        let start = Instant::now();
         let mut at = |minutes: u64, state: f64| {
             let look = look(&[("mlx5_0", "nic.port_state port 1", state)]);
             let now = start + Duration::from_secs(minutes * 60);
@@ -230,8 +232,10 @@ mod tests {
 
     #[test]
     fn a_port_that_is_paused_half_the_time_is_in_a_storm_until_it_is_calm() {
-        let (mut watch, start) = (PortWatch::default(), Instant::now());
-        let (mut micros, mut seconds) = (0.0, 0);
+        let mut watch = PortWatch::default();
+        let start = Instant::now();
+        let mut micros = 0.0;
+        let mut seconds = 0;
         let mut next = |direction: &str, share: f64| {
             micros += share * 10e6;
             seconds += 10;
@@ -292,7 +296,8 @@ mod tests {
 
     #[test]
     fn what_merely_grows_is_told_once_a_minute_and_what_has_a_class_always() {
-        let (mut watch, start) = (PortWatch::default(), Instant::now());
+        let mut watch = PortWatch::default();
+        let start = Instant::now();
         let change = |marks| NicFinding {
             device: "mlx5_0".to_owned(),
             metric: "nic.symbol_error port 1".to_owned(),

@@ -218,7 +218,8 @@ mod tests {
             ("tx_power_least", 900.0),
             ("tx_power_low", 200.0),
         ]);
-        let (warm, hot) = (40 * 256 + 128, 70 * 256);
+        let warm = 40 * 256 + 128;
+        let hot = 70 * 256;
         let sfp = Memory::of(0x03)
             .with(SFP_DIAGNOSTICS, 96, &[warm])
             .with(SFP_DIAGNOSTICS, 102, &[9_000, 5_000])

@@ -137,7 +137,8 @@ fn attribute(to: &mut Vec<u8>, kind: u16, value: &[u8]) {
 fn find(mut attributes: &[u8], kind: u16) -> Option<&[u8]> {
     loop {
         let half = |at: usize| Some(u16::from_ne_bytes(attributes.get(at..at + 2)?.try_into().ok()?));
-        let (length, found) = (usize::from(half(0)?), half(2)?);
+        let length = usize::from(half(0)?);
+        let found = half(2)?;
         let value = attributes.get(4..length)?;
         if found & !NESTED == kind {
             return Some(value);

@@ -26,10 +26,8 @@ pub(super) struct RasFinding {
 /// numbers those of the job.
 pub(super) fn ras_finding(answer: &RasReport, world: u32) -> RasFinding {
     let all: Vec<String> = answer.troubles.iter().map(sentence).collect();
-    let (named, further) = (
-        all.iter().take(NAMED),
-        (all.len() + answer.further).saturating_sub(NAMED),
-    );
+    let named = all.iter().take(NAMED);
+    let further = (all.len() + answer.further).saturating_sub(NAMED);
     let mut text = named.cloned().collect::<Vec<_>>().join("; ");
     if all.is_empty() {
         text.push_str("all processes answer, and all ranks have launched the same operations");

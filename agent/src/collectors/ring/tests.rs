@@ -186,7 +186,8 @@ impl Read for Flood {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         // Ten microseconds a line: 100,000 a second.
-        let (seq, micros) = (self.next, 1_000_000 + self.next * 10);
+        let seq = self.next;
+        let micros = 1_000_000 + self.next * 10;
         let text = match seq % 4 {
             0 => format!(
                 "NVRM: Xid (PCI:0000:9b:00): 79, pid={}, name=python, GPU has fallen off the bus.",

@@ -41,9 +41,10 @@ struct TlsTarget {
 impl OtlpConnector {
     /// Creates a connector for `endpoint`; loads the certificate authorities from `settings`.
     pub(super) fn new(endpoint: OtlpEndpoint, settings: &OtlpSettings) -> Result<Self, OtlpError> {
-        let tls = match endpoint.secure {
-            true => Some(TlsTarget::new(&endpoint, settings)?),
-            false => None,
+        let tls = if endpoint.secure {
+            Some(TlsTarget::new(&endpoint, settings)?)
+        } else {
+            None
         };
         Ok(Self {
             endpoint: Arc::new(endpoint),

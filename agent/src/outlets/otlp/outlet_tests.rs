@@ -111,7 +111,8 @@ impl Door {
     async fn before(inside: SocketAddr) -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let (ca_key, key) = (KeyPair::generate().unwrap(), KeyPair::generate().unwrap());
+        let ca_key = KeyPair::generate().unwrap();
+        let key = KeyPair::generate().unwrap();
         let ca = params.self_signed(&ca_key).unwrap();
         let issuer = Issuer::new(params, ca_key);
         let own = CertificateParams::new(["localhost".to_owned()]).unwrap();

@@ -85,7 +85,8 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
         candidate.root_rank = candidate.root_rank.or(sign.rank());
     }
     let Some(node) = sign.node() else { return };
-    let (silent, exits) = (silent.on(node).iter(), exits.on(node).iter());
+    let silent = silent.on(node).iter();
+    let exits = exits.on(node).iter();
     candidate.confirm(silent.map(|(index, _)| *index), || {
         format!("Node {node} then stopped speaking.")
     });

@@ -32,7 +32,8 @@ impl DriverVersion {
             let digits = !part.is_empty() && part.len() <= 4 && part.bytes().all(|byte| byte.is_ascii_digit());
             digits.then(|| part.parse::<u32>().ok()).flatten()
         });
-        let (branch, minor) = (numbers.next()??, numbers.next()??);
+        let branch = numbers.next()??;
+        let minor = numbers.next()??;
         let patch = match numbers.next() {
             Some(patch) => patch?,
             None => 0,

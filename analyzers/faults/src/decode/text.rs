@@ -4,7 +4,8 @@ use memchr::memchr2_iter;
 
 /// Returns the text after `beginning`, ignoring ASCII case.
 pub(super) fn after<'t>(text: &'t str, beginning: &str) -> Option<&'t str> {
-    let (bytes, wanted) = (text.as_bytes(), beginning.as_bytes());
+    let bytes = text.as_bytes();
+    let wanted = beginning.as_bytes();
     let first = wanted.first()?;
     let mut begins = memchr2_iter(first.to_ascii_lowercase(), first.to_ascii_uppercase(), bytes);
     let same = |at: &usize| {

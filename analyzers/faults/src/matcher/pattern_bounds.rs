@@ -122,9 +122,12 @@ impl PatternRewriter<'_> {
     fn literal(&mut self, text: &[u8], after_letter: bool) -> Hir {
         // In case-insensitive patterns letters are classes, so the literal part of a name begins with its digit.
         let begins = |at: usize| at == 0 && after_letter && text[0].is_ascii_digit() && text.get(1) == Some(&b'_');
-        let byte = |at: usize| match begins(at) || is_of_a_name(text, at) {
-            true => Hir::literal([text[at]]),
-            false => self.byte(text[at]),
+        let byte = |at: usize| {
+            if begins(at) || is_of_a_name(text, at) {
+                Hir::literal([text[at]])
+            } else {
+                self.byte(text[at])
+            }
         };
         Hir::concat((0..text.len()).map(byte).collect())
     }
@@ -144,7 +147,8 @@ impl PatternRewriter<'_> {
                 besides.push(digits());
                 let sub = Box::new(Hir::class(Class::Unicode(besides)));
                 // Group numbers are assigned when the expression is parsed again.
-                let (index, name) = (0, None);
+                let index = 0;
+                let name = None;
                 Hir::capture(hir::Capture { index, name, sub })
             }
             DigitReplacement::Never => Hir::class(Class::Unicode(besides)),

@@ -125,7 +125,8 @@ impl<'d> CombinedDumps<'d> {
         let reached: Vec<Option<i64>> = self.groups.iter().map(least).collect();
         for view in self.ranks.values_mut() {
             let Some(dump) = view.dump else { continue };
-            let (mut over, mut proven) = (false, false);
+            let mut over = false;
+            let mut proven = false;
             // A gap in the record numbers is a completed operation that was omitted.
             let mut next_id = dump.entries.last().map_or(0, |entry| entry.record_id + 1);
             for op in view.ops.iter_mut().rev() {

@@ -231,7 +231,8 @@ fn total(
     if calls.len() < group.ranks.len() || calls.iter().any(old) {
         return None;
     }
-    let (mut sent, mut received) = (0i128, 0i128);
+    let mut sent = 0i128;
+    let mut received = 0i128;
     for call in calls {
         sent = sent.saturating_add(elements(&call.entries, |entry| &entry.input_sizes)?);
         received = received.saturating_add(elements(&call.entries, |entry| &entry.output_sizes)?);
@@ -323,7 +324,8 @@ fn compare_pairs(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
             continue;
         }
         for (send, receive) in pair.sends.iter().zip(&pair.receives) {
-            let (send, receive) = (&world.ranks[from].ops[*send], &world.ranks[to].ops[*receive]);
+            let send = &world.ranks[from].ops[*send];
+            let receive = &world.ranks[to].ops[*receive];
             let simple = |op: &RankOperation| op.more.is_empty() && !op.overtaken;
             let (Some(sender), Some(receiver)) = (call(world, *from, send), call(world, *to, receive)) else {
                 continue;

@@ -112,7 +112,9 @@ fn gather(world: &mut CombinedDumps<'_>, rank: u32, meant: &BTreeMap<(u32, Arc<s
             continue;
         }
         member.ops.push(view.ops.len());
-        let (state, overtaken, proven) = (entry.state, false, false);
+        let state = entry.state;
+        let overtaken = false;
+        let proven = false;
         view.ops.push(RankOperation {
             group: index,
             lane,
@@ -135,7 +137,8 @@ fn lanes(world: &CombinedDumps<'_>) -> Vec<Option<SequenceKind>> {
             let view = &world.ranks[rank];
             member.ops.iter().map(|at| view.ops[*at].lane)
         });
-        let (mut collective, mut p2p) = (false, false);
+        let mut collective = false;
+        let mut p2p = false;
         for lane in ops {
             collective |= lane == SequenceKind::Collective;
             p2p |= lane == SequenceKind::PointToPoint;
@@ -159,10 +162,8 @@ fn own_lane(
     let last = &ops[*member.ops.last()?];
     let entry = &dump.entries[last.more.last().copied().unwrap_or(last.entry)];
     let enqueued = enqueued?;
-    let (collective, p2p) = (
-        entry.collective_seq == enqueued,
-        entry.is_p2p && entry.p2p_seq == enqueued,
-    );
+    let collective = entry.collective_seq == enqueued;
+    let p2p = entry.is_p2p && entry.p2p_seq == enqueued;
     match (collective, p2p) {
         (true, false) => Some(SequenceKind::Collective),
         (false, true) => Some(SequenceKind::PointToPoint),

@@ -66,7 +66,8 @@ impl TransferTable {
 
     /// Returns the peers of an operation, and the peers that never called their side of it.
     pub(super) fn peers(&self, world: &CombinedDumps<'_>, rank: u32, at: usize) -> (Vec<u32>, Vec<u32>) {
-        let (mut peers, mut absent) = (Vec::new(), Vec::new());
+        let mut peers = Vec::new();
+        let mut absent = Vec::new();
         let Some(view) = world.ranks.get(&rank) else {
             return (peers, absent);
         };

@@ -66,7 +66,8 @@ pub(super) fn suspects(world: &CombinedDumps<'_>, waits: &WaitIndex, report: &mu
         for (rank, _) in &wait.waiters {
             let reached = group.members[rank].enqueued;
             if reached < front && !culprit(*rank) && !found.iter().any(|suspect| suspect.rank == *rank) {
-                let (reached, front) = (reached.unwrap_or_default(), front.unwrap_or_default());
+                let reached = reached.unwrap_or_default();
+                let front = front.unwrap_or_default();
                 let sentence = format!(
                     "rank {rank} stopped at {reached} of group {} while others went on to {front}; it waits too",
                     world.group_name(wait.group)

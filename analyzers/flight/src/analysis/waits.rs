@@ -87,7 +87,9 @@ impl WaitIndex {
         targets: Vec<u32>,
     ) {
         let index = *known.entry(key(rank, op)).or_insert_with(|| {
-            let (group, lane, seq) = (op.group, op.lane, op.seq);
+            let group = op.group;
+            let lane = op.lane;
+            let seq = op.seq;
             self.waits.push(BlockedOperation {
                 group,
                 lane,

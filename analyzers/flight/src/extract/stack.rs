@@ -40,7 +40,9 @@ impl DumpExtractor<'_, '_> {
             return Some(known);
         }
         let tree = self.tree;
-        let (mut function, mut file, mut line) = (None, None, None);
+        let mut function = None;
+        let mut file = None;
+        let mut line = None;
         for (field, content) in tree.pairs(id)?.take(16) {
             match tree.bytes(field).unwrap_or_default() {
                 b"name" => function = self.name(content),

@@ -78,7 +78,8 @@ impl PolicyRun<'_> {
         };
         let all = (0..self.tiers.len()).filter(|at| self.tiers[*at].usable.is_some());
         all.max_by(|one, other| {
-            let (one, other) = (order(one), order(other));
+            let one = order(one);
+            let other = order(other);
             one.0.total_cmp(&other.0).then(one.1.total_cmp(&other.1))
         })
         .or(Some(self.tiers.len() - 1))

@@ -7,7 +7,8 @@ use crate::normal;
 /// has one maximum (Olsen, "Note on the uniqueness of the maximum likelihood estimator for the Tobit model",
 /// Econometrica 1978). Starts at the values of the completed durations; logarithms are relative to their mean.
 pub(super) fn lognormal(runs: &[EqualDurations], mean_ln: f64, deviation_ln: f64) -> (f64, f64) {
-    let (mut gamma, mut beta) = (1.0 / deviation_ln, 0.0);
+    let mut gamma = 1.0 / deviation_ln;
+    let mut beta = 0.0;
     let mut now = slopes(runs, mean_ln, gamma, beta);
     for _ in 0..200 {
         let determinant = now.bb * now.gg - now.bg * now.bg;
@@ -16,7 +17,8 @@ pub(super) fn lognormal(runs: &[EqualDurations], mean_ln: f64, deviation_ln: f64
         let mut share = 1.0;
         // A full step may overshoot; a small enough one always increases the likelihood.
         let next = loop {
-            let (next_g, next_b) = (gamma - share * step_g, beta - share * step_b);
+            let next_g = gamma - share * step_g;
+            let next_b = beta - share * step_b;
             let next = slopes(runs, mean_ln, next_g.max(f64::MIN_POSITIVE), next_b);
             if next_g > 0.0 && next.value >= now.value {
                 (gamma, beta) = (next_g, next_b);
@@ -60,7 +62,8 @@ fn slopes(runs: &[EqualDurations], mean_ln: f64, gamma: f64, beta: f64) -> Likel
     for run in runs {
         let y = run.ln - mean_ln;
         let z = gamma * y - beta;
-        let (ended, running) = (run.ended as f64, run.censored as f64);
+        let ended = run.ended as f64;
+        let running = run.censored as f64;
         sums.value += ended * (gamma.ln() - 0.5 * z * z);
         sums.b += ended * z;
         sums.g += ended * (1.0 / gamma - z * y);

@@ -14,7 +14,9 @@ pub(super) struct DistributionPoint {
 pub(super) fn points(runs: &[EqualDurations]) -> Vec<DistributionPoint> {
     let all: usize = runs.iter().map(|run| run.ended + run.censored).sum();
     let any_censored = runs.iter().any(|run| run.censored > 0);
-    let (mut gone, mut ended, mut survival) = (0, 0, 1.0);
+    let mut gone = 0;
+    let mut ended = 0;
+    let mut survival = 1.0;
     let mut points = Vec::with_capacity(runs.len());
     for run in runs {
         if run.ended > 0 {
@@ -22,17 +24,18 @@ pub(super) fn points(runs: &[EqualDurations]) -> Vec<DistributionPoint> {
             ended += run.ended;
             let at = ended as f64 / all as f64;
             let after = survival * (1.0 - run.ended as f64 / (all - gone) as f64);
-            points.push(match any_censored {
-                true => DistributionPoint {
+            points.push(if any_censored {
+                DistributionPoint {
                     x: run.value,
                     before: 1.0 - survival,
                     at: 1.0 - after,
-                },
-                false => DistributionPoint {
+                }
+            } else {
+                DistributionPoint {
                     x: run.value,
                     before,
                     at,
-                },
+                }
             });
             survival = after;
         }

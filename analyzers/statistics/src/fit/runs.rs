@@ -25,7 +25,8 @@ pub(super) fn runs(mut ended: Vec<f64>, mut running: Vec<f64>) -> Vec<EqualDurat
     for durations in [&mut ended, &mut running] {
         durations.sort_unstable_by(f64::total_cmp);
     }
-    let (mut ended, mut running) = (ended.as_slice(), running.as_slice());
+    let mut ended = ended.as_slice();
+    let mut running = running.as_slice();
     while let Some(value) = first(ended, running) {
         let run = EqualDurations {
             value,

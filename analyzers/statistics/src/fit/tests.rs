@@ -8,7 +8,8 @@ fn quantiles(of: Distribution) -> Vec<f64> {
     (0..count)
         .map(|i| {
             let p = (f64::from(i) + 0.5) / f64::from(count);
-            let (mut low, mut high) = (-60.0_f64, 60.0_f64);
+            let mut low = -60.0_f64;
+            let mut high = 60.0_f64;
             for _ in 0..100 {
                 let middle = 0.5 * (low + high);
                 if of.cdf(middle.exp()) < p {
@@ -131,7 +132,8 @@ proptest! {
         let of = |d: Distribution| durations.iter().map(|x| d.ln_density(*x)).sum::<f64>();
         let slack = 1e-7 * durations.len() as f64;
         for (up, down) in [(1.001, 1.0), (0.999, 1.0), (1.0, 1.001), (1.0, 0.999)] {
-            let (weibull, gamma) = (sample.weibull(), sample.gamma().expect("none is censored"));
+            let weibull = sample.weibull();
+            let gamma = sample.gamma().expect("none is censored");
             if let Distribution::Weibull { shape, scale } = weibull.distribution {
                 let there = of(Distribution::Weibull { shape: shape * up, scale: scale * down });
                 prop_assert!(there <= weibull.ln_likelihood + slack);
@@ -161,7 +163,8 @@ proptest! {
             let lasted: f64 = running.iter().map(|x| longer(d, *x)).sum();
             lasted + ended.iter().map(|x| d.ln_density(*x)).sum::<f64>()
         };
-        let (weibull, lognormal) = (sample.weibull(), sample.lognormal());
+        let weibull = sample.weibull();
+        let lognormal = sample.lognormal();
         for fit in [weibull, lognormal] {
             prop_assert!((of(fit.distribution) / fit.ln_likelihood - 1.0).abs() < 1e-6);
         }
@@ -181,7 +184,8 @@ proptest! {
     #[test]
     fn a_change_of_unit_changes_scales_only(durations in prop::collection::vec(1e-2..1e4_f64, 5..60), unit in 1e-3..1e4_f64) {
         let scaled: Vec<f64> = durations.iter().map(|x| x * unit).collect();
-        let (a, b) = (DurationSample::new(&durations, ZeroTreatment::Dropped).expect("one"), DurationSample::new(&scaled, ZeroTreatment::Dropped).expect("one"));
+        let a = DurationSample::new(&durations, ZeroTreatment::Dropped).expect("one");
+        let b = DurationSample::new(&scaled, ZeroTreatment::Dropped).expect("one");
         let shapes = |sample: &DurationSample| match (sample.weibull().distribution, sample.gamma().expect("none is censored").distribution) {
             (Distribution::Weibull { shape: w, .. }, Distribution::Gamma { shape: g, .. }) => (w, g),
             _ => (f64::NAN, f64::NAN),

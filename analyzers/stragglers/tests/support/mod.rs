@@ -65,7 +65,8 @@ impl Plan {
     fn schedule(&self, stage: usize) -> Vec<(bool, usize, usize)> {
         let (pp, vpp, all) = (self.pp, self.vpp, self.microbatches * self.vpp);
         let pass = |k: usize, backward: bool| {
-            let (group, inside) = (k / (pp * vpp), k % (pp * vpp));
+            let group = k / (pp * vpp);
+            let inside = k % (pp * vpp);
             let (chunk, microbatch) = match vpp {
                 1 => (0, k),
                 _ => (inside / pp, group * pp + inside % pp),
@@ -134,7 +135,8 @@ impl Plan {
 
     /// Runs the passes of one pipeline; returns when each stage is done.
     fn pipeline(&self, step: usize, dp: usize, lengths: &[f64], dice: &mut Dice, book: &mut Book) -> Vec<f64> {
-        let (pp, vpp) = (self.pp, self.vpp);
+        let pp = self.pp;
+        let vpp = self.vpp;
         let last_chunk = pp * vpp - 1;
         let schedules: Vec<_> = (0..pp).map(|stage| self.schedule(stage)).collect();
         let mut next = vec![0; pp];
@@ -142,7 +144,9 @@ impl Plan {
         // End of each pass: [backward][global chunk][microbatch].
         let mut ends = vec![vec![vec![None; self.microbatches]; pp * vpp]; 2];
         // Per stage and direction: end of the last pass of that direction, of the last receive, of the last send.
-        let (mut passed, mut received, mut sent) = (vec![[0.0; 2]; pp], vec![[0.0; 2]; pp], vec![[0.0; 2]; pp]);
+        let mut passed = vec![[0.0; 2]; pp];
+        let mut received = vec![[0.0; 2]; pp];
+        let mut sent = vec![[0.0; 2]; pp];
         let mut posted = vec![0.0; pp];
         for (stage, free) in free.iter_mut().enumerate() {
             *free = book.note_chunk(dp, stage, OpType::ParamsAllGather, (0.0, 0.03), 0, None);

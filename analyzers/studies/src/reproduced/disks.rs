@@ -139,7 +139,8 @@ pub(super) fn grid5000(data: &Dataset, figures: &mut FigureCollector) -> Result<
         let Some(sample) = DurationSample::new(&all, ZeroTreatment::Dropped) else {
             continue;
         };
-        let (weibull, lognormal) = (sample.weibull().distribution, sample.lognormal().distribution);
+        let weibull = sample.weibull().distribution;
+        let lognormal = sample.lognormal().distribution;
         let (Distribution::Weibull { shape, scale }, Distribution::Lognormal { mu, sigma }) = (weibull, lognormal)
         else {
             continue;

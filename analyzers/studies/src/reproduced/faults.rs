@@ -231,10 +231,8 @@ fn node_22(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyErr
 
 pub(super) fn titan(data: &Dataset, figures: &mut FigureCollector) -> Result<(), StudyError> {
     const BY: &str = "TitanGPULife, R report";
-    let (dbe, otb) = (
-        data.f64s(TableKind::Nodes, "x_dbe")?,
-        data.f64s(TableKind::Nodes, "x_otb")?,
-    );
+    let dbe = data.f64s(TableKind::Nodes, "x_dbe")?;
+    let otb = data.f64s(TableKind::Nodes, "x_otb")?;
     let dead = data.strings(TableKind::Nodes, "x_dead")?;
     let years: f64 = data.f64s(TableKind::Nodes, "x_time_s")?.iter().flatten().sum::<f64>() / (365.25 * DAY);
     let events: Vec<(f64, bool)> = dbe

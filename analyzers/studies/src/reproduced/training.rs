@@ -99,9 +99,12 @@ pub(super) fn stragglers(data: &Dataset, figures: &mut FigureCollector) -> Resul
             .printed(printed, BY)
             .defined("simulated without launch delay over simulated with ordinary durations, sums of all steps");
         let (what, printed, expected) = job.share;
-        let share = report.what_if.as_ref().map(|what_if| match what.starts_with("M_W") {
-            true => what_if.slow_workers.share,
-            false => what_if.last_stage.share,
+        let share = report.what_if.as_ref().map(|what_if| {
+            if what.starts_with("M_W") {
+                what_if.slow_workers.share
+            } else {
+                what_if.last_stage.share
+            }
         });
         let share = share.flatten().unwrap_or(f64::NAN);
         let figure = figures.add("stragglers", &format!("{name}: {what}"), share, expected, 5e-5);

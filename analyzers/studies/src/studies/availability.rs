@@ -38,9 +38,10 @@ pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) ->
 }
 
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
-    let intervals = match data.has(Canonical::Outages) {
-        true => Some(IntervalTable::of(data)?),
-        false => None,
+    let intervals = if data.has(Canonical::Outages) {
+        Some(IntervalTable::of(data)?)
+    } else {
+        None
     };
     let mut table = ResultTable::new("availability", &["figure", "value"]);
     let ended = |interval: &NodeInterval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));

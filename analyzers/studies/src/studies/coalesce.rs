@@ -86,7 +86,8 @@ const TOGETHER: usize = 1 << 10;
 
 /// Returns the leading rows of the same file, at most a block, and that file.
 fn together(files: &LabelColumn, rows: Range<usize>) -> (RowLabel, Range<usize>) {
-    let (from, behind) = (rows.start, rows.end.min(rows.start + TOGETHER));
+    let from = rows.start;
+    let behind = rows.end.min(rows.start + TOGETHER);
     match files.of.get(from..behind) {
         Some(of) => (of[0], from..from + of.iter().take_while(|file| **file == of[0]).count()),
         // No row names a file.

@@ -48,8 +48,11 @@ fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
 fn jobs(data: &Dataset, by: &str) -> Result<Vec<JobRow>, StudyError> {
     let states = data.strings(Canonical::Jobs, by)?;
     let number = |column| data.f64s(Canonical::Jobs, column);
-    let (elapsed, starts, ends) = (number("elapsed_s")?, number("start")?, number("end")?);
-    let (gpus, nodes) = (number("gpus")?, number("nodes")?);
+    let elapsed = number("elapsed_s")?;
+    let starts = number("start")?;
+    let ends = number("end")?;
+    let gpus = number("gpus")?;
+    let nodes = number("nodes")?;
     Ok(states
         .into_iter()
         .enumerate()

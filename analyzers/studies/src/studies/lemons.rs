@@ -46,7 +46,8 @@ fn worst<'a>(labels: &'a LabelColumn, counts: &[u64]) -> Vec<(&'a str, u64)> {
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("node");
     let labels = data.labels(Canonical::Failures, by)?;
-    let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
+    let population = options.population(data)?;
+    let hours = length(data)? / 3_600.0;
     let all: u64 = labels.counts().iter().sum();
     let average = all as f64 / (population * hours);
     let mut outcome = StudyResult::new(

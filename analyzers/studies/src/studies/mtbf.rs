@@ -16,7 +16,8 @@ pub(super) const STUDY: Study = Study {
 
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let failures = data.known(Canonical::Failures, "time")?;
-    let (population, hours) = (options.population(data)?, length(data)? / 3_600.0);
+    let population = options.population(data)?;
+    let hours = length(data)? / 3_600.0;
     let mut outcome = StudyResult::new(
         "mtbf",
         data,

@@ -119,8 +119,10 @@ pub(super) fn is_path(text: &[u8]) -> bool {
 
 /// Returns true if `text`, which contains a digit, consists of hex words only: numbers, times, addresses, UUIDs.
 pub(super) fn is_address(text: &[u8]) -> bool {
-    let (mut words, mut with_digit) = (0, 0);
-    let (mut inside, mut digit) = (false, false);
+    let mut words = 0;
+    let mut with_digit = 0;
+    let mut inside = false;
+    let mut digit = false;
     for byte in text {
         let kind = KINDS[usize::from(*byte)];
         if kind & JOINT != 0 {

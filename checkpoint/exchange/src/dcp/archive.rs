@@ -182,7 +182,8 @@ fn directory_of(file: &File, start: u64, end: u64) -> Result<(u64, u64), Archive
     if word(&bytes, 0, 4) != Some(0x0605_4b50) || word(&bytes, 20, 2) != Some(0) {
         return Err(no_end());
     }
-    let (mut size, mut at) = (word(&bytes, 12, 4).unwrap_or(0), word(&bytes, 16, 4).unwrap_or(0));
+    let mut size = word(&bytes, 12, 4).unwrap_or(0);
+    let mut at = word(&bytes, 16, 4).unwrap_or(0);
     if size == 0xffff_ffff || at == 0xffff_ffff || word(&bytes, 10, 2) == Some(0xffff) {
         let locator_at = last.checked_sub(20).filter(|at| *at >= start).ok_or_else(no_end)?;
         let mut locator = [0; 20];
@@ -212,7 +213,8 @@ fn wide(extra: &[u8], sizes: &mut [u64; 3]) -> Option<()> {
     }
     let mut at = 0;
     while at < extra.len() {
-        let (id, length) = (word(extra, at, 2)?, word(extra, at + 2, 2)? as usize);
+        let id = word(extra, at, 2)?;
+        let length = word(extra, at + 2, 2)? as usize;
         if id == 1 {
             let field = extra.get(at + 4..at + 4 + length)?;
             let mut from = 0;

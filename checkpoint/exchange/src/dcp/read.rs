@@ -216,14 +216,16 @@ impl<'a> DcpReader<'a> {
     ) -> Result<Result<T, String>, ExchangeError> {
         let (_, length) = self.file(&place.file)?;
         if place.offset.checked_add(place.length).is_none_or(|end| end > length) {
-            let (offset, bytes) = (place.offset, place.length);
+            let offset = place.offset;
+            let bytes = place.length;
             let what = format!("its {bytes} bytes at {offset} go beyond the file's {length}: the file was cut short");
             return Err(self.damaged(name, place, what));
         }
         let Some((_, _, file)) = &self.open else {
             return Err(self.missing(name, "its file"));
         };
-        let (done, total) = (self.done, self.total);
+        let done = self.done;
+        let total = self.total;
         let progress = &mut *self.progress;
         let mut within = 0;
         let archive = ArchiveReader::open(file, place.offset, place.length).map_err(ItemError::from);

@@ -116,7 +116,8 @@ impl<'a> DcpExport<'a> {
     }
 
     fn add_value(&mut self, name: &str, value: &PythonValue) {
-        let (tensors, wanted) = (&self.tree.tensors, &mut self.wanted);
+        let tensors = &self.tree.tensors;
+        let wanted = &mut self.wanted;
         let mut writer = PickleWriter::new();
         writer.value(value, &mut |tensor| {
             let boxed = tensors.get(tensor)?;

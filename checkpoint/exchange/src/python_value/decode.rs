@@ -194,7 +194,8 @@ fn big_int(text: &str) -> Option<Vec<u8>> {
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim_end_matches('=');
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3 + 2);
-    let (mut bits, mut count) = (0u32, 0);
+    let mut bits = 0u32;
+    let mut count = 0;
     for symbol in text.bytes() {
         let six = match symbol {
             b'A'..=b'Z' => symbol - b'A',
@@ -243,7 +244,8 @@ fn scalar(dtype: &str, bytes: &[u8]) -> Option<PythonValue> {
 /// Decodes an IEEE half-precision number.
 fn half(bits: u16) -> f64 {
     let sign = if bits >> 15 == 1 { -1.0 } else { 1.0 };
-    let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
+    let exponent = i32::from(bits >> 10 & 31);
+    let fraction = f64::from(bits & 1023);
     match exponent {
         0 => sign * fraction * 2f64.powi(-24),
         31 if fraction == 0.0 => sign * f64::INFINITY,

@@ -120,9 +120,10 @@ impl HeaderTensor {
         };
         // A tensor of an unknown type is left out later; its size cannot be checked.
         let Some(width) = width else { return Ok(()) };
-        let needed = match self.shape.contains(&0) {
-            true => Some(0),
-            false => self.shape.iter().copied().try_fold(width, u64::checked_mul),
+        let needed = if self.shape.contains(&0) {
+            Some(0)
+        } else {
+            self.shape.iter().copied().try_fold(width, u64::checked_mul)
         };
         if needed.is_some_and(|bits| bits.is_multiple_of(8) && bits / 8 == found) {
             return Ok(());

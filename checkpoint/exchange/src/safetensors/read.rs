@@ -130,7 +130,8 @@ impl SafetensorsReader {
                     continue;
                 }
             };
-            let (offset, bytes) = (data_at + tensor.start, tensor.end - tensor.start);
+            let offset = data_at + tensor.start;
+            let bytes = tensor.end - tensor.start;
             if let Some(digest) = digests.get(name) {
                 self.stated.push(DigestedTensor {
                     path: path.to_owned(),
@@ -155,7 +156,8 @@ impl SafetensorsReader {
     /// Compares every tensor that has a digest.
     fn compare(&self, progress: ProgressCallback<'_>) -> Result<(), ExchangeError> {
         let total = self.stated.iter().map(|stated| stated.bytes).sum();
-        let (mut done, mut block) = (0, vec![0; BLOCK]);
+        let mut done = 0;
+        let mut block = vec![0; BLOCK];
         for stated in &self.stated {
             let path = &stated.path;
             let (file, _) = files::open(path)?;

@@ -105,7 +105,8 @@ fn groups(mut wanted: Vec<TensorBox>, most: u64) -> Vec<Vec<TensorBox>> {
         return vec![wanted];
     }
     wanted.sort_by(|a, b| a.name.cmp(&b.name));
-    let (mut groups, mut filled) = (vec![Vec::new()], 0u64);
+    let mut groups = vec![Vec::new()];
+    let mut filled = 0u64;
     for boxed in wanted {
         let bytes = boxed.bytes().unwrap_or(0);
         let open = groups.last_mut().expect("there is one from the start");
@@ -213,8 +214,11 @@ impl SafetensorsWriter<'_> {
     /// Writes the tensors back to back; returns the digest of each.
     fn tensors(&mut self, file: &File, path: &Path, group: &[TensorBox]) -> Result<Vec<String>, ExchangeError> {
         let mut digests = vec![blake3::hash(&[]).to_hex().to_string(); group.len()];
-        let (mut hasher, mut current) = (blake3::Hasher::new(), None);
-        let (mut out, done, total) = (file, &mut self.done, self.total);
+        let mut hasher = blake3::Hasher::new();
+        let mut current = None;
+        let mut out = file;
+        let done = &mut self.done;
+        let total = self.total;
         let progress = &mut *self.progress;
         let repairs = stream(self.store, self.checkpoint, group, &mut |nth, bytes| {
             if current != Some(nth) {

@@ -90,7 +90,8 @@ pub fn load(store: &Store, checkpoint: &Checkpoint, wanted: &[TensorBox]) -> Vec
 
 /// A safetensors file, written by hand.
 pub fn safetensors(tensors: &Tensors) -> Vec<u8> {
-    let (mut header, mut data) = (serde_json::Map::new(), Vec::new());
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
     for (name, (dtype, shape, bytes)) in tensors {
         let start = data.len();
         data.extend(bytes);

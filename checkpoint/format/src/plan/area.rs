@@ -39,8 +39,10 @@ impl TensorArea {
     /// Appends to `left` the parts of this area that remain outside `hole`, which must lie within it.
     pub(super) fn without(mut self, hole: &Self, left: &mut Vec<Self>) {
         for dim in 0..self.shape.len() {
-            let (start, end) = (self.offset[dim], self.offset[dim] + self.shape[dim]);
-            let (from, to) = (hole.offset[dim], hole.offset[dim] + hole.shape[dim]);
+            let start = self.offset[dim];
+            let end = self.offset[dim] + self.shape[dim];
+            let from = hole.offset[dim];
+            let to = hole.offset[dim] + hole.shape[dim];
             for (piece_start, piece_end) in [(start, from), (to, end)] {
                 if piece_start < piece_end {
                     let mut piece = self.clone();

@@ -61,7 +61,8 @@ impl<'a> SortedParts<'a> {
         let Some(dim) = self.dim else {
             return &self.sorted;
         };
-        let (start, end) = (want.offset[dim], want.offset[dim].saturating_add(want.shape[dim]));
+        let start = want.offset[dim];
+        let end = want.offset[dim].saturating_add(want.shape[dim]);
         let first = self.reach.partition_point(|reach| *reach <= start);
         let last = self.sorted.partition_point(|part| part.boxed.offset[dim] < end);
         self.sorted.get(first..last).unwrap_or(&[])
@@ -119,12 +120,14 @@ fn emit(part: &StoredPart<'_>, common: &TensorArea, want: &TensorBox, dest_at: u
     }
     let outer = inner.saturating_sub(1);
     let run: u64 = common.shape[outer..].iter().product::<u64>() * size;
-    let (source_strides, dest_strides) = (strides(&part.boxed.shape, size), strides(&want.shape, size));
+    let source_strides = strides(&part.boxed.shape, size);
+    let dest_strides = strides(&want.shape, size);
     let place =
         |base: &[u64], strides: &[u64], dim: usize, step: u64| (common.offset[dim] + step - base[dim]) * strides[dim];
     let mut position = vec![0u64; outer];
     loop {
-        let (mut source, mut dest) = (part.at, dest_at);
+        let mut source = part.at;
+        let mut dest = dest_at;
         for dim in 0..dims {
             let step = position.get(dim).copied().unwrap_or(0);
             source += place(&part.boxed.offset, &source_strides, dim, step);

@@ -117,8 +117,12 @@ impl BulkPeer {
         let next = Arc::new(AtomicUsize::new(0));
         let mut senders = JoinSet::new();
         for _ in 0..self.limits.connections.clamp(1, pieces.len().max(1)) {
-            let (peer, cut, pieces, next) = (self.clone(), cut.clone(), pieces.clone(), next.clone());
-            let (name, image) = (name.clone(), image.clone());
+            let peer = self.clone();
+            let cut = cut.clone();
+            let pieces = pieces.clone();
+            let next = next.clone();
+            let name = name.clone();
+            let image = image.clone();
             senders.spawn(async move { peer.send_pieces(&name, fence, &cut, &pieces, &next, &image).await });
         }
         let mut sent_bytes = 0;
@@ -154,9 +158,11 @@ impl BulkPeer {
         next: &AtomicUsize,
         image: &Arc<dyn ImageSource + Send + Sync>,
     ) -> Result<u64, BulkError> {
-        let (mut buffer, mut sent_bytes) = (Vec::new(), 0);
+        let mut buffer = Vec::new();
+        let mut sent_bytes = 0;
         while let Some(&piece) = pieces.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let (cut, image) = (cut.clone(), image.clone());
+            let cut = cut.clone();
+            let image = image.clone();
             let read = tokio::task::spawn_blocking(move || read_piece(&cut, piece, image.as_ref(), buffer)).await;
             buffer = read.map_err(|problem| self.protocol(format!("a reader has died: {problem}")))??;
             self.cap.take(buffer.len() as u64).await;
@@ -295,7 +301,8 @@ fn read_piece(
     buffer.resize(cut.piece_bytes(piece).unwrap_or(0), 0);
     let mut from = 0;
     for chunk in cut.pieces[piece as usize].clone() {
-        let (to, at) = (from + cut.length(chunk), cut.ranges[chunk as usize].start);
+        let to = from + cut.length(chunk);
+        let at = cut.ranges[chunk as usize].start;
         image
             .read_at(at, &mut buffer[from..to])
             .map_err(|source| BulkError::Image { at, source })?;

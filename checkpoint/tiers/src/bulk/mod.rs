@@ -156,7 +156,9 @@ struct PieceLayout {
 impl PieceLayout {
     fn of(index: &ShardIndex) -> Self {
         let ranges: Vec<_> = index.chunking().ranges().collect();
-        let (mut pieces, mut from, mut bytes) = (Vec::new(), 0u32, 0u64);
+        let mut pieces = Vec::new();
+        let mut from = 0u32;
+        let mut bytes = 0u64;
         for (chunk, range) in (0u32..).zip(&ranges) {
             let length = range.end - range.start;
             if bytes > 0 && bytes + length > PIECE_BYTES {
@@ -195,9 +197,11 @@ impl PieceLayout {
         let mut from = 0;
         for chunk in chunks.clone() {
             let to = from + self.length(chunk);
-            let (stated, found) = (index.chunks[chunk as usize], ChunkDigest::of(&bytes[from..to]));
+            let stated = index.chunks[chunk as usize];
+            let found = ChunkDigest::of(&bytes[from..to]);
             if stated != found {
-                let (stated, found) = (stated.to_string(), found.to_string());
+                let stated = stated.to_string();
+                let found = found.to_string();
                 return Err(TransferRefusal::Damaged { chunk, stated, found });
             }
             from = to;

@@ -130,7 +130,8 @@ impl ParityMemory {
         lane: &RankLane,
         index: ShardIndex,
     ) -> Result<Vec<(u32, u32)>, TransferRefusal> {
-        let (code, first) = (lane.code()?, lane.ranks.first());
+        let code = lane.code()?;
+        let first = lane.ranks.first();
         let (Some(first), Some(_), true) = (first, lane.place(name.rank), nth < lane.parities) else {
             return Err(TransferRefusal::NoParity);
         };
@@ -168,7 +169,9 @@ impl ParityMemory {
             added: vec![false; cut.pieces.len()],
             cut,
         };
-        let (missing, open, index) = (open.missing(), Some(open), Arc::new(index));
+        let missing = open.missing();
+        let open = Some(open);
+        let index = Arc::new(index);
         sum.shares.insert(name.rank, ParityShare { index, open });
         inner.of.insert(name.clone(), whole);
         Ok(missing)
@@ -330,10 +333,13 @@ fn lay_out(cut: &PieceLayout, piece: u32, bytes: &[u8]) -> Option<(u64, Vec<u8>)
         let chunks = chunks.start as usize..chunks.end as usize;
         cut.ranges.get(chunks)
     })??;
-    let (at, end) = (ranges.first()?.start, ranges.last()?.end.next_multiple_of(BLOCK));
-    let (mut laid, mut from) = (vec![0; usize::try_from(end - at).ok()?], 0);
+    let at = ranges.first()?.start;
+    let end = ranges.last()?.end.next_multiple_of(BLOCK);
+    let mut laid = vec![0; usize::try_from(end - at).ok()?];
+    let mut from = 0;
     for range in ranges {
-        let (place, length) = ((range.start - at) as usize, (range.end - range.start) as usize);
+        let place = (range.start - at) as usize;
+        let length = (range.end - range.start) as usize;
         laid.get_mut(place..place + length)?
             .copy_from_slice(bytes.get(from..from + length)?);
         from += length;

@@ -251,7 +251,8 @@ impl<'a> RebuildSource<'a> {
     /// Reads the same range of a parity.
     fn parity(&self, view: &SumView, holder: &SumHolder, range: &Range<u64>) -> Option<Vec<u8>> {
         let chunk = u64::from(SUM_CHUNK_BYTES);
-        let (first, end) = (range.start / chunk, range.end.div_ceil(chunk));
+        let first = range.start / chunk;
+        let end = range.end.div_ceil(chunk);
         let runs = vec![(u32::try_from(first).ok()?, u32::try_from(end - first).ok()?)];
         let name = view.name(&self.job, self.checkpoint)?;
         let bytes = match holder {
@@ -283,7 +284,8 @@ impl IndexedImage<'_> {
 
 /// Copies the part of a chunk in `range` to `out`, which starts at `range.start`.
 fn put(out: &mut [u8], range: &Range<u64>, at: u64, chunk: &[u8]) {
-    let (from, end) = (at.max(range.start), (at + chunk.len() as u64).min(range.end));
+    let from = at.max(range.start);
+    let end = (at + chunk.len() as u64).min(range.end);
     if from < end {
         let to = (from - range.start) as usize..(end - range.start) as usize;
         out[to].copy_from_slice(&chunk[(from - at) as usize..(end - at) as usize]);

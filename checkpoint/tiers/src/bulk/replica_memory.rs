@@ -146,7 +146,8 @@ impl ReplicaMemory {
             }
             inner.remove(name);
         }
-        let (wanted, room) = (index.image_bytes, inner.limit.saturating_sub(inner.bytes));
+        let wanted = index.image_bytes;
+        let room = inner.limit.saturating_sub(inner.bytes);
         if wanted > room {
             return Err(TransferRefusal::Full { wanted, room });
         }
@@ -256,7 +257,8 @@ impl ReceivedImage {
 
     fn held(&self) -> Option<SealedReplica> {
         let pieces = self.pieces.iter().cloned().collect::<Option<Vec<_>>>()?;
-        let (index, cut) = (self.index.clone(), self.cut.clone());
+        let index = self.index.clone();
+        let cut = self.cut.clone();
         Some(SealedReplica { index, cut, pieces })
     }
 }
@@ -287,7 +289,8 @@ impl ImageSource for SealedReplica {
                 break;
             }
             let bytes = self.chunk(chunk).ok_or(io::ErrorKind::UnexpectedEof)?;
-            let (from, to) = (range.start.max(at), range.end.min(end));
+            let from = range.start.max(at);
+            let to = range.end.min(end);
             out[(from - at) as usize..(to - at) as usize]
                 .copy_from_slice(&bytes[(from - range.start) as usize..(to - range.start) as usize]);
         }

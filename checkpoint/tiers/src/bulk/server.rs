@@ -238,7 +238,8 @@ impl ReceiverState {
         let (Some(name), Some(callers)) = (&caller.name, &self.holdings.callers) else {
             return Ok(());
         };
-        let (node, generation) = (NodeId::from(name.own()), ask.fence());
+        let node = NodeId::from(name.own());
+        let generation = ask.fence();
         if callers.may(&node, ask.job(), generation) {
             return Ok(());
         }

@@ -81,7 +81,8 @@ impl ObjectTier {
     /// Returns the manifests of a job (or the errors of reading them), and the checkpoints without manifest; oldest
     /// first. Folders that only hold chunks of later checkpoints are in neither list.
     pub async fn listing(&self, job: &JobId) -> Result<(Vec<ListedCheckpoint>, Vec<CheckpointId>), ObjectError> {
-        let (mut manifests, mut torn) = (Vec::new(), Vec::new());
+        let mut manifests = Vec::new();
+        let mut torn = Vec::new();
         for (id, committed) in self.attempts(job).await? {
             match committed {
                 true => match self.manifest(job, id).await {
@@ -105,7 +106,8 @@ impl ObjectTier {
             problem,
         })?;
         if manifest.job != *job || manifest.id() != id {
-            let (id, job) = (manifest.id(), manifest.job);
+            let id = manifest.id();
+            let job = manifest.job;
             return Err(ObjectError::Foreign { url, job, id });
         }
         Ok(manifest)
@@ -117,7 +119,8 @@ impl ObjectTier {
         let shard = manifest.shards.get(rank.0 as usize);
         let shard = shard.ok_or_else(|| ObjectError::Missing { url: place.url.clone() })?;
         let bytes = self.read_small(&place, MAX_INDEX_BYTES).await?;
-        let (url, found) = (place.url, Digest::of(&bytes));
+        let url = place.url;
+        let found = Digest::of(&bytes);
         if found != shard.index {
             let stated = shard.index;
             return Err(ObjectError::Digest { url, stated, found });
@@ -127,7 +130,8 @@ impl ObjectTier {
             problem,
         })?;
         if index.job != manifest.job || index.id() != manifest.id() || index.rank != rank {
-            let (id, job) = (index.id(), index.job);
+            let id = index.id();
+            let job = index.job;
             return Err(ObjectError::Foreign { url, job, id });
         }
         Ok((index, bytes))

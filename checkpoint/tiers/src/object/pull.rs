@@ -81,7 +81,8 @@ impl ObjectTier {
         lease: Option<&FillLease>,
         pulled: &mut PullReceipt,
     ) -> Result<(), ObjectError> {
-        let (job, id) = (&manifest.job, manifest.id());
+        let job = &manifest.job;
+        let id = manifest.id();
         let ranks: Vec<_> = manifest.shards.iter().map(|shard| shard.rank).collect();
         let reads = stream::iter(ranks).map(|rank| self.index(manifest, rank));
         let indexes: Vec<_> = reads.buffered(self.requests()).try_collect().await?;
@@ -132,7 +133,8 @@ impl ObjectTier {
         }
         let incoming = IncomingFile::start(path, size)?;
         let pieces = shard.pieces(size, self.limits.part_bytes);
-        let (place, file) = (&place, &incoming);
+        let place = &place;
+        let file = &incoming;
         let reads = stream::iter(pieces).map(|piece| async move {
             let bytes = self.read_checked(place, &piece).await?;
             // Writes to the page cache: too short a wait for another thread.
@@ -174,7 +176,8 @@ impl ObjectTier {
 
 /// Returns true if this very checkpoint is committed in the store.
 fn is_committed(store: &Store, manifest: &Manifest) -> Result<bool, ObjectError> {
-    let (job, id) = (&manifest.job, manifest.id());
+    let job = &manifest.job;
+    let id = manifest.id();
     if !store.committed_ids(job)?.contains(&id) {
         return Ok(false);
     }
@@ -187,7 +190,9 @@ fn is_committed(store: &Store, manifest: &Manifest) -> Result<bool, ObjectError>
 
 /// Waits until no other process fills the folder; returns no lease if the holder makes no progress.
 async fn wait_for_lease(store: &Store, job: &JobId, id: CheckpointId) -> Result<Option<FillLease>, ObjectError> {
-    let (mut pause, mut beat, mut since) = (LOOK.0, None, Instant::now());
+    let mut pause = LOOK.0;
+    let mut beat = None;
+    let mut since = Instant::now();
     loop {
         if let Some(lease) = store.fill_lease(job, id)? {
             return Ok(Some(lease));

@@ -97,7 +97,8 @@ impl ObjectTier {
         checkpoint: &Checkpoint,
         own: &(dyn Fn(Rank) -> bool + Sync),
     ) -> Result<Vec<ObjectWrite>, ObjectError> {
-        let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
+        let job = &checkpoint.manifest.job;
+        let id = checkpoint.id();
         if let Err(problem) = self.end_unfinished_uploads(store, job).await {
             tracing::warn!(%job, problem = with_causes(&problem), "unfinished uploads were not looked for");
         }
@@ -273,7 +274,8 @@ impl ObjectTier {
                 sent.map_err(died)??;
             }
             let request = upload.put_part(PutPayload::from(part));
-            let (tier, url) = (self.clone(), place.url.clone());
+            let tier = self.clone();
+            let url = place.url.clone();
             under_way.spawn(async move { tier.ask("write a part of", &url, request).await });
         }
         while let Some(sent) = under_way.join_next().await {
@@ -323,7 +325,8 @@ fn read_parts(
 fn read_shard(path: &FilePath, shard: &ShardFile, size: u64) -> Result<Vec<u8>, ObjectError> {
     let bytes = read_file(path)?;
     if bytes.len() as u64 != size {
-        let (path, found) = (path.to_owned(), bytes.len() as u64);
+        let path = path.to_owned();
+        let found = bytes.len() as u64;
         return Err(StoreError::Size {
             path,
             stated: size,

@@ -99,11 +99,13 @@ impl ObjectTier {
             let rank_file = name.starts_with("rank-") && (name.ends_with(".shard") || name.ends_with(".index"));
             rank_file || name == ANNOUNCED_FILE || name == LENT_FILE && !lends
         };
-        let (mut goes, mut borrowed) = (Vec::new(), 0);
+        let mut goes = Vec::new();
+        let mut borrowed = 0;
         for name in self.names(job, id).await?.into_iter().filter(|name| ours(name)) {
-            match stays.contains(&name) {
-                true => borrowed += 1,
-                false => goes.push(self.place(job, id, &name)?),
+            if stays.contains(&name) {
+                borrowed += 1
+            } else {
+                goes.push(self.place(job, id, &name)?)
             }
         }
         let removals = stream::iter(&goes).map(|place| self.remove_object(place));

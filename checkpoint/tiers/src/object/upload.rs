@@ -186,12 +186,10 @@ impl MultipartUpload for RecordedUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
         let nth = self.begun;
         self.begun += 1;
-        let (store, path, id, parts) = (
-            self.store.clone(),
-            self.path.clone(),
-            self.id.clone(),
-            self.parts.clone(),
-        );
+        let store = self.store.clone();
+        let path = self.path.clone();
+        let id = self.id.clone();
+        let parts = self.parts.clone();
         Box::pin(async move {
             let part = store.put_part(&path, &id, nth, data).await?;
             let mut parts = parts.lock().unwrap_or_else(PoisonError::into_inner);

@@ -166,9 +166,10 @@ fn settings() -> impl Iterator<Item = (String, String)> {
 
 /// Returns a remedy for errors in which the client names only the missing value.
 fn hint(problem: &str) -> &'static str {
-    match problem.contains("Account must be specified") {
-        true => "; set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential",
-        false => "",
+    if problem.contains("Account must be specified") {
+        "; set AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or another credential"
+    } else {
+        ""
     }
 }
 

@@ -46,7 +46,8 @@ impl ObjectTier {
             }
         };
         (verified.world_size, verified.bytes) = (manifest.world_size, manifest.bytes());
-        let (mut problems, mut indexes) = (Vec::new(), Vec::new());
+        let mut problems = Vec::new();
+        let mut indexes = Vec::new();
         for shard in &manifest.shards {
             match self.index(&manifest, shard.rank).await {
                 Ok((index, _)) => {

@@ -57,7 +57,8 @@ impl ErasureCode {
 
     /// Computes the parity pieces of a stripe; all pieces have the same even length.
     pub fn encode<T: AsRef<[u8]>>(&self, pieces: &[T]) -> Result<Vec<Vec<u8>>, CodeError> {
-        let (members, parity) = (self.members, self.parity);
+        let members = self.members;
+        let parity = self.parity;
         if pieces.len() != members {
             let lost = members.abs_diff(pieces.len());
             return Err(CodeError::TooManyLost { members, lost, left: 0 });
@@ -80,14 +81,16 @@ impl ErasureCode {
     /// members is that parity, so its holder never needs two members at a time. Both numbers must be within the code.
     pub fn share(&self, place: usize, nth: usize, piece: &[u8]) -> Result<Vec<u8>, CodeError> {
         if place >= self.members || nth >= self.parity {
-            let (members, parity) = (place.saturating_add(1), nth.saturating_add(1));
+            let members = place.saturating_add(1);
+            let parity = nth.saturating_add(1);
             return Err(CodeError::Shape { members, parity });
         }
         let length = even_length(std::iter::once(piece))?;
         if self.parity == 1 {
             return Ok(piece.to_vec());
         }
-        let (zeros, mut encoder) = (vec![0; length], encoder(self.members, self.parity, length)?);
+        let zeros = vec![0; length];
+        let mut encoder = encoder(self.members, self.parity, length)?;
         for other in 0..self.members {
             let piece = if other == place { piece } else { &zeros };
             encoder.add_original_shard(piece).map_err(refused)?;

@@ -217,7 +217,8 @@ impl ParitySource {
     /// group that is left out because its descriptor is unreadable or describes shards other than those in the
     /// manifest.
     pub fn open(store: &Store, checkpoint: &Checkpoint, root: &Path) -> Result<(Self, Vec<ParityError>), ParityError> {
-        let (job, id) = (&checkpoint.manifest.job, checkpoint.id());
+        let job = &checkpoint.manifest.job;
+        let id = checkpoint.id();
         let folder = root.join(job.as_str()).join(id.to_string());
         let mut names: Vec<PathBuf> = match fs::read_dir(&folder) {
             Err(problem) if problem.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -229,14 +230,16 @@ impl ParitySource {
         };
         names.retain(|path| path.extension().is_some_and(|ending| ending == "group"));
         names.sort();
-        let (mut groups, mut problems) = (Vec::new(), Vec::new());
+        let mut groups = Vec::new();
+        let mut problems = Vec::new();
         for path in names {
             match Self::group(store, checkpoint, &path) {
                 Ok(group) => groups.push(group),
                 Err(problem) => problems.push(problem),
             }
         }
-        let (job, root) = (job.clone(), root.to_owned());
+        let job = job.clone();
+        let root = root.to_owned();
         Ok((Self { job, groups, root }, problems))
     }
 

@@ -144,7 +144,8 @@ impl<'a> DegradedGroup<'a> {
             .members
             .get(member)
             .ok_or(ParityError::Outside { at, bytes: 0 })?;
-        let (bytes, stripe_bytes) = (is.bytes, u64::from(self.descriptor.stripe_bytes));
+        let bytes = is.bytes;
+        let stripe_bytes = u64::from(self.descriptor.stripe_bytes);
         let end = at
             .checked_add(out.len() as u64)
             .filter(|end| *end <= bytes)

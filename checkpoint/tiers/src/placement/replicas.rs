@@ -75,7 +75,8 @@ fn ring(members: &[PlacementNode], nodes: &[usize], copies: usize) -> Vec<usize>
             .map(|(at, keeper)| exposure(&members[order[at]], &members[order[keeper]]))
             .sum()
     };
-    let (mut best, mut order) = (nodes.to_vec(), nodes.to_vec());
+    let mut best = nodes.to_vec();
+    let mut order = nodes.to_vec();
     let mut least = cost(&best);
     orders(&mut order, 1, &mut |order| {
         let found = cost(order);

@@ -34,7 +34,8 @@ pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Res
         .ok_or_else(|| io::Error::other("the agent did not join the controller within a minute"))?;
     // The agent compiles its matchers now; that time is not part of the delay.
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let (mut delays, mut missing) = (Vec::new(), 0);
+    let mut delays = Vec::new();
+    let mut missing = 0;
     for _ in 0..LINES {
         let device = site.inject()?;
         let sent = Instant::now();

@@ -35,11 +35,13 @@ pub(super) async fn measure(library: &Path, time: Duration, found: &mut AgentFig
     let calls = children(pid)?;
     let used =
         || -> io::Result<(ProcessUsage, ProcessUsage)> { Ok((ProcessUsage::of(&[pid])?, ProcessUsage::of(&calls)?)) };
-    let (before, exporter_before) = (used()?, exporter.as_ref().map(ExporterProcess::usage).transpose()?);
+    let before = used()?;
+    let exporter_before = exporter.as_ref().map(ExporterProcess::usage).transpose()?;
     let begun = Instant::now();
     work(&mut site, exporter.as_mut(), time, None).await?;
     let seconds = begun.elapsed().as_secs_f64();
-    let (quiet, exporter_quiet) = (used()?, exporter.as_ref().map(ExporterProcess::usage).transpose()?);
+    let quiet = used()?;
+    let exporter_quiet = exporter.as_ref().map(ExporterProcess::usage).transpose()?;
 
     let mut sent = Vec::new();
     let begun = Instant::now();

@@ -43,7 +43,8 @@ impl ProcessUsage {
                 .and_then(|field| field.parse().ok());
             field.ok_or_else(|| io::Error::other("cannot read the processor time"))
         };
-        let (status, counts) = (read("status")?, read("io")?);
+        let status = read("status")?;
+        let counts = read("io")?;
         Ok(Self {
             cpu_s: (ticks(14)? + ticks(15)?) / TICKS,
             rss_bytes: number(&status, "VmRSS:") * 1024.0,

@@ -46,9 +46,10 @@ impl PeakMemory {
         let now = status(self.id);
         let (before, after) = (|name| told(&self.start, name), |name| told(&now, name));
         let begun_anew = before("VmHWM") <= before("VmRSS");
-        let grown = match begun_anew {
-            true => after("VmHWM").saturating_sub(before("VmRSS")),
-            false => 0,
+        let grown = if begun_anew {
+            after("VmHWM").saturating_sub(before("VmRSS"))
+        } else {
+            0
         };
         let of_files = after("RssFile").saturating_sub(before("RssFile"));
         after("RssAnon").max(before("RssAnon") + grown.saturating_sub(of_files))

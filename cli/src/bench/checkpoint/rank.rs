@@ -188,13 +188,16 @@ impl TrainerState {
 
     /// Copies all tensors with as many threads as the fill has, each a part of every tensor's bytes.
     fn memcpy(&mut self) -> RankReply {
-        let (bytes, threads) = (self.bytes, self.place.threads);
+        let bytes = self.bytes;
+        let threads = self.place.threads;
         self.touch(bytes);
         let start = self.spare.as_ptr().align_offset(SECTOR);
-        let (spare, tensors) = (&mut self.spare[start..start + bytes], &self.tensors);
+        let spare = &mut self.spare[start..start + bytes];
+        let tensors = &self.tensors;
         let mut rest = spare;
         let mut shares: Vec<Vec<(&mut [u8], &[u8])>> = (0..threads).map(|_| Vec::new()).collect();
-        let (share, mut given) = (bytes.div_ceil(threads).max(1), 0);
+        let share = bytes.div_ceil(threads).max(1);
+        let mut given = 0;
         for (_, data) in tensors {
             let mut data = &data[..];
             while !data.is_empty() {
@@ -206,7 +209,8 @@ impl TrainerState {
             }
         }
         let copy = |share: Vec<(&mut [u8], &[u8])>| share.into_iter().for_each(|(to, from)| to.copy_from_slice(from));
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let cpu = cpu_seconds();
+        let start = Instant::now();
         std::thread::scope(|scope| {
             let mine = shares.pop();
             shares
@@ -268,7 +272,8 @@ impl TrainerState {
             rest = after;
         }
         let store = Store::at(&from.store);
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let cpu = cpu_seconds();
+        let start = Instant::now();
         let id = CheckpointId {
             step: Step(from.step),
             generation: Generation(1),
@@ -294,9 +299,10 @@ impl TrainerState {
                 .iter()
                 .zip(&out.0)
                 .all(|(boxed, bytes)| llama::holds(boxed, bytes));
-        match sound {
-            true => Ok(told),
-            false => Err(io::Error::other("a load gave other bytes than were saved")),
+        if sound {
+            Ok(told)
+        } else {
+            Err(io::Error::other("a load gave other bytes than were saved"))
         }
     }
 
@@ -357,7 +363,8 @@ fn untouched(fresh: &mut Vec<u8>, length: usize) -> &mut [u8] {
 }
 
 fn timed(work: impl FnOnce() -> io::Result<()>) -> io::Result<RankReply> {
-    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let cpu = cpu_seconds();
+    let start = Instant::now();
     work()?;
     Ok(RankReply {
         seconds: start.elapsed().as_secs_f64(),
@@ -385,7 +392,8 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 fn read(path: &Path, rank: u64, world: u64, bytes: &mut [u8]) -> io::Result<usize> {
     let file = direct(OpenOptions::new().read(true), path)?;
     let blocks = file.metadata()?.len().div_ceil(BLOCK as u64);
-    let (from, to) = (blocks * rank / world, blocks * (rank + 1) / world);
+    let from = blocks * rank / world;
+    let to = blocks * (rank + 1) / world;
     for (block, nth) in bytes.chunks_mut(BLOCK).zip(from..to) {
         // The last block ends with the file.
         let mut got = 0;

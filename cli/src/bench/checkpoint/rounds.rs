@@ -40,8 +40,13 @@ pub(super) fn measure(options: &BenchOptions, threads: usize, figures: &mut Chec
     let before = memory::private(own) + memory::shared(own);
     let node = NodeArenas::new(options, options.ranks, &dir.path().join("store"))?;
     let mut ranks = RankProcess::start_all(options.ranks, options.gib, threads, &node.paths())?;
-    let (mut memcpys, mut writes, mut reads) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut saves, mut colds, mut warms, mut freshes) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut memcpys = Vec::new();
+    let mut writes = Vec::new();
+    let mut reads = Vec::new();
+    let mut saves = Vec::new();
+    let mut colds = Vec::new();
+    let mut warms = Vec::new();
+    let mut freshes = Vec::new();
     let mut extra = MemoryOverhead::begin(&ranks);
     let alone = options.saves.saturating_sub(options.rounds + 1).max(2);
     let first = saves_alone(&node, &mut ranks, &mut extra, alone, &mut figures.memory)?;
@@ -258,7 +263,8 @@ impl NodeArenas {
             .iter()
             .try_for_each(|arena| arena.release(0))
             .map_err(io::Error::other)?;
-        let (cpu, start) = (cpu_seconds(), Instant::now());
+        let cpu = cpu_seconds();
+        let start = Instant::now();
         let told = self.write(ranks, step, &RankRequest::Fill { slot: 0, step })?;
         Ok(SaveTiming {
             durable: start.elapsed().as_secs_f64(),
@@ -351,7 +357,9 @@ fn reshard(options: &BenchOptions, from: u32, to: u32, rounds: usize, dir: &Path
     node.save(&mut savers, 1)?;
     drop(savers);
     let mut loaders = RankProcess::start_all(to, options.gib, 1, &node.paths())?;
-    let (mut colds, mut reads, mut warms) = (Vec::new(), Vec::new(), Vec::new());
+    let mut colds = Vec::new();
+    let mut reads = Vec::new();
+    let mut warms = Vec::new();
     let mut row = ReshardFigures {
         from,
         to,

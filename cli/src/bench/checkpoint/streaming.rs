@@ -22,7 +22,9 @@ pub(super) fn measure(options: &BenchOptions, threads: usize) -> io::Result<Stre
         extra.watch(&node, || node.save(&mut ranks, step))?;
         node.forget(step)?;
     }
-    let (mut saves, mut writes, mut state) = (Vec::new(), Vec::new(), 0);
+    let mut saves = Vec::new();
+    let mut writes = Vec::new();
+    let mut state = 0;
     for round in 0..=options.rounds {
         let step = ALONE + 1 + round as u64;
         saves.push(node.save(&mut ranks, step)?);
@@ -37,7 +39,8 @@ pub(super) fn measure(options: &BenchOptions, threads: usize) -> io::Result<Stre
         node.forget(step)?;
     }
     // The first round is discarded.
-    let (saves, writes) = (&saves[1..], &writes[1..]);
+    let saves = &saves[1..];
+    let writes = &writes[1..];
     let of = |pick: fn(&SaveTiming) -> f64| median(saves.iter().map(pick).collect());
     let over = |pick: fn(&SaveTiming) -> f64| {
         median(

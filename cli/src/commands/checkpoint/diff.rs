@@ -29,7 +29,8 @@ fn kind(kind: Option<&TensorType>) -> String {
 
 pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
     let picked = pick::job(&args.store.dir, args.store.job.as_deref(), &[args.before, args.after])?;
-    let (before, after) = (picked.load(args.before)?, picked.load(args.after)?);
+    let before = picked.load(args.before)?;
+    let after = picked.load(args.after)?;
     let mut progress = pick::progress("tensors compared", |count| count.to_string());
     let found = diff(&picked.store, &before, &after, args.values, &mut progress)
         .map_err(|problem| pick::exchange("cannot compare the checkpoints", problem))?;

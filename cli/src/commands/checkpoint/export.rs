@@ -64,7 +64,8 @@ fn chosen_format(format: Option<ExportFormat>, out: &Path) -> Result<ExportForma
         None
     };
     let format = format.or(named).unwrap_or(ExportFormat::Safetensors);
-    let (is_dir, shown) = (out.is_dir(), out.display());
+    let is_dir = out.is_dir();
+    let shown = out.display();
     let (cause, hint) = match (format, named) {
         (_, Some(named)) if named != format => (
             format!("--out {shown} has the ending of another format"),

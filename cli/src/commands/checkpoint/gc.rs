@@ -45,7 +45,8 @@ const ROWS: &[TableColumn<GcRow>] = &[
 pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let rules = args.keep.rules();
-    let (mut rows, mut problems) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut problems = Vec::new();
     for job in jobs {
         let (of_job, found) = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
         rows.extend(of_job);
@@ -55,9 +56,10 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     listing::print(args.store.format.format, &rows, ROWS);
     let goes: Vec<&GcRow> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();
     let bytes = display_text::bytes(goes.iter().map(|row| row.bytes).sum());
-    out::note(&match args.dry_run {
-        true => format!("{} of {} would go, {bytes}", goes.len(), rows.len()),
-        false => format!("{} of {} went, {bytes}", goes.len(), rows.len()),
+    out::note(&if args.dry_run {
+        format!("{} of {} would go, {bytes}", goes.len(), rows.len())
+    } else {
+        format!("{} of {} went, {bytes}", goes.len(), rows.len())
     });
     for problem in &problems {
         out::note(&problem.to_string());
@@ -221,7 +223,8 @@ mod tests {
     #[test]
     fn what_no_rule_keeps_is_told_and_then_goes_and_what_is_read_stays() {
         let dir = tempfile::tempdir().expect("a temporary directory");
-        let (store, job) = (Store::open(dir.path()).expect("a store"), JobId::from("train"));
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
         for (step, loss) in [(10, 0.9), (20, 0.1), (30, 0.5), (40, 0.4), (50, 0.3)] {
             save(&store, &job, step, loss);
         }

@@ -84,7 +84,9 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit,
 /// Verifies every byte of a store on disk; returns the findings, and the numbers of intact checkpoints and problems.
 fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<FindingRow>, usize, usize), CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
-    let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
+    let mut found = Vec::new();
+    let mut intact = 0;
+    let mut problems = 0;
     for job in jobs {
         let report = verify(&store, &job, step).map_err(failed)?;
         problems += report.problems.len();
@@ -125,7 +127,8 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
                     .into_iter()
                     .flat_map(|status| memory::memory_lines(status, &job, checkpoint.id)),
             );
-            let (usable, checkpoint) = (checkpoint.intact, checkpoint.id.to_string());
+            let usable = checkpoint.intact;
+            let checkpoint = checkpoint.id.to_string();
             all.push(UsabilityReport {
                 job: job.clone(),
                 checkpoint,

@@ -52,17 +52,20 @@ pub(super) fn memory_lines(status: &StatusView, job: &JobId, id: CheckpointId) -
         return said;
     }
     if tiers.nodes > 0 {
-        let (copied, images) = (known.copied, known.world_size);
+        let copied = known.copied;
+        let images = known.world_size;
         said.push(format!(
             "{copied} copies of its {images} images are in the memory of other nodes"
         ));
     }
     if let Some(parity) = tiers.parity {
         let lanes = ParityLanes::plan(&members(status, view), parity);
-        let (kept, all) = (known.in_parity, lanes.shares(view.spec.ranks_per_node));
-        said.push(match kept >= all {
-            true => format!("all {all} shares of its parity are kept"),
-            false => format!("only {kept} of {all} shares of its parity are kept: what follows holds once all are"),
+        let kept = known.in_parity;
+        let all = lanes.shares(view.spec.ranks_per_node);
+        said.push(if kept >= all {
+            format!("all {all} shares of its parity are kept")
+        } else {
+            format!("only {kept} of {all} shares of its parity are kept: what follows holds once all are")
         });
         said.extend(lanes.sentences());
     }

@@ -42,7 +42,8 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
             if args.step.is_some_and(|step| id.step != Step(step)) {
                 continue;
             }
-            let (size, parity) = (args.group_size as usize, args.parity as usize);
+            let size = args.group_size as usize;
+            let parity = args.parity as usize;
             let done = protect(&store, &job, id, &root, size, parity).map_err(failed)?;
             let job = job.clone();
             all.push(ParityLine { job, done });

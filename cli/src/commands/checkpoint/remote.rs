@@ -55,7 +55,9 @@ pub(super) fn verify(
 ) -> Result<(Vec<FindingRow>, usize, usize), CliError> {
     let tier = tier(url, None)?;
     block_on(async {
-        let (mut found, mut intact, mut problems) = (Vec::new(), 0, 0);
+        let mut found = Vec::new();
+        let mut intact = 0;
+        let mut problems = 0;
         for job in jobs(&tier, args).await? {
             let what = format!("cannot verify the checkpoints of job {job}");
             let report = tier.verify(&job, step).await;

@@ -54,7 +54,8 @@ pub(super) fn run(args: &RepairArgs) -> Result<CommandExit, CliError> {
     let mirrors: Vec<&dyn MirrorSource> = mirrors.iter().map(|mirror| &**mirror).collect();
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let step = args.step.map(Step);
-    let (mut lines, mut looked_at) = (Vec::new(), 0);
+    let mut lines = Vec::new();
+    let mut looked_at = 0;
     for job in jobs {
         let repaired = repair(&store, &mirrors, &job, step).map_err(failed)?;
         looked_at += repaired.checkpoints.len();

@@ -145,7 +145,8 @@ pub(super) fn findings(job: &JobId, report: &VerifyReport) -> Vec<FindingRow> {
     let mut found = Vec::new();
     for checkpoint in &report.checkpoints {
         let state = if checkpoint.intact { "intact" } else { "damaged" };
-        let (chunks, bytes) = (Some(checkpoint.chunks), Some(checkpoint.bytes));
+        let chunks = Some(checkpoint.chunks);
+        let bytes = Some(checkpoint.bytes);
         found.push(FindingRow {
             chunks,
             bytes,

@@ -17,7 +17,9 @@ use crate::out;
 
 pub(super) fn run(args: &ScrubArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
-    let (mut found, mut problems, mut intact) = (Vec::new(), 0, 0);
+    let mut found = Vec::new();
+    let mut problems = 0;
+    let mut intact = 0;
     let mut pace = ReadThrottle::new(args.rate);
     for job in jobs {
         let report = verify_paced(&store, &job, None, &mut |bytes| pace.read(bytes)).map_err(failed)?;

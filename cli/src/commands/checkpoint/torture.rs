@@ -85,7 +85,8 @@ pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
     let program = std::env::current_exe().map_err(|problem| failed(problem.into()))?;
 
     let all = args.cases * DamageKind::ALL.len() as u64 + crash::cases(args.cases);
-    let (done, wrong) = (AtomicU64::new(0), AtomicU64::new(0));
+    let done = AtomicU64::new(0);
+    let wrong = AtomicU64::new(0);
     let is_watched = std::io::stderr().is_terminal();
     let watch = |fault: Option<String>| {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
@@ -94,7 +95,7 @@ pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
         {
             out::note(&format!("wrong: {fault}"));
         }
-        if is_watched && done % 500 == 0 {
+        if is_watched && done.is_multiple_of(500) {
             out::note(&format!("{done} of {all} cases"));
         }
     };

@@ -16,7 +16,8 @@ use crate::runtime::block_on;
 pub(super) fn end_unfinished(store: &Store, job: &JobId, dry_run: bool) -> Result<(), CliError> {
     let uploads = unfinished_uploads(store, job).map_err(|problem| failed("cannot look for uploads", problem))?;
     for upload in &uploads {
-        let (url, path) = (&upload.url, &upload.path);
+        let url = &upload.url;
+        let path = &upload.path;
         out::note(&format!("job {job}: the upload of {path} to {url} was not ended"));
     }
     if dry_run {

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn a_fault_is_filed_under_jobs_in_use_alone() {
         let mut findings = lost_gpu_and_dead_rank();
-        let (mut fault, exit) = (findings[0].clone(), findings[1].clone());
+        let mut fault = findings[0].clone();
+        let exit = findings[1].clone();
         findings.remove(0);
         fault.id.seq = Sequence(3);
         fault.at = Timestamp(160 * SECOND);

@@ -199,9 +199,10 @@ fn mig_devices(view: &AgentView) -> String {
         ("ECC errors", |it| or_dash(it.ecc_uncorrected)),
         ("processes", |it| or_dash(it.processes)),
     ];
-    match view.mig_devices.is_empty() {
-        true => String::new(),
-        false => listing::table(&view.mig_devices, COLUMNS),
+    if view.mig_devices.is_empty() {
+        String::new()
+    } else {
+        listing::table(&view.mig_devices, COLUMNS)
     }
 }
 
@@ -216,9 +217,10 @@ fn ranks(view: &AgentView) -> String {
         ("dead children", |it| it.dead_children.to_string()),
         ("blocked", |it| or_dash(it.blocked.as_ref())),
     ];
-    match view.ranks.is_empty() {
-        true => String::new(),
-        false => listing::table(&view.ranks, COLUMNS),
+    if view.ranks.is_empty() {
+        String::new()
+    } else {
+        listing::table(&view.ranks, COLUMNS)
     }
 }
 
@@ -233,9 +235,10 @@ fn checks(view: &AgentView) -> String {
         ("says", |it| it.text.clone()),
         ("took s", |it| format!("{:.2}", it.took_s)),
     ];
-    match view.checks.is_empty() {
-        true => String::new(),
-        false => listing::table(&view.checks, COLUMNS),
+    if view.checks.is_empty() {
+        String::new()
+    } else {
+        listing::table(&view.checks, COLUMNS)
     }
 }
 

@@ -151,7 +151,8 @@ impl std::str::FromStr for NodeCount {
             text.parse::<u32>()
                 .map_err(|_| format!("{text:?} is not a number; want MIN:MAX"))
         };
-        let (min, max) = (number(min)?, number(max)?);
+        let min = number(min)?;
+        let max = number(max)?;
         if min == 0 {
             return Err("a job needs at least 1 node".to_owned());
         }

@@ -161,7 +161,8 @@ impl JobFollower {
     fn tell_cases(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
             if self.cases.insert(case.id, case.state) != Some(case.state) {
-                let (class, blamed) = (&case.verdict.class, &case.verdict.blamed);
+                let class = &case.verdict.class;
+                let blamed = &case.verdict.blamed;
                 let verdict = match case.state {
                     CaseState::Open => "evidence is being gathered".to_owned(),
                     _ => format!("{class}, blamed: {blamed}"),

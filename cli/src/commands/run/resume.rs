@@ -133,7 +133,8 @@ async fn open(url: &str) -> Result<(ObjectTier, Option<JobId>), ObjectError> {
         return Ok((tier, Some(job)));
     }
     if let Some((base, name)) = url.trim_end_matches('/').rsplit_once('/').filter(|_| jobs.is_empty()) {
-        let (tier, job) = (ObjectTier::open(base)?, JobId::from(name));
+        let tier = ObjectTier::open(base)?;
+        let job = JobId::from(name);
         if tier.jobs().await?.contains(&job) {
             return Ok((tier, Some(job)));
         }

@@ -95,7 +95,8 @@ pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<St
         .count();
     let slots: u32 = status.nodes.iter().filter(usable).map(|node| node.slots).sum();
     (fit < spec.nodes.min as usize).then(|| {
-        let (min, ranks) = (spec.nodes.min, spec.ranks_per_node);
+        let min = spec.nodes.min;
+        let ranks = spec.ranks_per_node;
         format!(
             "job {} asks for more than there is: at least {min} nodes with {ranks} slots each ({} slots); {fit} of {} nodes \
              are healthy and have that ({slots} slots on all healthy nodes). It waits for more nodes",

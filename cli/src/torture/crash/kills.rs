@@ -53,13 +53,15 @@ impl<'a> PhaseRun<'a> {
         let mut verdict = CrashVerdict::default();
         let PhaseResult { end, whole } = stage.play(KillPoint::default(), &mut verdict)?;
         if !end.well || !verdict.faults.is_empty() {
-            let (name, why) = (phase.name(way), verdict.faults.join("; "));
+            let name = phase.name(way);
+            let why = verdict.faults.join("; ");
             return Err(TortureError(format!("{name} fails undisturbed: {} {why}", end.status)));
         }
         (stage.usual.took, stage.usual.calls) = (end.took, end.calls);
-        match whole.is_empty() {
-            true => stage.scene.recover(false, &mut verdict),
-            false => stage.scene.adopt(whole, &mut verdict),
+        if whole.is_empty() {
+            stage.scene.recover(false, &mut verdict)
+        } else {
+            stage.scene.adopt(whole, &mut verdict)
         }
         Ok(stage)
     }

@@ -127,7 +127,8 @@ impl CrashScene {
 
     /// Streams a rank's tensors through its window, both sides concurrently.
     pub(crate) fn pass(&self, rank: u32, id: CheckpointId) -> Result<ShardSeal, TortureError> {
-        let (arena, filling) = (&self.arenas[rank as usize], self.subject.filling(id, rank));
+        let arena = &self.arenas[rank as usize];
+        let filling = self.subject.filling(id, rank);
         let streaming = filling.announce(arena)?;
         std::thread::scope(|scope| {
             let passing = scope.spawn(|| filling.pass(arena, streaming));
@@ -294,7 +295,8 @@ impl CrashScene {
         let Ok(sealed) = arena.sealed(slot) else {
             return Ok(None);
         };
-        let (index, mut right) = (sealed.index(), true);
+        let index = sealed.index();
+        let mut right = true;
         right &= index.step == id.step && index.rank.0 == rank && index.state == self.subject.state(rank, id.step);
         for entry in &index.tensors {
             let expected = self.subject.expected(std::slice::from_ref(&entry.boxed), id.step);

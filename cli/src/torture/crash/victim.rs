@@ -69,7 +69,8 @@ fn read(
 ) -> Result<(), TortureError> {
     let Some(mut lines) = lines else { return Ok(()) };
     let mut started = Instant::now();
-    let (mut line, mut begun) = (String::new(), Some(begun));
+    let mut line = String::new();
+    let mut begun = Some(begun);
     while lines.read_line(&mut line)? > 0 {
         match line.trim() {
             BEGIN => {

@@ -90,12 +90,14 @@ pub(crate) fn run(errand: &VictimTask) -> Result<(), TortureError> {
             slot,
             ending,
         } => {
-            let (arena, store) = (arena()?, Store::at(store));
+            let arena = arena()?;
+            let store = Store::at(store);
             let image = arena.sealed(*slot)?;
             report_seal(&run_counted(ending, *death, || persist(&store, &image, *parent))?)
         }
         SavePart::Take { store, ending } => {
-            let (arena, store) = (arena()?, Store::at(store));
+            let arena = arena()?;
+            let store = Store::at(store);
             // The rank that streams to this process dies with it, never before.
             let taken = run_counted(ending, *death, || take(&store, &arena, id.generation, &|| false));
             report_seal(&taken?)

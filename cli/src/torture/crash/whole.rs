@@ -12,7 +12,9 @@ use crate::torture::subject::id;
 impl PhaseRun<'_> {
     /// Runs one save up to and including the victim's part.
     pub(super) fn play_whole(&self, death: KillPoint) -> Result<VictimResult, TortureError> {
-        let (scene, phase, victim) = (&self.scene, self.phase, self.victim());
+        let scene = &self.scene;
+        let phase = self.phase;
+        let victim = self.victim();
         for rank in (0..WORLD).filter(|rank| !phase.kills_ranks() || *rank != victim) {
             scene.fill(rank)?;
         }
@@ -23,7 +25,8 @@ impl PhaseRun<'_> {
             }
         }
         let store = scene.store.root().to_owned();
-        let (parent, slot) = (scene.parent(), scene.slot());
+        let parent = scene.parent();
+        let slot = scene.slot();
         let write = |ending: &str| SavePart::Write {
             store: store.clone(),
             parent,

@@ -25,7 +25,9 @@ impl PhaseRun<'_> {
         death: KillPoint,
         verdict: &mut CrashVerdict,
     ) -> Result<PhaseResult, TortureError> {
-        let (id, victim, phase) = (self.scene.saving, self.victim(), self.phase);
+        let id = self.scene.saving;
+        let victim = self.victim();
+        let phase = self.phase;
         let others = (0..WORLD).filter(|rank| phase.kills_controllers() || *rank != victim);
         let mut seals = others
             .map(|rank| self.scene.pass(rank, id))
@@ -38,9 +40,10 @@ impl PhaseRun<'_> {
             _ => self.agent_dies(death, verdict)?,
         };
         seals.extend(seal);
-        let whole = match seals.len() == WORLD as usize {
-            true => vec![(id, seals)],
-            false => Vec::new(),
+        let whole = if seals.len() == WORLD as usize {
+            vec![(id, seals)]
+        } else {
+            Vec::new()
         };
         Ok(PhaseResult { end, whole })
     }
@@ -52,8 +55,10 @@ impl PhaseRun<'_> {
         death: KillPoint,
         verdict: &mut CrashVerdict,
     ) -> Result<(VictimResult, Option<ShardSeal>), TortureError> {
-        let (scene, victim) = (&self.scene, self.victim());
-        let (arena, gone) = (&scene.arenas[victim as usize], AtomicBool::new(false));
+        let scene = &self.scene;
+        let victim = self.victim();
+        let arena = &scene.arenas[victim as usize];
+        let gone = AtomicBool::new(false);
         let is_gone = || gone.load(Ordering::SeqCst);
         let (end, taken) = std::thread::scope(|scope| {
             let mut agent = None;
@@ -66,7 +71,8 @@ impl PhaseRun<'_> {
                 agent.map(|agent| agent.join().expect("the agent's side does not panic")),
             )
         });
-        let (end, seal) = (end?, taken.and_then(Result::ok));
+        let end = end?;
+        let seal = taken.and_then(Result::ok);
         if end.ended && seal.is_none() {
             verdict.lost_commits += 1;
             let lost = "a rank said that it sealed, and its image did not come to the store";
@@ -85,7 +91,8 @@ impl PhaseRun<'_> {
         death: KillPoint,
         verdict: &mut CrashVerdict,
     ) -> Result<(VictimResult, Option<ShardSeal>), TortureError> {
-        let (scene, victim) = (&self.scene, self.victim());
+        let scene = &self.scene;
+        let victim = self.victim();
         let arena: &Arena = &scene.arenas[victim as usize];
         let ending = match self.phase {
             SavePhase::Index => ".index",
@@ -107,7 +114,8 @@ impl PhaseRun<'_> {
                 released.map(|()| rank.join().expect("the rank's side does not panic")),
             )
         });
-        let (mut end, passed) = (end?, passed?);
+        let mut end = end?;
+        let passed = passed?;
         if let (true, Err(problem)) = (end.well, passed) {
             verdict.stuck = true;
             verdict.faults.push(format!("a rank could not seal: {problem}"));

@@ -120,7 +120,8 @@ fn check_process(about: &RankSubject<'_>, pid: u32) -> AuthorityResult {
 }
 
 fn check_seal(about: &RankSubject<'_>, seal: &ShardSeal) -> AuthorityResult {
-    let (rank, world) = (about.rank, about.plan.world_size());
+    let rank = about.rank;
+    let world = about.plan.world_size();
     let is_digest = |text: &str| text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
     if seal.rank == rank && seal.world_size == world && is_digest(&seal.index) {
         return Ok(());

@@ -18,7 +18,8 @@ pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>)
         .iter()
         .find(|mark| !(0.0..=1.0).contains(&mark.confidence))
     {
-        let (class, confidence) = (&mark.class, mark.confidence);
+        let class = &mark.class;
+        let confidence = mark.confidence;
         return refuse(
             AuthorityRule::OutOfRange,
             format!("its confidence in {class} is {confidence}, outside 0 to 1"),

@@ -50,7 +50,8 @@ impl DecisionContext<'_> {
         }
         let mut taken = self.state.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().cloned());
-        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let range = job.spec.nodes;
+        let slots = job.spec.ranks_per_node;
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         if nodes.len() < range.min as usize {
             return;

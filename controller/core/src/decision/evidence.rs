@@ -174,9 +174,10 @@ impl DecisionContext<'_> {
             }
             EvidenceBody::ShardDurable { seal } => {
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
-                let manifest = match job.committable() == Some(*generation) {
-                    true => job.checkpoints.durable(name, *generation, seal.clone(), &rules),
-                    false => None,
+                let manifest = if job.committable() == Some(*generation) {
+                    job.checkpoints.durable(name, *generation, seal.clone(), &rules)
+                } else {
+                    None
                 };
                 self.commit(name, manifest);
             }

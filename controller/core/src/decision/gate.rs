@@ -50,7 +50,8 @@ impl PreflightResults {
     /// Returns the differing values by node. A value without a majority is returned as text without a node.
     fn differences(&self) -> (Vec<EnvironmentDifference>, Vec<String>) {
         let names: BTreeSet<&String> = self.environments.values().flat_map(BTreeMap::keys).collect();
-        let (mut named, mut open) = (Vec::new(), Vec::new());
+        let mut named = Vec::new();
+        let mut open = Vec::new();
         for name in names {
             let value = |own: &BTreeMap<String, String>| own.get(name).cloned().unwrap_or_else(|| "nothing".to_owned());
             let mut counts: BTreeMap<String, usize> = BTreeMap::new();

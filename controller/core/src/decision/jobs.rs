@@ -47,7 +47,8 @@ impl DecisionContext<'_> {
         };
         let mut taken = self.state.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().cloned());
-        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let range = job.spec.nodes;
+        let slots = job.spec.ranks_per_node;
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
         let gathered = match job.phase {
             JobPhase::Pending { gathered, .. } => gathered,
@@ -95,7 +96,8 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let (range, slots) = (job.spec.nodes, job.spec.ranks_per_node);
+        let range = job.spec.nodes;
+        let slots = job.spec.ranks_per_node;
         let missing = format!(
             "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}{}",
             range.min,
@@ -241,7 +243,8 @@ impl DecisionContext<'_> {
                 port,
                 stage: AdoptionStage::Asking { from, waiting },
             } if waiting.is_empty() => {
-                let (port, asked) = (*port, Some(*from));
+                let port = *port;
+                let asked = Some(*from);
                 let stage = AdoptionStage::Looking { asked };
                 job.phase = JobPhase::Adopting { port, stage };
                 self.look_for_shards(name);
@@ -409,7 +412,9 @@ impl DecisionContext<'_> {
         job.ended_at = Some(at);
         job.deadline = None;
         job.close_spans(at, |_| true);
-        let (generation, nodes, case) = (job.generation, job.nodes().to_vec(), job.case);
+        let generation = job.generation;
+        let nodes = job.nodes().to_vec();
+        let case = job.case;
         self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));

@@ -147,7 +147,8 @@ impl DecisionContext<'_> {
                 generation,
                 finding,
             } => {
-                let (step, generation) = (*step, *generation);
+                let step = *step;
+                let generation = *generation;
                 self.checkpoint_checked(job, CheckpointId { step, generation }, finding);
             }
             Event::TimerFired { timer } => self.timer_fired(timer),

@@ -89,7 +89,8 @@ impl DecisionContext<'_> {
         let Some((reporters, confirmed)) = job.checkpoints.suspicions.checked(id, nodes) else {
             return;
         };
-        let (step, reporters) = (id.step, listed(&reporters));
+        let step = id.step;
+        let reporters = listed(&reporters);
         match finding {
             CheckFinding::Damaged { what } => self.strike_off(name, id, what),
             CheckFinding::Intact => {
@@ -145,7 +146,8 @@ impl DecisionContext<'_> {
 
     /// Handles a start checkpoint that ranks could not read and that is not proven damaged.
     fn checkpoint_unreadable(&mut self, name: &JobId, id: CheckpointId) {
-        let (at, limit) = (self.at, self.store_wait());
+        let at = self.at;
+        let limit = self.store_wait();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };

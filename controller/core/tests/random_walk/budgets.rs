@@ -39,7 +39,8 @@ impl BudgetJudge {
             return;
         };
         if !std::mem::replace(&mut self.is_stopped, true) && reason.contains("brought it no further") {
-            let (restarts, most) = (self.restarts, job.spec.max_restarts);
+            let restarts = self.restarts;
+            let most = job.spec.max_restarts;
             assert!(
                 restarts >= most,
                 "{name} was stopped after {restarts} of {most} restarts"

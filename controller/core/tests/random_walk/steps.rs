@@ -236,7 +236,9 @@ impl Walk {
             }
             Move::Commit { refuse } => {
                 let Some(manifest) = self.manifests.pop() else { return };
-                let (job, step, generation) = (manifest.job, manifest.step, manifest.generation);
+                let job = manifest.job;
+                let step = manifest.step;
+                let generation = manifest.generation;
                 self.tell(if refuse {
                     Event::ManifestRefused {
                         job,

@@ -27,7 +27,9 @@ fn a_journal_is_read_while_it_is_written_every_entry_once_and_nothing_is_disturb
     let written = AtomicI64::new(5_000);
     let readers = AtomicU32::new(0);
     std::thread::scope(|scope| {
-        let (journal, written, readers) = (&mut journal, &written, &readers);
+        let journal = &mut journal;
+        let written = &written;
+        let readers = &readers;
         // Commits small batches without a pause until the readers are done.
         scope.spawn(move || {
             while readers.load(Ordering::Acquire) < 20 {

@@ -81,7 +81,8 @@ impl Written {
     }
 
     fn snapshot(&mut self, at: Timestamp) {
-        let (entry, bytes) = (self.journal.entries(), self.journal.entry_bytes());
+        let entry = self.journal.entries();
+        let bytes = self.journal.entry_bytes();
         let mut snapshot = encode_snapshot(&self.state, entry, at, bytes).expect("a state is JSON");
         while !self.journal.store_slice(&mut snapshot).expect("room") {}
     }
@@ -205,7 +206,8 @@ fn rg_5_a_copy_taken_between_any_two_writes_is_a_whole_journal() {
             .expect("room");
         step(&mut written.state, &stamped);
         if number % 9 == 0 {
-            let (entry, bytes) = (written.journal.entries(), written.journal.entry_bytes());
+            let entry = written.journal.entries();
+            let bytes = written.journal.entry_bytes();
             let mut snapshot = encode_snapshot(&written.state, entry, stamped.at, bytes).expect("JSON");
             // Never completed: its process ends here.
             if number % 2 == 0 {

@@ -154,7 +154,8 @@ fn steps(store: &Store) -> Vec<u64> {
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
     let (_dir, store, mut manifests) = store_with(&[10, 20, 30, 40, 50]);
-    let (fifty, forty) = (manifests.pop().unwrap(), manifests.pop().unwrap());
+    let fifty = manifests.pop().unwrap();
+    let forty = manifests.pop().unwrap();
     for manifest in &manifests {
         store.commit(manifest).unwrap();
     }
@@ -178,7 +179,8 @@ async fn rg_2_no_collection_with_older_rules_runs_beside_a_newer_commit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn rg_1_a_commit_that_was_given_up_writes_no_manifest_and_removes_nothing() {
     let (_dir, store, mut manifests) = store_with(&[10, 20, 30]);
-    let (thirty, twenty) = (manifests.pop().unwrap(), manifests.pop().unwrap());
+    let thirty = manifests.pop().unwrap();
+    let twenty = manifests.pop().unwrap();
     store.commit(&manifests[0]).unwrap();
     let path = store.root().display().to_string();
     let hang = Hang::new(store.root(), FileOperation::SyncDir, "store/train");

@@ -52,9 +52,10 @@ impl GridFailures {
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
     let by = options.by("node");
     // Logs of failures are tables of events.
-    let (table, what) = match data.has(Canonical::Failures) {
-        true => (Canonical::Failures, "failures"),
-        false => (Canonical::Events, "events"),
+    let (table, what) = if data.has(Canonical::Failures) {
+        (Canonical::Failures, "failures")
+    } else {
+        (Canonical::Events, "events")
     };
     let labels = data.labels(table, by)?;
     let (mut grids, mut nowhere) = (BTreeMap::<String, GridFailures>::new(), labels.without());
@@ -107,7 +108,8 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
             "p of all values",
         ],
     );
-    let (mut alone, mut refused) = (0, None);
+    let mut alone = 0;
+    let mut refused = None;
     for (name, grid) in grids.iter().filter(|(_, grid)| grid.failures >= FEWEST).take(LISTED) {
         let exposure = match GridExposure::of(data, options, name, &grid.cells, grids.len() == 1) {
             Ok(exposure) => exposure,

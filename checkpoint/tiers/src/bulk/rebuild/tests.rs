@@ -97,7 +97,8 @@ fn runtime() -> tokio::runtime::Runtime {
 
 #[test]
 fn rg_2_a_damaged_sum_is_left_out_for_another_and_never_believed() {
-    let (runtime, all) = (runtime(), [0, 1, 2].map(|rank| image(rank, 7)));
+    let runtime = runtime();
+    let all = [0, 1, 2].map(|rank| image(rank, 7));
     let lane = lane(&[0, 1, 2], 2);
     let images: Vec<_> = all.iter().collect();
     let holders = [0, 1].map(|nth| kept(&lane, nth, &images));
@@ -129,7 +130,8 @@ fn rg_2_a_damaged_sum_is_left_out_for_another_and_never_believed() {
 
 #[test]
 fn rg_2_a_sum_of_another_step_or_of_other_images_is_none() {
-    let (runtime, all) = (runtime(), [0, 1, 2].map(|rank| image(rank, 8)));
+    let runtime = runtime();
+    let all = [0, 1, 2].map(|rank| image(rank, 8));
     let lane = lane(&[0, 1, 2], 1);
     let before = [0, 1, 2].map(|rank| image(rank, 7));
     let stale = kept(&lane, 0, &before.iter().collect::<Vec<_>>());
@@ -145,7 +147,8 @@ fn rg_2_a_sum_of_another_step_or_of_other_images_is_none() {
 
 #[test]
 fn a_lane_of_one_is_a_copy_and_images_of_other_lanes_do_not_count() {
-    let (runtime, all) = (runtime(), [0, 1, 2].map(|rank| image(rank, 7)));
+    let runtime = runtime();
+    let all = [0, 1, 2].map(|rank| image(rank, 7));
     let alone = kept(&lane(&[2], 1), 0, &[&all[2]]);
     assert_eq!(
         rebuilt(&runtime, &all, &[], std::slice::from_ref(&alone), 2).as_ref(),

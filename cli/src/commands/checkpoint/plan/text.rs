@@ -76,7 +76,8 @@ fn failures(answer: &PlanReport) -> Vec<String> {
         answer.state_gib_per_node,
         seconds(rating.mttf_h * 3_600.0),
         rating.mttf_h_between.map_or_else(String::new, |(low, high)| {
-            let (low, high) = (seconds(low * 3_600.0), seconds(high * 3_600.0));
+            let low = seconds(low * 3_600.0);
+            let high = seconds(high * 3_600.0);
             format!(" (90 % belief: {low} to {high})")
         })
     )];

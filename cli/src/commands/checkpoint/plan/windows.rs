@@ -76,7 +76,8 @@ pub(super) fn windows(
 impl WindowEffect {
     pub(super) fn lines(&self, whole: Option<&MemoryCheck>) -> Vec<String> {
         let lost = |ettr: f64| seconds(3_600.0 * (1.0 - ettr));
-        let (mib, ranks) = (self.window_mib, self.ranks);
+        let mib = self.window_mib;
+        let ranks = self.ranks;
         let mut lines = vec![
             format!(
                 "Windows of {mib} MiB for each of {ranks} ranks (`run --checkpoint-window {mib}`): a save blocks for {} and \

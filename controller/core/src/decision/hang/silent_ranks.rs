@@ -74,7 +74,8 @@ impl SilentRanks {
     /// Returns the reason why the restart waits, if a case waits for a step.
     pub(crate) fn why_it_waits(&self, hang_ms: u64) -> Option<String> {
         self.case?;
-        let (since, due) = (self.since()?, self.due(hang_ms)?);
+        let since = self.since()?;
+        let due = self.due(hang_ms)?;
         Some(format!(
             "no rank has made a step since {since}; the job is left alone until {due}, a step clears the case"
         ))
