@@ -7,6 +7,7 @@ mod bench_replay;
 mod bench_studies;
 mod dataset;
 mod input;
+mod markdown;
 mod picture;
 mod replay;
 mod simulate;
@@ -59,6 +60,9 @@ enum Command {
         /// Folder for the pages, which exists
         folder: PathBuf,
     },
+    /// Print these commands for the command reference; called by `rankguard shell markdown`
+    #[command(hide = true)]
+    Markdown,
 }
 
 fn main() -> std::process::ExitCode {
@@ -80,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<Exit, CliError> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Study(args) => study::run(args),
         Command::ManPages { folder } => man_pages(&folder),
+        Command::Markdown => print_reference(),
     }
 }
 
@@ -95,6 +100,19 @@ fn man_pages(folder: &Path) -> Result<Exit, CliError> {
         let what = format!("cannot write manual pages into {}", folder.display());
         CliError::failure(what, "is there space, and may this user write there?").because(problem)
     })?;
+    Ok(Exit::Fine)
+}
+
+/// Prints the part of the command reference with these commands.
+fn print_reference() -> Result<Exit, CliError> {
+    let reference = markdown::reference(&Cli::command()).map_err(|problem| {
+        CliError::failure(
+            "cannot write the command reference",
+            "add the example to history/src/markdown.rs",
+        )
+        .because(problem)
+    })?;
+    out::text(&reference);
     Ok(Exit::Fine)
 }
 
