@@ -7,6 +7,7 @@ mod bench_replay;
 mod bench_studies;
 mod dataset;
 mod input;
+mod markdown;
 mod picture;
 mod replay;
 mod simulate;
@@ -59,6 +60,9 @@ enum Command {
         /// Existing folder for the pages
         folder: PathBuf,
     },
+    /// Print these commands for the command reference; called by `rankguard shell markdown`
+    #[command(hide = true)]
+    Markdown,
 }
 
 fn main() -> std::process::ExitCode {
@@ -80,6 +84,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Simulate(args) => simulate::run(&args),
         Command::Study(args) => study::run(args),
         Command::ManPages { folder } => man_pages(&folder),
+        Command::Markdown => print_reference(),
     }
 }
 
@@ -96,6 +101,19 @@ fn man_pages(folder: &Path) -> Result<CommandExit, CliError> {
         CliError::failure(what, "is there space, and may this user write there?").because(problem)
     })?;
     Ok(CommandExit::Fine)
+}
+
+/// Prints the part of the command reference with these commands.
+fn print_reference() -> Result<Exit, CliError> {
+    let reference = markdown::reference(&Cli::command()).map_err(|problem| {
+        CliError::failure(
+            "cannot write the command reference",
+            "add the example to history/src/markdown.rs",
+        )
+        .because(problem)
+    })?;
+    out::text(&reference);
+    Ok(Exit::Fine)
 }
 
 fn move_files(from: &Path, to: &Path) -> std::io::Result<()> {

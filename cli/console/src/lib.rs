@@ -2,6 +2,7 @@
 //! of its history commands, which is a binary of its own because it is slow to build.
 
 pub mod catalogue;
+pub mod command_table;
 pub mod ending;
 pub mod error;
 pub mod exit;

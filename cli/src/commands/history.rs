@@ -35,6 +35,16 @@ pub(crate) fn write_man_pages(folder: &Path) -> std::io::Result<bool> {
     }
 }
 
+/// Returns the history program's part of the command reference; `None` if it is not installed.
+pub(crate) fn command_reference() -> std::io::Result<Option<String>> {
+    match Command::new(program()).arg("markdown").output() {
+        Ok(ran) if ran.status.success() => String::from_utf8(ran.stdout).map(Some).map_err(std::io::Error::other),
+        Ok(ran) => Err(std::io::Error::other(format!("{PROGRAM} ended with {}", ran.status))),
+        Err(problem) if problem.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(problem) => Err(problem),
+    }
+}
+
 /// Replaces this process with the history program; returns only on failure.
 pub(crate) fn exec_history(command: &str, words: Vec<OsString>) -> CliError {
     let program = program();

@@ -3,10 +3,13 @@
 //! The options of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
 //! completed here.
 
+mod markdown;
+
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use clap_complete::Shell;
+use rankguard_console::command_table::CommandReference;
 
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -35,6 +38,8 @@ pub(crate) enum ShellAction {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    /// Print the command reference (docs/cli.md) to standard output
+    Markdown,
 }
 
 /// Writes the output for the given command tree.
@@ -57,6 +62,16 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Comman
             }
             out::line(&folder.join("rankguard.1").display().to_string());
         }
+        ShellAction::Markdown => {
+            let reference = reference(&program).map_err(|problem| {
+                let hint = "is rankguard-history of the same version?";
+                CliError::failure("cannot write the command reference", hint).because(problem)
+            })?;
+            if reference.history.is_empty() {
+                out::note("commands of rankguard-history are missing: it is not beside this program");
+            }
+            out::text(&reference.render());
+        }
     }
     Ok(CommandExit::Fine)
 }
@@ -66,4 +81,11 @@ fn pages(program: clap::Command, folder: &Path) -> std::io::Result<bool> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(program, folder)?;
     super::history::write_man_pages(folder)
+}
+
+/// Returns the command reference; its history part is empty if the history program is not installed.
+fn reference(program: &clap::Command) -> std::io::Result<CommandReference> {
+    let main = markdown::reference(program).map_err(std::io::Error::other)?;
+    let history = super::history::command_reference()?.unwrap_or_default();
+    Ok(CommandReference { main, history })
 }
