@@ -196,6 +196,7 @@ pub async fn run(
         info: NodeInfo {
             node: settings.node.clone(),
             incarnation: format!("{}-{}", std::process::id(), clock::now().0),
+            boot_id: boot_id(),
             host: host.clone(),
             peer_address: format!("{host}:{}", peer_address.port()),
             image_address: format!("{host}:{}", images.address().port()),
@@ -323,6 +324,12 @@ pub async fn run(
             unacknowledged: spool.unacknowledged(),
         }),
     }
+}
+
+/// Returns the boot id of the kernel; empty if it cannot be read.
+fn boot_id() -> String {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    text.trim().to_owned()
 }
 
 fn endpoint(settings: &AgentSettings) -> Result<Endpoint, AgentError> {

@@ -55,9 +55,9 @@ impl CatalogueFiles {
                     let _ = inputs.send(LoopInput::Catalogue { files, version }).await;
                 }
                 Ok(Err(problem)) => {
-                    error!("the catalogue files cannot be used and the one before stays in force:\n{problem}");
+                    error!("cannot use the catalogue files; the previous catalogue stays in use:\n{problem}");
                 }
-                Err(problem) => error!(%problem, "the catalogue files could not be read again"),
+                Err(problem) => error!(%problem, "cannot reload the catalogue files"),
             }
         }
     }

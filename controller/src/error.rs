@@ -10,7 +10,7 @@ use crate::journal::JournalError;
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// The listen address is exposed: any client that reaches the port could run programs on every node.
-    #[error("refuse to listen on {address}, where whoever reaches the port could start programs on every node")]
+    #[error("cannot listen on {address}: anyone who reaches the port could start programs on every node")]
     Exposed {
         address: SocketAddr,
         /// Requirement for a safe exposure.

@@ -11,10 +11,10 @@
 use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rankguard_core::{Action, DecisionState, Event, RULES, step};
-use rankguard_model::{NodeId, Timestamp};
+use rankguard_model::{EvidenceBody, NodeId, Timestamp};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
 use tokio::sync::mpsc;
@@ -27,7 +27,7 @@ use crate::ControllerError;
 use crate::batch::{BatchEntry, DeferredReply, EventBatch};
 use crate::clock::MonotonicClock;
 use crate::commits::StoreTasks;
-use crate::health::{HEARTBEAT, HealthView, SharedHealth};
+use crate::health::{HEARTBEAT, HealthView, SharedHealth, StateCounts};
 use crate::inbound::COMMIT_BYTES_MAX;
 use crate::input::{CommandRefusal, INPUTS_MAX, LoopInput, OperatorQuery};
 use crate::intake::{AcknowledgedSequences, BatchBuilder};
@@ -99,6 +99,10 @@ pub(crate) struct EventLoop {
     heartbeat: Interval,
     health: SharedHealth,
     refused: u64,
+    lost_evidence: u64,
+    counts: StateCounts,
+    /// Time of `counts`.
+    counted_at: Option<Instant>,
     /// Present in a replay-only controller.
     replay: Option<ReplayClock>,
     /// Id of this controller start; absent in a replay.
@@ -144,6 +148,9 @@ impl EventLoop {
             heartbeat: ticking(HEARTBEAT),
             health,
             refused: 0,
+            lost_evidence: 0,
+            counts: StateCounts::default(),
+            counted_at: None,
             replay,
             life,
         }
@@ -356,6 +363,10 @@ impl EventLoop {
     }
 
     fn renew_health(&mut self) {
+        if self.counted_at.is_none_or(|counted| counted.elapsed() >= HEARTBEAT) {
+            self.counts = StateCounts::of(&self.state);
+            self.counted_at = Some(Instant::now());
+        }
         // The state drops names over time.
         if self.acknowledged.len() > self.state.all_acknowledged().len() + FORGOTTEN_NAMES_MAX {
             self.acknowledged.clone_from(self.state.all_acknowledged());
@@ -374,6 +385,8 @@ impl EventLoop {
             jobs_removed: self.state.removed().jobs,
             refused: self.refused,
             refused_evidence: self.state.refused_evidence(),
+            lost_evidence: self.lost_evidence,
+            counts: self.counts.clone(),
             now: self.now(),
         };
         self.health.renew(view);
@@ -388,6 +401,11 @@ impl EventLoop {
                 DeferredReply::Welcome { node, .. } => self.known_epochs(node),
                 _ => Vec::new(),
             };
+            if let Event::EvidenceArrived { evidence } = &stamped.event
+                && let EvidenceBody::Gap { lost: Some(lost), .. } = &evidence.body
+            {
+                self.lost_evidence = self.lost_evidence.saturating_add(*lost);
+            }
             let actions = step(&mut self.state, &stamped);
             self.witnesses.observe(&stamped.event);
             if let DeferredReply::Welcome { node, session } = &after {

@@ -1,5 +1,6 @@
 //! Health of the controller for `/healthz`, `/readyz` and `/metrics`.
 
+mod counts;
 mod http;
 
 use std::fmt::Write as _;
@@ -11,6 +12,7 @@ use rankguard_model::Timestamp;
 
 use crate::inbound::{INBOUND_BYTES_MAX, InboundBudget};
 
+pub(crate) use counts::StateCounts;
 pub(crate) use http::{HealthEndpoint, serve};
 
 /// Longest interval between two turns of the event loop, also when nothing happens.
@@ -53,6 +55,9 @@ pub(crate) struct HealthView {
     pub(crate) refused: u64,
     /// Evidence refused by authorisation, over all nodes (RG-13).
     pub(crate) refused_evidence: u64,
+    /// Evidence that agents and this controller reported as lost since the controller started (RG-4).
+    pub(crate) lost_evidence: u64,
+    pub(crate) counts: StateCounts,
     pub(crate) now: Timestamp,
 }
 
@@ -111,6 +116,14 @@ impl SharedHealth {
             // Writing to a string does not fail.
             let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} {kind}\n{name} {value}\n");
         }
+        for (name, help, label, values) in view.counts.families() {
+            let name = format!("rankguard_controller_{name}");
+            let _ = write!(page, "# HELP {name} {help}\n# TYPE {name} gauge\n");
+            for (value, count) in values {
+                // Values are names of states and of failure classes, without quotes and backslashes.
+                let _ = writeln!(page, "{name}{{{label}=\"{value}\"}} {count}");
+            }
+        }
         page
     }
 
@@ -161,6 +174,31 @@ impl SharedHealth {
                 "Evidence that its session had no right to submit",
                 view.refused_evidence as f64,
             ),
+            (
+                "lost_evidence_total",
+                "Evidence that was reported as lost since the controller started",
+                view.lost_evidence as f64,
+            ),
+            (
+                "usable_nodes",
+                "Nodes on which ranks may be placed",
+                view.counts.usable_nodes as f64,
+            ),
+            (
+                "committed_checkpoints",
+                "Committed checkpoints of the known jobs",
+                view.counts.committed as f64,
+            ),
+            (
+                "void_checkpoints",
+                "Checkpoint attempts of the known jobs that ended without a commit",
+                view.counts.void as f64,
+            ),
+            (
+                "void_checkpoints_in_row",
+                "Void attempts since the newest commit, of the active job with the most",
+                view.counts.void_in_row as f64,
+            ),
             ("sessions", "Agents that are connected", view.sessions as f64),
             ("nodes", "Nodes that are known", view.nodes as f64),
             ("jobs", "Jobs that are known, finished ones included", view.jobs as f64),
@@ -207,5 +245,8 @@ mod tests {
         let counter = "# TYPE rankguard_controller_refused_evidence_total counter\n\
                        rankguard_controller_refused_evidence_total 7\n";
         assert!(page.contains(counter), "{page}");
+        let states = "# TYPE rankguard_controller_nodes_by_state gauge\n\
+                      rankguard_controller_nodes_by_state{state=\"healthy\"} 0\n";
+        assert!(page.contains(states), "{page}");
     }
 }

@@ -76,6 +76,12 @@ impl BatchBuilder<'_> {
             return;
         }
         info!(%node, incarnation = info.incarnation, slots = info.slots, "agent joined");
+        if is_other && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
+            // The connection of the agent before was not closed, as after a power failure.
+            let last_heard = self.liveness.last_heard(&node);
+            let node = node.clone();
+            self.event(Event::SessionEnded { node, last_heard }, DeferredReply::Nothing);
+        }
         self.roster.seat(&node, session, &info.incarnation, link);
         self.liveness.watch(&node, self.now);
         self.compare_journal(&info);
@@ -87,7 +93,8 @@ impl BatchBuilder<'_> {
         let is_current = self.roster.is_current(&node, session);
         self.roster.leave(&node, session);
         if is_current && self.state.fleet().is_live(&node) && !self.state.policy().replay_only {
-            self.event(Event::SessionEnded { node }, DeferredReply::Nothing);
+            let last_heard = self.liveness.last_heard(&node);
+            self.event(Event::SessionEnded { node, last_heard }, DeferredReply::Nothing);
         }
     }
 
@@ -137,11 +144,15 @@ impl BatchBuilder<'_> {
         if seq > newest.next() {
             // A stream preserves the order, so skipped numbers will not arrive later.
             let lost = seq.0 - newest.0 - 1;
-            let what = format!(
-                "evidence {} to {} of node {node} never arrived",
-                newest.next(),
-                seq.0 - 1
-            );
+            let range = format!("evidence {} to {} of node {node}", newest.next(), seq.0 - 1);
+            let what = if newest == Sequence::default() {
+                // The agent removes what a controller has acknowledged.
+                format!(
+                    "{range} is not in this journal: it was delivered before the node joined this controller, or is lost"
+                )
+            } else {
+                format!("{range} never arrived")
+            };
             warn!(%node, lost, "{what}");
             let id = EvidenceId {
                 node: node.clone(),
@@ -182,7 +193,7 @@ impl BatchBuilder<'_> {
     fn judge(&self, command: OperatorCommand) -> Result<Event, CommandRefusal> {
         let known_node = |node: &NodeId| match self.state.fleet().get(node) {
             Some(_) => Ok(()),
-            None => Err(CommandRefusal::Absent(format!("no node {node} has ever joined"))),
+            None => Err(CommandRefusal::Absent(format!("there is no node {node}"))),
         };
         match command {
             OperatorCommand::Submit { .. } if self.state.policy().replay_only => Err(CommandRefusal::Invalid(vec![
@@ -205,7 +216,11 @@ impl BatchBuilder<'_> {
                 }
                 Ok(Event::JobSubmitted { spec, claim })
             }
-            OperatorCommand::Cancel { job } if self.state.jobs().contains_key(&job) => Ok(Event::JobCancelled { job }),
+            OperatorCommand::Cancel { job }
+                if self.state.jobs().contains_key(&job) || !self.state.foreign_nodes(&job).is_empty() =>
+            {
+                Ok(Event::JobCancelled { job })
+            }
             OperatorCommand::Cancel { job } => Err(CommandRefusal::Absent(format!("there is no job {job}"))),
             OperatorCommand::Cordon { node, reason } => {
                 known_node(&node).map(|()| Event::NodeCordoned { node, reason })
@@ -221,10 +236,10 @@ impl BatchBuilder<'_> {
                     .find(|job| !job.is_over() && job.nodes().contains(&node));
                 match (speaks, user) {
                     (true, _) => Err(CommandRefusal::Invalid(vec![format!(
-                        "node {node} speaks: stop its agent first, and wait until it counts as lost"
+                        "node {node} is connected: stop its agent first, and wait until it counts as lost"
                     )])),
                     (_, Some(job)) => Err(CommandRefusal::Invalid(vec![format!(
-                        "job {} has its place on node {node}: wait until it has moved, or cancel it",
+                        "job {} is placed on node {node}: wait until it has moved, or cancel it",
                         job.spec.id
                     )])),
                     _ => Ok(Event::NodeForgotten { node }),
@@ -304,6 +319,7 @@ mod tests {
         let info = NodeInfo {
             node: node(),
             incarnation: "first".to_owned(),
+            boot_id: String::new(),
             host: String::new(),
             peer_address: String::new(),
             image_address: String::new(),

@@ -19,11 +19,12 @@ pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
     if !(1..=NAME_MAX).contains(&name.len()) || !name.chars().all(plain) {
         let shown = PrintableText::first(name, NAME_MAX);
         return Some(format!(
-            "`node`: {shown} is no name of a node; want 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
+            "`node`: {shown} is not a node name; expected 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
         ));
     }
     let words = [
         ("incarnation", &info.incarnation),
+        ("boot_id", &info.boot_id),
         ("host", &info.host),
         ("peer_address", &info.peer_address),
         ("image_address", &info.image_address),
@@ -37,10 +38,7 @@ pub(crate) fn problem(info: &NodeInfo) -> Option<String> {
         ));
     }
     if info.slots > SLOTS_MAX {
-        return Some(format!(
-            "`slots`: {} are more than the {SLOTS_MAX} that a node may have",
-            info.slots
-        ));
+        return Some(format!("`slots`: {} is above the maximum of {SLOTS_MAX}", info.slots));
     }
     if info.running.len() > SLOTS_MAX as usize {
         let count = info.running.len();
@@ -61,6 +59,7 @@ mod tests {
         NodeInfo {
             node: NodeId::from(node),
             incarnation: "1".to_owned(),
+            boot_id: String::new(),
             host: "10.0.0.1".to_owned(),
             peer_address: "10.0.0.1:1".to_owned(),
             image_address: "[fe80::1%eth0]:2".to_owned(),

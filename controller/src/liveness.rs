@@ -59,6 +59,11 @@ impl NodeLiveness {
         });
     }
 
+    /// Returns the time of the last message of a watched node.
+    pub(crate) fn last_heard(&self, node: &NodeId) -> Option<Timestamp> {
+        self.locked(|table| table.heard.get(node).copied())
+    }
+
     /// Returns true if a node sent a message within half the limit, so that its agent counts as live.
     pub(crate) fn is_heard(&self, node: &NodeId, now: Timestamp) -> bool {
         self.locked(|table| {

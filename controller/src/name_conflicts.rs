@@ -6,8 +6,8 @@ use std::time::Duration;
 use rankguard_model::{NodeId, NodeInfo, StatusView, Timestamp};
 use tracing::warn;
 
-/// Time for which a conflict is shown after the newest refusal. A refused agent retries every few seconds.
-const SHOWN: Duration = Duration::from_secs(60);
+/// Time for which a conflict is shown after the newest refusal. A refused agent retries more often.
+const SHOWN: Duration = Duration::from_secs(10);
 
 /// Newest refused agent of each node name. Bounded by the nodes: only a name that is in use is refused.
 #[derive(Debug, Default)]
@@ -47,7 +47,7 @@ impl NameConflicts {
                 continue;
             };
             let text = format!(
-                "a second agent with this name on host {} was refused at {}",
+                "a second agent with this name on host {} is refused, last at {}",
                 conflict.host, conflict.refused_at
             );
             let reasons = node.reason.take().into_iter().chain([text]);

@@ -247,12 +247,12 @@ fn serve(
     let (drain, drained) = oneshot::channel();
     let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
-    let control = InterceptedService::new(control, gate("the agents' door", &[PeerRole::Agent]));
+    let control = InterceptedService::new(control, gate("open agent sessions", &[PeerRole::Agent]));
     let operator = OperatorServer::new(operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let operators = &[PeerRole::Operator, PeerRole::Controller];
-    let operator = InterceptedService::new(operator, gate("the operators' door", operators));
+    let operator = InterceptedService::new(operator, gate("run operator commands", operators));
     let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

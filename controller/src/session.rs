@@ -80,7 +80,7 @@ impl v1::control_server::Control for AgentService {
     ) -> Result<Response<Self::SessionStream>, Status> {
         welcome(self.replay_only, request.metadata().contains_key(REPLAY_HEADER))?;
         let caller = ConnectionPeer::of(&request).cloned();
-        let caller = caller.ok_or_else(|| Status::internal("nobody knows who opens this session"))?;
+        let caller = caller.ok_or_else(|| Status::internal("the caller of this session is unknown"))?;
         let (outbound, messages) = mpsc::channel(OUTBOUND_MAX);
         let waiting = OutboundBytes::default();
         let session = AgentSession {
@@ -147,7 +147,7 @@ impl AgentSession {
         let info = self.join().await?;
         let node = info.node.clone();
         if !self.caller.speaks_for(&node) {
-            let what = format!("{} may not speak for node {node}", self.caller.words());
+            let what = format!("{} may not open a session for node {node}", self.caller.words());
             self.refusals.tell(RefusalReason::Node, self.caller.address, &what);
             return Err(Status::permission_denied(format!(
                 "{what}: it takes that node's own certificate (`rankguard identity issue --role agent --name {node}`)"

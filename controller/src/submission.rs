@@ -3,7 +3,7 @@
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
 use rankguard_core::DecisionState;
-use rankguard_model::{JobId, JobSpec, ResumePlace};
+use rankguard_model::{JobId, JobSpec, RESERVED_VARIABLES, ResumePlace};
 
 use crate::input::CommandRefusal;
 
@@ -26,6 +26,15 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
     }
     if let Some(name) = spec.env.keys().find(|name| name.is_empty() || name.contains('=')) {
         problems.push(format!("environment: `{name}` cannot be the name of a variable"));
+    }
+    let is_reserved = |name: &&String| RESERVED_VARIABLES.contains(&name.as_str());
+    let reserved: Vec<&str> = spec.env.keys().filter(is_reserved).map(String::as_str).collect();
+    if !reserved.is_empty() {
+        problems.push(format!(
+            "environment: the agent sets {} for every rank; reserved are {}",
+            reserved.join(", "),
+            RESERVED_VARIABLES.join(", ")
+        ));
     }
     let min = spec.nodes.min;
     let max = spec.nodes.max;
@@ -86,6 +95,15 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
 
 /// Returns the reason to refuse the name of a submission, or `None`.
 pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<CommandRefusal> {
+    if spec.resume_from.is_none()
+        && let Some(node) = state.foreign_nodes(&spec.id).first()
+    {
+        let id = &spec.id;
+        return Some(CommandRefusal::Exists(format!(
+            "job {id} runs on node {node}, begun by a controller with another journal; `rankguard cancel {id}` ends its \
+             ranks, `--resume-from {id}` goes on from its checkpoints"
+        )));
+    }
     if !state.has_job_name(&spec.id) || state.may_replace(spec) {
         return None;
     }
@@ -106,8 +124,7 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
 /// Returns the refusal of a name that is in use.
 pub(crate) fn name_taken(id: &JobId) -> CommandRefusal {
     CommandRefusal::Exists(format!(
-        "job {id} exists already; a name is used once in the life of a controller; `--resume-from {id}` goes on from its \
-         checkpoints"
+        "job name {id} is already used; choose another, or continue from its checkpoints with `--resume-from {id}`"
     ))
 }
 
@@ -147,6 +164,7 @@ mod tests {
         spec.id = JobId::from("../up");
         spec.command = Vec::new();
         spec.env.insert("A=B".to_owned(), String::new());
+        spec.env.insert("RANK".to_owned(), "5".to_owned());
         spec.nodes = NodeRange { min: 4, max: 3 };
         spec.ranks_per_node = 0;
         spec.checkpoint = Some(CheckpointPolicy {
@@ -160,6 +178,6 @@ mod tests {
                 ..rankguard_model::CheckpointTiers::default()
             },
         });
-        assert_eq!(problems(&spec).len(), 10, "{:#?}", problems(&spec));
+        assert_eq!(problems(&spec).len(), 11, "{:#?}", problems(&spec));
     }
 }

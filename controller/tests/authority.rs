@@ -1015,6 +1015,7 @@ async fn a_time_in_the_future_is_replaced_and_a_name_with_control_characters_is_
     let info = rankguard_proto::v1::NodeInfo {
         node: "n1\u{1b}[2J".to_owned(),
         incarnation: "1".to_owned(),
+        boot_id: String::new(),
         clock: Some(rankguard_proto::v1::ClockOffset::default()),
         ..rankguard_proto::v1::NodeInfo::default()
     };

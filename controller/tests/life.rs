@@ -180,7 +180,7 @@ async fn timers_of_an_earlier_life_fire_in_this_one() {
         .status_until(|status| state_of(status, &id) == JobState::Stopped)
         .await;
     let reason = status.jobs[0].reason.clone().expect("a reason");
-    assert!(reason.contains("at least 1 free healthy nodes"), "{reason}");
+    assert!(reason.contains("at least 1 free healthy node with"), "{reason}");
     controller.stop().await;
 }
 
@@ -350,7 +350,7 @@ async fn operators_are_told_what_is_wrong() {
     let status = controller.status().await;
     let reason = status.jobs[0].reason.clone().expect("a reason");
     assert!(
-        reason.contains("at least 9 free healthy nodes with 1 slots each, and there are 0"),
+        reason.contains("at least 9 free healthy nodes with 1 slot each, and there are 0"),
         "{reason}"
     );
     assert_eq!(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, SharedValue, Timestamp,
+    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, Role, SharedValue, Timestamp,
 };
 
 /// Record of one failure, from the first evidence to the outcome.
@@ -60,10 +60,17 @@ impl Case {
         })
     }
 
-    /// Returns true if any finding comes from an injection or a simulation.
+    /// Returns true if the case rests on an injection or a simulation.
     pub fn is_synthetic(&self) -> bool {
-        self.findings.iter().any(|finding| finding.synthetic)
+        rests_on_drill(&self.findings)
     }
+}
+
+/// Returns true if the first cause or a confirmation is synthetic; without a first cause, if any finding is.
+pub fn rests_on_drill(findings: &[CaseFinding]) -> bool {
+    let has_root = findings.iter().any(|finding| finding.role == Role::Root);
+    let is_ground = |finding: &CaseFinding| !has_root || matches!(finding.role, Role::Root | Role::Confirmation);
+    findings.iter().any(|finding| finding.synthetic && is_ground(finding))
 }
 
 /// Life-cycle state of a case.

@@ -262,9 +262,17 @@ pub enum EvidenceBody {
 /// `generation`.
 pub const LEASE_SIGNATURE: &str = "agent.lease";
 
+/// Signature of an agent's report that it was asked to end and ends its ranks.
+pub const FAREWELL_SIGNATURE: &str = "agent-asked-to-end";
+
 /// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback.
 /// Its fields are `exit` and `message`.
 pub const EXIT_MESSAGE: &str = "agent.exit-message";
+
+/// Signature of the mark on the exit of a rank that a signal ended: the time from its last output to its end.
+pub const LAST_OUTPUT: &str = "agent.last-output";
+/// Field of [`LAST_OUTPUT`], in milliseconds.
+pub const OUTPUT_AGE_FIELD: &str = "output_age_ms";
 
 fn is_zero(count: &u32) -> bool {
     *count == 0

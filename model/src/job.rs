@@ -17,6 +17,29 @@ pub struct NodeRange {
     pub max: u32,
 }
 
+/// Environment variables that the agent sets for every rank: a job cannot set them.
+pub const RESERVED_VARIABLES: &[&str] = &[
+    "GROUP_RANK",
+    "GROUP_WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "RANK",
+    "RANKGUARD_FENCE",
+    "RANKGUARD_GENERATION",
+    "RANKGUARD_JOB",
+    "RANKGUARD_NODE",
+    "RANKGUARD_SOCKET",
+    "ROLE_NAME",
+    "ROLE_RANK",
+    "ROLE_WORLD_SIZE",
+    "TORCHELASTIC_MAX_RESTARTS",
+    "TORCHELASTIC_RESTART_COUNT",
+    "TORCHELASTIC_RUN_ID",
+    "WORLD_SIZE",
+];
+
 /// Job as the user submitted it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {
@@ -202,6 +225,9 @@ pub struct NodeInfo {
     pub node: NodeId,
     /// Id of the agent's start; differs for every start.
     pub incarnation: String,
+    /// Boot id of the node's kernel; empty if the agent does not report it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub boot_id: String,
     /// Address at which other nodes reach the node (host name or IP, no port).
     pub host: String,
     /// Address of the agent's peer service (`host:port`).

@@ -27,13 +27,15 @@ mod view;
 
 pub use case::{
     Case, CaseDelays, CaseNote, CaseNoteKind, CaseState, ReasoningEntry, RecommendedMitigation, Severity, Verdict,
+    rests_on_drill,
 };
 pub use causes::with_causes;
 pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};
 pub use evidence::{
     CaseFinding, Classification, CopyTier, EXIT_MESSAGE, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
-    FailedCheck, LEASE_SIGNATURE, RestoreBytes, Role, SampleRange, ShardSeal,
+    FAREWELL_SIGNATURE, FailedCheck, LAST_OUTPUT, LEASE_SIGNATURE, OUTPUT_AGE_FIELD, RestoreBytes, Role, SampleRange,
+    ShardSeal,
 };
 pub use fields::FieldValues;
 pub use fold::{FoldHasher, LookupMap};
@@ -41,7 +43,7 @@ pub use history::{JobFence, JournalMark, NodeHistory, RestoredSpool, SpoolEpoch,
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, RunId, Sequence, Step};
 pub use job::{
     CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, JobSpec, NodeInfo, NodeRange, ProcessExit,
-    RankPlacement, RankRef, RunningRank,
+    RESERVED_VARIABLES, RankPlacement, RankRef, RunningRank,
 };
 pub use order::{
     AgentOrder, CheckpointCall, FinishOrder, ImageLocation, LaunchOrder, PeerAgent, PreflightOrder, RankSlot,

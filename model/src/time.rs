@@ -6,8 +6,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 /// Wall-clock time: nanoseconds since the Unix epoch, UTC. Negative before 1970.
+///
+/// Serialized as a newtype, in JSON a plain integer. It is not `transparent`: the name of the type reaches the
+/// serializer, so that command output can show times as RFC 3339 (`rankguard_console::times`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
 pub struct Timestamp(pub i64);
 
 impl Timestamp {
@@ -168,6 +170,15 @@ mod tests {
                 "{at}"
             );
         }
+    }
+
+    #[test]
+    fn json_contains_the_integer() {
+        assert_eq!(serde_json::to_string(&Timestamp(-5)).expect("a number"), "-5");
+        assert_eq!(
+            serde_json::from_str::<Timestamp>("1732160668123000001").expect("a time"),
+            Timestamp(1_732_160_668_123_000_001)
+        );
     }
 
     #[test]

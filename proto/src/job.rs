@@ -266,6 +266,7 @@ impl From<&NodeInfo> for v1::NodeInfo {
         Self {
             node: info.node.to_string(),
             incarnation: info.incarnation.clone(),
+            boot_id: info.boot_id.clone(),
             host: info.host.clone(),
             peer_address: info.peer_address.clone(),
             image_address: info.image_address.clone(),
@@ -288,6 +289,7 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
         Ok(Self {
             node: NodeId::from(name("node", info.node)?),
             incarnation: name("incarnation", info.incarnation)?,
+            boot_id: info.boot_id,
             host: info.host,
             peer_address: info.peer_address,
             image_address: info.image_address,

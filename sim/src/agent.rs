@@ -63,6 +63,7 @@ impl SimulatedAgent {
         NodeInfo {
             node: self.node.clone(),
             incarnation: format!("{}-{}", self.node, self.incarnation),
+            boot_id: String::new(),
             host: self.node.to_string(),
             peer_address: format!("{}:7000", self.node),
             image_address: format!("{}:7001", self.node),

@@ -46,7 +46,7 @@ impl WorldTranscript {
             Event::NodeForgotten { node } => format!("event   {node} forgotten by an operator"),
             Event::CaseNoted { case, note } => format!("event   {} noted something about case {case}", note.by),
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
-            Event::SessionEnded { node } => format!("event   the session of {node} ended"),
+            Event::SessionEnded { node, .. } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
             // Timers are internal to the decision core, and steps are too many to read.
             Event::TimerFired { .. } => return,

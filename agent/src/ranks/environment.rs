@@ -148,9 +148,10 @@ pub(super) fn flight_pipe(
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Generation, JobId, Rank};
+    use rankguard_model::{Generation, JobId, RESERVED_VARIABLES, Rank};
 
     use super::*;
+    use crate::processes::FENCE_VARIABLE;
 
     pub(crate) fn launch() -> LaunchOrder {
         LaunchOrder {
@@ -213,6 +214,17 @@ mod tests {
         for (name, value) in expect {
             assert_eq!(vars.get(name).map(String::as_str), Some(value), "{name}");
         }
+        // A submission that sets one of them is refused.
+        let own = vars
+            .keys()
+            .map(String::as_str)
+            .filter(|name| *name != "OMP_NUM_THREADS");
+        let own: Vec<&str> = own.collect();
+        let reserved = RESERVED_VARIABLES
+            .iter()
+            .copied()
+            .filter(|name| *name != FENCE_VARIABLE);
+        assert_eq!(own, reserved.collect::<Vec<_>>());
     }
 
     #[test]

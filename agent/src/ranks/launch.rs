@@ -119,8 +119,18 @@ pub(crate) fn spawn(around: &LaunchContext<'_>, launch: &Arc<LaunchOrder>, slot:
         .start_rank(&rank, start.clone(), &output.stdout, &output.stderr);
     started.map_err(|source| {
         around.reports.forget(&rank);
-        start_error(source, start, around.node.clone())
+        let user = named_user(launch.user.as_deref(), start.user.as_deref());
+        start_error(source, start, user, around.node.clone())
     })
+}
+
+/// Returns the user of a rank, with the setting that names it unless the job does.
+fn named_user(of_job: Option<&str>, of_agent: Option<&str>) -> String {
+    match (of_job, of_agent) {
+        (Some(user), _) => user.to_owned(),
+        (None, Some(user)) => format!("{user} (agent.rank_user)"),
+        (None, None) => "(none)".to_owned(),
+    }
 }
 
 /// Returns the user of a rank; `None` for the agent's own. Checks that its working directory exists, as far as the
@@ -129,7 +139,7 @@ fn choose_user(around: &LaunchContext<'_>, launch: &LaunchOrder) -> Result<Optio
     let node = around.node.clone();
     let user = around.users.choose(launch.user.as_deref());
     let user = user.map_err(|problem| LaunchError::User {
-        user: launch.user.clone().unwrap_or_default(),
+        user: named_user(launch.user.as_deref(), around.users.usual()),
         node: node.clone(),
         problem,
     })?;
@@ -192,7 +202,7 @@ fn output_error(slot: RankSlot, path: &Path, source: io::Error) -> LaunchError {
     }
 }
 
-fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchError {
+fn start_error(source: StartError, start: RankStart, user: String, node: NodeId) -> LaunchError {
     let program = start.program;
     let StartError::Refused { stage, problem, errno } = &source else {
         return LaunchError::Start { program, node, source };
@@ -217,10 +227,7 @@ fn start_error(source: StartError, start: RankStart, node: NodeId) -> LaunchErro
             let path = start.workdir.unwrap_or_default();
             LaunchError::Workdir { path, node, problem }
         }
-        (StartStage::User, _) => {
-            let user = start.user.unwrap_or_default();
-            LaunchError::User { user, node, problem }
-        }
+        (StartStage::User, _) => LaunchError::User { user, node, problem },
         _ => LaunchError::Start { program, node, source },
     }
 }

@@ -4,6 +4,7 @@ mod allowed_environment;
 mod credentials;
 mod environment;
 mod exit_message;
+mod last_output;
 mod launch;
 mod line;
 mod pace;

@@ -55,6 +55,11 @@ impl RankUserRules {
         Ok(chosen)
     }
 
+    /// Returns the user of ranks if the job names none; `None` for the agent's own.
+    pub(crate) fn usual(&self) -> Option<&str> {
+        self.usual.as_deref()
+    }
+
     /// Returns the ids of users that no rank may run as.
     pub(crate) fn refused_numbers(&self) -> Vec<u32> {
         self.refused.clone()

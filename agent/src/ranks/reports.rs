@@ -1,7 +1,6 @@
 //! Reports of starts and exits of ranks to the other parts of the agent.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, RankRef, Timest
 use super::RankRoster;
 use super::environment::RankFiles;
 use super::exit_message::exit_message;
+use super::last_output::last_output;
 use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::intake::EvidenceIntake;
@@ -29,8 +29,8 @@ pub(crate) struct RankReports {
     pub(crate) flight: FlightDumps,
     /// Output files of ranks that are being started.
     files: Mutex<BTreeMap<RankRef, RankFiles>>,
-    /// Standard error of running ranks.
-    errors: Mutex<BTreeMap<RankRef, PathBuf>>,
+    /// Output files of running ranks.
+    outputs: Mutex<BTreeMap<RankRef, RankFiles>>,
 }
 
 impl RankReports {
@@ -41,7 +41,7 @@ impl RankReports {
             job_logs,
             flight,
             files: Mutex::default(),
-            errors: Mutex::default(),
+            outputs: Mutex::default(),
         }
     }
 
@@ -70,9 +70,9 @@ impl RankReports {
 impl RankEvents for RankReports {
     fn started(&self, rank: &RankRef, process: RankProcess) {
         if let Some(files) = self.take_files(rank) {
-            let mut errors = self.errors.lock().expect("no holder of the error files panics");
-            errors.insert(rank.clone(), files.stderr.clone());
-            drop(errors);
+            let mut outputs = self.outputs.lock().expect("no holder of the output files panics");
+            outputs.insert(rank.clone(), files.clone());
+            drop(outputs);
             self.job_logs.follow(rank.clone(), vec![files.stdout, files.stderr]);
         }
         self.roster.started(rank, process);
@@ -83,11 +83,11 @@ impl RankEvents for RankReports {
     }
 
     fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit) {
-        let mut errors = self.errors.lock().expect("no holder of the error files panics");
-        let stderr = errors.remove(rank);
-        drop(errors);
+        let mut outputs = self.outputs.lock().expect("no holder of the output files panics");
+        let files = outputs.remove(rank);
+        drop(outputs);
         let report = ExitReport {
-            stderr,
+            files,
             rank: rank.clone(),
             pid,
             exit,
@@ -115,7 +115,7 @@ struct ExitReport {
     exit: ProcessExit,
     ended_by_agent: bool,
     ended_at: Timestamp,
-    stderr: Option<PathBuf>,
+    files: Option<RankFiles>,
     roster: RankRoster,
     intake: EvidenceIntake,
     job_logs: JobLogs,
@@ -130,7 +130,8 @@ impl ExitReport {
         let pid = self.pid;
         let exit = self.exit;
         let entity = self.roster.entity(&self.rank);
-        if let Some((body, mark)) = self.stderr.as_deref().and_then(|path| exit_message(path, exit)) {
+        let files = self.files.as_ref();
+        if let Some((body, mark)) = files.and_then(|files| exit_message(&files.stderr, exit)) {
             let message = PendingEvidence::now(EvidenceSource::JobLog, entity.clone(), body).marked(vec![mark]);
             self.intake.push(message.at(self.ended_at).urgent());
         }
@@ -143,6 +144,8 @@ impl ExitReport {
                 ended_by_agent: self.ended_by_agent,
             },
         );
+        let last = files.and_then(|files| last_output(files, exit, self.ended_at));
+        let sighting = sighting.marked(last.into_iter().collect());
         // The evidence is sent first: a waiter for the rank's end may report consequences of it.
         self.intake.push(sighting.at(self.ended_at).urgent());
         self.roster.ended(&self.rank);

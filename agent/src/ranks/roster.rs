@@ -267,6 +267,15 @@ impl RankRoster {
         ranks.iter().filter_map(running).collect()
     }
 
+    /// Returns the running ranks whose processes live. The exit of any other running rank is being reported.
+    pub(crate) fn living(&self) -> Vec<RunningRank> {
+        let Ok(table) = ProcessTable::read() else {
+            return self.running();
+        };
+        let lives = |running: &RunningRank| table.entry(running.pid).is_some_and(ProcessEntry::is_alive);
+        self.running().into_iter().filter(lives).collect()
+    }
+
     /// Returns the running ranks, for the agent's view.
     pub(crate) fn views(&self) -> Vec<RankView> {
         let ranks = self.lock();

@@ -7,8 +7,8 @@ use rankguard_model::{CaseFinding, ClassId, ReasoningEntry, Severity, Timestamp,
 
 use crate::knowledge::ClassEntry;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, consequences, engine, first_rank, reasoning, refine, roles,
-    signature, storage, wrappers,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, reasoning, refine,
+    roles, signature, storage, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -44,6 +44,11 @@ pub fn diagnose(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
     opinion(scene, &ranking(scene), now)
 }
 
+/// Weighs a scene as known at `now`, with a limit for the confidence of a verdict that rests on a sign.
+pub fn diagnose_within(scene: &FailureScene<'_>, now: Timestamp, limit: impl Fn(&Signal) -> f64) -> SceneVerdict {
+    limited_opinion(scene, &ranking(scene), now, limit)
+}
+
 /// Returns all candidates, best first; the first is the cause that [`diagnose`] names. Empty if nothing explains the
 /// scene.
 pub(crate) fn ranking(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
@@ -54,6 +59,15 @@ pub(crate) fn ranking(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
 
 /// Builds the opinion of a scene from its ranked candidates.
 pub(crate) fn opinion(scene: &FailureScene<'_>, ranking: &[CauseCandidate], now: Timestamp) -> SceneVerdict {
+    limited_opinion(scene, ranking, now, |_| 1.0)
+}
+
+fn limited_opinion(
+    scene: &FailureScene<'_>,
+    ranking: &[CauseCandidate],
+    now: Timestamp,
+    limit: impl Fn(&Signal) -> f64,
+) -> SceneVerdict {
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
@@ -71,7 +85,7 @@ pub(crate) fn opinion(scene: &FailureScene<'_>, ranking: &[CauseCandidate], now:
         blamed: winner.blamed.clone(),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
-        confidence,
+        confidence: confidence.min(limit(&scene.signs[winner.first])),
         taxonomies: known.taxonomies(),
         mitigation: known.mitigation(scene.catalogue),
         alternatives,

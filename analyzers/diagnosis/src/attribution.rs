@@ -4,20 +4,25 @@
 //! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when
 //!    it happened.
 //! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has
-//!    ended uses nothing; evidence from around its end may be reported up to `settle` later.
+//!    ended uses nothing; evidence from around its end may be reported up to `settle` later. A generation uses nothing
+//!    before it was placed; of older evidence, only outright faults and storage failures concern it, because they last.
 //! 3. A concluded failure takes in evidence of its own generation. Of machines it takes in evidence that happened
 //!    until `settle` after the conclusion (a silence counts from the node's last report), and later reports of the
 //!    blamed device with the class of the verdict, because the episode continues. Everything else is another failure.
 //! 4. A drill joins no failure that was concluded without one: real cases do not become synthetic.
 //! 5. Clearing a node (uncordon) ends its earlier evidence: older evidence of the node and its devices explains no
 //!    later failure, and later evidence joins no failure that was concluded before.
+//! 6. Evidence in a concluded failure of a generation explains no second failure of it, except outright faults and
+//!    storage failures.
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Entity, EvidenceId, NodeId, Timestamp};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Classification, Entity, EvidenceId, NodeId, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::draft::Draft;
+use crate::knowledge::ClassEntry;
 use crate::scope::ScopeRef;
 use crate::signal_ref::SignalRef;
 use crate::{DraftPolicy, JobContext};
@@ -62,9 +67,26 @@ pub(crate) fn machine_of<'a>(entity: &'a Entity, evidence: &'a EvidenceId) -> Op
     }
 }
 
-/// Returns true if a job used its machines at a time.
+/// Returns true if a job used its machines at a time, as far as its end decides.
 pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &DraftPolicy) -> bool {
     job.ended_at.is_none_or(|ended| at <= ended.after(policy.settle))
+}
+
+/// Returns true if evidence of a machine may concern a generation that was placed on it (rule 2): it happened
+/// afterwards, it is a fact of the caller, or the fault lasts.
+pub(crate) fn concerns(job: &JobContext, glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+    let is_fact = glimpse.mark().is_none() || glimpse.evidence.seq.0 == 0;
+    is_fact || job.since.is_none_or(|since| glimpse.at >= since) || lasts(glimpse, catalogue)
+}
+
+/// Returns true if a fault lasts until it is repaired, so that it concerns every later user of the machine. A drill
+/// ends with its own failure.
+pub(crate) fn lasts(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+    let is_lasting = |mark: &Classification| {
+        let known = ClassEntry::of(catalogue, &mark.class);
+        known.is_outright_fault() || mark.role == Role::Root && known.layer() == "storage"
+    };
+    !glimpse.synthetic && glimpse.mark().is_some_and(is_lasting)
 }
 
 /// Returns true if a concluded failure takes in a sign.
@@ -75,7 +97,7 @@ pub(crate) fn joins_concluded(
     clearings: &NodeClearings,
 ) -> bool {
     let Some(before) = &draft.concluded else { return true };
-    if glimpse.synthetic && !draft.is_synthetic() {
+    if glimpse.synthetic && !before.synthetic.unwrap_or_else(|| draft.is_synthetic()) {
         return false;
     }
     match glimpse.entity {

@@ -12,7 +12,7 @@ pub enum DraftChange {
         draft: DraftId,
         /// Affected job, if one runs there.
         job: Option<JobId>,
-        /// Time of the earliest sign.
+        /// Time of the earliest sign that is no noise.
         first_at: Timestamp,
     },
     /// The evidence joined an open draft.
@@ -41,7 +41,8 @@ pub struct ConcludedDraft {
     pub job: Option<JobId>,
     /// Generation of the job.
     pub generation: Option<Generation>,
-    /// Time of the first cause, or of the earliest sign if nothing explains the rest.
+    /// Time of the earliest finding that is no noise. Under older rules, time of the first cause, or of the earliest
+    /// sign if nothing explains the rest.
     pub first_at: Timestamp,
     /// True if ranks ended or a node became silent; a device that only reports a fault leaves the job running.
     pub failed: bool,
@@ -62,6 +63,8 @@ pub struct ConcludedDraft {
     pub stalled: bool,
     /// True if ranks could not be started.
     pub order_failed: bool,
+    /// True if `first_at` replaces an earlier time of the draft; under older rules the earlier of both remains.
+    pub has_cause_limits: bool,
 }
 
 impl DraftChange {

@@ -1,11 +1,17 @@
 //! Conclusion of a draft: the full result for the caller, a short one stored in the draft.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{ReasoningEntry, Timestamp};
+use rankguard_model::{CaseFinding, ReasoningEntry, Role, Timestamp, rests_on_drill};
 
 use crate::conclusion::DraftConclusion;
 use crate::draft::Draft;
 use crate::{ConcludedDraft, SignalMeaning};
+
+/// Returns the time of the earliest evidence of a failure: noise is none.
+fn first_effect(findings: &[CaseFinding]) -> Option<Timestamp> {
+    let effects = findings.iter().filter(|finding| finding.role != Role::Noise);
+    effects.map(|finding| finding.at).min()
+}
 
 /// Weighs a draft, stores its conclusion and returns the full result.
 pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> ConcludedDraft {
@@ -16,8 +22,13 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         class: opinion.verdict.class.clone(),
         blamed: opinion.verdict.blamed.clone(),
         failed,
+        synthetic: draft.has_cause_limits.then(|| rests_on_drill(&opinion.findings)),
     });
-    let first = opinion.findings.first().map(|finding| finding.at);
+    let first = if draft.has_cause_limits {
+        first_effect(&opinion.findings)
+    } else {
+        opinion.findings.first().map(|finding| finding.at)
+    };
     let mut reasoning = opinion.reasoning;
     if draft.dropped > 0 {
         let text = format!(
@@ -50,8 +61,9 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         clears: opinion.clears,
         signature: opinion.signature,
         headline: opinion.headline,
-        node_silent: draft.holds(&SignalMeaning::Silent),
+        node_silent: draft.signs.iter().any(|sign| sign.what.is_silence()),
         stalled: draft.holds(&SignalMeaning::Stalled),
+        has_cause_limits: draft.has_cause_limits,
         order_failed: draft.holds(&SignalMeaning::OrderFailed),
     }
 }

@@ -11,4 +11,7 @@ pub(crate) struct DraftConclusion {
     pub(crate) blamed: Entity,
     /// True if ranks had ended by then.
     pub(crate) failed: bool,
+    /// True if its first cause, or a confirmation of it, is of a drill; none if older rules concluded it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) synthetic: Option<bool>,
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Generation, NodeId, Rank, SharedValue, Timestamp};
+use rankguard_model::{EvidenceId, Generation, NodeId, Rank, Role, SharedValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::conclusion::DraftConclusion;
@@ -51,6 +51,9 @@ pub(crate) struct Draft {
     ranked: RankingCache,
     /// True if a candidate explains the rest; otherwise the draft waits for its cap.
     pub(crate) explained: bool,
+    /// True if its causes are limited to its own time ([`crate::Diagnosis::set_cause_limits`]).
+    #[serde(default)]
+    pub(crate) has_cause_limits: bool,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -94,6 +97,7 @@ impl Draft {
             fresh: true,
             ranked: RankingCache::default(),
             explained: false,
+            has_cause_limits: false,
             concluded: None,
         }
     }
@@ -165,6 +169,23 @@ impl Draft {
         self.signs.iter().any(|sign| sign.synthetic)
     }
 
+    /// Returns the time of the earliest sign that is no noise.
+    pub(crate) fn first_effect(&self) -> Option<Timestamp> {
+        let is_noise = |sign: &Signal| sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+        self.signs.iter().find(|sign| !is_noise(sign)).map(|sign| sign.at)
+    }
+
+    /// Returns true if it contains a sign of this evidence.
+    pub(crate) fn holds_evidence(&self, evidence: &EvidenceId) -> bool {
+        self.signs.iter().any(|sign| sign.evidence == *evidence)
+    }
+
+    /// Returns the time of the last report of a node whose silence it contains.
+    pub(crate) fn silence_of(&self, node: &NodeId) -> Option<Timestamp> {
+        let is_silence = |sign: &&SharedValue<Signal>| sign.what == SignalMeaning::Silent && sign.node() == Some(node);
+        self.signs.iter().find(is_silence).map(|sign| sign.at)
+    }
+
     /// Returns true if it contains a sign of this meaning.
     pub(crate) fn holds(&self, what: &SignalMeaning) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)
@@ -175,7 +196,8 @@ impl Draft {
             DraftScope::Job { job, generation } => (Some(job), *generation),
             DraftScope::Node { .. } => (None, Generation::default()),
         };
-        FailureScene::new(&self.signs, job, generation, &self.placements, catalogue)
+        let scene = FailureScene::new(&self.signs, job, generation, &self.placements, catalogue);
+        scene.with_cause_limits(self.has_cause_limits)
     }
 
     /// Weighs the signs and writes the reasoning.

@@ -45,6 +45,11 @@ impl ScopeDrafts {
         self.done.greatest().map(DraftId)
     }
 
+    /// Returns the concluded drafts, newest first.
+    pub(crate) fn all_done(&self) -> impl Iterator<Item = DraftId> {
+        self.done.falling().map(DraftId)
+    }
+
     fn leave(&mut self, draft: &Draft) {
         match draft.concluded {
             None => self.open = None,
@@ -201,6 +206,19 @@ impl DraftTable {
         let itself = Some(ScopeRef::Node(node)).filter(|node| *node != scope);
         let of_itself = itself.and_then(|node| first(&self.of_scope(node)?.done));
         of_jobs.max(of_itself)
+    }
+
+    /// Returns the drafts in which a node became silent, each with the time of the node's last report. Drafts of older
+    /// rules are omitted.
+    pub(crate) fn silences_of(&self, node: &NodeId) -> Vec<(DraftId, Timestamp)> {
+        let of_jobs = self.orders.done_on.get(node).into_iter().flat_map(|row| row.falling());
+        let of_itself = self.of_scope(ScopeRef::Node(node));
+        let of_itself = of_itself.into_iter().flat_map(|of| of.done.falling());
+        let concluded = of_jobs.chain(of_itself).filter_map(|id| self.get(DraftId(id)));
+        let limited = self.open().chain(concluded).filter(|draft| draft.has_cause_limits);
+        limited
+            .filter_map(|draft| Some((draft.id, draft.silence_of(node)?)))
+            .collect()
     }
 
     /// Removes drafts that were concluded before the window.

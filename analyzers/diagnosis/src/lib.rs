@@ -54,7 +54,7 @@ mod steps;
 mod storage;
 mod wrappers;
 
-pub use arbiter::{SceneVerdict, diagnose};
+pub use arbiter::{SceneVerdict, diagnose, diagnose_within};
 pub use candidate::{CandidateStrength, CauseCandidate};
 pub use change::{ConcludedDraft, DraftChange};
 pub use context::{JobContext, PlacementIndex};

@@ -13,7 +13,7 @@ use crate::scope::ScopeRef;
 use crate::signal_ref::SignalRef;
 use crate::sorted_deque::SortedDeque;
 use crate::sorted_set::SmallSortedSet;
-use crate::{DraftPolicy, DraftScope, PlacementIndex, Signal, SignalMeaning};
+use crate::{DraftPolicy, DraftScope, PlacementIndex, Signal};
 
 /// Subject of a sign, as far as it decides the scopes of the sign.
 #[derive(Clone, Copy, PartialEq, Hash)]
@@ -197,7 +197,7 @@ impl SignalMemory {
     /// Removes the silence of a node that reports again.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
         let there = self.of_whom(SubjectRef::Scope(ScopeRef::Node(node)));
-        let silent = there.filter(|(_, held)| held.sign.what == SignalMeaning::Silent);
+        let silent = there.filter(|(_, held)| held.sign.what.is_silence());
         for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
         }
@@ -296,6 +296,7 @@ mod tests {
     use rankguard_model::{Classification, EvidenceSource, FieldValues, Role, Sequence};
 
     use super::*;
+    use crate::SignalMeaning;
 
     fn sign(number: u64, node: u8, kind: u8, at: i64) -> SharedValue<Signal> {
         let node = NodeId::from(format!("n{node}").as_str());

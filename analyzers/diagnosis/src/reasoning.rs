@@ -32,7 +32,7 @@ pub(crate) fn note(
     // A single sign has no others to describe.
     if scene.signs.len() > 1 {
         lines.extend(followers(scene, winner, first));
-        lines.extend(ended(scene, winner, first));
+        lines.extend(ended(scene, winner, verdict, first));
     }
     let mut say = |text: String| lines.push(ReasoningEntry { at: now, text });
     for text in &winner.notes {
@@ -144,14 +144,16 @@ fn follower(group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
 }
 
 /// Describes the ranks that ended, by node.
-fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> Vec<ReasoningEntry> {
+fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> Vec<ReasoningEntry> {
+    let support = winner.support.iter().map(|index| &scene.signs[index]);
+    let marks = support.filter(|sign| sign.mark().is_some());
+    let reporters: BTreeSet<Rank> = marks.filter_map(|sign| sign.entity.rank()).collect();
     let mut nodes: BTreeMap<&NodeId, Vec<(&Signal, String)>> = BTreeMap::new();
     for (_, sign, _, exit) in scene.exits() {
         if let Some(node) = sign.node() {
             nodes.entry(node).or_default().push((sign, exit.to_string()));
         }
     }
-    let blamed = winner.blamed.node();
     nodes
         .into_iter()
         .filter_map(|(node, exits)| {
@@ -159,11 +161,7 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> V
             let ranks: BTreeSet<Rank> = exits.iter().filter_map(|(sign, _)| sign.rank()).collect();
             let hows: BTreeSet<&str> = exits.iter().map(|(_, how)| how.as_str()).collect();
             let hows: Vec<_> = hows.into_iter().collect();
-            let meaning = if blamed == Some(node) {
-                "where the cause sits"
-            } else {
-                "as survivors do"
-            };
+            let meaning = part_in_failure(verdict, &reporters, node, &ranks);
             let mut text = String::with_capacity(ROOM);
             moment(&mut text, sign, first);
             let names = names(&ranks);
@@ -187,6 +185,24 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> V
             })
         })
         .collect()
+}
+
+/// Returns the part that ended ranks of one node have in a failure; `reporters` are the ranks that reported its cause.
+fn part_in_failure(
+    verdict: &Verdict,
+    reporters: &BTreeSet<Rank>,
+    node: &NodeId,
+    ranks: &BTreeSet<Rank>,
+) -> &'static str {
+    let holds = |rank: Option<Rank>| rank.is_some_and(|rank| ranks.contains(&rank));
+    match &verdict.blamed {
+        Entity::Rank { rank, node: of, .. } if of == node && !ranks.contains(rank) => "on the node of the blamed rank",
+        blamed if blamed.node() == Some(node) => "where the cause sits",
+        _ if holds(verdict.root_rank) => "where the failure began",
+        _ if !ranks.is_empty() && ranks.is_subset(reporters) => "after the same report",
+        Entity::Job { .. } if verdict.root_rank.is_none() => "with the whole job",
+        _ => "as survivors do",
+    }
 }
 
 fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
@@ -283,6 +299,8 @@ fn speaker(text: &mut String, sign: &Signal) {
         EvidenceSource::Launcher => return text.push_str("the launcher"),
         EvidenceSource::Scheduler => return text.push_str("the scheduler"),
         EvidenceSource::FlightRecorder => return text.push_str("the flight recorder of the job"),
+        // Sequence 0 is a fact of the controller.
+        EvidenceSource::Agent if sign.evidence.seq.0 > 0 => return beside(text, "the agent", " of node ", sign.node()),
         EvidenceSource::Agent => return text.push_str("the controller's watch over agents"),
     };
     match sign.rank() {

@@ -13,7 +13,8 @@ pub(crate) fn findings(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec
         let (role, confidence, why) = role(scene, winner, index, sign);
         let mut finding = finding(sign, role, confidence, why);
         // A failed order has no class of its own: it takes the class of the failure that explains it.
-        if sign.what == SignalMeaning::OrderFailed && matches!(role, Role::Root | Role::Confirmation) {
+        let is_of_start = matches!(sign.what, SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere);
+        if is_of_start && matches!(role, Role::Root | Role::Confirmation) {
             finding.class = winner.class.clone();
         }
         if index == winner.first {
@@ -92,14 +93,20 @@ fn role(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize, sign: &
         let why = "It came before the first cause and does not explain it.".to_owned();
         return (Role::Noise, 0.6, why);
     }
+    let is_before = comparable && sign.at < first.at;
     let why = match &sign.what {
+        SignalMeaning::Exit { .. } if is_before => {
+            "The rank ended before the first cause was reported, which explains it.".to_owned()
+        }
+        SignalMeaning::Stalled => "The job makes no progress because of the first cause.".to_owned(),
         SignalMeaning::Exit { .. } => {
             "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
         }
-        SignalMeaning::Silent => "The silence follows from the first cause.".to_owned(),
+        SignalMeaning::Silent | SignalMeaning::AgentReturned => "The silence follows from the first cause.".to_owned(),
         _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
             "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
         }
+        _ if is_before => "It was reported before the first cause, which explains it.".to_owned(),
         _ if comparable => "It came after the first cause, which explains it.".to_owned(),
         _ => "The first cause explains it better than the other way round.".to_owned(),
     };
@@ -131,8 +138,8 @@ fn class_of(sign: &Signal) -> ClassId {
             137 | 143 => "killed-by-signal".into(),
             _ => "rank-exit-unknown".into(),
         },
-        SignalMeaning::Silent => "node-agent-silent".into(),
+        SignalMeaning::Silent | SignalMeaning::AgentReturned => "node-agent-silent".into(),
         SignalMeaning::Stalled => "hang-no-error".into(),
-        SignalMeaning::OrderFailed => "unknown".into(),
+        SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => "unknown".into(),
     }
 }

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_faults::Catalogue;
 use rankguard_model::{ClassId, Entity, Generation, JobId, NodeId, ProcessExit, Rank, Role, SharedValue, Timestamp};
 
+use crate::Signal;
 use crate::engine::{self, FailureFamily};
 use crate::knowledge::ClassEntry;
-use crate::{Signal, SignalMeaning};
 
 /// Signs of one failure in order of time, and the placement of the job's ranks.
 #[derive(Debug, Clone)]
@@ -23,6 +23,8 @@ pub struct FailureScene<'a> {
     /// Node of each rank.
     pub placements: &'a BTreeMap<Rank, NodeId>,
     pub catalogue: &'a Catalogue,
+    /// False for drafts of older rules ([`crate::Diagnosis::set_cause_limits`]).
+    pub(crate) has_cause_limits: bool,
     /// Properties of every sign that all engines use, computed on first use.
     seen: OnceCell<SceneIndex<'a>>,
     /// Indices of the signs without a mark, usually none.
@@ -44,9 +46,17 @@ impl<'a> FailureScene<'a> {
             generation,
             placements,
             catalogue,
+            has_cause_limits: true,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
         }
+    }
+
+    /// Returns the scene under other rules.
+    #[must_use]
+    pub(crate) fn with_cause_limits(mut self, has_cause_limits: bool) -> Self {
+        self.has_cause_limits = has_cause_limits;
+        self
     }
 }
 
@@ -174,9 +184,9 @@ impl FailureScene<'_> {
             .filter_map(|(index, sign)| sign.exit().map(|(pid, exit)| (index, sign, pid, exit)))
     }
 
-    /// Returns the silent nodes.
+    /// Returns the silences of nodes and of their agents.
     pub fn silent(&self) -> impl Iterator<Item = (usize, &Signal)> {
-        self.unmarked().filter(|(_, sign)| sign.what == SignalMeaning::Silent)
+        self.unmarked().filter(|(_, sign)| sign.what.is_silence())
     }
 
     /// Returns the first comparable time.
@@ -224,6 +234,7 @@ mod tests {
     use rankguard_model::{Classification, EvidenceId, EvidenceSource, FieldValues, Sequence};
 
     use super::*;
+    use crate::SignalMeaning;
 
     const CLASSES: [&str; 7] = [
         "gpu-ecc-uncorrectable",

@@ -7,13 +7,15 @@ use crate::attribution::is_in_use;
 use crate::knowledge::ClassEntry;
 use crate::scope::ScopeRef;
 use crate::signal_ref::{MeaningRef, SignalRef};
-use crate::{DraftPolicy, PlacementIndex};
+use crate::{DraftPolicy, JobContext, PlacementIndex};
 
-/// Calls `each` with every scope of a sign: for a machine each job on it, or the node itself if no job runs there.
+/// Calls `each` with every scope of a sign: for a machine each job on it that `concerns` accepts, or the node itself if
+/// there is none.
 pub(crate) fn each_scope<'a>(
     glimpse: &SignalRef<'a>,
     context: &'a PlacementIndex,
     policy: &DraftPolicy,
+    concerns: impl Fn(&JobContext) -> bool,
     mut each: impl FnMut(ScopeRef<'a>),
 ) {
     let machine = match glimpse.entity {
@@ -36,7 +38,8 @@ pub(crate) fn each_scope<'a>(
     };
     let mut idle = true;
     let users = context.jobs_on(machine);
-    for (job, known) in users.filter(|(_, known)| is_in_use(known, glimpse.at, policy)) {
+    let users = users.filter(|(_, known)| is_in_use(known, glimpse.at, policy) && concerns(known));
+    for (job, known) in users {
         idle = false;
         each(ScopeRef::Job(job, known.generation));
     }

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::signal_ref::SignalRef;
 
+/// Signature of a failed check of a node before ranks were started there ([`CallerFact::CheckFailed`]).
+pub(crate) const CHECK_SIGNATURE: &str = "preflight";
+
 /// Single meaning of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Signal {
@@ -39,10 +42,21 @@ pub enum SignalMeaning {
     Exit { pid: u32, exit: ProcessExit },
     /// A node stopped reporting.
     Silent,
+    /// An agent stopped reporting and returned on the same boot of its node.
+    AgentReturned,
     /// A job makes no progress although its ranks are alive.
     Stalled,
     /// An order to start ranks failed.
     OrderFailed,
+    /// Ranks of a job started on another node than the one of the sign, where their start failed.
+    StartsElsewhere,
+}
+
+impl SignalMeaning {
+    /// Returns true if a node or its agent stopped reporting.
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(self, Self::Silent | Self::AgentReturned)
+    }
 }
 
 /// Fact that the caller knows and no node reports.
@@ -54,6 +68,22 @@ pub enum CallerFact {
         /// Time of its last report.
         since: Timestamp,
     },
+    /// The agent of a node stopped reporting and returned on the same boot, without ranks that ran before.
+    AgentReturned {
+        node: NodeId,
+        /// Time of its last report before.
+        since: Timestamp,
+    },
+    /// The start of a job's ranks failed on one node, and ranks of the job started on another.
+    StartsElsewhere {
+        job: JobId,
+        /// Node on which the start failed.
+        node: NodeId,
+        /// Node on which ranks started.
+        on: NodeId,
+        /// Time of the newest such start.
+        since: Timestamp,
+    },
     /// A node lacks something that a job needs, found before its ranks were started there.
     CheckFailed {
         node: NodeId,
@@ -62,6 +92,13 @@ pub enum CallerFact {
         /// Text of the check.
         text: String,
         /// Time of the check.
+        since: Timestamp,
+    },
+    /// A job that reports no steps writes no output and commits no checkpoints, although its ranks are alive.
+    JobIdle {
+        job: JobId,
+        generation: Generation,
+        /// Time of its newest output or commit.
         since: Timestamp,
     },
     /// A job's ranks are alive but complete no step.
@@ -101,6 +138,20 @@ impl Signal {
                 SignalMeaning::Silent,
                 format!("node {node} has not been heard of since {since}"),
             ),
+            CallerFact::AgentReturned { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::AgentReturned,
+                format!("the agent of node {node} sent no report after {since} and returned on the same boot"),
+            ),
+            CallerFact::StartsElsewhere { job, node, on, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::StartsElsewhere,
+                format!("ranks of job {job} started on node {on}, with the same command"),
+            ),
             CallerFact::CheckFailed {
                 node,
                 class,
@@ -111,11 +162,18 @@ impl Signal {
                     class: class.clone(),
                     role: Role::Root,
                     confidence: 0.9,
-                    signature: "preflight".into(),
+                    signature: CHECK_SIGNATURE.into(),
                     fields: FieldValues::new(),
                 };
                 let entity = Entity::Node { node: node.clone() };
                 (node.clone(), *since, entity, SignalMeaning::Mark(mark), text.clone())
+            }
+            CallerFact::JobIdle { job, since, .. } => {
+                let text = format!(
+                    "job {job} has written no output and committed no checkpoint since {since}; it reports no steps"
+                );
+                let entity = Entity::Job { job: job.clone() };
+                (NodeId::from("controller"), *since, entity, SignalMeaning::Stalled, text)
             }
             CallerFact::JobStalled {
                 job,

@@ -5,9 +5,10 @@ mod world;
 
 use std::time::Duration;
 
-use rankguard_diagnosis::{Diagnosis, DraftChange, DraftPolicy};
+use rankguard_diagnosis::{CallerFact, Diagnosis, DraftChange, DraftPolicy};
 use rankguard_model::{
-    Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobId, ProcessExit, Rank, Role, Step, Timestamp,
+    Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobId, LAST_OUTPUT, OUTPUT_AGE_FIELD,
+    ProcessExit, Rank, Role, Step, Timestamp,
 };
 use world::{World, gpu, line, mark, node, on_node, rank_of, with};
 
@@ -382,6 +383,152 @@ fn a_program_that_does_not_exist_is_told_as_such() {
     let case = world.settle();
     assert_eq!(case.verdict.class.as_str(), "invalid-job-spec");
     assert!(case.order_failed);
+}
+
+/// The start of the ranks fails on a node.
+fn start_fails(world: &mut World, ms: i64, on: u32, reason: &str) {
+    let job = JobId::from("train");
+    let body = EvidenceBody::OrderFailed {
+        order: rankguard_model::OrderId(u64::from(on)),
+        job: job.clone(),
+        generation: Generation(1),
+        reason: reason.to_owned(),
+        newest: None,
+    };
+    world.of_node(ms, on, EvidenceSource::Agent, Entity::Job { job }, body);
+}
+
+/// Ranks of the job start on another node than the one on which their start failed.
+fn starts_elsewhere(world: &mut World, ms: i64, failed: u32, on: u32) -> Option<DraftChange> {
+    let now = Timestamp::from_millis(ms);
+    let fact = CallerFact::StartsElsewhere {
+        job: JobId::from("train"),
+        node: node(failed),
+        on: node(on),
+        since: now,
+    };
+    let catalogue = rankguard_faults::Catalogue::builtin();
+    world.diagnosis.starts_elsewhere(now, Generation(1), &fact, catalogue)
+}
+
+const NO_WORKDIR: &str = "the working directory /mnt/x does not exist on node n3";
+
+#[test]
+fn a_start_that_fails_on_one_node_and_works_on_others_blames_the_node() {
+    let mut world = World::new();
+    start_fails(&mut world, 1_000, 3, NO_WORKDIR);
+    assert!(starts_elsewhere(&mut world, 1_100, 3, 1).is_none(), "not concluded yet");
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "filesystem-mount-missing");
+    assert_eq!(case.verdict.blamed, on_node(3));
+    assert_eq!(
+        (case.verdict.layer.as_str(), case.headline.as_str()),
+        ("storage", NO_WORKDIR)
+    );
+    assert!(
+        case.findings.iter().all(|it| it.class.as_str() != "invalid-job-spec"),
+        "{:#?}",
+        case.findings
+    );
+}
+
+#[test]
+fn a_start_that_is_known_to_work_elsewhere_later_revises_the_blame() {
+    let mut world = World::new();
+    start_fails(&mut world, 1_000, 3, NO_WORKDIR);
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "invalid-job-spec");
+    assert!(
+        case.verdict.confidence <= 0.7,
+        "one node alone: {}",
+        case.verdict.confidence
+    );
+    let revised = starts_elsewhere(&mut world, 9_000, 3, 1);
+    let Some(DraftChange::Revised(case)) = revised else {
+        panic!("{revised:?}");
+    };
+    assert_eq!(case.verdict.blamed, on_node(3));
+}
+
+#[test]
+fn a_start_that_fails_on_all_nodes_blames_the_job() {
+    let mut world = World::new();
+    for on in 1..=3 {
+        start_fails(
+            &mut world,
+            1_000 + i64::from(on),
+            on,
+            "the command `x` was not found on node n1 (PATH is /bin)",
+        );
+    }
+    let case = world.settle();
+    let job = Entity::Job {
+        job: JobId::from("train"),
+    };
+    assert_eq!(
+        (case.verdict.class.as_str(), case.verdict.blamed),
+        ("invalid-job-spec", job)
+    );
+    assert!(case.verdict.confidence > 0.85, "{}", case.verdict.confidence);
+}
+
+#[test]
+fn a_user_of_the_agents_configuration_is_no_mistake_of_the_job() {
+    let mut world = World::new();
+    let reason = "cannot run ranks as user ghost (agent.rank_user) on node n3: there is no user ghost";
+    start_fails(&mut world, 1_000, 3, reason);
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "scheduler-misconfigured");
+    assert_eq!(case.verdict.blamed, on_node(3));
+}
+
+/// A rank prints a traceback at 1 s and is ended by a signal; the age of its last output is known then.
+fn killed_after_traceback(
+    ended_ms: i64,
+    output_age_ms: Option<i64>,
+    signal: i32,
+) -> rankguard_diagnosis::ConcludedDraft {
+    let mut world = World::new();
+    world.says(1_000, 2, "KeyError: 'lr'", mark("key-error", Role::Root, 0.8));
+    let age = output_age_ms.map(|age| {
+        let mark = mark("none", Role::Noise, 0.0);
+        let mark = Classification {
+            signature: LAST_OUTPUT.into(),
+            ..mark
+        };
+        with(mark, &[(OUTPUT_AGE_FIELD, &age.to_string())])
+    });
+    let body = EvidenceBody::RankExited {
+        pid: 1002,
+        exit: ProcessExit::Signal(signal),
+        ended_by_agent: false,
+    };
+    world.at(
+        ended_ms,
+        EvidenceSource::Ranks,
+        rank_of(2),
+        body,
+        age.into_iter().collect(),
+    );
+    world.settle()
+}
+
+#[test]
+fn a_rank_that_went_on_after_a_traceback_did_not_die_of_it() {
+    let case = killed_after_traceback(9_000, Some(400), 9);
+    assert_eq!(case.verdict.class.as_str(), "killed-by-signal", "{:#?}", case.reasoning);
+    let exit = case.findings.iter().find(|it| it.class.as_str() == "killed-by-signal");
+    assert_eq!(exit.map(|it| it.role), Some(Role::Root));
+}
+
+#[test]
+fn a_rank_that_stood_still_after_a_traceback_died_of_it_and_a_kill_is_no_confirmation() {
+    let case = killed_after_traceback(9_000, Some(7_900), 9);
+    assert_eq!(case.verdict.class.as_str(), "key-error");
+    let exit = case.findings.iter().find(|it| it.class.as_str() == "killed-by-signal");
+    assert_eq!(exit.map(|it| it.role), Some(Role::Cascade), "{:#?}", case.findings);
+    let at_once = killed_after_traceback(1_500, Some(400), 6);
+    assert_eq!(at_once.verdict.class.as_str(), "key-error");
 }
 
 #[test]

@@ -67,15 +67,14 @@ impl EndEvidence {
         }
     }
 
-    /// Returns the confidence of a verdict, limited by this evidence.
-    pub(crate) fn bound(self, confidence: f64) -> f64 {
-        let most = match self {
+    /// Returns the highest confidence of a verdict with this evidence.
+    pub(crate) fn limit(self) -> f64 {
+        match self {
             Self::Stated => 0.92,
             Self::Raised => 0.88,
             Self::Last => 0.78,
             Self::Absent => 0.66,
-        };
-        confidence.min(most)
+        }
     }
 
     /// Returns the reason of a low bound, for the reader of the case.

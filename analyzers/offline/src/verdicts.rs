@@ -2,9 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose};
+use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue};
+use rankguard_model::{
+    Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
+};
 use serde::Serialize;
 
 use crate::certainty::EndEvidence;
@@ -119,7 +121,10 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId::from("")))))
         .collect();
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
-    let opinion = diagnose(&scene, signs.iter().map(|sign| sign.at).max().unwrap_or_default());
+    let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
+    let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
+    let now = signs.iter().map(|sign| sign.at).max().unwrap_or_default();
+    let opinion = diagnose_within(&scene, now, limit);
     let says_failure = signs
         .iter()
         .any(|sign| sign.mark().is_some_and(|mark| mark.role != Role::Noise));
@@ -132,12 +137,8 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         return None;
     }
     let verdict = opinion.verdict;
-    let first = incident
-        .items
-        .iter()
-        .find(|item| Some(&item.sign.evidence) == verdict.first_cause.as_ref());
+    let first = verdict.first_cause.as_ref().and_then(item_of);
     let end = first.map(|first| EndEvidence::of(incident, first));
-    let confidence = end.map_or(verdict.confidence, |end| end.bound(verdict.confidence));
     let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
     Some(OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
@@ -147,7 +148,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         blamed: name(&verdict.blamed, &verdict.layer),
         root_rank: verdict.root_rank,
         root_node,
-        confidence,
+        confidence: verdict.confidence,
         first_at: first
             .filter(|item| item.sign.timed)
             .map(|item| item.sign.at.to_string()),

@@ -417,3 +417,19 @@ fn a_label_that_the_loss_refuses_came_with_the_data() {
     ));
     assert_eq!(named(&index), ("cuda-device-assert", "user-code"));
 }
+
+#[test]
+fn the_reasoning_gives_the_confidence_of_the_case() {
+    let text = r#"Traceback (most recent call last):
+  File "train.py", line 5, in main
+    x = torch.zeros(1, device="cuda")
+torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 20.00 GiB. GPU 0 has a total capacity of 79.15 GiB"#;
+    let found = alone(text);
+    assert!((found.confidence - 0.88).abs() < 1e-9, "{}", found.confidence);
+    let with = |text: &&String| text.contains("with confidence");
+    let stated: Vec<&String> = found.reasoning.iter().filter(with).collect();
+    assert!(
+        stated.len() == 1 && stated[0].contains("with confidence 0.88"),
+        "{stated:?}"
+    );
+}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, reports_store_recovery};
 use rankguard_model::{
-    Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Entity, Evidence, EvidenceBody, Generation,
-    JobId, ReasoningEntry, RestoreBytes, Severity, SharedValue, Timestamp, Verdict,
+    Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Classification, Entity, Evidence,
+    EvidenceBody, Generation, JobId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue, Timestamp, Verdict,
 };
 
 use serde::{Deserialize, Serialize};
@@ -173,8 +173,12 @@ impl CaseTable {
         let id = *self.drafts.get(&concluded.draft)?;
         let case = self.all.get_mut(&id)?;
         case.generation = concluded.generation;
-        // The failure began no later than its earliest evidence, even if the first cause is later.
-        case.first_at = case.first_at.min(concluded.first_at);
+        if concluded.has_cause_limits {
+            move_start(case, concluded.first_at);
+        } else {
+            // Under older rules the earliest evidence counted, independent of its role.
+            case.first_at = case.first_at.min(concluded.first_at);
+        }
         let first_at = case.first_at;
         let delay = |moment: Timestamp| Some(moment.millis_since(first_at));
         case.delays.evidence_ms = delay(case.opened_at);
@@ -185,6 +189,22 @@ impl CaseTable {
         case.reasoning = concluded.reasoning.clone();
         case.clears = concluded.clears.clone();
         Some(id)
+    }
+}
+
+/// Sets the start of a failure. The delays after the conclusion count from it, so that they change as well.
+fn move_start(case: &mut Case, first_at: Timestamp) {
+    let shift = case.first_at.millis_since(first_at);
+    case.first_at = first_at;
+    let delays = &mut case.delays;
+    let later = [
+        &mut delays.plan_ms,
+        &mut delays.fenced_ms,
+        &mut delays.launched_ms,
+        &mut delays.first_step_ms,
+    ];
+    for delay in later.into_iter().flatten() {
+        *delay += shift;
     }
 }
 
@@ -211,7 +231,30 @@ impl DecisionContext<'_> {
         let changes = state
             .diagnosis
             .observe(self.at, evidence, &state.context, state.catalogue.get());
+        self.suspect_node(evidence, &changes);
         self.take_changes(changes);
+    }
+
+    /// Marks a node as suspected while a draft with a fatal fault of its hardware is open.
+    fn suspect_node(&mut self, evidence: &Evidence, changes: &[DraftChange]) {
+        let (Entity::Node { node } | Entity::Device { node, .. }) = &evidence.entity else {
+            return;
+        };
+        let catalogue = self.state.catalogue();
+        let is_fatal = |mark: &Classification| {
+            let class = catalogue.class(&mark.class).filter(|_| mark.role == Role::Root);
+            class.is_some_and(|class| class.layer == "hardware" && class.severity == Severity::Failure)
+        };
+        if !self.state.avoids_suspected_nodes() || !evidence.marks.iter().any(is_fatal) {
+            return;
+        }
+        let draft = changes.iter().find_map(|change| match change {
+            DraftChange::Opened { draft, .. } | DraftChange::Joined { draft } => Some(*draft),
+            _ => None,
+        });
+        if let Some(draft) = draft {
+            self.state.fleet.suspect(node, draft);
+        }
     }
 
     /// Notes in open hang cases that a server responds again; the next step clears them.
@@ -254,7 +297,7 @@ impl DecisionContext<'_> {
         self.take_changes(changes);
     }
 
-    fn take_changes(&mut self, changes: Vec<DraftChange>) {
+    pub(crate) fn take_changes(&mut self, changes: Vec<DraftChange>) {
         for change in changes {
             match change {
                 DraftChange::Opened { draft, job, first_at } => {
@@ -301,10 +344,18 @@ impl DecisionContext<'_> {
         for (node, _) in state.fleet.iter().filter(|(_, node)| node.lost_since.is_none()) {
             state.diagnosis.node_returned(node);
         }
+        let mut is_cleared = false;
         for conclusion in concluded {
+            is_cleared |= self.state.fleet.end_suspicion(conclusion.draft);
             if let Some(id) = self.state.cases.conclude(&conclusion) {
                 self.recover(id, &conclusion);
             }
+            if let Some(name) = &conclusion.job {
+                self.follow_ended_ranks(name);
+            }
+        }
+        if is_cleared {
+            self.offer_node();
         }
     }
 

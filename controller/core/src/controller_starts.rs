@@ -80,6 +80,11 @@ impl ControllerStarts {
         (mark.position > end).then(|| JournalLoss::RolledBack(Some(mark.position - end)))
     }
 
+    /// Returns true if the start belongs to this journal, as far as starts are recorded.
+    pub(crate) fn has_begun(&self, life: u64) -> bool {
+        self.lives.iter().any(|own| own.id == life)
+    }
+
     /// Returns true if the loss behind this mark was announced.
     pub fn is_announced(&self, mark: &JournalMark) -> bool {
         self.announced.contains(&mark.life)

@@ -48,7 +48,12 @@ pub enum Event {
         last_heard: Timestamp,
     },
     /// The session of an agent ended and no other has begun: the process, the node or the network may have failed.
-    SessionEnded { node: NodeId },
+    SessionEnded {
+        node: NodeId,
+        /// Time of its last message; absent in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        last_heard: Option<Timestamp>,
+    },
     /// Verdicts use other catalogue files from now on, in addition to the built-in ones.
     CatalogueGiven {
         /// All additional files.
@@ -165,6 +170,12 @@ pub enum TimerKey {
     },
     /// A job may grow onto nodes that came back.
     Grow { job: JobId },
+    /// Ranks of a job have ended, and no open case explains them.
+    EndedRanks {
+        job: JobId,
+        /// Generation of the ranks.
+        generation: Generation,
+    },
     /// A node's fence confirmation is due.
     Fence { node: NodeId },
     /// Nodes that have been lost for long may be removed.

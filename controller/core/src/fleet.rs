@@ -2,11 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use rankguard_model::{CaseId, JobId, NodeId, NodeInfo, NodeState, Timestamp};
+use rankguard_diagnosis::DraftId;
+use rankguard_model::{CaseId, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::fence::FenceRequest;
 
+/// Reasons of one cordon that are retained.
+const CORDON_REASONS_MAX: usize = 8;
+/// Separator of the reasons of one cordon.
+const CORDON_REASON_END: &str = "; ";
 /// Automatic cordons recorded for the rate breaker.
 const RECENT_CORDONS_MAX: usize = 4_096;
 
@@ -22,11 +27,34 @@ pub struct Node {
     /// Time at which its session ended. Nothing is placed on the node until it has joined again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_ended: Option<Timestamp>,
+    /// Time of the last message before its session ended; absent while it is connected, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_heard: Option<Timestamp>,
+    /// Report of the agent that it was asked to end; absent after its next join.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub farewell: Option<AgentFarewell>,
+    /// Open draft with a fatal fault of the node or of one of its devices. Nothing is placed on the node before the
+    /// verdict.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspected: Option<DraftId>,
+    /// Running ranks of generations that another journal has begun. Nothing is placed on the node while it has some.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub foreign: Vec<RunningRank>,
     /// Cordon; absent if ranks may be placed on the node.
     pub cordon: Option<Cordon>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
+}
+
+/// Report of an agent that it was asked to end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentFarewell {
+    /// Time of the report.
+    pub at: Timestamp,
+    /// Jobs of which the agent has ended all processes since, each with the generation below which they ended.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ended: BTreeMap<JobId, Generation>,
 }
 
 /// Reason and time of a cordon.
@@ -60,7 +88,14 @@ impl Node {
 
     /// Returns true if new ranks may be placed on the node.
     pub fn is_usable(&self) -> bool {
-        self.state() == NodeState::Healthy && self.session_ended.is_none()
+        let is_connected = self.state() == NodeState::Healthy && self.session_ended.is_none();
+        is_connected && self.suspected.is_none() && self.foreign.is_empty()
+    }
+
+    /// Returns true if the agent has reported that all processes of the job below this generation ended with it.
+    pub(crate) fn has_ended_ranks(&self, job: &JobId, generation: Generation) -> bool {
+        let ended = self.farewell.as_ref().and_then(|farewell| farewell.ended.get(job));
+        ended.is_some_and(|below| *below >= generation)
     }
 }
 
@@ -82,15 +117,24 @@ impl Fleet {
     pub fn join(&mut self, at: Timestamp, info: NodeInfo) {
         let known = self.nodes.remove(&info.node);
         self.away.remove(&info.node);
-        let (cordon, fences) = known.map_or_else(Default::default, |node| (node.cordon, node.fences));
-        let node = Node {
+        let mut node = Node {
             lost_since: None,
             session_ended: None,
+            last_heard: None,
+            farewell: None,
+            suspected: None,
+            foreign: Vec::new(),
             joined_at: at,
-            cordon,
-            fences,
+            cordon: None,
+            fences: BTreeMap::new(),
             info,
         };
+        if let Some(known) = known {
+            node.cordon = known.cordon;
+            node.fences = known.fences;
+            node.suspected = known.suspected;
+            node.foreign = known.foreign;
+        }
         self.nodes.insert(node.info.node.clone(), node);
     }
 
@@ -99,6 +143,20 @@ impl Fleet {
         if let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) {
             cordon.reason = reason.to_owned();
         }
+    }
+
+    /// Puts a reason before those of an existing cordon, unless it is one of them; the oldest are dropped beyond
+    /// [`CORDON_REASONS_MAX`]. Time, case and place in the budget remain.
+    pub(crate) fn add_cordon_reason(&mut self, node: &NodeId, reason: &str) {
+        let Some(cordon) = self.nodes.get_mut(node).and_then(|node| node.cordon.as_mut()) else {
+            return;
+        };
+        let before = cordon
+            .reason
+            .split(CORDON_REASON_END)
+            .filter(|before| *before != reason);
+        let reasons: Vec<&str> = std::iter::once(reason).chain(before).take(CORDON_REASONS_MAX).collect();
+        cordon.reason = reasons.join(CORDON_REASON_END);
     }
 
     /// `(Healthy | Cordoned) => Lost`.
@@ -152,10 +210,29 @@ impl Fleet {
         }
     }
 
+    /// Returns a node for changes that concern neither its cordon nor its session.
+    pub(crate) fn get_mut(&mut self, node: &NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(node)
+    }
+
+    /// Marks a node as suspected by a draft.
+    pub(crate) fn suspect(&mut self, node: &NodeId, draft: DraftId) {
+        if let Some(node) = self.nodes.get_mut(node) {
+            node.suspected.get_or_insert(draft);
+        }
+    }
+
+    /// Ends the suspicions of a draft. Returns true if there were some.
+    pub(crate) fn end_suspicion(&mut self, draft: DraftId) -> bool {
+        let suspected = self.nodes.values_mut().filter(|node| node.suspected == Some(draft));
+        suspected.map(|node| node.suspected = None).count() > 0
+    }
+
     /// Records the end of a node's session.
-    pub(crate) fn end_session(&mut self, at: Timestamp, node: &NodeId) {
+    pub(crate) fn end_session(&mut self, at: Timestamp, node: &NodeId, last_heard: Option<Timestamp>) {
         if let Some(entry) = self.nodes.get_mut(node).filter(|node| node.lost_since.is_none()) {
             entry.session_ended.get_or_insert(at);
+            entry.last_heard = entry.last_heard.or(last_heard);
             self.away.insert(node.clone());
         }
     }

@@ -26,6 +26,7 @@ pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ("ranks_are_numbered_without_gaps", ranks_are_numbered_without_gaps),
     ("a_job_has_the_size_it_allows", a_job_has_the_size_it_allows),
     ("every_waiting_phase_has_a_timer", every_waiting_phase_has_a_timer),
+    ("ended_ranks_are_followed", ended_ranks_are_followed),
     ("cordons_stay_within_the_budget", cordons_stay_within_the_budget),
     ("restarts_stay_within_the_budget", restarts_stay_within_the_budget),
     ("every_fence_has_a_deadline", every_fence_has_a_deadline),
@@ -109,6 +110,23 @@ fn every_waiting_phase_has_a_timer(state: &DecisionState) -> Option<String> {
             |timer| matches!(timer, crate::TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation),
         );
         (!timer).then(|| format!("{} waits in {:?} without one", job.spec.id, job.phase))
+    })
+}
+
+/// RG-9: a job does not count as running without its ranks. A verdict is awaited, or a restart has a time.
+fn ended_ranks_are_followed(state: &DecisionState) -> Option<String> {
+    if !state.follows_ended_ranks() {
+        return None;
+    }
+    living(state).find_map(|job| {
+        let name = &job.spec.id;
+        let timer = crate::TimerKey::EndedRanks {
+            job: name.clone(),
+            generation: job.generation,
+        };
+        let is_followed = state.cases.is_settling(name) || state.timers.contains_key(&timer) || job.hang.case.is_some();
+        let ended = job.ended_ranks();
+        (!ended.is_empty() && !is_followed).then(|| format!("{name} has lost {ended:?}, and nothing follows"))
     })
 }
 

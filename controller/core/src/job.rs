@@ -20,6 +20,7 @@ use crate::interval_inputs::IntervalInputs;
 use crate::job_activity::JobActivity;
 use crate::launch_record::LaunchRecord;
 use crate::progress_mark::ProgressMark;
+use crate::start_record::StartRecord;
 use crate::step_times::StepTimes;
 
 /// Progress points retained for reports; beyond it every second one is dropped, so that the whole run remains visible.
@@ -84,6 +85,9 @@ pub struct Job {
     pub launch_record: LaunchRecord,
     /// Ranks of this generation that exited with code 0.
     pub completed: BTreeSet<Rank>,
+    /// Ranks of this generation that their agent no longer runs and whose exits it has not reported yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub exits_due: BTreeSet<Rank>,
     /// Newest step that any generation reported.
     pub step: Option<Step>,
     /// Newest step that this generation reported; at a failure, the difference to the checkpoint is lost.
@@ -120,6 +124,9 @@ pub struct Job {
     pub answers: PreflightResults,
     /// Nodes that failed preflight for this job.
     pub refused: BTreeSet<NodeId>,
+    /// Starts of its ranks by node.
+    #[serde(default, skip_serializing_if = "StartRecord::is_empty")]
+    pub starts: StartRecord,
     /// Number of times each node has moved the job to another generation ([`crate::GenerationFloors`]).
     pub floor_raises: BTreeMap<NodeId, u32>,
     /// Number of times the content of its store has moved the job to another generation.
@@ -157,6 +164,7 @@ impl Job {
             running: BTreeSet::new(),
             launch_record: LaunchRecord::default(),
             completed: BTreeSet::new(),
+            exits_due: BTreeSet::new(),
             step: None,
             generation_step: None,
             run: None,
@@ -172,6 +180,7 @@ impl Job {
             waiting_since_step: None,
             answers: PreflightResults::default(),
             refused: BTreeSet::new(),
+            starts: StartRecord::default(),
             floor_raises: BTreeMap::new(),
             store_raises: 0,
             hang: SilentRanks::default(),
@@ -222,13 +231,29 @@ impl Job {
         placements.map(|place| (place.rank, place.node)).collect()
     }
 
+    /// Returns the nodes with ranks of its generation that have not completed.
+    pub(crate) fn nodes_with_work(&self) -> BTreeSet<NodeId> {
+        let open = self.places().into_iter();
+        let open = open.filter(|(rank, _)| !self.completed.contains(rank));
+        open.map(|(_, node)| node).collect()
+    }
+
+    /// Returns the ranks that ended without completion, with their nodes. Empty before all ranks have started.
+    pub(crate) fn ended_ranks(&self) -> Vec<(Rank, NodeId)> {
+        if !matches!(self.phase, JobPhase::Starting | JobPhase::Running) {
+            return Vec::new();
+        }
+        let is_gone = |(rank, _): &(Rank, NodeId)| !self.running.contains(rank) && !self.completed.contains(rank);
+        self.places().into_iter().filter(is_gone).collect()
+    }
+
     /// Returns the state for operators.
     pub fn state(&self) -> JobState {
         match &self.phase {
             JobPhase::Pending { .. } => JobState::Pending,
             JobPhase::Finished => JobState::Finished,
             JobPhase::Stopped { .. } => JobState::Stopped,
-            _ if self.case.is_some() => JobState::Recovering,
+            _ if self.case.is_some() && self.activity.case != self.case => JobState::Recovering,
             JobPhase::Running => JobState::Running,
             JobPhase::Fencing { .. } | JobPhase::Adopting { .. } | JobPhase::Launching { .. } | JobPhase::Starting => {
                 JobState::Starting

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_model::{Rank, Timestamp};
+use rankguard_model::{CaseId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Multiple of the stall limit for which ranks that only use CPU time count as alive. A rank that waits in a collective
@@ -50,15 +50,18 @@ pub struct JobActivity {
     committed: Option<Timestamp>,
     /// Longest time between two commits of this generation, or from its start to the first, milliseconds.
     commit_gap_ms: u64,
+    /// Time since which the newest reports of all ranks are idle, after a sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    idle_since: Option<Timestamp>,
+    /// Case about the absence of signs of life; the next one closes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) case: Option<CaseId>,
 }
 
 impl JobActivity {
-    /// Resets the record at the start of a generation.
+    /// Records that all ranks of the generation have started. Reports of ranks that started earlier remain.
     pub(crate) fn start(&mut self, at: Timestamp) {
-        *self = Self {
-            started: Some(at),
-            ..Self::default()
-        };
+        self.started = Some(at);
     }
 
     /// Records a report. Returns true if it is the first sign of life.
@@ -67,10 +70,27 @@ impl JobActivity {
         if activity == RankActivity::Output || before == Some(RankActivity::Output) {
             self.newest = Some(at);
         }
-        if activity == RankActivity::Idle {
-            return false;
+        let is_first = activity != RankActivity::Idle && self.first.is_none();
+        if activity != RankActivity::Idle {
+            self.first.get_or_insert(at);
         }
-        self.first.replace(self.first.unwrap_or(at)).is_none()
+        self.note_idle(at);
+        is_first
+    }
+
+    fn note_idle(&mut self, at: Timestamp) {
+        let is_idle = self.first.is_some() && !self.ranks.is_empty() && !self.is_active();
+        self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(at));
+    }
+
+    /// Returns the time since which no rank has written output or used a processor, by the newest reports.
+    pub fn idle_since(&self) -> Option<Timestamp> {
+        self.idle_since
+    }
+
+    /// Returns the time of the newest output or commit, or of the start.
+    pub(crate) fn newest_sign(&self) -> Option<Timestamp> {
+        self.newest.max(self.started)
     }
 
     /// Removes the report of a rank after its process has ended.
@@ -78,6 +98,7 @@ impl JobActivity {
         if self.ranks.remove(&rank) == Some(RankActivity::Output) {
             self.newest = Some(at);
         }
+        self.note_idle(at);
     }
 
     /// Records a commit of this generation.
@@ -123,7 +144,7 @@ impl JobActivity {
             Some(RankActivity::Idle) | None => stall_ms,
         };
         let limit = limit.max(self.commit_gap_ms.saturating_mul(COMMIT_GAPS));
-        let since = self.newest.max(self.started)?;
+        let since = self.newest_sign()?;
         Some(since.after(std::time::Duration::from_millis(limit)))
     }
 }

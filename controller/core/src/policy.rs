@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DRAFTS_MAX;
 
 /// Newest version of the decision rules.
-pub const RULES: u32 = 4;
+pub const RULES: u32 = 5;
 
 /// Settings of the decision core. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,7 +31,7 @@ pub struct Policy {
     pub first_step_ms: u64,
     /// Stall limit: longest time without a step in a running job that reports steps, milliseconds; 0 disables it. A job
     /// with checkpoints that reports no steps is judged by commits and output, and gets four times as long while its
-    /// ranks use CPU time.
+    /// ranks use CPU time. A job with neither is a case, without a restart, when its ranks were idle for this long.
     pub stall_ms: u64,
     /// Preflight checks before each generation, and the consequence of a failed check.
     pub preflight: PreflightMode,

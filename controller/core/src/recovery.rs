@@ -3,10 +3,10 @@
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
 
-use crate::JobPhase;
 use crate::decision::DecisionContext;
 use crate::fleet::Cordon;
 use crate::limits::RETRIES_MAX;
+use crate::{Job, JobPhase};
 
 /// Recovery for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,13 +43,21 @@ impl DecisionContext<'_> {
             return self.close(id, outcome);
         };
         let older = self.state.jobs.get(&name).and_then(|job| job.case);
-        if let Some(older) = older.filter(|older| *older != id) {
-            self.close_overtaken(older, id);
+        let older = older.filter(|older| *older != id);
+        if !self.state.recovers_with_life()
+            && let Some(older) = older
+        {
+            self.close_overtaken(&name, older, id);
         }
-        if concluded.stalled && isolated.is_none() && self.watch_hang(id, &name) {
-            return;
+        if concluded.stalled && isolated.is_none() && (self.watch_hang(id, &name) || self.awaits_life(id, &name)) {
+            return self.overtake(older, id, &name, concluded);
         }
-        match self.answer(&name, concluded, isolated.is_some()) {
+        let decision = self.answer(&name, concluded, isolated.is_some());
+        if !matches!(decision, RecoveryDecision::Nothing(_)) {
+            self.overtake(older, id, &name, concluded);
+            self.attribute(id, &name);
+        }
+        match decision {
             RecoveryDecision::Nothing(why) => self.close(id, why.to_owned()),
             RecoveryDecision::Restart => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
@@ -69,13 +77,69 @@ impl DecisionContext<'_> {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
                 }
-                self.stop_job(&name, reason);
+                self.stop_job(&name, format!("{reason} (case {id})"));
             }
         }
     }
 
+    /// Records the job that a case restarts or stops, if the case concerns none.
+    fn attribute(&mut self, id: CaseId, name: &JobId) {
+        let generation = self.state.jobs.get(name).map(|job| job.generation);
+        let is_recorded = self.state.avoids_suspected_nodes();
+        if let Some(case) = self
+            .state
+            .cases
+            .get_mut(id)
+            .filter(|case| is_recorded && case.job.is_none())
+        {
+            case.job = Some(name.clone());
+            case.generation = generation;
+        }
+    }
+
+    /// Ends the recovery of an earlier case when a later one is answered. It has failed only if the later case is a
+    /// failure of the generation that was started for the earlier one, before that made progress.
+    fn overtake(&mut self, older: Option<CaseId>, newer: CaseId, name: &JobId, concluded: &ConcludedDraft) {
+        let (Some(older), Some(job)) = (older, self.state.jobs.get(name)) else {
+            return;
+        };
+        let case = self.state.cases.all().get(&older);
+        let Some(case) = case.filter(|_| self.state.recovers_with_life()) else {
+            return;
+        };
+        if !matches!(case.state, CaseState::Open | CaseState::Recovering) {
+            return;
+        }
+        let is_restart = job.plan.as_ref().is_some_and(|plan| Some(plan.id) == case.plan);
+        let is_launched = matches!(
+            job.phase,
+            JobPhase::Launching { .. } | JobPhase::Starting | JobPhase::Running
+        );
+        let failed_again = is_restart && is_launched && concluded.generation == Some(job.generation);
+        let has_worked = job.generation_step.is_some() || job.step.is_none() && job.activity.has_life();
+        let was_idle = job.activity.case == Some(older);
+        if was_idle {
+            // Nothing was restarted for it.
+            self.close_overtaken(name, older, newer);
+        } else if !failed_again {
+            self.close(
+                older,
+                format!("another failure followed before the job ran again, see case {newer}"),
+            );
+        } else if has_worked {
+            self.note_recovered(name, self.at, &format!("the job worked again until case {newer}"));
+        } else {
+            self.close_overtaken(name, older, newer);
+        }
+    }
+
     /// Closes a case after its restart failed before the job made progress, and links the two cases.
-    fn close_overtaken(&mut self, older: CaseId, newer: CaseId) {
+    fn close_overtaken(&mut self, name: &JobId, older: CaseId, newer: CaseId) {
+        let job = self.state.jobs.get(name);
+        if job.is_some_and(|job| job.activity.case == Some(older)) {
+            // Nothing was restarted for it.
+            return self.close(older, format!("its job failed, see case {newer}"));
+        }
         let state = self.state.cases.all().get(&older).map(|case| case.state);
         if self.state.has_case_ends() && !matches!(state, Some(CaseState::Open | CaseState::Recovering)) {
             return;
@@ -106,7 +170,7 @@ impl DecisionContext<'_> {
             .state
             .jobs
             .iter()
-            .find(|(_, job)| !job.is_over() && job.nodes().contains(&node));
+            .find(|(_, job)| !job.is_over() && self.works_on(job, &node));
         if let Some(name) = moved.map(|(name, _)| name.clone()) {
             let reasons = vec![format!("case {id}: {} on {node} was seen only now", verdict.class)];
             self.place(&name, Some(id), reasons);
@@ -170,11 +234,22 @@ impl DecisionContext<'_> {
             .cloned()
     }
 
+    /// Returns true if the job has ranks on a node that have not completed.
+    pub(crate) fn works_on(&self, job: &Job, node: &NodeId) -> bool {
+        if self.state.ignores_completed_ranks() {
+            job.nodes_with_work().contains(node)
+        } else {
+            job.nodes().contains(node)
+        }
+    }
+
     fn answer(&mut self, name: &JobId, concluded: &ConcludedDraft, isolated: bool) -> RecoveryDecision {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
         let waits_for_store = self.waits_for_store(name);
+        let compares_starts = self.state.compares_starts();
         let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
+        let ignores_completed = self.state.ignores_completed_ranks();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -187,8 +262,13 @@ impl DecisionContext<'_> {
         if matches!(job.phase, JobPhase::Pending { .. }) {
             return RecoveryDecision::Nothing("the job waits for nodes already");
         }
-        let lost_node = job.nodes().iter().any(|node| !self.state.fleet.is_live(node));
-        let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| job.nodes().contains(node));
+        let works_on = if ignores_completed {
+            job.nodes_with_work()
+        } else {
+            job.nodes().iter().cloned().collect()
+        };
+        let lost_node = works_on.iter().any(|node| !self.state.fleet.is_live(node));
+        let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
         if !on_isolated && !lost_node && !concluded.failed {
             return RecoveryDecision::Nothing("every rank of the job is alive, so nothing is restarted");
         }
@@ -196,7 +276,12 @@ impl DecisionContext<'_> {
         if worked_long {
             job.fruitless = 0;
         }
-        if on_isolated || lost_node || waits_for_store {
+        let must_restart = on_isolated || lost_node || waits_for_store;
+        if concluded.order_failed && compares_starts {
+            let stop = self.answer_failed_start(name, concluded).filter(|_| !must_restart);
+            return stop.map_or(RecoveryDecision::Restart, RecoveryDecision::Stop);
+        }
+        if must_restart {
             return RecoveryDecision::Restart;
         }
         if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step.is_none() {
@@ -234,7 +319,8 @@ impl DecisionContext<'_> {
                 if times == 1 { "retry" } else { "retries" }
             )
         } else {
-            format!("{what}; the same failure came back after {times} restarts, which is all that were allowed")
+            let restarts = if times == 1 { "restart" } else { "restarts" };
+            format!("{what}; the same failure came back after {times} {restarts}, and no more are allowed")
         })
     }
 }

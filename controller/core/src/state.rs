@@ -65,6 +65,7 @@ impl DecisionState {
     pub fn new(policy: Policy, catalogue: &'static Catalogue) -> Self {
         let mut diagnosis = Diagnosis::new(policy.diagnosis());
         diagnosis.set_case_ends(policy.rules >= 4);
+        diagnosis.set_cause_limits(policy.rules >= 5);
         Self {
             diagnosis,
             catalogue: CatalogueInForce::builtin(catalogue),
@@ -113,6 +114,7 @@ impl DecisionState {
     pub(crate) fn adopt_rules(&mut self, rules: u32) {
         self.rules = self.rules.max(rules);
         self.diagnosis.set_case_ends(self.has_case_ends());
+        self.diagnosis.set_cause_limits(self.has_cause_limits());
         let names: Vec<JobId> = self.jobs.keys().cloned().collect();
         for name in names {
             self.place(&name);
@@ -147,15 +149,73 @@ impl DecisionState {
         self.rules >= 4
     }
 
+    /// Returns true if the causes of a failure are limited to its own time, and returns of agents on the same boot
+    /// change verdicts (since rules 5; [`rankguard_diagnosis`], attribution).
+    pub(crate) fn has_cause_limits(&self) -> bool {
+        self.rules >= 5
+    }
+
     /// Returns true if ranks that run on while their job waits for nodes may complete it (since rules 4; before, the
     /// job was run again).
     pub(crate) fn completes_waiting_jobs(&self) -> bool {
         self.rules >= 4
     }
 
+    /// Returns true if failed starts are compared between nodes, and a node may be at fault (since rules 5; before, the
+    /// job was).
+    pub(crate) fn compares_starts(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if a case is opened for an idle job without steps and checkpoints (since rules 5).
+    pub(crate) fn watches_idle_jobs(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if an operator's reason for a cordon is added to the earlier one (since rules 5; before, it
+    /// replaced it).
+    pub(crate) fn keeps_cordon_reasons(&self) -> bool {
+        self.rules >= 5
+    }
+
     /// Returns true if a pending growth timer is not postponed by a later request (since rules 4).
     pub(crate) fn keeps_growth_timers(&self) -> bool {
         self.rules >= 4
+    }
+
+    /// Returns true if ranks that a returned agent lacks count as ended, and ended ranks restart their job also without a
+    /// verdict (since rules 5; before, such a job counted as running).
+    pub(crate) fn follows_ended_ranks(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if the loss of a node on which all ranks of a job have completed is no failure of the job (since
+    /// rules 5).
+    pub(crate) fn ignores_completed_ranks(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if the node of an agent that was asked to end is lost with its session, without the silence limit
+    /// (since rules 5).
+    pub(crate) fn takes_farewells(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if the first signs of life of a restarted job without step marks end its recovery, and a case is
+    /// closed as a failed restart only for a failure of that restart (since rules 5).
+    pub(crate) fn recovers_with_life(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if nothing is placed on a node with a fatal device fault before the verdict about it (since rules 5).
+    pub(crate) fn avoids_suspected_nodes(&self) -> bool {
+        self.rules >= 5
+    }
+
+    /// Returns true if ranks of generations that another journal has begun run on until an operator decides (since
+    /// rules 5; before, they were ended).
+    pub(crate) fn holds_foreign_ranks(&self) -> bool {
+        self.rules >= 5
     }
 
     /// Returns the catalogue in use.

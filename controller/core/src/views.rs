@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_checkpoint_schedule::rates::FailureRates;
 use rankguard_model::{
-    CaseState, JobId, JobView, NodeId, NodeView, RankPlacement, StatusView, StragglerView, Timestamp, UnconfirmedNode,
+    CaseState, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeView, RankPlacement, RunningRank, StatusView,
+    StragglerView, Timestamp, UnconfirmedNode,
 };
 
 use crate::decision::RefusedEvidence;
@@ -37,11 +39,12 @@ impl DecisionState {
                 unconfirmed.entry(job).or_default().push(view);
             }
         }
+        let foreign = foreign_jobs(&self.fleet, &unconfirmed, at);
         let view = |job: &Job| JobView {
             unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
             ..job_view(job, &self.fleet, self.policy.hang_ms)
         };
-        self.jobs.values().map(view).collect()
+        self.jobs.values().map(view).chain(foreign).collect()
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
@@ -72,7 +75,10 @@ fn node_reason(node: &Node) -> Option<String> {
     let away = node
         .session_ended
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
-    let silent = silent.or(away);
+    let suspected = node
+        .suspected
+        .map(|_| "a fatal fault of its hardware is being examined; it takes no work until the verdict".to_owned());
+    let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
             if cordon.drains {
@@ -98,8 +104,100 @@ fn node_reason(node: &Node) -> Option<String> {
     silent.or_else(cordon).or(Some(fencing))
 }
 
+/// Returns the reason why a node with ranks of another journal takes no work. While they are being ended, the fence is
+/// the reason.
+fn foreign_reason(node: &Node) -> Option<String> {
+    let open: Vec<_> = node
+        .foreign
+        .iter()
+        .filter(|running| !node.fences.contains_key(&running.rank.job))
+        .collect();
+    let first = open.first()?;
+    let (count, noun) = (open.len(), if open.len() == 1 { "rank" } else { "ranks" });
+    Some(format!(
+        "runs {count} {noun} of job {}, generation {}, of which this controller has no record; it takes no work meanwhile",
+        first.rank.job, first.rank.generation
+    ))
+}
+
+/// Returns the jobs of which this journal has no record, with their running ranks.
+fn foreign_jobs(fleet: &Fleet, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>, at: Timestamp) -> Vec<JobView> {
+    let mut jobs: BTreeMap<&JobId, Vec<(&Node, &RunningRank)>> = BTreeMap::new();
+    for (_, node) in fleet.iter() {
+        for running in &node.foreign {
+            jobs.entry(&running.rank.job).or_default().push((node, running));
+        }
+    }
+    let view = |(name, ranks): (&JobId, Vec<(&Node, &RunningRank)>)| {
+        let unconfirmed = unconfirmed.get(name).cloned().unwrap_or_default();
+        foreign_job(name, &ranks, unconfirmed, at)
+    };
+    jobs.into_iter().map(view).collect()
+}
+
+fn foreign_job(
+    name: &JobId,
+    ranks: &[(&Node, &RunningRank)],
+    unconfirmed: Vec<UnconfirmedNode>,
+    at: Timestamp,
+) -> JobView {
+    let mut on_node: BTreeMap<&NodeId, u32> = BTreeMap::new();
+    let mut placements = Vec::new();
+    for (node, running) in ranks {
+        let count = on_node.entry(&node.info.node).or_default();
+        placements.push(RankPlacement {
+            rank: running.rank.rank,
+            local_rank: *count,
+            node: node.info.node.clone(),
+        });
+        *count += 1;
+    }
+    placements.sort_by_key(|place| place.rank);
+    let nodes = u32::try_from(on_node.len()).unwrap_or(u32::MAX);
+    let spec = JobSpec {
+        id: name.clone(),
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        workdir: None,
+        nodes: NodeRange { min: nodes, max: nodes },
+        ranks_per_node: on_node.values().copied().max().unwrap_or_default(),
+        checkpoint: None,
+        max_restarts: 0,
+        user: None,
+        resume_from: None,
+    };
+    let joined = ranks.iter().map(|(node, _)| node.joined_at).min();
+    JobView {
+        spec: spec.clone(),
+        state: JobState::Running,
+        reason: Some(format!(
+            "this controller has no record of the job, another journal began it; its ranks run on and are not restarted: \
+             `rankguard cancel {name}` ends them, `rankguard run --resume-from {name}` replaces them"
+        )),
+        generation: ranks
+            .iter()
+            .map(|(_, running)| running.rank.generation)
+            .max()
+            .unwrap_or_default(),
+        step: ranks.iter().filter_map(|(_, running)| running.step).max(),
+        placements,
+        unconfirmed,
+        ..job_view(
+            &Job::new(spec, joined.unwrap_or(at), FailureRates::default()),
+            &Fleet::default(),
+            0,
+        )
+    }
+}
+
 /// `since` is the time of the decision; the last message came up to the silence limit earlier.
 fn lost_reason(node: &Node, since: Timestamp) -> String {
+    if let Some(farewell) = &node.farewell {
+        return format!(
+            "its agent was asked to end at {}, and its session ended at {since}",
+            farewell.at
+        );
+    }
     match node.session_ended {
         Some(ended) => format!("its agent's session ended at {ended}; declared lost at {since}"),
         None => format!("declared lost at {since}"),
@@ -109,12 +207,19 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
 /// Reason shown for a running job without step marks.
 const NO_STEPS: &str = "reports no steps";
 
+fn without_steps(job: &Job) -> String {
+    match job.activity.idle_since() {
+        Some(since) => format!("{NO_STEPS}; no rank has written output or used a processor since {since}"),
+        None => NO_STEPS.to_owned(),
+    }
+}
+
 fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
     let reason = match &job.phase {
         JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
         JobPhase::Stopped { reason } => Some(reason.clone()),
         JobPhase::Finished => job.checkpoints.counts.warning(job.step),
-        JobPhase::Running if job.reports_no_steps() => Some(NO_STEPS.to_owned()),
+        JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         _ => job.hang.why_it_waits(hang_ms),
     };
     let placements: Vec<RankPlacement> = job.plan.iter().flat_map(Plan::placements).collect();

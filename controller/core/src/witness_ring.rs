@@ -88,6 +88,7 @@ mod tests {
             let info = NodeInfo {
                 node: NodeId::from(*node),
                 incarnation: "1".to_owned(),
+                boot_id: String::new(),
                 host: "h".to_owned(),
                 peer_address: format!("{node}:1"),
                 image_address: String::new(),

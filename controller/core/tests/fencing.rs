@@ -27,6 +27,7 @@ fn info(name: &NodeId, incarnation: &str, running: &[(&str, u64, u32)]) -> NodeI
     NodeInfo {
         node: name.clone(),
         incarnation: incarnation.to_owned(),
+        boot_id: String::new(),
         host: "h".to_owned(),
         peer_address: "h:1".to_owned(),
         image_address: "h:1".to_owned(),
@@ -153,9 +154,14 @@ fn rg_3_a_node_that_returns_and_reports_nothing_is_fenced_too() {
     assert_eq!(cluster.fences(3), [("llm".to_owned(), 2)]);
 }
 
+/// Under older rules; newer ones are tested in `walk.rs`.
 #[test]
 fn rg_3_ranks_of_an_unknown_job_are_ended() {
-    let mut cluster = Cluster::new(Policy::default());
+    let policy = Policy {
+        rules: 4,
+        ..Policy::default()
+    };
+    let mut cluster = Cluster::new(policy);
     cluster.rejoins(0, &[("foreign", 6, 0)]);
     assert_eq!(cluster.fences(0), [("foreign".to_owned(), 7)]);
     cluster.submit(4);
@@ -362,7 +368,7 @@ fn rg_6_an_operators_cordon_counts() {
 }
 
 #[test]
-fn an_operators_reason_replaces_that_of_a_verdict_and_widens_no_budget() {
+fn an_operators_reason_joins_that_of_a_verdict_and_widens_no_budget() {
     let mut cluster = Cluster::new(Policy::default());
     cluster.gpu_is_lost(&node(0));
     let before = cluster.state.fleet().clone();
@@ -380,12 +386,22 @@ fn an_operators_reason_replaces_that_of_a_verdict_and_widens_no_budget() {
         .get(&node(0))
         .and_then(|node| node.cordon.clone())
         .expect("it stands");
-    assert_eq!(cordon.reason, "new fan");
+    assert_eq!(cordon.reason, format!("new fan; {}", standing.reason));
     assert_eq!((cordon.since, cordon.case), (standing.since, standing.case));
     let window = 86_400_000;
     let now = cluster.now;
     assert_eq!(after.recent_cordons(now, window), before.recent_cordons(now, window));
     assert_eq!(after.cordoned_by_verdict(), before.cordoned_by_verdict());
+    for _ in 0..2 {
+        cluster.tell(Event::NodeDrained {
+            node: node(0),
+            reason: "drained by hand".to_owned(),
+        });
+    }
+    let cordon = cluster.state.fleet().get(&node(0)).and_then(|node| node.cordon.clone());
+    let reason = cordon.map(|cordon| cordon.reason);
+    let expect = format!("drained by hand; new fan; {}", standing.reason);
+    assert_eq!(reason, Some(expect), "a drain overwrites no reason");
 }
 
 /// Nodes that are cordoned, depart and return under other names free no budget.

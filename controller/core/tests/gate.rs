@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, PreflightMode};
-use rankguard_model::{AgentOrder, CaseState, ClassId, FailedCheck, NodeId, NodeInfo};
+use rankguard_model::{AgentOrder, CaseState, ClassId, Entity, FailedCheck, NodeId, NodeInfo};
 
 fn cluster(preflight: PreflightMode) -> Cluster {
     Cluster::new(Policy {
@@ -90,6 +90,7 @@ fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew(
     let cases = cluster.cases();
     let [case] = cases[..] else { panic!("{cases:?}") };
     assert_eq!(case.verdict.class.as_str(), "path-not-found");
+    assert_eq!(case.verdict.blamed, Entity::Node { node: node(1) });
     assert_eq!(case.state, CaseState::Closed);
     // The agent restarts, as after a repair; the job grows onto the node again.
     cluster.answers.clear();
@@ -98,6 +99,7 @@ fn a_node_on_which_a_check_fails_is_a_case_and_is_not_used_until_it_begins_anew(
     }
     let info = NodeInfo {
         incarnation: "2".to_owned(),
+        boot_id: String::new(),
         ..cluster.state.fleet().get(&node(1)).expect("it joined").info.clone()
     };
     cluster.tell(Event::NodeJoined { info });

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
 use rankguard_model::{
-    AgentOrder, CheckpointTiers, ClassId, Classification, EvidenceBody, JobState, NodeInfo, ProcessExit, Rank, Role,
-    ShardSeal, Step,
+    AgentOrder, CaseState, CheckpointTiers, ClassId, Classification, EvidenceBody, JobState, NodeInfo, ProcessExit,
+    Rank, Role, ShardSeal, Step,
 };
 
 fn policy() -> Policy {
@@ -232,6 +232,7 @@ fn info(number: u32) -> NodeInfo {
     NodeInfo {
         node: node(number),
         incarnation: "2".to_owned(),
+        boot_id: String::new(),
         host: "h".to_owned(),
         peer_address: "h:1".to_owned(),
         image_address: "h:1".to_owned(),
@@ -299,7 +300,10 @@ fn nothing_is_placed_on_a_node_without_a_session() {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
     cluster.checkpoint(50);
     let generation = cluster.generation();
-    cluster.tell(Event::SessionEnded { node: node(3) });
+    cluster.tell(Event::SessionEnded {
+        node: node(3),
+        last_heard: None,
+    });
     let exit = ProcessExit::Code(1);
     cluster.rank_says(
         0,
@@ -321,7 +325,10 @@ fn nothing_is_placed_on_a_node_without_a_session() {
 fn a_node_without_a_session_is_waited_for_within_bounds() {
     let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
     let generation = cluster.generation();
-    cluster.tell(Event::SessionEnded { node: node(3) });
+    cluster.tell(Event::SessionEnded {
+        node: node(3),
+        last_heard: None,
+    });
     let exit = ProcessExit::Code(1);
     cluster.rank_says(
         0,
@@ -364,4 +371,61 @@ fn void_checkpoints_are_counted_once_with_their_reason() {
     assert_eq!((view.state, view.checkpoint_counts.void), (JobState::Finished, 2));
     let reason = "last commit step 50 of 40: no space left on device; 2 checkpoints since are void";
     assert_eq!(view.reason.as_deref(), Some(reason));
+}
+
+/// A job with neither steps nor checkpoints, on all nodes, with ranks that are active.
+fn plain(policy: Policy) -> Cluster {
+    let mut cluster = Cluster::new(policy);
+    cluster.submit(4);
+    cluster.obey();
+    cluster.obey();
+    for rank in 0..8 {
+        cluster.activity(rank, "output");
+    }
+    assert_eq!(cluster.job().state(), JobState::Running);
+    cluster
+}
+
+#[test]
+fn an_idle_job_without_checkpoints_is_a_case_that_life_closes() {
+    let mut cluster = plain(policy());
+    cluster.wait(Duration::from_secs(1_000));
+    for rank in 0..8 {
+        cluster.activity(rank, "idle");
+    }
+    let since = cluster.now;
+    let view = cluster.state.status(cluster.now).jobs[0].clone();
+    let reason = view.reason.expect("a reason");
+    assert!(
+        reason.contains(&format!("no rank has written output or used a processor since {since}")),
+        "{reason}"
+    );
+    cluster.wait(Duration::from_millis(policy().stall_ms - 10_000));
+    assert_eq!(cluster.cases().len(), 0);
+    cluster.wait(Duration::from_secs(30));
+    let cases = cluster.cases();
+    assert_eq!((cases.len(), cases[0].state), (1, CaseState::Recovering), "{cases:#?}");
+    assert_eq!(cases[0].first_at, since);
+    assert_eq!(cluster.job().state(), JobState::Running);
+    assert_eq!(cluster.generation().0, 1, "nothing is restarted");
+    cluster.activity(3, "busy");
+    let cases = cluster.cases();
+    assert_eq!(
+        (cases[0].state, cluster.job().state()),
+        (CaseState::Closed, JobState::Running)
+    );
+    assert_eq!(
+        cluster.state.status(cluster.now).jobs[0].reason.as_deref(),
+        Some("reports no steps")
+    );
+}
+
+#[test]
+fn an_idle_job_of_an_older_journal_is_no_case() {
+    let mut cluster = plain(Policy { rules: 4, ..policy() });
+    for rank in 0..8 {
+        cluster.activity(rank, "idle");
+    }
+    cluster.wait(Duration::from_millis(policy().stall_ms * 3));
+    assert_eq!(cluster.cases().len(), 0);
 }

@@ -149,6 +149,7 @@ fn join(node: u64) -> Event {
         info: NodeInfo {
             node: NodeId::from(format!("gpu-{node:04}")),
             incarnation: "1".to_owned(),
+            boot_id: String::new(),
             host: "10.0.0.1".to_owned(),
             peer_address: "10.0.0.1:7000".to_owned(),
             image_address: "10.0.0.1:7001".to_owned(),

@@ -175,6 +175,7 @@ impl Agent {
         let info = NodeInfo {
             node: NodeId::from(node),
             incarnation: "first".to_owned(),
+            boot_id: String::new(),
             host: "127.0.0.1".to_owned(),
             peer_address: "127.0.0.1:1".to_owned(),
             image_address: "127.0.0.1:1".to_owned(),

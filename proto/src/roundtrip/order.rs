@@ -196,7 +196,7 @@ fn history() -> impl Strategy<Value = NodeHistory> {
 
 pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
     (
-        (node(), name(), text(), (text(), text()), any::<u32>(), text()),
+        (node(), name(), text(), (text(), text(), text()), any::<u32>(), text()),
         vec(running(), 0..3),
         clock(),
         any::<u64>(),
@@ -205,6 +205,7 @@ pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
         .prop_map(|(who, running, clock, lease_ms, history)| NodeInfo {
             node: who.0,
             incarnation: who.1,
+            boot_id: who.3.2,
             host: who.2,
             peer_address: who.3.0,
             image_address: who.3.1,

@@ -1,19 +1,20 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{NodeId, Timestamp};
+use rankguard_model::{EvidenceId, NodeId, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
-use crate::attribution::{joins_concluded, machine_of};
+use crate::attribution::{concerns, joins_concluded, lasts, machine_of};
 use crate::conclude::conclude;
 use crate::draft::Draft;
+use crate::drafts::ScopeDrafts;
 use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
 use crate::scopes::{each_scope, opens};
 use crate::signal_ref::SignalRef;
 use crate::storage::{is_answer, is_over};
-use crate::{DraftChange, DraftId, DraftScope, PlacementIndex, Signal};
+use crate::{DraftChange, DraftId, DraftScope, JobContext, PlacementIndex, Signal};
 
 impl Diagnosis {
     /// Handles a new flight-recorder dump: an open draft waits for the others; a draft concluded without them is
@@ -67,7 +68,9 @@ impl Diagnosis {
         let opens = opens(glimpse, catalogue);
         let mut remember = opens;
         let policy = self.policy.clone();
-        each_scope(glimpse, context, &policy, |scope| {
+        let has_cause_limits = self.has_cause_limits;
+        let is_concerned = |job: &JobContext| !has_cause_limits || concerns(job, glimpse, catalogue);
+        each_scope(glimpse, context, &policy, is_concerned, |scope| {
             if self.is_cleared(glimpse, scope) {
                 remember = false;
                 return DraftChange::Dropped {
@@ -198,7 +201,13 @@ impl Diagnosis {
     }
 
     /// Returns the remembered signs that may explain a draft opened at this time: recent ones that were not overcome.
-    fn news(&self, at: Timestamp, draft: &Draft, context: &PlacementIndex) -> Vec<&RememberedSignal> {
+    fn news(
+        &self,
+        at: Timestamp,
+        draft: &Draft,
+        context: &PlacementIndex,
+        catalogue: &Catalogue,
+    ) -> Vec<&RememberedSignal> {
         let mut all = self.memory.of_scope(&draft.scope, context);
         let signs = all.iter().map(|held| &*held.sign);
         let answers: Vec<&Signal> = signs.filter(|sign| is_answer(sign)).collect();
@@ -209,9 +218,50 @@ impl Diagnosis {
         all.retain(|held| {
             let sign = &held.sign;
             let recent = at.since(sign.at) <= self.policy.window;
-            recent && !self.steps.overcame(sign) && !is_over(sign, &answers, || sign.node().and_then(went_on))
+            recent
+                && self.may_explain(held, &draft.scope, context, catalogue)
+                && !self.steps.overcame(sign)
+                && !is_over(sign, &answers, || sign.node().and_then(went_on))
         });
         all
+    }
+
+    /// Returns true if a remembered sign may explain a failure of a scope: it concerns the job, and no earlier failure
+    /// of the same generation rests on it.
+    fn may_explain(
+        &self,
+        held: &RememberedSignal,
+        scope: &DraftScope,
+        context: &PlacementIndex,
+        catalogue: &Catalogue,
+    ) -> bool {
+        let DraftScope::Job { job, .. } = scope else {
+            return true;
+        };
+        let glimpse = held.glimpse();
+        if !self.has_cause_limits {
+            return true;
+        }
+        let is_of_machine = machine_of(glimpse.entity, glimpse.evidence).is_some();
+        if is_of_machine
+            && context
+                .job(job)
+                .is_some_and(|known| !concerns(known, &glimpse, catalogue))
+        {
+            return false;
+        }
+        !self.is_in_failure(glimpse.evidence, scope) || lasts(&glimpse, catalogue)
+    }
+
+    /// Returns true if a concluded failure of a scope, in which ranks ended, contains the evidence.
+    fn is_in_failure(&self, evidence: &EvidenceId, scope: &DraftScope) -> bool {
+        let of = self.drafts.of_scope(scope.lend());
+        let concluded = of.into_iter().flat_map(ScopeDrafts::all_done);
+        let mut failures = concluded.filter_map(|id| self.drafts.get(id)).filter(|draft| {
+            let before = draft.concluded.as_ref();
+            before.is_some_and(|before| before.failed)
+        });
+        failures.any(|draft| draft.holds_evidence(evidence))
     }
 
     fn open_draft(
@@ -224,7 +274,8 @@ impl Diagnosis {
     ) -> DraftChange {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
-        let news = self.news(glimpse.at, &draft, context);
+        draft.has_cause_limits = self.has_cause_limits;
+        let news = self.news(glimpse.at, &draft, context, catalogue);
         // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
         for held in news {
@@ -232,11 +283,15 @@ impl Diagnosis {
         }
         draft.add(glimpse, &self.policy);
         draft.look(catalogue);
-        let first_at = draft.signs.first().map_or(glimpse.at, |first| first.at);
+        let first_at = if draft.has_cause_limits {
+            draft.first_effect()
+        } else {
+            draft.signs.first().map(|first| first.at)
+        };
         let change = DraftChange::Opened {
             draft: draft.id,
             job: draft.scope.job().cloned(),
-            first_at,
+            first_at: first_at.unwrap_or(glimpse.at),
         };
         self.drafts.insert(Box::new(draft), &self.policy);
         change

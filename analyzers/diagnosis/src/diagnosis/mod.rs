@@ -15,6 +15,7 @@ use crate::conclude::conclude;
 use crate::drafts::DraftTable;
 use crate::flight::JobDumps;
 use crate::memory::SignalMemory;
+use crate::scope::ScopeRef;
 use crate::signal_ref::SignalRef;
 use crate::steps::StepTimes;
 use crate::{CallerFact, ConcludedDraft, DraftChange, DraftId, DraftPolicy, DraftScope, PlacementIndex, Signal};
@@ -41,6 +42,8 @@ pub struct Diagnosis {
     /// True if concluded failures end ([`crate::attribution`], rules 3 and 4); journals older than that rule replay
     /// with false.
     has_case_ends: bool,
+    /// True if the causes of a failure are limited to its own time ([`Self::set_cause_limits`]).
+    has_cause_limits: bool,
 }
 
 impl Diagnosis {
@@ -56,12 +59,20 @@ impl Diagnosis {
             made_up: BTreeMap::new(),
             clearings: NodeClearings::default(),
             has_case_ends: true,
+            has_cause_limits: true,
         }
     }
 
     /// Sets whether concluded failures end; a journal that was begun under older rules replays with false.
     pub fn set_case_ends(&mut self, has_case_ends: bool) {
         self.has_case_ends = has_case_ends;
+    }
+
+    /// Sets whether the causes of a failure are limited to its own time ([`crate::attribution`], rules 2 and 6), a
+    /// failure begins with its first effect, and the end of a node is classified by what its agent reported. A journal
+    /// that was begun under older rules replays with false.
+    pub fn set_cause_limits(&mut self, has_cause_limits: bool) {
+        self.has_cause_limits = has_cause_limits;
     }
 
     /// Records that a person cleared a node: earlier evidence of it and its devices explains no later failure.
@@ -114,7 +125,7 @@ impl Diagnosis {
         self.forget(now);
         let mut changes = Vec::new();
         let mut sign = Signal::of_fact(fact);
-        if let CallerFact::JobStalled { job, generation, .. } = fact {
+        if let CallerFact::JobStalled { job, generation, .. } | CallerFact::JobIdle { job, generation, .. } = fact {
             sign.synthetic = self.made_up.get(job) == Some(generation);
         }
         self.take(now, &SignalRef::of(&sign.into()), context, catalogue, &mut changes);
@@ -124,6 +135,67 @@ impl Diagnosis {
     /// Records that a node reports again: its earlier silence explains no later failure.
     pub fn node_returned(&mut self, node: &NodeId) {
         self.memory.forget_silence(node);
+    }
+
+    /// Records that the agent of a silent node returned on the same boot: failures that were concluded from the silence
+    /// are weighed again, because the node did not crash.
+    pub fn agent_returned(&mut self, now: Timestamp, node: &NodeId, catalogue: &Catalogue) -> Vec<DraftChange> {
+        self.drafts
+            .silences_of(node)
+            .into_iter()
+            .filter_map(|(id, since)| self.weigh_return(now, id, node, since, catalogue))
+            .collect()
+    }
+
+    fn weigh_return(
+        &mut self,
+        now: Timestamp,
+        id: DraftId,
+        node: &NodeId,
+        since: Timestamp,
+        catalogue: &Catalogue,
+    ) -> Option<DraftChange> {
+        let node = node.clone();
+        self.weigh_fact(now, id, &CallerFact::AgentReturned { node, since }, catalogue)
+    }
+
+    /// Adds the fact that a job's ranks start elsewhere to the failure of a generation in which a start failed, and
+    /// weighs it again if it is concluded.
+    pub fn starts_elsewhere(
+        &mut self,
+        now: Timestamp,
+        generation: Generation,
+        fact: &CallerFact,
+        catalogue: &Catalogue,
+    ) -> Option<DraftChange> {
+        let CallerFact::StartsElsewhere { job, .. } = fact else {
+            return None;
+        };
+        let of = self.drafts.of_scope(ScopeRef::Job(job, generation))?;
+        let id = of.open.or(of.newest_done())?;
+        self.weigh_fact(now, id, fact, catalogue)
+    }
+
+    /// Adds a fact to a draft. A concluded draft is weighed again.
+    fn weigh_fact(
+        &mut self,
+        now: Timestamp,
+        id: DraftId,
+        fact: &CallerFact,
+        catalogue: &Catalogue,
+    ) -> Option<DraftChange> {
+        let sign = Signal::of_fact(fact);
+        let is_revised = self.drafts.change(id, &self.policy, |draft| {
+            draft.add(&SignalRef::of(&sign.into()), &self.policy);
+            draft.thinks_again(catalogue)
+        });
+        if is_revised != Some(true) {
+            return None;
+        }
+        let revised = self
+            .drafts
+            .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue))?;
+        Some(DraftChange::Revised(Box::new(revised)))
     }
 
     /// Returns the time at which [`conclude`](Self::conclude) has work next.

@@ -32,6 +32,8 @@ pub(super) struct SerializedState {
     clearings: NodeClearings,
     #[serde(default)]
     has_case_ends: bool,
+    #[serde(default)]
+    has_cause_limits: bool,
 }
 
 impl From<Diagnosis> for SerializedState {
@@ -46,6 +48,7 @@ impl From<Diagnosis> for SerializedState {
             made_up: diagnosis.made_up,
             clearings: diagnosis.clearings,
             has_case_ends: diagnosis.has_case_ends,
+            has_cause_limits: diagnosis.has_cause_limits,
         }
     }
 }
@@ -66,6 +69,7 @@ impl From<SerializedState> for Diagnosis {
             made_up: written.made_up,
             clearings: written.clearings,
             has_case_ends: written.has_case_ends,
+            has_cause_limits: written.has_cause_limits,
         }
     }
 }

@@ -1,25 +1,32 @@
 //! Engine for silent nodes.
 
-use rankguard_model::Entity;
+use std::time::Duration;
 
-use crate::{CandidateStrength, CauseCandidate, FailureScene};
+use rankguard_model::{Entity, NodeId, Role, Timestamp};
+
+use super::FailureFamily;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
+
+/// Class of a node that its operators took away.
+const MAINTENANCE: &str = "maintenance";
+/// Longest time from the complaint of a peer to the last report of the silent node.
+const NEAR: Duration = Duration::from_secs(10);
+/// Difference of clocks up to which a report counts as earlier.
+const CLOCKS: Duration = Duration::from_secs(2);
 
 /// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
-/// may be silent.
+/// may be silent. A node that reported its end before is in maintenance.
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     all.extend(scene.silent().filter_map(|(index, sign)| {
         let node = sign.node()?;
+        if let Some(announced) = announced_end(scene, node, sign.at) {
+            return Some(maintenance(node, announced, index));
+        }
         let ranks = scene.ranks_on(node);
-        let complaints: Vec<usize> = scene
-            .each()
-            .filter(|(_, other)| other.node().is_some_and(|other| other != node))
-            .map(|(index, _)| index)
-            .collect();
-        let class = if ranks.is_empty() && complaints.is_empty() {
-            "node-agent-silent"
-        } else {
-            "node-crash"
-        };
+        let complaints = complaints(scene, node, sign.at);
+        let has_returned = has_returned(scene, node);
+        let is_agent = has_returned || ranks.is_empty() && complaints.is_empty();
+        let class = if is_agent { "node-agent-silent" } else { "node-crash" };
         let mut candidate = CauseCandidate::new(
             class,
             Entity::Node { node: node.clone() },
@@ -33,6 +40,61 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         candidate.confirm(complaints, note);
         // The complaints raise the confidence, but they remain consequences.
         candidate.support = before;
+        if has_returned {
+            let note = "The agent returned on the same boot, so the node itself did not crash.";
+            candidate.notes.push(note.to_owned());
+        }
         Some(candidate)
     }));
+}
+
+/// Returns true if the agent of a silent node returned on the same boot.
+fn has_returned(scene: &FailureScene<'_>, node: &NodeId) -> bool {
+    let mut silences = scene.silent();
+    silences.any(|(_, sign)| sign.what == SignalMeaning::AgentReturned && sign.node() == Some(node))
+}
+
+/// Returns the signs of other nodes that show the loss of a peer: complaints about connections and collectives, and
+/// ranks that ended.
+fn complaints(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> Vec<usize> {
+    let is_near = |sign: &Signal| !sign.timed || silent_at.since(sign.at) <= NEAR;
+    let is_complaint = |index: usize, sign: &Signal| match sign.mark() {
+        _ if !scene.has_cause_limits => true,
+        None => sign.exit().is_some() && is_near(sign),
+        Some(mark) => mark.role != Role::Noise && scene.family(index) == Some(FailureFamily::Fabric) && is_near(sign),
+    };
+    let elsewhere = scene
+        .each()
+        .filter(|(_, other)| other.node().is_some_and(|other| other != node));
+    elsewhere
+        .filter(|(index, other)| is_complaint(*index, other))
+        .map(|(index, _)| index)
+        .collect()
+}
+
+/// Returns the sign with which a node reported its end before it became silent, by clocks that may differ.
+fn announced_end(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> Option<usize> {
+    let is_announced = |sign: &Signal| {
+        let has_class = sign.class().is_some_and(|class| class.as_str() == MAINTENANCE);
+        let mark = sign.mark().filter(|mark| mark.role != Role::Noise);
+        has_class && mark.is_some() && matches!(&sign.entity, Entity::Node { node: of } if of == node)
+    };
+    let mut marks = scene.marks().filter(|_| scene.has_cause_limits);
+    marks
+        .find(|(_, sign)| is_announced(sign) && sign.at <= silent_at.after(CLOCKS))
+        .map(|(index, _)| index)
+}
+
+fn maintenance(node: &NodeId, announced: usize, silence: usize) -> CauseCandidate {
+    let mut candidate = CauseCandidate::new(
+        MAINTENANCE,
+        Entity::Node { node: node.clone() },
+        announced,
+        CandidateStrength::Overriding,
+        0.9,
+    );
+    candidate.confirm([silence], || {
+        "The node reported its end, and then it became silent.".to_owned()
+    });
+    candidate
 }

@@ -1,6 +1,8 @@
 //! Engine for processes that ended without a known reason; its candidates claim little.
 
-use rankguard_model::{ProcessExit, Role};
+use std::collections::BTreeSet;
+
+use rankguard_model::{Entity, NodeId, ProcessExit, Role};
 
 use super::{FailureFamily, add, confidence, same_node};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
@@ -149,30 +151,150 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     Some(candidate)
 }
 
-/// Returns a candidate for ranks that could not be started.
+/// Returns a candidate for ranks that could not be started. A node is at fault if ranks of the job start on others,
+/// or if its agent is the reason; otherwise the job.
 fn orders(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
-    let (index, sign) = scene
-        .unmarked()
-        .find(|(_, sign)| sign.what == SignalMeaning::OrderFailed)?;
-    let reason = sign.text.to_ascii_lowercase();
-    let is_absent = ["no such file", "not found", "does not exist", "exec format"]
-        .iter()
-        .any(|words| reason.contains(words));
-    let (class, score) = if is_absent {
-        ("invalid-job-spec", 0.9)
-    } else if reason.contains("permission denied") {
-        ("permission-denied", 0.9)
-    } else {
-        ("unknown", 0.3)
-    };
-    Some(CauseCandidate::new(
-        class,
-        scene.job_entity(),
-        index,
-        CandidateStrength::Cause,
-        score,
-    ))
+    let (index, sign) = failed_starts(scene).next()?;
+    if !scene.has_cause_limits {
+        let (class, score) = StartRefusal::of_job(&sign.text);
+        let job = scene.job_entity();
+        return Some(CauseCandidate::new(class, job, index, CandidateStrength::Cause, score));
+    }
+    node_start(scene).or_else(|| Some(job_start(scene, index, sign)))
 }
+
+/// Blames a node on which the start failed.
+fn node_start(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
+    let starts: Vec<(usize, &Signal)> = scene
+        .unmarked()
+        .filter(|(_, sign)| sign.what == SignalMeaning::StartsElsewhere)
+        .collect();
+    let is_elsewhere = |node: &NodeId| starts.iter().any(|(_, start)| start.node() == Some(node));
+    let is_of_node = |sign: &Signal| {
+        let refusal = StartRefusal::of(&sign.text);
+        refusal.is_of_agent() || is_elsewhere(&sign.evidence.node)
+    };
+    let (index, sign) = failed_starts(scene).find(|(_, sign)| is_of_node(sign))?;
+    let node = &sign.evidence.node;
+    let (class, score) = StartRefusal::of(&sign.text).class_of_node();
+    let blamed = Entity::Node { node: node.clone() };
+    let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Cause, score);
+    let same_node = failed_starts(scene).filter(|(_, sign)| sign.evidence.node == *node);
+    candidate.support.extend(same_node.map(|(index, _)| index));
+    let starts = starts.iter().filter(|(_, start)| start.node() == Some(node));
+    candidate.confirm(starts.map(|(index, _)| *index), || {
+        format!("The start failed on node {node}, and ranks of the job start on others, so the node is at fault.")
+    });
+    Some(candidate)
+}
+
+/// Blames the job. With one node alone it is not known whether the job or the node is at fault.
+fn job_start(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> CauseCandidate {
+    let (class, score) = StartRefusal::of_job(&sign.text);
+    let nodes: BTreeSet<&NodeId> = failed_starts(scene).map(|(_, sign)| &sign.evidence.node).collect();
+    let is_one = nodes.len() < 2;
+    let score = if is_one { score.min(ONE_NODE_SCORE) } else { score };
+    let mut candidate = CauseCandidate::new(class, scene.job_entity(), index, CandidateStrength::Cause, score);
+    candidate.support.extend(failed_starts(scene).map(|(index, _)| index));
+    candidate.notes.push(if is_one {
+        format!(
+            "The start failed on node {}, and none is known to work on another node.",
+            sign.evidence.node
+        )
+    } else {
+        format!(
+            "The start failed on {} nodes and worked on none, which points to the job.",
+            nodes.len()
+        )
+    });
+    candidate
+}
+
+/// Returns the failed starts of ranks.
+fn failed_starts<'a>(scene: &'a FailureScene<'_>) -> impl Iterator<Item = (usize, &'a Signal)> {
+    scene
+        .unmarked()
+        .filter(|(_, sign)| sign.what == SignalMeaning::OrderFailed)
+}
+
+/// Confidence that the job is at fault if its start failed on the only node that was tried.
+const ONE_NODE_SCORE: f64 = 0.7;
+
+/// Kind of a failed start, read from the reason that the agent gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StartRefusal {
+    /// A working directory that does not exist or cannot be entered.
+    Workdir,
+    /// A file that does not exist, or is no program.
+    Absent,
+    Permission,
+    /// The user of all ranks in the configuration of the agent.
+    AgentUser,
+    /// A file of the agent that cannot be written because its disk is full.
+    AgentDisk,
+    /// Another trouble of the agent.
+    Agent,
+    Other,
+}
+
+impl StartRefusal {
+    fn of(reason: &str) -> Self {
+        let reason = reason.to_ascii_lowercase();
+        let has = |parts: &[&str]| parts.iter().any(|part| reason.contains(part));
+        let is_of_agent = has(&[
+            "the lease of this agent",
+            "the fence cannot be written",
+            "cannot write the output of rank",
+        ]);
+        if has(&["(agent.rank_user)"]) {
+            Self::AgentUser
+        } else if is_of_agent && has(&["no space left"]) {
+            Self::AgentDisk
+        } else if is_of_agent {
+            Self::Agent
+        } else if has(&["permission denied"]) {
+            Self::Permission
+        } else if has(&["the working directory"]) {
+            Self::Workdir
+        } else if has(ABSENT) {
+            Self::Absent
+        } else {
+            Self::Other
+        }
+    }
+
+    /// Returns true if the agent is the reason, whatever the job asks for.
+    fn is_of_agent(self) -> bool {
+        matches!(self, Self::AgentUser | Self::AgentDisk | Self::Agent)
+    }
+
+    /// Returns the class and its confidence if the node is at fault.
+    fn class_of_node(self) -> (&'static str, f64) {
+        match self {
+            Self::Workdir => ("filesystem-mount-missing", 0.8),
+            Self::Absent => ("environment-setup-error", 0.8),
+            Self::Permission => ("permission-denied", 0.8),
+            Self::AgentUser => ("scheduler-misconfigured", 0.9),
+            Self::AgentDisk => ("disk-full", 0.9),
+            Self::Agent | Self::Other => ("unknown", 0.5),
+        }
+    }
+
+    /// Returns the class and its confidence if the job is at fault.
+    fn of_job(reason: &str) -> (&'static str, f64) {
+        let reason = reason.to_ascii_lowercase();
+        if ABSENT.iter().any(|part| reason.contains(part)) {
+            ("invalid-job-spec", 0.9)
+        } else if reason.contains("permission denied") {
+            ("permission-denied", 0.9)
+        } else {
+            ("unknown", 0.3)
+        }
+    }
+}
+
+/// Parts of reasons that a file does not exist or is no program.
+const ABSENT: &[&str] = &["no such file", "not found", "does not exist", "exec format"];
 
 /// Returns a candidate for ranks that are alive but make no progress.
 fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {

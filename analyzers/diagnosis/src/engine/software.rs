@@ -1,10 +1,12 @@
 //! Engine for programs, their data, libraries, storage and platform: failures that a log names explicitly.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
-use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, Rank};
+use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, LAST_OUTPUT, NodeId, OUTPUT_AGE_FIELD, ProcessExit, Rank};
 
 use super::{FailureFamily, confidence, roots};
+use crate::signal::CHECK_SIGNATURE;
 use crate::signalled_ranks::struck_rank;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -31,6 +33,7 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
             machine @ (Entity::Device { .. } | Entity::Node { .. }),
             EvidenceSource::KernelLog | EvidenceSource::Host | EvidenceSource::Gpu,
         ) => machine.clone(),
+        _ if is_check_of_some_nodes(scene, earliest, signs) => earliest.entity.clone(),
         // The same message from several ranks concerns the program, not the ranks.
         _ if ranks.len() > 1 => scene.job_entity(),
         _ => match earliest.rank() {
@@ -77,15 +80,83 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
         );
         candidate.notes.push(note);
     }
-    let exits: Vec<usize> = scene
-        .exits()
-        .filter(|(_, sign, ..)| sign.rank().is_some_and(|rank| Some(rank) == candidate.root_rank))
-        .map(|(index, ..)| index)
-        .collect();
-    if let Some(rank) = candidate.root_rank {
-        candidate.confirm(exits, || format!("Rank {rank} ended after its own report."));
+    let newest = candidate.root_rank.and_then(|rank| newest_of(signs, rank));
+    if let (Some(rank), Some(newest)) = (candidate.root_rank, newest) {
+        if let Some(lasted) = went_on(scene, rank, newest) {
+            candidate.strength = CandidateStrength::Outcome;
+            candidate.score *= 0.5;
+            let seconds = lasted.as_secs_f64();
+            candidate.notes.push(format!(
+                "Rank {rank} wrote output for {seconds:.1} s after this report, and then a signal ended it: it did not \
+                 end of what it reported."
+            ));
+        } else {
+            let exits = scene.exits().filter(|(_, sign, _, exit)| {
+                sign.rank() == Some(rank) && (!scene.has_cause_limits || confirms(newest, sign, *exit))
+            });
+            let exits: Vec<usize> = exits.map(|(index, ..)| index).collect();
+            // A log is read with a delay, so that a report may be stamped later than the end of its rank.
+            let is_after = exits.iter().all(|index| scene.signs[*index].at >= earliest.at);
+            let order = if is_after { "after" } else { "with" };
+            candidate.confirm(exits, || format!("Rank {rank} ended {order} its own report."));
+        }
     }
     Some(candidate)
+}
+
+/// Returns true for a failed check of a node that the other nodes of the job pass.
+fn is_check_of_some_nodes(scene: &FailureScene<'_>, earliest: &Signal, signs: &[(usize, &Signal)]) -> bool {
+    if !scene.has_cause_limits
+        || !earliest.is_signed(CHECK_SIGNATURE)
+        || !matches!(earliest.entity, Entity::Node { .. })
+    {
+        return false;
+    }
+    let failed: BTreeSet<&NodeId> = signs.iter().filter_map(|(_, sign)| sign.node()).collect();
+    let mut placed = scene.placements.values();
+    placed.any(|node| !failed.contains(node))
+}
+
+/// Returns the newest of these reports of a rank.
+fn newest_of<'a>(signs: &[(usize, &'a Signal)], rank: Rank) -> Option<&'a Signal> {
+    let own = signs
+        .iter()
+        .map(|(_, sign)| *sign)
+        .filter(|sign| sign.rank() == Some(rank));
+    own.max_by_key(|sign| sign.at)
+}
+
+/// Time from a report to later output, or to a kill, beyond which they are apart: the output of a report takes a while,
+/// and so does the end of a rank.
+const APART: Duration = Duration::from_secs(2);
+
+/// Returns true for SIGKILL, SIGTERM and SIGSEGV. A program that does not handle an exception ends with an exit code,
+/// or with SIGABRT.
+fn is_killed(exit: ProcessExit) -> bool {
+    matches!(exit.shell_code(), 137 | 139 | 143)
+}
+
+/// Returns true if an exit shows the effect of a report: it ended the rank at once, or no signal from outside did.
+fn confirms(report: &Signal, end: &Signal, exit: ProcessExit) -> bool {
+    let is_apart = report.timed && end.timed && end.at.since(report.at) >= APART;
+    !(is_killed(exit) && is_apart)
+}
+
+/// Returns for how long a rank went on to write output after its report, if a signal ended it later.
+fn went_on(scene: &FailureScene<'_>, rank: Rank, report: &Signal) -> Option<Duration> {
+    if !scene.has_cause_limits || !report.timed {
+        return None;
+    }
+    let mut ends = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.timed && sign.rank() == Some(rank));
+    let (_, end, ..) = ends.find(|(.., exit)| is_killed(*exit))?;
+    let (_, last) = scene
+        .marks()
+        .find(|(_, mark)| mark.is_signed(LAST_OUTPUT) && mark.evidence == end.evidence)?;
+    let age = Duration::from_millis(last.field(OUTPUT_AGE_FIELD)?.parse().ok()?);
+    let lasted = end.at.before(age).since(report.at);
+    (lasted >= APART).then_some(lasted)
 }
 
 /// Returns true if a rank without a message of its own was ended by a signal, or ended before the message.

@@ -16,6 +16,8 @@ pub(crate) struct World {
     pub(crate) context: PlacementIndex,
     pub(crate) seq: u64,
     pub(crate) changes: Vec<DraftChange>,
+    /// True while the evidence is of a drill.
+    pub(crate) is_drill: bool,
 }
 
 impl World {
@@ -31,6 +33,7 @@ impl World {
             context: PlacementIndex::from_iter([(JobId::from("train"), job)]),
             seq: 0,
             changes: Vec::new(),
+            is_drill: false,
         }
     }
 
@@ -75,7 +78,7 @@ impl World {
             entity,
             body,
             marks,
-            synthetic: false,
+            synthetic: self.is_drill,
         };
         let now = Timestamp::from_millis(arrived);
         let changes = self
@@ -83,6 +86,28 @@ impl World {
             .observe(now, &evidence, &self.context, Catalogue::builtin());
         self.changes.extend(changes);
         self
+    }
+
+    /// Adds evidence that the agent of a node sends about another entity.
+    pub(crate) fn of_node(&mut self, ms: i64, on: u32, source: EvidenceSource, entity: Entity, body: EvidenceBody) {
+        self.seq += 1;
+        let at = Timestamp::from_millis(ms);
+        let evidence = Evidence {
+            id: EvidenceId {
+                node: node(on),
+                seq: Sequence(self.seq),
+            },
+            at,
+            source,
+            entity,
+            body,
+            marks: Vec::new(),
+            synthetic: false,
+        };
+        let changes = self
+            .diagnosis
+            .observe(at, &evidence, &self.context, Catalogue::builtin());
+        self.changes.extend(changes);
     }
 
     pub(crate) fn exits(&mut self, ms: i64, rank: u32, exit: ProcessExit) -> &mut Self {

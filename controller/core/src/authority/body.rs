@@ -11,6 +11,9 @@ const CHECKS_MAX: usize = 1_024;
 
 /// Checks the body of a claim against its subject.
 pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>) -> AuthorityResult {
+    if matches!(subject, EvidenceSubject::ForeignRank) {
+        return check_foreign(claim);
+    }
     match &claim.evidence.body {
         EvidenceBody::Line { .. } | EvidenceBody::Sample { .. } | EvidenceBody::Gap { .. } => Ok(()),
         EvidenceBody::Fenced { job, generation, .. } | EvidenceBody::Stopped { job, generation, .. } => {
@@ -52,6 +55,15 @@ pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>)
             EvidenceSubject::Rank(about) => check_rank(claim, about),
             _ => wrong_entity(claim),
         },
+    }
+}
+
+/// Accepts the exits of foreign ranks; anything else about them concerns a job without a record.
+fn check_foreign(claim: SubmittedEvidence<'_>) -> AuthorityResult {
+    match (&claim.evidence.body, claim.evidence.entity.job()) {
+        (EvidenceBody::RankExited { .. }, _) => Ok(()),
+        (_, Some(job)) => void(format!("the controller knows no job {job}")),
+        (_, None) => wrong_entity(claim),
     }
 }
 

@@ -17,6 +17,8 @@ pub(super) enum EvidenceSubject<'a> {
     Job(JobSubject<'a>),
     /// Rank that a plan placed on the node.
     Rank(RankSubject<'a>),
+    /// Rank on the node of a generation that another journal has begun.
+    ForeignRank,
 }
 
 /// Job with present or past ranks on the node.
@@ -53,7 +55,7 @@ pub(super) fn check(claim: SubmittedEvidence<'_>) -> AuthorityResult<EvidenceSub
         Entity::Job { job } => check_job(claim, job).map(EvidenceSubject::Job),
         Entity::Rank {
             job, generation, rank, ..
-        } => check_rank(claim, job, *generation, *rank).map(EvidenceSubject::Rank),
+        } => check_rank(claim, job, *generation, *rank),
     }
 }
 
@@ -83,8 +85,11 @@ fn check_rank<'a>(
     name: &JobId,
     generation: Generation,
     rank: Rank,
-) -> AuthorityResult<RankSubject<'a>> {
+) -> AuthorityResult<EvidenceSubject<'a>> {
     let Some(job) = claim.state.jobs().get(name) else {
+        if is_foreign(claim, name, generation, rank) {
+            return Ok(EvidenceSubject::ForeignRank);
+        }
         return void(format!("the controller knows no job {name}"));
     };
     let Some(plan) = PlanHistory::of(claim.state, job).find(|plan| plan.generation == generation) else {
@@ -105,12 +110,20 @@ fn check_rank<'a>(
             format!("generation {generation} of job {name} has not been launched"),
         );
     }
-    Ok(RankSubject {
+    Ok(EvidenceSubject::Rank(RankSubject {
         job,
         plan,
         rank,
         is_current,
-    })
+    }))
+}
+
+/// Returns true if the sender's agent reported the rank as one of a generation that another journal has begun.
+fn is_foreign(claim: SubmittedEvidence<'_>, name: &JobId, generation: Generation, rank: Rank) -> bool {
+    let node = claim.state.fleet().get(claim.sender);
+    let foreign = node.into_iter().flat_map(|node| &node.foreign);
+    let mut foreign = foreign.map(|running| &running.rank);
+    foreign.any(|known| known.job == *name && known.generation == generation && known.rank == rank)
 }
 
 /// Recorded plans of a job, newest first.

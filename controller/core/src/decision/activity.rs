@@ -3,11 +3,12 @@
 //! Once any generation of a job has reported step marks, the step deadlines apply, and a commit counts as a step.
 //! Otherwise the job counts as running from its first commit or sign of life (growing output, CPU time). A job with
 //! checkpoints counts as hung `stall_ms` after its newest output or commit, and after four times that while its ranks
-//! use CPU time ([`crate::JobActivity`]). A job with neither step marks nor checkpoints is judged by the exits of its
-//! ranks alone.
+//! use CPU time ([`crate::JobActivity`]). A job with neither step marks nor checkpoints is restarted for the exits of
+//! its ranks alone, because it would lose all its work; a case is opened when all its ranks have been idle for
+//! `stall_ms`, and closed by the next sign of life.
 
 use rankguard_diagnosis::CallerFact;
-use rankguard_model::{Entity, Evidence, Generation, JobId};
+use rankguard_model::{CaseId, CaseState, Entity, Evidence, Generation, JobId, Timestamp};
 
 use super::DecisionContext;
 use crate::{JobPhase, RankActivity};
@@ -40,23 +41,125 @@ impl DecisionContext<'_> {
             return;
         };
         let at = self.at;
+        let counts_early = self.state.recovers_with_life();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        // Ranks may run on while their job waits for nodes.
-        let has_ranks = matches!(
-            job.phase,
-            JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. }
-        );
+        let has_ranks = match job.phase {
+            // Ranks may run on while their job waits for nodes.
+            JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } => true,
+            // The first ranks may work while the last ones start; agents report only changes.
+            JobPhase::Launching { .. } => counts_early,
+            _ => false,
+        };
         let acts = job.generation == *generation && has_ranks;
         if !acts || !job.running.contains(rank) {
             return;
         }
-        let is_first = job.activity.report(at, *rank, activity);
-        if is_first && matches!(job.phase, JobPhase::Starting) && job.step.is_none() {
+        let was_idle = job.activity.idle_since().is_some();
+        job.activity.report(at, *rank, activity);
+        self.take_life(name);
+        self.watch_idle(name, was_idle);
+    }
+
+    /// `Starting => Running` of a job that has reported no step, after the first sign of life.
+    pub(super) fn take_life(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let is_unmarked = matches!(job.phase, JobPhase::Starting) && job.step.is_none();
+        if !is_unmarked || !job.activity.has_life() {
+            return;
+        }
+        self.run_without_steps(name);
+        self.wait_at_most(name, self.life_ms());
+        if self.state.recovers_with_life() {
+            self.recover_with_life(name, "the ranks of the job work again; it reports no steps");
+        }
+    }
+
+    /// `Starting => Running` of a job that has reported no step and shows no activity within `first_step_ms`, such as a
+    /// program that waits for requests. Its ranks live, and only their exits can show a failure.
+    pub(super) fn run_quietly(&mut self, name: &JobId) {
+        let Some(job) = self.state.jobs.get(name) else { return };
+        if matches!(job.phase, JobPhase::Starting) && self.state.recovers_with_life() {
             self.run_without_steps(name);
+            self.recover_with_life(
+                name,
+                "the ranks of the job live; it reports no steps and shows no activity",
+            );
+        }
+    }
+
+    /// Closes the case of a restarted job, unless a rank has ended or another failure of the job is being examined.
+    fn recover_with_life(&mut self, name: &JobId, how: &str) {
+        let job = self.state.jobs.get(name);
+        let is_recovering = job.is_some_and(|job| job.case.is_some() && job.ended_ranks().is_empty());
+        if is_recovering && !self.state.cases.is_settling(name) {
+            self.note_recovered(name, self.at, how);
+            self.offer_node();
+        }
+    }
+
+    /// Sets the deadline of a job whose ranks have become idle, or ends its case when they work again.
+    fn watch_idle(&mut self, name: &JobId, was_idle: bool) {
+        let stall_ms = self.state.policy.stall_ms;
+        let watches_idle = self.state.watches_idle_jobs();
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let is_idle = job.activity.idle_since().is_some();
+        let is_watched = job.reports_no_steps() && job.spec.checkpoint.is_none() && watches_idle;
+        if is_idle == was_idle || !is_watched || stall_ms == 0 {
+            return;
+        }
+        if is_idle {
+            return self.wait_at_most(name, stall_ms);
+        }
+        if let Some(case) = job.activity.case.take() {
+            job.case = job.case.filter(|open| *open != case);
+            self.close(case, "its ranks work again; nothing was restarted".to_owned());
+        }
+        if self.state.jobs.get(name).is_some_and(|job| job.case.is_some()) {
             self.wait_at_most(name, self.life_ms());
         }
+    }
+
+    /// Returns true if the case of an idle job without checkpoints waits for a sign of life instead of a restart.
+    pub(crate) fn awaits_life(&mut self, id: CaseId, name: &JobId) -> bool {
+        let watches_idle = self.state.watches_idle_jobs();
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return false;
+        };
+        let is_idle = job.activity.idle_since().is_some();
+        if !watches_idle || !is_idle || !job.reports_no_steps() || job.spec.checkpoint.is_some() {
+            return false;
+        }
+        job.activity.case = Some(id);
+        job.case = Some(id);
+        if let Some(case) = self.state.cases.get_mut(id) {
+            case.state = CaseState::Recovering;
+        }
+        let text = "nothing is restarted, because the job has no checkpoints; output or processor time of a rank closes \
+                    the case, `rankguard cancel` ends the job";
+        self.note(Some(id), text.to_owned());
+        true
+    }
+
+    /// Reports a job whose ranks have been idle for the stall limit.
+    fn report_idle(&mut self, name: &JobId, since: Timestamp) {
+        let stall_ms = self.state.policy.stall_ms;
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let generation = job.generation;
+        let due = since.after(std::time::Duration::from_millis(stall_ms));
+        if due <= self.at {
+            return self.witness_fact(&CallerFact::JobIdle {
+                job: name.clone(),
+                generation,
+                since,
+            });
+        }
+        let rest = u64::try_from(due.millis_since(self.at)).unwrap_or(stall_ms);
+        // Rounded up: the timer must not fire before `due`.
+        self.wait_at_most(name, rest.saturating_add(1));
     }
 
     /// Counts a commit of the current generation as a sign of life.
@@ -111,11 +214,18 @@ impl DecisionContext<'_> {
         let generation = job.generation;
         let is_saved = job.spec.checkpoint.is_some();
         let hung_from = job.activity.hung_from(stall_ms);
-        if hung_from.is_none_or(|due| due > self.at) && job.case.is_some() {
+        let watches_idle = self.state.watches_idle_jobs();
+        let idle_since = job.activity.idle_since().filter(|_| watches_idle);
+        let newest = job.activity.newest_sign().filter(|_| watches_idle);
+        let is_whole = job.ended_ranks().is_empty() || !self.state.follows_ended_ranks();
+        if hung_from.is_none_or(|due| due > self.at) && job.case.is_some() && is_whole {
             self.note_recovered(name, self.at, "the ranks of the job work again; it reports no steps");
             self.offer_node();
         }
         if !is_saved || stall_ms == 0 {
+            if let Some(since) = idle_since.filter(|_| stall_ms > 0) {
+                self.report_idle(name, since);
+            }
             return;
         }
         match hung_from {
@@ -125,12 +235,19 @@ impl DecisionContext<'_> {
                 // Rounded up: the timer must not fire before `due`.
                 self.wait_at_most(name, rest.saturating_add(1));
             }
-            Some(_) => self.witness_fact(&CallerFact::JobStalled {
-                job: name.clone(),
-                generation,
-                since: self.at,
-                suspect: None,
-            }),
+            Some(_) => {
+                let job = name.clone();
+                self.witness_fact(&match newest {
+                    Some(since) => CallerFact::JobIdle { job, generation, since },
+                    // Older rules named the time of the decision.
+                    None => CallerFact::JobStalled {
+                        job,
+                        generation,
+                        since: self.at,
+                        suspect: None,
+                    },
+                });
+            }
         }
     }
 }

@@ -12,7 +12,9 @@ use crate::fleet::Cordon;
 
 impl DecisionContext<'_> {
     pub(super) fn cordon_by_operator(&mut self, node: &NodeId, reason: &str, drains: bool) {
-        if self.state.replaces_cordon_reasons() {
+        if self.state.keeps_cordon_reasons() {
+            self.state.fleet.add_cordon_reason(node, reason);
+        } else if self.state.replaces_cordon_reasons() {
             self.state.fleet.replace_cordon_reason(node, reason);
         }
         self.state.fleet.cordon(
@@ -39,10 +41,13 @@ impl DecisionContext<'_> {
         let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
         let runs = matches!(job.phase, JobPhase::Running | JobPhase::Starting);
         let is_free = job.case.is_none() && !self.state.cases.is_settling(name);
+        let works_on = job.nodes_with_work();
+        let counts_completed = !self.state.ignores_completed_ranks();
         let drained: Vec<NodeId> = job
             .nodes()
             .iter()
             .filter(|node| self.state.fleet.is_draining(node))
+            .filter(|node| counts_completed || works_on.contains(node))
             .cloned()
             .collect();
         if drained.is_empty() || job.generation != generation || !is_newest || !runs || !is_free {

@@ -14,13 +14,19 @@ impl DecisionContext<'_> {
             return;
         }
         self.clear_refusals(&evidence.id.node);
+        if self.foreign_rank_ended(evidence) {
+            return;
+        }
         self.take_report(evidence);
         // A stale order is no evidence about the node's health.
         if matches!(evidence.body, EvidenceBody::OrderFailed { newest: Some(_), .. }) {
             return;
         }
+        self.take_farewell(evidence);
         self.lease_ended(evidence);
         self.witness(evidence);
+        self.follow_exit(evidence);
+        self.compare_starts(evidence);
         self.rank_silent(evidence);
         self.rank_active(evidence);
         self.ras_answered(evidence);
@@ -121,6 +127,7 @@ impl DecisionContext<'_> {
             }
             EvidenceBody::RankExited { exit, .. } => {
                 job.running.remove(rank);
+                job.exits_due.remove(rank);
                 job.close_spans(at, |span| span.rank == Some(*rank));
                 job.activity.end_rank(at, *rank);
                 if exit.is_success() {

@@ -38,7 +38,11 @@ impl DecisionContext<'_> {
 
     /// Compares the ranks of a joining node with the plans, and fences those that no plan places there.
     pub(super) fn fence_returned(&mut self, info: &NodeInfo) {
+        self.hold_foreign_ranks(info);
         for RunningRank { rank, .. } in &info.running {
+            if self.is_foreign(&info.node, rank) {
+                continue;
+            }
             if let Some(generation) = self.stale_below(&info.node, rank) {
                 let case = self.case_of_node(&rank.job, &info.node);
                 self.require_fence(&info.node, &rank.job, generation, case);
@@ -136,6 +140,7 @@ impl DecisionContext<'_> {
         ended: u32,
         left: &[String],
     ) {
+        self.note_ended_with_agent(node, name, generation, left);
         let requests = self.state.fleet.fences_mut(node);
         let request = requests.and_then(|requests| requests.get_mut(name));
         let request = request.filter(|request| request.generation <= generation);
@@ -148,10 +153,12 @@ impl DecisionContext<'_> {
             left.clone_into(&mut request.left);
         }
         if ended > 0 {
-            self.note(
-                case,
-                format!("node {node} ended {ended} processes of job {name} below generation {generation}"),
-            );
+            let noun = if ended == 1 { "process" } else { "processes" };
+            let text = format!("node {node} ended {ended} {noun} of job {name} below generation {generation}");
+            if case.is_none() {
+                self.announce(text.clone());
+            }
+            self.note(case, text);
         }
         if !left.is_empty() {
             let text = format!(
@@ -176,6 +183,7 @@ impl DecisionContext<'_> {
     }
 
     fn fence_confirmed(&mut self, node: &NodeId, name: &JobId) {
+        self.forget_foreign_ranks(node, |rank| rank.job == *name);
         let Some(requests) = self.state.fleet.fences_mut(node) else {
             return;
         };

@@ -260,6 +260,7 @@ impl DecisionContext<'_> {
     pub(super) fn forget_refusals(&mut self, node: &NodeId) {
         for job in self.state.jobs.values_mut() {
             job.refused.remove(node);
+            job.starts.forget(node);
         }
     }
 }

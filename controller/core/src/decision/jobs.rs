@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{
-    AgentOrder, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestoreBytes, RestorePoint, StoreClaim,
-    Timestamp,
+    AgentOrder, CaseId, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestoreBytes, RestorePoint,
+    StoreClaim, Timestamp,
 };
 
-use super::{DecisionContext, STOP_GRACE_MS, fence_order};
+use super::{DecisionContext, STOP_GRACE_MS, count, fence_order};
 use crate::calls::CheckpointCalls;
 use crate::job_activity::JobActivity;
 use crate::plan::{Plan, PlanKind};
@@ -33,6 +33,7 @@ impl DecisionContext<'_> {
             self.take_claim(&mut job, claim);
         }
         self.state.jobs.insert(name.clone(), job);
+        self.end_foreign_ranks(&name);
         let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
         self.state
             .set_timer(TimerKey::Gather { job: name.clone() }, gather, &mut self.actions);
@@ -41,10 +42,14 @@ impl DecisionContext<'_> {
     }
 
     /// Selects nodes for a job and begins its next generation; without enough nodes the job waits.
-    pub(crate) fn place(&mut self, name: &JobId, case: Option<rankguard_model::CaseId>, reasons: Vec<String>) {
+    pub(crate) fn place(&mut self, name: &JobId, case: Option<CaseId>, reasons: Vec<String>) {
         let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
             return;
         };
+        if case.is_none() && matches!(job.phase, JobPhase::Pending { .. }) && !job.exits_due.is_empty() {
+            // A returned agent reports the exits of its ranks next; they may complete the job.
+            return;
+        }
         let mut taken = self.state.nodes_of_other_jobs(name);
         taken.extend(job.refused.iter().cloned());
         let range = job.spec.nodes;
@@ -55,12 +60,12 @@ impl DecisionContext<'_> {
             // A job that already ran does not wait for its full size.
             _ => true,
         };
-        if case.is_some() && job.fruitless >= job.spec.max_restarts && !self.waits_for_store(name) {
-            let times = job.fruitless;
-            return self.stop_job(
-                name,
-                format!("{times} restarts in a row brought it no further than before"),
-            );
+        if let Some(id) = case
+            && job.fruitless >= job.spec.max_restarts
+            && !self.waits_for_store(name)
+        {
+            let reason = self.spent_budget_text(id, job.fruitless);
+            return self.stop_job(name, reason);
         }
         let enough = if gathered { range.min } else { range.max };
         if nodes.len() < enough as usize {
@@ -92,6 +97,21 @@ impl DecisionContext<'_> {
         self.begin(plan);
     }
 
+    /// Returns the reason to stop a job whose restart budget is spent by a case.
+    fn spent_budget_text(&self, id: CaseId, restarts: u32) -> String {
+        let verdict = self.state.cases.all().get(&id).map(|case| &case.verdict);
+        let failure = verdict.map_or_else(
+            || "its ranks failed".to_owned(),
+            |verdict| format!("{}, blamed: {}", verdict.class, verdict.blamed),
+        );
+        let budget = match restarts {
+            0 => "no restarts are allowed".to_owned(),
+            1 => "1 restart brought it no further than before, and no more are allowed".to_owned(),
+            times => format!("{times} restarts in a row brought it no further than before"),
+        };
+        format!("{failure}; {budget} (case {id})")
+    }
+
     pub(super) fn wait_for_nodes(&mut self, name: &JobId, found: usize, gathered: bool) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
@@ -99,12 +119,11 @@ impl DecisionContext<'_> {
         let range = job.spec.nodes;
         let slots = job.spec.ranks_per_node;
         let missing = format!(
-            "waits for nodes: it needs at least {} free healthy nodes with {slots} slots each, and there are {found}{}",
-            range.min,
-            match job.refused.len() {
-                0 => String::new(),
-                refused => format!(", without {refused} that preflight refused"),
-            }
+            "waits for nodes: it needs at least {} with {} each, and there {} {found}{}",
+            count(range.min, "free healthy node"),
+            count(slots, "slot"),
+            if found == 1 { "is" } else { "are" },
+            super::starts::refused_words(job)
         );
         let was_pending = matches!(job.phase, JobPhase::Pending { .. });
         job.phase = JobPhase::Pending {
@@ -130,7 +149,12 @@ impl DecisionContext<'_> {
                 .cloned(),
         );
         let left = job.nodes().iter().filter(|node| !plan.nodes.contains(node));
-        let left: Vec<NodeId> = left.cloned().collect();
+        // An agent that was asked to end has reported the ends of its ranks.
+        let has_ended = |node: &&NodeId| {
+            let node = self.state.fleet.get(node);
+            node.is_some_and(|node| node.has_ended_ranks(&name, job.generation.next()))
+        };
+        let left: Vec<NodeId> = left.filter(|node| !has_ended(node)).cloned().collect();
         for node in &left {
             self.require_fence(node, &name, plan.generation, plan.case);
         }
@@ -159,6 +183,7 @@ impl DecisionContext<'_> {
             job.answers = super::PreflightResults::default();
             job.restored = RestoreBytes::default();
             job.completed.clear();
+            job.exits_due.clear();
             job.checkpoints.fence();
             job.calls = CheckpointCalls::new(job.generation);
             job.close_spans(at, |_| true);
@@ -261,6 +286,8 @@ impl DecisionContext<'_> {
                 job.activity.start(self.at);
                 self.note_launched(name);
                 self.wait_at_most(name, self.state.policy.first_step_ms);
+                self.take_life(name);
+                self.follow_ended_ranks(name);
                 self.advance(name);
             }
             JobPhase::Pending { .. } if !completes_waiting => {}
@@ -420,6 +447,10 @@ impl DecisionContext<'_> {
         self.announce(format!("job {name} stopped: {reason}"));
         self.note_stopped(name, &reason);
         for node in nodes {
+            let entry = self.state.fleet.get(&node);
+            if entry.is_some_and(|entry| entry.has_ended_ranks(name, generation.next())) {
+                continue;
+            }
             self.require_fence(&node, name, generation.next(), case);
             self.order(
                 &node,

@@ -2,11 +2,14 @@
 
 mod activity;
 mod adopt;
+mod agent_returns;
 mod budget;
 mod drain;
+mod ended_ranks;
 mod evidence;
 mod fencing;
 mod floors;
+mod foreign_ranks;
 mod forget;
 mod gate;
 mod growth;
@@ -20,6 +23,7 @@ mod replica_differences;
 mod risk;
 mod runs;
 mod sessions;
+mod starts;
 mod stragglers;
 mod suspects;
 mod waiting_ranks;
@@ -38,6 +42,12 @@ use crate::{Action, DecisionState, Event, Job, StampedEvent};
 
 /// Grace period between SIGTERM and SIGKILL when a job is stopped.
 const STOP_GRACE_MS: u64 = 2_000;
+
+/// Formats a number with its noun: `1 node`, `3 nodes`.
+pub(crate) fn count(number: u32, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
 
 /// Applies one event and returns the resulting actions. The state changes only here.
 pub fn step(state: &mut DecisionState, stamped: &StampedEvent) -> Vec<Action> {
@@ -70,11 +80,14 @@ impl DecisionContext<'_> {
             Event::JournalDiffers { node, mark } => self.journal_differs(node, mark),
             Event::NodeJoined { info } => self.node_joined(info),
             Event::NodeFellSilent { node, last_heard } => self.node_fell_silent(node, *last_heard),
-            Event::SessionEnded { node } => self.session_ended(node),
+            Event::SessionEnded { node, last_heard } => self.session_ended(node, *last_heard),
             Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
             Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_deref()),
-            Event::JobCancelled { job } => self.stop_job(job, "cancelled by its user".to_owned()),
+            Event::JobCancelled { job } => {
+                self.stop_job(job, "cancelled by its user".to_owned());
+                self.end_foreign_ranks(job);
+            }
             Event::ManifestCommitted {
                 job,
                 step,
@@ -160,6 +173,9 @@ impl DecisionContext<'_> {
                 self.forget_refusals(node);
                 self.state.fleet.uncordon(node);
                 self.state.diagnosis.clear_node(self.at, node);
+                if let Some(entry) = self.state.fleet.get_mut(node) {
+                    entry.suspected = None;
+                }
                 self.node_span(node);
                 self.offer_node();
             }

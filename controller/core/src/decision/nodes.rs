@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use rankguard_diagnosis::CallerFact;
 use rankguard_model::{JobId, NodeId, NodeInfo, Rank, StateSpan, Timestamp};
 
+use super::agent_returns::loss_of_ranks;
 use super::risk::call_order;
 use super::{DecisionContext, fence_order};
 use crate::{AdoptionStage, JobPhase, Plan, TimerKey};
@@ -20,16 +21,19 @@ impl DecisionContext<'_> {
             .fleet
             .get(&node)
             .is_some_and(|known| known.info.incarnation != info.incarnation);
+        let has_run_on = self.has_run_on(info);
+        let last_heard = self.last_heard(&node);
         let accepted = self.accepted(info);
         self.state.fleet.join(self.at, accepted);
-        self.state.diagnosis.node_returned(&node);
+        self.agent_returned(&node, has_run_on);
         self.node_span(&node);
         if restarted {
             self.forget_refusals(&node);
             // The ranks of the old agent died with it, and so did its reports of their ends.
-            self.ranks_vanished(info);
+            self.ranks_vanished(info, last_heard, has_run_on);
         }
         self.take_generations(info);
+        self.take_absent_ranks(info, restarted);
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             self.repeat_orders(&name, &node);
@@ -38,8 +42,16 @@ impl DecisionContext<'_> {
         self.offer_node();
     }
 
+    /// Returns the time of the last message of a node before its session ended. Under older rules, and if the time is
+    /// unknown, the present time.
+    fn last_heard(&self, node: &NodeId) -> Timestamp {
+        let node = self.state.fleet.get(node).filter(|_| self.state.follows_ended_ranks());
+        let last_heard = node.and_then(|node| node.last_heard.or(node.session_ended));
+        last_heard.unwrap_or(self.at)
+    }
+
     /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
-    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo) {
+    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo, since: Timestamp, has_run_on: bool) {
         let vanished = self.state.jobs.iter().any(|(name, job)| {
             let awaited = !matches!(
                 job.phase,
@@ -61,10 +73,7 @@ impl DecisionContext<'_> {
                 })
         });
         if vanished {
-            self.witness_fact(&CallerFact::NodeSilent {
-                node: info.node.clone(),
-                since: self.at,
-            });
+            self.witness_fact(&loss_of_ranks(info.node.clone(), since, has_run_on));
         }
     }
 
@@ -72,17 +81,18 @@ impl DecisionContext<'_> {
         if !self.state.fleet.is_live(node) {
             return;
         }
+        self.announce(format!("node {node} has been silent since {last_heard}"));
+        self.lose_node(node, last_heard);
+    }
+
+    /// `(Healthy | Cordoned) => Lost`: the node has been silent beyond the limit, or its agent has ended.
+    pub(super) fn lose_node(&mut self, node: &NodeId, last_heard: Timestamp) {
         self.state.fleet.lose(self.at, node);
         self.state.timers.remove(&TimerKey::Fence { node: node.clone() });
         self.watch_departed();
         self.node_span(node);
-        self.announce(format!("node {node} has been silent since {last_heard}"));
-        let used = self
-            .state
-            .jobs
-            .values()
-            .any(|job| !job.is_over() && job.nodes().contains(node));
-        if used {
+        let mut jobs = self.state.jobs.values().filter(|job| !job.is_over());
+        if jobs.any(|job| self.works_on(job, node)) {
             self.witness_fact(&CallerFact::NodeSilent {
                 node: node.clone(),
                 since: last_heard,
@@ -145,7 +155,7 @@ impl DecisionContext<'_> {
     }
 
     /// Offers a node that may have become usable to jobs that wait for nodes or may grow.
-    pub(super) fn offer_node(&mut self) {
+    pub(crate) fn offer_node(&mut self) {
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             let Some(job) = self.state.jobs.get(&name) else {

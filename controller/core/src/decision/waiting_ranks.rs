@@ -3,7 +3,8 @@
 //! A verdict may blame a node with live ranks while there is no other node to move them to. They are not ended, because
 //! a waiting job would compute nothing. If all of them complete, the job has finished. If its nodes become usable again
 //! while all ranks make progress, the job continues with them. If they make none, or one of them has ended, a new
-//! generation is started when there are nodes for it.
+//! generation is started when there are nodes for it. Which ranks of a node that was away still run is known from the
+//! join of its agent, and its other ranks count as ended ([`super::ended_ranks`]).
 
 use std::collections::BTreeSet;
 
@@ -56,7 +57,11 @@ impl DecisionContext<'_> {
         }
         let size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
         let is_whole = size > 0 && job.running.len() + job.completed.len() == size;
-        let are_live = job.nodes().iter().all(|node| self.state.fleet.is_live(node));
+        let are_live = if self.state.ignores_completed_ranks() {
+            job.nodes_with_work().iter().all(|node| self.state.fleet.is_live(node))
+        } else {
+            job.nodes().iter().all(|node| self.state.fleet.is_live(node))
+        };
         let moves = match job.generation_step {
             Some(step) => Some(step) > job.waiting_since_step,
             None => job.activity.is_active(),

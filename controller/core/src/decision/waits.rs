@@ -48,6 +48,7 @@ impl DecisionContext<'_> {
             TimerKey::Grow { job } => self.grow(job),
             TimerKey::Hang { job, generation } => self.hang_due(job, *generation),
             TimerKey::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
+            TimerKey::EndedRanks { job, generation } => self.ended_ranks_due(job, *generation),
             TimerKey::Fence { node } => self.fence_overdue(node),
             TimerKey::Forget => self.forget_departed(),
         }
@@ -60,7 +61,11 @@ impl DecisionContext<'_> {
         match &job.phase {
             JobPhase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
             JobPhase::Pending { missing, .. } => {
-                let reason = format!("{missing}; nothing changed within {} ms", self.state.policy.pending_ms);
+                let since = job.case.map(|case| format!(" (case {case})")).unwrap_or_default();
+                let reason = format!(
+                    "{missing}; nothing changed within {} ms{since}",
+                    self.state.policy.pending_ms
+                );
                 self.stop_job(name, reason);
             }
             JobPhase::Fencing { waiting, .. } => {
@@ -104,6 +109,8 @@ impl DecisionContext<'_> {
                         since,
                         suspect: None,
                     });
+                } else {
+                    self.run_quietly(name);
                 }
             }
             JobPhase::Finished | JobPhase::Stopped { .. } => {}

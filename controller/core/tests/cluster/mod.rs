@@ -66,6 +66,7 @@ impl Cluster {
             let info = NodeInfo {
                 node: node(number),
                 incarnation: "1".to_owned(),
+                boot_id: String::new(),
                 host: "h".to_owned(),
                 peer_address: "h:1".to_owned(),
                 image_address: "h:1".to_owned(),
@@ -127,7 +128,13 @@ impl Cluster {
     }
 
     fn submit_with(&mut self, least: u32, checkpoint: Option<CheckpointPolicy>) {
-        let spec = JobSpec {
+        let spec = self.spec(least, checkpoint);
+        self.tell(Event::JobSubmitted { spec, claim: None });
+    }
+
+    /// Returns the specification of the job.
+    pub(crate) fn spec(&self, least: u32, checkpoint: Option<CheckpointPolicy>) -> JobSpec {
+        JobSpec {
             id: job(),
             command: vec!["train".to_owned()],
             env: BTreeMap::new(),
@@ -138,8 +145,7 @@ impl Cluster {
             max_restarts: 3,
             user: None,
             resume_from: None,
-        };
-        self.tell(Event::JobSubmitted { spec, claim: None });
+        }
     }
 
     pub(crate) fn tell(&mut self, event: Event) {

@@ -38,6 +38,7 @@ impl Walk {
                 let info = NodeInfo {
                     node: name,
                     incarnation,
+                    boot_id: String::new(),
                     host: "h".to_owned(),
                     peer_address: "h:1".to_owned(),
                     image_address: "h:1".to_owned(),
@@ -64,7 +65,10 @@ impl Walk {
                     last_heard,
                 });
             }
-            Move::SessionEnd { node: number } => self.tell(Event::SessionEnded { node: node(number) }),
+            Move::SessionEnd { node: number } => self.tell(Event::SessionEnded {
+                node: node(number),
+                last_heard: None,
+            }),
             Move::Activity {
                 job: number,
                 rank,

@@ -326,7 +326,7 @@ fn event_record(at: Timestamp, event: Event) -> Option<EventRecord> {
             let text = format!("{node} fell silent; last heard {last_heard}");
             ("node-silent", Some(node), text)
         }
-        Event::SessionEnded { node } => {
+        Event::SessionEnded { node, .. } => {
             let text = format!("the session of {node} ended");
             ("session-ended", Some(node), text)
         }

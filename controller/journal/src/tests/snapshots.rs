@@ -32,6 +32,7 @@ fn traced(number: i64) -> StampedEvent {
             info: NodeInfo {
                 node,
                 incarnation: number.to_string(),
+                boot_id: String::new(),
                 host: "127.0.0.1".to_owned(),
                 peer_address: String::new(),
                 image_address: String::new(),

@@ -1,0 +1,162 @@
+//! Failed starts of ranks. A start that fails on one node while it works on others, or has worked, is a fault of that
+//! node: the node is not used for the job until its agent restarts or an operator uncordons it. A start that fails on
+//! all nodes that were tried is a mistake of the job and stops it. A job on one node is tried once on another.
+
+use std::collections::BTreeSet;
+
+use rankguard_diagnosis::{CallerFact, ConcludedDraft};
+use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId};
+
+use super::DecisionContext;
+use crate::{Job, JobPhase};
+
+/// Nodes on which the start must have failed before the job is blamed, if other nodes are free.
+const NODES_TRIED: usize = 2;
+
+impl DecisionContext<'_> {
+    /// Records starts of ranks and failed starts, and passes to diagnosis what they show about each other.
+    pub(super) fn compare_starts(&mut self, evidence: &Evidence) {
+        if !self.state.compares_starts() {
+            return;
+        }
+        let Some(name) = self.record_start(evidence) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.get_mut(&name) else {
+            return;
+        };
+        for contrast in job.starts.take_contrasts() {
+            let fact = CallerFact::StartsElsewhere {
+                job: name.clone(),
+                node: contrast.node,
+                on: contrast.on,
+                since: self.at,
+            };
+            let state = &mut *self.state;
+            let catalogue = state.catalogue.get();
+            let change = state
+                .diagnosis
+                .starts_elsewhere(self.at, contrast.generation, &fact, catalogue);
+            self.take_changes(change.into_iter().collect());
+        }
+    }
+
+    /// Returns the job of a start or of a failed start.
+    fn record_start(&mut self, evidence: &Evidence) -> Option<JobId> {
+        let node = &evidence.id.node;
+        match (&evidence.body, &evidence.entity) {
+            (
+                EvidenceBody::RankStarted { .. },
+                Entity::Rank {
+                    job: name, generation, ..
+                },
+            ) => {
+                let job = self.state.jobs.get_mut(name)?;
+                if job.generation == *generation {
+                    job.starts.start(node, *generation);
+                }
+                Some(name.clone())
+            }
+            (
+                EvidenceBody::OrderFailed {
+                    job: name,
+                    generation,
+                    newest: None,
+                    ..
+                },
+                _,
+            ) => {
+                let job = self.state.jobs.get_mut(name)?;
+                let is_launching = matches!(job.phase, JobPhase::Launching { .. });
+                if !is_launching || job.generation != *generation || !job.nodes().contains(node) {
+                    return None;
+                }
+                job.starts.fail(node, *generation);
+                Some(name.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Answers a concluded failure to start ranks. Returns none if the job is restarted, without the nodes at fault;
+    /// otherwise the reason to stop it.
+    pub(crate) fn answer_failed_start(&mut self, name: &JobId, concluded: &ConcludedDraft) -> Option<String> {
+        let retries_max = self.state.policy.user_retries;
+        let job = self.state.jobs.get(name)?;
+        let tried = job.starts.failed();
+        let mut failed = job.starts.failed_in(job.generation);
+        failed.extend(concluded.verdict.blamed.node().cloned());
+        let is_of_node = concluded.verdict.blamed.node().is_some();
+        // A shortage of memory passes; a missing file does not.
+        let lasts = concluded.verdict.class.as_str() != "unknown";
+        let has_room = self.has_room_without(name, job, &failed);
+        let may_move = is_of_node || tried.len() < NODES_TRIED;
+        let moves = may_move && (has_room || is_of_node && lasts);
+        let signature = concluded.signature.clone();
+        let job = self.state.jobs.get_mut(name)?;
+        if moves {
+            job.refused.extend(failed.iter().cloned());
+            job.starts.refuse(&failed);
+            self.announce(format!(
+                "job {name} is not placed on {} again: its ranks do not start there",
+                names(&failed)
+            ));
+            return None;
+        }
+        if !lasts {
+            let count = job.retries.entry(signature).or_insert(0);
+            if *count < retries_max {
+                *count += 1;
+                return None;
+            }
+        }
+        let headline = &concluded.headline;
+        let on = names(&tried);
+        Some(match tried.len() {
+            0 | 1 => format!(
+                "{headline}; its ranks do not start on {on}, and no other node is free, so it is not tried again"
+            ),
+            count => format!(
+                "{headline}; its ranks start on none of the {count} nodes that were tried ({on}), so it is not tried again"
+            ),
+        })
+    }
+
+    /// Returns true if enough nodes are free for a job without the nodes on which its start failed.
+    fn has_room_without(&self, name: &JobId, job: &Job, failed: &BTreeSet<NodeId>) -> bool {
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().chain(failed).cloned());
+        let least = job.spec.nodes.min as usize;
+        let nodes = self
+            .state
+            .fleet
+            .choose(job.nodes(), &taken, job.spec.ranks_per_node, least);
+        nodes.len() >= least
+    }
+}
+
+/// Returns the reasons why nodes are not used for a job, to follow the number of free nodes.
+pub(super) fn refused_words(job: &Job) -> String {
+    let unstarted = job.starts.refused();
+    let preflight = job.refused.iter().filter(|node| !unstarted.contains(*node)).count();
+    let mut words = Vec::new();
+    if preflight > 0 {
+        words.push(format!("without {preflight} that preflight refused"));
+    }
+    if !unstarted.is_empty() {
+        words.push(format!("without {}, where its ranks do not start", names(unstarted)));
+    }
+    words.into_iter().map(|words| format!(", {words}")).collect()
+}
+
+/// Nodes that a text names; further ones are counted.
+const NAMED: usize = 8;
+
+fn names(nodes: &BTreeSet<NodeId>) -> String {
+    let named: Vec<&str> = nodes.iter().take(NAMED).map(NodeId::as_str).collect();
+    let named = named.join(" ");
+    match nodes.len().saturating_sub(NAMED) {
+        0 => named,
+        more => format!("{named} and {more} more"),
+    }
+}

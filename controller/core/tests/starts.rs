@@ -1,0 +1,185 @@
+//! Failed starts of ranks: a node on which they fail while they work on others is at fault, not the job.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, JobPhase, Policy};
+use rankguard_model::{AgentOrder, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeId, NodeRange, OrderId};
+
+const NO_WORKDIR: &str = "the working directory /mnt/x does not exist on node node-1";
+const NO_PROGRAM: &str = "the command `trian` was not found on node node-0 (PATH is /bin)";
+
+fn submit(cluster: &mut Cluster, min: u32, max: u32) {
+    let spec = JobSpec {
+        id: job(),
+        command: vec!["train".to_owned()],
+        env: BTreeMap::new(),
+        workdir: None,
+        nodes: NodeRange { min, max },
+        ranks_per_node: 1,
+        checkpoint: None,
+        max_restarts: 3,
+        user: None,
+        resume_from: None,
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+}
+
+/// Carries out all orders; starts fail on some nodes.
+fn obey(cluster: &mut Cluster, bad: &[(u32, &str)]) {
+    let refuses = |at: &NodeId| {
+        bad.iter()
+            .find(|(number, _)| node(*number) == *at)
+            .map(|(_, reason)| *reason)
+    };
+    for _ in 0..4 {
+        for (at, order) in std::mem::take(&mut cluster.orders) {
+            let entity = Entity::Node { node: at.clone() };
+            match order {
+                AgentOrder::Fence {
+                    job,
+                    generation,
+                    reserve_port,
+                    ..
+                } => {
+                    let body = EvidenceBody::Fenced {
+                        job,
+                        generation,
+                        master_port: reserve_port.then_some(29_500),
+                        ended: 0,
+                        left: Vec::new(),
+                    };
+                    cluster.report(at, EvidenceSource::Agent, entity, body, Vec::new());
+                }
+                AgentOrder::Launch(launch) if refuses(&at).is_some() => {
+                    let body = EvidenceBody::OrderFailed {
+                        order: OrderId(1),
+                        job: launch.job.clone(),
+                        generation: launch.generation,
+                        reason: refuses(&at).unwrap_or_default().to_owned(),
+                        newest: None,
+                    };
+                    let entity = Entity::Job { job: launch.job };
+                    cluster.report(at, EvidenceSource::Agent, entity, body, Vec::new());
+                }
+                AgentOrder::Launch(launch) => {
+                    for slot in &launch.ranks {
+                        let entity = Entity::Rank {
+                            job: launch.job.clone(),
+                            generation: launch.generation,
+                            rank: slot.rank,
+                            node: at.clone(),
+                        };
+                        let body = EvidenceBody::RankStarted { pid: 1 };
+                        cluster.report(at.clone(), EvidenceSource::Ranks, entity, body, Vec::new());
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Carries out orders and lets the failures be concluded, several times.
+fn settle(cluster: &mut Cluster, bad: &[(u32, &str)]) {
+    for _ in 0..4 {
+        obey(cluster, bad);
+        cluster.wait(Duration::from_secs(5));
+    }
+}
+
+fn stop_reason(cluster: &Cluster) -> String {
+    match &cluster.state.jobs()[&job()].phase {
+        JobPhase::Stopped { reason } => reason.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn is_started_on(cluster: &Cluster, nodes: &[u32]) {
+    let job = &cluster.state.jobs()[&job()];
+    assert!(matches!(job.phase, JobPhase::Starting), "{:?}", job.phase);
+    let nodes: Vec<NodeId> = nodes.iter().map(|number| node(*number)).collect();
+    assert_eq!(job.nodes(), nodes);
+}
+
+#[test]
+fn a_node_on_which_ranks_do_not_start_is_blamed_and_replaced() {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 2, 2);
+    settle(&mut cluster, &[(1, NO_WORKDIR)]);
+    is_started_on(&cluster, &[0, 2]);
+    let cases = cluster.cases();
+    assert_eq!(cases.len(), 1);
+    assert_eq!(cases[0].verdict.blamed, Entity::Node { node: node(1) });
+    assert_eq!(cases[0].verdict.class.as_str(), "filesystem-mount-missing");
+}
+
+#[test]
+fn a_job_that_needs_no_replacement_goes_on_without_the_node() {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 1, 4);
+    settle(&mut cluster, &[(1, NO_WORKDIR)]);
+    is_started_on(&cluster, &[0, 2, 3]);
+}
+
+#[test]
+fn a_job_on_one_node_is_tried_on_another_and_the_case_is_revised() {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 1, 1);
+    settle(&mut cluster, &[(0, NO_WORKDIR)]);
+    is_started_on(&cluster, &[1]);
+    assert_eq!(cluster.cases()[0].verdict.blamed, Entity::Node { node: node(0) });
+}
+
+#[test]
+fn a_command_that_starts_on_no_node_stops_the_job() {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 1, 1);
+    let everywhere: Vec<(u32, &str)> = (0..4).map(|number| (number, NO_PROGRAM)).collect();
+    settle(&mut cluster, &everywhere);
+    let reason = stop_reason(&cluster);
+    assert!(
+        reason.contains("start on none of the 2 nodes that were tried (node-0 node-1)"),
+        "{reason}"
+    );
+    let job = Entity::Job { job: job() };
+    assert!(cluster.cases().iter().all(|case| case.verdict.blamed == job));
+    // All nodes of a larger job fail at once.
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 4, 4);
+    settle(&mut cluster, &everywhere);
+    assert!(stop_reason(&cluster).contains("4 nodes"));
+    assert_eq!(cluster.generation().0, 1);
+}
+
+#[test]
+fn without_another_node_the_job_waits_for_the_node_at_fault() {
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 4, 4);
+    settle(&mut cluster, &[(1, NO_WORKDIR)]);
+    let JobPhase::Pending { missing, .. } = &cluster.state.jobs()[&job()].phase else {
+        panic!("{:?}", cluster.state.jobs()[&job()].phase);
+    };
+    assert!(
+        missing.contains("without node-1, where its ranks do not start"),
+        "{missing}"
+    );
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
+    settle(&mut cluster, &[]);
+    is_started_on(&cluster, &[0, 1, 2, 3]);
+}
+
+#[test]
+fn older_journals_replay_the_stop() {
+    let mut cluster = Cluster::new(Policy {
+        rules: 4,
+        ..Policy::default()
+    });
+    submit(&mut cluster, 2, 2);
+    settle(&mut cluster, &[(1, NO_WORKDIR)]);
+    assert!(stop_reason(&cluster).contains("the same command cannot start"));
+    assert_eq!(cluster.cases()[0].verdict.class.as_str(), "invalid-job-spec");
+}
