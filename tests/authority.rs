@@ -133,6 +133,7 @@ async fn forge(controller: &str, all: Vec<(EvidenceSource, Entity, EvidenceBody,
     let info = NodeInfo {
         node: NodeId::from(FORGER),
         incarnation: "1".to_owned(),
+        boot_id: String::new(),
         host: "127.0.0.1".to_owned(),
         peer_address: "127.0.0.1:1".to_owned(),
         image_address: "127.0.0.1:1".to_owned(),

@@ -114,7 +114,7 @@ fn the_image_of_a_lost_node_is_rebuilt_out_of_the_others_and_their_parity() {
                 &cluster.address,
             ];
             let told = rankguard(&words).stdout;
-            (!told.contains("memory has let go of it")).then_some(told)
+            (!told.contains("no longer in memory")).then_some(told)
         });
         let any = if lost == 1 { "any one" } else { "any 2" };
         assert!(

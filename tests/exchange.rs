@@ -129,7 +129,7 @@ fn a_directory_of_pytorch_is_imported_shown_verified_and_exported() {
     case.import(&path, "8", "2", 0);
     rankguard(&["checkpoint", "diff", "7", "8", "--dir", &case.store, "--values"])
         .expect(0)
-        .says(&["13 tensors the same, 0 not", "states are the same"]);
+        .says(&["13 tensors equal, 0 different", "equal states"]);
 }
 
 #[test]

@@ -190,11 +190,11 @@ fn certificates_are_made_shown_and_never_overwritten() {
     let issue = |words: &[&str]| rankguard(&[&["identity", "issue", "--ca", &ca, "--out", &to], words].concat());
     issue(&["--role", "controller"])
         .expect(64)
-        .says(&["names the hosts", "--host"]);
+        .says(&["needs at least one host", "--host"]);
     issue(&["--role", "agent"]).expect(64).says(&["has a name of its own"]);
     issue(&["--role", "agent", "--name", "a/b"])
         .expect(64)
-        .says(&["may not stand in a name"]);
+        .says(&["is not a valid name"]);
     issue(&["--role", "operator", "--name", "a", "--days", "9999"])
         .expect(64)
         .says(&["more days"]);
@@ -285,11 +285,11 @@ fn operators_ask_and_nobody_else_does() {
     let agent = site.issue(PeerRole::Agent, "n1", LOOPBACK);
     ask(&agent, &address, &["status", "nodes"])
         .expect(2)
-        .says(&["agent n1 may not use", "role operator"]);
+        .says(&["agent n1 may not run operator commands", "role operator"]);
     // Without TLS: a clear word, and no hang.
     rankguard(&["status", "--controller", &address])
         .expect(2)
-        .says(&["wants TLS", "identity.certificate"]);
+        .says(&["requires TLS", "identity.certificate"]);
     // Another authority, of the same name: each side says what it does not like.
     let foreign = Site::new();
     let eve = foreign.issue(PeerRole::Operator, "eve", LOOPBACK);
@@ -320,7 +320,7 @@ fn operators_ask_and_nobody_else_does() {
         let log = fs::read_to_string(site.path("controller.log")).ok()?;
         log.contains("refused: ").then_some(log)
     });
-    assert!(said.contains("agent n1 may not use"), "{said}");
+    assert!(said.contains("agent n1 may not run operator commands"), "{said}");
 }
 
 /// A session of somebody who says that it is node n1: what the controller answers.
@@ -337,6 +337,7 @@ fn join_as_n1(files: &IdentityFiles, controller: &str) -> tonic::Status {
         let info = NodeInfo {
             node: NodeId::from("n1"),
             incarnation: "1".to_owned(),
+            boot_id: String::new(),
             host: LOOPBACK.to_owned(),
             peer_address: "127.0.0.1:1".to_owned(),
             image_address: "127.0.0.1:1".to_owned(),
@@ -368,14 +369,14 @@ fn an_agent_speaks_for_its_own_node_only_and_an_operator_for_none() {
     let status = join_as_n1(&n2, &address);
     assert_eq!(status.code(), tonic::Code::PermissionDenied);
     assert!(
-        status.message().contains("agent n2 may not speak for node n1"),
+        status.message().contains("agent n2 may not open a session for node n1"),
         "{status}"
     );
     let ada = site.issue(PeerRole::Operator, "ada", LOOPBACK);
     let status = join_as_n1(&ada, &address);
     assert_eq!(status.code(), tonic::Code::PermissionDenied);
     assert!(
-        status.message().contains("operator ada may not use the agents' door"),
+        status.message().contains("operator ada may not open agent sessions"),
         "{status}"
     );
     let nodes = json(&ask(&ada, &address, &["status", "nodes", "--format", "json"]).expect(0));

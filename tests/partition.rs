@@ -386,9 +386,12 @@ fn cancel_returns_when_no_process_is_left_and_names_a_node_that_is_frozen() {
     let cluster = Cluster::start(2, Duration::from_secs(600));
     cluster.run_job();
     let (rank, node) = cluster.rank_of(1);
-    cluster.cancel().expect(0).says(&["no process of job train is left"]);
+    cluster
+        .cancel()
+        .expect(0)
+        .says(&["all processes of job train have ended"]);
     assert_eq!(rank.count(), 0);
-    cluster.cancel().expect(0).says(&["job train had been stopped already"]);
+    cluster.cancel().expect(0).says(&["job train was already stopped"]);
 
     let out = format!("OUT={}", cluster.dir.path().join("out").display());
     fs::remove_file(cluster.dir.path().join("out").join("1")).expect("of the first job");
@@ -436,5 +439,5 @@ fn cancel_of_a_finished_job_says_so() {
     let cluster = Cluster::start(1, LEASE);
     let words = ["run", "--name", "train", "--controller", &cluster.address, "--", "true"];
     rankguard(&words).expect(0);
-    cluster.cancel().expect(0).says(&["job train had finished already"]);
+    cluster.cancel().expect(0).says(&["job train has already finished"]);
 }

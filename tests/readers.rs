@@ -63,7 +63,7 @@ fn special_files_are_named_and_never_read_rg_11() {
         ("kmsg.log", "a file of the kernel"),
         ("loop", "a linked or too deep folder"),
         ("dangling.log", "No such file"),
-        ("sparse.log", "not a text"),
+        ("sparse.log", "not text"),
     ] {
         let named = |line: &str| line.starts_with("skipped: ") && line.contains(&format!("{name}: {reason}"));
         assert!(ran.stderr.lines().any(named), "{name} is not named in:\n{}", ran.stderr);
@@ -201,8 +201,8 @@ fn torn_packed_and_binary_files_are_problems() {
     assert!(ran.stdout.contains("gpu-fallen-off-bus"), "{}", ran.stdout);
     ran.says(&[
         "torn.gz: read up to line",
-        "twice.gz: packed twice",
-        "nul.log: not a text",
+        "twice.gz: compressed twice",
+        "nul.log: not text",
     ]);
 }
 

@@ -163,7 +163,7 @@ fn a_line_that_nothing_knew_becomes_a_case_after_a_reload_and_a_broken_file_chan
     assert_eq!(refused["version"], built_in["version"]);
     until("the controller to refuse", LIMIT, || {
         let log = cluster.log("controller.log");
-        (log.contains("mine.toml:") && log.contains("stays in force")).then_some(())
+        (log.contains("mine.toml:") && log.contains("stays in use")).then_some(())
     });
 
     fs::write(cluster.at("mine.toml"), GOOD).expect("written");

@@ -432,6 +432,11 @@ fn rg_3_a_new_controller_starts_a_known_job_above_its_generations() {
         let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
         (nodes[0]["state"] == "healthy").then_some(())
     });
+    // The ranks of the other journal run on, and their name is in use, until an operator ends them.
+    let job = cluster.ask(&["status", "jobs", "--format", "json"])[0].clone();
+    assert!(job["state"] == "running" && job["generation"] == 2, "{job:#}");
+    let cancelled = rankguard(&cluster.args(&["cancel", "train"]));
+    assert!(matches!(cancelled.code, Some(0 | 1)), "{}", cancelled.stderr);
     let processes = Processes::submit(&cluster, "two");
     processes.settle_on(3, "two");
     processes.every_generation_is_one_process();

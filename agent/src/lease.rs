@@ -141,6 +141,16 @@ impl RankLease {
         self.terms().verdict.clone()
     }
 
+    /// Returns the reason to end ranks after the lease has expired, as text for operators.
+    pub(crate) fn end_reason(&self) -> String {
+        let length = self.length().as_secs_f64();
+        let why = match self.verdict() {
+            Some(verdict) if !verdict.extends_lease() => verdict.to_string(),
+            _ => "the agent was stopped or starved and could not ask other agents".to_owned(),
+        };
+        format!("the lease of {length} s is over: {why}")
+    }
+
     /// Returns the lease for the agent's status.
     pub(crate) fn view(&self) -> LeaseView {
         let millis = |duration: Duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);

@@ -74,4 +74,4 @@ pub use settings::{
 };
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;
-pub use supervisor::{restrict_process, supervise_ranks};
+pub use supervisor::{check_rank_user, restrict_process, supervise_ranks};

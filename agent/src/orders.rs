@@ -251,6 +251,10 @@ impl OrderExecutor {
     fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration) {
         let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
         self.checkpoints.forget(job);
+        self.report_stopped(job, generation, &ended);
+    }
+
+    fn report_stopped(&self, job: &JobId, generation: Generation, ended: &EndedProcesses) {
         let body = EvidenceBody::Stopped {
             job: job.clone(),
             generation,
@@ -311,12 +315,26 @@ impl OrderExecutor {
     }
 
     fn end(&mut self, grace: Duration) -> RankEndReport {
-        let ranks_ended = self.roster.running().len();
-        let ended = self.end_ranks(grace, |_, _| true);
+        let running = self.roster.running();
+        let mut jobs: BTreeMap<JobId, Generation> = BTreeMap::new();
+        for RankRef { job, generation, .. } in running.iter().map(|running| running.rank.clone()) {
+            let newest = jobs.entry(job).or_default();
+            *newest = generation.max(*newest);
+        }
+        let mut left_behind = Vec::new();
+        for (job, generation) in jobs {
+            let ended = self.end_ranks(grace, |known, of| *known == job && of <= generation);
+            // The controller needs no other proof that the node has no ranks.
+            self.report_stopped(&job, generation, &ended);
+            left_behind.extend(ended.left_names());
+        }
+        left_behind.extend(self.end_ranks(Duration::ZERO, |_, _| true).left_names());
+        left_behind.sort();
+        left_behind.dedup();
         self.supervisors.close();
         RankEndReport {
-            ranks_ended,
-            left_behind: ended.left_names(),
+            ranks_ended: running.len(),
+            left_behind,
         }
     }
 

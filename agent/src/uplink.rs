@@ -37,6 +37,8 @@ use crate::spool::{Spool, SpoolError, SpoolJoin};
 const BATCH: usize = 256;
 /// Maximum queued outgoing messages; when the queue is full the session stops reading the spool.
 const OUTGOING: usize = 16;
+/// Longest time from the end of a rank to the report of its exit, beyond the time to end it.
+const EXIT_REPORT: Duration = Duration::from_secs(5);
 /// Maximum fences in a join; the newest are reported.
 const FENCES_REPORTED: usize = 64;
 
@@ -86,7 +88,7 @@ enum SessionLoss {
     Renumbered,
     #[error("the orders are not carried out any more")]
     Orders,
-    #[error("the controller said something that cannot be understood: {0}")]
+    #[error("cannot parse a message of the controller: {0}")]
     Foreign(String),
 }
 
@@ -190,7 +192,8 @@ impl ControllerUplink {
             .max_decoding_message_size(MESSAGE_BYTES_MAX)
             .max_encoding_message_size(MESSAGE_BYTES_MAX);
         let (say, outgoing) = mpsc::channel(OUTGOING);
-        self.info.running = self.roster.running();
+        self.end_overdue_ranks().await;
+        self.info.running = self.roster.living();
         self.info.clock = filter.estimate().unwrap_or_default();
         let epoch = self.spool.epoch();
         self.info.history = NodeHistory {
@@ -271,6 +274,25 @@ impl ControllerUplink {
         }
     }
 
+    /// Ends the ranks of an expired lease before the join, whose answer renews the lease: the controller must not resume
+    /// a job with ranks that their supervisor ends or has ended.
+    async fn end_overdue_ranks(&self) {
+        if self.lease.is_held() || self.roster.running().is_empty() {
+            return;
+        }
+        let reason = self.lease.end_reason();
+        if self.orders.try_send(OrderMessage::LeaseOver { reason }).is_err() {
+            tracing::warn!("the lease is over and the queue of orders is full");
+        }
+        let roster = self.roster.clone();
+        let limit = self.settings.intervals.kill + EXIT_REPORT;
+        let gone = tokio::task::spawn_blocking(move || roster.wait_gone(limit, |_| true));
+        match gone.await {
+            Ok(left) if left.is_empty() => {}
+            _ => tracing::warn!("joining although ranks of an expired lease have not ended"),
+        }
+    }
+
     /// Compares the spool with the controller's record of it. Returns an error if unsent evidence was renumbered.
     fn take_joined(&self, joined: &v1::Joined) -> Result<(), SessionLoss> {
         let foreign = |problem: rankguard_proto::WireError| SessionLoss::Foreign(problem.to_string());
@@ -332,7 +354,7 @@ impl ControllerUplink {
                 }
             }
             Some(Hear::Joined(_)) => return Err(SessionLoss::Foreign("it answered a join twice".to_owned())),
-            None => tracing::debug!("the controller said something this version does not know"),
+            None => tracing::debug!("the controller sent a message that this version does not support"),
         }
         Ok(())
     }

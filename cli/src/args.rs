@@ -8,7 +8,7 @@ pub(crate) use rankguard_console::{FormatArgs, OutputFormat};
 use rankguard_files::ReadLimits;
 
 use crate::client::ControllerClient;
-use crate::config::{ConfigMistakes, FlagValue, ResolvedConfig};
+use crate::config::{ConfigMistake, ConfigMistakes, FlagValue, ResolvedConfig};
 use crate::error::CliError;
 
 /// Options of every command.
@@ -60,6 +60,17 @@ impl CommonArgs {
         &self,
         flags: impl IntoIterator<Item = Option<FlagValue>>,
     ) -> Result<ResolvedConfig, ConfigMistakes> {
+        let flags = self.flags(flags);
+        ResolvedConfig::load(self.config.as_deref(), std::env::vars_os(), &flags)
+    }
+
+    /// Reads the settings with all mistakes; a setting with a mistake has its default value.
+    pub(crate) fn read(&self) -> (ResolvedConfig, Vec<ConfigMistake>) {
+        let flags = self.flags([]);
+        ResolvedConfig::read(self.config.as_deref(), std::env::vars_os(), &flags)
+    }
+
+    fn flags(&self, flags: impl IntoIterator<Item = Option<FlagValue>>) -> Vec<FlagValue> {
         let shared = [
             FlagValue::of("log.filter", "--log", self.log.as_deref()),
             FlagValue::of("log.format", "--log-format", self.log_format.as_deref()),
@@ -71,8 +82,7 @@ impl CommonArgs {
             ),
             FlagValue::of("identity.key", "--identity-key", self.identity_key.as_deref()),
         ];
-        let flags: Vec<FlagValue> = shared.into_iter().chain(flags).flatten().collect();
-        ResolvedConfig::load(self.config.as_deref(), std::env::vars_os(), &flags)
+        shared.into_iter().chain(flags).flatten().collect()
     }
 }
 
@@ -124,11 +134,11 @@ fn size(text: &str) -> Result<u64, String> {
         "m" | "mib" => 20,
         "g" | "gib" => 30,
         "t" | "tib" => 40,
-        _ => return Err("write bytes, or a whole number of KiB, MiB, GiB or TiB: 500MiB".to_owned()),
+        _ => return Err("write bytes, or an integer of KiB, MiB, GiB or TiB: 500MiB".to_owned()),
     };
     let bytes = number.parse::<u64>().ok().filter(|number| *number > 0);
     let bytes = bytes.and_then(|number| number.checked_mul(1 << shift));
-    bytes.ok_or_else(|| format!("{text:?} is no size; write 500MiB, 2GiB"))
+    bytes.ok_or_else(|| format!("{text:?} is not a size; write 500MiB, 2GiB"))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Operator client of the controller: one connection, a deadline on every call, model values as answers.
 
+use std::future::Future;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use tonic::{Code, Response, Status};
 
 use crate::error::CliError;
 use crate::exit::CommandExit;
+use crate::waiting;
 
 /// Maximum wait for a connection.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -29,23 +31,25 @@ pub(crate) struct ControllerClient {
     channel: OnceLock<Channel>,
     /// Maximum wait for an answer.
     limit: Duration,
+    /// True if long waits are reported on standard error.
+    reports_waits: bool,
 }
 
 /// Failure of a call to the controller.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub(crate) enum ClientError {
-    #[error("{address:?} is not an address; want host:port")]
+    #[error("{address:?} is not an address; expected host:port")]
     Address { address: String },
-    #[error("no controller answers at {address}: {why}")]
+    #[error("cannot reach the controller at {address}: {why}")]
     Unreachable { address: String, why: String },
-    #[error("the controller at {address} gave no answer within {} s", ANSWER_LIMIT.as_secs())]
+    #[error("the controller at {address} did not answer within {} s", ANSWER_LIMIT.as_secs())]
     Silent { address: String },
     #[error("{why}")]
     Identity { why: String },
-    #[error("the controller refused: {}", .0.message())]
+    #[error("the controller rejected the request: {}", .0.message())]
     Refused(Box<Status>),
-    #[error("the controller at {address} answered with something this version cannot read")]
+    #[error("cannot parse the answer of the controller at {address}")]
     Answer { address: String, source: serde_json::Error },
 }
 
@@ -69,6 +73,15 @@ impl ControllerClient {
             network,
             channel: OnceLock::new(),
             limit: ANSWER_LIMIT,
+            reports_waits: true,
+        }
+    }
+
+    /// Disables the notes about long waits.
+    pub(crate) fn without_notes(self) -> Self {
+        Self {
+            reports_waits: false,
+            ..self
         }
     }
 
@@ -89,19 +102,22 @@ impl ControllerClient {
 
     /// Fetches the current view of nodes and jobs.
     pub(crate) async fn status(&self) -> Result<StatusView, ClientError> {
-        let answer = self.operator()?.get_status(v1::Empty {}).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.get_status(v1::Empty {})).await;
         self.document(answer)
     }
 
     /// Fetches all cases, oldest first.
     pub(crate) async fn cases(&self) -> Result<Vec<Case>, ClientError> {
-        let answer = self.operator()?.list_cases(v1::Empty {}).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.list_cases(v1::Empty {})).await;
         self.document(answer)
     }
 
     /// Fetches one case.
     pub(crate) async fn case(&self, id: CaseId) -> Result<Case, ClientError> {
-        let answer = self.operator()?.get_case(v1::CaseNumber { id: id.0 }).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.get_case(v1::CaseNumber { id: id.0 })).await;
         self.document(answer)
     }
 
@@ -114,13 +130,16 @@ impl ControllerClient {
         } else {
             self
         };
-        let answer = client.operator()?.submit_job(v1::JobSpec::from(spec)).await;
+        let mut operator = client.operator()?;
+        let answer = client.wait(operator.submit_job(v1::JobSpec::from(spec))).await;
         Ok(JobId::from(self.answer(answer)?.job))
     }
 
     /// Stops a job permanently.
     pub(crate) async fn cancel(&self, job: &JobId) -> Result<(), ClientError> {
-        let answer = self.operator()?.cancel_job(v1::JobName { job: job.to_string() }).await;
+        let mut operator = self.operator()?;
+        let request = v1::JobName { job: job.to_string() };
+        let answer = self.wait(operator.cancel_job(request)).await;
         self.answer(answer).map(drop)
     }
 
@@ -130,16 +149,16 @@ impl ControllerClient {
             node: node.to_string(),
             reason: reason.to_owned(),
         };
-        let answer = self.operator()?.cordon_node(request).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.cordon_node(request)).await;
         self.answer(answer).map(drop)
     }
 
     /// Uncordons a node: work may be placed on it again.
     pub(crate) async fn uncordon(&self, node: &NodeId) -> Result<(), ClientError> {
-        let answer = self
-            .operator()?
-            .uncordon_node(v1::NodeName { node: node.to_string() })
-            .await;
+        let mut operator = self.operator()?;
+        let request = v1::NodeName { node: node.to_string() };
+        let answer = self.wait(operator.uncordon_node(request)).await;
         self.answer(answer).map(drop)
     }
 
@@ -149,23 +168,37 @@ impl ControllerClient {
             node: node.to_string(),
             reason: reason.to_owned(),
         };
-        let answer = self.operator()?.drain_node(request).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.drain_node(request)).await;
         self.answer(answer).map(drop)
     }
 
     /// Removes a node that has left permanently.
     pub(crate) async fn forget(&self, node: &NodeId) -> Result<(), ClientError> {
-        let answer = self
-            .operator()?
-            .forget_node(v1::NodeName { node: node.to_string() })
-            .await;
+        let mut operator = self.operator()?;
+        let request = v1::NodeName { node: node.to_string() };
+        let answer = self.wait(operator.forget_node(request)).await;
         self.answer(answer).map(drop)
     }
 
     /// Adds a note to a case.
     pub(crate) async fn note_case(&self, note: v1::CaseNoteRequest) -> Result<(), ClientError> {
-        let answer = self.operator()?.note_case(note).await;
+        let mut operator = self.operator()?;
+        let answer = self.wait(operator.note_case(note)).await;
         self.answer(answer).map(drop)
+    }
+
+    /// Awaits the answer of a call, with notes on standard error while it takes long.
+    async fn wait<T>(&self, call: impl Future<Output = T>) -> T {
+        if !self.reports_waits {
+            return call.await;
+        }
+        let limit = self.limit.as_secs();
+        waiting::report_long_wait(
+            &format!("waiting for the controller at {} (at most {limit} s)", self.address),
+            call,
+        )
+        .await
     }
 
     fn operator(&self) -> Result<OperatorClient<Channel>, ClientError> {
@@ -260,21 +293,23 @@ fn reason(status: &Status) -> String {
 impl From<ClientError> for CliError {
     fn from(problem: ClientError) -> Self {
         let hint = match &problem {
-            ClientError::Address { .. } => "--controller HOST:PORT, RANKGUARD_CONTROLLER or client.controller sets it",
+            ClientError::Address { .. } => {
+                "set it with --controller HOST:PORT, RANKGUARD_CONTROLLER or client.controller"
+            }
             ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
-                "is \"rankguard controller\" running there? --controller or RANKGUARD_CONTROLLER names another address"
+                "check that `rankguard controller` runs there; select another address with --controller or RANKGUARD_CONTROLLER"
             }
             ClientError::Identity { .. } => {
-                "`rankguard identity show FILE` says what a certificate is; identity.* settings or --identity-* flags choose it"
+                "`rankguard identity show FILE` shows role and name of a certificate; select it with identity.* settings or --identity-* flags"
             }
             ClientError::Refused(status) if status.code() == Code::PermissionDenied => {
-                "`rankguard identity show FILE` says whose certificate identity.certificate is"
+                "`rankguard identity show FILE` shows the owner of identity.certificate; use an operator certificate"
             }
             ClientError::Refused(_) if problem.is_not_found() => {
-                "`rankguard status` and `rankguard cases` list what there is"
+                "`rankguard status --all` lists nodes and jobs, `rankguard cases` lists cases"
             }
-            ClientError::Refused(_) => "`rankguard status` shows what the controller knows",
-            ClientError::Answer { .. } => "are `rankguard` and the controller of the same version?",
+            ClientError::Refused(_) => "`rankguard status` shows nodes and jobs",
+            ClientError::Answer { .. } => "use the same version of `rankguard` and the controller",
         };
         let what = problem.to_string();
         match problem {

@@ -53,6 +53,17 @@ pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Formats a value of a table or CSV cell; empty for `None`.
+pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Formats a number with its noun: `1 rank`, `3 ranks`. The plural of `noun` is formed with an s.
+pub(crate) fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// Formats milliseconds: `640 ms`, `2.41 s`, `3 min 20 s`.
 pub(crate) fn millis(millis: f64) -> String {
     match millis {
@@ -104,7 +115,7 @@ pub(crate) fn taxonomy(id: &str) -> String {
 /// Formats the sources of a recommendation, by title if the catalogue has it.
 pub(crate) fn sources(ids: &[String]) -> String {
     if ids.is_empty() {
-        return "our own inference, not a published recommendation".to_owned();
+        return "inferred by Rankguard, not a published recommendation".to_owned();
     }
     let title = |id: &String| {
         rankguard_faults::Catalogue::builtin()
@@ -123,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_words_of_people_are_those_of_machines() {
+    fn states_are_spelled_as_in_json() {
         let json = |value: serde_json::Value| value.as_str().map(str::to_owned).unwrap_or_default();
         for state in [JobState::Pending, JobState::Recovering, JobState::Stopped] {
             assert_eq!(json(serde_json::json!(state)), job_state(state));

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::io::IsTerminal as _;
 
+use rankguard_console::width::allows_color;
 use rankguard_model::PrintableText;
 use tracing::field::Field;
 use tracing_subscriber::EnvFilter;
@@ -29,7 +30,7 @@ pub(crate) fn start(config: &ResolvedConfig) {
         let fields = debug_fn(write_field).delimited(" ");
         lines
             .fmt_fields(fields)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(std::io::stderr().is_terminal() && allows_color())
             .try_init()
     };
 }

@@ -23,6 +23,7 @@ mod report;
 mod runtime;
 mod signals;
 mod torture;
+mod waiting;
 
 pub(crate) use rankguard_console::{error, exit, listing, out};
 

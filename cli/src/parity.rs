@@ -16,11 +16,11 @@ pub(crate) const LOST: [u32; 4] = [1, 2, 4, 8];
 
 /// Parses `K+M`: K nodes per group, M parities.
 pub(crate) fn parse(text: &str) -> Result<CheckpointParity, String> {
-    let (nodes, parities) = text.split_once('+').ok_or("want K+M, such as 4+1")?;
+    let (nodes, parities) = text.split_once('+').ok_or("expected K+M, such as 4+1")?;
     let number = |text: &str, most: usize| {
         let found = text.parse::<u32>().ok();
         let found = found.filter(|number| (1..=most).contains(&(*number as usize)));
-        found.ok_or_else(|| format!("{text:?} is not a number from 1 to {most}; want K+M, such as 4+1"))
+        found.ok_or_else(|| format!("{text:?} is not a number from 1 to {most}; expected K+M, such as 4+1"))
     };
     Ok(CheckpointParity {
         nodes: number(nodes, MEMBERS_MAX)?,
@@ -97,20 +97,20 @@ impl ParityLanes {
     /// Describes which nodes may be lost, one sentence per group.
     pub(crate) fn sentences(&self) -> Vec<String> {
         if self.groups.is_empty() {
-            return vec!["a single node has no other that could keep parity for it".to_owned()];
+            return vec!["a single node: no other node can hold its parity".to_owned()];
         }
         let groups = self.groups.iter().map(|group| {
             let members = names(&group.members);
             let holders = names(&group.holders);
             match group.holders.len() {
-                0 => format!("parity over {members} is kept nowhere: none of them may be lost"),
-                1 => format!("parity over {members} is kept by {holders}: any one of these nodes may be lost"),
+                0 => format!("parity over {members} is not stored: none of these nodes may be lost"),
+                1 => format!("parity over {members} is held by {holders}: any one of these nodes may be lost"),
                 parities => {
-                    format!("parity over {members} is kept by {holders}: any {parities} of these nodes may be lost")
+                    format!("parity over {members} is held by {holders}: any {parities} of these nodes may be lost")
                 }
             }
         });
-        let mut said: Vec<String> = groups.collect();
+        let mut sentences: Vec<String> = groups.collect();
         let fatal = smallest_fatal(&self.lanes, FATAL_NAMED + 1);
         let set = |numbers: &Vec<u32>| {
             let nodes = numbers.iter().filter_map(|number| self.nodes.get(*number as usize));
@@ -121,13 +121,13 @@ impl ParityLanes {
             named.push("others".to_owned());
         }
         if let Some(first) = fatal.first() {
-            said.push(format!(
-                "of the smallest losses at once that memory does not survive there are {} nodes: {}",
+            sentences.push(format!(
+                "smallest simultaneous losses that lose data in memory, {} nodes each: {}",
                 first.len(),
                 named.join("; ")
             ));
         }
-        said
+        sentences
     }
 }
 
@@ -148,13 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_of_four_nodes_is_who_may_be_lost_and_who_may_not() {
+    fn four_nodes_have_two_groups_and_fatal_pairs() {
         let members = ["n1", "n2", "n3", "n4"].map(|node| PlacementNode::new(node, &[]));
         let lanes = ParityLanes::plan(&members, CheckpointParity { nodes: 2, parities: 1 });
         let said = lanes.sentences();
         assert_eq!(said.len(), 3, "two groups, and what is fatal: {said:?}");
         assert!(said[0].ends_with("any one of these nodes may be lost"), "{said:?}");
-        assert!(said[2].contains("there are 2 nodes: "), "{said:?}");
+        assert!(said[2].contains("2 nodes each: "), "{said:?}");
         assert_eq!(lanes.shares(2), 8, "one share of each of eight images");
         let survival = lanes.survival();
         assert_eq!((survival[0].lost, survival[0].probability), (1, 1.0));

@@ -114,7 +114,7 @@ pub(crate) enum Command {
 }
 
 /// Hint for arguments that are not a command.
-const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --help` what each takes";
+const HINT: &str = "`rankguard --help` lists the commands, `rankguard COMMAND --help` their options";
 
 /// Runs the program.
 pub(crate) fn main() -> CommandExit {
@@ -147,7 +147,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Demo(args) => block_on(demo::run(args))?.map_err(|problem| {
             CliError::failure(
                 "the demo failed",
-                "`rankguard demo --keep` keeps the logs of all its processes",
+                "run `rankguard demo --keep` to keep the logs of all processes",
             )
             .because(problem)
         }),
@@ -203,5 +203,76 @@ mod tests {
     #[test]
     fn the_command_tree_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Folders of crates whose texts people meet.
+    const SOURCES: [&str; 8] = [
+        "cli/src",
+        "cli/console/src",
+        "history/src",
+        "agent/src",
+        "controller",
+        "identity/src",
+        "checkpoint",
+        "analyzers",
+    ];
+
+    fn source_files(folder: &std::path::Path, files: &mut Vec<std::path::PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder of the workspace").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                source_files(&path, files);
+            } else if path.extension().is_some_and(|ending| ending == "rs") {
+                files.push(path);
+            }
+        }
+    }
+
+    /// Returns why a command of a hint does not run: an unknown or a missing subcommand.
+    fn incomplete(command: &str) -> Option<String> {
+        let mut here = Cli::command();
+        here.build();
+        for word in command.split_whitespace() {
+            if !here.has_subcommands() {
+                return None;
+            }
+            let Some(next) = here.find_subcommand(word) else {
+                let is_complete =
+                    !here.is_subcommand_required_set() || !word.starts_with(|c: char| c.is_ascii_lowercase());
+                return (!is_complete).then(|| format!("{} has no command {word}", here.get_name()));
+            };
+            here = next.clone();
+        }
+        let needs_more = here.has_subcommands() && here.is_subcommand_required_set();
+        needs_more.then(|| format!("{} needs a subcommand", here.get_name()))
+    }
+
+    /// Finding 14 of the first operator: a hint named `rankguard taxonomy`, which only prints its usage.
+    #[test]
+    fn every_command_of_a_text_runs() {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+        let mut files = Vec::new();
+        for folder in SOURCES {
+            source_files(&root.join(folder), &mut files);
+        }
+        let mut wrong = Vec::new();
+        let mut checked = 0;
+        for file in files {
+            let text = std::fs::read_to_string(&file).expect("a source file");
+            for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
+                for command in line
+                    .split("`rankguard ")
+                    .skip(1)
+                    .filter_map(|rest| rest.split('`').next())
+                {
+                    checked += 1;
+                    if let Some(why) = incomplete(command) {
+                        wrong.push(format!("{}: `rankguard {command}`: {why}", file.display()));
+                    }
+                }
+            }
+        }
+        assert!(checked > 100, "{checked}");
+        assert!(wrong.is_empty(), "{wrong:#?}");
     }
 }

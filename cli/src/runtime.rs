@@ -12,7 +12,11 @@ use crate::error::CliError;
 pub(crate) fn build() -> Result<Runtime, CliError> {
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build();
     runtime.map_err(|problem| {
-        CliError::failure("cannot start the runtime", "are there too many processes or threads?").because(problem)
+        CliError::failure(
+            "cannot start the runtime",
+            "check the limits of processes and threads (`ulimit -u`)",
+        )
+        .because(problem)
     })
 }
 
@@ -28,6 +32,6 @@ pub(crate) fn block_on<F: Future>(work: F) -> Result<F::Output, CliError> {
 /// Reloads the identity files. A failure is logged and the current identity stays in use.
 pub(crate) async fn reload_identity(network: PeerTransport) {
     if let Err(problem) = tokio::task::spawn_blocking(move || network.reload()).await {
-        tracing::error!(%problem, "the identity could not be read again");
+        tracing::error!(%problem, "cannot reload the identity");
     }
 }

@@ -102,7 +102,7 @@ const COLUMNS: &[TableColumn<ReplayFigure>] = &[
     ("peak MB", |figure| {
         figure
             .peak_rss_bytes
-            .map_or("-".to_owned(), |bytes| format!("{:.0}", bytes as f64 / 1e6))
+            .map_or(String::new(), |bytes| format!("{:.0}", bytes as f64 / 1e6))
     }),
 ];
 

@@ -102,8 +102,8 @@ impl StudyTiming {
     }
 }
 
-fn told(beside: Option<PandasTiming>, tell: impl Fn(PandasTiming) -> String) -> String {
-    beside.map_or("-".to_owned(), tell)
+fn timing(pandas: Option<PandasTiming>, format: impl Fn(PandasTiming) -> String) -> String {
+    pandas.map_or(String::new(), format)
 }
 
 const COLUMNS: &[TableColumn<StudyTiming>] = &[
@@ -113,16 +113,16 @@ const COLUMNS: &[TableColumn<StudyTiming>] = &[
     ("seconds", |row| format!("{:.5}", row.spent.seconds)),
     ("cpu s", |row| format!("{:.5}", row.spent.cpu_s)),
     ("pandas s", |row| {
-        told(row.pandas, |b| format!("{:.4}", b.spent.seconds))
+        timing(row.pandas, |b| format!("{:.4}", b.spent.seconds))
     }),
-    ("times", |row| told(row.pandas, |b| format!("{:.1}", b.ratio))),
-    ("times cpu", |row| told(row.pandas, |b| format!("{:.1}", b.ratio_cpu))),
+    ("times", |row| timing(row.pandas, |b| format!("{:.1}", b.ratio))),
+    ("times cpu", |row| timing(row.pandas, |b| format!("{:.1}", b.ratio_cpu))),
     ("categories s", |row| {
-        told(row.categories, |b| format!("{:.4}", b.spent.seconds))
+        timing(row.categories, |b| format!("{:.4}", b.spent.seconds))
     }),
-    ("times", |row| told(row.categories, |b| format!("{:.1}", b.ratio))),
+    ("times", |row| timing(row.categories, |b| format!("{:.1}", b.ratio))),
     ("times cpu", |row| {
-        told(row.categories, |b| format!("{:.1}", b.ratio_cpu))
+        timing(row.categories, |b| format!("{:.1}", b.ratio_cpu))
     }),
     ("same answer", |row| {
         let answers = match row
@@ -130,7 +130,7 @@ const COLUMNS: &[TableColumn<StudyTiming>] = &[
             .map(|beside| beside.equal)
             .reduce(|one, other| one && other)
         {
-            None => "-",
+            None => "",
             Some(true) => "yes",
             Some(false) => "NO",
         };
@@ -160,7 +160,7 @@ fn unwritten(path: &Path, problem: impl std::fmt::Display) -> CliError {
 }
 
 fn refused(what: &str, path: &Path, problem: impl std::fmt::Display) -> CliError {
-    let hint = "is there room in the temporary folder, and does nobody else clear it?";
+    let hint = "check the free space of the temporary folder, and that no other program clears it";
     CliError::failure(format!("cannot {what} {}", path.display()), hint).because(problem.to_string())
 }
 

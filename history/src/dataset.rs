@@ -153,8 +153,8 @@ const LISTED: &[TableColumn<SourceListing>] = &[
 fn info(name: &str, format: OutputFormat) -> Result<CommandExit, CliError> {
     let Some(source) = sources().iter().find(|source| source.name == name) else {
         return Err(CliError::usage(
-            format!("no data set is called {name}"),
-            "`rankguard dataset ls` lists them",
+            format!("there is no data set {name}"),
+            "`rankguard dataset ls` lists the data sets",
         ));
     };
     let known = SourceListing::new(source);
@@ -172,7 +172,7 @@ fn info(name: &str, format: OutputFormat) -> Result<CommandExit, CliError> {
         out::line(&format!("{heading:<8} {text}"));
     }
     for trap in known.traps {
-        out::line(&format!("mind     {trap}"));
+        out::line(&format!("note     {trap}"));
     }
     if !known.example.is_empty() {
         out::line("");
@@ -199,8 +199,8 @@ fn import(input: &DatasetInput, folder: &Path) -> Result<CommandExit, CliError> 
     let data = input.open()?;
     let written = data.import(folder).map_err(|problem| {
         CliError::failure(
-            "the tables cannot be written",
-            "is there room, and may the folder be written to?",
+            "cannot write the tables",
+            "check the free space and the permissions of this user",
         )
         .because(problem)
     })?;
@@ -212,7 +212,7 @@ fn import(input: &DatasetInput, folder: &Path) -> Result<CommandExit, CliError> 
         out::note(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
     }
     if !data.problems.is_empty() {
-        out::note("`rankguard dataset check` says where");
+        out::note("`rankguard dataset check` shows the lines");
     }
     Ok(lost(&data))
 }

@@ -55,17 +55,21 @@ fn refused(problem: Error) -> CliError {
     match problem {
         Error::Unknown { .. } => CliError::failure(
             problem.to_string(),
-            "`rankguard dataset ls` lists what is known; a file of one's own wants --mapping FILE, see `rankguard dataset info mapped`",
+            "`rankguard dataset ls` lists known formats; other files require --mapping FILE, see `rankguard dataset info mapped`",
         ),
         Error::Mapping { .. } => CliError::failure(
-            "the mapping cannot be used",
-            "`rankguard dataset info mapped` shows one, and the columns of each table",
+            "cannot use the mapping",
+            "`rankguard dataset info mapped` shows an example, and the columns of each table",
         )
         .because(problem),
         Error::Several { .. } => CliError::failure(
             problem.to_string(),
-            "give one of its folders; `rankguard dataset check` tells all of them",
+            "select one of its folders; `rankguard dataset check` lists them",
         ),
-        other => CliError::failure("the data cannot be read", "is the path right, and may it be read?").because(other),
+        other => CliError::failure(
+            "cannot read the data",
+            "check the path and the permissions of this user",
+        )
+        .because(other),
     }
 }

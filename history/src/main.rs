@@ -20,6 +20,7 @@ use rankguard_console::ending;
 use rankguard_console::error::CliError;
 use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
+use rankguard_console::waiting::WorkNote;
 
 /// Replays and studies allocate small objects by the million, on every core; the system's allocator takes a third of a
 /// replay.
@@ -71,12 +72,21 @@ fn main() -> std::process::ExitCode {
             out::notes(&error.lines());
             error.exit()
         }),
-        Err(problem) => ending::usage(&problem, "`rankguard COMMAND --help` shows what each command takes"),
+        Err(problem) => ending::usage(&problem, "`rankguard COMMAND --help` lists the options"),
     };
     ending::last(exit).into()
 }
 
 fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
+    let name = match &cli.command {
+        Command::Dataset(_) => "dataset",
+        Command::Replay(_) => "replay",
+        Command::Simulate(_) => "simulate",
+        Command::Study(_) => "study",
+        Command::Bench(_) => "bench",
+        Command::ManPages { .. } | Command::Markdown => "documents",
+    };
+    let _work = WorkNote::start(format!("running {name}"));
     match cli.command {
         Command::Dataset(args) => dataset::run(args),
         Command::Replay(args) => replay::run(&args),
@@ -98,13 +108,13 @@ fn man_pages(folder: &Path) -> Result<CommandExit, CliError> {
         .and_then(|()| std::fs::remove_dir(&parts));
     written.map_err(|problem| {
         let what = format!("cannot write manual pages into {}", folder.display());
-        CliError::failure(what, "is there space, and may this user write there?").because(problem)
+        CliError::failure(what, "check the free space and the permissions of this user").because(problem)
     })?;
     Ok(CommandExit::Fine)
 }
 
 /// Prints the part of the command reference with these commands.
-fn print_reference() -> Result<Exit, CliError> {
+fn print_reference() -> Result<CommandExit, CliError> {
     let reference = markdown::reference(&Cli::command()).map_err(|problem| {
         CliError::failure(
             "cannot write the command reference",
@@ -113,7 +123,7 @@ fn print_reference() -> Result<Exit, CliError> {
         .because(problem)
     })?;
     out::text(&reference);
-    Ok(Exit::Fine)
+    Ok(CommandExit::Fine)
 }
 
 fn move_files(from: &Path, to: &Path) -> std::io::Result<()> {

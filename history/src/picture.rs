@@ -36,7 +36,7 @@ pub(crate) fn write(file: &Path, drawing: &SvgDrawing) -> Result<(), CliError> {
         Some("png") => png(file, drawing),
         _ => {
             return Err(CliError::usage(
-                format!("{} is no name of a picture", file.display()),
+                format!("{} is not a file name of a plot", file.display()),
                 "end it with .svg or .png",
             ));
         }
@@ -44,7 +44,7 @@ pub(crate) fn write(file: &Path, drawing: &SvgDrawing) -> Result<(), CliError> {
     written.map_err(|problem| {
         CliError::failure(
             format!("cannot write {}", file.display()),
-            "name a file in a folder that exists",
+            "use a file in an existing folder",
         )
         .because(problem)
     })

@@ -77,7 +77,7 @@ fn speed(text: &str) -> Result<f64, String> {
     match (text, text.parse()) {
         ("max", _) => Ok(f64::INFINITY),
         (_, Ok(times)) if times > 0.0 && times <= 1e12 => Ok(times),
-        _ => Err("give max, or a number above 0: 60 makes a minute of the log a second".to_owned()),
+        _ => Err("expected max, or a number above 0; 60 replays a minute per second".to_owned()),
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     };
     for path in &found.cases {
         match args.into {
-            Some(_) => tally.problem(format!("{}: cases have no moment and are not sent", path.display())),
+            Some(_) => tally.problem(format!("{}: cases have no time and are not sent", path.display())),
             None => records::replay(path, &brains, &mut tally),
         }
     }
@@ -140,13 +140,13 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     }
     if let (Some(_), Some(problem)) = (&args.into, unread.first()) {
         // A controller journals everything it receives, so send all input or none.
-        let hint = "leave out what cannot be read, or say where it is; nothing was sent";
-        return Err(CliError::failure("cannot replay all of it", hint).because(problem.as_str()));
+        let hint = "omit or correct the unreadable input; nothing was sent";
+        return Err(CliError::failure("cannot read all input", hint).because(problem.as_str()));
     }
     unread.into_iter().for_each(|problem| tally.problem(problem));
     if streams.is_empty() && found.cases.is_empty() && found.journals.is_empty() {
         let hint = "name logs (plain, .gz or .zst), files of cases or evidence (.jsonl), or a journal";
-        return Err(CliError::failure("nothing could be replayed", hint).because(tally.first_problem()));
+        return Err(CliError::failure("no readable input", hint).because(tally.first_problem()));
     }
     // Opened last, because a session remains in the controller's journal.
     let into = args.into.as_deref().map(ControllerFeed::open).transpose()?;
@@ -188,8 +188,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     print::print(args.format.format, &tally);
     if tally.cases() == 0 && tally.evidence > 0 {
         out::note(
-            "lines of job logs open no case by themselves: the controller concludes when a rank ends, which a log does not record; \
-             `rankguard diagnose` reads logs as those of runs that are over",
+            "lines of job logs open no case by themselves: the controller concludes when a rank ends, which logs do not record; \
+             `rankguard diagnose` reads logs of ended runs",
         );
     }
     Ok(if tally.cases() > 0 {
@@ -208,21 +208,21 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
         seconds: f64,
         problems: Vec<String>,
     }
-    let told = SentReport {
+    let report = SentReport {
         lines: tally.lines,
         sent,
         seconds: tally.seconds,
         problems: tally.told(),
     };
     match args.format.format {
-        OutputFormat::Json => out::json(&told),
-        OutputFormat::Jsonl => out::json_line(&told),
-        OutputFormat::Table | OutputFormat::Csv => tell(&told.problems),
+        OutputFormat::Json => out::json(&report),
+        OutputFormat::Jsonl => out::json_line(&report),
+        OutputFormat::Table | OutputFormat::Csv => tell(&report.problems),
     }
     let address = args.into.as_deref().unwrap_or_default();
     out::note(&format!(
-        "{} lines, {sent} pieces of evidence into the controller at {address} in {:.2} s: {:.0}/s; `rankguard cases \
-         --controller {address}` lists what it makes of them",
+        "{} lines, {sent} evidence records sent to the controller at {address} in {:.2} s: {:.0}/s; `rankguard cases \
+         --controller {address}` lists its cases",
         tally.lines,
         tally.seconds,
         sent as f64 / tally.seconds.max(1e-9)
@@ -233,12 +233,12 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
 fn read_labels(path: &Path, logs: &[files::LogPath]) -> Result<LineLabels, CliError> {
     if logs.len() != 1 {
         return Err(CliError::usage(
-            format!("--labels is for one log, and there are {}", logs.len()),
-            "name the log that the line numbers count",
+            format!("--labels requires one log, but there are {}", logs.len()),
+            "select the log of the line numbers",
         ));
     }
     LineLabels::read(path).map_err(|problem| {
-        CliError::failure(format!("cannot use {}", path.display()), "each line is NUMBER,LABEL").because(problem)
+        CliError::failure(format!("cannot use {}", path.display()), "expected lines NUMBER,LABEL").because(problem)
     })
 }
 

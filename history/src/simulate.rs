@@ -67,7 +67,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),
-            format!("there are {}", known.join(", ")),
+            format!("priors: {}", known.join(", ")),
         )
     })?;
     let per_node_hour = args.rate.unwrap_or(prior.per_node_hour());
@@ -79,7 +79,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
         }
         None => {
             let name = format!(
-                "made up: {per_node_hour:.3e} failures a node-hour ({}), shape {}, domains of {} nodes, repairs of {} s on average, {} days",
+                "synthetic: {per_node_hour:.3e} failures per node-hour ({}), shape {}, domains of {} nodes, repairs of {} s on average, {} days",
                 args.rate.map_or(prior.title.as_str(), |_| "as given"),
                 args.shape,
                 args.domain,
@@ -129,13 +129,13 @@ fn on_history(
             .unwrap_or(0)
             .min(trace.nodes() / 2);
         notes.push(format!(
-            "{expected:.1} of {} nodes are away on average: {wanted} spares are enough with probability {ENOUGH_SPARES}, were losses independent",
+            "{expected:.1} of {} nodes are in repair on average: {wanted} spares suffice with probability {ENOUGH_SPARES} for independent losses",
             trace.nodes()
         ));
         vec![wanted]
     };
     notes.push(
-        "replicates draw nodes and begin the clock anywhere; a job that takes all nodes of the trace is left with the clock, and its intervals tell nothing of another cluster"
+        "replicates vary nodes and start time; for a job on all nodes of the trace only the start time varies, so its intervals do not apply to other clusters"
             .to_owned(),
     );
     let mut scenarios = Vec::new();
@@ -298,8 +298,8 @@ fn scenario(
     };
     let comparison = experiment.compare().map_err(|problem| {
         CliError::failure(
-            "this cannot be simulated",
-            "--nodes and --spares say how large the job is, --tier what its images cost",
+            "cannot simulate this job",
+            "set the size with --nodes and --spares, the cost of images with --tier",
         )
         .because(problem)
     })?;

@@ -81,7 +81,7 @@ fn seconds(text: &str) -> Result<f64, String> {
         .parse::<f64>()
         .ok()
         .filter(|seconds| seconds.is_finite() && *seconds > 0.0);
-    seconds.ok_or_else(|| "seconds above 0 are wanted".to_owned())
+    seconds.ok_or_else(|| "expected seconds above 0".to_owned())
 }
 
 impl From<StudyOptionsArgs> for StudyOptions {
@@ -115,14 +115,14 @@ pub(crate) fn run(args: StudyArgs) -> Result<CommandExit, CliError> {
 
 fn refused(study: &str, problem: StudyError) -> CliError {
     let hint = problem.hint();
-    CliError::failure(format!("the study {study} has no answer"), hint).because(problem)
+    CliError::failure(format!("cannot run the study {study}"), hint).because(problem)
 }
 
 fn write(file: &Path, text: &str) -> Result<(), CliError> {
     std::fs::write(file, text).map_err(|problem| {
         CliError::failure(
             format!("cannot write {}", file.display()),
-            "is there such a folder, and room?",
+            "check that the folder exists and has free space",
         )
         .because(problem)
     })

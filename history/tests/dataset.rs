@@ -77,7 +77,7 @@ fn a_folder_of_data_sets_is_told_one_line_each_and_opened_as_none() {
         (&lines[0]["problems"]["width"], &lines[1]["tables"]["jobs"]),
         (&1.into(), &1.into())
     );
-    assert_eq!(lines[2]["unread"], "nothing that is known here");
+    assert_eq!(lines[2]["unread"], "unknown format");
     let out = parent.path().join("out");
     let refused = rankguard(&["import", text(parent.path()), "--out", text(&out)]);
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();

@@ -117,7 +117,7 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     let ran = replay(&[log.to_str().unwrap(), "--into", &address]);
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(ran.status.success(), "{told}");
-    assert!(told.contains("2 pieces of evidence into the controller"), "{told}");
+    assert!(told.contains("2 evidence records sent to the controller"), "{told}");
     let cases = controller.concluded(2);
     assert_eq!(cases.len(), 2);
     for (case, (node, at)) in cases.iter().zip([
@@ -248,7 +248,7 @@ fn nobody_there_is_a_failure_with_a_reason() {
     let ran = replay(&[log.to_str().unwrap(), "--into", "127.0.0.1:1"]);
     let told = String::from_utf8_lossy(&ran.stderr).into_owned();
     assert!(
-        !ran.status.success() && told.contains("no controller answers"),
+        !ran.status.success() && told.contains("cannot reach the controller"),
         "{told}"
     );
 }

@@ -299,7 +299,7 @@ fn evidence_goes_out_of_a_journal_and_into_a_replay() {
     fs::write(&file, &text[..text.trim_end().len() - 10]).unwrap();
     let torn = json(&["replay", file.to_str().unwrap(), "--format", "json"]);
     assert_eq!(counts(&torn), counts(&found));
-    assert!(torn["problems"][0].as_str().unwrap().contains("no evidence"), "{torn}");
+    assert!(torn["problems"][0].as_str().unwrap().contains("not evidence"), "{torn}");
 }
 
 #[test]
@@ -312,7 +312,10 @@ fn a_running_controllers_journal_is_read_up_to_now_by_every_command() {
     let held = Journal::open(&dir.path().join(JOURNAL_FILE), &script.policy).unwrap();
     let found = json(&["replay", "--journal", path, "--format", "json"]);
     assert_eq!(counts(&found), counts(&closed));
-    assert!(found["problems"].to_string().contains("its controller runs"), "{found}");
+    assert!(
+        found["problems"].to_string().contains("its controller is running"),
+        "{found}"
+    );
     let mix = history(&["study", "run", "mix", "--data", path]);
     let told = String::from_utf8_lossy(&mix.stdout);
     assert!(mix.status.success() && told.contains("problem: in-use"), "{told}");

@@ -149,7 +149,7 @@ fn long_lines_and_foreign_files_are_problems() {
         let _ = writeln!(problems, "{problem}");
     }
     assert!(
-        problems.contains("1 lines are longer than 1 MiB") && problems.contains("not a text"),
+        problems.contains("1 lines longer than 1 MiB") && problems.contains("not text"),
         "{problems}"
     );
     assert_eq!(

@@ -34,7 +34,7 @@ impl ConnectionPeer {
     pub fn words(&self) -> String {
         match &self.name {
             Some(name) => name.short(),
-            None => "somebody on this machine".to_owned(),
+            None => "a local caller without a certificate".to_owned(),
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct RoleInterceptor {
 }
 
 impl RoleInterceptor {
-    /// Creates the interceptor of a service (`the operators' door`) for these roles.
+    /// Creates the interceptor of a service (`run operator commands`) for these roles.
     pub fn new(service: &'static str, roles: &'static [PeerRole], refusals: RefusalCounters) -> Self {
         Self {
             service,
@@ -62,17 +62,14 @@ impl RoleInterceptor {
 impl Interceptor for RoleInterceptor {
     fn call(&mut self, request: Request<()>) -> Result<Request<()>, Status> {
         let Some(caller) = ConnectionPeer::of(&request) else {
-            return Err(Status::internal("nobody knows who makes this request"));
+            return Err(Status::internal("the caller of this request is unknown"));
         };
         match &caller.name {
             Some(name) if !self.roles.contains(&name.role()) => {
                 let roles: Vec<&str> = self.roles.iter().map(|role| role.word()).collect();
                 let service = self.service;
                 let roles = roles.join(" or ");
-                let what = format!(
-                    "{} may not use {service}: it takes a certificate of role {roles}",
-                    name.short()
-                );
+                let what = format!("{} may not {service}: use a certificate of role {roles}", name.short());
                 self.refusals.tell(RefusalReason::Role, caller.address, &what);
                 Err(Status::permission_denied(what))
             }

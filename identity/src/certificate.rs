@@ -56,7 +56,7 @@ impl CertificateFields {
             [name] => name.clone(),
             [] => {
                 return Err(
-                    "names nobody: it has no rankguard:// name; `rankguard identity issue` makes one".to_owned(),
+                    "has no rankguard:// name; create a certificate with `rankguard identity issue`".to_owned(),
                 );
             }
             _ => return Err(format!("names {} at once; it may name one", names.len())),

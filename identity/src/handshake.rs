@@ -61,9 +61,9 @@ fn alerted(alert: AlertDescription) -> String {
         AlertDescription::BadCertificate | AlertDescription::CertificateUnknown | AlertDescription::AccessDenied => {
             "it refuses this side's certificate: not one of this cluster"
         }
-        AlertDescription::NoApplicationProtocol => "it serves something else at this port",
+        AlertDescription::NoApplicationProtocol => "another service listens on this port",
         AlertDescription::HandshakeFailure | AlertDescription::ProtocolVersion => {
-            "it speaks another TLS: is it of another version?"
+            "no common TLS version: check the versions of both programs"
         }
         other => return format!("it ended the handshake: {other:?}"),
     };

@@ -151,7 +151,7 @@ impl PeerAuthenticator {
         match stream.peek(&mut first).await {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
-                let what = "it speaks without TLS, and this port wants it";
+                let what = "the caller does not use TLS, which this port requires";
                 self.network.refusals().tell(RefusalReason::Plain, Some(peer), what);
                 self.protocol.farewell().say(stream).await;
                 return Ok(None);

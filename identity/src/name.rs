@@ -63,7 +63,7 @@ pub struct PeerName {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum NameError {
-    #[error("{word:?} may not stand in a name; want 1 to {WORD_MAX} letters, digits, `.`, `_` or `-`")]
+    #[error("{word:?} is not a valid name; expected 1 to {WORD_MAX} letters, digits, `.`, `_` or `-`")]
     Word { word: String },
     #[error("an {role} has a name of its own; none was given")]
     Nameless { role: PeerRole },

@@ -37,9 +37,8 @@ pub struct PeerTransport {
 /// Error of a non-loopback address without an identity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{address} is not a loopback address, and nothing else is spoken to without TLS and identity: set identity.ca, \
-     identity.certificate and identity.key (`rankguard identity init` and `issue` make them), or keep to loopback such as \
-     127.0.0.1 and reach other machines through ssh"
+    "{address} is not a loopback address, which requires an identity: set identity.ca, identity.certificate and identity.key \
+     (`rankguard identity init` and `issue` create them), or use a loopback address such as 127.0.0.1 and ssh to other machines"
 )]
 pub struct ExposedAddress {
     pub address: IpAddr,
@@ -49,9 +48,9 @@ pub struct ExposedAddress {
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum DialError {
-    #[error("{address:?} is not an address; want host:port")]
+    #[error("{address:?} is not an address; expected host:port")]
     Address { address: String },
-    #[error("{host} has no address")]
+    #[error("cannot resolve {host}")]
     Lookup { host: String, source: io::Error },
     #[error(transparent)]
     Exposed(#[from] ExposedAddress),
@@ -59,9 +58,9 @@ pub enum DialError {
     Connect { address: SocketAddr, source: io::Error },
     #[error("{address} did not answer within {limit:?}")]
     Late { address: String, limit: Duration },
-    #[error("the own identity cannot be used:\n{0}")]
+    #[error("cannot use the identity of this process:\n{0}")]
     Own(#[from] IdentityProblems),
-    #[error("no secure connection to {address}: {why}")]
+    #[error("cannot establish TLS with {address}: {why}")]
     Handshake { address: SocketAddr, why: String },
 }
 
@@ -185,7 +184,7 @@ impl PeerTransport {
         let welcome = secured.read_u8().await;
         match welcome {
             Ok(WELCOME) => {}
-            Ok(_) => return Err(failed("it speaks another language".to_owned())),
+            Ok(_) => return Err(failed("the peer does not use the Rankguard protocol".to_owned())),
             Err(problem) => return Err(failed(handshake::failed(&problem))),
         }
         let shown = secured.get_ref().1.peer_certificates().and_then(|chain| chain.first());

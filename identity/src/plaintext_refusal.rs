@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 const LIMIT: Duration = Duration::from_secs(1);
 const BYTES_MAX: u64 = 64 << 10;
 /// Status message for a gRPC caller. Shorter than 127 bytes, so that its length is one byte of HPACK.
-const WANTS_TLS: &str = "this port wants TLS: set identity.ca, identity.certificate and identity.key";
+const REQUIRES_TLS: &str = "this port requires TLS: set identity.ca, identity.certificate and identity.key";
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 const HEADERS: u8 = 1;
@@ -64,7 +64,7 @@ async fn refuse_first_call(stream: &mut TcpStream) -> io::Result<()> {
     for (name, value) in [
         ("content-type", "application/grpc"),
         ("grpc-status", "9"),
-        ("grpc-message", WANTS_TLS),
+        ("grpc-message", REQUIRES_TLS),
     ] {
         block.extend([0, name.len() as u8]);
         block.extend(name.as_bytes());

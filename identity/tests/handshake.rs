@@ -118,7 +118,7 @@ async fn whoever_is_somebody_else_is_not_spoken_to() {
     assert!(told.contains("it is agent n1 and not the controller"), "{told}");
     let bulk = AlpnProtocol::new(b"other/1", b"".as_slice().into());
     let told = n1.dial(&address, &agent("n1"), &bulk, LIMIT).await.unwrap_err();
-    assert!(told.words().contains("it serves something else at this port"), "{told}");
+    assert!(told.words().contains("another service listens on this port"), "{told}");
     // An operator's certificate cannot serve, whatever its name.
     let (_listener, address) = listen(&site.network(PeerRole::Operator, "n4"), AlpnProtocol::grpc()).await;
     let told = refused(&n1, &address, agent("n4")).await;
@@ -176,7 +176,7 @@ async fn strangers_are_refused_before_anything_is_read_and_counted() {
     let mut said = Vec::new();
     plain.read_to_end(&mut said).await.unwrap();
     assert!(
-        String::from_utf8_lossy(&said).contains("this port wants TLS"),
+        String::from_utf8_lossy(&said).contains("this port requires TLS"),
         "{said:?}"
     );
 

@@ -217,7 +217,7 @@ class Course:
         """Ctrl-C at the follower, which cancels the job and waits for its end."""
         self._followers[-1].send_signal(signal.SIGINT)
         assert self._followers[-1].wait(timeout=120) != 0, self.output(name)
-        assert f"SIGINT: job {name} is being cancelled" in self.output(name)
+        assert f"SIGINT: cancelling job {name}" in self.output(name)
         assert not cluster.ranks_of(self.framework.path)
 
     def resume(self, name: str) -> subprocess.Popen:

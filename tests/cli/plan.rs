@@ -33,14 +33,14 @@ fn a_plan_tells_intervals_their_reasons_and_what_else_could_be_done() {
     for part in [
         "128 nodes with 15.0 GiB of state each",
         "arxiv.org/abs/2407.21783",
-        "90 % belief",
+        "90 % interval",
         "Tier disk survives 100.0 % of the failures",
         "predicted ETTR 0.9",
         "Young, disk only",
         "fixed 30 min, disk only",
         "Memory: 61.000 GiB of 1008.000 GiB",
-        "Peers still hold everything",
-        "spares are enough",
+        "Probability that peers hold everything",
+        "spares suffice",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
@@ -69,17 +69,17 @@ fn windows_stand_beside_whole_images_with_what_each_costs_and_which_to_take() {
     };
     let text = with(&["--memory-gib", "1024"], 0);
     for part in [
-        "Windows of 64 MiB for each of 8 ranks (`run --checkpoint-window 64`): a save blocks for 87.00 s and not for 400 ms",
-        "the 90.00 s of the write less one window",
-        "memory of a node: 1.500 GiB, with whole images 31.000 GiB",
-        "take whole images: they fit",
+        "Windows of 64 MiB for each of 8 ranks (`run --checkpoint-window 64`): a save blocks for 87.00 s instead of 400 ms",
+        "the 90.00 s of the write, minus one window",
+        "memory per node: 1.500 GiB, with whole images 31.000 GiB",
+        "recommendation: whole images; they fit",
     ] {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
     let small = with(&["--memory-gib", "32"], 0);
     for part in [
-        "Refused: checkpointing needs 31.000 GiB",
-        "take windows: whole images do not fit, and windows do",
+        "Does not fit: checkpointing needs 31.000 GiB",
+        "recommendation: windows; whole images do not fit",
     ] {
         assert!(small.contains(part), "{part:?} is not in:\n{small}");
     }
@@ -126,7 +126,8 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
     with(&["--memory-gib", "40"]).expect(1);
     let text = with(&["--memory-gib", "40"]).expect(1).stdout;
     assert!(
-        text.contains("Refused: checkpointing needs 31.000 GiB a node") && text.contains("1 slot a rank would fit"),
+        text.contains("Does not fit: checkpointing needs 31.000 GiB a node")
+            && text.contains("1 slot a rank would fit"),
         "{text}"
     );
     with(&["--prior", "hearsay"])
@@ -155,7 +156,7 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
         .says(&["the last tier must cover 1"]);
     rankguard(&[&few[..], &["--tier", "disk:5:2:all"]].concat())
         .expect(64)
-        .says(&["no use before it is complete"]);
+        .says(&["below its blocking time"]);
     rankguard(&[&few[..], &["--tier", "disk:5"]].concat())
         .expect(64)
         .says(&["NAME:BLOCKING_S"]);

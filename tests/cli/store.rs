@@ -133,7 +133,7 @@ fn where_no_checkpoint_lies_nothing_was_verified() {
     for place in [format!("file://{path}/nowhere"), path] {
         rankguard(&["checkpoint", "verify", "--dir", &place])
             .expect(1)
-            .says(&["no checkpoints, so nothing was verified"]);
+            .says(&["no checkpoints to verify"]);
     }
 }
 
@@ -152,7 +152,7 @@ fn a_store_that_cannot_be_read_is_a_failure_with_its_name() {
     let path = dir.path().display().to_string();
     rankguard(&["checkpoint", "ls", "--dir", &path, "--job", "other"])
         .expect(2)
-        .says(&["it has: demo"]);
+        .says(&["jobs in the store: demo"]);
     rankguard(&["checkpoint", "explain", "11", "--dir", &path])
         .expect(2)
         .says(&["no checkpoint of step 11"]);
@@ -178,7 +178,7 @@ fn a_damaged_store_is_scrubbed_and_repaired_from_another() {
     fs::write(&image, bytes).expect("written");
 
     let scrub = ["checkpoint", "scrub", "--dir", path, "--rate", "0"];
-    rankguard(&scrub).expect(1).says(&["1 intact, 1 problems", "repair"]);
+    rankguard(&scrub).expect(1).says(&["1 intact, 1 problem", "repair"]);
     let repair = [
         "checkpoint",
         "repair",

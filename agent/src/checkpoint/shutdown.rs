@@ -1,10 +1,11 @@
 //! Orderly end of an agent (spot notices and drains arrive as SIGTERM), which also ends its ranks. The agent reports
-//! it to the controller, which orders one more checkpoint, and waits until that is committed or the limit has passed.
+//! it to the controller, which orders one more checkpoint of ranks that take images, and waits until that is committed
+//! or the limit has passed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_model::{Entity, EvidenceBody, EvidenceSource, JobId, Role, Step};
+use rankguard_model::{Entity, EvidenceBody, EvidenceSource, FAREWELL_SIGNATURE, JobId, Role, Step};
 use tokio::time::{Instant, sleep_until};
 
 use super::CheckpointService;
@@ -15,11 +16,10 @@ use crate::pending_evidence::PendingEvidence;
 const LOOK: Duration = Duration::from_millis(100);
 
 impl CheckpointService {
-    /// Announces that this node is about to end, and returns when the steps of its ranks are committed, when they have
-    /// ended, or after `limit`. Returns at once if no rank takes images.
+    /// Reports that this agent is about to end if it has ranks, and returns when their steps are committed, when they
+    /// have ended, or after `limit`. Returns at once if no rank takes images.
     pub(crate) async fn bid_farewell(&self, limit: Duration) {
-        let jobs = self.roster.checkpointing();
-        if jobs.is_empty() {
+        if self.roster.running().is_empty() {
             return;
         }
         let body = EvidenceBody::Line {
@@ -29,9 +29,13 @@ impl CheckpointService {
         };
         let node = self.node.clone();
         // Explains what follows on this node and carries no blame.
-        let announced = mark("maintenance", Role::Confirmation, 0.9, "agent-asked-to-end");
+        let announced = mark("maintenance", Role::Confirmation, 0.9, FAREWELL_SIGNATURE);
         let sighting = PendingEvidence::now(EvidenceSource::Agent, Entity::Node { node }, body);
         self.intake.push(sighting.marked(vec![announced]).urgent());
+        let jobs = self.roster.checkpointing();
+        if jobs.is_empty() {
+            return;
+        }
         let until = Instant::now() + limit;
         loop {
             // Registered before the check, so that no commit falls between the two.

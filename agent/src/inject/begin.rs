@@ -199,7 +199,7 @@ impl InjectionExecutor {
 /// Checks the lines and returns a short description of them.
 fn describe_lines(lines: &[String]) -> Result<String, String> {
     if lines.is_empty() || lines.len() > LINES {
-        return Err(format!("{} lines were given; want 1 to {LINES}", lines.len()));
+        return Err(format!("{} lines; expected 1 to {LINES}", lines.len()));
     }
     if let Some(line) = lines.iter().find(|line| line.len() > LINE_BYTES || line.contains('\n')) {
         let begin: String = line.chars().take(40).collect();

@@ -295,7 +295,7 @@ impl InjectionExecutor {
                     if let Some(Err(problem)) = removed {
                         self.tell(
                             self.0.intake.node_entity(),
-                            format!("injection {number} goes on: {problem}"),
+                            format!("injection {number} continues: {problem}"),
                         );
                         continue;
                     }

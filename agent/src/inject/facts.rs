@@ -23,7 +23,7 @@ impl PlayedScenario {
     /// Adds facts that hold from now on, tagged with the injection's number.
     pub(super) fn add(&self, number: u64, facts: &[String]) -> Result<(), String> {
         if facts.is_empty() || facts.len() > FACTS {
-            return Err(format!("{} facts were given; want 1 to {FACTS}", facts.len()));
+            return Err(format!("{} facts; expected 1 to {FACTS}", facts.len()));
         }
         let since = clock::now().since(self.start);
         let mut text = self.read()?;
@@ -34,7 +34,7 @@ impl PlayedScenario {
             let first = fact.split_whitespace().next();
             if first == Some("at") || fact.contains(['\n', '#']) {
                 return Err(format!(
-                    "`{fact}` has a moment or a comment of its own; want a fact that holds from now on"
+                    "`{fact}` has a time or a comment; expected a fact that holds from now on"
                 ));
             }
             parse(fact).map_err(|mistake| mistake.problem)?;

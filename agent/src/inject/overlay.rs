@@ -78,7 +78,10 @@ impl NicOverlay {
         };
         if !metrics.iter().any(|known| known == metric) {
             let known: Vec<&str> = metrics.iter().map(String::as_str).collect();
-            return Err(format!("{device} tells no `{metric}`; it tells: {}", or_none(&known)));
+            return Err(format!(
+                "{device} has no metric `{metric}`; known metrics: {}",
+                or_none(&known)
+            ));
         }
         laid.over.push(OverlaidValue {
             device: device.to_owned(),

@@ -120,12 +120,7 @@ impl LeaseWatch {
 
     /// Orders the end of all ranks. If the queue is full, the next check retries.
     fn end_ranks(&self) {
-        let length = self.lease.length().as_secs_f64();
-        let why = match self.lease.verdict() {
-            Some(verdict) if !verdict.extends_lease() => verdict.to_string(),
-            _ => "the agent was stopped or starved and could not ask other agents".to_owned(),
-        };
-        let reason = format!("the lease of {length} s is over: {why}");
+        let reason = self.lease.end_reason();
         if self.orders.try_send(OrderMessage::LeaseOver { reason }).is_err() {
             tracing::warn!("the lease is over and the queue of orders is full");
         }

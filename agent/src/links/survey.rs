@@ -101,21 +101,21 @@ pub(crate) async fn before_job(network: &PeerTransport, peers: &[PeerAgent], lim
         subject: name(node).to_owned(),
         class: ClassId::from(CLASS),
         found: format!(
-            "bad with every node that it measured: {:.2} Gb/s at most, and {:.2} Gb/s between the best",
+            "slow with every measured node: at most {:.2} Gb/s, the fastest link has {:.2} Gb/s",
             survey.best(|pair| pair.0 == *node || pair.1 == *node),
             survey.best(|_| true)
         ),
-        advice: "look at its adapter, cable and switch port".to_owned(),
+        advice: "check its adapter, cable and switch port".to_owned(),
     };
     let links = survey.blame.links.iter().map(|(one, other)| {
         let one = name(one);
         let other = name(other);
-        format!("the way between {one} and {other} is bad, and both are good with others")
+        format!("the link between {one} and {other} is slow, while both nodes are fast with others")
     });
     let open = survey.blame.open.iter().map(|(one, other)| {
         let one = name(one);
         let other = name(other);
-        format!("{one} and {other} are bad together, and neither is good with another")
+        format!("the link between {one} and {other} is slow, and no other link of either node is fast")
     });
     LinkFindings {
         failed: survey.blame.nodes.iter().map(failed).collect(),

@@ -20,7 +20,7 @@ pub(super) fn start(need: &JobRequirements) -> Vec<PendingCheck> {
             probe: BlockingProbe::start(question),
             unanswered: PreflightCheck::new(check, path.display().to_string(), "filesystem-hang"),
             verdict: CheckVerdict::Fail,
-            advice: "is the server of this file system up? `stat` on it hangs as the job would",
+            advice: "check the server of this file system; `stat` on the path hangs, and so would the job",
         });
     };
     for path in &need.paths {
@@ -44,7 +44,7 @@ fn readable(path: &Path) -> PreflightCheck {
             if let Some(entry) = fs::read_dir(path)?.next() {
                 entry?;
             }
-            return Ok("a folder that can be listed");
+            return Ok("readable folder");
         }
         // Without it, opening a pipe would wait for a writer.
         let mut options = OpenOptions::new();
@@ -54,7 +54,7 @@ fn readable(path: &Path) -> PreflightCheck {
             .custom_flags(nonblock)
             .open(path)?
             .read(&mut [0; 1])?;
-        Ok("a file that can be read")
+        Ok("readable file")
     };
     match read() {
         Ok(found) => check.ok(found),
@@ -68,36 +68,34 @@ pub(super) fn refused(check: PreflightCheck, path: &Path, problem: &io::Error) -
         ErrorKind::NotFound | ErrorKind::NotADirectory => {
             let there = path.ancestors().skip(1).find(|parent| parent.exists());
             let advice = match there.filter(|there| *there != Path::new("")) {
-                Some(there) => format!("only {} is there; is it mounted, is it spelt right?", there.display()),
-                None => "is it mounted, is it spelt right?".to_owned(),
+                Some(there) => format!("{} exists; check the spelling and the mounts below it", there.display()),
+                None => "check the spelling and the mounts".to_owned(),
             };
-            check.bad(CheckVerdict::Fail, "it is not there", advice)
+            check.bad(CheckVerdict::Fail, "does not exist", advice)
         }
         ErrorKind::PermissionDenied => check.of_class("permission-denied").bad(
             CheckVerdict::Fail,
-            "this user may not",
-            "change owner or mode of the path, or run the job as somebody who may",
+            "permission denied for this user",
+            "change owner or mode of the path, or run the job as another user",
         ),
         ErrorKind::ReadOnlyFilesystem => check.of_class("filesystem-io-error").bad(
             CheckVerdict::Fail,
             "the file system is read-only",
-            "did it go read-only after an error? `dmesg` says; else mount it writable",
+            "check `dmesg` for file system errors, then mount it writable",
         ),
         ErrorKind::StorageFull | ErrorKind::QuotaExceeded => check.of_class("disk-full").bad(
             CheckVerdict::Fail,
             problem.to_string(),
-            "make room, or name a folder on another file system",
+            "free space, or use a folder on another file system",
         ),
         ErrorKind::StaleNetworkFileHandle => check.of_class("filesystem-io-error").bad(
             CheckVerdict::Fail,
             problem.to_string(),
-            "mount the file system anew",
+            "mount the file system again",
         ),
-        _ => check.of_class("filesystem-io-error").bad(
-            CheckVerdict::Fail,
-            problem.to_string(),
-            "the kernel log may say more",
-        ),
+        _ => check
+            .of_class("filesystem-io-error")
+            .bad(CheckVerdict::Fail, problem.to_string(), "check the kernel log"),
     }
 }
 
@@ -110,8 +108,8 @@ fn writable(path: &Path) -> PreflightCheck {
     if !is_folder {
         return check.of_class("path-not-found").bad(
             CheckVerdict::Fail,
-            "it is a file, not a folder",
-            "name the folder that the job writes into",
+            "a file, not a folder",
+            "name the folder that the job writes to",
         );
     }
     static FILES: AtomicU64 = AtomicU64::new(0);
@@ -123,7 +121,13 @@ fn writable(path: &Path) -> PreflightCheck {
         open.sync_all()
     };
     match write() {
-        Ok(()) => check.ok("4 KiB were written, synced and removed"),
+        Ok(()) => check.ok("4 KiB written, synced and removed"),
+        // The folder exists: file systems without regular files, such as procfs, report a missing file.
+        Err(problem) if matches!(problem.kind(), ErrorKind::NotFound | ErrorKind::Unsupported) => check.bad(
+            CheckVerdict::Fail,
+            format!("cannot create files in it: {problem}"),
+            "use a folder on a file system for regular files, not procfs or sysfs",
+        ),
         Err(problem) => refused(check, path, &problem),
     }
 }
@@ -139,33 +143,31 @@ impl Drop for TemporaryFile {
 
 fn has_room(path: &Path, wanted: Option<u64>) -> PreflightCheck {
     let check = PreflightCheck::new("disk", path.display().to_string(), "disk-full");
-    let told = match rustix::fs::statvfs(path) {
-        Ok(told) => told,
+    let space = match rustix::fs::statvfs(path) {
+        Ok(space) => space,
         Err(problem) => {
             return check.bad(
                 CheckVerdict::Unknown,
                 io::Error::from(problem).to_string(),
-                "the check of the path itself says why",
+                "see the check of the path itself",
             );
         }
     };
-    let free = told.f_bavail.saturating_mul(told.f_frsize);
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
     let part = |free: u64, all: u64| if all == 0 { 1.0 } else { free as f64 / all as f64 };
-    let blocks = part(told.f_bavail, told.f_blocks);
-    let inodes = part(told.f_favail, told.f_files);
+    let blocks = part(space.f_bavail, space.f_blocks);
+    let inodes = part(space.f_favail, space.f_files);
     let found = format!(
         "{} free ({:.0} %), {:.0} % of the inodes free",
         gib(free),
         blocks * 100.0,
         inodes * 100.0
     );
-    let advice = "make room, or name a folder on another file system";
+    let advice = "free space, or use a folder on another file system";
     match wanted {
-        Some(wanted) if free < wanted => check.bad(
-            CheckVerdict::Fail,
-            format!("{found}; {} are wanted", gib(wanted)),
-            advice,
-        ),
+        Some(wanted) if free < wanted => {
+            check.bad(CheckVerdict::Fail, format!("{found}; {} required", gib(wanted)), advice)
+        }
         _ if blocks < LOW || inodes < LOW => check.bad(CheckVerdict::Warn, found, advice),
         _ => check.ok(found),
     }

@@ -22,7 +22,7 @@ pub(super) fn start(need: &JobRequirements) -> GpuProbe {
         // Polled once, so that no retry pause applies.
         match LibraryWorker::new(process, deadline, deadline).look(&StopFlag::default()) {
             PollOutcome::Answer(answer) => answer,
-            PollOutcome::Paused | PollOutcome::Stopped => LibraryAnswer::Absent("it was not asked".to_owned()),
+            PollOutcome::Paused | PollOutcome::Stopped => LibraryAnswer::Absent("not polled".to_owned()),
         }
     })
 }
@@ -31,8 +31,7 @@ pub(super) fn finish(asked: GpuProbe, need: &JobRequirements) -> Vec<PreflightCh
     let count = PreflightCheck::new("gpus", "all", "gpu-unavailable");
     let kernel = kernel_driver(need);
     let hangs = |what: String| {
-        let advice =
-            "the driver hangs: look for Xid 119 or 120 in `dmesg`, drain the node and reset the GPUs or reboot";
+        let advice = "the driver hangs: check `dmesg` for Xid 119 or 120, drain the node and reset the GPUs or reboot";
         vec![
             PreflightCheck::new("gpus", "all", "gpu-unavailable")
                 .of_class("gpu-driver-fault")
@@ -75,23 +74,23 @@ fn absent(count: PreflightCheck, problem: &str, kernel: Option<&str>, need: &Job
         return count.of_class("driver-version-mismatch").bad(
             CheckVerdict::Fail,
             format!(
-                "the library does not fit the loaded driver {}",
+                "the library does not match the loaded driver {}",
                 kernel.unwrap_or("of unknown version")
             ),
-            "the driver was updated under a running kernel: reboot, or unload and load its modules",
+            "the driver was updated without a reload: reboot, or unload and load its modules",
         );
     }
     match (wanted, kernel) {
-        (None, None) => count.ok(format!("no GPU here: {problem}")),
+        (None, None) => count.ok(format!("no GPU: {problem}")),
         (None, Some(kernel)) => count.bad(
             CheckVerdict::Unknown,
             format!("the driver {kernel} is loaded but its management library does not start: {problem}"),
-            "install the library of the same version; --nvml-library names it",
+            "install the library of the same version, or set --nvml-library",
         ),
         (Some(wanted), _) => count.bad(
             CheckVerdict::Fail,
-            format!("{wanted} are wanted; none can be asked: {problem}"),
-            "is the driver installed and loaded? in a container, was it started with GPUs?",
+            format!("{wanted} required; none responds: {problem}"),
+            "check that the driver is installed and loaded, and that the container was started with GPUs",
         ),
     }
 }
@@ -101,10 +100,10 @@ fn enough(count: PreflightCheck, devices: &[DevicePoll], need: &JobRequirements)
     match need.gpus {
         Some(wanted) if there < wanted as usize => count.bad(
             CheckVerdict::Fail,
-            format!("{there} answer; {wanted} are wanted"),
-            "`nvidia-smi -L` lists them; one that is missing may have fallen off the bus (Xid 79 in `dmesg`)",
+            format!("{there} respond; {wanted} required"),
+            "list GPUs with `nvidia-smi -L`; check `dmesg` for Xid 79 (fallen off the bus)",
         ),
-        _ => count.ok(format!("{there} answer")),
+        _ => count.ok(format!("{there} respond")),
     }
 }
 
@@ -113,12 +112,12 @@ fn driver(library: Option<&str>, kernel: Option<&str>) -> Option<PreflightCheck>
     let kernel = kernel?;
     let check = PreflightCheck::new("gpu-driver", library, "driver-version-mismatch");
     Some(if library == kernel {
-        check.ok("library and kernel module are of one version")
+        check.ok("library and kernel module have the same version")
     } else {
         check.bad(
             CheckVerdict::Fail,
-            format!("the library is of {library}, the kernel module of {kernel}"),
-            "reboot, or unload and load the modules, so that both are of one version",
+            format!("library {library}, kernel module {kernel}"),
+            "reboot, or unload and load the modules, so that the versions match",
         )
     })
 }
@@ -130,27 +129,27 @@ fn health(device: &DevicePoll) -> PreflightCheck {
         return check("gpu-fallen-off-bus").bad(
             CheckVerdict::Fail,
             problem.clone(),
-            "drain the node and power it off and on; if it comes back, have the GPU looked at",
+            "drain the node and power-cycle it; if the failure recurs, replace the GPU",
         );
     }
     if device.readings.is_empty() {
         return check("gpu-unavailable").bad(
             CheckVerdict::Unknown,
-            "it is listed and tells nothing of itself",
-            "may this user ask it? in a container, was it given to it?",
+            "listed, but without readings",
+            "check the permissions of this user, and the devices of the container",
         );
     }
     if reading("gpu.repair_failed").is_some() {
         return check("gpu-row-remap-failure").bad(
             CheckVerdict::Fail,
             "memory rows could not be remapped",
-            "have the GPU replaced",
+            "replace the GPU",
         );
     }
     if reading("gpu.repair_pending").is_some() {
         return check("gpu-row-remap-pending").bad(
             CheckVerdict::Warn,
-            "a repair of its memory waits for a reset",
+            "a memory repair is pending until a reset",
             "reset the GPU before the job: `nvidia-smi --gpu-reset -i ID`, or reboot",
         );
     }
@@ -158,8 +157,8 @@ fn health(device: &DevicePoll) -> PreflightCheck {
         Some(count) => check("gpu-ecc-uncorrectable").bad(
             CheckVerdict::Warn,
             format!("{count} uncorrectable memory errors since the driver was loaded"),
-            "reset the GPU, and watch whether they come back",
+            "reset the GPU; replace it if errors recur",
         ),
-        None => check("gpu-ecc-uncorrectable").ok("it answers, without pending repairs"),
+        None => check("gpu-ecc-uncorrectable").ok("responds, no pending repairs"),
     }
 }

@@ -33,19 +33,22 @@ fn memory(need: &JobRequirements) -> PreflightCheck {
     let Some(free) = available(&need.proc_root, &need.sysfs_root) else {
         return check.bad(
             CheckVerdict::Unknown,
-            format!("{} does not tell", need.proc_root.join("meminfo").display()),
-            "is this the proc tree of a Linux host?",
+            format!(
+                "cannot read the available memory from {}",
+                need.proc_root.join("meminfo").display()
+            ),
+            "check that agent.proc_root is the procfs of a Linux host",
         );
     };
     let (bytes, by) = free;
     match need.memory_bytes {
         Some(wanted) if bytes < wanted => {
             let holders = memory_holders::of_memory().map(|holders| format!("; {holders}"));
-            let short = format!("{} available {by}; {} are wanted", gib(bytes), gib(wanted));
+            let short = format!("{} available {by}; {} required", gib(bytes), gib(wanted));
             check.bad(
                 CheckVerdict::Fail,
                 short + &holders.unwrap_or_default(),
-                "end what is left of other jobs, fewer ranks on this node, less state each, or a larger limit",
+                "end remaining processes of other jobs, or use fewer ranks on this node, less state per rank or a larger limit",
             )
         }
         _ => check.ok(format!("{} available {by}", gib(bytes))),
@@ -81,23 +84,21 @@ fn cgroups(proc_root: &Path, sysfs_root: &Path) -> Vec<PathBuf> {
 fn shared_memory(need: &JobRequirements) -> PreflightCheck {
     let check = PreflightCheck::new("shm", need.shm_root.display().to_string(), "shm-exhausted");
     let advice =
-        "a larger /dev/shm: `--shm-size` of the container, an emptyDir of medium Memory, or `mount -o remount,size=`";
-    let told = match rustix::fs::statvfs(&need.shm_root) {
-        Ok(told) => told,
+        "enlarge /dev/shm: `--shm-size` of the container, an emptyDir of medium Memory, or `mount -o remount,size=`";
+    let space = match rustix::fs::statvfs(&need.shm_root) {
+        Ok(space) => space,
         Err(problem) => return check.bad(CheckVerdict::Warn, std::io::Error::from(problem).to_string(), advice),
     };
-    let size = told.f_blocks.saturating_mul(told.f_frsize);
-    let free = told.f_bavail.saturating_mul(told.f_frsize);
+    let size = space.f_blocks.saturating_mul(space.f_frsize);
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
     let found = format!("{} free of {}", gib(free), gib(size));
     match need.shm_bytes {
-        Some(wanted) if free < wanted => check.bad(
-            CheckVerdict::Fail,
-            format!("{found}; {} are wanted", gib(wanted)),
-            advice,
-        ),
+        Some(wanted) if free < wanted => {
+            check.bad(CheckVerdict::Fail, format!("{found}; {} required", gib(wanted)), advice)
+        }
         None if size <= SHM_DEFAULT => check.bad(
             CheckVerdict::Warn,
-            format!("{found}: what a container gets when nobody says more; data loader workers need it"),
+            format!("{found}, the default of containers; data loader workers need more"),
             advice,
         ),
         _ => check.ok(found),
@@ -110,10 +111,10 @@ fn open_files() -> PreflightCheck {
         None => check.ok("no limit"),
         Some(limit) if limit <= FILES_DEFAULT => check.bad(
             CheckVerdict::Warn,
-            format!("{limit} for each process: what the kernel gives when nobody says more"),
-            "raise LimitNOFILE of the service, or `ulimit -n` before the job",
+            format!("{limit} per process, the default of the kernel"),
+            "raise LimitNOFILE of the service, or run `ulimit -n` before the job",
         ),
-        Some(limit) => check.ok(format!("{limit} for each process")),
+        Some(limit) => check.ok(format!("{limit} per process")),
     }
 }
 
@@ -125,27 +126,27 @@ fn locked_memory() -> PreflightCheck {
         Some(bytes) => check.bad(
             CheckVerdict::Warn,
             format!("{} on a node with RDMA adapters, which pin memory", gib(bytes)),
-            "set LimitMEMLOCK=infinity of the service, or `ulimit -l unlimited`",
+            "set LimitMEMLOCK=infinity of the service, or run `ulimit -l unlimited`",
         ),
     }
 }
 
 fn clock(kernel: Option<KernelClock>) -> PreflightCheck {
     let check = PreflightCheck::new("clock", "kernel", "clock-skew");
-    let advice = "start chrony, ntpd or systemd-timesyncd; else the order of events between nodes is not known";
+    let advice = "start chrony, ntpd or systemd-timesyncd; otherwise the order of events between nodes is unknown";
     match kernel {
         None => check.bad(
             CheckVerdict::Unknown,
-            "the kernel does not tell the state of its clock",
+            "cannot read the clock state of the kernel",
             advice,
         ),
-        Some(state) if !state.synchronised => check.bad(CheckVerdict::Warn, "nobody keeps this clock in time", advice),
+        Some(state) if !state.synchronised => check.bad(CheckVerdict::Warn, "clock is not NTP-synchronised", advice),
         Some(state) if state.max_error_us > CLOCK_ERROR => check.bad(
             CheckVerdict::Warn,
-            format!("it may be wrong by {} ms", state.max_error_us / 1000),
+            format!("maximum error {} ms", state.max_error_us / 1000),
             advice,
         ),
-        Some(state) => check.ok(format!("in time, to {} ms", state.max_error_us / 1000)),
+        Some(state) => check.ok(format!("synchronised, maximum error {} ms", state.max_error_us / 1000)),
     }
 }
 
@@ -154,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_clock_that_nobody_keeps_is_told() {
+    fn an_unsynchronised_clock_is_a_warning() {
         let state = |synchronised, max_error_us| {
             clock(Some(KernelClock {
                 synchronised,

@@ -48,7 +48,7 @@ pub(crate) fn for_job(wanted: &PreflightOrder, node: &JobRequirements) -> (Vec<F
 fn need(wanted: &PreflightOrder, node: &JobRequirements) -> JobRequirements {
     let workdir = wanted.workdir.as_ref().map(PathBuf::from);
     let program = wanted.command.first().cloned();
-    let said = |name: &str, between: char| -> Vec<String> {
+    let listed = |name: &str, between: char| -> Vec<String> {
         let text = wanted.env.get(name).map(String::as_str).unwrap_or_default();
         text.split(between)
             .map(str::trim)
@@ -58,7 +58,7 @@ fn need(wanted: &PreflightOrder, node: &JobRequirements) -> JobRequirements {
     };
     let mut paths: Vec<PathBuf> = workdir.iter().cloned().collect();
     paths.extend(script(wanted));
-    paths.extend(said(PATHS, ':').iter().map(|path| place(workdir.as_deref(), path)));
+    paths.extend(listed(PATHS, ':').iter().map(|path| place(workdir.as_deref(), path)));
     let python = program.clone().filter(|program| is_python(program));
     JobRequirements {
         paths,
@@ -78,7 +78,7 @@ fn need(wanted: &PreflightOrder, node: &JobRequirements) -> JobRequirements {
             })
             .into_iter()
             .collect(),
-        imports: said(IMPORTS, ','),
+        imports: listed(IMPORTS, ','),
         python: python.unwrap_or_else(|| node.python.clone()),
         surroundings: ProgramEnvironment {
             env: wanted.env.clone(),
@@ -120,7 +120,7 @@ fn place(workdir: Option<&Path>, path: &str) -> PathBuf {
 
 /// Returns the values that must be equal. A value that cannot be read is absent, which is a difference too.
 fn environment(wanted: &PreflightOrder, need: &JobRequirements, checks: &[PreflightCheck]) -> BTreeMap<String, String> {
-    let mut told = BTreeMap::new();
+    let mut values = BTreeMap::new();
     let ok = |name: &str| {
         checks
             .iter()
@@ -129,32 +129,32 @@ fn environment(wanted: &PreflightOrder, need: &JobRequirements, checks: &[Prefli
     };
     for check in ok("command") {
         // The check found the program's path, which may differ between nodes for the same program.
-        told.extend(digest(Path::new(&check.found)).map(|digest| ("program".to_owned(), digest)));
+        values.extend(digest(Path::new(&check.found)).map(|digest| ("program".to_owned(), digest)));
     }
     if let Some(script) = script(wanted) {
-        told.extend(digest(&script).map(|digest| ("script".to_owned(), digest)));
+        values.extend(digest(&script).map(|digest| ("script".to_owned(), digest)));
     }
     for check in ok("import") {
         let version = check.found.split(' ').next().unwrap_or_default();
-        told.insert(format!("import {}", check.subject), version.to_owned());
+        values.insert(format!("import {}", check.subject), version.to_owned());
     }
-    told.extend(gpu::kernel_driver(need).map(|version| ("gpu-driver".to_owned(), version)));
+    values.extend(gpu::kernel_driver(need).map(|version| ("gpu-driver".to_owned(), version)));
     let release = std::fs::read_to_string(need.proc_root.join("sys/kernel/osrelease")).unwrap_or_default();
     if !release.trim().is_empty() {
-        told.insert("kernel".to_owned(), release.trim().to_owned());
+        values.insert("kernel".to_owned(), release.trim().to_owned());
     }
     for (name, value) in std::env::vars_os() {
         let Some(name) = name.to_str().filter(|name| matters(name)) else {
             continue;
         };
         let value = value.to_string_lossy();
-        told.insert(format!("env {name}"), shown(&value));
+        values.insert(format!("env {name}"), shown(&value));
     }
     // A variable of the job overrides the agent's own.
     for (name, value) in wanted.env.iter().filter(|(name, _)| matters(name)) {
-        told.insert(format!("env {name}"), shown(value));
+        values.insert(format!("env {name}"), shown(value));
     }
-    told
+    values
 }
 
 fn matters(name: &str) -> bool {
@@ -217,14 +217,14 @@ mod tests {
     }
 
     #[test]
-    fn a_script_a_store_and_a_module_that_are_missing_are_told_with_the_failures_they_prevent() {
+    fn missing_paths_are_reported_with_the_failures_they_cause() {
         let root = tempfile::tempdir().unwrap();
         let mut wanted = wanted(&["sh", "-c", "true"], root.path());
         wanted.env.insert(PATHS.to_owned(), "data/train.bin:".to_owned());
         let (failed, _) = for_job(&wanted, &node(root.path()));
-        let told: Vec<_> = failed.iter().map(|it| (it.check.as_str(), it.class.as_str())).collect();
+        let found: Vec<_> = failed.iter().map(|it| (it.check.as_str(), it.class.as_str())).collect();
         assert_eq!(
-            told,
+            found,
             [("path", "path-not-found"), ("write-path", "path-not-found")],
             "{failed:?}"
         );

@@ -16,7 +16,7 @@ pub(super) fn ports(need: &JobRequirements) -> Vec<PreflightCheck> {
 fn free(port: u16) -> PreflightCheck {
     let check = PreflightCheck::new("port", port.to_string(), "port-in-use");
     if port == 0 {
-        return check.ok("any port: the kernel gives a free one");
+        return check.ok("any free port");
     }
     let over_4 = TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
     // An IPv6 socket takes both versions, so that the first one must be closed.
@@ -28,15 +28,15 @@ fn free(port: u16) -> PreflightCheck {
         // A node without IPv6 has no such address.
         .find(|problem| matches!(problem.kind(), ErrorKind::AddrInUse | ErrorKind::PermissionDenied));
     match refused.map(|problem| problem.kind()) {
-        None => check.ok("it is free"),
+        None => check.ok("free"),
         Some(ErrorKind::AddrInUse) => check.bad(
             CheckVerdict::Fail,
-            "somebody listens on it",
-            format!("`ss -ltnp sport = :{port}` says who: a rank of an old job? else choose another"),
+            "in use",
+            format!("`ss -ltnp sport = :{port}` shows the process; end it or choose another port"),
         ),
         Some(_) => check.of_class("permission-denied").bad(
             CheckVerdict::Fail,
-            "this user may not listen on it",
+            "permission denied for this user",
             "choose a port above 1023",
         ),
     }
@@ -51,14 +51,14 @@ pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
     if let Some(wanted) = need.links.filter(|wanted| count < *wanted) {
         return vec![all.bad(
             CheckVerdict::Fail,
-            format!("{count} of {} ports are active; {wanted} are wanted", found.len()),
-            "`ibstat` or `rdma link` names those that are down; look at cable, module and switch port",
+            format!("{count} of {} ports active; {wanted} required", found.len()),
+            "list ports that are down with `ibstat` or `rdma link`; check cable, module and switch port",
         )];
     }
     if found.is_empty() {
-        return vec![all.ok("there is no RDMA port here")];
+        return vec![all.ok("no RDMA port")];
     }
-    let mut checks = vec![all.clone().ok(format!("{count} of {} ports are active", found.len()))];
+    let mut checks = vec![all.clone().ok(format!("{count} of {} ports active", found.len()))];
     for port in found.iter().filter(|port| port.state != Some(ACTIVE)) {
         let subject = format!("{} port {}", port.device, port.number);
         // An unused second port is not a fault; a whole card that is down while others are up is one.
@@ -66,14 +66,14 @@ pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
         let check = PreflightCheck::new("link", subject, "nic-link-down");
         let state = port
             .state
-            .map_or("not readable".to_owned(), |state| format!("state {state}"));
+            .map_or("unreadable".to_owned(), |state| format!("state {state}"));
         checks.push(if sisters || active.is_empty() && need.links.is_none() {
             check.ok(format!("not active ({state})"))
         } else {
             check.bad(
                 CheckVerdict::Warn,
-                format!("not active ({state}) beside {count} that are"),
-                "look at cable, module and switch port; jobs that use all adapters will be slow or fail",
+                format!("not active ({state}); {count} others are active"),
+                "check cable, module and switch port; jobs that use all adapters will be slow or fail",
             )
         });
     }
@@ -84,13 +84,13 @@ pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
         }
     }
     if rates.len() > 1 {
-        let told = rates
+        let groups = rates
             .iter()
             .map(|(rate, devices)| format!("{rate} Gb/s: {}", devices.iter().cloned().collect::<Vec<_>>().join(" ")));
         checks.push(PreflightCheck::new("link-rates", "rdma", "network-slow").bad(
             CheckVerdict::Warn,
-            told.collect::<Vec<_>>().join("; "),
-            "adapters of one kind should run at one rate: a port may have trained down",
+            groups.collect::<Vec<_>>().join("; "),
+            "adapters of one kind should have one rate; check for a port that trained down",
         ));
     }
     checks
@@ -104,14 +104,14 @@ pub(super) fn resolve(need: &JobRequirements) -> Vec<PendingCheck> {
             let check = PreflightCheck::new("host", name.clone(), "dns-failure");
             match (name.as_str(), 0_u16).to_socket_addrs() {
                 Ok(addresses) => {
-                    let mut told: Vec<String> = addresses.map(|address| address.ip().to_string()).collect();
-                    told.dedup();
-                    check.ok(told.join(" "))
+                    let mut found: Vec<String> = addresses.map(|address| address.ip().to_string()).collect();
+                    found.dedup();
+                    check.ok(found.join(" "))
                 }
                 Err(problem) => check.bad(
                     CheckVerdict::Fail,
                     problem.to_string(),
-                    "look at /etc/hosts, /etc/resolv.conf and the spelling",
+                    "check the spelling, /etc/hosts and /etc/resolv.conf",
                 ),
             }
         };
@@ -119,7 +119,7 @@ pub(super) fn resolve(need: &JobRequirements) -> Vec<PendingCheck> {
             probe: BlockingProbe::start(question),
             unanswered: PreflightCheck::new("host", host.clone(), "dns-failure"),
             verdict: CheckVerdict::Fail,
-            advice: "do the name servers of /etc/resolv.conf answer?",
+            advice: "check the name servers of /etc/resolv.conf",
         }
     };
     need.hosts.iter().map(ask).collect()

@@ -14,12 +14,12 @@ pub(super) struct BlockingProbe<T> {
 impl<T: Send + 'static> BlockingProbe<T> {
     /// Starts a query. If no thread can be started, it has no answer.
     pub(super) fn start(question: impl FnOnce() -> T + Send + 'static) -> Self {
-        let (say, answer) = sync_channel(1);
+        let (sender, answer) = sync_channel(1);
         let asked = std::thread::Builder::new()
             .name("preflight".to_owned())
-            .spawn(move || drop(say.send(question())));
+            .spawn(move || drop(sender.send(question())));
         if let Err(problem) = asked {
-            tracing::warn!(%problem, "no thread for a check");
+            tracing::warn!(%problem, "cannot start the thread of a check");
         }
         Self {
             answer,
@@ -59,7 +59,7 @@ impl PendingCheck {
         let found = match self.probe.wait(deadline) {
             Ok(check) => return check,
             Err(ProbeFailure::Deadline) => format!("no answer within {} s", deadline.as_secs_f64()),
-            Err(ProbeFailure::Gone) => "it could not be asked".to_owned(),
+            Err(ProbeFailure::Gone) => "the check could not be started".to_owned(),
         };
         self.unanswered.bad(self.verdict, found, self.advice)
     }

@@ -24,8 +24,14 @@ pub(super) fn checks(need: &JobRequirements) -> Vec<PreflightCheck> {
 /// Checks that a shell would find the program and the kernel would start it.
 pub(super) fn command(word: &str, path: &OsString) -> PreflightCheck {
     let check = PreflightCheck::new("command", word, "path-not-found");
+    if word.contains('/')
+        && let Err(problem) = std::fs::metadata(word)
+    {
+        // Also a folder that this user may not enter: the program may exist there.
+        return refused(check, Path::new(word), &problem);
+    }
     let found = if word.contains('/') {
-        Some(PathBuf::from(word)).filter(|file| file.exists())
+        Some(PathBuf::from(word))
     } else {
         let places = std::env::split_paths(path).map(|folder| folder.join(word));
         let there: Vec<PathBuf> = places.filter(|file| file.is_file()).collect();
@@ -35,33 +41,33 @@ pub(super) fn command(word: &str, path: &OsString) -> PreflightCheck {
     let Some(file) = found else {
         return check.bad(
             CheckVerdict::Fail,
-            format!("it is not there (PATH is {})", path.display()),
-            "install it on this node, or name it with its whole path",
+            format!("not found on PATH ({})", path.display()),
+            "install it on this node, or use its absolute path",
         );
     };
     if !file.is_file() {
         return check.bad(
             CheckVerdict::Fail,
             format!("{} is a folder", file.display()),
-            "name a program",
+            "use the path of a program",
         );
     }
     if !may_execute(&file) {
         return check.of_class("permission-denied").bad(
             CheckVerdict::Fail,
-            format!("this user may not execute {}", file.display()),
-            "chmod +x, or is it on a file system that is mounted noexec?",
+            format!("no permission to execute {}", file.display()),
+            "set its mode with chmod +x, and check that its file system is not mounted noexec",
         );
     }
     match interpreter(&file) {
         Ok(Some(interpreter)) if !may_execute(&interpreter) => check.bad(
             CheckVerdict::Fail,
             format!(
-                "{} wants the interpreter {}, which cannot be executed",
+                "the interpreter {1} of {0} cannot be executed",
                 file.display(),
                 interpreter.display()
             ),
-            "its first line names an interpreter that is not on this node",
+            "install the interpreter of its first line on this node",
         ),
         Err(problem) if problem.kind() != std::io::ErrorKind::PermissionDenied => refused(check, &file, &problem),
         // An executable program need not be readable.
@@ -118,7 +124,7 @@ fn import(module: &str, need: &JobRequirements) -> PreflightCheck {
     if !is_name {
         return check.bad(
             CheckVerdict::Fail,
-            "it is no name of a module",
+            "not a module name",
             "write it as after `import`: torch, torch.distributed",
         );
     }
@@ -135,35 +141,38 @@ fn import(module: &str, need: &JobRequirements) -> PreflightCheck {
         Err(problem) => {
             return check.bad(
                 CheckVerdict::Fail,
-                format!("{} cannot be started: {problem}", need.python),
-                "--python names the Python of the job",
+                format!("cannot start {}: {problem}", need.python),
+                "set --python to the Python of the job",
             );
         }
     };
     match outcome.end {
         RunEnd::Itself(ProcessExit::Code(0)) => {
-            let said = outcome.stdout.lines().last().unwrap_or_default().trim();
-            check.ok(format!("{said} by {}", need.python).trim_start().to_owned())
+            let version = outcome.stdout.lines().last().unwrap_or_default().trim();
+            check.ok(format!("{version} by {}", need.python).trim_start().to_owned())
         }
         RunEnd::Itself(_) => {
             let why = outcome.stderr.lines().rev().find(|line| !line.trim().is_empty());
-            let why = why.unwrap_or("it says nothing").trim().to_owned();
+            let why = why.unwrap_or("failed without output").trim().to_owned();
             let check = if why.contains(".so") {
                 check.of_class("library-missing")
             } else {
                 check
             };
-            let advice = format!("install it for {} on this node, or --python names another", need.python);
+            let advice = format!(
+                "install it for {} on this node, or select another Python with --python",
+                need.python
+            );
             check.bad(CheckVerdict::Fail, why, advice)
         }
         RunEnd::Deadline | RunEnd::Stopped => check.bad(
             CheckVerdict::Unknown,
             format!("not imported within {} s", need.deadline.as_secs_f64()),
-            "a cold cache or a slow file system; --deadline-s waits longer",
+            "check the file system; wait longer with --deadline-s",
         ),
         RunEnd::Flood => check.bad(
             CheckVerdict::Unknown,
-            "the import writes without end",
+            "the import does not stop writing output",
             "import it by hand on this node",
         ),
     }

@@ -46,7 +46,7 @@ fn a_node_of_which_nothing_is_asked_does_not_fail() {
 }
 
 #[test]
-fn every_check_prevents_a_class_of_the_catalogue_and_says_what_to_do_when_it_is_not_fine() {
+fn every_check_prevents_a_class_and_has_advice_if_it_fails() {
     let root = tempfile::tempdir().unwrap();
     let need = JobRequirements {
         paths: vec!["/no/such/path".into()],
@@ -88,14 +88,14 @@ fn paths_that_are_missing_forbidden_or_fine() {
         write_paths: vec![root.path().into(), data.clone()],
         ..need(root.path())
     };
-    let told: Vec<CheckVerdict> = verdicts(&need, "path").into_iter().map(|it| it.1).collect();
-    assert_eq!(told, [CheckVerdict::Ok, CheckVerdict::Ok, CheckVerdict::Fail]);
-    let told: Vec<_> = verdicts(&need, "write-path")
+    let paths: Vec<CheckVerdict> = verdicts(&need, "path").into_iter().map(|it| it.1).collect();
+    assert_eq!(paths, [CheckVerdict::Ok, CheckVerdict::Ok, CheckVerdict::Fail]);
+    let folders: Vec<_> = verdicts(&need, "write-path")
         .into_iter()
         .map(|it| (it.1, it.2))
         .collect();
-    assert_eq!(told[0], (CheckVerdict::Ok, "permission-denied".to_owned()));
-    assert_eq!(told[1], (CheckVerdict::Fail, "path-not-found".to_owned()));
+    assert_eq!(folders[0], (CheckVerdict::Ok, "permission-denied".to_owned()));
+    assert_eq!(folders[1], (CheckVerdict::Fail, "path-not-found".to_owned()));
     // The test file was removed.
     let left: Vec<_> = fs::read_dir(root.path())
         .unwrap()
@@ -106,9 +106,26 @@ fn paths_that_are_missing_forbidden_or_fine() {
     let missing = preflight(&need).into_iter().find(|it| it.subject.ends_with("deep"));
     let advice = missing.unwrap().advice;
     assert!(
-        advice.contains(&format!("only {} is there", root.path().display())),
+        advice.contains(&format!("{} exists;", root.path().display())),
         "{advice}"
     );
+}
+
+/// Finding 15 of the first operator: an existing folder without regular files was "not there".
+#[test]
+fn a_folder_that_exists_is_not_called_missing() {
+    let root = tempfile::tempdir().unwrap();
+    let need = JobRequirements {
+        write_paths: vec!["/proc".into()],
+        ..need(root.path())
+    };
+    let check = preflight(&need)
+        .into_iter()
+        .find(|it| it.check == "write-path")
+        .unwrap();
+    assert_eq!(check.verdict, CheckVerdict::Fail);
+    assert!(!check.found.contains("exist"), "{check:?}");
+    assert_eq!(check.class.as_str(), "permission-denied");
 }
 
 #[test]
@@ -168,7 +185,7 @@ fn the_job_s_python_is_asked_and_one_that_hangs_is_ended() {
 }
 
 #[test]
-fn a_port_that_somebody_listens_on_is_not_free() {
+fn a_port_in_use_is_not_free() {
     let root = tempfile::tempdir().unwrap();
     let held = TcpListener::bind("127.0.0.1:0").unwrap();
     let need = JobRequirements {
@@ -241,7 +258,7 @@ fn gpus_that_are_wanted_and_absent_fail_and_a_loaded_driver_without_library_is_u
 }
 
 #[test]
-fn what_does_not_answer_is_told_at_the_deadline() {
+fn a_check_without_an_answer_ends_at_the_deadline() {
     let (_hold, never) = std::sync::mpsc::channel::<()>();
     let pending = probe::PendingCheck {
         probe: probe::BlockingProbe::start(move || {

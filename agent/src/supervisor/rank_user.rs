@@ -55,6 +55,15 @@ impl RankUser {
     }
 }
 
+/// Checks that a user that ranks are to run as exists on this node, by name or number.
+///
+/// # Errors
+///
+/// The user is unknown, or the user database cannot be read.
+pub fn check_rank_user(name: &str) -> io::Result<()> {
+    RankUser::find(name).map(drop)
+}
+
 enum UserQuery<'a> {
     Name(&'a str),
     Number(u32),

@@ -533,7 +533,7 @@ async fn over_tls_images_pass_between_agents_that_have_a_part_in_the_generation(
     // Without TLS: the refusal comes in the plain protocol.
     let plain = push(reach(&PeerTransport::loopback(), "n3")).await.unwrap_err();
     assert!(
-        matches!(&plain, BulkError::Refused { .. }) && plain.to_string().contains("wants TLS"),
+        matches!(&plain, BulkError::Refused { .. }) && plain.to_string().contains("requires TLS"),
         "{plain}"
     );
 }

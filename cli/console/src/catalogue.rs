@@ -33,12 +33,12 @@ pub fn read(files: &[PathBuf]) -> Result<Cow<'static, Catalogue>, CliError> {
     read.map(|(_, catalogue)| catalogue).map_err(|problem| match problem {
         CatalogueFilesError::Unread { path, source } => CliError::failure(
             format!("cannot read the catalogue file {}", path.display()),
-            "name a TOML file of classes, signatures, codes or one taxonomy",
+            "expected a TOML file with classes, signatures, codes or one taxonomy",
         )
         .because(source),
         CatalogueFilesError::Wrong(mistakes) => CliError::usage(
-            format!("the catalogue files do not hold together\n{mistakes}"),
-            "each line names file, line and key",
+            format!("cannot use the catalogue files\n{mistakes}"),
+            "correct the listed lines",
         ),
     })
 }

@@ -27,7 +27,7 @@ pub fn last(exit: CommandExit) -> CommandExit {
         Ok(()) => exit,
         Err(problem) => {
             out::notes(&format!(
-                "error: cannot write to standard output: {problem}\nhint: is the disk full?"
+                "error: cannot write to standard output: {problem}\nhint: check the free disk space"
             ));
             CommandExit::Failure
         }

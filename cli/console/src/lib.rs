@@ -9,5 +9,8 @@ pub mod exit;
 mod format;
 pub mod listing;
 pub mod out;
+pub mod times;
+pub mod waiting;
+pub mod width;
 
 pub use format::{FormatArgs, OutputFormat};

@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rankguard_model::{is_hidden, printable, printable_lines};
 use serde::Serialize;
 
+use crate::times::WithTimes;
+use crate::width::{terminal_width, wrap_page};
+
 static CLOSED: AtomicBool = AtomicBool::new(false);
 static PROBLEM: Mutex<Option<io::Error>> = Mutex::new(None);
 
@@ -29,25 +32,43 @@ pub fn text(text: &str) {
     write(&[printable_lines(text).as_bytes()]);
 }
 
+/// Writes a page of facts, wrapped to the width of the terminal if there is one.
+pub fn page(text: &str) {
+    match terminal_width() {
+        Some(width) => self::text(&wrap_page(&printable_lines(text), width)),
+        None => self::text(text),
+    }
+}
+
 /// Writes encoded data unchanged.
 pub fn bytes(bytes: &[u8]) {
     write(&[bytes]);
 }
 
-/// Writes an indented JSON document.
+/// Writes an indented JSON document, with times as RFC 3339.
 pub fn json<T: Serialize + ?Sized>(document: &T) {
-    match serde_json::to_string_pretty(document) {
-        Ok(json) => text(&format!("{}\n", visible_json(&json))),
+    match json_text(document) {
+        Ok(json) => text(&format!("{json}\n")),
         Err(problem) => remember(problem.into()),
     }
 }
 
-/// Writes a JSON document on one line.
+/// Writes a JSON document on one line, with times as RFC 3339.
 pub fn json_line<T: Serialize + ?Sized>(document: &T) {
-    match serde_json::to_string(document) {
-        Ok(json) => line(&visible_json(&json)),
+    match json_line_text(document) {
+        Ok(json) => line(&json),
         Err(problem) => remember(problem.into()),
     }
+}
+
+/// Returns the indented JSON of a document as [`json`] writes it.
+pub fn json_text<T: Serialize + ?Sized>(document: &T) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(&WithTimes(document)).map(|json| visible_json(&json).into_owned())
+}
+
+/// Returns the JSON of a document on one line as [`json_line`] writes it.
+pub fn json_line_text<T: Serialize + ?Sized>(document: &T) -> serde_json::Result<String> {
+    serde_json::to_string(&WithTimes(document)).map(|json| visible_json(&json).into_owned())
 }
 
 /// Escapes hidden characters of JSON text as `\u`: the same document. Outside strings JSON has no hidden characters

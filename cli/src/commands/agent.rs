@@ -9,6 +9,7 @@ use super::local::AgentStatusArgs;
 use super::{gpu_calls, local};
 use crate::args::CommonArgs;
 use crate::config::FlagValue;
+use crate::display_text::count;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::runtime::{block_on, reload_identity};
@@ -119,8 +120,8 @@ pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, 
 async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
-            "the agent cannot run",
-            "`rankguard config show` says where each setting comes from",
+            "cannot run the agent",
+            "`rankguard config check` lists mistakes, `rankguard config show` the source of each setting",
         )
         .because(problem)
     };
@@ -143,11 +144,15 @@ async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, 
     .await
     .map_err(|problem| failed(problem.into()))?;
     out::note(&format!(
-        "the agent has ended; {} ranks were ended with it, {} pieces of evidence wait for its next start",
-        ended.ranks_ended, ended.unacknowledged
+        "the agent has ended, with {}; {} for its next start",
+        count(ended.ranks_ended, "rank"),
+        count(
+            usize::try_from(ended.unacknowledged).unwrap_or(usize::MAX),
+            "stored evidence record"
+        )
     ));
     for left in &ended.left_behind {
-        out::note(&format!("left behind: {left}"));
+        out::note(&format!("still running: {left}"));
     }
     Ok(if ended.left_behind.is_empty() {
         CommandExit::Fine
@@ -161,8 +166,8 @@ async fn reload(knowledge: CatalogueHandle) {
     match tokio::task::spawn_blocking(move || knowledge.reload()).await {
         Ok(Ok(())) => {}
         Ok(Err(problem)) => {
-            tracing::error!("the catalogue files cannot be used and the one before stays in force:\n{problem}");
+            tracing::error!("cannot use the catalogue files; the previous catalogue stays in use:\n{problem}");
         }
-        Err(problem) => tracing::error!(%problem, "the catalogue files could not be read again"),
+        Err(problem) => tracing::error!(%problem, "cannot reload the catalogue files"),
     }
 }

@@ -15,9 +15,9 @@ use crate::out;
 /// Maximum wait for reachable nodes: longer than the agents' own limits.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 /// Interval between polls.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
+const POLL_EVERY: Duration = Duration::from_millis(100);
 /// Interval between progress notes.
-const NOTE_EVERY: Duration = Duration::from_secs(3);
+const NOTE_EVERY: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CancelArgs {
@@ -33,25 +33,25 @@ pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<
     client.cancel(&job).await?;
     match before.as_ref().map(|view| view.state) {
         Some(JobState::Finished) => {
-            out::note(&format!("job {job} had finished already"));
+            out::note(&format!("job {job} has already finished"));
             return Ok(CommandExit::Fine);
         }
         Some(JobState::Stopped) => out::note(&format!(
-            "job {job} had been stopped already: {}",
+            "job {job} was already stopped: {}",
             before.and_then(|view| view.reason).unwrap_or_default()
         )),
-        _ => out::note(&format!("job {job} is being stopped; its checkpoints stay")),
+        _ => out::note(&format!("stopping job {job}; its checkpoints are kept")),
     }
     let left = wait(client, &job).await?;
     let (over, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|node| node.is_lease_over);
     for node in over {
         out::note(&format!(
-            "node {} has been away for longer than its lease; ranks of job {job} are fenced again when it returns",
+            "node {} is unreachable for longer than its lease; ranks of job {job} are fenced again when it returns",
             node.node
         ));
     }
     if left.is_empty() {
-        out::note(&format!("no process of job {job} is left"));
+        out::note(&format!("all processes of job {job} have ended"));
         return Ok(CommandExit::Fine);
     }
     for node in &left {
@@ -83,7 +83,7 @@ async fn wait(client: &ControllerClient, job: &JobId) -> Result<Vec<UnconfirmedN
             noted = Instant::now();
             out::note(&format!("waiting for {} to end its ranks", awaited.join(", ")));
         }
-        tokio::time::sleep(LOOK_EVERY).await;
+        tokio::time::sleep(POLL_EVERY).await;
     }
 }
 
@@ -94,7 +94,7 @@ fn describe(job: &JobId, node: &UnconfirmedNode) -> String {
         format!(": {}", node.left.join(", "))
     };
     format!(
-        "processes of job {job} may be left on node {}: {}{processes}",
+        "processes of job {job} may still run on node {}: {}{processes}",
         node.node, node.reason
     )
 }

@@ -19,7 +19,7 @@ pub(crate) struct CaseFilterArgs {
     /// Show only cases that blame this node or contain evidence of it
     #[arg(long)]
     node: Option<String>,
-    /// Show only cases of this failure class
+    /// Show only cases of this failure class, by their verdict or its newest correction
     #[arg(long)]
     class: Option<String>,
     /// Show only cases of this layer (hardware, network, user-code ...)
@@ -67,21 +67,19 @@ impl CaseFilterArgs {
                 "class",
                 class,
                 known.chain(seen).collect(),
-                "`rankguard taxonomy` lists the classes",
+                "`rankguard taxonomy crosswalk` lists the classes",
             )?;
         }
         if let Some(layer) = &self.layer {
             let known = catalogue.classes().map(|class| class.layer.as_str());
             let seen = cases.iter().map(|case| case.verdict.layer.as_str());
-            require(
-                "layer",
-                layer,
-                known.chain(seen).collect(),
-                "`rankguard taxonomy` lists the layers",
-            )?;
+            let known: BTreeSet<&str> = known.chain(seen).collect();
+            let layers = known.iter().copied().collect::<Vec<_>>().join(", ");
+            require("layer", layer, known, &format!("layers: {layers}"))?;
         }
         if let Some(wanted) = &self.taxonomy {
-            let hint = "write TAXONOMY:CATEGORY, as hu-nsdi2024:node-failure; `rankguard taxonomy` lists both";
+            let hint = "write TAXONOMY:CATEGORY, such as hu-nsdi2024:node-failure; `rankguard taxonomy ls` lists the taxonomies, \
+                        `rankguard taxonomy show TAXONOMY` its categories";
             let known = wanted
                 .split_once(':')
                 .and_then(|(taxonomy, category)| catalogue.category_name(taxonomy, category));
@@ -130,7 +128,8 @@ impl CaseFilterArgs {
             .as_deref()
             .is_none_or(|node| nodes_of(case).any(|other| other == node));
         is(&self.job, case.job.as_ref().map(|job| job.as_str()))
-            && is(&self.class, Some(case.verdict.class.as_str()))
+            && (is(&self.class, Some(case.verdict.class.as_str()))
+                || is(&self.class, case.corrected_class().map(|class| class.as_str())))
             && is(&self.layer, Some(&case.verdict.layer))
             && in_category
             && of_node
@@ -185,7 +184,7 @@ fn moment(text: &str) -> Result<Timestamp, String> {
     });
     match ago {
         Some(ago) => Ok(now.before(ago)),
-        None => date(text).ok_or_else(|| format!("{text:?} is no time; write 30m, 2h, 7d or 2026-11-24T10:00:00Z")),
+        None => date(text).ok_or_else(|| format!("{text:?} is not a time; write 30m, 2h, 7d or 2026-11-24T10:00:00Z")),
     }
 }
 
@@ -220,6 +219,8 @@ fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use rankguard_model::{CaseNote, CaseNoteKind};
+
     use super::*;
     use crate::report::sample;
 
@@ -254,6 +255,62 @@ mod tests {
         let next = next.page(cases, None);
         assert_eq!((next.cases.len(), next.older), (all - 2, 0));
         assert!(next.cases.iter().all(|case| case.id < page.cases[1].id));
+    }
+
+    /// Finding 14 of the first operator: the hints named `rankguard taxonomy`, which only prints its usage.
+    #[test]
+    fn hints_name_commands_that_list_the_names() {
+        let (status, cases) = sample::cluster();
+        let check = |filter: CaseFilterArgs, expect: &str| {
+            let lines = filter.check(&cases, Some(&status)).expect_err("unknown").lines();
+            assert!(lines.contains(expect), "{expect:?} is not in:\n{lines}");
+        };
+        let filter = CaseFilterArgs::default;
+        check(
+            CaseFilterArgs {
+                class: Some("q".to_owned()),
+                ..filter()
+            },
+            "`rankguard taxonomy crosswalk` lists the classes",
+        );
+        check(
+            CaseFilterArgs {
+                layer: Some("q".to_owned()),
+                ..filter()
+            },
+            "layers: ",
+        );
+        check(
+            CaseFilterArgs {
+                taxonomy: Some("q".to_owned()),
+                ..filter()
+            },
+            "`rankguard taxonomy ls` lists the taxonomies",
+        );
+    }
+
+    #[test]
+    fn a_corrected_case_is_listed_by_its_corrected_class() {
+        let (_, mut cases) = sample::cluster();
+        let corrected = cases[0].id;
+        cases[0].notes.push(CaseNote {
+            at: Timestamp(1),
+            by: "ann".to_owned(),
+            text: String::new(),
+            kind: CaseNoteKind::Corrected {
+                class: "clock-skew".into(),
+            },
+        });
+        let listed = |class: &str| {
+            let filter = CaseFilterArgs {
+                class: Some(class.to_owned()),
+                ..CaseFilterArgs::default()
+            };
+            let page = filter.page(cases.clone(), None);
+            page.cases.iter().map(|case| case.id).collect::<Vec<_>>()
+        };
+        assert_eq!(listed("clock-skew"), [corrected]);
+        assert!(listed(cases[0].verdict.class.as_str()).contains(&corrected));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use super::case_filter::CaseFilterArgs;
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ClientError;
-use crate::display_text::{self, case_state, or_dash, role};
+use crate::display_text::{self, case_state, or_dash, or_empty, role};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -103,12 +103,12 @@ const COLUMNS: &[TableColumn<Case>] = &[
     ("case", |case| case.id.to_string()),
     ("state", |case| case_state(case.state).to_owned()),
     ("since", |case| case.first_at.to_string()),
-    ("job", |case| or_dash(case.job.as_ref())),
+    ("job", |case| or_empty(case.job.as_ref())),
     ("class", class_words),
     ("confidence", |case| format!("{:.2}", case.verdict.confidence)),
     ("blamed", |case| case.verdict.blamed.to_string()),
-    ("first step after ms", |case| or_dash(case.delays.first_step_ms)),
-    ("outcome", |case| or_dash(case.outcome.as_ref())),
+    ("first step after ms", |case| or_empty(case.delays.first_step_ms)),
+    ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 
 pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
@@ -122,8 +122,8 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, C
         CasesAction::Ack(args) => note(args.case, args.text, None, true, &args.address, common)?,
         CasesAction::Comment(args) if args.text.trim().is_empty() => {
             return Err(CliError::usage(
-                "a comment has words",
-                "`rankguard cases comment N \"TEXT\"`",
+                "the comment is empty",
+                "write `rankguard cases comment N \"TEXT\"`",
             ));
         }
         CasesAction::Comment(args) => note(args.case, args.text, None, false, &args.address, common)?,
@@ -156,7 +156,7 @@ fn note(
     };
     let client = address.client(common)?;
     block_on(client.note_case(request))??;
-    out::note(&format!("noted; `rankguard cases show {case}` shows it"));
+    out::note(&format!("saved; `rankguard cases show {case}` shows the note"));
     Ok(())
 }
 
@@ -186,8 +186,10 @@ impl CaseSourceArgs {
             block_on(async { Ok::<_, ClientError>((client.cases().await?, client.status().await?)) })??;
         if let Some(removed) = removed_cases(&cases) {
             out::note(&format!(
-                "{removed} older closed cases are no longer in the controller's memory; its journal has them for as long as \
-                 controller.journal.retain_days and retain_bytes allow (`rankguard replay --journal`, `rankguard dataset`)"
+                "{} left the controller's memory; the journal retains {} for controller.journal.retain_days and \
+                 retain_bytes (`rankguard replay --journal`, `rankguard dataset`)",
+                display_text::count(usize::try_from(removed).unwrap_or(usize::MAX), "older closed case"),
+                if removed == 1 { "it" } else { "them" }
             ));
         }
         Ok((cases, Some(status)))
@@ -198,7 +200,7 @@ impl CaseSourceArgs {
             let found = self.cases(common)?.0.into_iter().find(|case| case.id == id);
             return found.ok_or_else(|| {
                 CliError::failure(
-                    format!("what the agent of this node has found amounts to no case {id}"),
+                    format!("there is no case {id} in the findings of the agent of this node"),
                     "`rankguard cases --local` lists the cases",
                 )
             });
@@ -218,15 +220,19 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     listing::print(args.format.format, &cases, COLUMNS);
     for case in cases.iter().filter(|case| case.is_synthetic()) {
         out::note(&format!(
-            "case {} is synthetic: it rests on facts that were made up by a simulation or an injection",
+            "case {} is synthetic: based on simulated or injected evidence",
             case.id
         ));
     }
     if cases.iter().any(|case| case.replayed) {
-        out::note("these cases are replayed: they rest on recorded evidence, and nothing was done about them");
+        out::note("these cases are replayed: based on recorded evidence, no action was taken");
     }
     if let Some(last) = cases.last().filter(|_| page.older > 0) {
-        out::note(&format!("{} older cases; `--after {}` lists them", page.older, last.id));
+        out::note(&format!(
+            "{} not shown; `--after {}` lists older cases",
+            display_text::count(page.older, "older case"),
+            last.id
+        ));
     }
     if cases.is_empty() {
         out::note("no cases");
@@ -235,16 +241,13 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
 
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage(
-            "one case does not fit into csv",
-            "--format json gives all of it",
-        ));
+        return Err(CliError::usage("cannot print one case as CSV", "use --format json"));
     }
     let case = args.asked.case(CaseId(args.case), common)?;
     match args.format.format {
         OutputFormat::Json => out::json(&case),
         OutputFormat::Jsonl => out::json_line(&case),
-        OutputFormat::Table | OutputFormat::Csv => out::text(&page(&case)),
+        OutputFormat::Table | OutputFormat::Csv => out::page(&page(&case)),
     }
     Ok(())
 }
@@ -258,13 +261,10 @@ fn page(case: &Case) -> String {
     page.fact("blamed", &verdict.blamed.to_string());
     page.fact("root rank", &or_dash(verdict.root_rank));
     if case.is_synthetic() {
-        page.fact(
-            "synthetic",
-            "yes: facts below were made up by a simulation or an injection",
-        );
+        page.fact("synthetic", "yes: based on simulated or injected evidence");
     }
     if case.replayed {
-        page.fact("replayed", "yes: recorded evidence, and nothing was done about it");
+        page.fact("replayed", "yes: based on recorded evidence, no action was taken");
     }
     page.fact(
         "verdict",
@@ -289,16 +289,16 @@ fn page(case: &Case) -> String {
         page.fact("note", &format!("{} {}: {what} {}", note.at, note.by, note.text));
     }
 
-    page.heading("What to do");
+    page.heading("Action");
     if verdict.mitigation.action.is_empty() {
-        page.item("nothing yet: its evidence is still being gathered");
+        page.item("none yet: evidence is being collected");
     } else {
         page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
         page.item(&display_text::sources(&verdict.mitigation.recommended_by));
         page.item(&format!("cleared by: {}", case.clears));
     }
 
-    page.heading("In published taxonomies");
+    page.heading("Published taxonomies");
     for (taxonomy, categories) in verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()
@@ -315,12 +315,12 @@ fn page(case: &Case) -> String {
         page.item(&format!("also considered: {}", others.join(", ")));
     }
 
-    page.heading("Facts, in order of cause");
+    page.heading("Evidence, in causal order");
     for finding in &case.findings {
         let since = since(finding.at, case.first_at);
-        let made_up = if finding.synthetic { " (synthetic)" } else { "" };
+        let synthetic = if finding.synthetic { " (synthetic)" } else { "" };
         page.item(&format!(
-            "{since}  {:<12} {} on {}{made_up}",
+            "{since}  {:<12} {} on {}{synthetic}",
             role(finding.role),
             finding.class,
             finding.entity
@@ -385,7 +385,7 @@ impl CaseText {
 
     fn reasons(&mut self, reasons: &[ReasoningEntry], first: Timestamp) {
         if reasons.is_empty() {
-            self.item("nothing");
+            self.item("none");
         }
         for reason in reasons {
             self.item(&format!("{}  {}", since(reason.at, first), reason.text));
@@ -404,10 +404,10 @@ mod tests {
         let page = page(&cases[0]);
         assert!(page.starts_with("case 1: gpu-fallen-off-bus\n"), "{page}");
         let headings = [
-            "What to do",
-            "In published taxonomies",
+            "Action",
+            "Published taxonomies",
             "Reasoning",
-            "Facts, in order of cause",
+            "Evidence, in causal order",
             "Plan 2 and actions",
             "Delays",
         ];
@@ -429,11 +429,11 @@ mod tests {
         let (_, mut cases) = sample::cluster();
         cases[0].verdict.mitigation = rankguard_model::RecommendedMitigation::default().into();
         let page = page(&cases[0]);
-        assert!(page.contains("nothing yet") && !page.contains("cleared by"), "{page}");
+        assert!(page.contains("none yet") && !page.contains("cleared by"), "{page}");
     }
 
     #[test]
-    fn a_case_of_made_up_facts_says_so() {
+    fn a_case_with_synthetic_evidence_is_marked() {
         let (_, mut cases) = sample::cluster();
         assert!(!page(&cases[0]).contains("synthetic"));
         cases[0].findings[0].synthetic = true;

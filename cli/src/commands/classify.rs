@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
+use rankguard_console::waiting::WorkNote;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
 use rankguard_files::ReadBudget;
 use rankguard_model::{ClassId, NodeId, Rank, Role};
@@ -109,12 +110,13 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
     let mut any = false;
     if args.format != OutputFormat::Jsonl && args.format != OutputFormat::Json {
         return Err(CliError::usage(
-            "verdicts are trees and do not fit into a table",
-            "say --format jsonl or json; rankguard diagnose prints cases for people",
+            "cannot print verdicts as a table",
+            "use --format jsonl or json; `rankguard diagnose` prints cases for people",
         ));
     }
     let rules = Rules::from(args.catalogue.read()?);
     let budget = ReadBudget::begin(args.limits.limits());
+    let work = WorkNote::start("classifying");
     for path in &args.paths {
         let done = records::classify(
             path,
@@ -133,6 +135,7 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
         );
         let Ok(()) = done;
     }
+    drop(work);
     if args.format == OutputFormat::Json {
         out::json(&document);
     }
@@ -143,12 +146,12 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
         return Ok(CommandExit::Fine);
     }
     let what = if any {
-        "some lines hold no case"
+        "cannot parse some lines as cases"
     } else {
-        "no case could be read"
+        "cannot read any case"
     };
     Err(CliError::failure(
         what,
-        "each line is one object {\"id\", \"sources\": [{\"kind\", \"rank\", \"node\", \"lines\"}]}",
+        "expected one object per line: {\"id\", \"sources\": [{\"kind\", \"rank\", \"node\", \"lines\"}]}",
     ))
 }

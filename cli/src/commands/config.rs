@@ -3,7 +3,8 @@
 use clap::{Args, Subcommand};
 
 use crate::args::{CommonArgs, FormatArgs};
-use crate::config::{ConfigMistakes, SettingLine};
+use crate::config::{ConfigMistake, ConfigMistakes, SettingLine};
+use crate::display_text;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -37,25 +38,33 @@ const COLUMNS: &[TableColumn<SettingLine>] = &[
 ];
 
 pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
-    let config = match common.load([]) {
-        Ok(config) => config,
-        Err(mistakes) => return Ok(correct(&mistakes)),
-    };
+    let (config, mut mistakes) = common.read();
     match &args.action {
-        ConfigAction::Check => match config.check_deployment() {
-            Ok(()) => out::note("the configuration is fine"),
-            Err(mistakes) => return Ok(correct(&mistakes)),
-        },
-        ConfigAction::Show(format) => listing::print(format.format, &config.show(), COLUMNS),
+        ConfigAction::Check => {
+            // Also with mistakes of form: one run names every mistake.
+            if let Err(ConfigMistakes(more)) = config.check_deployment() {
+                mistakes.extend(more);
+            }
+            mistakes.sort();
+            mistakes.dedup();
+            if mistakes.is_empty() {
+                out::note("no mistakes found");
+            }
+        }
+        ConfigAction::Show(format) if mistakes.is_empty() => listing::print(format.format, &config.show(), COLUMNS),
+        ConfigAction::Show(_) => {}
     }
-    Ok(CommandExit::Fine)
+    Ok(report(&mistakes))
 }
 
-fn correct(mistakes: &ConfigMistakes) -> CommandExit {
-    for mistake in &mistakes.0 {
+fn report(mistakes: &[ConfigMistake]) -> CommandExit {
+    if mistakes.is_empty() {
+        return CommandExit::Fine;
+    }
+    for mistake in mistakes {
         out::line(&mistake.to_string());
     }
-    out::note(&format!("{} to correct", mistakes.0.len()));
+    out::note(&display_text::count(mistakes.len(), "mistake"));
     out::note("hint: without --config and RANKGUARD_* variables, `rankguard config show` lists every setting");
     CommandExit::Finding
 }

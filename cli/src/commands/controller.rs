@@ -49,8 +49,8 @@ pub(crate) fn run(args: &ControllerArgs, common: &CommonArgs) -> Result<CommandE
 async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
-            "the controller cannot run",
-            "agents and ranks go on without it; start it again with the same --state-dir and it takes over from its journal",
+            "cannot run the controller",
+            "agents and ranks continue without it; start it again with the same --state-dir to continue from its journal",
         )
         .because(problem)
     };
@@ -73,7 +73,7 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
     .await
     .map_err(|problem| failed(problem.into()))?;
     out::note(&format!(
-        "the controller on {} has ended; {} events are in its journal",
+        "the controller on {} has ended with {} events in its journal",
         ended.address, ended.events
     ));
     Ok(CommandExit::Fine)

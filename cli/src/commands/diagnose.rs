@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{NodeId, printable, printable_lines, with_causes};
 
 use crate::args::{FormatArgs, LimitArgs, OutputFormat};
@@ -50,7 +51,7 @@ fn clock_offset(text: &str) -> Result<(String, f64), String> {
     let (node, seconds) = text.split_once('=').ok_or(wanted)?;
     let seconds: f64 = seconds
         .parse()
-        .map_err(|_| format!("{seconds:?} is no number; {wanted}"))?;
+        .map_err(|_| format!("{seconds:?} is not a number; {wanted}"))?;
     if node.is_empty() || !seconds.is_finite() {
         return Err(wanted.to_owned());
     }
@@ -64,29 +65,35 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
         OutputFormat::Jsonl => diagnose::Format::Jsonl,
         OutputFormat::Csv => {
             return Err(CliError::usage(
-                "a diagnosis is a tree and does not fit into csv",
-                "--format json or jsonl gives all of it",
+                "cannot print a diagnosis as CSV",
+                "use --format json or jsonl",
             ));
         }
     };
     let hint = if args.flight_recorder.is_some() {
-        "name the folder that TORCH_NCCL_DEBUG_INFO_TEMP_FILE points into, with one dump a rank"
+        "name the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE, with one dump per rank"
     } else if args.timings.is_some() {
-        "give Parquet, CSV or JSON lines of operations, or of rank, step, duration_s"
+        "expected Parquet, CSV or JSON lines of operations, or of rank, step, duration_s"
     } else {
-        "name files or folders of logs: plain, .gz or .zst"
+        "name log files or folders: plain, .gz or .zst"
     };
     let nothing = |problem: diagnose::DiagnoseError| {
         let why = with_causes(&problem);
-        CliError::failure("nothing could be diagnosed", hint).because(printable(&why).into_owned())
+        CliError::failure("cannot diagnose", hint).because(printable(&why).into_owned())
     };
+    let mut stdout = StdoutWriter {
+        is_page: format == diagnose::Format::Table,
+        line: Vec::new(),
+    };
+    let work = WorkNote::start("reading");
     let found = if let Some(folder) = &args.flight_recorder {
-        diagnose::dumps::run(folder, args.world, format, &mut StdoutWriter, &mut StderrWriter)
+        diagnose::dumps::run(folder, args.world, format, &mut stdout, &mut StderrWriter)
     } else if let Some(file) = &args.timings {
-        diagnose::timings::run(file, args.meta.as_deref(), format, &mut StdoutWriter, &mut StderrWriter)
+        diagnose::timings::run(file, args.meta.as_deref(), format, &mut stdout, &mut StderrWriter)
     } else {
-        diagnose::run(&logs(args, format)?, &mut StdoutWriter, &mut StderrWriter)
+        diagnose::run(&logs(args, format)?, &mut stdout, &mut StderrWriter)
     };
+    drop(work);
     Ok(if found.map_err(nothing)? {
         CommandExit::Finding
     } else {
@@ -109,12 +116,26 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::Diagno
     })
 }
 
-/// [`Write`] adapter of standard output.
-struct StdoutWriter;
+/// [`Write`] adapter of standard output. Whole lines are written, each by one call.
+struct StdoutWriter {
+    /// True for text for people, which is wrapped to the terminal.
+    is_page: bool,
+    line: Vec<u8>,
+}
 
 impl Write for StdoutWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        out::text(&String::from_utf8_lossy(bytes));
+        self.line.extend_from_slice(bytes);
+        if let Some(end) = self.line.iter().rposition(|byte| *byte == b'\n') {
+            let rest = self.line.split_off(end + 1);
+            let lines = std::mem::replace(&mut self.line, rest);
+            let text = String::from_utf8_lossy(&lines);
+            if self.is_page {
+                out::page(&text);
+            } else {
+                out::text(&text);
+            }
+        }
         Ok(bytes.len())
     }
 

@@ -45,16 +45,19 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<CommandExit, CliError> {
     if found.is_empty() {
         let close = catalogue.similar_classes(query.trim());
         let hint = if close.is_empty() {
-            "ask for a class (gpu-fallen-off-bus), a code (XID 79) or a line of a log in quotes".to_owned()
+            "name a class (gpu-fallen-off-bus), a code (XID 79) or a quoted log line".to_owned()
         } else {
             format!("did you mean {}?", close.join(" or "))
         };
-        return Err(CliError::failure(format!("nothing is known about {:?}", query), hint));
+        return Err(CliError::failure(
+            format!("no class, code or signature matches {query:?}"),
+            hint,
+        ));
     }
     match args.format.format {
         OutputFormat::Table => {
             let pages: Vec<String> = found.iter().map(page).collect();
-            out::text(&pages.join("\n"));
+            out::page(&pages.join("\n"));
         }
         format => listing::print(format, &found, COLUMNS),
     }
@@ -98,7 +101,7 @@ fn page(found: &Explanation) -> String {
         page.fact("signature", &format!("{} {}", mark.signature, fields.join(" ")));
     }
     if let Some(decoded) = &found.decoded {
-        page.fact("says", &decoded.sentence);
+        page.fact("message", &decoded.sentence);
         let fields: Vec<String> = decoded
             .fields
             .iter()
@@ -111,29 +114,29 @@ fn page(found: &Explanation) -> String {
         code(event, &mut page);
     }
     page.fact("causes", &found.causes.join("; "));
-    page.fact("do", &format!("{}: {}", found.action, found.advice));
-    page.fact("that is", &found.action_means);
-    page.fact("then", &found.then.join(", "));
-    page.fact("vendor says", found.vendor_action.as_deref().unwrap_or_default());
+    page.fact("advice", &found.advice);
+    page.fact("action", &format!("{}: {}", found.action, found.action_means));
+    page.fact("next", &found.then.join(", "));
+    page.fact("vendor", found.vendor_action.as_deref().unwrap_or_default());
     page.fact("source", &basis(found));
     let others = found
         .alternatives
         .iter()
-        .map(|other| format!("{} does first: {}", other.source, other.action));
-    page.facts("others", others);
+        .map(|other| format!("{}: {} first", other.source, other.action));
+    page.facts("other", others);
     page.fact("note", &found.notes);
     page.fact("cleared by", &found.clears);
     let studies = found.places.chunk_by(|a, b| a.taxonomy == b.taxonomy);
     page.facts("literature", studies.filter_map(study));
-    page.fact("numbers", &found.codes.join(", "));
+    page.fact("codes", &found.codes.join(", "));
     let more = found.signatures.len().saturating_sub(SIGNATURES_SHOWN);
     let shown = found.signatures.iter().take(SIGNATURES_SHOWN).map(announcement);
     page.facts(
-        "announced by",
-        shown.chain((more > 0).then(|| format!("and {more} more: --format json"))),
+        "signatures",
+        shown.chain((more > 0).then(|| format!("{more} more with --format json"))),
     );
     page.facts(
-        "read",
+        "sources",
         found.sources.iter().map(|read| format!("{}: {}", read.title, read.url)),
     );
     page.0
@@ -144,11 +147,11 @@ fn family(found: &Explanation, page: &mut ExplainPage) {
         let beside = if found.siblings.is_empty() {
             String::new()
         } else {
-            format!(", beside {}", ids(&found.siblings))
+            format!(", with {}", ids(&found.siblings))
         };
-        page.fact("case of", &format!("{parent}{beside}"));
+        page.fact("kind of", &format!("{parent}{beside}"));
     }
-    page.fact("cases", &ids(&found.children));
+    page.fact("kinds", &ids(&found.children));
 }
 
 fn ids(ids: &[rankguard_model::ClassId]) -> String {
@@ -159,13 +162,13 @@ fn kind(kind: ClassKind) -> &'static str {
     match kind {
         ClassKind::RootCause => "root cause",
         ClassKind::Symptom => "symptom: needs diagnosis before blame",
-        ClassKind::Outcome => "outcome: an end that was decided",
+        ClassKind::Outcome => "outcome: a deliberate end",
     }
 }
 
 fn basis(found: &Explanation) -> String {
     if found.recommended_by.is_empty() {
-        return "our own inference".to_owned();
+        return "inferred by Rankguard".to_owned();
     }
     let by = found.recommended_by.join("; ");
     match found.basis {
@@ -176,7 +179,7 @@ fn basis(found: &Explanation) -> String {
 
 fn code(event: &DriverEvent, page: &mut ExplainPage) {
     page.fact("symbol", &event.mnemonic);
-    page.fact("holds for", &event.scope);
+    page.fact("scope", &event.scope);
     let stops = match event.fatal {
         Some(FatalityScope::NonFatal) => "nothing by itself",
         Some(FatalityScope::Port) => "the partition that owns the port",
@@ -185,11 +188,11 @@ fn code(event: &DriverEvent, page: &mut ExplainPage) {
     };
     page.fact("stops", stops);
     if let Some(number) = event.cleared_by {
-        page.fact("ended by", &format!("{} {number}", event.kind));
+        page.fact("end event", &format!("{} {number}", event.kind));
     }
     let again = event.escalate.iter().map(|rule| {
         format!(
-            "{} times in {} h on the same {}: {}",
+            "{} times in {} h on one {}: {}",
             rule.times, rule.hours, rule.same, rule.then
         )
     });
@@ -243,7 +246,7 @@ mod tests {
         for line in [
             "XID 79\n  class       gpu-fallen-off-bus\n",
             "  symbol      ROBUST_CHANNEL_GPU_HAS_FALLEN_OFF_THE_BUS\n",
-            "  vendor says RESTART_BM; then CONTACT_SUPPORT\n",
+            "  vendor      RESTART_BM; then CONTACT_SUPPORT\n",
             "  cleared by  ",
             "GPU Unavailable (gpu-unavailable)",
             "https://docs.nvidia.com/deploy/xid-errors/analyzing-xid-catalog.html\n",
@@ -255,19 +258,19 @@ mod tests {
     #[test]
     fn a_page_shows_the_family_of_a_class() {
         let text = page_of("connection-refused");
-        assert!(text.contains("  case of     connection-failed, beside "), "{text}");
+        assert!(text.contains("  kind of     connection-failed, with "), "{text}");
         let text = page_of("connection-failed");
-        assert!(text.contains("  cases       "), "{text}");
+        assert!(text.contains("  kinds       "), "{text}");
         let text = page_of("python-import-error");
         assert!(text.contains("  known as    python-import-error\n"), "{text}");
     }
 
     #[test]
-    fn a_line_is_shown_with_what_its_words_hold() {
+    fn a_log_line_is_decoded() {
         let text =
             page_of("NVRM: Xid (PCI:0018:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)");
         assert!(
-            text.contains("  says        NETIR_LINK_EVT on link 8: link-fatal error (hardware)\n"),
+            text.contains("  message     NETIR_LINK_EVT on link 8: link-fatal error (hardware)\n"),
             "{text}"
         );
         assert!(text.contains("subcode=4"), "{text}");

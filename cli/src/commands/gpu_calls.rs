@@ -41,7 +41,7 @@ pub(crate) fn run(args: &GpuCallsArgs) -> Result<CommandExit, CliError> {
     rankguard_agent::serve_gpu_calls(args.library.as_deref(), deadline).map_err(|problem| {
         CliError::failure(
             "cannot serve calls into the GPU library",
-            "`rankguard agent` starts this; there is no use for it by hand",
+            "this command is started by `rankguard agent` only",
         )
         .because(problem)
     })?;

@@ -51,7 +51,9 @@ pub(crate) fn exec_history(command: &str, words: Vec<OsString>) -> CliError {
     let problem = Command::new(&program).arg(command).args(words).exec();
     CliError::failure(
         format!("`rankguard {command}` needs {}", program.display()),
-        format!("`cargo build --release -p {PROGRAM}` builds it beside this program"),
+        format!(
+            "install {PROGRAM} in the folder of this program, or build it with `cargo build --release -p {PROGRAM}`"
+        ),
     )
     .because(problem)
 }

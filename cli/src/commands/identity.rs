@@ -90,6 +90,9 @@ impl From<IssuedRole> for PeerRole {
     }
 }
 
+/// Hints for unusable names.
+const CLUSTER_HINT: &str = "set the name of the cluster with --cluster";
+const OWNER_HINT: &str = "set the name of an agent's node, or of an operator, with --name";
 /// Maximum size of a file of names, in bytes.
 const NAMES_BYTES: u64 = 4 << 20;
 /// Maximum size of a certificate file, in bytes.
@@ -131,13 +134,14 @@ impl From<&CertificateFields> for CertificateView {
 pub(crate) fn run(args: &IdentityArgs) -> Result<CommandExit, CliError> {
     match &args.action {
         IdentityAction::Init { dir, cluster, days } => {
-            let card = CertificateAuthority::create(dir, cluster, *days).map_err(refused)?;
+            let card =
+                CertificateAuthority::create(dir, cluster, *days).map_err(|problem| refused(problem, CLUSTER_HINT))?;
             let dir = dir.display();
             let until = card.valid_until();
             out::note(&format!(
-                "{dir}/ca.pem and {dir}/ca.key are the authority of {cluster} until {until}"
+                "created the authority of cluster {cluster}, valid until {until}: {dir}/ca.pem and {dir}/ca.key"
             ));
-            out::note("ca.key signs everybody's certificate: keep it where only you can read it, and off the nodes");
+            out::note("ca.key signs all certificates: store it readable by its owner only, and not on the nodes");
         }
         IdentityAction::Issue(args) => issue(args)?,
         IdentityAction::Show { file, format } => return show(file, format),
@@ -163,7 +167,7 @@ fn owners(args: &IssueArgs) -> Result<Vec<CertificateOwner>, CliError> {
         let text = rankguard_files::read_text(file, NAMES_BYTES).map_err(|problem| {
             CliError::failure(
                 format!("cannot read {}", file.display()),
-                "one name a line, then its hosts",
+                "write one name per line, followed by its hosts",
             )
             .because(problem)
         })?;
@@ -181,7 +185,7 @@ fn owners(args: &IssueArgs) -> Result<Vec<CertificateOwner>, CliError> {
     match owners.iter().find(|owner| !seen.insert(&owner.name)) {
         Some(twice) => Err(CliError::usage(
             format!("{} is named twice", twice.name),
-            "each owner gets one certificate",
+            "name each owner once",
         )),
         None => Ok(owners),
     }
@@ -192,11 +196,11 @@ fn issue(args: &IssueArgs) -> Result<(), CliError> {
     let owners = owners(args)?;
     if role == PeerRole::Controller && owners.iter().any(|owner| owner.hosts.is_empty()) {
         return Err(CliError::usage(
-            "a controller's certificate names the hosts at which it is dialled, and none was given",
-            "--host NAME or --host ADDRESS, as agents and operators write it; may be repeated",
+            "a controller certificate needs at least one host",
+            "set --host to each name or address that agents and operators connect to",
         ));
     }
-    let authority = CertificateAuthority::open(&args.ca).map_err(refused)?;
+    let authority = CertificateAuthority::open(&args.ca).map_err(|problem| refused(problem, OWNER_HINT))?;
     let is_one = owners.len() == 1;
     for CertificateOwner { name, hosts } in owners {
         let folder = if is_one { args.out.clone() } else { args.out.join(&name) };
@@ -206,8 +210,14 @@ fn issue(args: &IssueArgs) -> Result<(), CliError> {
             hosts,
             days: args.days,
         };
-        let (card, files) = authority.issue(&wanted, &folder).map_err(refused)?;
-        out::note(&format!("{} until {}", card.name, card.valid_until()));
+        let (card, files) = authority
+            .issue(&wanted, &folder)
+            .map_err(|problem| refused(problem, OWNER_HINT))?;
+        out::note(&format!(
+            "issued a certificate for {}, valid until {}",
+            card.name,
+            card.valid_until()
+        ));
         if is_one {
             let setting = |name: &str, path: &Path| out::line(&format!("{name} = {:?}", path.display().to_string()));
             out::line("[identity]");
@@ -227,7 +237,11 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
         return Ok(vec![path.to_owned()]);
     }
     let entries = std::fs::read_dir(path).map_err(|problem| {
-        CliError::failure(format!("cannot read {}", path.display()), "may this user read it?").because(problem)
+        CliError::failure(
+            format!("cannot read {}", path.display()),
+            "check the permissions of this user",
+        )
+        .because(problem)
     })?;
     let mut below: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).collect();
     below.sort();
@@ -240,8 +254,8 @@ fn certificates(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let found: Vec<PathBuf> = folders.filter_map(in_folder).collect();
     if found.is_empty() {
         return Err(CliError::failure(
-            format!("there is no certificate.pem in {} or its folders", path.display()),
-            "`rankguard identity issue --out DIR` makes one",
+            format!("no certificate.pem in {} or its folders", path.display()),
+            "`rankguard identity issue --out DIR` creates one",
         ));
     }
     Ok(found)
@@ -252,19 +266,20 @@ fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     for file in certificates(path)? {
         let failed = |what: String| {
             let what = format!("{}: {what}", file.display());
-            CliError::failure(
-                what,
-                "`rankguard identity issue` makes certificates that this command can show",
-            )
+            CliError::failure(what, "expected a certificate created by `rankguard identity issue`")
         };
         let text = rankguard_files::read_text(&file, PEM_BYTES)
-            .map_err(|problem| failed(format!("cannot be read: {problem}")))?;
+            .map_err(|problem| failed(format!("cannot read the file: {problem}")))?;
         cards.push(CertificateFields::of_pem(text.as_bytes()).map_err(failed)?);
     }
     let shown: Vec<CertificateView> = cards.iter().map(CertificateView::from).collect();
     listing::print(format.format, &shown, COLUMNS);
     for card in cards.iter().filter(|card| card.ends_soon()) {
-        out::note(&format!("{} ends at {}", card.name, card.valid_until()));
+        out::note(&format!(
+            "the certificate of {} expires at {}",
+            card.name,
+            card.valid_until()
+        ));
     }
     Ok(if cards.iter().any(CertificateFields::ends_soon) {
         CommandExit::Finding
@@ -273,18 +288,20 @@ fn show(path: &Path, format: &FormatArgs) -> Result<CommandExit, CliError> {
     })
 }
 
-fn refused(problem: AuthorityError) -> CliError {
+fn refused(problem: AuthorityError, name_hint: &'static str) -> CliError {
     let hint = match &problem {
-        AuthorityError::Name(_) => "--name names an agent's node or an operator; --cluster the cluster",
-        AuthorityError::Exists { .. } => "choose another directory, or move the old files away first",
-        AuthorityError::Io { .. } => "`rankguard identity init DIR` makes an authority; `issue --ca DIR` signs with it",
-        AuthorityError::Unusable { .. } => {
-            "the directory of the authority holds ca.pem and ca.key, as `init` made them"
+        AuthorityError::Name(_) => name_hint,
+        AuthorityError::Exists { .. } => "choose another directory, or move the old files",
+        AuthorityError::Io { .. } => {
+            "`rankguard identity init DIR` creates an authority; `rankguard identity issue --ca DIR` signs with it"
         }
-        AuthorityError::Outlives { .. } => "ask for fewer --days, or make a new authority and list both in identity.ca",
-        AuthorityError::Host { .. } => "--host takes one name or address, without a port",
+        AuthorityError::Unusable { .. } => {
+            "expected a directory with ca.pem and ca.key, created by `rankguard identity init`"
+        }
+        AuthorityError::Outlives { .. } => "use fewer --days, or create a new authority and list both in identity.ca",
+        AuthorityError::Host { .. } => "write one name or address for each --host, without a port",
         AuthorityError::Library(_) | AuthorityError::Random => {
-            "is this program whole, and the system's /dev/urandom there?"
+            "check the installation of this program and /dev/urandom"
         }
     };
     let what = problem.to_string();

@@ -6,11 +6,13 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use rankguard_agent::{FaultInjection, InjectError, InjectionRecord, RankSelector, ask_agent};
 use rankguard_console::FormatArgs;
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Rank};
 
+use super::local;
 use crate::args::{CommonArgs, OutputFormat};
 use crate::config::FlagValue;
-use crate::display_text::or_dash;
+use crate::display_text::or_empty;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -21,8 +23,8 @@ const DEADLINE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Only an agent that was started with agent.injection = true takes faults, from its own user and from root.
-All evidence of a fault, and every case that rests on it, is marked synthetic. What lasts ends by itself.")]
+Requires an agent with agent.injection = true, and its user or root.
+All evidence of an injected fault, and every case based on it, is marked synthetic. Lasting faults end by themselves.")]
 pub(crate) struct InjectArgs {
     /// State directory of the agent [setting agent.state_dir]
     #[arg(long, value_name = "DIR", global = true)]
@@ -120,19 +122,19 @@ enum InjectedFault {
 /// Parses `3`, or `llm/3`.
 fn which(text: &str) -> Result<RankSelector, String> {
     let (job, rank) = match text.rsplit_once('/') {
-        Some(("", _)) => return Err("want RANK or JOB/RANK".to_owned()),
+        Some(("", _)) => return Err("expected RANK or JOB/RANK".to_owned()),
         Some((job, rank)) => (Some(JobId::from(job)), rank),
         None => (None, text),
     };
     let rank = rank
         .parse()
-        .map_err(|_| "want RANK or JOB/RANK, a rank being a number".to_owned())?;
+        .map_err(|_| "expected RANK or JOB/RANK, with a number as rank".to_owned())?;
     Ok(RankSelector { job, rank: Rank(rank) })
 }
 
 /// Parses a duration: `10s`, `500ms`, `2m`.
 fn time(text: &str) -> Result<Duration, String> {
-    let wrong = || "want a time such as 10s, 500ms or 2m".to_owned();
+    let wrong = || "expected a duration such as 10s, 500ms or 2m".to_owned();
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(wrong)?;
     let (number, unit) = text.split_at(end);
     let scale = match unit {
@@ -144,7 +146,7 @@ fn time(text: &str) -> Result<Duration, String> {
     let number: f64 = number.parse().map_err(|_| wrong())?;
     let time = Duration::try_from_secs_f64(number * scale).map_err(|_| wrong())?;
     if time < Duration::from_millis(1) || time > Duration::from_millis(rankguard_agent::LAST_MAX_MS) {
-        return Err("it may last a millisecond to an hour".to_owned());
+        return Err("expected a duration from 1ms to 60m".to_owned());
     }
     Ok(time)
 }
@@ -207,36 +209,38 @@ pub(super) const COLUMNS: &[TableColumn<InjectionRecord>] = &[
     ("kind", |it| it.kind.clone()),
     ("what", |it| it.what.clone()),
     ("at", |it| it.at.to_string()),
-    ("until", |it| or_dash(it.until)),
+    ("until", |it| or_empty(it.until)),
 ];
 
 pub(crate) fn run(args: &InjectArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     let flag = FlagValue::of("agent.state_dir", "--state-dir", args.state_dir.as_deref());
     let state_dir = common.settings([flag])?.agent().state_dir;
     let wanted = FaultInjection::from(args.fault.clone());
+    let wait = WorkNote::start(local::AGENT_WAIT);
     let done = rankguard_agent::inject(&state_dir, &wanted, DEADLINE).map_err(|problem| {
         let runs = || ask_agent(&state_dir, DEADLINE).is_ok();
         match &problem {
             InjectError::Absent { .. } if runs() => CliError::failure(
-                "the agent of this node takes no faults",
-                "it must be started with --injection, or with agent.injection = true in its configuration",
+                "fault injection is disabled on this node",
+                "start the agent with --injection, or set agent.injection = true",
             ),
             InjectError::Absent { .. } => CliError::failure(
-                "the agent of this node was not heard",
-                "is `rankguard agent` running, and with this state directory? --state-dir names another",
+                "cannot reach the agent of this node",
+                "check that `rankguard agent` runs with this state directory; select another with --state-dir",
             )
             .because(problem),
             InjectError::Broken { .. } => CliError::failure(
-                "the agent of this node did not say what became of it",
-                "only its own user and root may ask it; `rankguard agent status` shows what it did",
+                "the agent of this node did not confirm the injection",
+                "run the command as the user of the agent or as root; `rankguard agent status` lists injections",
             )
             .because(problem),
             InjectError::Refused(_) => CliError::failure(
                 problem.to_string(),
-                "`rankguard agent status` shows what runs and what is watched there",
+                "`rankguard agent status` shows ranks, devices and injections of this node",
             ),
         }
     })?;
+    drop(wait);
     match args.format.format {
         OutputFormat::Json => out::json(&done),
         OutputFormat::Jsonl => out::json_line(&done),
@@ -250,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranks_and_times_are_read_as_people_write_them() {
+    fn ranks_and_durations_are_parsed() {
         assert_eq!(which("3").map(|it| (it.job, it.rank)), Ok((None, Rank(3))));
         let job = JobId::from("team/llm");
         assert_eq!(

@@ -31,8 +31,8 @@ pub(crate) fn parse_args() -> Option<Result<KeepArenasArgs, clap::Error>> {
 pub(crate) fn run(args: &KeepArenasArgs) -> Result<CommandExit, CliError> {
     rankguard_agent::keep_arenas(&args.state_dir, Duration::from_millis(args.kept_ms)).map_err(|problem| {
         CliError::failure(
-            "cannot keep the arenas of an agent",
-            "`rankguard agent` starts this; there is no use for it by hand",
+            "cannot hold the arenas of an agent",
+            "this command is started by `rankguard agent` only",
         )
         .because(problem)
     })?;

@@ -13,9 +13,11 @@ use tonic::transport::{Channel, Endpoint};
 use crate::args::ControllerAddress;
 use crate::client::ControllerClient;
 use crate::config::nearest;
+use crate::display_text::job_state;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::out;
+use crate::waiting::report_long_wait;
 
 /// Maximum wait for an agent.
 const AGENT_LIMIT: Duration = Duration::from_secs(10);
@@ -65,15 +67,8 @@ pub(crate) async fn run(args: &LogsArgs, client: &ControllerClient) -> Result<Co
     }
     reader.finish();
     if reader.streams.is_empty() {
-        let what = format!("no agent keeps output of job {}", reader.job);
-        let what = match reader.away.len() {
-            0 => what,
-            _ => format!("{what}; not asked: {}", reader.missing()),
-        };
-        return Err(CliError::failure(
-            what,
-            "`rankguard status` shows its nodes; output stays below jobs/ of agent.state_dir",
-        ));
+        let status = client.status().await?;
+        return Err(reader.no_output(known(&reader.job, &status)?));
     }
     Ok(if reader.away.is_empty() {
         CommandExit::Fine
@@ -111,8 +106,12 @@ pub(crate) struct LogReader {
     ranks: BTreeSet<Rank>,
     /// Generation to read; `None` for the current one.
     generation: Option<Generation>,
+    /// Generation that was read last.
+    shown: Option<Generation>,
     tail: Option<usize>,
     streams: BTreeMap<StreamKey, LogCursor>,
+    /// Ranks of which agents have output, whether selected or not.
+    listed: BTreeSet<Rank>,
     channels: BTreeMap<NodeId, Channel>,
     /// Nodes with unreadable output, with the reason.
     away: BTreeMap<NodeId, String>,
@@ -125,21 +124,47 @@ impl LogReader {
             job,
             ranks,
             generation: None,
+            shown: None,
             tail,
             streams: BTreeMap::new(),
+            listed: BTreeSet::new(),
             channels: BTreeMap::new(),
             away: BTreeMap::new(),
         }
     }
 
-    /// Prints the output since the last call.
+    /// Prints the output since the last call. The rest of earlier generations precedes that of a new one, and a line on
+    /// standard error separates them.
     pub(crate) async fn print_new(&mut self, view: &JobView, nodes: &[NodeView], network: &PeerTransport) {
-        let generation = self.generation.unwrap_or(view.generation);
+        let newest = self.generation.unwrap_or(view.generation);
+        let first = self.shown.unwrap_or(newest);
+        for generation in (first.0..=newest.0).map(Generation) {
+            if self.shown.is_some_and(|shown| shown < generation) {
+                self.finish();
+            }
+            if let Some(line) = separator(&self.job, self.shown, generation) {
+                out::note(&line);
+            }
+            self.shown = Some(generation);
+            self.print_generation(view, generation, nodes, network).await;
+        }
+    }
+
+    async fn print_generation(
+        &mut self,
+        view: &JobView,
+        generation: Generation,
+        nodes: &[NodeView],
+        network: &PeerTransport,
+    ) {
         for node in nodes_of(view, generation) {
             let known = nodes.iter().find(|view| view.node == node);
             let read = match known {
-                Some(known) if known.state != NodeState::Lost => self.read_node(known, generation, network).await,
-                _ => Err("its agent is away".to_owned()),
+                Some(known) if known.state != NodeState::Lost => {
+                    let what = format!("waiting for the agent of node {node}");
+                    report_long_wait(&what, self.read_node(known, generation, network)).await
+                }
+                _ => Err("its agent is not connected".to_owned()),
             };
             match read {
                 Ok(()) => drop(self.away.remove(&node)),
@@ -152,11 +177,48 @@ impl LogReader {
         self.channels.remove(&node);
         if self.away.get(&node) != Some(&problem) {
             out::note(&format!(
-                "output of job {} on node {node} cannot be read: {problem}",
+                "cannot read the output of job {} on node {node}: {problem}",
                 self.job
             ));
         }
         self.away.insert(node, problem);
+    }
+
+    /// Explains why nothing was printed: the job has not started, or the generation or rank does not exist.
+    fn no_output(&self, view: &JobView) -> CliError {
+        let job = &self.job;
+        let newest = view.generation;
+        let generation = self.generation.unwrap_or(newest);
+        if newest == Generation(0) || view.state == JobState::Pending && nodes_of(view, generation).is_empty() {
+            let reason = view
+                .reason
+                .as_ref()
+                .map(|reason| format!(": {reason}"))
+                .unwrap_or_default();
+            let state = job_state(view.state);
+            let what = format!("job {job} has no output: no rank has started, the job is {state}{reason}");
+            return CliError::failure(
+                what,
+                "`rankguard status jobs --all` shows jobs and the reasons of their states",
+            );
+        }
+        if generation > newest {
+            let what = format!("job {job} has no generation {generation}; its newest is {newest}");
+            return CliError::usage(what, format!("select --generation 1 to {newest}"));
+        }
+        if !self.listed.is_empty() {
+            let ranks: Vec<String> = self.listed.iter().map(ToString::to_string).collect();
+            let wanted: Vec<String> = self.ranks.iter().map(ToString::to_string).collect();
+            let what = format!("job {job} has no rank {} in generation {generation}", wanted.join(", "));
+            return CliError::usage(what, format!("ranks with output: {}", ranks.join(", ")));
+        }
+        if !self.away.is_empty() {
+            let what = format!("cannot read the output of job {job}: {}", self.missing());
+            return CliError::failure(what, "check that the agents of these nodes run");
+        }
+        let what = format!("no agent has output of generation {generation} of job {job}");
+        let hint = "agents store output below jobs/ of agent.state_dir; check that it was not removed";
+        CliError::failure(what, hint)
     }
 
     /// Lists the unreadable nodes with the reasons.
@@ -179,6 +241,7 @@ impl LogReader {
         let listed = client.list_logs(request).await.map_err(|status| reason(&status))?;
         for file in listed.into_inner().files {
             let rank = Rank(file.rank);
+            self.listed.insert(rank);
             if self.ranks.is_empty() || self.ranks.contains(&rank) {
                 let key = (node.node.clone(), Generation(file.generation), rank, file.is_error);
                 self.read_stream(&mut client, key, file.bytes).await?;
@@ -285,6 +348,12 @@ impl LogCursor {
     }
 }
 
+/// Returns the line between the output of two generations; `None` within one, and before the first.
+fn separator(job: &JobId, shown: Option<Generation>, next: Generation) -> Option<String> {
+    let is_another = shown.is_some_and(|shown| shown != next && shown != Generation(0));
+    is_another.then(|| format!("--- job {job} was restarted: output of generation {next} follows ---"))
+}
+
 /// Returns the nodes on which ranks of a generation ran.
 fn nodes_of(view: &JobView, generation: Generation) -> BTreeSet<NodeId> {
     let spans = view.spans.iter().filter(|span| span.generation == Some(generation));
@@ -297,7 +366,7 @@ fn nodes_of(view: &JobView, generation: Generation) -> BTreeSet<NodeId> {
 
 fn reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
-        return "its agent is older than this command".to_owned();
+        return "its agent is older than this command and does not serve output".to_owned();
     }
     match DialError::within(status) {
         Some(dial) => dial.words(),
@@ -308,6 +377,63 @@ fn reason(status: &tonic::Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::sample;
+
+    /// Finding 13 of the first operator: all of these were "no agent keeps output".
+    #[test]
+    fn missing_output_is_explained_by_its_cause() {
+        let (status, _) = sample::cluster();
+        let running = status
+            .jobs
+            .iter()
+            .find(|view| view.generation > Generation(0))
+            .expect("a job that ran");
+        let check = |change: &dyn Fn(&mut LogReader, &mut JobView), expect: &str| {
+            let mut view = running.clone();
+            let mut reader = LogReader::new(view.spec.id.clone(), BTreeSet::new(), None);
+            change(&mut reader, &mut view);
+            let lines = reader.no_output(&view).lines();
+            assert!(lines.contains(expect), "{expect:?} is not in:\n{lines}");
+        };
+        check(
+            &|reader, _| reader.generation = Some(Generation(99)),
+            "has no generation 99; its newest is",
+        );
+        check(
+            &|reader, _| {
+                reader.ranks = BTreeSet::from([Rank(9)]);
+                reader.listed = BTreeSet::from([Rank(0), Rank(1)]);
+            },
+            "ranks with output: 0, 1",
+        );
+        check(
+            &|_, view| {
+                view.state = JobState::Pending;
+                view.generation = Generation(0);
+                view.reason = Some("0 free healthy nodes".to_owned());
+            },
+            "no rank has started, the job is pending: 0 free healthy nodes",
+        );
+        check(
+            &|reader, _| {
+                drop(
+                    reader
+                        .away
+                        .insert(NodeId::from("n1"), "its agent is not connected".to_owned()),
+                )
+            },
+            "cannot read the output of job",
+        );
+        check(&|_, _| {}, "no agent has output of generation");
+    }
+
+    #[test]
+    fn the_output_of_another_generation_is_separated() {
+        let line = |shown: Option<u64>, next| separator(&JobId::from("a"), shown.map(Generation), Generation(next));
+        assert_eq!([line(None, 1), line(Some(0), 1), line(Some(2), 2)], [None, None, None]);
+        let text = line(Some(1), 2).expect("another generation");
+        assert!(text.contains("generation 2"), "{text}");
+    }
 
     #[test]
     fn pieces_become_lines_wherever_they_are_cut() {

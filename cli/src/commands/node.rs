@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView, Timestamp,
+    Case, CaseId, CaseState, ClassId, Entity, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView,
+    Timestamp, printable,
 };
 use serde::Serialize;
 
 use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::{ClientError, ControllerClient};
 use crate::config::nearest;
-use crate::display_text::{case_state, node_state, or_dash};
+use crate::display_text::{case_state, node_state, or_dash, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -85,7 +86,7 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let client = address.client(common)?;
             block_on(each(&nodes, async |node| {
                 client.cordon(node, &reason).await?;
-                out::note(&format!("nothing new is placed on {node}; ranks that run there go on"));
+                out::note(&format!("cordoned {node}; running ranks are not affected"));
                 Ok(())
             }))?
         }
@@ -93,7 +94,7 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let client = address.client(common)?;
             block_on(each(&nodes, async |node| {
                 client.uncordon(node).await?;
-                out::note(&format!("{node} may be used again"));
+                out::note(&format!("uncordoned {node}"));
                 Ok(())
             }))?
         }
@@ -113,7 +114,7 @@ pub(crate) fn run(args: NodeArgs, common: &CommonArgs) -> Result<CommandExit, Cl
             let client = address.client(common)?;
             block_on(each(&nodes, async |node| {
                 client.forget(node).await?;
-                out::note(&format!("{node} is forgotten"));
+                out::note(&format!("removed {node}"));
                 Ok(())
             }))?
         }
@@ -146,7 +147,7 @@ async fn each(
             let lines = failed.iter().map(|(name, problem)| format!("\n{name}: {problem}"));
             Err(CliError::failure(
                 format!(
-                    "{count} of {} nodes were not changed:{}",
+                    "cannot change {count} of {} nodes:{}",
                     nodes.len(),
                     lines.collect::<String>()
                 ),
@@ -168,12 +169,12 @@ async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duratio
         let status = client.status().await?;
         let left: Vec<String> = nodes.iter().filter_map(|node| occupied(&status, node)).collect();
         if left.is_empty() {
-            out::note(&format!("no rank is left on {}", nodes.join(" ")));
+            out::note(&format!("drained {}; no rank runs there", nodes.join(" ")));
             return Ok(CommandExit::Fine);
         }
         if started.elapsed() >= limit {
             left.iter().for_each(|line| out::note(line));
-            out::note("not empty yet; the nodes stay drained, and their jobs move when they can");
+            out::note("not empty yet; the nodes remain drained, and their jobs move when possible");
             return Ok(CommandExit::Finding);
         }
         if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
@@ -193,16 +194,16 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
     for job in living {
         if job.placements.iter().any(|place| place.node.as_str() == node) {
             let why = match &job.spec.checkpoint {
-                Some(_) => "it moves after its next checkpoint, when enough other nodes are free",
-                None => "it has no checkpoints and does not move; cancel it, or wait for its end",
+                Some(_) => "it moves after its next checkpoint if enough other nodes are free",
+                None => "it has no checkpoints and does not move; cancel it or wait for its end",
             };
-            return Some(format!("node {node}: job {} runs there; {why}", job.spec.id));
+            return Some(format!("node {node}: job {} runs here; {why}", job.spec.id));
         }
     }
     let unconfirmed = |job: &&JobView| job.unconfirmed.iter().any(|left| left.node.as_str() == node);
     let job = status.jobs.iter().find(unconfirmed)?;
     Some(format!(
-        "node {node}: old ranks of job {} have not been confirmed as ended",
+        "node {node}: the end of old ranks of job {} is not confirmed",
         job.spec.id
     ))
 }
@@ -227,6 +228,9 @@ struct NodeCase {
     state: CaseState,
     since: Timestamp,
     class: ClassId,
+    /// Entity that the verdict blames.
+    blamed: Entity,
+    /// True if the verdict blames the node or a device of it. A rank that failed there by its program does not count.
     is_blamed: bool,
     outcome: Option<String>,
 }
@@ -240,7 +244,7 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory
             Some(near) => format!("did you mean {near}? `rankguard status nodes` lists the nodes"),
             None => "`rankguard status nodes` lists the nodes".to_owned(),
         };
-        return Err(CliError::usage(format!("no node {name} has joined"), hint));
+        return Err(CliError::usage(format!("there is no node {name}"), hint));
     };
     Ok(NodeHistory {
         node: node.clone(),
@@ -255,6 +259,10 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory
     })
 }
 
+fn dash_if_empty(text: &str) -> String {
+    or_dash(Some(text).filter(|text| !text.is_empty()))
+}
+
 fn jobs_on(status: &StatusView, node: &NodeId) -> Vec<JobId> {
     let ran = status
         .jobs
@@ -264,13 +272,16 @@ fn jobs_on(status: &StatusView, node: &NodeId) -> Vec<JobId> {
 }
 
 fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
-    let is_blamed = case.verdict.blamed.node() == Some(node);
+    let blamed = &case.verdict.blamed;
+    let is_blamed = matches!(blamed, Entity::Node { node: at } | Entity::Device { node: at, .. } if at == node);
+    let ran_here = blamed.node() == Some(node);
     let is_named = case.findings.iter().any(|finding| finding.entity.node() == Some(node));
-    (is_blamed || is_named).then(|| NodeCase {
+    (ran_here || is_named).then(|| NodeCase {
         case: case.id,
         state: case.state,
         since: case.first_at,
         class: case.verdict.class.clone(),
+        blamed: blamed.clone(),
         is_blamed,
         outcome: case.outcome.clone(),
     })
@@ -279,7 +290,7 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
 const STATES: &[TableColumn<StateSpan>] = &[
     ("state", |span| span.state.clone()),
     ("from", |span| span.from.to_string()),
-    ("to", |span| or_dash(span.to)),
+    ("to", |span| or_empty(span.to)),
 ];
 
 const CASES: &[TableColumn<NodeCase>] = &[
@@ -287,8 +298,14 @@ const CASES: &[TableColumn<NodeCase>] = &[
     ("state", |case| case_state(case.state).to_owned()),
     ("since", |case| case.since.to_string()),
     ("class", |case| case.class.to_string()),
-    ("blamed", |case| if case.is_blamed { "yes" } else { "no" }.to_owned()),
-    ("outcome", |case| or_dash(case.outcome.as_ref())),
+    ("blamed", |case| {
+        if case.is_blamed {
+            "yes".to_owned()
+        } else {
+            case.blamed.to_string()
+        }
+    }),
+    ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 
 fn print(history: &NodeHistory, format: OutputFormat) -> Result<CommandExit, CliError> {
@@ -296,21 +313,25 @@ fn print(history: &NodeHistory, format: OutputFormat) -> Result<CommandExit, Cli
         OutputFormat::Json => out::json(history),
         OutputFormat::Jsonl => out::json_line(history),
         OutputFormat::Csv => {
-            return Err(CliError::usage(
-                "a node does not fit into csv",
-                "--format json gives all of it",
-            ));
+            return Err(CliError::usage("cannot print a node as CSV", "use --format json"));
         }
         OutputFormat::Table => {
             let node = &history.node;
-            out::line(&format!("node {}: {}", node.node, node_state(node.state)));
-            out::line(&format!("  reason          {}", or_dash(node.reason.as_ref())));
-            out::line(&format!("  slots           {}", node.slots));
-            out::line(&format!("  address         {}", node.address));
-            out::line(&format!("  failure domain  {}", node.failure_domain));
-            out::line(&format!("  job             {}", or_dash(node.job.as_ref())));
             let jobs: Vec<&str> = history.jobs.iter().map(JobId::as_str).collect();
-            out::line(&format!("  jobs so far     {}", jobs.join(" ")));
+            let jobs = jobs.join(" ");
+            let facts = [
+                ("reason", or_dash(node.reason.as_ref())),
+                ("slots", node.slots.to_string()),
+                ("address", node.address.clone()),
+                ("failure domain", dash_if_empty(&node.failure_domain)),
+                ("job", or_dash(node.job.as_ref())),
+                ("earlier jobs", dash_if_empty(&jobs)),
+            ];
+            let mut page = format!("node {}: {}\n", node.node, node_state(node.state));
+            for (name, value) in facts {
+                page.push_str(&format!("  {name:<14}  {}\n", printable(&value)));
+            }
+            out::page(&page);
             out::line("");
             out::text(&listing::table(&history.states, STATES));
             if !history.cases.is_empty() {

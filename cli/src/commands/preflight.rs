@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::Args;
 use rankguard_agent::{CheckVerdict, JobRequirements, PreflightCheck};
+use rankguard_console::waiting::WorkNote;
 use rankguard_console::{FormatArgs, OutputFormat};
 use rankguard_model::NodeId;
 use serde::Serialize;
@@ -26,7 +27,7 @@ const SHOWN: &str = "zhang-icse2020";
 
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "\
-Exit codes: 0 no check failed, 1 one did. What is not asked for is looked at and told, and does not fail.
+Exit codes: 0 no check failed, 1 a check failed. Resources without a requirement are reported and do not fail.
 Each check names the failure class that it prevents; --format json adds its category in every published taxonomy.")]
 pub(crate) struct PreflightArgs {
     /// File or directory that must exist and be readable; may be repeated
@@ -99,7 +100,7 @@ pub(crate) struct PreflightArgs {
 fn gibibytes(text: &str) -> Result<u64, String> {
     match text.parse::<f64>() {
         Ok(gib) if gib.is_finite() && gib >= 0.0 => Ok((gib * f64::from(1 << 30)) as u64),
-        _ => Err("want a number of GiB".to_owned()),
+        _ => Err("expected a number of GiB".to_owned()),
     }
 }
 
@@ -120,7 +121,7 @@ const COLUMNS: &[TableColumn<CheckRow>] = &[
     ("found", |row| row.check.found.clone()),
     ("prevents", |row| row.check.class.to_string()),
     ("Zhang et al. category", |row| row.shown.clone()),
-    ("what to do", |row| row.check.advice.clone()),
+    ("action", |row| row.check.advice.clone()),
 ];
 
 fn verdict(verdict: CheckVerdict) -> &'static str {
@@ -174,7 +175,9 @@ pub(crate) fn run(args: PreflightArgs, common: &CommonArgs) -> Result<CommandExi
         )?,
         ..JobRequirements::default()
     };
+    let note = WorkNote::start(format!("checking this node, at most {} s per check", args.deadline_s));
     let checks = rankguard_agent::preflight(&need);
+    drop(note);
     Ok(print(checks, args.format.format))
 }
 
@@ -187,10 +190,10 @@ fn print(checks: Vec<PreflightCheck>, format: OutputFormat) -> CommandExit {
     listing::print(format, &rows, COLUMNS);
     let count = |verdict| counts.get(&verdict).copied().unwrap_or_default();
     out::note(&format!(
-        "{} checks: {} ok, {} to be warned of, {} unknown, {} failed",
-        rows.len(),
+        "{}: {} ok, {}, {} unknown, {} failed",
+        display_text::count(rows.len(), "check"),
         count(CheckVerdict::Ok),
-        count(CheckVerdict::Warn),
+        display_text::count(count(CheckVerdict::Warn), "warning"),
         count(CheckVerdict::Unknown),
         count(CheckVerdict::Fail),
     ));
@@ -207,11 +210,7 @@ fn row(check: PreflightCheck) -> CheckRow {
         .map(|category| display_text::category(SHOWN, category))
         .collect();
     CheckRow {
-        shown: if names.is_empty() {
-            "-".to_owned()
-        } else {
-            names.join("; ")
-        },
+        shown: names.join("; "),
         check,
     }
 }

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: &ReportArgs, client: &ControllerClient) -> Result<
     let written = std::fs::create_dir_all(&args.out).and_then(|()| report::write(&input, &args.out));
     written.map_err(|problem| {
         let what = format!("cannot write the report into {}", args.out.display());
-        CliError::failure(what, "--out names another folder").because(problem)
+        CliError::failure(what, "select another folder with --out").because(problem)
     })?;
     out::line(&args.out.join("report.html").display().to_string());
     out::line(&args.out.join("report.json").display().to_string());

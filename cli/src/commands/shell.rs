@@ -53,11 +53,11 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Comman
         ShellAction::Man { out: folder } => {
             let has_history = pages(program, folder).map_err(|problem| {
                 let what = format!("cannot write manual pages into {}", folder.display());
-                CliError::failure(what, "--out names another folder").because(problem)
+                CliError::failure(what, "select another folder with --out").because(problem)
             })?;
             if !has_history {
                 out::note(
-                    "pages of dataset, study, replay and simulate are missing: rankguard-history is not beside this program",
+                    "pages of dataset, study, replay and simulate are missing: rankguard-history is not in the folder of this program",
                 );
             }
             out::line(&folder.join("rankguard.1").display().to_string());

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ControllerClient;
-use crate::display_text::{job_state, node_state, or_dash};
+use crate::display_text::{count, job_state, node_state, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -53,11 +53,11 @@ const NODES: &[TableColumn<NodeView>] = &[
     ("node", |node| node.node.to_string()),
     ("state", |node| node_state(node.state).to_owned()),
     ("slots", |node| node.slots.to_string()),
-    ("job", |node| or_dash(node.job.as_ref())),
+    ("job", |node| or_empty(node.job.as_ref())),
     ("lease s", |node| {
-        or_dash((node.lease_ms > 0).then(|| node.lease_ms as f64 / 1e3))
+        or_empty((node.lease_ms > 0).then(|| node.lease_ms as f64 / 1e3))
     }),
-    ("reason", |node| or_dash(node.reason.as_ref())),
+    ("reason", |node| or_empty(node.reason.as_ref())),
 ];
 
 const JOBS: &[TableColumn<JobView>] = &[
@@ -73,13 +73,13 @@ const JOBS: &[TableColumn<JobView>] = &[
     }),
     ("ranks", |job| job.placements.len().to_string()),
     ("generation", |job| job.generation.to_string()),
-    ("step", |job| or_dash(job.step)),
+    ("step", |job| or_empty(job.step)),
     ("checkpoint", |job| {
-        or_dash(job.checkpoints.last().map(|checkpoint| checkpoint.step))
+        or_empty(job.checkpoints.last().map(|checkpoint| checkpoint.step))
     }),
     ("committed", |job| job.checkpoint_counts.committed.to_string()),
-    ("void", |job| job.checkpoint_counts.void.to_string()),
-    ("reason", |job| or_dash(job.reason.as_ref())),
+    ("failed ckpts", |job| job.checkpoint_counts.void.to_string()),
+    ("reason", |job| or_empty(job.reason.as_ref())),
 ];
 
 /// A line of `--format jsonl`, which mixes nodes and jobs.
@@ -93,8 +93,8 @@ enum StatusLine<'a> {
 pub(crate) async fn run(args: &StatusArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
     if args.what == StatusPart::All && args.format.format == OutputFormat::Csv {
         return Err(CliError::usage(
-            "nodes and jobs do not fit into one csv",
-            "`rankguard status nodes --format csv` and `rankguard status jobs --format csv` list each",
+            "cannot print nodes and jobs as one CSV",
+            "use `rankguard status nodes --format csv` or `rankguard status jobs --format csv`",
         ));
     }
     let Some(seconds) = args.watch else {
@@ -102,7 +102,7 @@ pub(crate) async fn run(args: &StatusArgs, client: &ControllerClient) -> Result<
         return Ok(CommandExit::Fine);
     };
     let mut stop = StopSignals::catch().map_err(|problem| {
-        CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
+        CliError::failure("cannot catch signals", "check the limit of open files (`ulimit -n`)").because(problem)
     })?;
     loop {
         let status = client.status().await?;
@@ -143,8 +143,7 @@ fn print(args: &StatusArgs, mut status: StatusView) {
     let over = shorten(args, &mut status);
     print_parts(args, &status);
     if over > 0 && args.what != StatusPart::Nodes {
-        let noun = if over == 1 { "job is" } else { "jobs are" };
-        out::note(&format!("{over} {noun} over; --all lists them"));
+        out::note(&format!("{} not shown; --all lists all jobs", count(over, "ended job")));
     }
 }
 
@@ -163,7 +162,7 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
         (StatusPart::All, OutputFormat::Table | OutputFormat::Csv) => {
             out::text(&listing::table(&status.nodes, NODES));
             if status.nodes.is_empty() {
-                out::note("no agent has joined; `rankguard agent` runs on each node");
+                out::note("no agent has joined; start `rankguard agent` on each node");
             }
             out::line("");
             out::text(&listing::table(&status.jobs, JOBS));
@@ -173,33 +172,39 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                 }
                 for left in &job.unconfirmed {
                     out::note(&format!(
-                        "job {}: old ranks on {} have not been confirmed as ended since {}: {}",
+                        "job {}: the end of old ranks on {} is not confirmed since {}: {}",
                         job.spec.id, left.node, left.since, left.reason
                     ));
                 }
                 if let Some(void) = &job.checkpoint_counts.newest_void {
                     out::note(&format!(
-                        "job {}: {} checkpoints are void, the newest of step {}: {}",
-                        job.spec.id, job.checkpoint_counts.void, void.step, void.reason
+                        "job {}: {}, the newest of step {}: {}",
+                        job.spec.id,
+                        count(
+                            usize::try_from(job.checkpoint_counts.void).unwrap_or(usize::MAX),
+                            "failed checkpoint"
+                        ),
+                        void.step,
+                        void.reason
                     ));
                 }
                 for slow in &job.stragglers {
                     out::note(&format!(
-                        "job {}: rank {} on {} takes {:.1} ms a step and the others {:.1} ms, since {}",
-                        job.spec.id, slow.rank, slow.node, slow.step_ms, slow.usual_ms, slow.since
+                        "job {}: rank {} on {} is a straggler since {}: {:.1} ms per step, the others {:.1} ms",
+                        job.spec.id, slow.rank, slow.node, slow.since, slow.step_ms, slow.usual_ms
                     ));
                 }
             }
             for node in status.nodes.iter().filter(|node| node.refused_evidence > 0) {
                 out::note(&format!(
-                    "node {}: {} pieces of its evidence were refused",
+                    "node {}: the controller rejected {} of its evidence records",
                     node.node, node.refused_evidence
                 ));
             }
             if !status.open_cases.is_empty() {
                 let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
                 out::note(&format!(
-                    "open cases: {}; `rankguard cases show N` tells more",
+                    "open cases: {}; `rankguard cases show N` shows details",
                     open.join(", ")
                 ));
             }

@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<CommandExit, CliError> {
     rankguard_agent::supervise_ranks().map_err(|problem| {
         CliError::failure(
             "cannot supervise ranks",
-            "`rankguard agent` starts this; there is no use for it by hand",
+            "this command is started by `rankguard agent` only",
         )
         .because(problem)
     })?;

@@ -101,7 +101,7 @@ const LISTED: &[TableColumn<TaxonomyRow>] = &[
     ("categories", |it| it.categories.to_string()),
     ("counted", |it| {
         if it.counted == 0 {
-            "-".to_owned()
+            String::new()
         } else {
             it.counted.to_string()
         }
@@ -129,14 +129,14 @@ fn show(id: &str, catalogue: &Catalogue, format: OutputFormat) -> Result<(), Cli
     let Some(taxonomy) = catalogue.taxonomy(id) else {
         let close = catalogue.similar_taxonomies(id);
         let hint = if close.is_empty() {
-            "`rankguard taxonomy ls` lists them".to_owned()
+            "`rankguard taxonomy ls` lists the taxonomies".to_owned()
         } else {
             format!("did you mean {}?", close.join(" or "))
         };
         return Err(CliError::usage(format!("there is no taxonomy {id:?}"), hint));
     };
     match format {
-        OutputFormat::Table => out::text(&page(taxonomy)),
+        OutputFormat::Table => out::page(&page(taxonomy)),
         OutputFormat::Json => out::json(taxonomy),
         OutputFormat::Jsonl => taxonomy.categories.iter().for_each(out::json_line),
         OutputFormat::Csv => listing::print(format, &taxonomy.categories, CATEGORIES),
@@ -187,7 +187,7 @@ fn page(taxonomy: &Taxonomy) -> String {
         let _ = writeln!(page, "\n{}{}", dimension.name, figures_of(dimension));
         let _ = writeln!(page, "  {}", dimension.definition);
         if let Some(why) = &dimension.unreachable {
-            let _ = writeln!(page, "  no class leads here: {why}");
+            let _ = writeln!(page, "  no class maps here: {why}");
         }
         for category in taxonomy
             .categories
@@ -240,10 +240,7 @@ fn entry(taxonomy: &Taxonomy, category: &TaxonomyCategory) -> String {
         .map(|(name, value): (&String, &PublishedFact)| format!("{name} = {value}"));
     more("", details.collect::<Vec<_>>().join(", "));
     more("note: ", category.note.clone());
-    more(
-        "no class leads here: ",
-        category.unreachable.clone().unwrap_or_default(),
-    );
+    more("no class maps here: ", category.unreachable.clone().unwrap_or_default());
     text
 }
 

@@ -18,23 +18,23 @@ const DAY_S: u64 = 86_400;
 /// Parses all checks, or returns the problems of each that cannot be used.
 pub(super) fn read(value: &DeValue<'_>) -> Result<Vec<PluginCheck>, String> {
     let DeValue::Array(tables) = value else {
-        return Err("agent.checks is a list of tables; want [[agent.checks]]".to_owned());
+        return Err("expected a list of tables [[agent.checks]]".to_owned());
     };
     if tables.len() > MOST {
-        return Err(format!("{} checks; want at most {MOST}", tables.len()));
+        return Err(format!("{} checks; at most {MOST} are allowed", tables.len()));
     }
     let mut checks: Vec<PluginCheck> = Vec::new();
     let mut problems = Vec::new();
     for (at, table) in tables.iter().enumerate() {
-        let here = |what: String| format!("check {} of agent.checks: {what}", at + 1);
+        let here = |what: String| format!("check {}: {what}", at + 1);
         let DeValue::Table(table) = table.get_ref() else {
-            problems.push(here("want a table [[agent.checks]]".to_owned()));
+            problems.push(here("expected a table [[agent.checks]]".to_owned()));
             continue;
         };
         match one(table) {
             Err(problem) => problems.push(here(problem)),
             Ok(check) if checks.iter().any(|other| other.name == check.name) => {
-                problems.push(here(format!("the name {:?} is taken", check.name)));
+                problems.push(here(format!("the name {:?} is already used", check.name)));
             }
             Ok(check) => checks.push(check),
         }
@@ -61,7 +61,7 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
             "class" => class = Some(ClassId::from(text(key, value)?)),
             "command" => {
                 let DeValue::Array(words) = value else {
-                    return Err("command is a list of program and arguments".to_owned());
+                    return Err("command: expected a list of program and arguments".to_owned());
                 };
                 command = words
                     .iter()
@@ -74,7 +74,7 @@ fn one(table: &DeTable<'_>) -> Result<PluginCheck, String> {
             "memory_mb" => memory_mb = Some(number(key, value, 1 << 24)?),
             other => {
                 return Err(format!(
-                    "unknown {other}; want name, command, interval_s, timeout_s, class, cpu_s, memory_mb"
+                    "unknown key {other}; known keys are name, command, interval_s, timeout_s, class, cpu_s, memory_mb"
                 ));
             }
         }
@@ -108,7 +108,7 @@ pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Ve
     let knowledge = CatalogueHandle::new(files);
     if let Err(problem) = knowledge.reload() {
         return vec![format!(
-            "check {name}: class {class} is not built in, and the files of agent.catalogue cannot be used: {problem}"
+            "agent.checks: check {name}: class {class} is not built in, and the files of agent.catalogue cannot be read: {problem}"
         )];
     }
     knowledge.with_catalogue(|catalogue| {
@@ -116,9 +116,9 @@ pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Ve
         unknown
             .map(
                 |PluginCheck { name, class, .. }| match catalogue.similar_classes(class.as_str()).first() {
-                    Some(close) => format!("check {name}: there is no class {class}; did you mean {close}?"),
+                    Some(close) => format!("agent.checks: check {name}: there is no class {class}; did you mean {close}?"),
                     None => format!(
-                        "check {name}: there is no class {class}; `rankguard taxonomy crosswalk` lists the classes"
+                        "agent.checks: check {name}: there is no class {class}; `rankguard taxonomy crosswalk` lists the classes"
                     ),
                 },
             )
@@ -129,7 +129,7 @@ pub(super) fn unknown_classes(checks: &[PluginCheck], files: Vec<PathBuf>) -> Ve
 fn text(key: &str, value: &DeValue<'_>) -> Result<String, String> {
     match value.as_str() {
         Some(text) if !text.is_empty() && !text.contains('\0') => Ok(text.to_owned()),
-        _ => Err(format!("{key}: want text that is not empty")),
+        _ => Err(format!("{key}: expected non-empty text")),
     }
 }
 
@@ -140,7 +140,7 @@ fn number(key: &str, value: &DeValue<'_>, most: u64) -> Result<u64, String> {
     };
     found
         .filter(|number| (1..=most).contains(number))
-        .ok_or_else(|| format!("{key}: want a whole number of 1 to {most}"))
+        .ok_or_else(|| format!("{key}: expected an integer from 1 to {most}"))
 }
 
 #[cfg(test)]
@@ -162,18 +162,18 @@ mod tests {
         let check = parse(text).expect("it is fine").remove(0);
         assert_eq!((check.interval_s, check.timeout_s, check.memory_mb), (60, 60, Some(64)));
         assert_eq!(check.command.len(), 3);
-        for (broken, says) in [
+        for (broken, expect) in [
             ("[[checks]]\nname = 'a'\ncommand = ['b']\n", "class is missing"),
             ("[[checks]]\nname = 'a'\nclass = 'clock-skew'\n", "command is missing"),
             ("[[checks]]\nname = 'a'\ntimeout_s = 0\n", "1 to 86400"),
-            ("[[checks]]\nnome = 'a'\n", "unknown nome"),
+            ("[[checks]]\nnome = 'a'\n", "unknown key nome"),
             ("checks = 3\n", "list of tables"),
         ] {
-            let problem = parse(broken).expect_err(says);
-            assert!(problem.contains(says), "{problem}");
+            let problem = parse(broken).expect_err(expect);
+            assert!(problem.contains(expect), "{problem}");
         }
         assert!(
-            parse(&format!("{text}{text}")).is_err_and(|problem| problem.contains("is taken")),
+            parse(&format!("{text}{text}")).is_err_and(|problem| problem.contains("is already used")),
             "two of one name"
         );
     }

@@ -1,8 +1,8 @@
 //! Checks of `rankguard config check` beyond the form of the settings: consistency with each other and with this
 //! machine.
 
-use std::net::SocketAddr;
-use std::path::Path;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
 
 use rankguard_identity::PeerRole;
 use rankguard_model::NodeId;
@@ -14,6 +14,21 @@ use super::{ResolvedConfig, SettingValue};
 const HEARTBEATS: u64 = 3;
 /// Maximum length of a node name, as in certificates.
 const NAME_MAX: usize = 128;
+/// Settings with listen addresses.
+const LISTENERS: [&str; 4] = [
+    "controller.listen",
+    "controller.metrics_listen",
+    "agent.peer_listen",
+    "agent.metrics_listen",
+];
+/// Settings with one file or folder that must exist.
+const SINGLE_PATHS: [&str; 5] = [
+    "agent.nvml_library",
+    "agent.otlp_ca",
+    "agent.otlp_headers",
+    "agent.proc_root",
+    "agent.sysfs_root",
+];
 
 impl ResolvedConfig {
     /// Checks a deployment: identity, addresses, waits, files and programs; returns every mistake.
@@ -25,6 +40,9 @@ impl ResolvedConfig {
         mistakes.extend(self.impossible_node_name());
         mistakes.extend(self.rare_heartbeat());
         mistakes.extend(self.open_addresses());
+        mistakes.extend(self.exposed_controllers());
+        mistakes.extend(self.shared_addresses());
+        mistakes.extend(self.unknown_users());
         mistakes.extend(self.missing_files());
         mistakes.extend(self.missing_programs());
         if mistakes.is_empty() {
@@ -53,8 +71,8 @@ impl ResolvedConfig {
         (is_agent && !card.name.is_agent_of(&node)).then(|| ConfigMistake {
             at: self.set("identity.certificate").unwrap_or(at).clone(),
             what: format!(
-                "identity.certificate: it is that of {}, and agent.node is {node}; issue one with `rankguard identity issue --role \
-                 agent --name {node}`",
+                "identity.certificate: the certificate belongs to {}, but agent.node is {node}; issue one with `rankguard \
+                 identity issue --role agent --name {node}`",
                 card.name.short()
             ),
         })
@@ -67,7 +85,7 @@ impl ResolvedConfig {
         (!is_fine).then(|| ConfigMistake {
             at: self.origin("agent.node").cloned().unwrap_or(ValueOrigin::Default),
             what: format!(
-                "agent.node: {name:?} is no name of a node; want 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
+                "agent.node: {name:?} is not a node name; expected 1 to {NAME_MAX} letters, digits, `.`, `_` or `-`"
             ),
         })
     }
@@ -93,7 +111,7 @@ impl ResolvedConfig {
 
     /// Checks listen addresses beyond loopback without an identity: the processes would not start.
     fn open_addresses(&self) -> Vec<ConfigMistake> {
-        if self.network().identity().is_some() {
+        if self.has_identity_setting() {
             return Vec::new();
         }
         let is_open = |setting: &str| {
@@ -106,13 +124,92 @@ impl ResolvedConfig {
             Some(ConfigMistake {
                 at: self.set(setting)?.clone(),
                 what: format!(
-                    "{setting}: {} can be reached by others, and there is no identity; set identity.ca, identity.certificate and \
-                     identity.key (`rankguard identity`)",
+                    "{setting}: {} is reachable from other machines, which requires an identity; set identity.ca, \
+                     identity.certificate and identity.key (`rankguard identity issue`)",
                     self.text(setting)
                 ),
             })
         })
         .collect()
+    }
+
+    /// True if any file of an identity is set. An incomplete identity is a mistake of its own.
+    fn has_identity_setting(&self) -> bool {
+        ["identity.ca", "identity.certificate", "identity.key"]
+            .into_iter()
+            .any(|setting| self.set(setting).is_some())
+    }
+
+    /// Checks controller addresses beyond loopback without an identity: agent and commands refuse to connect.
+    fn exposed_controllers(&self) -> Vec<ConfigMistake> {
+        if self.has_identity_setting() {
+            return Vec::new();
+        }
+        let exposed = |setting: &str| {
+            let at = self.set(setting)?.clone();
+            let address = self.text(setting);
+            is_exposed(&address).then(|| ConfigMistake {
+                at,
+                what: format!(
+                    "{setting}: {address} is not a loopback address, and connections to it require an identity; set \
+                     identity.ca, identity.certificate and identity.key (`rankguard identity issue`)"
+                ),
+            })
+        };
+        ["agent.controller", "client.controller"]
+            .into_iter()
+            .filter_map(exposed)
+            .collect()
+    }
+
+    /// Checks that no two listeners have one address: the second would not start.
+    fn shared_addresses(&self) -> Vec<ConfigMistake> {
+        let mut mistakes = Vec::new();
+        for (index, setting) in LISTENERS.into_iter().enumerate() {
+            for other in LISTENERS.into_iter().skip(index + 1) {
+                mistakes.extend(self.shared_address(setting, other));
+            }
+        }
+        mistakes
+    }
+
+    fn shared_address(&self, one: &str, other: &str) -> Option<ConfigMistake> {
+        let process = |setting: &str| setting.split('.').next().map(str::to_owned);
+        // Defaults of the other process may be unused on this machine.
+        let is_relevant = |setting: &str| self.set(setting).is_some() || process(one) == process(other);
+        if !is_relevant(one) || !is_relevant(other) {
+            return None;
+        }
+        let at = self.set(other).or_else(|| self.set(one))?;
+        let first = self.text(one).parse::<SocketAddr>().ok()?;
+        let second = self.text(other).parse::<SocketAddr>().ok()?;
+        let is_same_host = first.ip() == second.ip() || first.ip().is_unspecified() || second.ip().is_unspecified();
+        let is_shared = is_same_host && first.port() == second.port() && first.port() != 0;
+        is_shared.then(|| ConfigMistake {
+            at: at.clone(),
+            what: format!("{other}: {second} is already used by {one} ({first}); choose another port"),
+        })
+    }
+
+    /// Checks that the users of ranks exist on this machine: their ranks would not start.
+    fn unknown_users(&self) -> Vec<ConfigMistake> {
+        let mut named: Vec<(&str, String)> = Vec::new();
+        named.extend(
+            self.value("agent.rank_user")
+                .map(|user| ("agent.rank_user", user.show())),
+        );
+        if let Some(SettingValue::List(users)) = self.value("agent.job_users") {
+            let exact = users.iter().filter(|user| !user.ends_with('*'));
+            named.extend(exact.map(|user| ("agent.job_users", user.clone())));
+        }
+        let mistake = |(setting, user): (&str, String)| {
+            let problem = rankguard_agent::check_rank_user(&user).err()?;
+            Some(ConfigMistake {
+                at: self.set(setting)?.clone(),
+                what: format!("{setting}: {problem}"),
+            })
+        };
+        named.into_iter().filter_map(mistake).collect()
     }
 
     fn missing_files(&self) -> Vec<ConfigMistake> {
@@ -121,6 +218,12 @@ impl ResolvedConfig {
             for file in self.paths(setting).into_iter().filter(|file| !file.exists()) {
                 missing.extend(self.absent(setting, &file));
             }
+        }
+        for setting in SINGLE_PATHS {
+            let path = self.value(setting).map(|path| PathBuf::from(path.show()));
+            // A name without a folder is searched by the system's loader.
+            let absent = path.filter(|path| path.to_string_lossy().contains('/') && !path.exists());
+            missing.extend(absent.and_then(|path| self.absent(setting, &path)));
         }
         let kernel_log = self.text("agent.kernel_log");
         if kernel_log != "off" && !Path::new(&kernel_log).exists() {
@@ -132,7 +235,7 @@ impl ResolvedConfig {
     /// Reports a missing file only for an explicit setting; the running agent reports a missing default.
     fn absent(&self, setting: &str, file: &Path) -> Option<ConfigMistake> {
         let at = self.set(setting)?.clone();
-        let what = format!("{setting}: there is no {}", file.display());
+        let what = format!("{setting}: {} does not exist", file.display());
         Some(ConfigMistake { at, what })
     }
 
@@ -151,10 +254,25 @@ impl ResolvedConfig {
             let program = check.command.first()?;
             (!is_found(program)).then(|| ConfigMistake {
                 at: at.clone(),
-                what: format!("agent.checks: check {}: there is no program {program}", check.name),
+                what: format!(
+                    "agent.checks: check {}: the program {program} does not exist",
+                    check.name
+                ),
             })
         });
         missing.collect()
+    }
+}
+
+/// True if a controller address leads to another machine. A name that cannot be resolved now is not judged.
+fn is_exposed(address: &str) -> bool {
+    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    match address.to_socket_addrs() {
+        Ok(addresses) => {
+            let addresses: Vec<SocketAddr> = addresses.collect();
+            !addresses.is_empty() && !addresses.iter().any(|address| is_loopback(address.ip()))
+        }
+        Err(_) => false,
     }
 }
 
@@ -188,18 +306,79 @@ mod tests {
         let found = config.check_deployment().expect_err("many mistakes").to_string();
         for part in [
             "c.toml:2: agent.node",
-            "c.toml:3: agent.kernel_log: there is no /nowhere/kmsg",
-            "c.toml:4: agent.catalogue: there is no /nowhere/own.toml",
-            "c.toml:5: agent.peer_listen: 0.0.0.0:7702 can be reached by others",
+            "c.toml:3: agent.kernel_log: /nowhere/kmsg does not exist",
+            "c.toml:4: agent.catalogue: /nowhere/own.toml does not exist",
+            "c.toml:5: agent.peer_listen: 0.0.0.0:7702 is reachable from other machines",
             "c.toml:7: controller.silence_limit_ms is 3000, less than 3 times",
             "c.toml:10: controller.listen",
-            "check one: there is no program no-such-program-1",
-            "check two: there is no program /no/such/program-2",
+            "check one: the program no-such-program-1 does not exist",
+            "check two: the program /no/such/program-2 does not exist",
         ] {
             assert!(found.contains(part), "{part:?} is not in:\n{found}");
         }
         let defaults = ResolvedConfig::load(None, [], &[]).expect("fine");
         defaults.check_deployment().expect("the defaults are fine everywhere");
+    }
+
+    /// Finding 9 of the first operator: each of these was called fine.
+    #[test]
+    fn addresses_and_users_that_stop_a_process_are_mistakes() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let check = |text: &str, expect: &str| {
+            let file = dir.path().join("c.toml");
+            fs::write(&file, text).expect("written");
+            let config = ResolvedConfig::load(Some(&file), [], &[]).expect("its form is fine");
+            let found = config.check_deployment().err().map(|found| found.to_string());
+            match found {
+                Some(found) => assert!(!expect.is_empty() && found.contains(expect), "{text}: {found}"),
+                None => assert_eq!(expect, "", "{text}"),
+            }
+        };
+        check(
+            "[agent]\ncontroller = '10.0.0.1:7700'\n",
+            "c.toml:2: agent.controller: 10.0.0.1:7700 is not a loopback address",
+        );
+        check(
+            "[agent]\ncontroller = '127.0.0.1:7700'\n[client]\ncontroller = '[::1]:7700'\n",
+            "",
+        );
+        check(
+            "[controller]\nlisten = '127.0.0.1:7799'\nmetrics_listen = '127.0.0.1:7799'\n",
+            "c.toml:3: controller.metrics_listen: 127.0.0.1:7799 is already used by controller.listen",
+        );
+        check(
+            "[controller]\nmetrics_listen = '127.0.0.1:7700'\n",
+            "already used by controller.listen",
+        );
+        check(
+            "[controller]\nlisten = '127.0.0.1:0'\nmetrics_listen = '127.0.0.1:0'\n",
+            "",
+        );
+        check("[agent]\nmetrics_listen = '127.0.0.1:7700'\n", "");
+        check(
+            "[agent]\nrank_user = 'no-such-user-here'\n",
+            "c.toml:2: agent.rank_user: ",
+        );
+        check(
+            "[agent]\njob_users = ['nobody', 'no-such-user-here', 'train-*']\n",
+            "no-such-user-here",
+        );
+        check(
+            "[agent]\nnvml_library = '/no/lib.so'\n",
+            "agent.nvml_library: /no/lib.so does not exist",
+        );
+        check("[agent]\nnvml_library = 'libnvidia-ml.so.1'\n", "");
+    }
+
+    #[test]
+    fn a_mistake_of_form_does_not_hide_one_of_the_deployment() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let file = dir.path().join("c.toml");
+        fs::write(&file, "[agent]\nnode = 'a b/c'\nslots = 0\n").expect("written");
+        let (config, mistakes) = ResolvedConfig::read(Some(&file), [], &[]);
+        assert_eq!(mistakes.len(), 1, "{mistakes:?}");
+        let found = config.check_deployment().expect_err("the name").to_string();
+        assert!(found.contains("agent.node: \"a b/c\" is not a node name"), "{found}");
     }
 
     #[test]
@@ -230,7 +409,7 @@ mod tests {
         check("n1").expect("its own");
         let found = check("n2").expect_err("another node's").to_string();
         assert!(
-            found.contains("c.toml:5: identity.certificate: it is that of agent n1"),
+            found.contains("c.toml:5: identity.certificate: the certificate belongs to agent n1"),
             "{found}"
         );
     }

@@ -66,14 +66,18 @@ impl ConfigReader<'_> {
                 format!("{section}.{name}")
             };
             let outcome = match (find(&path), value.get_ref()) {
-                (Some(key), _) => convert(key.kind, value).map(|value| {
-                    self.found.values.push((key.path, value, at.clone()));
-                }),
+                (Some(key), _) => match convert(key.kind, value) {
+                    Ok(value) => {
+                        self.found.values.push((key.path, value, at.clone()));
+                        Ok(())
+                    }
+                    Err(what) => Err(format!("{path}: {what}")),
+                },
                 (None, DeValue::Table(below)) if is_section(&path) => {
                     self.table(&path, below);
                     Ok(())
                 }
-                (None, _) if is_section(&path) => Err(format!("{path} is a section; want [{path}]")),
+                (None, _) if is_section(&path) => Err(format!("{path} is a section; write [{path}]")),
                 (None, found) => Err(unknown(&path, matches!(found, DeValue::Table(_)))),
             };
             if let Err(what) = outcome {
@@ -100,7 +104,7 @@ fn unknown(path: &str, is_table: bool) -> String {
     };
     match near {
         Some(near) => format!("unknown {what} {path}; did you mean {near}?"),
-        None => format!("unknown {what} {path}; `rankguard config show` lists all"),
+        None => format!("unknown {what} {path}; `rankguard config show` lists all settings"),
     }
 }
 
@@ -112,17 +116,23 @@ fn convert(kind: SettingKind, value: &Spanned<DeValue<'_>>) -> Result<SettingVal
         DeValue::String(text) => SettingValue::Text(text.to_string()),
         DeValue::Integer(number) => match u64::from_str_radix(number.as_str(), number.radix()) {
             Ok(count) => SettingValue::Count(count),
-            Err(_) => return Err(format!("{} is refused; want {}", number.as_str(), kind.wanted())),
+            Err(_) => return Err(format!("{} is invalid; expected {}", number.as_str(), kind.wanted())),
         },
         DeValue::Boolean(on) => SettingValue::Switch(*on),
         DeValue::Array(items) => {
             let texts = items.iter().map(|item| item.get_ref().as_str().map(str::to_owned));
             match texts.collect() {
                 Some(texts) => SettingValue::List(texts),
-                None => return Err(format!("a list with something else than text; want {}", kind.wanted())),
+                None => return Err(format!("a list item is not text; expected {}", kind.wanted())),
             }
         }
-        other => return Err(format!("a {} where {} is wanted", other.type_str(), kind.wanted())),
+        other => {
+            return Err(format!(
+                "the value has type {}; expected {}",
+                other.type_str(),
+                kind.wanted()
+            ));
+        }
     };
     let fits = matches!(
         (&found, kind),
@@ -143,7 +153,7 @@ fn convert(kind: SettingKind, value: &Spanned<DeValue<'_>>) -> Result<SettingVal
         );
     if !fits {
         return Err(format!(
-            "a value of type {} where {} is wanted",
+            "the value has type {}; expected {}",
             value.get_ref().type_str(),
             kind.wanted()
         ));
@@ -188,10 +198,10 @@ mod tests {
             found,
             [
                 "c.toml:2: unknown setting agent.slotz; did you mean agent.slots?",
-                "c.toml:3: a value of type string where a whole number of 1 to 4096 is wanted",
-                "c.toml:4: a value of type integer where text that is not empty is wanted",
+                "c.toml:3: agent.slots: the value has type string; expected an integer from 1 to 4096",
+                "c.toml:4: agent.host: the value has type integer; expected non-empty text",
                 "c.toml:6: unknown section controler; did you mean controller?",
-                "c.toml:9: \"xml\" is refused; want one of text, json",
+                "c.toml:9: log.format: \"xml\" is invalid; expected one of text, json",
             ]
         );
     }
@@ -209,10 +219,10 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_number_is_refused_with_what_is_wanted() {
+    fn a_negative_number_is_invalid_and_the_setting_is_named() {
         assert_eq!(
             mistakes("[agent]\nslots = -1\n"),
-            ["c.toml:2: -1 is refused; want a whole number of 1 to 4096"]
+            ["c.toml:2: agent.slots: -1 is invalid; expected an integer from 1 to 4096"]
         );
     }
 }

@@ -32,7 +32,10 @@ impl ResolvedConfig {
             .collect();
         (!missing.is_empty()).then(|| ConfigMistake {
             at: first.1.clone(),
-            what: format!("an identity is three files, and {} is not set", missing.join(" and ")),
+            what: format!(
+                "an identity needs identity.ca, identity.certificate and identity.key; not set: {}",
+                missing.join(", ")
+            ),
         })
     }
 
@@ -81,7 +84,7 @@ mod tests {
     #[test]
     fn two_files_are_no_identity() {
         let told = config(&[(CA, Path::new("a")), (KEY, Path::new("b"))]).expect_err("one is missing");
-        assert!(told.to_string().contains("identity.certificate is not set"), "{told}");
+        assert!(told.to_string().contains("not set: identity.certificate"), "{told}");
         assert_eq!(config(&[]).expect("none is fine").network(), PeerTransport::loopback());
     }
 

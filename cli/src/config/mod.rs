@@ -72,6 +72,20 @@ impl ResolvedConfig {
         environment: impl IntoIterator<Item = (OsString, OsString)>,
         flags: &[FlagValue],
     ) -> Result<Self, ConfigMistakes> {
+        let (config, mistakes) = Self::read(file, environment, flags);
+        if mistakes.is_empty() {
+            Ok(config)
+        } else {
+            Err(ConfigMistakes(mistakes))
+        }
+    }
+
+    /// Reads all settings. A setting with a mistake has its default value, so that the others can be checked.
+    pub(crate) fn read(
+        file: Option<&Path>,
+        environment: impl IntoIterator<Item = (OsString, OsString)>,
+        flags: &[FlagValue],
+    ) -> (Self, Vec<ConfigMistake>) {
         let mut config = Self {
             values: BTreeMap::new(),
         };
@@ -89,7 +103,7 @@ impl ResolvedConfig {
                 }
                 Err(problem) => mistakes.push(ConfigMistake {
                     at: ValueOrigin::File(path.to_owned(), 0),
-                    what: format!("cannot be read: {problem}"),
+                    what: format!("cannot read the file: {problem}"),
                 }),
             }
         }
@@ -104,11 +118,8 @@ impl ResolvedConfig {
             let unknown = checks::unknown_classes(checks, config.paths("agent.catalogue"));
             mistakes.extend(unknown.into_iter().map(|what| ConfigMistake { at: at.clone(), what }));
         }
-        if mistakes.is_empty() {
-            return Ok(config);
-        }
         mistakes.sort();
-        Err(ConfigMistakes(mistakes))
+        (config, mistakes)
     }
 
     fn environment(
@@ -126,13 +137,13 @@ impl ResolvedConfig {
                 (Some(key), Some(text)) => self.put(key, text, at, mistakes),
                 (Some(_), None) => mistakes.push(ConfigMistake {
                     at,
-                    what: "is not UTF-8".to_owned(),
+                    what: "the value is not UTF-8".to_owned(),
                 }),
                 (None, _) if is_ours(name) => {
                     let near = find::nearest_variable(name);
                     let what = match near {
                         Some(near) => format!("no such setting; did you mean {near}?"),
-                        None => "no such setting; `rankguard config show` lists all".to_owned(),
+                        None => "no such setting; `rankguard config show` lists all settings".to_owned(),
                     };
                     mistakes.push(ConfigMistake { at, what });
                 }
@@ -256,8 +267,8 @@ mod tests {
             .expect_err("three mistakes")
             .to_string();
         for (line, part) in [
-            (3, "\"guess\" is refused"),
-            (6, "-1 is refused"),
+            (3, "controller.policy.prior: \"guess\" is invalid"),
+            (6, "controller.policy.record.node_hours: -1 is invalid"),
             (8, "did you mean controller.policy.record.node_failures?"),
         ] {
             let place = format!("{}:{line}", file.path().display());
@@ -290,10 +301,10 @@ mod tests {
             .to_string();
         for part in [
             "4 mistakes",
-            "/does/not/exist.toml: cannot be read",
+            "/does/not/exist.toml: cannot read the file",
             "RANKGUARD_AGENT_SLOT: no such setting; did you mean RANKGUARD_AGENT_SLOTS?",
-            "RANKGUARD_LOG_FORMAT: log.format: \"xml\" is refused",
-            "--slots: agent.slots: \"many\" is refused",
+            "RANKGUARD_LOG_FORMAT: log.format: \"xml\" is invalid",
+            "--slots: agent.slots: \"many\" is invalid",
         ] {
             assert!(mistakes.contains(part), "{part:?} is not in:\n{mistakes}");
         }

@@ -71,15 +71,15 @@ impl SettingKind {
     pub(crate) fn wanted(self) -> String {
         match self {
             Self::Text => "text".to_owned(),
-            Self::Name => "text that is not empty".to_owned(),
+            Self::Name => "non-empty text".to_owned(),
             Self::Address => "an address host:port".to_owned(),
             Self::Endpoint => "host:port, http://host:port or https://host:port".to_owned(),
             Self::Socket => "an IP address and a port such as 127.0.0.1:7700".to_owned(),
             Self::Paths => "a list of paths".to_owned(),
-            Self::LogPaths => "a list of paths, or of patterns such as /logs/**/rank-*.log".to_owned(),
-            Self::Names => "a list of names of letters, digits, _, - and ., each with * at most at its end".to_owned(),
-            Self::Count(min, u64::MAX) => format!("a whole number of at least {min}"),
-            Self::Count(min, max) => format!("a whole number of {min} to {max}"),
+            Self::LogPaths => "a list of paths or patterns such as /logs/**/rank-*.log".to_owned(),
+            Self::Names => "a list of names of letters, digits, _, - and ., with an optional * at the end".to_owned(),
+            Self::Count(min, u64::MAX) => format!("an integer of at least {min}"),
+            Self::Count(min, max) => format!("an integer from {min} to {max}"),
             Self::Choice(words) => format!("one of {}", words.join(", ")),
             Self::Switch => "true or false".to_owned(),
             Self::Checks => "tables [[agent.checks]] in the configuration file".to_owned(),
@@ -136,7 +136,7 @@ impl SettingKind {
     }
 
     fn refuse(self, found: &str) -> String {
-        format!("{found:?} is refused; want {}", self.wanted())
+        format!("{found:?} is invalid; expected {}", self.wanted())
     }
 }
 
@@ -178,10 +178,10 @@ mod tests {
     }
 
     #[test]
-    fn a_number_out_of_bounds_says_its_bounds() {
+    fn an_error_about_a_number_has_its_bounds() {
         assert_eq!(
             SettingKind::Count(1, 9).parse("0"),
-            Err("\"0\" is refused; want a whole number of 1 to 9".to_owned())
+            Err("\"0\" is invalid; expected an integer from 1 to 9".to_owned())
         );
         assert_eq!(SettingKind::Count(1, 9).parse("9"), Ok(SettingValue::Count(9)));
         assert!(SettingKind::Count(1, 9).parse("-3").is_err());

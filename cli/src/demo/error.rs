@@ -8,21 +8,21 @@ use std::process::ExitStatus;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub(crate) enum DemoError {
-    #[error("{what}")]
+    #[error("cannot {what}")]
     Io { what: &'static str, source: io::Error },
-    #[error("the {what} ended by itself ({status}); its log is {log}", log = log.display())]
+    #[error("the {what} ended unexpectedly ({status}); see its log {log}", log = log.display())]
     Died {
         what: String,
         status: ExitStatus,
         log: PathBuf,
     },
-    #[error("waited too long for {what}; a log is {log}", log = log.display())]
+    #[error("timeout waiting for {what}; see the log {log}", log = log.display())]
     Slow { what: String, log: PathBuf },
-    #[error("the story took a wrong turn: {0}")]
+    #[error("unexpected state: {0}")]
     Story(String),
-    #[error("talk to the controller")]
+    #[error("cannot call the controller")]
     Client(#[from] crate::client::ClientError),
-    #[error("write the report")]
+    #[error("cannot write the report")]
     Report(#[source] io::Error),
     #[error("interrupted")]
     Interrupted,

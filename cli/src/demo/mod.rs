@@ -56,7 +56,7 @@ pub(crate) async fn run(args: DemoArgs) -> Result<CommandExit, DemoError> {
     };
     if args.keep || ended.is_err() && !matches!(ended, Err(DemoError::Interrupted)) {
         let kept = scratch.keep();
-        out::note(&format!("logs, journal and checkpoints are kept in {}", kept.display()));
+        out::note(&format!("logs, journal and checkpoints: {}", kept.display()));
     }
     ended
 }
@@ -88,17 +88,17 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<CommandExit
             step_ms_min: 50,
         },
     };
-    progress.say(&format!(
+    progress.report(&format!(
         "undisturbed run: 6 ranks train a small network on {SAMPLES} handwritten digits, {} steps",
         training.steps()
     ));
     let (undisturbed, undisturbed_took) = ReferenceRun::start(&training, root)?.finish().await?;
-    progress.say(&format!(
-        "   done in {:.1} s; its parameters are what the failures are held against",
+    progress.report(&format!(
+        "   done in {:.1} s; its parameters are the reference for the run with failures",
         undisturbed_took.as_secs_f64()
     ));
 
-    progress.say("one controller and four agents start: node-1, node-2, node-3 and the spare spare-1");
+    progress.report("one controller and four agents start: node-1, node-2, node-3 and the spare spare-1");
     let mut cluster = DemoCluster::start(root).await?;
     let watch = ControllerPoller::new(cluster.address());
     watch.nodes(NODES.len()).await?;
@@ -128,7 +128,7 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<CommandExit
     let view = view(&status, &job)?;
     let trained = root.join("digits");
     let ledger = ledger::check(&trained, SAMPLES, training.epochs)
-        .map_err(|problem| DemoError::Story(format!("the ledger cannot be read: {problem}")))?;
+        .map_err(|problem| DemoError::Story(format!("cannot read the ledger: {problem}")))?;
     let parameters = ParameterDigests {
         disturbed: digest(&trained)?,
         undisturbed: digest(&undisturbed)?,

@@ -152,10 +152,10 @@ impl DemoOutcome {
                 lines.push(format!("        {taxonomy:<20} {}", categories.join(", ")));
             }
             let sources = match case.mitigation.recommended_by.as_slice() {
-                [] => "our inference".to_owned(),
+                [] => "inferred by Rankguard".to_owned(),
                 sources => format!("recommended by {}", sources.join(", ")),
             };
-            lines.push(format!("        do: {} ({sources})", case.mitigation.advice));
+            lines.push(format!("        action: {} ({sources})", case.mitigation.advice));
             if let Some(plan) = &case.plan {
                 lines.push(format!("        plan {plan}"));
             }

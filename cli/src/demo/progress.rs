@@ -26,7 +26,7 @@ impl ProgressPrinter {
     }
 
     /// Prints one line, unless `--quiet` is set.
-    pub(super) fn say(&self, text: &str) {
+    pub(super) fn report(&self, text: &str) {
         if !self.quiet {
             out::note(&format!("{:6.1} s  {text}", self.seconds()));
         }
@@ -35,11 +35,11 @@ impl ProgressPrinter {
     /// Prints the verdict and the delays of a case.
     pub(super) fn case(&self, case: &Case) {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| format!("{value} ms"));
-        self.say(&format!(
+        self.report(&format!(
             "   case {}: {}, blamed: {}",
             case.id, case.verdict.class, case.verdict.blamed
         ));
-        self.say(&format!(
+        self.report(&format!(
             "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} steps repeated",
             millis(case.delays.evidence_ms),
             millis(case.delays.case_ms),

@@ -40,38 +40,38 @@ impl ScenarioContext<'_> {
     /// Runs scenarios a, b and c on one job, until it has finished.
     pub(super) async fn failures(&mut self, job: &JobId) -> Result<(), DemoError> {
         let before = self.watch.step(job, CALM_STEPS).await?;
-        self.progress.say(&format!(
+        self.progress.report(&format!(
             "step {}: six ranks train on node-1, node-2, node-3",
             step(&before)
         ));
 
         self.progress
-            .say("a. GPU lost: XID 79 on node-2, its ranks abort, the others lose their peers");
+            .report("a. GPU lost: XID 79 on node-2, its ranks abort, the others lose their peers");
         inject::gpu_lost(self.cluster, &NodeId::from("node-2"), job)?;
         let after = self.recovered(job, 1).await?;
 
         let calm = self.watch.step(job, step(&after) + CALM_STEPS).await?;
         self.progress
-            .say("b. Node lost with no spare: the agent of node-1 and its ranks are killed");
+            .report("b. Node lost with no spare: the agent of node-1 and its ranks are killed");
         let lost = NodeId::from("node-1");
         self.cluster.kill_agent(&lost);
         let after = self.recovered(job, 2).await?;
         self.progress
-            .say(&format!("   the job goes on with {} ranks", after.placements.len()));
+            .report(&format!("   the job continues with {} ranks", after.placements.len()));
         self.watch.step(job, step(&after) + CALM_STEPS).await?;
-        self.progress.say("   node-1 comes back");
+        self.progress.report("   node-1 returns");
         self.cluster.start_agent(&lost)?;
         let grown = self.grown(job, calm.placements.len()).await?;
         self.progress
-            .say(&format!("   the job has grown to {} ranks", grown.placements.len()));
+            .report(&format!("   the job has grown to {} ranks", grown.placements.len()));
 
         let calm = self.watch.step(job, step(&grown) + CALM_STEPS).await?;
         let victim = Rank(3);
         let place = calm.placements.iter().find(|place| place.rank == victim);
         let node = place.map(|place| place.node.clone()).ok_or_else(|| lost_rank(victim))?;
         let pid = inject::host_oom(self.cluster, &node, job, victim)?.ok_or_else(|| lost_rank(victim))?;
-        self.progress.say(&format!(
-            "c. Host OOM kill: the kernel of {node} ends rank {victim} (process {pid})"
+        self.progress.report(&format!(
+            "c. Host OOM kill: the kernel of {node} kills rank {victim} (process {pid})"
         ));
         self.recovered(job, 3).await?;
 
@@ -79,14 +79,15 @@ impl ScenarioContext<'_> {
         if end.state == JobState::Stopped {
             return Err(stopped(&end));
         }
-        self.progress.say(&format!("step {}: the job has finished", step(&end)));
+        self.progress
+            .report(&format!("step {}: the job has finished", step(&end)));
         Ok(())
     }
 
     /// Runs scenario d: a bug that recurs after a retry.
     pub(super) async fn user_bug(&mut self) -> Result<JobId, DemoError> {
         self.progress
-            .say("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
+            .report("d. User bug: rank 4 of a second job builds a batch of the wrong shape, every time");
         let extra = ["--bug-at-step=14".to_owned(), "--bug-rank=4".to_owned()];
         let job = self.submit("buggy", &extra).await?;
         let end = self.watch.end(&job).await?;
@@ -94,7 +95,7 @@ impl ScenarioContext<'_> {
             return Err(DemoError::Story("the job with the bug was not stopped".to_owned()));
         }
         self.progress
-            .say(&format!("   stopped: {}", end.reason.unwrap_or_default()));
+            .report(&format!("   stopped: {}", end.reason.unwrap_or_default()));
         Ok(job)
     }
 
@@ -137,7 +138,7 @@ impl ScenarioContext<'_> {
         for _ in 0..dice.between(4, 7) {
             tokio::time::sleep(Duration::from_millis(dice.between(100, 2_500))).await;
             let what = self.strike(job, dice).await?;
-            self.progress.say(&what);
+            self.progress.report(&what);
             done.push(what);
         }
         let end = self.watch.end(job).await?;
@@ -168,7 +169,7 @@ impl ScenarioContext<'_> {
             }
             _ => match inject::kill_rank(self.cluster, &node, job, dice.between(0, 1) as usize) {
                 Some(rank) => Ok(format!("rank {rank} on {node} killed")),
-                None => Ok(format!("{node} runs no rank just now; nothing killed")),
+                None => Ok(format!("no rank runs on {node}; nothing killed")),
             },
         }
     }

@@ -19,7 +19,7 @@ pub(super) struct ControllerPoller {
 impl ControllerPoller {
     pub(super) fn new(address: &str) -> Self {
         Self {
-            client: ControllerClient::new(address, PeerTransport::loopback()),
+            client: ControllerClient::new(address, PeerTransport::loopback()).without_notes(),
         }
     }
 
@@ -41,7 +41,10 @@ impl ControllerPoller {
                 return Ok(value);
             }
             if started.elapsed() > LIMIT {
-                return Err(DemoError::Story(format!("waited {} s for {what}", LIMIT.as_secs())));
+                return Err(DemoError::Story(format!(
+                    "timeout after {} s waiting for {what}",
+                    LIMIT.as_secs()
+                )));
             }
             tokio::time::sleep(POLL).await;
         }
@@ -87,7 +90,7 @@ impl ControllerPoller {
 /// Returns one job of a status.
 pub(super) fn view<'a>(status: &'a StatusView, job: &JobId) -> Result<&'a JobView, DemoError> {
     let found = status.jobs.iter().find(|view| view.spec.id == *job);
-    found.ok_or_else(|| DemoError::Story(format!("the controller does not know job {job}")))
+    found.ok_or_else(|| DemoError::Story(format!("the controller has no job {job}")))
 }
 
 /// Error for an unexpected end of a job.

@@ -126,7 +126,7 @@ fn read(file: &Path, rank: Option<u32>) -> Result<(RecorderDump, Vec<String>), S
     let read = opened.take(limit + 1).read_to_end(&mut bytes);
     read.map_err(|error| error.to_string())?;
     if bytes.len() as u64 > limit {
-        return Err(format!("more than the {limit} bytes that a dump may have"));
+        return Err(format!("above the limit of {limit} bytes for a dump"));
     }
     let (dump, problems) = RecorderDump::read(rank, &bytes).map_err(|error| error.to_string())?;
     Ok((

@@ -33,7 +33,7 @@ pub(super) fn walk(path: &Path, problems: &mut Vec<String>) -> Vec<PathBuf> {
     }
     if files.len() > FILES {
         problems.push(format!(
-            "{}: {} files, of which the first {FILES} are read; name a folder of fewer",
+            "{}: {} files, of which the first {FILES} are read; name a smaller folder",
             path.display(),
             files.len()
         ));
@@ -49,7 +49,7 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
     };
     if kind.is_file() && depth > 0 && is_document(path) {
         problems.push(format!(
-            "{}: no log by its name; name the file itself to have it read",
+            "{}: not a log by its name; name the file itself to read it",
             path.display()
         ));
     } else if kind.is_file() || depth == 0 && kind.is_fifo() {
@@ -58,7 +58,10 @@ fn visit(path: &Path, depth: usize, files: &mut Vec<PathBuf>, problems: &mut Vec
         problems.push(format!("{}: {special}", path.display()));
     } else if depth > DEPTH || (depth > 0 && path.is_symlink()) {
         // A link may lead to a parent folder; its target can be given as a path.
-        problems.push(format!("{}: a linked or too deep folder, not entered", path.display()));
+        problems.push(format!(
+            "{}: a linked or too deep folder is not entered",
+            path.display()
+        ));
     } else {
         let listed = |entries: fs::ReadDir| -> io::Result<Vec<PathBuf>> {
             entries.take(FILES + 1).map(|entry| Ok(entry?.path())).collect()
@@ -113,13 +116,13 @@ fn not_text(head: &[u8]) -> Option<&'static str> {
         return Some("an archive; unpack it and name the folder");
     }
     if head.starts_with(b"PK\x03\x04") || head.starts_with(b"BZh") || head.starts_with(b"\xfd7zXZ") {
-        return Some("packed in a way that is not read here; unpack it first");
+        return Some("unsupported compression; unpack it first");
     }
     if CompressionFormat::of(head) != CompressionFormat::Plain {
-        return Some("packed twice; unpack it first");
+        return Some("compressed twice; unpack it first");
     }
     let nul = head.iter().take(HEAD).filter(|byte| **byte == 0).count();
-    (nul > 0).then_some("not a text")
+    (nul > 0).then_some("not text")
 }
 
 /// Text of one file: lines, decoded lossily, or blocks of bytes.

@@ -11,6 +11,7 @@
 
 pub(crate) mod dumps;
 mod files;
+mod generations;
 pub(crate) mod logs;
 mod novelties;
 mod print;
@@ -23,6 +24,7 @@ mod evaluation;
 mod tests;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +36,8 @@ use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
 use rankguard_offline::{OfflineCase, add, conclude, incidents, join};
+
+use generations::{JobGeneration, LogGroup, generation_of, merged};
 
 /// Options of a diagnosis.
 #[derive(Debug, Clone)]
@@ -90,10 +94,10 @@ pub(crate) enum Format {
 #[derive(Debug, Error)]
 pub(crate) enum DiagnoseError {
     /// None of the paths could be read.
-    #[error("nothing readable: {0}")]
+    #[error("no readable input: {0}")]
     NothingReadable(String),
     /// Writing the result failed.
-    #[error("print the cases")]
+    #[error("cannot print the cases")]
     Print(#[from] io::Error),
 }
 
@@ -106,6 +110,8 @@ pub(crate) struct Diagnoses {
     pub(crate) novelties: Option<Vec<NoveltyFinding>>,
     /// Unreadable input, with the reason.
     pub(crate) problems: Vec<String>,
+    /// Remarks on the selection of logs.
+    pub(crate) notes: Vec<String>,
     /// Number of streams read.
     pub(crate) streams: usize,
 }
@@ -127,11 +133,14 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
             .problems
             .first()
             .cloned()
-            .unwrap_or_else(|| "no path was given".to_owned());
+            .unwrap_or_else(|| "no path given".to_owned());
         return Err(DiagnoseError::NothingReadable(why));
     }
     for problem in &found.problems {
         writeln!(notes, "skipped: {}", printable(problem))?;
+    }
+    for note in &found.notes {
+        writeln!(notes, "note: {}", printable(note))?;
     }
     print::print(&found, args.format, out)?;
     Ok(found.cases.iter().any(OfflineCase::is_failure))
@@ -146,8 +155,7 @@ pub(crate) fn diagnose(
 ) -> Diagnoses {
     let mut found = Diagnoses::default();
     for path in paths {
-        let mut streams = Vec::new();
-        let mut dumped = Vec::new();
+        let mut groups: BTreeMap<Option<JobGeneration>, LogGroup> = BTreeMap::new();
         let files = files::walk(path, &mut found.problems);
         let newest = logs::newest_moment(&files, budget);
         for file in files {
@@ -172,21 +180,24 @@ pub(crate) fn diagnose(
             } else if let Some(dump) = dumps::found(path, &file) {
                 found.streams += 1;
                 match dump {
-                    Ok(dump) => dumped.push(dump),
+                    Ok(dump) => groups.entry(generation_of(&file)).or_default().dumps.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
             } else if let Some(stream) = logs::read(path, &file, clocks, newest, rules, budget, &mut found.problems) {
                 found.streams += 1;
-                streams.push(stream);
+                groups.entry(generation_of(&file)).or_default().streams.push(stream);
             }
         }
-        let mut incidents = incidents(streams);
-        join(&mut incidents, dumped);
-        let concluded = incidents
-            .iter()
-            .filter_map(|incident| conclude(incident, &rules.catalogue));
-        for case in concluded {
-            add(&mut found.cases, case);
+        let groups = merged(groups, &mut found.notes);
+        for LogGroup { streams, dumps } in groups {
+            let mut incidents = incidents(streams);
+            join(&mut incidents, dumps);
+            let concluded = incidents
+                .iter()
+                .filter_map(|incident| conclude(incident, &rules.catalogue));
+            for case in concluded {
+                add(&mut found.cases, case);
+            }
         }
     }
     found

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use rankguard_console::out::visible_json;
+use rankguard_console::out::{json_line_text, json_text};
 use rankguard_model::printable;
 use rankguard_offline::OfflineCase;
 use serde::Serialize;
@@ -37,17 +37,17 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
 
 /// Writes an indented JSON document; characters that act on a terminal are escaped without loss.
 pub(super) fn json_pretty(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", visible_json(&serde_json::to_string_pretty(document)?))
+    writeln!(out, "{}", json_text(document)?)
 }
 
 /// Writes a JSON document on one line, with the same escapes.
 pub(super) fn json_line(document: &impl Serialize, out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "{}", visible_json(&serde_json::to_string(document)?))
+    writeln!(out, "{}", json_line_text(document)?)
 }
 
 fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     if found.cases.is_empty() {
-        writeln!(out, "Nothing failed in {}.", logs(found.streams))?;
+        writeln!(out, "No failure in {}.", logs(found.streams))?;
         return novelties(found, out);
     }
     writeln!(out, "{} in {}.", cases(found.cases.len()), logs(found.streams))?;
@@ -65,9 +65,9 @@ fn novelties(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
     };
     writeln!(out)?;
     if novelties.is_empty() {
-        return writeln!(out, "The logs say nothing that the healthy runs do not.");
+        return writeln!(out, "No line differs from the healthy runs.");
     }
-    writeln!(out, "Otherwise than in the healthy runs")?;
+    writeln!(out, "Lines that the healthy runs do not contain")?;
     for novelty in novelties {
         writeln!(
             out,
@@ -109,11 +109,11 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
         writeln!(out, "   {taxonomy:<22} {}", places.join(", "))?;
     }
     let by = if case.recommended_by.is_empty() {
-        "our inference".to_owned()
+        "inferred by Rankguard".to_owned()
     } else {
         case.recommended_by.join(", ")
     };
-    writeln!(out, "   do          {}: {} ({by})", case.action, case.advice)?;
+    writeln!(out, "   action      {}: {} ({by})", case.action, case.advice)?;
     writeln!(out, "   lines")?;
     for line in &case.key_lines {
         let text: String = line
@@ -140,9 +140,9 @@ fn note(number: usize, case: &OfflineCase, out: &mut dyn Write) -> io::Result<()
             .iter()
             .map(|other| format!("{} {:.2}", other.class, other.confidence))
             .collect();
-        writeln!(out, "   or          {}", others.join(", "))?;
+        writeln!(out, "   otherwise   {}", others.join(", "))?;
     }
-    writeln!(out, "   clears      {}", case.clears)
+    writeln!(out, "   cleared by  {}", case.clears)
 }
 
 fn logs(count: usize) -> String {

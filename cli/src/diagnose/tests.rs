@@ -72,6 +72,29 @@ fn a_folder_of_nodes_and_ranks_is_one_case_that_blames_the_gpu_rg_7() {
     assert_eq!(case.taxonomies.len(), 5);
 }
 
+/// Finding 21 of the first operator: an agent's jobs/ folder gave one case with the errors of all jobs.
+#[test]
+fn generations_and_jobs_of_an_agent_are_separate_incidents() {
+    let missing = "Traceback (most recent call last):\n  File \"t.py\", line 1, in <module>\n    import nope\n\
+                   ModuleNotFoundError: No module named 'nope'\n";
+    let root = folder(&[
+        ("jobs/a/g1/rank-0.err", BUG.as_bytes()),
+        ("jobs/a/g2/rank-0.err", BUG.as_bytes()),
+        ("jobs/b/g1/rank-0.err", missing.as_bytes()),
+        ("jobs/b/g1/rank-1.err", SURVIVOR.as_bytes()),
+    ]);
+    let found = read(root.path());
+    let mut per_class: BTreeMap<&str, usize> = BTreeMap::new();
+    for case in &found.cases {
+        *per_class.entry(case.class.as_str()).or_default() += 1;
+        let reasoning = case.reasoning.join(" ");
+        let is_of_a = case.key_lines.iter().all(|line| line.file.contains("jobs/a/"));
+        assert!(is_of_a || !reasoning.contains("mat1"), "{case:?}");
+    }
+    assert_eq!(found.cases.len(), 3, "{per_class:?}");
+    assert_eq!(per_class.get("import-error"), Some(&1), "{per_class:?}");
+}
+
 #[test]
 fn packed_logs_are_read_as_plain_ones() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
@@ -109,10 +132,10 @@ fn what_cannot_be_read_is_a_problem_and_hides_nothing_rg_11() {
     let found = read(root.path());
     let text = found.problems.join("\n");
     for part in [
-        "a.bin: not a text",
+        "a.bin: not text",
         "b.log.gz: read up to line",
         "c.tar: an archive",
-        "notes.md: no log",
+        "notes.md: not a log",
         "loop: a linked",
     ] {
         assert!(text.contains(part), "{part} is missing in\n{text}");
@@ -147,7 +170,7 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
     let mut out = Vec::new();
     let mut notes = Vec::new();
     assert!(!run(&args, &mut out, &mut notes).unwrap());
-    assert_eq!(String::from_utf8(out).unwrap(), "Nothing failed in 1 log.\n");
+    assert_eq!(String::from_utf8(out).unwrap(), "No failure in 1 log.\n");
     assert!(notes.is_empty());
 }
 

@@ -19,7 +19,7 @@ fn whole(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     open_regular(path)?.take(TIMINGS_BYTES + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > TIMINGS_BYTES {
-        let what = format!("more than the {TIMINGS_BYTES} bytes that are held; give the steps of interest alone");
+        let what = format!("above the limit of {TIMINGS_BYTES} bytes; select the steps of interest");
         return Err(io::Error::new(ErrorKind::FileTooLarge, what));
     }
     Ok(bytes)

@@ -149,7 +149,7 @@ fn blamed(case: &Case) -> String {
 }
 
 fn taxonomies(case: &Case) -> String {
-    let mut html = String::from("<h4>In published taxonomies</h4><dl class=\"facts\">");
+    let mut html = String::from("<h4>Published taxonomies</h4><dl class=\"facts\">");
     for (taxonomy, categories) in case.verdict.taxonomies.iter() {
         let names: Vec<String> = categories
             .iter()

@@ -54,9 +54,8 @@ impl ReportInput {
 
 /// Writes `report.html` and `report.json` into an existing folder. Each file is replaced atomically.
 pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
-    let mut json = serde_json::to_vec_pretty(input)?;
-    json.push(b'\n');
-    put(folder, "report.json", &json)?;
+    let json = rankguard_console::out::json_text(input)? + "\n";
+    put(folder, "report.json", json.as_bytes())?;
     let pages = page::pages(input);
     pages
         .iter()
@@ -225,5 +224,7 @@ mod tests {
             serde_json::from_slice(&fs::read(folder.path().join("report.json")).expect("read")).expect("JSON");
         assert_eq!(json["cases"][0]["verdict"]["class"], "gpu-fallen-off-bus");
         assert_eq!(json["facts"]["parameters_identical"], true);
+        let at = json["cases"][0]["first_at"].as_str().expect("a time as RFC 3339");
+        assert!(at.ends_with('Z') && at.contains('T'), "{at}");
     }
 }

@@ -86,7 +86,7 @@ fn tell(data: &Dataset) {
     }
     match data.population {
         Some(all) => line("population", &format!("{} {} ({})", all.count, all.unit, all.from)),
-        None => line("population", "not stated; the nodes that failed are not all there were"),
+        None => line("population", "not stated; nodes without failures are unknown"),
     }
     for (table, rows) in &data.rows {
         line("table", &format!("{:<9} {rows} rows", table.name()));
@@ -125,7 +125,7 @@ struct FolderSummary {
 
 const SUMMARIES: &[TableColumn<FolderSummary>] = &[
     ("folder", |one| one.folder.clone()),
-    ("source", |one| one.source.unwrap_or("-").to_owned()),
+    ("source", |one| one.source.unwrap_or_default().to_owned()),
     ("files", |one| one.files.to_string()),
     ("rows", |one| match &one.unread {
         Some(why) => why.clone(),
@@ -147,7 +147,7 @@ fn each(inside: &[ContainedFolder], format: OutputFormat) -> Result<CommandExit,
     listing::print(format, &summaries, SUMMARIES);
     let unread = summaries.iter().filter(|one| one.unread.is_some()).count();
     out::note(&format!(
-        "{} data sets, {unread} folders not read; `rankguard dataset check FOLDER` tells one at length",
+        "{} data sets, {unread} folders not read; `rankguard dataset check FOLDER` shows details of one",
         summaries.len() - unread
     ));
     let lost = summaries.iter().any(|one| one.rows_lost > 0);
@@ -174,7 +174,7 @@ fn summary(inside: &ContainedFolder) -> FolderSummary {
             summary.problems = kinds.map(|(kind, group)| (*kind, group.count)).collect();
         }
         Err(rankguard_datasets::Error::Unknown { .. }) => {
-            summary.unread = Some("nothing that is known here".to_owned());
+            summary.unread = Some("unknown format".to_owned());
         }
         Err(problem) => summary.unread = Some(problem.to_string()),
     }

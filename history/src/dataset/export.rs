@@ -17,8 +17,8 @@ pub(super) fn evidence(input: &DatasetInput, file: Option<&Path>) -> Result<Comm
     let data = input.open()?;
     let cannot = |problem: Error| {
         CliError::failure(
-            "the data cannot be written as evidence",
-            "evidence wants a table of events or of failures; `rankguard dataset check` lists the tables",
+            "cannot write the data as evidence",
+            "evidence requires a table of events or failures; `rankguard dataset check` lists the tables",
         )
         .because(problem)
     };
@@ -28,7 +28,7 @@ pub(super) fn evidence(input: &DatasetInput, file: Option<&Path>) -> Result<Comm
     };
     let written = written.map_err(cannot)?;
     out::note(&format!(
-        "{} pieces of evidence; {} rows have no time or no text, or are no evidence, and are left out",
+        "{} evidence records; {} rows without time or text, or of other kinds, are omitted",
         written.pieces, written.left_out
     ));
     Ok(lost(&data))
@@ -36,7 +36,11 @@ pub(super) fn evidence(input: &DatasetInput, file: Option<&Path>) -> Result<Comm
 
 fn create(path: &Path) -> Result<File, CliError> {
     File::create(path).map_err(|problem| {
-        CliError::failure(format!("cannot create {}", path.display()), "does the folder exist?").because(problem)
+        CliError::failure(
+            format!("cannot create {}", path.display()),
+            "check that the folder exists",
+        )
+        .because(problem)
     })
 }
 
@@ -50,8 +54,8 @@ pub(super) fn table(
     let names = || TableKind::ALL.map(TableKind::name).join(", ");
     let Some(table) = TableKind::named(table) else {
         return Err(CliError::usage(
-            format!("no table is called {table}"),
-            format!("the tables are {}", names()),
+            format!("there is no table {table}"),
+            format!("tables: {}", names()),
         ));
     };
     let shape = match shape {
@@ -62,7 +66,7 @@ pub(super) fn table(
     let data = input.open()?;
     let cannot = |problem: Error| {
         CliError::failure(
-            format!("the table {} cannot be written", table.name()),
+            format!("cannot write the table {}", table.name()),
             "`rankguard dataset check` lists the tables of a data set",
         )
         .because(problem)

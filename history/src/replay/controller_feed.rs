@@ -91,8 +91,8 @@ impl ControllerFeed {
             return Ok(());
         }
         Err(CliError::failure(
-            format!("the controller at {} takes no more evidence", self.address),
-            "is it still running? what it acknowledged is in its journal",
+            format!("cannot send more evidence to the controller at {}", self.address),
+            "check that it still runs; acknowledged evidence is in its journal",
         ))
     }
 
@@ -127,7 +127,7 @@ fn failure(address: &str, ended: FeedResult) -> CliError {
     };
     CliError::failure(
         format!("cannot replay into the controller at {address}"),
-        "`rankguard controller --replay-only --state-dir DIR` starts one that takes replays and touches nothing real",
+        "start one for replays with `rankguard controller --replay-only --state-dir DIR`",
     )
     .because(std::io::Error::other(why))
 }
@@ -139,9 +139,9 @@ async fn feed(
     ready: std::sync::mpsc::Sender<u64>,
 ) -> Result<(), String> {
     let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|_| format!("{address:?} is not an address; want host:port"))?;
+        .map_err(|_| format!("{address:?} is not an address; expected host:port"))?;
     let channel = endpoint.connect_timeout(CONNECT_LIMIT).connect().await;
-    let channel = channel.map_err(|problem| format!("no controller answers: {problem}"))?;
+    let channel = channel.map_err(|problem| format!("cannot reach the controller: {problem}"))?;
     let (up, messages) = mpsc::channel(4);
     let say = |kind: Up| v1::FromAgent { kind: Some(kind) };
     let gone = |_| "the session ended".to_owned();
@@ -158,7 +158,7 @@ async fn feed(
     let answer = answer.map_err(|_| "no answer".to_owned())?;
     let answer = answer.map_err(|status| status.message().to_owned())?;
     if !answer.metadata().contains_key(REPLAY_HEADER) {
-        return Err("it does not say that it takes replays only; nothing was sent".to_owned());
+        return Err("the controller does not run with --replay-only; nothing was sent".to_owned());
     }
     let mut down = answer.into_inner();
     let mut acknowledged = next_ack(&mut down).await?;
@@ -200,6 +200,7 @@ fn info() -> NodeInfo {
     NodeInfo {
         node: NodeId::from(SOURCE),
         incarnation: format!("replay-{}", std::process::id()),
+        boot_id: String::new(),
         host: String::new(),
         peer_address: String::new(),
         image_address: String::new(),

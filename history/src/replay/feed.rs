@@ -57,7 +57,7 @@ impl LogFeed {
         let mut lines = BoundedLines::open(path)?;
         let head = lines.peek()?;
         if head.iter().take(8 << 10).any(|byte| *byte == 0) {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "not a text"));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "not text"));
         }
         let head: Vec<String> = head
             .split(|byte| *byte == b'\n')
@@ -224,10 +224,7 @@ impl LogFeed {
     pub(super) fn finish(self, tally: &mut ReplayTally) {
         let cut = self.lines.cut();
         if cut > 0 {
-            tally.problem(format!(
-                "{}: {cut} lines are longer than 1 MiB; their ends were not read",
-                self.name
-            ));
+            tally.problem(format!("{}: {cut} lines longer than 1 MiB are cut", self.name));
         }
     }
 }

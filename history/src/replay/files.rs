@@ -78,7 +78,7 @@ impl ReplayInputs {
                     });
                 } else {
                     tally.problem(format!(
-                        "{}: more than {FILES} files at a time; replay the rest apart",
+                        "{}: more than {FILES} files; replay the rest separately",
                         file.display()
                     ));
                 }
@@ -111,8 +111,7 @@ fn reductions(files: &mut Vec<PathBuf>, tally: &mut ReplayTally) {
         let before = files.len();
         files.retain(|file| !named(file, "Best.") || named(file, "Best.all-fail."));
         if files.len() < before {
-            tally
-                .problem("the reduced copies of Best.all-fail are left out: they are the same events again".to_owned());
+            tally.problem("the reduced copies of Best.all-fail are omitted: they contain the same events".to_owned());
         }
     }
 }

@@ -60,7 +60,7 @@ pub(super) fn replay(
         let played = played.map_err(|problem| {
             CliError::failure(
                 format!("cannot replay the journal {}", path.display()),
-                "is it journal.redb of a controller's state directory, and whole?",
+                "check that it is a complete journal.redb of a controller's state directory",
             )
             .because(problem)
         })?;
@@ -77,7 +77,7 @@ pub(super) fn replay(
         let open = cases.iter().filter(|case| case.state == CaseState::Open).count();
         if open > 0 && which == 0 {
             tally.problem(format!(
-                "{open} cases were not concluded when the journal ended; they are left out"
+                "{open} cases without a conclusion at the end of the journal are omitted"
             ));
         }
         for case in cases.iter().filter(|case| case.state != CaseState::Open) {

@@ -22,13 +22,13 @@ impl LineLabels {
         for (at, line) in BufReader::new(File::open(path)?).lines().enumerate() {
             let line = line?;
             let Some((number, label)) = line.split_once(',') else {
-                return Err(wrong(at + 1, "there is no comma"));
+                return Err(wrong(at + 1, "no comma"));
             };
             match number.trim().parse() {
                 Ok(number) if labels.len() < LABELS => drop(labels.insert(number, label.trim().to_owned())),
                 Ok(_) => return Err(wrong(at + 1, "too many labels")),
                 Err(_) if at == 0 => {}
-                Err(_) => return Err(wrong(at + 1, "the first field is no line number")),
+                Err(_) => return Err(wrong(at + 1, "the first field is not a line number")),
             }
         }
         Ok(Self(Arc::new(labels)))

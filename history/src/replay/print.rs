@@ -61,7 +61,7 @@ const CLASSES: &[TableColumn<ClassLine>] = &[
     ("class", |line| line.class.clone()),
     ("cases", |line| line.cases.to_string()),
     ("with --against", |line| {
-        line.against.map_or("-".to_owned(), |count| count.to_string())
+        line.against.map_or(String::new(), |count| count.to_string())
     }),
 ];
 
@@ -74,7 +74,7 @@ const DIFFERENCES: &[TableColumn<ClassDifference>] = &[
 
 const CELLS: &[TableColumn<ConfusionCell>] = &[
     ("label", |cell| cell.label.clone()),
-    ("said", |cell| cell.class.clone()),
+    ("class", |cell| cell.class.clone()),
     ("count", |cell| cell.count.to_string()),
 ];
 
@@ -151,7 +151,7 @@ pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
         }
         if !document.differences.is_empty() {
             out::line("");
-            out::line("what the other catalogue calls differently");
+            out::line("different classes with --against");
             listing::print(format, &document.differences, DIFFERENCES);
         }
     }
@@ -164,7 +164,7 @@ pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
     ] {
         if let Some(found) = found {
             out::note(&format!(
-                "labelled {what}: precision {}, recall {} (failure or none; {} right alarms, {} false, {} missed, {} rightly quiet)",
+                "labelled {what}: precision {}, recall {} (failure or none; {} true positives, {} false positives, {} false negatives, {} true negatives)",
                 share(found.precision),
                 share(found.recall),
                 found.counts.true_positive,
@@ -175,14 +175,16 @@ pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
         }
     }
     if let Some(right) = document.named_right {
-        out::note(&format!("class named as labelled: {right:.3}"));
+        out::note(&format!("share of cases with the labelled class: {right:.3}"));
     }
     if let Some(right) = document.against_named_right {
-        out::note(&format!("class named as labelled with --against: {right:.3}"));
+        out::note(&format!(
+            "share of cases with the labelled class, with --against: {right:.3}"
+        ));
     }
     let delay = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} s"));
     out::note(&format!(
-        "{} lines, {} pieces of evidence, {} cases in {:.2} s: {:.0} lines/s; from the first sign to the finding, in the log's own clock: median {}, 99 % within {}",
+        "{} lines, {} evidence records, {} cases in {:.2} s: {:.0} lines/s; delay from first evidence to case, in log time: median {}, 99 % within {}",
         document.lines,
         document.evidence,
         tally.cases(),

@@ -18,7 +18,7 @@ use super::tally::ReplayTally;
 const AHEAD: usize = 4_096;
 
 /// Note on a journal with a running controller.
-pub(super) const STILL_WRITTEN: &str = "its controller runs: read up to the entry that was the last one just now";
+pub(super) const STILL_WRITTEN: &str = "its controller is running: read up to the current last entry";
 
 /// Returns true if a file's first line is evidence.
 pub(super) fn holds_evidence(path: &Path) -> bool {
@@ -122,7 +122,7 @@ impl EvidenceRecording {
                     Ok(false) => break,
                     Ok(true) if line.iter().all(u8::is_ascii_whitespace) => continue,
                     Ok(true) => serde_json::from_slice(&line)
-                        .map_err(|problem| format!("line {}: no evidence: {problem}; passed over", lines.number())),
+                        .map_err(|problem| format!("line {}: not evidence, skipped: {problem}", lines.number())),
                     Err(problem) => {
                         self.ended = true;
                         Err(format!("read up to line {} only: {problem}", lines.number()))

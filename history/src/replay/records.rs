@@ -38,7 +38,7 @@ pub(super) fn replay(path: &Path, brains: &[ReplayEngine], tally: &mut ReplayTal
             Ok(0) => return,
             Ok(_) if line.len() as u64 == CASE_BYTES => {
                 return tally.problem(format!(
-                    "{}:{number}: longer than 64 MiB; the rest is not read",
+                    "{}:{number}: longer than 64 MiB; the rest is skipped",
                     path.display()
                 ));
             }

@@ -111,10 +111,7 @@ impl ReplayTally {
     }
 
     pub(super) fn first_problem(&self) -> String {
-        self.problems
-            .first()
-            .cloned()
-            .unwrap_or_else(|| "there is no log".to_owned())
+        self.problems.first().cloned().unwrap_or_else(|| "no log".to_owned())
     }
 
     /// Returns the problems, and the number of others.
@@ -122,12 +119,12 @@ impl ReplayTally {
         let mut told = self.problems.clone();
         for (count, what) in [
             (self.more_problems, "more problems"),
-            (self.back, "lines are earlier than one before them; the clock stays"),
+            (self.back, "lines are out of order; the clock is not set back"),
             (
                 self.untimed,
-                "marked lines have no clock of their own and take that of the line before",
+                "classified lines have no clock and use that of the previous line",
             ),
-            (self.odd, "lines are not of the form of their log and are passed over"),
+            (self.odd, "lines do not have the format of their log and are skipped"),
         ] {
             if count > 0 {
                 told.push(format!("{count} {what}"));

@@ -134,7 +134,7 @@ impl FromStr for ElasticArg {
         match (text, text.parse()) {
             ("off", _) => Ok(Self::Off),
             (_, Ok(unit)) if unit > 0 => Ok(Self::Unit(unit)),
-            _ => Err("say off, or how many nodes come and go together".to_owned()),
+            _ => Err("expected off, or the number of nodes that come and go together".to_owned()),
         }
     }
 }
@@ -163,7 +163,7 @@ impl FromStr for TierArg {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let form = "write NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, for instance store:2:120:120:all";
+        let form = "expected NAME:BLOCKING:LATENCY:RESTORE:process|peers|all, such as store:2:120:120:all";
         let [name, blocking, latency, restore, survives] = text.split(':').collect::<Vec<_>>()[..] else {
             return Err(form.to_owned());
         };

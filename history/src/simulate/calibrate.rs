@@ -43,7 +43,7 @@ pub(crate) struct CalibrateArgs {
 fn share(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if share > 0.0 && share < 1.0 => Ok(share),
-        _ => Err("want a share between 0 and 1".to_owned()),
+        _ => Err("expected a share between 0 and 1".to_owned()),
     }
 }
 
@@ -76,9 +76,9 @@ const COLUMNS: &[TableColumn<CalibratedRate>] = &[
     ("failures", |belief| belief.failures.to_string()),
     ("node-hours", |belief| format!("{:.1}", belief.node_hours)),
     ("published /node-h", |belief| {
-        belief.before.map_or("-".to_owned(), |rate| format!("{rate:.3e}"))
+        belief.before.map_or(String::new(), |rate| format!("{rate:.3e}"))
     }),
-    ("believed /node-h", |belief| format!("{:.3e}", belief.mean)),
+    ("estimated /node-h", |belief| format!("{:.3e}", belief.mean)),
     ("from", |belief| format!("{:.3e}", belief.low)),
     ("to", |belief| format!("{:.3e}", belief.high)),
     ("node-hours between", |belief| format!("{:.0}", 1.0 / belief.mean)),
@@ -89,17 +89,17 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<CommandExit, CliError> {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),
-            format!("there are {}", known.join(", ")),
+            format!("priors: {}", known.join(", ")),
         )
     })?;
     let data = args.from.open()?;
     if data.problems.count("replayed") > 0 {
         return Err(CliError::failure(
             format!(
-                "{} was written while a record was replayed: its hours are no cluster's",
+                "{} was written by a replay: its hours are not those of a cluster",
                 args.from.data.display()
             ),
-            "calibrate from the data that were replayed, or from the journal of a controller that took live agents",
+            "calibrate from the replayed data, or from the journal of a controller with live agents",
         ));
     }
     let answer = answer(args, prior, &data)?;
@@ -121,12 +121,12 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<CommandExit, CliError> {
         std::fs::write(file, &answer.config).map_err(|problem| {
             CliError::failure(
                 format!("cannot write {}", file.display()),
-                "name a file in a folder that exists",
+                "use a file in an existing folder",
             )
             .because(problem)
         })?;
         out::note(&format!(
-            "{}: give it to a new controller with --config; the policy of a journal that was begun stays",
+            "{}: pass it to a new controller with --config; the policy of an existing journal does not change",
             file.display()
         ));
     }
@@ -140,12 +140,12 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
     // The published figure has the weight of this many failures, which corresponds to this many hours.
     if node_hours < PRIOR_WEIGHT / prior.per_node_hour() {
         notes.push(format!(
-            "only {node_hours:.1} node-hours were watched: the published figure still says more than these data"
+            "only {node_hours:.1} node-hours observed: the published figure still outweighs these data"
         ));
     }
     let lost = data.problems.rows_lost();
     if lost > 0 {
-        notes.push(format!("{lost} rows were lost; `rankguard dataset check` says why"));
+        notes.push(format!("{lost} rows lost; `rankguard dataset check` shows the reasons"));
     }
     let tail = 0.5 * (1.0 - args.level);
     let belief = |of: String, before: Option<RateBelief>, failures: u64| {
@@ -227,15 +227,15 @@ fn exposure(args: &CalibrateArgs, data: &Dataset) -> Result<(f64, &'static str),
         .or(stated.map(|stated| stated.count as f64));
     let Some(nodes) = nodes else {
         return Err(CliError::usage(
-            format!("{} does not tell how many nodes were watched", data.title),
-            "--population NODES says so; those that failed are not all",
+            format!("{} has no number of observed nodes", data.title),
+            "set it with --population NODES, including nodes without failures",
         ));
     };
     match data.window {
         Some((from, to)) if to > from => Ok((nodes * (to - from) / 3_600.0, "all nodes over the whole window")),
         _ => Err(CliError::failure(
-            format!("{} does not tell over which time failures were counted", data.title),
-            "a rate wants a time; `rankguard dataset info` says what the data know",
+            format!("{} has no observation period", data.title),
+            "a rate requires a period; `rankguard dataset info` describes the data",
         )),
     }
 }
@@ -257,7 +257,7 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(ScopeCounts, Class
         .count();
     if by_users > 0 {
         notes.push(format!(
-            "{by_users} of the failures lie in users' programs or data; they are counted, as the controller counts them"
+            "{by_users} failures of user programs or data are included, as in the controller"
         ));
     }
     let mut by_scope = ScopeCounts::new();
@@ -279,20 +279,18 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(ScopeCounts, Class
             .or_default() += 1;
     }
     if scopes.is_none() {
-        notes.push("the data do not tell what a failure took with it: each counts as one of its node".to_owned());
+        notes.push("the data have no extent of failures: each counts as a failure of its node".to_owned());
     }
     if made_up > 0 {
-        notes.push(format!(
-            "{made_up} failures were made up by a simulation or an injection and are left out"
-        ));
+        notes.push(format!("{made_up} simulated or injected failures are omitted"));
     }
     Ok((by_scope, by_class))
 }
 
 fn unusable(problem: rankguard_datasets::Error) -> CliError {
     CliError::failure(
-        "the data have no failures that can be counted",
-        "`rankguard dataset check` says which tables there are",
+        "the data have no usable failures",
+        "`rankguard dataset check` lists the tables",
     )
     .because(problem)
 }

@@ -21,7 +21,7 @@ struct ComparisonLine {
 const COLUMNS: &[TableColumn<ComparisonLine>] = &[
     ("job", |line| line.job.clone()),
     ("mtbf h", |line| {
-        line.mtbf_h.map_or("-".to_owned(), |hours| format!("{hours:.2}"))
+        line.mtbf_h.map_or(String::new(), |hours| format!("{hours:.2}"))
     }),
     ("policy", |line| line.row.policy.to_string()),
     ("every s", |line| intervals(&line.row)),
@@ -32,14 +32,14 @@ const COLUMNS: &[TableColumn<ComparisonLine>] = &[
     }),
     ("lost", |line| share(line.row.waste.lost)),
     ("saving", |line| share(line.row.waste.saving)),
-    ("noticing", |line| share(line.row.waste.detecting)),
+    ("detecting", |line| share(line.row.waste.detecting)),
     ("waiting", |line| share(line.row.waste.waiting)),
     ("restoring", |line| share(line.row.waste.restoring)),
     ("resharding", |line| share(line.row.waste.resharding)),
     ("restarts/day", |line| format!("{:.2}", line.row.restarts_per_day)),
-    ("dearest cause", |line| {
+    ("main cause", |line| {
         let dearest = line.row.causes.first();
-        dearest.map_or("-".to_owned(), |cause| {
+        dearest.map_or(String::new(), |cause| {
             format!("{} {:.2}", cause.name, 100.0 * cause.share)
         })
     }),
@@ -56,7 +56,7 @@ fn percent(of: MeanEstimate) -> String {
 
 fn intervals(row: &PolicyResult) -> String {
     if row.intervals_s.iter().all(Option::is_none) {
-        return "-".to_owned();
+        return String::new();
     }
     let one = |interval: &Option<f64>| interval.map_or("-".to_owned(), |interval| format!("{interval:.0}"));
     row.intervals_s.iter().map(one).collect::<Vec<_>>().join("/")
@@ -72,7 +72,7 @@ pub(super) fn label(of: &ScenarioResult) -> String {
         text.push_str(&format!(", elastic by {}", elastic.unit));
     }
     if of.copies == super::CopiesArg::Neighbours {
-        text.push_str(", copies next door");
+        text.push_str(", copies on neighbours");
     }
     text
 }
@@ -82,18 +82,18 @@ pub(super) fn assumptions(args: &SimulateArgs) -> String {
     let job = super::job(args, 2, 0, super::ElasticArg::Off, super::CopiesArg::Spread);
     let tier = |tier: &rankguard_policies::job::TierCosts| {
         format!(
-            "{} blocks {} s, usable after {} s, read in {} s",
+            "{} blocks for {} s, usable after {} s, read in {} s",
             tier.name, tier.blocking_s, tier.latency_s, tier.restore_s
         )
     };
     let tiers: Vec<String> = job.tiers.iter().map(tier).collect();
-    let whose = match (args.case, args.tier.is_empty()) {
+    let origin = match (args.case, args.tier.is_empty()) {
         (Some(PublishedJob::Bloom), _) => "published for BLOOM (restore time: that of an image)",
         (None, true) => "assumed",
         (None, false) => "as given",
     };
     format!(
-        "step {} s; tiers, {whose}: {}; noticed in {} s, restart {} s, resharding {} s; {} replicates, seed {}",
+        "step {} s; tiers, {origin}: {}; detection {} s, restart {} s, resharding {} s; {} replicates, seed {}",
         job.step_s,
         tiers.join("; "),
         job.detect_s,
@@ -137,6 +137,6 @@ pub(super) fn print(format: OutputFormat, answer: &SimulationReport) {
         }
     }
     out::note(
-        "shares are percent of wall time; intervals in brackets are 95 % by bootstrap over replicates; the bound knows every failure",
+        "shares are percent of wall time; brackets are 95 % bootstrap intervals over replicates; the bound has perfect knowledge of failures",
     );
 }

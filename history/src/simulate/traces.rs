@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
     let unusable = |problem: rankguard_datasets::Error| {
         CliError::failure(
             format!("cannot use {}", path.display()),
-            "`rankguard dataset check` says what is in it",
+            "`rankguard dataset check` lists its tables",
         )
         .because(problem)
     };
@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
                 data.title,
                 tables.join(", ")
             ),
-            "name a data set of failures or of capacity",
+            "use a data set of failures or of capacity",
         ))
     }
 }
@@ -90,8 +90,8 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let untold = (0..repairs.len()).all(|at| repairs[at].is_none() && !stays(at));
     if untold && args.repair.is_none() {
         return Err(CliError::usage(
-            format!("{} does not tell how long nodes are away", data.title),
-            "--repair SECONDS says so, for every failure",
+            format!("{} has no repair times", data.title),
+            "set one for all failures with --repair SECONDS",
         )
         .into());
     }
@@ -137,16 +137,16 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     for (count, what) in [
         (without_time, "no time"),
         (without_node, "no node"),
-        (without_repair, "no repair time, and --repair says none"),
+        (without_repair, "no repair time, and --repair is not set"),
     ] {
         if count > 0 {
-            notes.push(format!("{count} failures with {what} are left out"));
+            notes.push(format!("{count} failures with {what} are omitted"));
         }
     }
     if untold {
-        let said = args.repair.unwrap_or_default();
+        let repair_s = args.repair.unwrap_or_default();
         notes.push(format!(
-            "every node is away for {said} s as --repair says; the data do not tell"
+            "the data have no repair times; --repair {repair_s} s is used for every failure"
         ));
     }
     // For a part of a data set, only the span of its own rows is known to be observed.
@@ -154,12 +154,14 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         let first = rows.iter().map(|row| row.0).fold(f64::INFINITY, f64::min);
         let last = rows.iter().map(|row| row.0).fold(f64::NEG_INFINITY, f64::max);
         window = (first < last).then_some((first, last));
-        notes.push("the time is that from the first to the last failure, as no other is told".to_owned());
+        notes.push(
+            "the data have no observation period; the time from the first to the last failure is used".to_owned(),
+        );
     }
     let Some((begin, end)) = window else {
         return Err(CliError::failure(
-            "there are no two failures at different times",
-            "--class and --system choose others",
+            "fewer than two failures at different times",
+            "select others with --class and --system",
         )
         .into());
     };
@@ -168,7 +170,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let count = population.max(seen);
     if count > population {
         notes.push(format!(
-            "{seen} nodes appear, more than the {population} stated: {seen} are counted"
+            "{seen} nodes appear, more than the stated {population}; {seen} are used"
         ));
     }
     let failures = rows.iter().map(|(time, node, repair_s, cause, scope)| NodeFailure {
@@ -183,7 +185,11 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         names[usize::from(at)] = name;
     }
     let trace = FailureTrace::new(count, end - begin, names, failures.collect()).map_err(|problem| {
-        CliError::failure("the failures are no trace", "`rankguard dataset check` says more").because(problem)
+        CliError::failure(
+            "cannot use the failures as a trace",
+            "`rankguard dataset check` shows details",
+        )
+        .because(problem)
     })?;
     let system = system.map(|system| format!(", system {system}")).unwrap_or_default();
     Ok(NamedTrace {
@@ -219,7 +225,7 @@ fn choose(
         Some(name) if counts.contains_key(name) => Ok(Some(name.to_owned())),
         Some(name) => Err(CliError::usage(
             format!("there is no {what} {name:?}"),
-            format!("there are {}", list()),
+            format!("known: {}", list()),
         )),
         None if counts.len() < 2 => Ok(None),
         None => {
@@ -228,7 +234,7 @@ fn choose(
                 .max_by_key(|(name, count)| (**count, std::cmp::Reverse(**name)));
             let most = most.map(|(name, _)| (*name).to_owned());
             notes.push(format!(
-                "{what} {} is the largest and is taken; --{what} names another: {}",
+                "{what} {}, the largest, is used; select another with --{what}: {}",
                 most.as_deref().unwrap_or_default(),
                 list()
             ));
@@ -257,8 +263,8 @@ fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Resu
         return Ok(told.count.min(u64::from(u32::MAX)) as u32);
     }
     Err(CliError::usage(
-        format!("{} does not tell how many nodes were watched", data.title),
-        "--population NODES says so; those that failed are not all",
+        format!("{} has no number of observed nodes", data.title),
+        "set it with --population NODES, including nodes without failures",
     )
     .into())
 }
@@ -281,7 +287,7 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     }
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (Some((begin, _)), Some((last, _))) = (points.first().copied(), points.last().copied()) else {
-        return Err(CliError::failure("there is no capacity", "--zone names another zone").into());
+        return Err(CliError::failure("no capacity data", "select another zone with --zone").into());
     };
     // The last sample is valid for the mean interval between samples.
     let tick = (last - begin) / (points.len().max(2) - 1) as f64;
@@ -289,9 +295,13 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         point.0 -= begin;
     }
     let trace = FailureTrace::of_capacity(&points, last - begin + tick).map_err(|problem| {
-        CliError::failure("the capacity is no trace", "`rankguard dataset check` says more").because(problem)
+        CliError::failure(
+            "cannot use the capacity as a trace",
+            "`rankguard dataset check` shows details",
+        )
+        .because(problem)
     })?;
-    notes.push("a count does not tell which nodes go: the last that came is the first to go".to_owned());
+    notes.push("counts do not identify nodes: the node that joined last leaves first".to_owned());
     let zone = zone.map(|zone| format!(", zone {zone}")).unwrap_or_default();
     Ok(NamedTrace {
         name: format!(

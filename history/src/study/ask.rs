@@ -56,7 +56,7 @@ pub(super) fn ask(
     let Some(study) = studies().iter().find(|study| study.name == name) else {
         return Err(CliError::usage(
             format!("there is no study {name:?}"),
-            "`rankguard study ls` lists them",
+            "`rankguard study ls` lists the studies",
         ));
     };
     let data = from.open()?;
@@ -65,10 +65,7 @@ pub(super) fn ask(
     let figures: Vec<ReproducedFigure> = figures.into_iter().filter(|figure| figure.study == name).collect();
     if let Some(file) = plot {
         let Some(picture) = outcome.plots.first() else {
-            return Err(CliError::usage(
-                format!("the study {name} has no picture"),
-                "leave --plot out",
-            ));
+            return Err(CliError::usage(format!("the study {name} has no plot"), "omit --plot"));
         };
         picture::write(file, &picture.drawing())?;
     }

@@ -22,8 +22,8 @@ pub(super) fn page(from: &DataArgs, options: &StudyOptions, file: &Path) -> Resu
     }
     if outcomes.is_empty() {
         return Err(CliError::failure(
-            format!("{} answers none of the studies", from.data.display()),
-            "`rankguard study ls` says what each needs",
+            format!("no study can use {}", from.data.display()),
+            "`rankguard study ls` lists the tables that each study needs",
         ));
     }
     let figures = figures(&data).map_err(|problem| refused("report", problem))?;

@@ -2,7 +2,7 @@
 
 use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
-use rankguard_model::printable;
+use rankguard_console::width::terminal_width;
 use rankguard_studies::{FigureComparison, ReproducedFigure, ResultCell, ResultTable, StudyResult};
 
 pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
@@ -22,15 +22,13 @@ pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
     for table in &outcome.tables {
         out::line("");
         out::line(&table.title);
-        let rows: Vec<Vec<String>> = std::iter::once(table.columns.iter().map(|name| name.to_uppercase()).collect())
-            .chain(
-                table
-                    .rows
-                    .iter()
-                    .map(|row| row.iter().map(ToString::to_string).collect()),
-            )
-            .collect();
-        aligned(&rows);
+        let rows = table.rows.iter();
+        let rows = rows.map(|row| row.iter().map(ToString::to_string).collect());
+        out::text(&listing::text_table(
+            table.columns.iter().copied(),
+            rows,
+            terminal_width(),
+        ));
     }
     if !figures.is_empty() {
         out::line("");
@@ -41,27 +39,6 @@ pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
         .problems
         .iter()
         .for_each(|problem| out::line(&format!("problem: {}", problem)));
-}
-
-/// Prints columns as wide as their longest cell, two spaces apart; control characters in foreign names are
-/// replaced.
-fn aligned(rows: &[Vec<String>]) {
-    let rows: Vec<Vec<String>> = rows
-        .iter()
-        .map(|row| row.iter().map(|cell| printable(cell).into_owned()).collect())
-        .collect();
-    let columns = rows.first().map_or(0, Vec::len);
-    let width = |at: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(at))
-            .map(|cell| cell.chars().count())
-            .max()
-    };
-    let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).map(|(cell, wide)| format!("{cell:wide$}"));
-        out::line(cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
 }
 
 pub(super) fn csv(table: &ResultTable) {
@@ -93,9 +70,7 @@ pub(super) fn csv(table: &ResultTable) {
 pub(super) const FIGURES: &[TableColumn<ReproducedFigure>] = &[
     ("source", |figure| figure.source.to_owned()),
     ("figure", |figure| figure.name.clone()),
-    ("published", |figure| {
-        figure.published.clone().unwrap_or_else(|| "-".to_owned())
-    }),
+    ("published", |figure| figure.published.clone().unwrap_or_default()),
     ("computed", |figure| ResultCell::from(figure.computed).to_string()),
     ("verdict", |figure| {
         let verdict = match figure.comparison() {

@@ -17,7 +17,7 @@ fn below(path: &Path) -> Result<Vec<PathBuf>, CliError> {
     let inside = rankguard_datasets::several(path).map_err(|problem| {
         CliError::failure(
             format!("cannot list {}", path.display()),
-            "give a folder of one or more data sets",
+            "use a folder of one or more data sets",
         )
         .because(problem)
     })?;
@@ -32,14 +32,14 @@ pub(super) fn reproduce(path: &Path, format: OutputFormat) -> Result<CommandExit
     let mut all = Vec::new();
     for folder in below(path)? {
         let Some(source) = rankguard_datasets::recognise(&folder) else {
-            out::note(&format!("{}: nothing that is known here", folder.display()));
+            out::note(&format!("{}: unknown format", folder.display()));
             continue;
         };
         let data = MappingArgs::default().open(&folder)?;
         let found = figures(&data).map_err(|problem| refused("reproduce", problem))?;
         if found.is_empty() {
             out::note(&format!(
-                "{}: no published figures are known of {}",
+                "{}: no known published figures of {}",
                 folder.display(),
                 source.name
             ));
@@ -48,11 +48,8 @@ pub(super) fn reproduce(path: &Path, format: OutputFormat) -> Result<CommandExit
     }
     if all.is_empty() {
         return Err(CliError::failure(
-            format!(
-                "nothing in {} has published figures that are known here",
-                path.display()
-            ),
-            "give one of the published data sets, or a folder of them",
+            format!("no data set in {} has known published figures", path.display()),
+            "use one of the published data sets, or a folder of them",
         ));
     }
     listing::print(format, &all, FIGURES);

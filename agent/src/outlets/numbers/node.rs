@@ -47,7 +47,7 @@ fn findings(view: &AgentView) -> Vec<MetricFamily> {
         ),
         counter(
             "injections_total",
-            "Faults that somebody let happen.",
+            "Injected faults.",
             injections.map(|(kind, count)| (label("kind", kind), *count as f64)),
         ),
         counter(
@@ -205,6 +205,10 @@ fn checks(view: &AgentView) -> Vec<MetricFamily> {
             "How long a plug-in check last took.",
             checks().map(|it| (label("check", &it.check), it.took_s)),
         ),
-        gauge("check_value", "What a plug-in check told, in its own units.", values),
+        gauge(
+            "check_value",
+            "Value reported by a plug-in check, in its own unit.",
+            values,
+        ),
     ]
 }

@@ -62,7 +62,7 @@ pub enum OtlpError {
     #[error("{path}: cannot be read: {source}")]
     Unread { path: PathBuf, source: io::Error },
     /// A certificate file holds no authorities.
-    #[error("{path}: {why} (want certificates in PEM)")]
+    #[error("{path}: {why} (expected PEM certificates)")]
     Ca { path: PathBuf, why: String },
     /// A line of a headers file is not valid. Its text is not repeated: it may be a secret.
     #[error("{path}:{line}: this is no header (write name: value)")]

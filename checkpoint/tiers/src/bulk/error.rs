@@ -24,7 +24,7 @@ pub enum TransferRefusal {
     Unknown,
     #[error("it keeps nothing on disk")]
     NoDisk,
-    #[error("it keeps no parity, or was not told of which lane")]
+    #[error("the peer holds no parity, or does not know the parity lane")]
     NoParity,
     #[error("{node} has no part in generation {generation} of this job")]
     Stranger { node: String, generation: u64 },
@@ -52,7 +52,7 @@ pub enum BulkError {
         peer: String,
         limit: Duration,
     },
-    #[error("{peer} speaks another language: {problem}")]
+    #[error("{peer} does not use the protocol of agents: {problem}")]
     Protocol { peer: String, problem: String },
     #[error("{peer} refuses: {refusal}")]
     Refused { peer: String, refusal: TransferRefusal },

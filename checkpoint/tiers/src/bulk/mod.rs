@@ -51,7 +51,7 @@ pub use source::BulkSource;
 
 /// Returns the protocol's name for handshakes, and the reply to a peer that connects without TLS.
 fn protocol() -> AlpnProtocol {
-    let why = "this agent wants TLS: set identity.ca, identity.certificate and identity.key".to_owned();
+    let why = "this agent requires TLS: set identity.ca, identity.certificate and identity.key".to_owned();
     let farewell = frame::head(&frame::ReplyHeader::Refused(TransferRefusal::Failed(why)), 0).unwrap_or_default();
     AlpnProtocol::new(b"rankguard-bulk/1", farewell.into())
 }

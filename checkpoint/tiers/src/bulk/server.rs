@@ -165,7 +165,7 @@ impl ReceiverState {
             .filter(|name| name.role() != PeerRole::Agent)
         {
             let what = format!(
-                "{} may not use the images of agents: it takes an agent's certificate",
+                "{} may not read the images of agents: use an agent certificate",
                 name.short()
             );
             self.refusals.tell(CallRefusal::Role, stream.caller().address, &what);

@@ -23,13 +23,13 @@ pub enum ObjectError {
         url: String,
         source: object_store::Error,
     },
-    #[error("cannot {what} {url}: no answer within {limit:?}; is the place reachable?")]
+    #[error("cannot {what} {url}: no answer within {limit:?}; check that the object store is reachable")]
     Deadline {
         what: &'static str,
         url: String,
         limit: Duration,
     },
-    #[error("{url} is missing, or is gone since it was listed")]
+    #[error("{url} is missing, or was removed since it was listed")]
     Missing { url: String },
     #[error(
         "{url} is already there with other content, and nothing is overwritten; another job of this name writes there"

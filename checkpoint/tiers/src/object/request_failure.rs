@@ -75,23 +75,21 @@ impl RequestFailure {
     pub(super) fn advice(self) -> &'static str {
         match self {
             Self::Away => {
-                "is the place reachable, and AWS_ENDPOINT (or what names it) right? what was sent is kept, and the next try goes on from there"
+                "check that the object store is reachable and AWS_ENDPOINT (or its equivalent) is correct; the next attempt resumes from the parts that were sent"
             }
             Self::NeverReached => {
-                "nothing answers at this address: check AWS_ENDPOINT (or what names it), the host name and the port"
+                "nothing answers at this address: check AWS_ENDPOINT (or its equivalent), the host name and the port"
             }
             Self::Slow => {
-                "is the way there wide enough? with a cap below what it carries (--cap, agent.copy_bytes_per_s) parts go one after the other"
+                "check the bandwidth; with a limit below it (--cap, agent.copy_bytes_per_s) parts are sent one after the other"
             }
-            Self::NoBucket => "does the bucket or container exist? it is not made by this program",
-            Self::Unencrypted => {
-                "its address is http: AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true allows that, or take https"
-            }
+            Self::NoBucket => "create the bucket or container; this program does not",
+            Self::Unencrypted => "use https, or allow http with AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true",
             Self::NoCredentials => {
-                "credentials come from the environment of whoever sends, the agents for a run: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY; or from the machine's own identity"
+                "set credentials in the environment of the sending process (the agents, for a run): AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, GOOGLE_SERVICE_ACCOUNT, AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or use the identity of the machine"
             }
-            Self::Forbidden => "these credentials may not do that there; ask for list, get, put and delete",
-            Self::Lacking => "this kind of store lacks what a commit needs: put-if-absent",
+            Self::Forbidden => "grant these credentials list, get, put and delete",
+            Self::Lacking => "this store does not support put-if-absent, which commits require",
             Self::Refused => {
                 "the place refused the request itself: region, account and name of the bucket may be others"
             }

@@ -17,12 +17,12 @@ const COLUMNS: &[TableColumn<AgentFigure>] = &[
     ("value", |it| format!("{:.3}", it.value)),
     ("unit", |it| it.unit.to_owned()),
     ("below", |it| {
-        it.below.map_or("-".to_owned(), |target| target.to_string())
+        it.below.map_or(String::new(), |target| target.to_string())
     }),
     ("reached", |it| match it.reached() {
         Some(true) => "yes".to_owned(),
         Some(false) => "no".to_owned(),
-        None => "-".to_owned(),
+        None => String::new(),
     }),
 ];
 

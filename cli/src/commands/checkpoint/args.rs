@@ -187,7 +187,7 @@ impl FromStr for CheckpointRef {
     fn from_str(text: &str) -> Result<Self, String> {
         let number = |part: &str| {
             part.parse::<u64>()
-                .map_err(|_| "want STEP or STEP-gGENERATION".to_owned())
+                .map_err(|_| "expected STEP or STEP-gGENERATION".to_owned())
         };
         let (step, generation) = match text.split_once("-g") {
             Some((step, generation)) => (step, Some(Generation(number(generation)?))),

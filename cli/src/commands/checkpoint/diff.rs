@@ -5,7 +5,7 @@ use rankguard_checkpoint_exchange::diff::{ChangedTensor, TensorType, diff};
 use super::args::DiffArgs;
 use super::pick;
 use crate::args::OutputFormat;
-use crate::display_text::or_dash;
+use crate::display_text::or_empty;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -16,15 +16,15 @@ const DIFFERENCES: &[TableColumn<ChangedTensor>] = &[
     ("change", |one| one.change.name().to_owned()),
     ("before", |one| kind(one.before.as_ref())),
     ("after", |one| kind(one.after.as_ref())),
-    ("chunks", |one| or_dash(one.chunks)),
-    ("changed chunks", |one| or_dash(one.changed_chunks)),
-    ("changed elements", |one| or_dash(one.changed_elements)),
-    ("max abs", |one| or_dash(one.max_abs)),
-    ("not finite", |one| or_dash(one.not_finite)),
+    ("chunks", |one| or_empty(one.chunks)),
+    ("changed chunks", |one| or_empty(one.changed_chunks)),
+    ("changed elements", |one| or_empty(one.changed_elements)),
+    ("max abs", |one| or_empty(one.max_abs)),
+    ("not finite", |one| or_empty(one.not_finite)),
 ];
 
 fn kind(kind: Option<&TensorType>) -> String {
-    or_dash(kind.map(|kind| format!("{} {}", kind.dtype, pick::shape(&kind.shape))))
+    or_empty(kind.map(|kind| format!("{} {}", kind.dtype, pick::shape(&kind.shape))))
 }
 
 pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
@@ -39,11 +39,11 @@ pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
         format => listing::print(format, &found.differences, DIFFERENCES),
     }
     let states = match found.states.as_slice() {
-        [] => "states are the same".to_owned(),
-        ranks => format!("states differ on ranks {}", pick::runs(ranks)),
+        [] => "equal states".to_owned(),
+        ranks => format!("different states on ranks {}", pick::runs(ranks)),
     };
     out::note(&format!(
-        "{} and {}: {} tensors the same, {} not; {states}",
+        "{} and {}: {} tensors equal, {} different; {states}",
         before.id(),
         after.id(),
         found.same,

@@ -68,20 +68,20 @@ fn chosen_format(format: Option<ExportFormat>, out: &Path) -> Result<ExportForma
     let shown = out.display();
     let (cause, hint) = match (format, named) {
         (_, Some(named)) if named != format => (
-            format!("--out {shown} has the ending of another format"),
-            "choose --format torch for .pt, safetensors for .safetensors, and a name without them for dcp",
+            format!("--out {shown} has the extension of another format"),
+            "use --format torch for .pt, safetensors for .safetensors, and a name without these extensions for dcp",
         ),
         (ExportFormat::Torch, _) if is_dir => (
-            format!("--out {shown} is a directory, and torch.load reads a file"),
-            "name a file, such as model.pt",
+            format!("--out {shown} is a directory, but torch.load reads a file"),
+            "set --out to a file such as model.pt",
         ),
         (ExportFormat::Safetensors, Some(_)) if is_dir => (
-            format!("--out {shown} is a directory with the name of a file"),
-            "name a path that is free",
+            format!("--out {shown} is a directory, but has the extension of a file"),
+            "choose a path that does not exist",
         ),
         (ExportFormat::Dcp, _) if out.is_file() => (
-            format!("--out {shown} is a file, and torch.distributed.checkpoint reads a directory"),
-            "name a directory",
+            format!("--out {shown} is a file, but torch.distributed.checkpoint reads a directory"),
+            "set --out to a directory",
         ),
         _ => return Ok(format),
     };

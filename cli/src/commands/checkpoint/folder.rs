@@ -14,10 +14,7 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
     if let Some(url) = url::url(dir) {
         return Err(url::refuse(url));
     }
-    read_folder(
-        dir,
-        "--dir names the directory that `rankguard run --checkpoint-dir` was given",
-    )?;
+    read_folder(dir, "set --dir to the directory of `rankguard run --checkpoint-dir`")?;
     let store = Store::at(dir);
     let jobs = store.jobs().map_err(failed)?;
     match job.map(JobId::from) {
@@ -29,7 +26,7 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
             Err(CliError::failure(
                 what,
                 format!(
-                    "it has: {}",
+                    "jobs in the store: {}",
                     if known.is_empty() {
                         "none".into()
                     } else {
@@ -51,7 +48,7 @@ pub(super) fn read_folder(dir: &Path, hint: &'static str) -> Result<(), CliError
 
 /// Maps an error of reading a store.
 pub(super) fn failed(problem: StoreError) -> CliError {
-    CliError::failure("cannot read the checkpoint store", "may this user read all of it?").because(problem)
+    CliError::failure("cannot read the checkpoint store", "check the permissions of this user").because(problem)
 }
 
 /// Sums the sizes of the files directly in a folder; unreadable files count 0.
@@ -67,7 +64,7 @@ pub(super) fn size_of(dir: &Path) -> u64 {
 /// Error for a step without a checkpoint.
 pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
     let hint = format!(
-        "`rankguard checkpoint ls --dir {}` lists what there is",
+        "`rankguard checkpoint ls --dir {}` lists the checkpoints",
         args.dir.display()
     );
     CliError::failure(format!("no checkpoint of step {step} in {}", args.dir.display()), hint)

@@ -7,6 +7,7 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::retention::{self, CollectionPlan};
 use rankguard_checkpoint::{Store, StoreError, StoreProblem};
 use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionReason, retained_checkpoints};
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Rank, RetentionPolicy, Timestamp};
 use serde::Serialize;
 
@@ -25,7 +26,7 @@ struct GcRow {
     job: JobId,
     step: u64,
     generation: u64,
-    /// `stays`, `goes`, `gone` or `leased`.
+    /// `retained`, `removable`, `removed` or `leased`.
     what: &'static str,
     why: String,
     /// Size of its files. Chunks that other checkpoints borrow are retained even if the folder is removed.
@@ -36,30 +37,38 @@ const ROWS: &[TableColumn<GcRow>] = &[
     ("job", |row| row.job.to_string()),
     ("step", |row| row.step.to_string()),
     ("generation", |row| row.generation.to_string()),
-    ("what", |row| row.what.to_owned()),
-    ("why", |row| row.why.clone()),
+    ("outcome", |row| row.what.to_owned()),
+    ("reason", |row| row.why.clone()),
     ("size", |row| display_text::bytes(row.bytes)),
     ("bytes", |row| row.bytes.to_string()),
 ];
+
+/// Reason of a checkpoint with a reader.
+const IN_USE: &str = "in use by a reader";
 
 pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let rules = args.keep.rules();
     let mut rows = Vec::new();
     let mut problems = Vec::new();
+    let work = WorkNote::start("reading checkpoints");
     for job in jobs {
         let (of_job, found) = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
         rows.extend(of_job);
         problems.extend(found);
         uploads::end_unfinished(&store, &job, args.dry_run)?;
     }
+    drop(work);
     listing::print(args.store.format.format, &rows, ROWS);
-    let goes: Vec<&GcRow> = rows.iter().filter(|row| matches!(row.what, "goes" | "gone")).collect();
-    let bytes = display_text::bytes(goes.iter().map(|row| row.bytes).sum());
+    let removed: Vec<&GcRow> = rows
+        .iter()
+        .filter(|row| matches!(row.what, "removable" | "removed"))
+        .collect();
+    let bytes = display_text::bytes(removed.iter().map(|row| row.bytes).sum());
     out::note(&if args.dry_run {
-        format!("{} of {} would go, {bytes}", goes.len(), rows.len())
+        format!("{} of {} would be removed, {bytes}", removed.len(), rows.len())
     } else {
-        format!("{} of {} went, {bytes}", goes.len(), rows.len())
+        format!("removed {} of {}, {bytes}", removed.len(), rows.len())
     });
     for problem in &problems {
         out::note(&problem.to_string());
@@ -85,17 +94,17 @@ fn collect(
         return Ok((rows, plan.problems));
     }
     let collected = retention::carry_out(store, job, plan)?;
-    let gone = collected.checkpoints.iter().chain(&collected.superseded);
-    let gone: BTreeSet<CheckpointId> = gone.chain(&collected.torn).copied().collect();
-    for row in rows.iter_mut().filter(|row| row.what == "goes") {
+    let removed = collected.checkpoints.iter().chain(&collected.superseded);
+    let removed: BTreeSet<CheckpointId> = removed.chain(&collected.torn).copied().collect();
+    for row in rows.iter_mut().filter(|row| row.what == "removable") {
         let id = CheckpointId {
             step: rankguard_model::Step(row.step),
             generation: rankguard_model::Generation(row.generation),
         };
-        if gone.contains(&id) {
-            row.what = "gone";
+        if removed.contains(&id) {
+            row.what = "removed";
         } else {
-            (row.what, row.why) = ("stays", "in use or lent".to_owned());
+            (row.what, row.why) = ("retained", "in use, or other checkpoints share its chunks".to_owned());
         }
     }
     Ok((rows, collected.problems))
@@ -121,25 +130,31 @@ fn rows_of(
         let reasons = why.get(id).into_iter().flatten().map(|why| reason(*why));
         let reasons = reasons.collect::<Vec<_>>().join(", ");
         match reasons.as_str() {
-            "" => "newer than what is kept".to_owned(),
+            "" => "newer than the retained checkpoints".to_owned(),
             _ => reasons,
         }
     };
-    let stays = plan.stays.iter().map(|id| row(*id, "stays", named(id)));
+    let retained = plan.stays.iter().map(|id| row(*id, "retained", named(id)));
     let leased = plan.leased.iter();
-    let leased = leased.map(|id| row(*id, "leased", "somebody is reading it".to_owned()));
-    let goes = plan.checkpoints.iter();
+    let leased = leased.map(|id| row(*id, "leased", IN_USE.to_owned()));
+    let removable = plan.checkpoints.iter();
     let cause = |id: &CheckpointId| {
         if plan.superseded.contains(id) {
-            "an attempt from an earlier step has replaced it"
+            "superseded by an attempt from an earlier step"
         } else {
-            "no rule keeps it"
+            "no retention rule matches"
         }
     };
-    let goes = goes.map(|id| row(*id, "goes", cause(id).to_owned()));
+    let removable = removable.map(|id| row(*id, "removable", cause(id).to_owned()));
     let torn = plan.torn.iter();
-    let torn = torn.map(|id| row(*id, "goes", "no manifest, and overtaken".to_owned()));
-    let rows: Result<Vec<GcRow>, StoreError> = stays.chain(leased).chain(goes).chain(torn).collect();
+    let torn = torn.map(|id| {
+        row(
+            *id,
+            "removable",
+            "no manifest, and a newer checkpoint is committed".to_owned(),
+        )
+    });
+    let rows: Result<Vec<GcRow>, StoreError> = retained.chain(leased).chain(removable).chain(torn).collect();
     let mut rows = rows?;
     rows.sort_by_key(|row| (row.step, row.generation));
     Ok(rows)
@@ -148,11 +163,11 @@ fn rows_of(
 fn reason(why: RetentionReason) -> &'static str {
     match why {
         RetentionReason::Last => "one of the newest",
-        RetentionReason::EverySteps => "a round step",
-        RetentionReason::EveryTime => "first of its time",
+        RetentionReason::EverySteps => "multiple of --keep-every",
+        RetentionReason::EveryTime => "first of its period (--keep-minutes)",
         RetentionReason::Best => "one of the best",
-        RetentionReason::Leased => "somebody is reading it",
-        RetentionReason::Needed => "another needs it",
+        RetentionReason::Leased => IN_USE,
+        RetentionReason::Needed => "other checkpoints share its chunks",
     }
 }
 
@@ -216,12 +231,12 @@ mod tests {
         store.commit(&manifest).expect("committed");
     }
 
-    fn told(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
+    fn outcomes(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
         rows.iter().map(|row| (row.step, row.what, row.why.as_str())).collect()
     }
 
     #[test]
-    fn what_no_rule_keeps_is_told_and_then_goes_and_what_is_read_stays() {
+    fn checkpoints_without_a_rule_are_listed_then_removed_and_leased_ones_are_retained() {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let store = Store::open(dir.path()).expect("a store");
         let job = JobId::from("train");
@@ -243,26 +258,32 @@ mod tests {
             generation: Generation(1),
         };
         let lease = store.lease(&job, read).expect("it is there");
-        let leased = (10, "leased", "somebody is reading it");
-        let stay = [(20, "stays", "one of the best"), (30, "stays", "a round step")];
-        let newest = (50, "stays", "one of the newest");
+        let leased = (10, "leased", IN_USE);
+        let stay = [
+            (20, "retained", "one of the best"),
+            (30, "retained", "multiple of --keep-every"),
+        ];
+        let newest = (50, "retained", "one of the newest");
         let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
-        let goes = (40, "goes", "no rule keeps it");
-        assert_eq!(told(&rows), [leased, stay[0], stay[1], goes, newest]);
+        let removable = (40, "removable", "no retention rule matches");
+        assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removable, newest]);
         assert_eq!(
             (problems, store.committed_ids(&job).expect("readable").len()),
             (Vec::new(), 5)
         );
 
         let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
-        let gone = (40, "gone", "no rule keeps it");
-        assert_eq!(told(&rows), [leased, stay[0], stay[1], gone, newest]);
+        let removed = (40, "removed", "no retention rule matches");
+        assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removed, newest]);
         drop(lease);
         let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
         assert_eq!(
-            told(&rows),
-            [(10, "gone", "no rule keeps it"), stay[0], stay[1], newest]
+            outcomes(&rows),
+            [(10, "removed", "no retention rule matches"), stay[0], stay[1], newest]
         );
-        assert!(store.lease(&job, read).is_err(), "what is gone cannot be held");
+        assert!(
+            store.lease(&job, read).is_err(),
+            "a removed checkpoint cannot be leased"
+        );
     }
 }

@@ -32,7 +32,7 @@ struct ImportSummary {
 
 pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
     let job = JobId::from(args.job.as_str());
-    check_job(&job).map_err(|problem| CliError::usage(problem.to_string(), "--job names the job"))?;
+    check_job(&job).map_err(|problem| CliError::usage(problem.to_string(), "select another name with --job"))?;
     let id = CheckpointId {
         step: Step(args.step),
         generation: Generation(args.generation),
@@ -42,7 +42,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
     let foreign = open(&args.path, &mut progress).map_err(failed)?;
     let store = Store::open(&args.dir).map_err(|problem| {
         let what = format!("cannot open the checkpoint store {}", args.dir.display());
-        CliError::failure(what, "may this user write there?").because(problem)
+        CliError::failure(what, "check the permissions of this user").because(problem)
     })?;
     let of = ImportTarget {
         job: &job,
@@ -57,12 +57,12 @@ pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
         CommandExit::Finding
     };
     out::note(&format!(
-        "job {job}, checkpoint {id}: {} tensors, {}, from {}, for {} ranks; {} problems",
-        imported.tensors,
+        "job {job}, checkpoint {id}: {}, {}, from {}, for {}; {}",
+        display_text::count(usize::try_from(imported.tensors).unwrap_or(usize::MAX), "tensor"),
         display_text::bytes(imported.bytes),
         imported.format,
-        args.ranks,
-        imported.problems.len()
+        display_text::count(args.ranks as usize, "rank"),
+        display_text::count(imported.problems.len(), "problem")
     ));
     let output = ImportSummary {
         job,

@@ -5,6 +5,7 @@ use std::fs;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::verify::verify;
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, StatusView, Step};
 use serde::Serialize;
 
@@ -19,7 +20,10 @@ use crate::out;
 
 pub(super) fn ls(args: &StoreArgs) -> Result<CommandExit, CliError> {
     let folders = match url::url(&args.dir) {
-        Some(url) => remote::ls(url, args)?,
+        Some(url) => {
+            let _work = WorkNote::start("listing checkpoints");
+            remote::ls(url, args)?
+        }
         None => folders(args)?,
     };
     listing::print(args.format.format, &folders, FOLDERS);
@@ -61,7 +65,10 @@ fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
 
 pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit, CliError> {
     let (found, intact, problems) = match url::url(&args.dir) {
-        Some(url) => remote::verify(url, args, step)?,
+        Some(url) => {
+            let _work = WorkNote::start("verifying checkpoints");
+            remote::verify(url, args, step)?
+        }
         None => verified(args, step)?,
     };
     if let (Some(step), true) = (step, found.is_empty()) {
@@ -70,10 +77,13 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit,
     listing::print(args.format.format, &found, FOUND);
     if found.is_empty() {
         // A prefix of an object store without any object looks the same.
-        out::note("no checkpoints, so nothing was verified");
+        out::note("no checkpoints to verify");
         return Ok(CommandExit::Finding);
     }
-    out::note(&format!("{intact} intact, {problems} problems"));
+    out::note(&format!(
+        "{intact} intact, {}",
+        display_text::count(problems, "problem")
+    ));
     Ok(if problems == 0 {
         CommandExit::Fine
     } else {
@@ -87,6 +97,7 @@ fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<FindingRow>, us
     let mut found = Vec::new();
     let mut intact = 0;
     let mut problems = 0;
+    let _work = WorkNote::start("verifying checkpoints");
     for job in jobs {
         let report = verify(&store, &job, step).map_err(failed)?;
         problems += report.problems.len();
@@ -108,6 +119,7 @@ struct UsabilityReport {
 pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut all = Vec::new();
+    let work = WorkNote::start("verifying the checkpoint");
     for job in jobs {
         let report = verify(&store, &job, Some(step)).map_err(failed)?;
         for id in &report.torn {
@@ -137,6 +149,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
             });
         }
     }
+    drop(work);
     if all.is_empty() {
         return Err(nothing_at(step, args));
     }
@@ -144,8 +157,9 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
         crate::args::OutputFormat::Table => {
             for one in &all {
                 let word = if one.usable { "can be used" } else { "cannot be used" };
-                out::line(&format!("job {}, checkpoint {}: {word}", one.job, one.checkpoint));
-                one.why.iter().for_each(|why| out::line(&format!("  {}", why)));
+                let why = one.why.iter().map(|why| format!("  {why}\n"));
+                let page = format!("job {}, checkpoint {}: {word}\n", one.job, one.checkpoint);
+                out::page(&(page + &why.collect::<String>()));
             }
         }
         format => listing::print(
@@ -170,20 +184,17 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
 fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
     let manifest = store.manifest(job, id).map_err(failed)?;
     let mut why = vec![
+        format!("its manifest lists the shards of all {} ranks", manifest.world_size),
+        "the digest of every index matches the manifest".to_owned(),
         format!(
-            "its manifest is there and names the shards of all {} ranks",
-            manifest.world_size
-        ),
-        format!("every index has the digest that the manifest names"),
-        format!(
-            "all {chunks} chunks ({}) have the digests that their indexes name",
+            "the digests of all {chunks} chunks ({}) match their indexes",
             display_text::bytes(manifest.bytes())
         ),
     ];
     why.extend(
-        manifest.parent.map(|(step, generation)| {
-            format!("it was made after going on from step {step} of generation {generation}")
-        }),
+        manifest
+            .parent
+            .map(|(step, generation)| format!("it continues from step {step} of generation {generation}")),
     );
     Ok(why)
 }
@@ -200,7 +211,7 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
     let why = vec![
         "it has no manifest, so it was never committed: a save ended early, or is still being written".to_owned(),
         format!(
-            "{} shards and {} indexes lie in {}, {} in all",
+            "{} shards and {} indexes in {}, {} in total",
             names(".shard"),
             names(".index"),
             dir.display(),

@@ -24,52 +24,52 @@ pub(super) fn controller_status(
 /// Describes the copies in memory, one sentence each; empty if the job has no memory tier.
 pub(super) fn memory_lines(status: &StatusView, job: &JobId, id: CheckpointId) -> Vec<String> {
     let Some(view) = status.jobs.iter().find(|view| view.spec.id == *job) else {
-        return vec!["the controller does not know this job: nothing is said of memory".to_owned()];
+        return vec!["copies in memory are unknown: the controller has no such job".to_owned()];
     };
     let is_it = |known: &&CheckpointView| (known.step, known.generation) == (id.step, id.generation);
     let Some(known) = view.checkpoints.iter().find(is_it) else {
-        return vec!["the controller does not know this checkpoint: nothing is said of memory".to_owned()];
+        return vec!["copies in memory are unknown: the controller has no such checkpoint".to_owned()];
     };
     let Some(tiers) = view.spec.checkpoint.as_ref().map(|policy| &policy.tiers) else {
         return Vec::new();
     };
-    let mut said = Vec::new();
+    let mut lines = Vec::new();
     if let Some(at) = known.mirrored_at {
-        said.push(format!("all of it has been in the object store since {at}"));
+        lines.push(format!("completely in the object store since {at}"));
     }
     if tiers.nodes == 0 && tiers.parity.is_none() {
-        return said;
+        return lines;
     }
     if view.checkpoints.last().is_some_and(|newest| newest.step > known.step) {
-        said.push("memory has let go of it: a newer checkpoint is committed".to_owned());
-        return said;
+        lines.push("no longer in memory: a newer checkpoint is committed".to_owned());
+        return lines;
     }
     if known.generation != view.generation {
-        said.push(format!(
-            "it was made by generation {}, whose nodes are not those of today: what memory has of it is not known",
+        lines.push(format!(
+            "copies in memory are unknown: generation {}, which saved it, ran on other nodes",
             known.generation
         ));
-        return said;
+        return lines;
     }
     if tiers.nodes > 0 {
         let copied = known.copied;
         let images = known.world_size;
-        said.push(format!(
-            "{copied} copies of its {images} images are in the memory of other nodes"
+        lines.push(format!(
+            "{copied} copies of its {images} images in the memory of other nodes"
         ));
     }
     if let Some(parity) = tiers.parity {
         let lanes = ParityLanes::plan(&members(status, view), parity);
         let kept = known.in_parity;
         let all = lanes.shares(view.spec.ranks_per_node);
-        said.push(if kept >= all {
-            format!("all {all} shares of its parity are kept")
+        lines.push(if kept >= all {
+            format!("all {all} parity shards are in memory")
         } else {
-            format!("only {kept} of {all} shares of its parity are kept: what follows holds once all are")
+            format!("only {kept} of {all} parity shards are in memory; the following applies once all are")
         });
-        said.extend(lanes.sentences());
+        lines.extend(lanes.sentences());
     }
-    said
+    lines
 }
 
 /// Returns the nodes of a job with the failure domains that its agents plan with.

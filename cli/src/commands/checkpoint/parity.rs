@@ -1,6 +1,7 @@
 //! `rankguard checkpoint parity`: adds parity to the shards of a store.
 
 use rankguard_checkpoint_tiers::parity::{ParityError, ProtectionReport, protect, prune};
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
@@ -29,7 +30,7 @@ const UNDER: &[TableColumn<ParityLine>] = &[
     ("parity size", |one| display_text::bytes(one.done.parity_bytes)),
     ("note", |one| {
         let all = one.done.already == one.done.groups;
-        if all { "was there" } else { "" }.to_owned()
+        if all { "already present" } else { "" }.to_owned()
     }),
 ];
 
@@ -37,6 +38,7 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
     let root = args.to.clone().unwrap_or_else(|| store.root().join(".parity"));
     let mut all = Vec::new();
+    let work = WorkNote::start("computing parity");
     for job in jobs {
         for id in store.committed_ids(&job).map_err(folder::failed)? {
             if args.step.is_some_and(|step| id.step != Step(step)) {
@@ -51,10 +53,11 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
         let pruned = prune(&store, &job, &root).map_err(failed)?;
         if pruned > 0 {
             out::note(&format!(
-                "removed the parity of {pruned} checkpoints of job {job} that are gone"
+                "removed the parity of {pruned} removed checkpoints of job {job}"
             ));
         }
     }
+    drop(work);
     if let (true, Some(step)) = (all.is_empty(), args.step) {
         return Err(folder::nothing_at(Step(step), &args.store));
     }
@@ -67,8 +70,8 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
 
 fn failed(problem: ParityError) -> CliError {
     CliError::failure(
-        "cannot put the store under parity",
-        "`rankguard checkpoint verify` names what is damaged; another shape of groups wants another --to",
+        "cannot add parity to the store",
+        "`rankguard checkpoint verify` lists damage; use another --to for groups of another size",
     )
     .because(problem)
 }

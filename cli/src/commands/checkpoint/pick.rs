@@ -39,14 +39,17 @@ pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[CheckpointRef]) -> Re
             Ok(SelectedJob { store, job, ids })
         }
         0 => {
-            let hint = format!("`rankguard checkpoint ls --dir {}` lists what there is", dir.display());
+            let hint = format!(
+                "`rankguard checkpoint ls --dir {}` lists the checkpoints",
+                dir.display()
+            );
             let what = format!("no committed checkpoint of step {steps} in {}", dir.display());
             Err(CliError::failure(what, hint))
         }
         _ => {
             let names: Vec<&str> = having.iter().map(|(job, _)| job.as_str()).collect();
             let what = format!("several jobs have step {steps}: {}", names.join(", "));
-            Err(CliError::usage(what, "--job NAME says which one is meant"))
+            Err(CliError::usage(what, "select one with --job NAME"))
         }
     }
 }
@@ -64,14 +67,11 @@ impl SelectedJob {
         let id = newest(&self.ids, which).ok_or_else(|| {
             CliError::failure(
                 format!("no committed checkpoint of step {which}"),
-                "`rankguard checkpoint ls` lists what there is",
+                "`rankguard checkpoint ls` lists the checkpoints",
             )
         })?;
         self.store.load(&self.job, id).map_err(|problem| {
-            let hint = format!(
-                "`rankguard checkpoint explain {}` says what is wrong with it",
-                which.step
-            );
+            let hint = format!("`rankguard checkpoint explain {}` shows the reason", which.step);
             CliError::failure(format!("cannot use checkpoint {id}"), hint).because(problem)
         })
     }
@@ -80,16 +80,16 @@ impl SelectedJob {
 /// Maps an error of a foreign format, with a hint.
 pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
     let hint = match &problem {
-        ExchangeError::AlreadyThere { .. } => "name a path that is free",
-        ExchangeError::Damaged { .. } => "take another copy of these files; what is damaged is not imported",
+        ExchangeError::AlreadyThere { .. } => "choose a path that does not exist",
+        ExchangeError::Damaged { .. } => "use another copy of these files; damaged files are not imported",
         ExchangeError::UnknownFormat { .. } | ExchangeError::Malformed { .. } | ExchangeError::Pickle { .. } => {
-            "are all files there, and whole?"
+            "check that all files are present and complete"
         }
         ExchangeError::Store(_) => {
-            "`rankguard checkpoint ls` lists what there is; --step or --generation may be another"
+            "`rankguard checkpoint ls` lists the checkpoints; select another --step or --generation"
         }
         ExchangeError::Restore(_) => "`rankguard checkpoint verify` lists all damage",
-        _ => "is there room, and may this user read and write there?",
+        _ => "check the free space and the permissions of this user",
     };
     CliError::failure(what, hint).because(problem)
 }
@@ -99,10 +99,10 @@ const EVERY: Duration = Duration::from_secs(2);
 
 /// Prints progress notes; work shorter than [`EVERY`] prints none.
 pub(super) fn progress(what: &'static str, count: fn(u64) -> String) -> impl FnMut(u64, u64) + Send {
-    let mut told = Instant::now();
+    let mut printed = Instant::now();
     move |done, total| {
-        if told.elapsed() >= EVERY {
-            told = Instant::now();
+        if printed.elapsed() >= EVERY {
+            printed = Instant::now();
             out::note(&format!("{what}: {} of {}", count(done), count(total)));
         }
     }

@@ -2,6 +2,7 @@
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint_tiers::object::{ObjectTier, PullReceipt};
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
 
 use super::args::PullArgs;
@@ -19,18 +20,22 @@ const PULLED: &[TableColumn<PullReceipt>] = &[
     ("read", |one| display_text::bytes(one.read_bytes)),
     ("kept", |one| display_text::bytes(one.kept_bytes)),
     ("took", |one| display_text::millis(one.took.as_secs_f64() * 1e3)),
-    ("note", |one| if one.already { "was there" } else { "" }.to_owned()),
+    ("note", |one| {
+        if one.already { "already present" } else { "" }.to_owned()
+    }),
 ];
 
 pub(super) fn run(args: &PullArgs) -> Result<CommandExit, CliError> {
     let tier = tier(&args.from, args.cap)?;
+    let work = WorkNote::start("copying checkpoints from the object store");
     let pulled = block_on(pull(&tier, args))??;
+    drop(work);
     listing::print(args.format.format, &pulled, PULLED);
     Ok(CommandExit::Fine)
 }
 
 async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<PullReceipt>, CliError> {
-    let looking = "cannot look for checkpoints";
+    let looking = "cannot list the checkpoints";
     let jobs = match &args.job {
         Some(job) => vec![JobId::from(job.as_str())],
         None => tier.jobs().await.map_err(|problem| failed(looking, problem))?,
@@ -50,8 +55,8 @@ async fn pull(tier: &ObjectTier, args: &PullArgs) -> Result<Vec<PullReceipt>, Cl
             |step| format!("checkpoint of step {step}"),
         );
         return Err(CliError::failure(
-            format!("there is no {which} at {}", tier.url()),
-            "is it the URL that `rankguard checkpoint push --to` was given?",
+            format!("no {which} at {}", tier.url()),
+            "set --from to the URL of `rankguard checkpoint push --to`",
         ));
     }
     let store = Store::open(&args.dir).map_err(folder::failed)?;

@@ -3,6 +3,7 @@
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint_tiers::object::{ObjectTier, PushReceipt};
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
 
 use super::args::PushArgs;
@@ -21,7 +22,9 @@ const PUSHED: &[TableColumn<PushReceipt>] = &[
     ("sent", |one| display_text::bytes(one.sent_bytes)),
     ("kept", |one| display_text::bytes(one.kept_bytes)),
     ("took", |one| display_text::millis(one.took.as_secs_f64() * 1e3)),
-    ("note", |one| if one.already { "was there" } else { "" }.to_owned()),
+    ("note", |one| {
+        if one.already { "already present" } else { "" }.to_owned()
+    }),
 ];
 
 pub(super) fn run(args: &PushArgs) -> Result<CommandExit, CliError> {
@@ -38,7 +41,9 @@ pub(super) fn run(args: &PushArgs) -> Result<CommandExit, CliError> {
     if let (true, Some(step)) = (wanted.is_empty(), args.step) {
         return Err(folder::nothing_at(Step(step), &args.store));
     }
+    let work = WorkNote::start("copying checkpoints to the object store");
     let pushed = block_on(push(&tier, &store, &wanted, args))??;
+    drop(work);
     listing::print(args.store.format.format, &pushed, PUSHED);
     if pushed.is_empty() {
         out::note("no committed checkpoints");

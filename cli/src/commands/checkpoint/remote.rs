@@ -22,7 +22,7 @@ async fn jobs(tier: &ObjectTier, args: &StoreArgs) -> Result<Vec<JobId>, CliErro
         None => tier
             .jobs()
             .await
-            .map_err(|problem| failed("cannot look for jobs", problem)),
+            .map_err(|problem| failed("cannot list the jobs", problem)),
     }
 }
 
@@ -77,7 +77,7 @@ pub(super) fn mirror(place: &Path, runtime: &Runtime) -> Result<Box<dyn MirrorSo
         None => {
             read_folder(
                 place,
-                "--from names the directory of another checkpoint store, or a URL as for push",
+                "set --from to the directory of another checkpoint store, or to a URL as for push",
             )?;
             Ok(Box::new(Store::at(place)))
         }

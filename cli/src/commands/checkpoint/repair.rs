@@ -2,13 +2,14 @@
 
 use rankguard_checkpoint::StoreProblem;
 use rankguard_checkpoint::repair::{MirrorSource, RepairEntry, repair};
+use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::RepairArgs;
 use super::folder::{failed, nothing_at, open};
 use super::remote::mirror;
-use crate::display_text::or_dash;
+use crate::display_text::{count, or_dash, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -20,7 +21,7 @@ use crate::runtime::build;
 struct RepairLine {
     job: JobId,
     checkpoint: String,
-    /// `repaired` or `left`.
+    /// `repaired` or `damaged`.
     state: &'static str,
     file: String,
     rank: Option<u32>,
@@ -35,10 +36,10 @@ const LINES: &[TableColumn<RepairLine>] = &[
     ("job", |line| line.job.to_string()),
     ("checkpoint", |line| line.checkpoint.clone()),
     ("state", |line| line.state.to_owned()),
-    ("rank", |line| or_dash(line.rank)),
-    ("chunk", |line| or_dash(line.chunk)),
+    ("rank", |line| or_empty(line.rank)),
+    ("chunk", |line| or_empty(line.chunk)),
     ("tensors", |line| line.tensors.join(" ")),
-    ("bytes", |line| or_dash(line.bytes)),
+    ("bytes", |line| or_empty(line.bytes)),
     ("file", |line| line.file.clone()),
     ("what", |line| line.what.clone()),
     ("from", |line| line.from.clone().unwrap_or_default()),
@@ -56,25 +57,27 @@ pub(super) fn run(args: &RepairArgs) -> Result<CommandExit, CliError> {
     let step = args.step.map(Step);
     let mut lines = Vec::new();
     let mut looked_at = 0;
+    let work = WorkNote::start("reading and repairing checkpoints");
     for job in jobs {
         let repaired = repair(&store, &mirrors, &job, step).map_err(failed)?;
         looked_at += repaired.checkpoints.len();
         lines.extend(repaired.mended.into_iter().map(|mended| RepairLine::of(&job, mended)));
-        lines.extend(repaired.left.iter().map(|problem| RepairLine::left(&job, problem)));
+        lines.extend(repaired.left.iter().map(|problem| RepairLine::damaged(&job, problem)));
         for id in repaired.torn {
-            out::note(&format!(
-                "job {job}, checkpoint {id} has no manifest and was left alone"
-            ));
+            out::note(&format!("job {job}, checkpoint {id}: skipped, it has no manifest"));
         }
     }
+    drop(work);
     if let (Some(step), 0) = (step, looked_at) {
         return Err(nothing_at(step, &args.store));
     }
     listing::print(args.store.format.format, &lines, LINES);
-    let left = lines.iter().filter(|line| line.state == "left").count();
+    let left = lines.iter().filter(|line| line.state == "damaged").count();
     out::note(&format!(
-        "{looked_at} checkpoints read, {} repairs, {left} problems left",
-        lines.len() - left
+        "{} read, {}, {} remain",
+        count(looked_at, "checkpoint"),
+        count(lines.len() - left, "repair"),
+        count(left, "problem")
     ));
     Ok(if left == 0 {
         CommandExit::Fine
@@ -99,11 +102,11 @@ impl RepairLine {
         }
     }
 
-    fn left(job: &JobId, problem: &StoreProblem) -> Self {
+    fn damaged(job: &JobId, problem: &StoreProblem) -> Self {
         Self {
             job: job.clone(),
             checkpoint: or_dash(problem.checkpoint),
-            state: "left",
+            state: "damaged",
             file: problem.file.display().to_string(),
             rank: problem.rank.map(|rank| rank.0),
             chunk: problem.chunk,

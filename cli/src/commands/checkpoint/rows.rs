@@ -6,7 +6,7 @@ use rankguard_checkpoint::verify::VerifyReport;
 use rankguard_model::{Generation, JobId, RunId, Step};
 use serde::Serialize;
 
-use crate::display_text::{self, or_dash};
+use crate::display_text::{self, or_empty};
 use crate::listing::TableColumn;
 
 /// A folder of the store.
@@ -30,10 +30,10 @@ pub(super) const FOLDERS: &[TableColumn<FolderRow>] = &[
     ("step", |folder| folder.step.to_string()),
     ("generation", |folder| folder.generation.to_string()),
     ("state", |folder| folder.state.to_owned()),
-    ("run", |folder| or_dash(folder.run.as_ref())),
-    ("ranks", |folder| or_dash(folder.world_size)),
-    ("size", |folder| or_dash(folder.bytes.map(display_text::bytes))),
-    ("bytes", |folder| or_dash(folder.bytes)),
+    ("run", |folder| or_empty(folder.run.as_ref())),
+    ("ranks", |folder| or_empty(folder.world_size)),
+    ("size", |folder| or_empty(folder.bytes.map(display_text::bytes))),
+    ("bytes", |folder| or_empty(folder.bytes)),
     ("note", |folder| folder.what.clone().unwrap_or_default()),
 ];
 
@@ -68,7 +68,7 @@ impl FolderRow {
         };
         if let (Some(first), "committed") = (attempts.superseded_by(id), self.state) {
             self.state = "superseded";
-            self.what = Some(format!("an attempt from an earlier step began at generation {first}"));
+            self.what = Some(format!("superseded by the attempt that began at generation {first}"));
         }
         self
     }
@@ -76,7 +76,7 @@ impl FolderRow {
     pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
         Self {
             bytes,
-            what: Some("no manifest: being written, or left by a save that did not end".to_owned()),
+            what: Some("no manifest: incomplete or still being written".to_owned()),
             ..Self::new(job, id, "torn")
         }
     }
@@ -119,12 +119,12 @@ pub(super) const FOUND: &[TableColumn<FindingRow>] = &[
     ("job", |found| found.job.to_string()),
     ("checkpoint", |found| found.checkpoint.clone()),
     ("state", |found| found.state.to_owned()),
-    ("chunks", |found| or_dash(found.chunks)),
-    ("size", |found| or_dash(found.bytes.map(display_text::bytes))),
-    ("rank", |found| or_dash(found.rank)),
-    ("chunk", |found| or_dash(found.chunk)),
+    ("chunks", |found| or_empty(found.chunks)),
+    ("size", |found| or_empty(found.bytes.map(display_text::bytes))),
+    ("rank", |found| or_empty(found.rank)),
+    ("chunk", |found| or_empty(found.chunk)),
     ("tensors", |found| found.tensors.join(" ")),
-    ("file", |found| or_dash(found.file.as_ref())),
+    ("file", |found| or_empty(found.file.as_ref())),
     ("what", |found| found.what.clone()),
 ];
 
@@ -175,7 +175,7 @@ fn differing(tensors: &[String]) -> String {
         return String::new();
     }
     let count = tensors.len();
-    format!("{count} tensors differ from rank to rank; another world size restores them only with replicate=")
+    format!("{count} tensors differ between ranks; restoring them with another world size requires replicate=")
 }
 
 fn damage(problem: &StoreProblem, nothing: FindingRow) -> FindingRow {

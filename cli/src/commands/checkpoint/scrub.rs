@@ -1,6 +1,5 @@
 //! `rankguard checkpoint scrub`: reads everything at a limited rate, to detect damage before a restore needs the data.
 
-use std::io::IsTerminal as _;
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::verify::verify_paced;
@@ -30,13 +29,14 @@ pub(super) fn run(args: &ScrubArgs) -> Result<CommandExit, CliError> {
     }
     listing::print(args.store.format.format, &found, FOUND);
     out::note(&format!(
-        "{} read in {}; {intact} intact, {problems} problems",
+        "{} read in {}; {intact} intact, {}",
         display_text::bytes(pace.bytes),
-        display_text::millis(pace.started.elapsed().as_secs_f64() * 1e3)
+        display_text::millis(pace.started.elapsed().as_secs_f64() * 1e3),
+        display_text::count(problems, "problem")
     ));
     if problems > 0 {
         out::note(
-            "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` writes good copies over what is damaged",
+            "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` replaces damaged parts with good copies",
         );
     }
     Ok(if problems == 0 {
@@ -46,17 +46,17 @@ pub(super) fn run(args: &ScrubArgs) -> Result<CommandExit, CliError> {
     })
 }
 
-/// Rate limit of a reader, with progress notes every few seconds.
+/// Rate limit of a reader, with progress notes.
 struct ReadThrottle {
     started: Instant,
     bytes: u64,
     /// Bytes per second; `None` for no limit.
     rate: Option<u64>,
-    told: Instant,
+    printed: Instant,
 }
 
 /// Interval between progress notes.
-const NEWS: Duration = Duration::from_secs(5);
+const PROGRESS: Duration = Duration::from_secs(2);
 
 impl ReadThrottle {
     fn new(mib_a_second: u64) -> Self {
@@ -65,7 +65,7 @@ impl ReadThrottle {
             started: now,
             bytes: 0,
             rate: (mib_a_second > 0).then(|| mib_a_second.saturating_mul(1 << 20)),
-            told: now,
+            printed: now,
         }
     }
 
@@ -75,8 +75,8 @@ impl ReadThrottle {
         if let Some(ahead) = self.due().and_then(|due| due.checked_sub(elapsed)) {
             std::thread::sleep(ahead);
         }
-        if self.told.elapsed() >= NEWS && std::io::stderr().is_terminal() {
-            self.told = Instant::now();
+        if self.printed.elapsed() >= PROGRESS {
+            self.printed = Instant::now();
             out::note(&format!("{} read", display_text::bytes(self.bytes)));
         }
     }

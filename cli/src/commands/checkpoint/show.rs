@@ -53,7 +53,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<CommandExit, CliError> {
     }
     let ratio = shown.dedupe_ratio.map(|ratio| format!(", each used {ratio:.2} times"));
     out::note(&format!(
-        "job {}, checkpoint {}: {} tensors of {} on {} ranks; {} of images, {} in its own files{}",
+        "job {}, checkpoint {}: {} tensors, {} on {} ranks; {} of images, {} in its own files{}",
         shown.job,
         shown.checkpoint,
         shown.tensors.len(),

@@ -1,7 +1,8 @@
 //! `rankguard checkpoint torture`: corruption and crash matrices on a scratch checkpoint.
 
-use std::io::IsTerminal as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
@@ -61,19 +62,18 @@ fn named(name: &str) -> String {
 }
 
 /// Maximum number of failed cases that are printed; further ones are only counted.
-const TOLD: u64 = 20;
+const PRINTED: u64 = 20;
+/// Interval between progress notes.
+const PROGRESS: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
     if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage(
-            "two tables have no CSV",
-            "--format json has both, with their rows",
-        ));
+        return Err(CliError::usage("cannot print two tables as CSV", "use --format json"));
     }
     let failed = |problem: TortureError| {
         CliError::failure(
-            "the torture itself failed",
-            "is there room, and may this user write, in --dir?",
+            "cannot run the torture test",
+            "check the free space and permissions of --dir",
         )
         .because(problem.to_string())
     };
@@ -87,15 +87,18 @@ pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
     let all = args.cases * DamageKind::ALL.len() as u64 + crash::cases(args.cases);
     let done = AtomicU64::new(0);
     let wrong = AtomicU64::new(0);
-    let is_watched = std::io::stderr().is_terminal();
+    let printed = Mutex::new(Instant::now());
     let watch = |fault: Option<String>| {
         let done = done.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(fault) = fault
-            && wrong.fetch_add(1, Ordering::Relaxed) < TOLD
+            && wrong.fetch_add(1, Ordering::Relaxed) < PRINTED
         {
             out::note(&format!("wrong: {fault}"));
         }
-        if is_watched && done.is_multiple_of(500) {
+        if let Ok(mut printed) = printed.try_lock()
+            && printed.elapsed() >= PROGRESS
+        {
+            *printed = Instant::now();
             out::note(&format!("{done} of {all} cases"));
         }
     };
@@ -142,7 +145,11 @@ fn print(format: OutputFormat, mut report: TortureReport) {
 /// Runs the process of a victim.
 pub(super) fn run_victim(errand: &str) -> Result<CommandExit, CliError> {
     let failed = |problem: String| {
-        CliError::failure("a victim failed", "only `rankguard checkpoint torture` starts victims").because(problem)
+        CliError::failure(
+            "cannot run the victim process",
+            "this command is started by `rankguard checkpoint torture` only",
+        )
+        .because(problem)
     };
     let errand = serde_json::from_str(errand).map_err(|problem| failed(problem.to_string()))?;
     victim_process::run(&errand).map_err(|problem| failed(problem.to_string()))?;

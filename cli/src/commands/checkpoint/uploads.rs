@@ -14,11 +14,12 @@ use crate::runtime::block_on;
 /// Lists the unfinished uploads of a job, and aborts them unless this is a dry run. An object store that cannot be
 /// reached is reported, and its uploads remain for the next call.
 pub(super) fn end_unfinished(store: &Store, job: &JobId, dry_run: bool) -> Result<(), CliError> {
-    let uploads = unfinished_uploads(store, job).map_err(|problem| failed("cannot look for uploads", problem))?;
+    let uploads =
+        unfinished_uploads(store, job).map_err(|problem| failed("cannot list unfinished uploads", problem))?;
     for upload in &uploads {
         let url = &upload.url;
         let path = &upload.path;
-        out::note(&format!("job {job}: the upload of {path} to {url} was not ended"));
+        out::note(&format!("job {job}: unfinished upload of {path} to {url}"));
     }
     if dry_run {
         return Ok(());
@@ -31,7 +32,7 @@ pub(super) fn end_unfinished(store: &Store, job: &JobId, dry_run: bool) -> Resul
             Ok(Ok(Ok(count))) => out::note(&format!("job {job}: aborted {count} unfinished uploads to {url}")),
             Ok(Ok(Err(problem))) | Err(problem) => {
                 out::note(&format!(
-                    "job {job}: uploads to {url} are still there: {}",
+                    "job {job}: cannot abort the uploads to {url}: {}",
                     with_causes(&problem)
                 ));
             }

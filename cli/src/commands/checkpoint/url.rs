@@ -16,8 +16,10 @@ pub(super) fn url(dir: &Path) -> Option<&str> {
 /// Error of commands that work on files only.
 pub(super) fn refuse(url: &str) -> CliError {
     CliError::usage(
-        format!("{url} is no folder; `ls`, `verify`, `push`, `pull` and `repair --from` work on object stores"),
-        format!("`rankguard checkpoint pull --from {url} --dir STORE` brings it here"),
+        format!(
+            "{url} is not a directory; object stores are supported by `ls`, `verify`, `push`, `pull` and `repair --from`"
+        ),
+        format!("copy it with `rankguard checkpoint pull --from {url} --dir STORE`"),
     )
 }
 
@@ -25,8 +27,8 @@ pub(super) fn refuse(url: &str) -> CliError {
 pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> {
     let tier = ObjectTier::open(url).map_err(|problem| {
         CliError::usage(
-            "cannot tell where that is",
-            "file:///folder, s3://bucket/prefix, gs://bucket/prefix and az://container/prefix are places",
+            "cannot use the URL of the object store",
+            "expected file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
         )
         .because(problem)
     })?;
@@ -38,9 +40,9 @@ pub(super) fn tier(url: &str, cap: Option<u64>) -> Result<ObjectTier, CliError> 
 /// Maps an error of an object store, with a hint.
 pub(super) fn failed(what: &str, problem: ObjectError) -> CliError {
     let hint = match (problem.is_retryable(), problem.is_remote()) {
-        (true, _) => "run it again: it goes on where it stopped",
-        (false, true) => "`rankguard checkpoint push --help` tells what each kind of place needs in the environment",
-        (false, false) => "`rankguard checkpoint verify` tells whether a store is sound, on disk or at a URL",
+        (true, _) => "run the command again to resume it",
+        (false, true) => "`rankguard checkpoint push --help` lists the environment variables of each provider",
+        (false, false) => "check the store with `rankguard checkpoint verify`, which accepts a directory or a URL",
     };
     CliError::failure(what, hint).because(problem)
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use rankguard_agent::{AgentQueryError, AgentView, CatalogueHandle, ask_agent};
+use rankguard_console::waiting::WorkNote;
 
 pub(super) use cases::cases;
 pub(super) use status::{AgentStatusArgs, status};
@@ -15,21 +16,26 @@ use crate::args::CommonArgs;
 use crate::config::FlagValue;
 use crate::error::CliError;
 
+/// Note while the agent does not answer.
+pub(super) const AGENT_WAIT: &str = "waiting for the agent of this node";
 /// Maximum wait for the agent's answer.
 const DEADLINE: Duration = Duration::from_secs(10);
 
 fn agent_view(state_dir: Option<&Path>, common: &CommonArgs) -> Result<AgentView, CliError> {
     let flag = FlagValue::of("agent.state_dir", "--state-dir", state_dir);
     let state_dir = common.settings([flag])?.agent().state_dir;
+    let _wait = WorkNote::start(AGENT_WAIT);
     ask_agent(&state_dir, DEADLINE).map_err(|problem| {
         let hint = match &problem {
             AgentQueryError::Absent { .. } => {
-                "is `rankguard agent` running, and with this state directory? --state-dir names another"
+                "check that `rankguard agent` runs with this state directory; select another with --state-dir"
             }
-            AgentQueryError::Broken { .. } => "only its own user and root may ask it; does it still run?",
-            AgentQueryError::Foreign { .. } => "are `rankguard` and the agent of the same version?",
+            AgentQueryError::Broken { .. } => {
+                "run the command as the user of the agent or as root, and check that the agent still runs"
+            }
+            AgentQueryError::Foreign { .. } => "use the same version of `rankguard` and the agent",
         };
-        CliError::failure("the agent of this node was not heard", hint).because(problem)
+        CliError::failure("cannot reach the agent of this node", hint).because(problem)
     })
 }
 
@@ -37,8 +43,8 @@ fn agent_view(state_dir: Option<&Path>, common: &CommonArgs) -> Result<AgentView
 pub(super) fn read_catalogue(knowledge: &CatalogueHandle) -> Result<(), CliError> {
     knowledge.reload().map_err(|problem| {
         CliError::usage(
-            format!("the catalogue files of this node cannot be used\n{problem}"),
-            "the setting agent.catalogue names them; each line names file, line and key",
+            format!("cannot use the files of agent.catalogue\n{problem}"),
+            "correct the listed lines",
         )
     })
 }

@@ -9,7 +9,7 @@ use rankguard_model::{Evidence, EvidenceBody, Timestamp};
 use super::agent_view;
 use crate::args::{CommonArgs, FormatArgs, OutputFormat};
 use crate::commands::inject;
-use crate::display_text::or_dash;
+use crate::display_text::{count, or_dash, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -30,16 +30,13 @@ const SHOWN: usize = 10;
 /// Runs `agent status`.
 pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage(
-            "an agent does not fit into csv",
-            "--format json gives all of it",
-        ));
+        return Err(CliError::usage("cannot print an agent as CSV", "use --format json"));
     }
     let view = agent_view(args.state_dir.as_deref(), common)?;
     match args.format.format {
         OutputFormat::Json => out::json(&view),
         OutputFormat::Jsonl => out::json_line(&view),
-        OutputFormat::Table | OutputFormat::Csv => out::text(&page(&view)),
+        OutputFormat::Table | OutputFormat::Csv => out::page(&page(&view)),
     }
     Ok(CommandExit::Fine)
 }
@@ -85,7 +82,7 @@ fn facts(view: &AgentView) -> String {
         StatusFact(
             "spool",
             format!(
-                "{} of {} bytes; number {} on disk, {} sent, {} acknowledged",
+                "{} of {} bytes; last record {} on disk, {} sent, {} acknowledged",
                 spool.bytes, spool.limit_bytes, spool.last, spool.sent, spool.acknowledged
             ),
         ),
@@ -96,8 +93,8 @@ fn facts(view: &AgentView) -> String {
     ];
     let export = view.otlp.iter().map(|otlp| {
         let problem = otlp.problem.as_ref().map(|problem| format!("; {problem}"));
-        let told = format!(
-            "to {}: {} records sent, {} wait, {} dropped, {} rejected{}",
+        let state = format!(
+            "to {}: {} records sent, {} waiting, {} dropped, {} rejected{}",
             otlp.endpoint,
             otlp.sent,
             otlp.waiting,
@@ -105,7 +102,7 @@ fn facts(view: &AgentView) -> String {
             otlp.rejected,
             problem.unwrap_or_default()
         );
-        StatusFact("OTLP", told)
+        StatusFact("OTLP", state)
     });
     listing::table(&facts.into_iter().chain(export).collect::<Vec<_>>(), FACTS)
 }
@@ -114,9 +111,9 @@ fn facts(view: &AgentView) -> String {
 fn lease(view: &LeaseView) -> String {
     let seconds = |millis: u64| millis as f64 / 1e3;
     let state = if view.is_held {
-        format!("held for another {:.1} s", seconds(view.expires_in_ms))
+        format!("valid for another {:.1} s", seconds(view.expires_in_ms))
     } else {
-        "over: no ranks may run".to_owned()
+        "expired: no ranks may run".to_owned()
     };
     let witnesses: Vec<String> = view.witnesses.iter().map(ToString::to_string).collect();
     let verdict = view
@@ -138,7 +135,7 @@ fn rights(view: &AgentView) -> String {
     };
     let user = match (&rights.user, rights.are_separate) {
         (Some(user), true) => format!("run as {user}"),
-        (Some(user), false) => format!("cannot run as {user}: the agent may not change users"),
+        (Some(user), false) => format!("cannot run as {user}: the agent has no privilege to change users"),
         (None, _) => "run as the agent's own user and can read its key".to_owned(),
     };
     let group = match &rights.cgroup {
@@ -146,7 +143,7 @@ fn rights(view: &AgentView) -> String {
         None => "no control group".to_owned(),
     };
     format!(
-        "{user}; {group}; they end {} ms after the agent's last sign of life",
+        "{user}; {group}; ended {} ms after the last contact of the agent",
         rights.lease_ms
     )
 }
@@ -158,7 +155,7 @@ fn injections(view: &AgentView) -> String {
     }
     let newest: Vec<InjectionRecord> = view.newest_injections.iter().rev().take(SHOWN).cloned().collect();
     format!(
-        "Faults may be injected here.\n{}",
+        "Fault injection is enabled.\n{}",
         listing::table(&newest, inject::COLUMNS)
     )
 }
@@ -166,7 +163,7 @@ fn injections(view: &AgentView) -> String {
 fn collectors(view: &AgentView) -> String {
     const COLUMNS: &[TableColumn<[String; 4]>] = &[
         ("collector", |row| row[0].clone()),
-        ("last look", |row| row[1].clone()),
+        ("last poll", |row| row[1].clone()),
         ("next", |row| row[2].clone()),
         ("newest gap", |row| row[3].clone()),
     ];
@@ -181,7 +178,7 @@ fn collectors(view: &AgentView) -> String {
             format!("{} ago", since(view, it.last_look)),
             format!("in {:.1} s", it.next_look.millis_since(view.now) as f64 / 1e3),
             // The gap may have ended since.
-            gap.map_or("-".to_owned(), |(_, gap)| {
+            gap.map_or(String::new(), |(_, gap)| {
                 format!("{} (x{}, {} ago)", gap.what, gap.count, since(view, gap.at))
             }),
         ]
@@ -193,11 +190,11 @@ fn collectors(view: &AgentView) -> String {
 fn mig_devices(view: &AgentView) -> String {
     const COLUMNS: &[TableColumn<MigView>] = &[
         ("MIG device", |it| it.address.clone()),
-        ("UUID", |it| or_dash(it.uuid.as_ref())),
-        ("memory used", |it| or_dash(it.memory_used_bytes)),
-        ("of bytes", |it| or_dash(it.memory_bytes)),
-        ("ECC errors", |it| or_dash(it.ecc_uncorrected)),
-        ("processes", |it| or_dash(it.processes)),
+        ("UUID", |it| or_empty(it.uuid.as_ref())),
+        ("memory used", |it| or_empty(it.memory_used_bytes)),
+        ("of bytes", |it| or_empty(it.memory_bytes)),
+        ("ECC errors", |it| or_empty(it.ecc_uncorrected)),
+        ("processes", |it| or_empty(it.processes)),
     ];
     if view.mig_devices.is_empty() {
         String::new()
@@ -213,9 +210,9 @@ fn ranks(view: &AgentView) -> String {
         ("generation", |it| it.rank.generation.to_string()),
         ("rank", |it| it.rank.rank.to_string()),
         ("pid", |it| it.pid.to_string()),
-        ("step", |it| or_dash(it.step)),
+        ("step", |it| or_empty(it.step)),
         ("dead children", |it| it.dead_children.to_string()),
-        ("blocked", |it| or_dash(it.blocked.as_ref())),
+        ("blocked", |it| or_empty(it.blocked.as_ref())),
     ];
     if view.ranks.is_empty() {
         String::new()
@@ -232,7 +229,7 @@ fn checks(view: &AgentView) -> String {
             let words = ["ok", "warning", "critical"];
             words.get(usize::from(it.status)).unwrap_or(&"unknown").to_string()
         }),
-        ("says", |it| it.text.clone()),
+        ("output", |it| it.text.clone()),
         ("took s", |it| format!("{:.2}", it.took_s)),
     ];
     if view.checks.is_empty() {
@@ -245,10 +242,10 @@ fn checks(view: &AgentView) -> String {
 fn findings(view: &AgentView) -> String {
     let columns: &[TableColumn<&Evidence>] = &[
         ("finding at", |it| it.at.to_string()),
-        ("class", |it| or_dash(it.marks.first().map(|mark| &mark.class))),
-        ("about", |it| it.entity.to_string()),
+        ("class", |it| or_empty(it.marks.first().map(|mark| &mark.class))),
+        ("subject", |it| it.entity.to_string()),
         ("synthetic", |it| if it.synthetic { "yes" } else { "" }.to_owned()),
-        ("says", |it| evidence_text(&it.body)),
+        ("text", |it| evidence_text(&it.body)),
     ];
     let newest: Vec<&Evidence> = view.findings.iter().rev().take(SHOWN).collect();
     listing::table(&newest, columns)
@@ -267,8 +264,8 @@ fn host(view: &HostView) -> String {
             it.who, it.resource, it.percent
         )
     });
-    let told: Vec<String> = memory.into_iter().chain(load).chain(waits).collect();
-    or_dash((!told.is_empty()).then(|| told.join("; ")))
+    let parts: Vec<String> = memory.into_iter().chain(load).chain(waits).collect();
+    or_dash((!parts.is_empty()).then(|| parts.join("; ")))
 }
 
 /// Formats the active catalogue, and a later refusal.
@@ -282,12 +279,12 @@ fn catalogue(view: &CatalogueView) -> String {
     } = view;
     let besides = match files.len() {
         0 => String::new(),
-        files => format!(" with {files} of your files"),
+        files => format!(" with {} of agent.catalogue", count(files, "file")),
     };
     let mut text = format!("{version}: {signatures} signatures{besides}, loaded at {loaded}");
     if let Some(refusal) = view.newest_refusal.as_ref().filter(|refusal| refusal.at > *loaded) {
         let first = refusal.why.lines().next().unwrap_or_default();
-        text.push_str(&format!("; a newer one was refused at {}: {first}", refusal.at));
+        text.push_str(&format!("; a newer version was rejected at {}: {first}", refusal.at));
     }
     text
 }

@@ -9,10 +9,12 @@ use rankguard_model::{NodeId, NodeState, NodeView};
 use serde::Serialize;
 
 use crate::client::ControllerClient;
+use crate::display_text::count;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
 use crate::out;
+use crate::waiting::report_long_wait;
 
 /// Measurement of one pair.
 #[derive(Debug, Serialize)]
@@ -33,7 +35,7 @@ const COLUMNS: &[TableColumn<PairRow>] = &[
 ];
 
 fn number(value: Option<f64>, digits: usize) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+    value.map_or_else(String::new, |value| format!("{value:.digits$}"))
 }
 
 /// Options of a measurement.
@@ -54,11 +56,13 @@ pub(super) async fn run(wanted: PairOptions, client: &ControllerClient) -> Resul
     };
     let stations: Vec<MeasuringAgent> = nodes.iter().map(station).collect();
     let least = wanted.least * 1e9 / 8.0;
-    let survey = rankguard_agent::survey(client.network(), &stations, least, wanted.lasts, None).await;
+    let what = format!("measuring the links between {}", count(nodes.len(), "node"));
+    let survey = rankguard_agent::survey(client.network(), &stations, least, wanted.lasts, None);
+    let survey = report_long_wait(&what, survey).await;
     let mut rows: Vec<PairRow> = survey
         .rows
         .iter()
-        .map(|(pair, told)| row(&nodes, *pair, told))
+        .map(|(pair, measured)| row(&nodes, *pair, measured))
         .collect();
     rows.sort_by(|one, other| (&one.from, &one.to).cmp(&(&other.from, &other.to)));
     listing::print(wanted.format, &rows, COLUMNS);
@@ -66,30 +70,30 @@ pub(super) async fn run(wanted: PairOptions, client: &ControllerClient) -> Resul
     let blame = survey.blame;
     for node in &blame.nodes {
         out::note(&format!(
-            "node {} is bad with every node it measured: look at its adapter, cable and switch port",
+            "node {}: every measured link is slow or failed; check its adapter, cable and switch port",
             name(node)
         ));
     }
     for (one, other) in &blame.links {
         out::note(&format!(
-            "the way between {} and {} is bad, and both are good with others: look at what lies between them",
+            "link between {} and {}: slow or failed, while both nodes are fast with others; check the switches between them",
             name(one),
             name(other)
         ));
     }
     for (one, other) in &blame.open {
         out::note(&format!(
-            "{} and {} are bad together, and neither is good with another",
+            "link between {} and {}: slow or failed, and no other link of either node is fast; measure with more nodes",
             name(one),
             name(other)
         ));
     }
     let fine = blame.nodes.is_empty() && blame.links.is_empty() && blame.open.is_empty();
     out::note(&format!(
-        "{} measurements between {} nodes: {}",
-        rows.len(),
-        nodes.len(),
-        if fine { "all are alike" } else { "not all are alike" }
+        "{} between {}: {}",
+        count(rows.len(), "measurement"),
+        count(nodes.len(), "node"),
+        if fine { "no slow link" } else { "slow links found" }
     ));
     Ok(if fine { CommandExit::Fine } else { CommandExit::Finding })
 }
@@ -106,14 +110,14 @@ fn chosen(wanted: &[NodeId], known: &[NodeView]) -> Result<Vec<NodeView>, CliErr
         if view.state == NodeState::Lost {
             let why = view.reason.clone().unwrap_or_default();
             return Err(CliError::failure(
-                format!("node {name} cannot be asked: {why}"),
-                "is its agent running?",
+                format!("cannot measure from node {name}: {why}"),
+                "check that its agent runs",
             ));
         }
         if let Some(job) = &view.job {
-            let advice = "measure before it starts, or name other nodes";
+            let advice = "measure before the job starts, or select other nodes";
             return Err(CliError::failure(
-                format!("node {name} runs job {job}, whose network this would take"),
+                format!("node {name} runs job {job}, which the measurement would disturb"),
                 advice,
             ));
         }
@@ -123,21 +127,21 @@ fn chosen(wanted: &[NodeId], known: &[NodeView]) -> Result<Vec<NodeView>, CliErr
     }
     if nodes.len() < 2 {
         return Err(CliError::usage(
-            "it takes two nodes to measure the way between them",
-            "--between NODE,NODE,...",
+            "cannot measure links with fewer than two nodes",
+            "name two or more: --between NODE,NODE,...",
         ));
     }
     Ok(nodes)
 }
 
-fn row(nodes: &[NodeView], (from, to): NodePair, told: &Result<LinkMeasurement, String>) -> PairRow {
-    let measured = told.as_ref().ok();
+fn row(nodes: &[NodeView], (from, to): NodePair, result: &Result<LinkMeasurement, String>) -> PairRow {
+    let measured = result.as_ref().ok();
     PairRow {
         from: nodes[from].node.clone(),
         to: nodes[to].node.clone(),
         gigabits_per_s: measured.map(|it| it.bandwidth * 8.0 / 1e9),
         latency_us: measured.map(|it| it.latency * 1e6),
-        problem: told.as_ref().err().cloned().unwrap_or_default(),
+        problem: result.as_ref().err().cloned().unwrap_or_default(),
     }
 }
 
@@ -178,9 +182,9 @@ mod tests {
         assert_eq!(choose(&["a", "b", "a"]), Ok(2));
         for (names, why) in [
             (&["a", "x"][..], "no node x"),
-            (&["a", "c"], "c cannot be asked"),
+            (&["a", "c"], "cannot measure from node c"),
             (&["a", "d"], "runs job llm"),
-            (&["a", "a"], "two nodes"),
+            (&["a", "a"], "fewer than two nodes"),
         ] {
             assert!(choose(names).is_err_and(|problem| problem.contains(why)), "{names:?}");
         }

@@ -97,7 +97,7 @@ fn window(text: &str) -> Result<NonZero<u64>, String> {
     let least = MIN_WINDOW_BYTES as f64 / f64::from(1 << 20);
     let mib = text.parse::<f64>().ok().filter(|mib| (least..=1e9).contains(mib));
     mib.and_then(|mib| NonZero::new((mib * f64::from(1 << 20)) as u64))
-        .ok_or_else(|| format!("want MiB, {least} or more; 64 lets no disk wait"))
+        .ok_or_else(|| format!("expected MiB, {least} or more; 64 MiB suffice for any disk"))
 }
 
 /// Condition for a commit.
@@ -116,8 +116,8 @@ impl CopiesArgs {
         if let Some(url) = &self.checkpoint_mirror {
             ObjectTier::check(url).map_err(|problem| {
                 CliError::usage(
-                    "--checkpoint-mirror cannot be used",
-                    "file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
+                    "cannot use --checkpoint-mirror",
+                    "expected file:///folder, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
                 )
                 .because(problem)
             })?;
@@ -149,7 +149,7 @@ impl std::str::FromStr for NodeCount {
         let (min, max) = text.split_once(':').unwrap_or((text, text));
         let number = |text: &str| {
             text.parse::<u32>()
-                .map_err(|_| format!("{text:?} is not a number; want MIN:MAX"))
+                .map_err(|_| format!("{text:?} is not a number; expected MIN:MAX"))
         };
         let min = number(min)?;
         let max = number(max)?;
@@ -157,7 +157,7 @@ impl std::str::FromStr for NodeCount {
             return Err("a job needs at least 1 node".to_owned());
         }
         if min > max {
-            return Err(format!("at least {min} and at most {max} cannot both be"));
+            return Err(format!("the minimum {min} is above the maximum {max}"));
         }
         Ok(Self { min, max })
     }
@@ -179,7 +179,7 @@ impl std::str::FromStr for EnvPair {
                 key: key.to_owned(),
                 value: value.to_owned(),
             }),
-            _ => Err("want KEY=VALUE".to_owned()),
+            _ => Err("expected KEY=VALUE".to_owned()),
         }
     }
 }

@@ -60,13 +60,15 @@ fn void_line(new: u64, view: &JobView, newest: &rankguard_model::VoidCheckpoint)
         many => format!(" and {} before it", many - 1),
     };
     format!(
-        "warning: the checkpoint of step {}{others} is void: {} ({} committed, {} void)",
+        "warning: the checkpoint of step {}{others} failed: {} ({} committed, {} failed)",
         newest.step, newest.reason, counts.committed, counts.void
     )
 }
 
 fn world_line(before: usize, ranks: usize) -> String {
-    format!("world size {before} -> {ranks}; the global batch follows unless the program divides by the world size")
+    format!(
+        "world size {before} -> {ranks}; the global batch size changes with it unless the program divides by the world size"
+    )
 }
 
 #[cfg(test)]
@@ -87,7 +89,7 @@ mod tests {
         let newest = view.checkpoint_counts.newest_void.clone().expect("two are void");
         assert_eq!(
             void_line(2, &view, &newest),
-            "warning: the checkpoint of step 30 and 1 before it is void: no space left on device (1 committed, 2 void)"
+            "warning: the checkpoint of step 30 and 1 before it failed: no space left on device (1 committed, 2 failed)"
         );
         assert!(world_line(4, 2).starts_with("world size 4 -> 2; "));
     }

@@ -33,7 +33,7 @@ pub(super) struct JobFollower {
     pub(super) job: JobId,
     line: String,
     cases: BTreeMap<CaseId, CaseState>,
-    told: Instant,
+    reported: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
     /// True if the start of the job was reported.
@@ -50,7 +50,7 @@ impl JobFollower {
             job,
             line: String::new(),
             cases: BTreeMap::new(),
-            told: Instant::now(),
+            reported: Instant::now(),
             away: None,
             saving: None,
             reported_start: false,
@@ -68,20 +68,20 @@ impl JobFollower {
     /// Polls until the job has ended and its last checkpoint is committed.
     pub(super) async fn follow(&mut self, client: &ControllerClient) -> Result<CommandExit, CliError> {
         loop {
-            if let Some(exit) = self.look(client).await? {
+            if let Some(exit) = self.poll(client).await? {
                 return Ok(exit);
             }
             tokio::time::sleep(POLL).await;
         }
     }
 
-    async fn look(&mut self, client: &ControllerClient) -> Result<Option<CommandExit>, CliError> {
+    async fn poll(&mut self, client: &ControllerClient) -> Result<Option<CommandExit>, CliError> {
         let seen = async { Ok::<_, ClientError>((client.status().await?, client.cases().await?)) };
         let (status, cases) = match seen.await {
             Ok(seen) => seen,
             Err(problem) if problem.is_away() => {
                 let since = *self.away.get_or_insert_with(|| {
-                    out::note(&format!("{problem}; the job goes on, waiting for the controller"));
+                    out::note(&format!("{problem}; the job continues, waiting for the controller"));
                     Instant::now()
                 });
                 return if since.elapsed() > AWAY_MAX {
@@ -93,16 +93,19 @@ impl JobFollower {
             Err(problem) => return Err(problem.into()),
         };
         if self.away.take().is_some() {
-            out::note("the controller is back");
+            out::note("connected to the controller again");
         }
-        self.tell_cases(&cases);
+        self.report_cases(&cases);
         let Some(view) = status.jobs.iter().find(|view| view.spec.id == self.job) else {
-            let what = format!("the controller at {} does not know job {}", client.address(), self.job);
-            return Err(CliError::failure(what, "was its state directory replaced?"));
+            let what = format!("the controller at {} has no job {}", client.address(), self.job);
+            return Err(CliError::failure(
+                what,
+                "check whether its state directory was replaced",
+            ));
         };
         self.report_start(view);
         self.checkpoints.print(view);
-        self.tell(view);
+        self.report_state(view);
         if let Some(reader) = &mut self.reader {
             reader.print_new(view, &status.nodes, client.network()).await;
             if matches!(view.state, JobState::Finished | JobState::Stopped) {
@@ -121,15 +124,13 @@ impl JobFollower {
     fn has_saved(&mut self, view: &JobView) -> bool {
         let Some(step) = view.saving else { return true };
         let since = *self.saving.get_or_insert_with(|| {
-            out::note(&format!(
-                "step {step} is being written; its checkpoint is not committed yet"
-            ));
+            out::note(&format!("waiting for the commit of the checkpoint of step {step}"));
             Instant::now()
         });
         let over = since.elapsed() > SAVING_MAX;
         if over {
             out::note(&format!(
-                "step {step} is not committed after {} s; `rankguard agent status` on its nodes shows what writes it",
+                "the checkpoint of step {step} is not committed after {} s; run `rankguard agent status` on its nodes",
                 SAVING_MAX.as_secs()
             ));
         }
@@ -143,10 +144,10 @@ impl JobFollower {
         }
     }
 
-    fn tell(&mut self, view: &JobView) {
+    fn report_state(&mut self, view: &JobView) {
         let line = describe(view);
         let news = line != self.line;
-        if news || self.told.elapsed() > PROGRESS {
+        if news || self.reported.elapsed() > PROGRESS {
             let step = view.step.map(|step| format!(", step {step}")).unwrap_or_default();
             let loss = view
                 .progress
@@ -154,17 +155,17 @@ impl JobFollower {
                 .and_then(|point| point.loss)
                 .map(|loss| format!(", loss {loss:.4}"));
             out::note(&format!("{line}{step}{}", loss.unwrap_or_default()));
-            (self.line, self.told) = (line, Instant::now());
+            (self.line, self.reported) = (line, Instant::now());
         }
     }
 
-    fn tell_cases(&mut self, cases: &[Case]) {
+    fn report_cases(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
             if self.cases.insert(case.id, case.state) != Some(case.state) {
                 let class = &case.verdict.class;
                 let blamed = &case.verdict.blamed;
                 let verdict = match case.state {
-                    CaseState::Open => "evidence is being gathered".to_owned(),
+                    CaseState::Open => "evidence is being collected".to_owned(),
                     _ => format!("{class}, blamed: {blamed}"),
                 };
                 out::note(&format!("case {} {}: {verdict}", case.id, case_state(case.state)));
@@ -197,15 +198,14 @@ fn describe(view: &JobView) -> String {
 
 /// Builds the error of a stopped job: the verdict, the lines of the root finding, and advice.
 fn stopped(view: &JobView, cases: &[Case]) -> CliError {
-    let reason = view.reason.as_deref().unwrap_or("no reason was given");
+    let reason = view.reason.as_deref().unwrap_or("no reason");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
     if reason == CANCELLED {
-        return CliError::failure(what, "`rankguard cases` lists what was seen before")
-            .exiting(CommandExit::JobCancelled);
+        return CliError::failure(what, "`rankguard cases` lists earlier cases").exiting(CommandExit::JobCancelled);
     }
     let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
     let Some(case) = case else {
-        return CliError::failure(what, "`rankguard cases` lists what was seen").exiting(CommandExit::JobFailed);
+        return CliError::failure(what, "`rankguard cases` lists all cases").exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
@@ -220,7 +220,7 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         Some(advice) => advice,
         None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
     };
-    let hint = format!("{}; `rankguard cases show {}` tells all", advice, case.id);
+    let hint = format!("{}; `rankguard cases show {}` shows details", advice, case.id);
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
 }
 
@@ -237,8 +237,8 @@ fn missing_module(view: &JobView, root: Option<&CaseFinding>) -> Option<String> 
         _ => format!("`{program}`"),
     };
     Some(format!(
-        "The ranks ran {interpreter}, which has no module {module}: activate the environment that has it before `rankguard run`, \
-         or name its interpreter"
+        "The ranks ran {interpreter}, which has no module {module}: activate its environment before `rankguard run`, or \
+         use its interpreter in the command"
     ))
 }
 

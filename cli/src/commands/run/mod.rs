@@ -30,7 +30,7 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     let detach = args.detach;
     let output = args.output;
     let mut stop = StopSignals::catch().map_err(|problem| {
-        CliError::failure("cannot catch signals", "is this process short of file descriptors?").because(problem)
+        CliError::failure("cannot catch signals", "check the limit of open files (`ulimit -n`)").because(problem)
     })?;
     let resume_from = match (&args.resume_from, &args.checkpoint_dir) {
         (Some(source), Some(dir)) => Some(source.resolve(dir).await?),
@@ -45,13 +45,13 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
     out::line(job.as_str());
     if detach {
         out::note(&format!(
-            "submitted; `rankguard status` shows it, `rankguard logs {job}` its output, `rankguard cancel {job}` stops it"
+            "submitted; `rankguard status` shows the job, `rankguard logs {job}` its output, `rankguard cancel {job}` stops it"
         ));
         return Ok(CommandExit::Fine);
     }
     if !output {
         out::note(&format!(
-            "`rankguard logs {job}` shows the output of its ranks, --output prints it here"
+            "`rankguard logs {job}` shows the output of its ranks; --output prints it here"
         ));
     }
     let reader = output.then(|| LogReader::new(job.clone(), BTreeSet::new(), None));
@@ -61,11 +61,11 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
         signal = stop.wait() => {
             if follower.has_finished() {
                 out::note(&format!(
-                    "{signal}: job {job} has finished; the agents go on with its last checkpoint, which is not committed yet"
+                    "{signal}: job {job} has finished; the agents still write its last checkpoint, which is not committed yet"
                 ));
                 return Ok(CommandExit::Finding);
             }
-            out::note(&format!("{signal}: job {job} is being cancelled; once more leaves it as it is"));
+            out::note(&format!("{signal}: cancelling job {job}; repeat to exit at once and leave it"));
             tokio::select! {
                 ended = cancel(&mut follower, client) => ended,
                 _ = stop.wait() => Err(CliError::failure(
@@ -83,11 +83,11 @@ async fn cancel(follower: &mut JobFollower, client: &ControllerClient) -> Result
         Ok(ended) => ended,
         Err(_) => Err(CliError::failure(
             format!(
-                "job {} was cancelled but has not ended within {} s",
+                "job {} is cancelled but did not end within {} s",
                 follower.job,
                 CANCEL_MAX.as_secs()
             ),
-            "`rankguard status` shows what it waits for",
+            "`rankguard status` shows the reason",
         )),
     }
 }

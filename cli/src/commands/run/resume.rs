@@ -9,6 +9,7 @@ use rankguard_model::{JobId, ResumePlace, ResumeSource, Step, with_causes};
 
 use crate::error::CliError;
 use crate::out;
+use crate::waiting::report_long_wait;
 
 /// Source of a checkpoint: `JOB[:STEP]`, `PATH[:STEP]` or `URL[:STEP]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +32,12 @@ impl FromStr for ResumeArg {
         let is_step = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
         let (place, step) = match text.rsplit_once(':') {
             Some((place, step)) if is_step(step) => {
-                let step = step.parse().map_err(|_| format!("{step} is no step"))?;
+                let step = step.parse().map_err(|_| format!("{step} is not a step"))?;
                 (place, Some(Step(step)))
             }
             _ => (text, None),
         };
-        let wanted = "want JOB, PATH or URL, and :STEP for a step";
+        let wanted = "expected JOB, PATH or URL, and optionally :STEP";
         let place = if place.is_empty() {
             return Err(wanted.to_owned());
         } else if place.contains("://") {
@@ -61,7 +62,7 @@ impl ResumeArg {
             ResumeSourceArg::Path(path) => {
                 let absolute = std::path::absolute(path).map_err(|problem| {
                     let what = format!("cannot make {} absolute", path.display());
-                    CliError::usage(what, "name an absolute path").because(problem)
+                    CliError::usage(what, "use an absolute path").because(problem)
                 })?;
                 ResumePlace::Path(absolute.display().to_string())
             }
@@ -76,14 +77,14 @@ async fn pull(url: &str, step: Option<Step>, store: &Path) -> Result<JobId, CliE
     let failed = |problem: ObjectError| {
         CliError::failure(
             format!("cannot resume from {url}: {}", with_causes(&problem)),
-            "`rankguard checkpoint ls --dir URL` lists what there is; this machine needs its credentials and sees the store",
+            "`rankguard checkpoint ls --dir URL` lists its checkpoints; this machine needs credentials for the URL and access to --checkpoint-dir",
         )
     };
     let (tier, job) = open(url).await.map_err(failed)?;
     let Some(job) = job else {
         return Err(CliError::failure(
-            format!("cannot resume from {url}: it holds no job, or several"),
-            "name one: URL/JOB, as `rankguard checkpoint ls --dir URL` lists them",
+            format!("cannot resume from {url}: it has no job, or several"),
+            "select one with URL/JOB; `rankguard checkpoint ls --dir URL` lists the jobs",
         ));
     };
     let superseded = tier.attempt_set(&job).await.map_err(failed)?;
@@ -97,7 +98,7 @@ async fn pull(url: &str, step: Option<Step>, store: &Path) -> Result<JobId, CliE
         return Err(CliError::failure(
             format!("cannot resume from {url}: job {job} has no such checkpoint"),
             format!(
-                "it has those of steps {}",
+                "steps with checkpoints: {}",
                 if steps.is_empty() {
                     "none".to_owned()
                 } else {
@@ -108,11 +109,18 @@ async fn pull(url: &str, step: Option<Step>, store: &Path) -> Result<JobId, CliE
     };
     let store = Store::open(store).map_err(|problem| {
         let what = format!("cannot open the checkpoint store {}", store.display());
-        CliError::failure(what, "this machine must see the store to pull into it").because(problem)
+        CliError::failure(
+            what,
+            "this machine needs access to the store to copy the checkpoint into it",
+        )
+        .because(problem)
     })?;
-    let pulled = tier.pull(&job, id, &store).await.map_err(failed)?;
+    let what = format!("copying checkpoint {id} of job {job} from {url}");
+    let pulled = report_long_wait(&what, tier.pull(&job, id, &store))
+        .await
+        .map_err(failed)?;
     out::note(&format!(
-        "checkpoint {id} of job {job} was pulled, {} bytes read",
+        "copied checkpoint {id} of job {job}, {} bytes",
         pulled.read_bytes
     ));
     Ok(job)

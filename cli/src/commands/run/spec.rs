@@ -4,11 +4,15 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, StatusView};
+use rankguard_model::{
+    CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, RESERVED_VARIABLES, StatusView,
+};
 
 use super::RunArgs;
+use super::args::EnvPair;
 use super::launcher::check_launcher;
 use super::submitter::add_submitter_variables;
+use crate::display_text::count;
 use crate::error::CliError;
 
 /// Builds the job specification.
@@ -20,7 +24,7 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
             .map_err(|problem| {
                 CliError::usage(
                     format!("cannot make {what} {} absolute", path.display()),
-                    "name an absolute path",
+                    "use an absolute path",
                 )
                 .because(problem)
             })
@@ -39,12 +43,9 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     let workdir = Some(here("the working directory", &workdir)?);
     let id = JobId::from(args.name.unwrap_or_else(|| name_of(&args.command)));
     rankguard_checkpoint::format::check_job(&id).map_err(|problem| {
-        CliError::usage(
-            "the name of the job cannot be used",
-            "letters, digits, '.', '_' and '-' make a name",
-        )
-        .because(problem)
+        CliError::usage("cannot use the job name", "use letters, digits, '.', '_' and '-'").because(problem)
     })?;
+    check_names(&args.env)?;
     let named = args.env.into_iter().map(|pair| (pair.key, pair.value));
     let mut env = named.collect::<BTreeMap<_, _>>();
     add_submitter_variables(&mut env, |name| std::env::var_os(name));
@@ -63,6 +64,22 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         user: args.user,
         resume_from: None,
     })
+}
+
+/// Rejects variables that the agent sets for every rank: they would be ignored.
+fn check_names(env: &[EnvPair]) -> Result<(), CliError> {
+    let is_reserved = |name: &&str| RESERVED_VARIABLES.contains(name);
+    let names: Vec<&str> = env.iter().map(|pair| pair.key.as_str()).filter(is_reserved).collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::usage(
+        format!(
+            "cannot set {} with --env: the agent sets it for every rank",
+            names.join(", ")
+        ),
+        format!("reserved names: {}", RESERVED_VARIABLES.join(", ")),
+    ))
 }
 
 /// Derives a job name: the program's name and the time in milliseconds.
@@ -93,16 +110,15 @@ pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<St
         .filter(usable)
         .filter(|node| node.slots >= spec.ranks_per_node)
         .count();
-    let slots: u32 = status.nodes.iter().filter(usable).map(|node| node.slots).sum();
     (fit < spec.nodes.min as usize).then(|| {
         let min = spec.nodes.min;
         let ranks = spec.ranks_per_node;
         format!(
-            "job {} asks for more than there is: at least {min} nodes with {ranks} slots each ({} slots); {fit} of {} nodes \
-             are healthy and have that ({slots} slots on all healthy nodes). It waits for more nodes",
+            "job {} waits for capacity: it needs at least {} with {} each; {fit} of {} qualify",
             spec.id,
-            u64::from(min) * u64::from(ranks),
-            status.nodes.len(),
+            count(min as usize, "node"),
+            count(ranks as usize, "slot"),
+            count(status.nodes.len(), "node"),
         )
     })
 }
@@ -122,16 +138,16 @@ mod tests {
     }
 
     #[test]
-    fn a_job_that_asks_for_more_than_there_is_hears_both_numbers() {
+    fn missing_capacity_is_reported_with_both_numbers() {
         let (status, _) = sample::cluster();
         assert_eq!(missing_capacity(&spec(2, 2), &status), None);
         let too_many = missing_capacity(&spec(9, 2), &status).expect("nine nodes are not there");
-        assert!(
-            too_many.contains("at least 9 nodes with 2 slots each (18 slots)"),
-            "{too_many}"
-        );
+        assert!(too_many.contains("at least 9 nodes with 2 slots each"), "{too_many}");
         let too_wide = missing_capacity(&spec(1, 64), &status).expect("no node has 64 slots");
-        assert!(too_wide.contains("0 of 4 nodes"), "{too_wide}");
+        assert!(
+            too_wide.contains("at least 1 node with 64 slots each; 0 of 4 nodes"),
+            "{too_wide}"
+        );
     }
 
     #[test]

@@ -78,14 +78,14 @@ impl PhaseRun<'_> {
                 verdict.wrong_bytes += 1;
                 verdict
                     .faults
-                    .push(format!("the image that rank {rank} had sealed before is gone"));
+                    .push(format!("the previous sealed image of rank {rank} is lost"));
             }
         }
         if end.ended && scene.image_is_right(self.victim(), slot, scene.saving)?.is_none() {
             verdict.lost_commits += 1;
             verdict
                 .faults
-                .push("a rank said that it sealed, and there is no image".to_owned());
+                .push("a rank reported a sealed image, but there is none".to_owned());
         }
         Ok(())
     }

@@ -75,7 +75,7 @@ impl PhaseRun<'_> {
         let seal = taken.and_then(Result::ok);
         if end.ended && seal.is_none() {
             verdict.lost_commits += 1;
-            let lost = "a rank said that it sealed, and its image did not come to the store";
+            let lost = "a rank reported a sealed image, but the store does not have it";
             verdict.faults.push(lost.to_owned());
         }
         if arena.slot(WINDOW_SLOT)?.0 != SlotState::Empty {

@@ -127,7 +127,7 @@ impl FromStr for TierSpec {
             "node" => TierCoverage::Scope(FailureExtent::Node),
             "all" | "domain" => TierCoverage::Scope(FailureExtent::Domain),
             share => TierCoverage::Share(positive(share).ok().filter(|share| *share <= 1.0).ok_or_else(|| {
-                format!("covers: {share:?} is neither a share above 0 and at most 1 nor process, node or all")
+                format!("covers: {share:?} is not a share above 0 and at most 1, nor process, node or all")
             })?),
         };
         Ok(Self {
@@ -151,11 +151,11 @@ fn positive(text: &str) -> Result<f64, String> {
 }
 
 fn not_negative(text: &str) -> Result<f64, String> {
-    let value: f64 = text.parse().map_err(|_| format!("{text:?} is no number"))?;
+    let value: f64 = text.parse().map_err(|_| format!("{text:?} is not a number"))?;
     if value.is_finite() && value >= 0.0 {
         Ok(value)
     } else {
-        Err(format!("{text} is not a number from 0 on"))
+        Err(format!("{text} is not a number of 0 or more"))
     }
 }
 
@@ -180,7 +180,7 @@ mod tests {
             ("disk", "write NAME"),
             ("disk:1:2:3:4:5", "write NAME"),
             (":1:2:all", "write NAME"),
-            ("disk:x:2:all", "blocking: \"x\" is no number"),
+            ("disk:x:2:all", "blocking: \"x\" is not a number"),
             ("disk:1:-2:all", "latency: -2 is not"),
             ("disk:1:2:1.5", "covers"),
             ("disk:1:2:most", "covers"),

@@ -111,7 +111,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<CommandExit, CliError> {
         OutputFormat::Json => out::json(&answer),
         OutputFormat::Jsonl => out::json_line(&answer),
         OutputFormat::Csv => listing::print(OutputFormat::Csv, &answer.plan.tiers, text::TIERS),
-        OutputFormat::Table => text::lines(&question, &answer).iter().for_each(|line| out::line(line)),
+        OutputFormat::Table => out::page(&text::lines(&question, &answer).join("\n")),
     }
     let fits = match &answer.windows {
         Some(windows) => windows.prefer != SaveRecommendation::Neither,
@@ -124,8 +124,8 @@ fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
     let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
-            format!("no published figure is called {}", args.prior),
-            format!("there are: {}", known.join(", ")),
+            format!("there is no published figure {}", args.prior),
+            format!("published figures: {}", known.join(", ")),
         )
     })?;
     let mut rates = prior.rates();
@@ -139,7 +139,7 @@ fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
             .for_each(|(scope, count)| rates.observe_failures(*scope, *count));
         let seen: u64 = record.failures.values().sum();
         from.push(format!(
-            "{}: {seen} failures in {} node-hours, held against a prior of {} failures",
+            "{}: {seen} failures in {} node-hours, combined with a prior of {} failures",
             path.display(),
             record.node_hours,
             rankguard_checkpoint_schedule::priors::PRIOR_WEIGHT
@@ -150,7 +150,7 @@ fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
     let hours = |per_node_hour: f64| 1.0 / (per_node_hour * f64::from(args.nodes));
     if let Some(mttf_h) = args.mttf {
         let from = vec![
-            "told by --mttf".to_owned(),
+            "--mttf".to_owned(),
             format!("split over scopes: {} ({})", prior.title, prior.url),
         ];
         let rate = 1.0 / (mttf_h * 3_600.0);
@@ -197,11 +197,7 @@ fn record(path: &std::path::Path) -> Result<FailureRecord, CliError> {
         return Ok(record);
     }
     Err(CliError::usage(
-        format!(
-            "{}: node_hours is {}, not a number from 0 on",
-            what(),
-            record.node_hours
-        ),
+        format!("{}: node_hours is {}, but must be 0 or more", what(), record.node_hours),
         hint,
     ))
 }
@@ -219,10 +215,10 @@ fn question(args: &PlanArgs, rating: &FailureEstimate) -> Result<PlanInputs, Cli
     if let Some(tier) = args.tiers.iter().find(|tier| tier.latency_s < tier.blocking_s) {
         return Err(CliError::usage(
             format!(
-                "tier {} can be used after {} s and blocks for {} s: an image is no use before it is complete",
+                "tier {} has a latency of {} s, which is below its blocking time of {} s",
                 tier.name, tier.latency_s, tier.blocking_s
             ),
-            "the latency is counted from the beginning of the image; give at least the blocking time",
+            "the latency begins with the image; set it to the blocking time or more",
         ));
     }
     Ok(PlanInputs {

@@ -7,28 +7,28 @@ use rankguard_checkpoint_schedule::plan::{AlternativePlan, PlanInputs, TierPlan}
 use rankguard_checkpoint_schedule::rates::FailureExtent;
 
 use super::PlanReport;
-use crate::display_text::{self, or_dash};
+use crate::display_text::{self, or_empty};
 use crate::listing::{self, TableColumn};
 
 /// Columns of a tier of the plan.
 pub(super) const TIERS: &[TableColumn<TierPlan>] = &[
     ("tier", |tier| tier.name.clone()),
-    ("every", |tier| or_dash(tier.interval_s.map(seconds))),
-    ("every s", |tier| or_dash(tier.interval_s.map(|at| format!("{at:.1}")))),
-    ("steps", |tier| or_dash(tier.every_steps)),
+    ("every", |tier| or_empty(tier.interval_s.map(seconds))),
+    ("every s", |tier| or_empty(tier.interval_s.map(|at| format!("{at:.1}")))),
+    ("steps", |tier| or_empty(tier.every_steps)),
     ("takes", |tier| percent(tier.blocking)),
     ("mttf", |tier| {
         if tier.rate > 0.0 {
             seconds(1.0 / tier.rate)
         } else {
-            "-".to_owned()
+            String::new()
         }
     }),
     ("lost", |tier| {
         if tier.interval_s.is_some() {
             seconds(tier.lost_s)
         } else {
-            "-".to_owned()
+            String::new()
         }
     }),
 ];
@@ -48,7 +48,7 @@ pub(super) fn lines(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
     lines.extend(listing::table(&answer.plan.tiers, TIERS).lines().map(str::to_owned));
     lines.push(String::new());
     lines.push(format!(
-        "Images take {} of the work; predicted ETTR {:.4}: of each hour {} are lost to images, rework, restarts and waiting.",
+        "Images take {} of the time; predicted ETTR {:.4}: {} of each hour are lost to images, rework, restarts and waiting.",
         percent(answer.plan.blocking),
         answer.plan.ettr,
         seconds(3_600.0 * (1.0 - answer.plan.ettr))
@@ -71,20 +71,20 @@ pub(super) fn lines(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
 fn failures(answer: &PlanReport) -> Vec<String> {
     let rating = &answer.failures;
     let mut lines = vec![format!(
-        "{} nodes with {:.1} GiB of state each are expected to fail every {}{}.",
+        "{} nodes with {:.1} GiB of state each: expected time between failures {}{}.",
         answer.nodes,
         answer.state_gib_per_node,
         seconds(rating.mttf_h * 3_600.0),
         rating.mttf_h_between.map_or_else(String::new, |(low, high)| {
             let low = seconds(low * 3_600.0);
             let high = seconds(high * 3_600.0);
-            format!(" (90 % belief: {low} to {high})")
+            format!(" (90 % interval: {low} to {high})")
         })
     )];
     lines.extend(rating.from.iter().map(|from| format!("  from {}", from)));
     let word = |scope: FailureExtent| match scope {
         FailureExtent::Process => "ranks only",
-        FailureExtent::Node => "a node with its memory",
+        FailureExtent::Node => "one node and its memory",
         FailureExtent::Domain => "several nodes",
     };
     let shares: Vec<String> = rating
@@ -92,7 +92,7 @@ fn failures(answer: &PlanReport) -> Vec<String> {
         .iter()
         .map(|(scope, share)| format!("{} {}", percent(*share), word(*scope)))
         .collect();
-    lines.push(format!("  a failure takes with it: {}", shares.join(", ")));
+    lines.push(format!("  extent of failures: {}", shares.join(", ")));
     lines
 }
 
@@ -106,13 +106,13 @@ fn tiers(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
             let survives = format!("survives {} of the failures", percent(tier.covers));
             if planned.interval_s.is_none() {
                 return format!(
-                    "Tier {} {survives}, but its images would cost more than they save: left out.",
+                    "Tier {} {survives}; omitted: its images would cost more than they save.",
                     tier.name
                 );
             }
             let best = interval::exact(tier.blocking_s, 1.0 / planned.rate);
             let moved = if planned.rate > own * (1.0 + 1e-9) {
-                ", those of the tier left out included"
+                ", including those of the omitted tier"
             } else {
                 ""
             };
@@ -120,15 +120,15 @@ fn tiers(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
             let shortest = interval::shortest(tier.blocking_s, latency, question.in_flight);
             let why = if shortest > best {
                 format!(
-                    "alone every {}, but an image takes {} to become usable",
+                    "on its own every {}, but an image takes {} to become usable",
                     seconds(best),
                     seconds(latency)
                 )
             } else {
-                format!("alone best every {}", seconds(best))
+                format!("on its own optimal every {}", seconds(best))
             };
             format!(
-                "Tier {} {survives}; it is the cheapest that does every {}{moved}. An image costs {}: {why}.",
+                "Tier {} {survives}; it is the cheapest such tier for a failure every {}{moved}. An image blocks for {}: {why}.",
                 tier.name,
                 seconds(1.0 / planned.rate),
                 seconds(tier.blocking_s),
@@ -140,12 +140,12 @@ fn tiers(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
 fn bound(question: &PlanInputs, bound: IntervalBound) -> String {
     match bound {
         IntervalBound::Optimum => {
-            "No bound or budget changed the optimum; intervals are nested, so ratios are whole.".to_owned()
+            "The optimum is within all limits; intervals are nested, so their ratios are integers.".to_owned()
         }
         IntervalBound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
         IntervalBound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
         IntervalBound::Budget => format!(
-            "The budget of {} is hard: all intervals were made longer for it, and more work is lost at a failure.",
+            "The budget of {} lengthens all intervals, so that more work is lost at a failure.",
             percent(question.limits.budget.unwrap_or_default())
         ),
     }
@@ -162,17 +162,22 @@ fn memory(answer: &PlanReport) -> Vec<String> {
                 .map(|line| format!("{} {}", line.what, GibDisplay(line.bytes)))
                 .collect();
             lines.push(format!(
-                "Memory: {} of {} a node are taken ({}).",
+                "Memory: {} of {} per node ({}).",
                 GibDisplay(need.total),
                 GibDisplay(need.headroom),
                 parts.join(", ")
             ));
         }
-        lines.extend(memory.refusal.as_ref().map(|refusal| format!("Refused: {refusal}.")));
+        lines.extend(
+            memory
+                .refusal
+                .as_ref()
+                .map(|refusal| format!("Does not fit: {refusal}.")),
+        );
     }
     let survived = answer.survival.iter().map(|one| {
         format!(
-            "{} lost {}{:.4}",
+            "{} lost: {}{:.4}",
             one.lost,
             if one.exact { "" } else { "at least " },
             one.probability
@@ -181,18 +186,18 @@ fn memory(answer: &PlanReport) -> Vec<String> {
     let survived: Vec<String> = survived.collect();
     if !survived.is_empty() {
         lines.push(format!(
-            "Peers still hold everything when nodes are lost at once, any with equal chance: {}.",
+            "Probability that peers hold everything after simultaneous node losses, all equally likely: {}.",
             survived.join(", ")
         ));
     }
     if let Some(spares) = &answer.spares {
         lines.push(match spares.wanted {
             Some(wanted) => format!(
-                "{:.1} nodes are expected in repair; {wanted} spares are enough in 99 of 100 cases.",
+                "{:.1} nodes in repair on average; {wanted} spares suffice with 99 % probability.",
                 spares.expected_in_repair
             ),
             None => format!(
-                "{:.1} nodes are expected in repair; no number of spares is enough.",
+                "{:.1} nodes in repair on average; no number of spares suffices.",
                 spares.expected_in_repair
             ),
         });

@@ -55,7 +55,7 @@ pub(super) fn windows(
     };
     let plan = through
         .answer()
-        .map_err(|problem| CliError::usage(format!("cannot plan with windows: {problem}"), "look at --window"))?;
+        .map_err(|problem| CliError::usage(format!("cannot plan with windows: {problem}"), "change --window"))?;
     let memory = admission(args, passing.windows.min(passing.state), None);
     let (images, held) = whole;
     let fits = |admission: &MemoryCheck| admission.fits;
@@ -80,14 +80,14 @@ impl WindowEffect {
         let ranks = self.ranks;
         let mut lines = vec![
             format!(
-                "Windows of {mib} MiB for each of {ranks} ranks (`run --checkpoint-window {mib}`): a save blocks for {} and \
-                 not for {}, the {} of the write less one window.",
+                "Windows of {mib} MiB for each of {ranks} ranks (`run --checkpoint-window {mib}`): a save blocks for {} \
+                 instead of {}: the {} of the write, minus one window.",
                 seconds(self.blocking_s),
                 seconds(self.whole_blocking_s),
                 seconds(self.write_s),
             ),
             format!(
-                "  an image every {}, from the last tier alone; of each hour {} are lost, with whole images {}",
+                "  one image every {}, on the last tier only; {} of each hour are lost, with whole images {}",
                 self.interval_s.map_or_else(|| "-".to_owned(), seconds),
                 lost(self.ettr),
                 lost(self.whole_ettr)
@@ -95,21 +95,22 @@ impl WindowEffect {
         ];
         let needs = |admission: Option<&MemoryCheck>| admission.map(MemoryCheck::needs);
         if let (Some(windows), Some(whole)) = (needs(Some(&self.memory)), needs(whole)) {
-            lines.push(format!("  memory of a node: {windows}, with whole images {whole}"));
+            lines.push(format!("  memory per node: {windows}, with whole images {whole}"));
         }
         lines.push(match self.prefer {
             SaveRecommendation::Windows if whole.is_some_and(|whole| !whole.fits) => {
-                "  take windows: whole images do not fit, and windows do".to_owned()
+                "  recommendation: windows; whole images do not fit".to_owned()
             }
-            SaveRecommendation::Windows => "  take windows: less is lost".to_owned(),
+            SaveRecommendation::Windows => "  recommendation: windows; less time is lost".to_owned(),
             SaveRecommendation::Whole if !self.memory.fits => {
-                "  take whole images: windows of this size do not fit".to_owned()
+                "  recommendation: whole images; windows of this size do not fit".to_owned()
             }
             SaveRecommendation::Whole => {
-                "  take whole images: they fit, less is lost, and other nodes can keep copies of them".to_owned()
+                "  recommendation: whole images; they fit, less time is lost, and other nodes can hold copies"
+                    .to_owned()
             }
             SaveRecommendation::Neither => {
-                "  neither fits: smaller windows, a smaller reserve, or the state over more nodes".to_owned()
+                "  neither fits: use smaller windows, a smaller reserve or more nodes".to_owned()
             }
         });
         lines
@@ -119,6 +120,6 @@ impl WindowEffect {
 impl MemoryCheck {
     fn needs(&self) -> String {
         let total = self.need.as_ref().map(|need| GibDisplay(need.total).to_string());
-        total.unwrap_or_else(|| "more than there is".to_owned())
+        total.unwrap_or_else(|| "more than available".to_owned())
     }
 }

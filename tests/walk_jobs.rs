@@ -1,0 +1,255 @@
+//! Jobs whose nodes come and go: statements of `status` and `cases` beside what the processes really did.
+
+mod support;
+
+use std::fs;
+use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::nodes::{Cluster, LIMIT};
+use support::{rankguard, until};
+
+/// Settings with short limits: an agent ends its ranks 4 s after its last contact with the controller.
+const SHORT: &str = "\
+[controller]
+silence_limit_ms = 2_000
+[controller.policy]
+gather_ms = 200
+settle_ms = 300
+[agent]
+lease_ms = 4_000
+[agent.intervals]
+heartbeat_ms = 200
+controller_silence_ms = 1_500
+reconnect_max_ms = 300
+";
+
+/// Settings in which silence alone makes no node lost during a test.
+const PATIENT: &str =
+    "[controller]\nsilence_limit_ms = 60_000\n[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n";
+
+/// Starts a job of which each rank adds a line to a file of its own five times a second. Returns the files' folder.
+fn start_ticking(cluster: &Cluster, nodes: &str) -> PathBuf {
+    let folder = cluster.folder("ticks");
+    let script = format!(
+        "while :; do echo tick; echo $$ >> {}/rank-$RANK; sleep 0.2; done",
+        folder.display()
+    );
+    start(cluster, nodes, &script);
+    until("the job to run", LIMIT, || {
+        (cluster.job()["state"] == "running").then_some(())
+    });
+    folder
+}
+
+fn start(cluster: &Cluster, nodes: &str, script: &str) {
+    let words = ["run", "--controller", &cluster.address, "--detach", "--name", "llm"];
+    let program = ["--nodes", nodes, "--", "sh", "-c", script];
+    rankguard(&[&words[..], &program].concat()).expect(0);
+}
+
+fn cases(cluster: &Cluster) -> Vec<Value> {
+    cluster
+        .ask(&["cases", "--format", "json"])
+        .as_array()
+        .cloned()
+        .unwrap_or_default()
+}
+
+/// Returns the number of ranks that write lines at present.
+fn ticking(folder: &PathBuf) -> usize {
+    let sizes = || {
+        let files = fs::read_dir(folder).expect("the folder").flatten();
+        files
+            .filter_map(|file| file.metadata().ok().map(|it| it.len()))
+            .collect::<Vec<_>>()
+    };
+    let before = sizes();
+    sleep(Duration::from_millis(800));
+    let after = sizes();
+    before
+        .iter()
+        .zip(&after)
+        .filter(|(before, after)| after > before)
+        .count()
+}
+
+fn await_second_generation(cluster: &Cluster, folder: &PathBuf) {
+    until("the job to run with all its ranks again", LIMIT, || {
+        let job = cluster.job();
+        let runs = job["generation"].as_u64() > Some(1) && job["state"] == "running";
+        (runs && ticking(folder) == 2).then_some(())
+    });
+    let told = cases(cluster);
+    let went_on = |case: &&Value| {
+        case["outcome"]
+            .as_str()
+            .is_some_and(|outcome| outcome.contains("went on"))
+    };
+    assert!(!told.iter().any(|case| went_on(&case)), "{told:#?}");
+}
+
+#[test]
+fn a_job_whose_ranks_died_with_an_agent_is_started_again_when_the_agent_returns() {
+    let mut cluster = Cluster::start_configured(2, 1, SHORT);
+    let folder = start_ticking(&cluster, "2");
+    cluster.agents[1].kill();
+    until("the job to wait", LIMIT, || {
+        (cluster.job()["state"] == "pending").then_some(())
+    });
+    let agent = Cluster::agent(cluster.dir.path(), &cluster.address, "n2");
+    cluster.agents[1] = agent;
+    await_second_generation(&cluster, &folder);
+}
+
+#[test]
+fn a_job_whose_ranks_a_lease_has_ended_is_started_again_when_the_agent_goes_on() {
+    let cluster = Cluster::start_configured(2, 1, SHORT);
+    let folder = start_ticking(&cluster, "2");
+    cluster.agents[1].signal(Signal::STOP);
+    until("the rank to be ended by its supervisor", LIMIT, || {
+        (ticking(&folder) == 1 && cluster.job()["state"] == "pending").then_some(())
+    });
+    cluster.agents[1].signal(Signal::CONT);
+    await_second_generation(&cluster, &folder);
+    assert_eq!(cases(&cluster).len(), 1, "{:#?}", cases(&cluster));
+}
+
+#[test]
+fn an_agent_that_is_stopped_in_order_is_maintenance_and_its_job_moves_at_once() {
+    let mut cluster = Cluster::start_configured(2, 1, PATIENT);
+    start_ticking(&cluster, "1");
+    let node = cluster.job()["placements"][0]["node"]
+        .as_str()
+        .expect("a node")
+        .to_owned();
+    let place = usize::from(node == "n2");
+    cluster.agents[place].terminate(LIMIT);
+    let moved = until("the job to move", Duration::from_secs(30), || {
+        let job = cluster.job();
+        (job["generation"] == 2 && job["state"] == "running").then_some(job)
+    });
+    assert_eq!(moved["unconfirmed"].as_array().map(Vec::len), Some(0), "{moved:#}");
+    let told = cases(&cluster);
+    assert_eq!(told.len(), 1, "{told:#?}");
+    assert_eq!(told[0]["verdict"]["class"], "maintenance", "{:#}", told[0]);
+}
+
+#[test]
+fn rg_5_ranks_of_a_lost_journal_run_on_until_an_operator_cancels_them() {
+    let mut cluster = Cluster::start_configured(2, 1, PATIENT);
+    let folder = start_ticking(&cluster, "2");
+    cluster.controller.kill();
+    let state = cluster.dir.path().join("controller");
+    fs::remove_dir_all(&state).expect("removed");
+    cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+    let job = until("the ranks to be shown", LIMIT, || {
+        let ran = rankguard(&["status", "jobs", "--controller", &cluster.address, "--format", "json"]);
+        let jobs: Value = serde_json::from_str(&ran.stdout).ok()?;
+        let job = jobs[0].clone();
+        (job["placements"].as_array().map(Vec::len) == Some(2)).then_some(job)
+    });
+    let reason = job["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("no record of the job"), "{job:#}");
+    assert_eq!(
+        (&job["spec"]["id"], &job["generation"]),
+        (&Value::from("llm"), &Value::from(1))
+    );
+    sleep(Duration::from_secs(3));
+    assert_eq!(ticking(&folder), 2, "its ranks run on");
+    // The name is that of running ranks.
+    let words = [
+        "run",
+        "--controller",
+        &cluster.address,
+        "--detach",
+        "--name",
+        "llm",
+        "--",
+        "true",
+    ];
+    let refused = rankguard(&words);
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.stderr.contains("rankguard cancel llm"), "{}", refused.stderr);
+    rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+    until("the ranks to end", LIMIT, || (ticking(&folder) == 0).then_some(()));
+    until("the nodes to be free", LIMIT, || {
+        let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+        let free = |node: &Value| node["state"] == "healthy" && node["reason"].is_null();
+        nodes.as_array()?.iter().all(free).then_some(())
+    });
+    let log = fs::read_to_string(cluster.dir.path().join("controller.log")).expect("its log");
+    let ended = |node: &str| format!("node {node} ended 1 processes of job llm below generation 2");
+    assert!(
+        log.contains(&ended("n1")) || log.contains("ended") && log.contains("job llm"),
+        "{log}"
+    );
+}
+
+#[test]
+fn a_program_that_fails_is_not_counted_against_its_node() {
+    let cluster = Cluster::start_configured(1, 1, PATIENT);
+    let script = "printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1, in <module>\\nKeyError: 1\\n' >&2; \
+                  exit 1";
+    start(&cluster, "1", script);
+    until("the job to stop", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
+        (jobs[0]["state"] == "stopped").then_some(())
+    });
+    let words = [
+        "node",
+        "show",
+        "n1",
+        "--controller",
+        &cluster.address,
+        "--format",
+        "json",
+    ];
+    let shown: Value = serde_json::from_str(&rankguard(&words).expect(0).stdout).expect("JSON");
+    let told = shown["cases"].as_array().expect("cases");
+    assert!(!told.is_empty());
+    assert!(told.iter().all(|case| case["is_blamed"] == false), "{shown:#}");
+    // The reason to stop names the case that stopped it.
+    let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
+    let reason = jobs[0]["reason"].as_str().unwrap_or_default();
+    let last = told.last().expect("a case")["case"].as_u64().expect("a number");
+    assert!(reason.ends_with(&format!("(case {last})")), "{reason}");
+}
+
+#[test]
+fn a_lost_node_whose_rank_has_completed_costs_the_job_nothing() {
+    let mut cluster = Cluster::start_configured(2, 1, SHORT);
+    let folder = cluster.folder("ticks");
+    let script = format!(
+        "if [ $RANK = 1 ]; then echo done > {0}/done; exit 0; fi; while :; do echo tick; echo $$ >> {0}/rank-0; sleep 0.2; done",
+        folder.display()
+    );
+    start(&cluster, "2", &script);
+    until("rank 1 to complete", LIMIT, || {
+        folder.join("done").exists().then_some(())
+    });
+    until("the job to run", LIMIT, || {
+        (cluster.job()["state"] == "running").then_some(())
+    });
+    sleep(Duration::from_secs(1));
+    let job = cluster.job();
+    let places = job["placements"].as_array().expect("places");
+    let node = places.iter().find(|place| place["rank"] == 1).expect("rank 1")["node"].clone();
+    let place = usize::from(node == "n2");
+    cluster.agents[place].kill();
+    until("the node to be lost", LIMIT, || {
+        let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+        (nodes[place]["state"] == "lost").then_some(())
+    });
+    sleep(Duration::from_secs(3));
+    let job = cluster.job();
+    assert_eq!(
+        (&job["state"], &job["generation"]),
+        (&Value::from("running"), &Value::from(1)),
+        "{job:#}"
+    );
+    assert_eq!(cases(&cluster), Vec::<Value>::new());
+}

@@ -1,0 +1,295 @@
+//! Faults of one node, handled errors and idle ranks: statements of the program beside what the processes did.
+
+mod support;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use support::cluster::{self, LIMIT, text_of};
+use support::{Daemon, command, nodes, rankguard, until};
+
+/// Settings of clusters with several nodes.
+const SETTINGS: &str = "\
+[controller]
+silence_limit_ms = 4_000
+[controller.policy]
+gather_ms = 500
+settle_ms = 300
+";
+
+fn list(cluster: &nodes::Cluster, words: &[&str]) -> Vec<Value> {
+    let all = cluster.ask(&[words, &["--format", "json"]].concat());
+    all.as_array().cloned().unwrap_or_default()
+}
+
+fn run(cluster: &nodes::Cluster, words: &[&str]) -> support::Ran {
+    rankguard(&[&["run", "--controller", &cluster.address], words].concat())
+}
+
+#[test]
+fn a_node_that_cannot_start_ranks_is_blamed_and_others_run_the_job() {
+    let cluster = nodes::Cluster::start_configured(3, 1, SETTINGS);
+    // The agent of n1 cannot write the output of ranks.
+    let jobs = cluster.dir.path().join("n1").join("jobs");
+    let _ = fs::remove_dir_all(&jobs);
+    fs::write(&jobs, "no folder").expect("written");
+    for (name, wanted) in [("one", "1"), ("two", "2"), ("range", "1:2")] {
+        let ran = run(&cluster, &["--name", name, "--nodes", wanted, "--", "true"]);
+        let ran = ran.expect(0);
+        assert!(!ran.stderr.contains("lies in the program"), "{}", ran.stderr);
+    }
+    let cases = list(&cluster, &["cases"]);
+    assert_eq!(cases.len(), 3, "{cases:#?}");
+    for case in &cases {
+        assert_eq!(case["verdict"]["blamed"]["node"], "n1", "{case:#}");
+    }
+}
+
+/// Starts the agent of a node in a mount namespace where a folder is empty.
+fn agent_without(cluster: &nodes::Cluster, node: &str, mount: &Path) -> Child {
+    let state = cluster.dir.path().join(node);
+    let words = ["agent", "--node", node, "--slots", "1", "--kernel-log", "off"];
+    let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
+    let plain = command(&[&words[..], &place].concat());
+    let script = format!("mount -t tmpfs none {} && exec \"$0\" \"$@\"", mount.display());
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "sh", "-c", &script])
+        .arg(plain.get_program())
+        .args(plain.get_args());
+    let log = fs::File::create(cluster.dir.path().join(format!("{node}.log"))).expect("a log");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+    command.spawn().expect("unshare starts")
+}
+
+fn may_mount(mount: &Path) -> bool {
+    let script = format!("mount -t tmpfs none {}", mount.display());
+    let tried = Command::new("unshare")
+        .args(["--mount", "sh", "-c", &script])
+        .stderr(Stdio::null())
+        .status();
+    tried.is_ok_and(|status| status.success())
+}
+
+#[test]
+#[allow(clippy::print_stderr, reason = "a test that was not run is reported")]
+fn a_mount_that_one_node_lacks_is_a_fault_of_that_node() {
+    let cluster = nodes::Cluster::start_configured(2, 1, SETTINGS);
+    let mount = cluster.folder("mnt");
+    let work = mount.join("work");
+    fs::create_dir_all(&work).expect("made");
+    if !may_mount(&mount) {
+        return eprintln!("SKIPPED: mount namespaces need root and `unshare`");
+    }
+    let mut agent = agent_without(&cluster, "n0", &mount);
+    cluster.joined(3);
+    // The node is first by name, so it is chosen for each of the jobs.
+    for (name, wanted) in [("one", "1"), ("two", "2"), ("range", "1:3")] {
+        let words = [
+            "--name",
+            name,
+            "--nodes",
+            wanted,
+            "--workdir",
+            text_of(&work),
+            "--",
+            "true",
+        ];
+        run(&cluster, &words).expect(0);
+    }
+    let cases = list(&cluster, &["cases"]);
+    let _ = agent.kill();
+    let _ = agent.wait();
+    assert_eq!(cases.len(), 3, "{cases:#?}");
+    for case in &cases {
+        assert_eq!(case["verdict"]["blamed"]["node"], "n0", "{case:#}");
+        assert_eq!(case["verdict"]["class"], "filesystem-mount-missing", "{case:#}");
+    }
+    // What is missing everywhere is a mistake of the job.
+    let absent = mount.join("absent");
+    let ran = run(
+        &cluster,
+        &[
+            "--name",
+            "absent",
+            "--nodes",
+            "2",
+            "--workdir",
+            text_of(&absent),
+            "--",
+            "true",
+        ],
+    );
+    ran.expect(3)
+        .says(&["its ranks start on none of the 2 nodes that were tried"]);
+}
+
+/// Process of the only rank.
+fn rank_process(cluster: &cluster::Cluster) -> Pid {
+    until("the rank to run", LIMIT, || {
+        let pid = cluster.view()["ranks"][0]["pid"].as_u64()?;
+        Pid::from_raw(i32::try_from(pid).ok()?)
+    })
+}
+
+#[test]
+fn a_rank_that_went_on_after_a_handled_traceback_was_killed() {
+    let cluster = cluster::Cluster::start(0, &[]);
+    let script = "printf 'Traceback (most recent call last):\\n  File \"x.py\", line 1, in <module>\\nKeyError: %s\\n' \
+                  \"'loss'\" >&2; i=0; while [ $i -lt 600 ]; do echo step $i; sleep 0.1; i=$((i+1)); done";
+    let words = [
+        "run",
+        "--detach",
+        "--name",
+        "hd",
+        "--max-restarts",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        script,
+    ];
+    rankguard(&cluster.args(&words)).expect(0);
+    let pid = rank_process(&cluster);
+    // It goes on for longer than the end of a failed program takes.
+    std::thread::sleep(Duration::from_secs(5));
+    kill_process(pid, Signal::KILL).expect("it runs");
+    let case = until("the case to be concluded", LIMIT, || {
+        let case = cluster.ask(&["cases", "--format", "json"])[0].clone();
+        (case["verdict"]["class"].is_string() && case["state"] != "open").then_some(case)
+    });
+    assert_eq!(case["verdict"]["class"], "killed-by-signal", "{case:#}");
+    rankguard(&cluster.args(&["cancel", "hd"]));
+}
+
+#[test]
+fn stopped_ranks_of_a_job_without_steps_are_reported() {
+    let settings = "[controller.policy]\ngather_ms = 200\nsettle_ms = 300\nstall_ms = 3_000\n";
+    let cluster = nodes::Cluster::start_configured(1, 1, settings);
+    let script = "while :; do echo tick; sleep 0.2; done";
+    run(&cluster, &["--detach", "--name", "still", "--", "sh", "-c", script]).expect(0);
+    let state = cluster.dir.path().join("n1");
+    let pid = until("the rank to run", LIMIT, || {
+        let words = ["agent", "status", "--state-dir", text_of(&state), "--format", "json"];
+        let view: Value = serde_json::from_str(&rankguard(&words).stdout).ok()?;
+        Pid::from_raw(i32::try_from(view["ranks"][0]["pid"].as_u64()?).ok()?)
+    });
+    until("a sign of life", LIMIT, || {
+        (cluster.job()["reason"] == "reports no steps").then_some(())
+    });
+    kill_process(pid, Signal::STOP).expect("it runs");
+    // Agents report ranks as idle a minute after the last sign of life.
+    let limit = Duration::from_secs(150);
+    until("the status to show it", limit, || {
+        let reason = cluster.job()["reason"].as_str()?.to_owned();
+        reason
+            .contains("no rank has written output or used a processor since")
+            .then_some(())
+    });
+    let case = until("a case", LIMIT, || {
+        list(&cluster, &["cases", "--open"]).first().cloned()
+    });
+    assert_eq!(case["job"], "still", "{case:#}");
+    let shown = until("a verdict", LIMIT, || {
+        let case = list(&cluster, &["cases", "--open"]).first().cloned()?;
+        (case["verdict"]["class"] == "hang-no-error").then_some(case)
+    });
+    assert_eq!(cluster.job()["generation"], 1, "{shown:#}");
+    kill_process(pid, Signal::CONT).expect("it is there");
+    until("the case to be closed", limit, || {
+        list(&cluster, &["cases", "--open"]).is_empty().then_some(())
+    });
+    let closed = list(&cluster, &["cases"])[0]["outcome"].clone();
+    assert_eq!(closed, "its ranks work again; nothing was restarted");
+    rankguard(&["cancel", "still", "--controller", &cluster.address]);
+}
+
+#[test]
+fn the_output_of_generations_is_separated() {
+    let cluster = cluster::Cluster::start(1, &[]);
+    let script = "echo generation $RANKGUARD_GENERATION begins; sleep 1; echo 'ValueError: last words' >&2; exit 3";
+    let ran = rankguard(&cluster.args(&["run", "--name", "twice", "--output", "--", "sh", "-c", script]));
+    let line = "output of generation 2 follows";
+    let ran = ran.expect(3).says(&[line]);
+    assert_eq!(ran.stderr.matches(line).count(), 1, "{}", ran.stderr);
+    for wanted in ["[rank 0] generation 1 begins", "[rank 0] generation 2 begins"] {
+        assert!(ran.stdout.contains(wanted), "{wanted:?} is not in:\n{}", ran.stdout);
+    }
+    let words = ran.stdout.matches("last words").count();
+    assert_eq!(words, 2, "the end of the first generation is missing:\n{}", ran.stdout);
+}
+
+#[test]
+fn variables_of_the_agent_cannot_be_set() {
+    let ran = rankguard(&["run", "--env", "RANK=5", "--env", "RANKGUARD_JOB=x", "--", "true"]);
+    ran.expect(64).says(&[
+        "cannot set RANK, RANKGUARD_JOB with --env",
+        "reserved names: GROUP_RANK,",
+        "WORLD_SIZE",
+        "TORCHELASTIC_RUN_ID",
+    ]);
+}
+
+#[test]
+fn the_remark_about_a_second_agent_ends_soon_after_that_agent() {
+    let cluster = cluster::Cluster::start(0, &[]);
+    let state = cluster.dir.path().join("other");
+    let log = cluster.dir.path().join("other.log");
+    let words = ["agent", "--node", "n1", "--slots", "2", "--kernel-log", "off"];
+    let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
+    let other = Daemon::start(&[&words[..], &place].concat(), &log);
+    let reason = || {
+        let node = cluster.ask(&["status", "nodes", "--format", "json"])[0].clone();
+        node["reason"].as_str().unwrap_or_default().to_owned()
+    };
+    until("the second agent to be refused", LIMIT, || {
+        reason().contains("is refused, last at").then_some(())
+    });
+    // It is refused again and again, and the remark stays.
+    std::thread::sleep(Duration::from_secs(6));
+    assert!(reason().contains("is refused, last at"));
+    drop(other);
+    let ended = Instant::now();
+    until("the remark to end", LIMIT, || reason().is_empty().then_some(()));
+    assert!(ended.elapsed() < Duration::from_secs(20), "{:?}", ended.elapsed());
+}
+
+#[test]
+fn a_drain_keeps_the_reason_of_a_cordon_and_a_removed_node_is_unknown() {
+    let mut cluster = nodes::Cluster::start_configured(2, 1, SETTINGS);
+    let address = cluster.address.clone();
+    let node = |words: &[&str]| rankguard(&[&["node"], words, &["--controller", &address]].concat());
+    node(&["cordon", "n2", "--reason", "bad fan, ticket 7"]).expect(0);
+    node(&["drain", "n2"]).expect(0);
+    let shown = node(&["show", "n2"]).expect(0).stdout;
+    for part in ["bad fan, ticket 7", "drained by hand"] {
+        assert!(shown.contains(part), "{part:?} is not in:\n{shown}");
+    }
+    drop(cluster.agents.pop());
+    until("the node to be lost", LIMIT, || {
+        let nodes = list(&cluster, &["status", "nodes"]);
+        nodes.iter().any(|node| node["state"] == "lost").then_some(())
+    });
+    node(&["forget", "n2"]).expect(0);
+    node(&["cordon", "n2"]).expect(2).says(&["there is no node n2"]);
+}
+
+#[test]
+fn a_corrected_case_is_found_by_its_corrected_class() {
+    let cluster = cluster::Cluster::start(0, &[]);
+    let fails = "echo 'ValueError: bad shape' >&2; exit 3";
+    rankguard(&cluster.args(&["run", "--name", "a", "--", "sh", "-c", fails])).expect(3);
+    rankguard(&cluster.args(&["cases", "--class", "clock-skew"]))
+        .expect(0)
+        .says(&["no cases"]);
+    rankguard(&["cases", "correct", "1", "clock-skew", "--controller", &cluster.address]).expect(0);
+    let listed = rankguard(&cluster.args(&["cases", "--class", "clock-skew"]))
+        .expect(0)
+        .stdout;
+    assert!(listed.contains("corrected: clock-skew"), "{listed}");
+}
