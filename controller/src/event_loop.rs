@@ -38,6 +38,7 @@ use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
 use crate::submission;
 use crate::timers::TimerTable;
+use crate::void_reports::VoidCount;
 use crate::witnesses::WitnessBoard;
 
 /// Longest sleep while no timer is set.
@@ -406,7 +407,11 @@ impl EventLoop {
             {
                 self.lost_evidence = self.lost_evidence.saturating_add(*lost);
             }
+            let void_count = VoidCount::before(&self.state, &stamped.event);
             let actions = step(&mut self.state, &stamped);
+            if let Some(count) = void_count {
+                count.report(&self.state, &mut self.roster);
+            }
             self.witnesses.observe(&stamped.event);
             if let DeferredReply::Welcome { node, session } = &after {
                 let joined = v1::Joined {

@@ -53,6 +53,7 @@ mod shutdown_report;
 mod state_dir;
 mod submission;
 mod timers;
+mod void_reports;
 mod witnesses;
 
 pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, read_address};

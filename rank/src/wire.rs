@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rankguard_proto::frame::{self, FrameReader};
-use rankguard_proto::v1::{CheckpointCalled, FromRank, ToRank, from_rank, to_rank};
+use rankguard_proto::v1::{CheckpointCalled, CheckpointFailed, FromRank, ToRank, from_rank, to_rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -25,6 +25,15 @@ const FDS_A_READ: usize = 4;
 
 /// Pause between two attempts to connect while the backlog of the agent's socket is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the agent sends without a question.
+#[derive(Debug)]
+pub(crate) enum AgentNotice {
+    /// A call for a checkpoint, or another rule.
+    Called(CheckpointCalled),
+    /// A checkpoint attempt is void.
+    Failed(CheckpointFailed),
+}
 
 /// Connects to the socket at `path` within `limit`.
 pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, ClientError> {
@@ -60,8 +69,8 @@ pub(crate) struct AgentSocket {
     stream: UnixStream,
     reader: FrameReader,
     fds: VecDeque<OwnedFd>,
-    /// Calls that were received and not handled yet: they may also arrive between a request and its answer.
-    called: VecDeque<CheckpointCalled>,
+    /// Notices that were received and not handled yet: they may also arrive between a request and its answer.
+    notices: VecDeque<AgentNotice>,
     /// Bytes of frames that the socket did not accept yet: a frame that was begun must be finished.
     unsent: Vec<u8>,
 }
@@ -72,7 +81,7 @@ impl AgentSocket {
             stream,
             reader: FrameReader::new(),
             fds: VecDeque::new(),
-            called: VecDeque::new(),
+            notices: VecDeque::new(),
             unsent: Vec::new(),
         }
     }
@@ -113,10 +122,11 @@ impl AgentSocket {
     pub(crate) fn receive(&mut self, until: Instant, what: &'static str) -> Result<to_rank::Kind, ClientError> {
         loop {
             match self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
-                Some(ToRank {
-                    kind: Some(to_rank::Kind::Called(called)),
-                }) => self.called.push_back(called),
-                Some(ToRank { kind: Some(kind) }) => return Ok(kind),
+                Some(ToRank { kind: Some(kind) }) => {
+                    if let Some(answer) = self.queue_notice(kind) {
+                        return Ok(answer);
+                    }
+                }
                 Some(ToRank { kind: None }) => return Err(ClientError::Unknown),
                 None => {
                     self.wait(PollFlags::IN, until, what)?;
@@ -126,19 +136,30 @@ impl AgentSocket {
         }
     }
 
-    /// Returns the oldest call that has arrived; never waits.
-    pub(crate) fn called(&mut self) -> Result<Option<CheckpointCalled>, ClientError> {
-        if self.called.is_empty() {
+    /// Queues a notice; returns the message if it is an answer.
+    fn queue_notice(&mut self, kind: to_rank::Kind) -> Option<to_rank::Kind> {
+        let notice = match kind {
+            to_rank::Kind::Called(called) => AgentNotice::Called(called),
+            to_rank::Kind::Failed(failed) => AgentNotice::Failed(failed),
+            answer => return Some(answer),
+        };
+        self.notices.push_back(notice);
+        None
+    }
+
+    /// Returns the oldest notice that has arrived; never waits.
+    pub(crate) fn notice(&mut self) -> Result<Option<AgentNotice>, ClientError> {
+        if self.notices.is_empty() {
             self.read()?;
             while let Some(message) = self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
-                match message.kind {
-                    Some(to_rank::Kind::Called(called)) => self.called.push_back(called),
-                    // No other message is expected without a request.
-                    _ => return Err(ClientError::Unknown),
+                let kind = message.kind.ok_or(ClientError::Unknown)?;
+                if self.queue_notice(kind).is_some() {
+                    // No answer is expected without a request.
+                    return Err(ClientError::Unknown);
                 }
             }
         }
-        Ok(self.called.pop_front())
+        Ok(self.notices.pop_front())
     }
 
     /// Returns the oldest descriptor that was received and not taken.

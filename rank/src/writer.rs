@@ -63,6 +63,7 @@ struct WriterState {
     clearing: bool,
     stop: bool,
     failures: VecDeque<(Step, String)>,
+    last_failure: Option<(Step, String)>,
     failed: u64,
 }
 
@@ -91,7 +92,9 @@ impl WriterState {
         if self.failures.len() == MAX_FAILURES {
             self.failures.pop_front();
         }
-        self.failures.push_back((step, with_causes(&problem)));
+        let reason = with_causes(&problem);
+        self.last_failure = Some((step, reason.clone()));
+        self.failures.push_back((step, reason));
     }
 }
 
@@ -180,6 +183,11 @@ impl ImageWriter {
     /// Forgets the thread in a fork of the process that started it: the fork has no such thread.
     pub(crate) fn forget_thread(&mut self) {
         std::mem::forget(self.thread.take());
+    }
+
+    /// Returns the newest failure and its reason.
+    pub(crate) fn last_failure(&self) -> Option<(Step, String)> {
+        self.shared.lock().last_failure.clone()
     }
 
     /// Returns the total number of images that could not be made durable.

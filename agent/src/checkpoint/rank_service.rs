@@ -176,6 +176,9 @@ impl RankService {
             if replicated && ended.is_ok() {
                 wait_for_copies();
             }
+            if let Err(void) = &ended {
+                all.roster.report_void_shard(&rank, step, &void.reason);
+            }
             intake.push(shard_evidence(entity, step, &ended));
             // The slot is reused only when no peer copies from it any more.
             wait_for_copies();

@@ -47,6 +47,9 @@ impl RankService {
             if !matches!(&ended, Err(void) if void.then == SlotDisposition::Stays) {
                 // The window is free before the report, because the rank may reuse it as soon as it learns of the
                 // commit.
+                if let Err(void) = &ended {
+                    all.roster.report_void_shard(&rank, step, &void.reason);
+                }
                 all.intake.push(shard_evidence(all.roster.entity(&rank), step, &ended));
             }
             drop(turn);

@@ -13,8 +13,10 @@ use crate::outlets::RankView;
 use crate::processes::{ProcessEntry, ProcessTable, signal_process};
 use crate::supervisor::RankProcess;
 use rankguard_model::{
-    CheckpointCall, Entity, Generation, JobId, LaunchOrder, NodeId, Rank, RankRef, RunningRank, Step,
+    CheckpointCall, Entity, Generation, JobId, LaunchOrder, NodeId, PrintableText, Rank, RankRef, RunningRank, Step,
 };
+use rankguard_proto::v1::CheckpointFailed;
+use rankguard_proto::v1::to_rank::Kind as Said;
 use rustix::process::Signal;
 
 /// Time for which an ended rank is retained.
@@ -22,6 +24,9 @@ const MEMORY: Duration = Duration::from_secs(60);
 
 /// Maximum calls retained for a rank that has not connected yet: the controller has no more open at a time.
 const CALLS_KEPT: usize = 8;
+
+/// Maximum length of the reason of a failed checkpoint sent to a rank, characters.
+const REASON_MAX: usize = 1_000;
 
 /// Ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -56,6 +61,8 @@ struct RosterEntry {
     blocked: Option<String>,
     /// Connection, once the rank has announced that it accepts calls.
     line: Option<RankSender>,
+    /// True if the rank reads reports of failed checkpoints.
+    reads_failures: bool,
     /// Newest calls for its generation, sent to a rank that connects after they were made.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
@@ -64,6 +71,18 @@ impl RosterEntry {
     fn pid(&self) -> Option<u32> {
         self.process.map(|process| process.pid)
     }
+}
+
+fn is_of(rank: &RankRef, job: &JobId, generation: Generation) -> bool {
+    rank.job == *job && rank.generation == generation
+}
+
+/// Why a checkpoint is void, for one rank of those that took part.
+fn shard_reason(reader: &RankRef, failed: &RankRef, reason: &str) -> String {
+    if reader == failed {
+        return reason.to_owned();
+    }
+    format!("rank {} has no durable shard: {reason}", failed.rank)
 }
 
 impl RankRoster {
@@ -98,6 +117,7 @@ impl RankRoster {
             dead_children: 0,
             blocked: None,
             line: None,
+            reads_failures: false,
             calls: VecDeque::new(),
         };
         ranks.insert(rank, entry);
@@ -176,8 +196,9 @@ impl RankRoster {
     }
 
     /// Registers a rank's connection for calls, and sends it those that were made while it started.
-    pub(crate) fn follows(&self, rank: &RankRef, line: &RankSender) {
+    pub(crate) fn follows(&self, rank: &RankRef, line: &RankSender, reads_failures: bool) {
         if let Some(entry) = self.lock().get_mut(rank) {
+            entry.reads_failures = reads_failures;
             for (number, call) in &entry.calls {
                 line.call(*number, *call);
             }
@@ -200,6 +221,33 @@ impl RankRoster {
                 }
                 entry.calls.push_back((number, call));
             }
+        }
+    }
+
+    /// Reports to the ranks of a generation on this node that `failed` has no durable shard of a step.
+    pub(crate) fn report_void_shard(&self, failed: &RankRef, step: Step, reason: &str) {
+        self.report_void(step, &|rank| {
+            let theirs = is_of(rank, &failed.job, failed.generation);
+            theirs.then(|| shard_reason(rank, failed, reason))
+        });
+    }
+
+    /// Reports to all ranks of a generation on this node that a checkpoint is void, as the controller reported it.
+    pub(crate) fn report_void_attempt(&self, job: &JobId, generation: Generation, step: Step, reason: &str) {
+        self.report_void(step, &|rank| is_of(rank, job, generation).then(|| reason.to_owned()));
+    }
+
+    /// Reports a void checkpoint to the running ranks for which there is a reason.
+    fn report_void(&self, step: Step, reason_for: &dyn Fn(&RankRef) -> Option<String>) {
+        let reads = |entry: &&RosterEntry| entry.ended.is_none() && entry.reads_failures;
+        for (rank, entry) in self.lock().iter().filter(|(_, entry)| reads(entry)) {
+            let (Some(line), Some(reason)) = (&entry.line, reason_for(rank)) else {
+                continue;
+            };
+            line.notify(Said::Failed(CheckpointFailed {
+                step: step.0,
+                reason: PrintableText::first(&reason, REASON_MAX).to_string(),
+            }));
         }
     }
 

@@ -157,7 +157,7 @@ impl RankSession {
             without_store: launch.checkpoint_store.is_empty(),
         }))?;
         if hello.follows {
-            self.roster.follows(&rank, &self.line);
+            self.roster.follows(&rank, &self.line, hello.reads_failures);
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = IdentifiedRank { rank, launch, desk };
@@ -231,9 +231,11 @@ impl RankSession {
                 Ok(())
             }
             Heard::Missed(missed) => {
+                let reason = PrintableText::first(&missed.reason, REASON_MAX).to_string();
+                self.roster.report_void_shard(&known.rank, Step(missed.step), &reason);
                 let body = EvidenceBody::ShardFailed {
                     step: Step(missed.step),
-                    reason: PrintableText::first(&missed.reason, REASON_MAX).to_string(),
+                    reason,
                 };
                 let entity = self.roster.entity(&known.rank);
                 self.intake

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint::Checkpoint;
 use rankguard_checkpoint::format::{Dtype, ShardIndex, TensorBox};
+use rankguard_model::RunId;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -13,6 +14,8 @@ pub struct CheckpointSummary {
     pub job: String,
     /// Name of the checkpoint's folder.
     pub checkpoint: String,
+    /// Run that wrote it; `None` if its manifest names none.
+    pub run: Option<RunId>,
     /// Folder name of the parent checkpoint.
     pub parent: Option<String>,
     /// Number of ranks that wrote the checkpoint.
@@ -102,6 +105,7 @@ pub fn show(checkpoint: &Checkpoint) -> CheckpointSummary {
     CheckpointSummary {
         job: manifest.job.to_string(),
         checkpoint: manifest.id().to_string(),
+        run: manifest.run.clone(),
         parent,
         world_size: manifest.world_size,
         tensor_bytes: tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes)),

@@ -119,6 +119,7 @@ impl RankClient {
     /// Records a skipped save, which is reported to the agent with the next mark.
     fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> SaveReport {
         self.calls.taken(step);
+        self.failed.exclude(step);
         self.missed.insert(step, why);
         SaveReport {
             stall: started.elapsed(),
