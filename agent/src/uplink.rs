@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use rankguard_identity::{DialError, Expected};
 use rankguard_model::{
-    ClockOffset, Evidence, JournalMark, NodeHistory, NodeInfo, Order, OrderId, Peer, Sequence, SpoolEpoch,
+    ClockOffset, Evidence, Generation, JobId, JournalMark, NodeHistory, NodeInfo, Order, OrderId, Peer, Sequence,
+    SpoolEpoch, Step,
 };
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
@@ -296,6 +297,11 @@ impl Uplink {
                 self.spool.ack(Sequence(ack.sequence), Some(ack.position))?;
             }
             Some(Hear::Witnesses(list)) => self.lease.set_witnesses(peers(list.witnesses)),
+            Some(Hear::Void(void)) => {
+                let (job, generation) = (JobId::from(void.job), Generation(void.generation));
+                self.roster
+                    .report_void_attempt(&job, generation, Step(void.step), &void.reason);
+            }
             Some(Hear::Echo(echo)) => {
                 if let Some(proof) = proofs.echo(echo.sent_ns) {
                     self.lease.renew(proof);

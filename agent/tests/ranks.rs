@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Body, CheckpointCall, Exit, Generation, JobId, Order, Step};
+use rankguard_proto::v1;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, LIMIT, gone, launch, lives};
 
@@ -399,7 +400,25 @@ async fn a_called_step_reaches_the_rank_and_a_missed_one_the_controller() {
             };
             let told = controller.wait_body("missed step", failed).await;
             assert_eq!(told, (Step(3), "no image of it was taken".to_owned()));
-            drop(client);
+            // Of what the controller reports as void, this rank knows step 3 itself; nothing of another generation is for it.
+            for (step, generation) in [(3, 1), (5, 2), (7, 1)] {
+                let void = v1::CheckpointVoid {
+                    job: "train".to_owned(),
+                    generation,
+                    step,
+                    reason: format!("the store is full at step {step}"),
+                };
+                controller.report_void(void).await;
+            }
+            let counted = tokio::task::spawn_blocking(move || {
+                let (mut client, until) = (client, Instant::now() + LIMIT);
+                while client.failed() == 0 && Instant::now() < until {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                client.take_failures()
+            });
+            let expected = (Step(7), "the store is full at step 7".to_owned());
+            assert_eq!(counted.await.unwrap(), [expected]);
         },
     )
     .await;

@@ -114,6 +114,7 @@ fn hello(stream: &mut UnixStream) {
         rank: 0,
         pid: 1,
         follows: false,
+        reads_failures: false,
     };
     let message = v1::FromRank {
         kind: Some(Said::Hello(hello)),

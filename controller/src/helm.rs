@@ -37,6 +37,7 @@ use crate::replay::Replay;
 use crate::roster::Roster;
 use crate::submission;
 use crate::timers::Timers;
+use crate::void_reports::VoidCount;
 use crate::witnesses::WitnessBoard;
 
 /// Longest sleep while no alarm is set.
@@ -387,7 +388,11 @@ impl Helm {
                 After::Welcome { node, .. } => self.known_epochs(node),
                 _ => Vec::new(),
             };
+            let void_count = VoidCount::before(&self.state, &stamped.event);
             let actions = step(&mut self.state, &stamped);
+            if let Some(count) = void_count {
+                count.report(&self.state, &mut self.roster);
+            }
             self.witnesses.observe(&stamped.event);
             if let After::Welcome { node, session } = &after {
                 let joined = v1::Joined {

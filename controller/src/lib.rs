@@ -52,6 +52,7 @@ mod settings;
 mod state_dir;
 mod submission;
 mod timers;
+mod void_reports;
 mod witnesses;
 
 pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, read_address};

@@ -16,6 +16,7 @@ use rankguard_model::{
     Step,
 };
 use rankguard_proto::v1;
+use rankguard_proto::v1::to_agent::Kind as Down;
 use tokio::time::timeout;
 use tonic::Code;
 
@@ -227,8 +228,16 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
             other => panic!("a commit is followed by keep: {other:?}"),
         }
     }
-    let committed = store.committed_ids(&spec.id).expect("a store");
-    assert_eq!(committed.iter().map(|id| id.step.0).collect::<Vec<_>>(), [20, 30]);
+    // Retention follows the commit that the order reports.
+    let committed = || -> Vec<u64> {
+        let ids = store.committed_ids(&spec.id).expect("a store");
+        ids.iter().map(|id| id.step.0).collect()
+    };
+    let until = std::time::Instant::now() + DEADLINE;
+    while committed() != [20, 30] && std::time::Instant::now() < until {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    assert_eq!(committed(), [20, 30]);
 
     // A shard that is not there is no checkpoint, and the journal says why.
     let mut seal = write_shard(&store, &spec.id, launched.generation, Step(40));
@@ -270,6 +279,65 @@ async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_o
     assert_eq!(step, Step(40));
     assert!(reason.contains("rank-00000.index has digest"), "{reason}");
     assert_eq!(store.committed_ids(&spec.id).expect("a store").len(), 2);
+}
+
+/// Reads on until a void checkpoint is reported.
+async fn void(agent: &mut Agent) -> v1::CheckpointVoid {
+    loop {
+        if let Down::Void(void) = agent.next().await {
+            return void;
+        }
+    }
+}
+
+#[tokio::test]
+async fn void_checkpoints_are_reported_to_the_nodes_of_the_job_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let store_dir = tempfile::tempdir().expect("a directory");
+    let store = Store::open(store_dir.path()).expect("a store");
+    let controller = Running::start(settings(dir.path())).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    let mut spec = job("digits");
+    spec.checkpoint = Some(CheckpointPolicy {
+        every_steps: 10,
+        store: store_dir.path().display().to_string(),
+        keep: 2,
+        retention: rankguard_model::Retention::default(),
+        tiers: rankguard_model::CheckpointTiers::default(),
+    });
+    controller.submit(&spec).await.expect("a sound job");
+    let launched = launch(&mut agent, &spec.id).await;
+    start(&mut agent, &launched).await;
+    let rank = agent.rank(&spec.id, launched.generation, 0);
+    let failed = |step: u64| Body::ShardFailed {
+        step: Step(step),
+        reason: format!("no space for step {step}"),
+    };
+    // The second report of step 10 makes nothing void that was not.
+    for step in [10, 10, 20] {
+        agent.report(rank.clone(), failed(step)).await;
+    }
+    for step in [10, 20] {
+        let expected = v1::CheckpointVoid {
+            job: "digits".to_owned(),
+            generation: launched.generation.0,
+            step,
+            reason: format!("no space for step {step}"),
+        };
+        assert_eq!(void(&mut agent).await, expected);
+    }
+    // The shard of a rank is durable, and the manifest cannot be written.
+    let mut seal = write_shard(&store, &spec.id, launched.generation, Step(30));
+    seal.index = "0".repeat(64);
+    agent.report(rank, Body::ShardDurable { seal }).await;
+    let refused = void(&mut agent).await;
+    assert_eq!(refused.step, 30);
+    assert!(
+        refused.reason.contains("rank-00000.index has digest"),
+        "{}",
+        refused.reason
+    );
+    controller.stop().await;
 }
 
 #[tokio::test]

@@ -133,6 +133,7 @@ mod tests {
             rank,
             pid: 4711,
             follows: true,
+            reads_failures: true,
         }
     }
 

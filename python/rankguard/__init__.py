@@ -28,12 +28,13 @@ from typing import Any, Optional, Union
 from ._arrays import Shard, Unsavable
 from ._connect import WhenFull, connect
 from ._rankguard import RankguardError, __version__
-from ._session import Loaded, Restored, Saved, Session, load_path
+from ._session import Counts, Loaded, Restored, Saved, Session, load_path
 from ._tree import SCHEMA, PerRank
 from ._view import Replicate, StateMismatch
 
 __all__ = [
     "SCHEMA",
+    "Counts",
     "Loaded",
     "PerRank",
     "RankguardError",
@@ -191,7 +192,7 @@ def idle() -> bool:
     return session().idle()
 
 
-def counts() -> dict[str, int]:
+def counts() -> Counts:
     """See :meth:`Session.counts`."""
     return session().counts()
 

@@ -17,7 +17,7 @@ from ._plan import RestorePlan
 from ._rankguard import Agent, Local, RankguardError
 from ._view import CheckpointView, Replicate, ReplicatedNames, check_tensors
 
-__all__ = ["Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
+__all__ = ["Counts", "Loaded", "RankguardError", "Restored", "Saved", "Session", "given", "place"]
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,15 @@ class LocalPlace:
     job_named: bool
 
 
+class Counts(dict[str, int]):
+    """Saves since the start, by what became of them; of those that failed the newest reason."""
+
+    def __init__(self, counts: list[tuple[str, int]], last_failure: Optional[tuple[int, str]]) -> None:
+        super().__init__(counts)
+        #: Why the newest of the failed ones is void, with its step; ``None`` where none failed.
+        self.last_failure = None if last_failure is None else f"step {last_failure[0]}: {last_failure[1]}"
+
+
 class Session:
     """A rank's run. Trainers use the functions of the package, which have one session for the process.
 
@@ -109,6 +118,8 @@ class Session:
         self.closed = False
         #: Whether the warning that the job has no store was given.
         self._warned = False
+        #: Whether the warning that checkpoints are void was given.
+        self._warned_void = False
 
     @property
     def _keeper(self) -> Union[Agent, Local]:
@@ -181,6 +192,7 @@ class Session:
             told = norm if norm is not None and norm != norm and loss is None else loss
             own_ms = None if waited_s is None else max(step_ms - waited_s * 1e3, 0.0)
             self._agent.step(n, told, step_ms, own_ms)
+            self._warn_of_void()
 
     def checkpoint(self, state: Any, step: Optional[int] = None) -> Saved:
         """Saves; when it returns, the state may be changed. What is sealed survives this process under an agent.
@@ -331,9 +343,14 @@ class Session:
         """Whether nothing of this rank is copied, written, committed or cleared away now. Only for a local store."""
         return self._local_keeper().idle()
 
-    def counts(self) -> dict[str, int]:
-        """Saves since the start: sealed, skipped, waited, replaced, failed; under an agent also step marks dropped."""
-        return dict(self._keeper.counts())
+    def counts(self) -> Counts:
+        """Saves since the start: sealed, skipped, waited, replaced, failed; under an agent also step marks dropped.
+
+        Failed are those that did not become a checkpoint, with the newest reason in :attr:`Counts.last_failure`. An agent
+        reports them some time after the save, those of other ranks of the node too, and the first is a ``RuntimeWarning``.
+        """
+        keeper = self._keeper
+        return Counts(keeper.counts(), keeper.last_failure())
 
     def done(self) -> None:
         """Reports that all work of this rank is done. A local store is written to the end and closed first.
@@ -346,6 +363,7 @@ class Session:
         self.closed = True
         if self._agent is not None:
             self._agent.finish()
+            self._warn_of_void()
             self._agent.done()
             return
         assert self._local is not None
@@ -399,6 +417,21 @@ class Session:
     def _warn_of(self, failures: list[tuple[int, str]]) -> None:
         for failed, reason in failures:
             warnings.warn(f"the checkpoint of step {failed} was not made durable: {reason}", RuntimeWarning, stacklevel=4)
+
+    def _warn_of_void(self) -> None:
+        """Warns of the first checkpoint that the agent could not keep."""
+        if self._agent is None or self._warned_void:
+            return
+        failures = self._agent.take_failures()
+        if failures:
+            self._warned_void = True
+            step, reason = failures[0]
+            warnings.warn(
+                f"the checkpoint of step {step} is void: {reason}; training goes on, the last commit stands, and "
+                "rankguard.counts() has those that follow",
+                RuntimeWarning,
+                stacklevel=4,
+            )
 
     def _local_keeper(self) -> Local:
         keeper = self._keeper
@@ -539,6 +572,7 @@ class Session:
             warnings.warn(f"no checkpoint of step {step} from this rank: {reason}", RuntimeWarning, stacklevel=3)
         if self._local is not None:
             self._warn_of(self._local.take_failures())
+        self._warn_of_void()
         self._wait_failed = self._wait_failed and not sealed
         return Saved(sealed, stall_s, reason)
 

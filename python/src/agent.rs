@@ -72,8 +72,24 @@ impl Agent {
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.client.call(py, "count saves", |client| {
             let mut counts = keeper::counted(client.counts());
+            counts.push(("failed", client.failed()));
             counts.push(("marks_dropped", client.marks_dropped() + lock(&self.marks).dropped));
             Ok(counts)
+        })
+    }
+
+    /// Steps whose checkpoint became void since this was last asked, each with the reason. Never waits: while another thread
+    /// saves, they are kept for the next call.
+    fn take_failures(&self) -> Vec<(u64, String)> {
+        let mut failures = Vec::new();
+        self.client.try_use(|client| failures = client.take_failures());
+        failures.into_iter().map(|(step, reason)| (step.0, reason)).collect()
+    }
+
+    /// The newest step whose checkpoint became void, with the reason.
+    fn last_failure(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
+        self.client.call(py, "read the last failure", |client| {
+            Ok(client.last_failure().map(|(step, reason)| (step.0, reason.clone())))
         })
     }
 

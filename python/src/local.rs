@@ -176,6 +176,13 @@ impl Local {
         })
     }
 
+    /// The newest step that could not be made durable, with the reason.
+    fn last_failure(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
+        self.rank.call(py, "read the last failure", |rank| {
+            Ok(rank.last_failure().map(|(step, reason)| (step.0, reason)))
+        })
+    }
+
     /// Jobs that have a folder in the store.
     fn jobs(&self, py: Python<'_>) -> PyResult<Vec<String>> {
         self.rank.call(py, "list jobs", |rank| {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import pathlib
@@ -135,6 +136,9 @@ class Course:
     def __init__(self, framework: Framework, folder: pathlib.Path) -> None:
         self.framework = framework
         self.folder = folder
+        if not framework.has_store:
+            # `saved` needs it, and its import takes as long as a whole job on a busy machine.
+            importlib.import_module("torch")
         self.cluster = cluster.Cluster(folder, slots=RANKS, nodes=2, settings=SETTINGS)
         self._followers: list[subprocess.Popen] = []
 
@@ -196,7 +200,7 @@ class Course:
         return max((line.generation for line in self.records(name)), default=0)
 
     def kill_rank(self, index: int) -> None:
-        pids = cluster.ranks_of(self.framework.path)
+        pids = cluster.ranks_of(self.framework.path, self.folder)
         os.kill(pids[index], signal.SIGKILL)
 
     def output(self, name: str) -> str:
@@ -211,14 +215,14 @@ class Course:
         done = self.cluster.cancel(name)
         assert done.returncode == 0, done.stderr
         self._followers[-1].wait(timeout=120)
-        assert not cluster.ranks_of(self.framework.path)
+        assert not cluster.ranks_of(self.framework.path, self.folder)
 
     def interrupt(self, name: str) -> None:
         """Ctrl-C at the follower, which cancels the job and waits for its end."""
         self._followers[-1].send_signal(signal.SIGINT)
         assert self._followers[-1].wait(timeout=120) != 0, self.output(name)
         assert f"SIGINT: job {name} is being cancelled" in self.output(name)
-        assert not cluster.ranks_of(self.framework.path)
+        assert not cluster.ranks_of(self.framework.path, self.folder)
 
     def resume(self, name: str) -> subprocess.Popen:
         """Starts a run that goes on from the job's store; a stock script finds its own file, under any name."""
@@ -254,5 +258,8 @@ def undisturbed(framework: Framework, folder: pathlib.Path) -> list[StepLine]:
     args += [*framework.options, f"--steps={STEPS}", f"--out={out}", f"--local-dir={folder / 'undisturbed-store'}"]
     env = {**cluster.clean(), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(args, timeout=400, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-4_000:]
-    return read_records(out)
+    lines = read_records(out)
+    # The exit code is not asked: torch 2.15 sometimes aborts while its process group is torn down, after the last step.
+    wanted = {(step, rank) for step in range(1, STEPS + 1) for rank in range(2 * RANKS)}
+    assert {(line.step, line.rank) for line in lines} == wanted, done.stderr[-4_000:]
+    return lines

@@ -169,8 +169,8 @@ def clean() -> dict:
     return {**settings, MARK: _mark}
 
 
-def ranks_of(script: str) -> list[int]:
-    """Process ids of the ranks that run this script in the newest generation, by rank."""
+def ranks_of(script: str, folder: pathlib.Path) -> list[int]:
+    """Process ids of the ranks that run this script in the newest generation, by rank; below the agents of this folder."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -181,7 +181,8 @@ def ranks_of(script: str) -> list[int]:
         except OSError:
             continue
         env = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)
-        if script.encode() in words and b"RANKGUARD_SOCKET" in env:
+        is_below = env.get(b"RANKGUARD_SOCKET", b"").startswith(bytes(folder) + b"/")
+        if script.encode() in words and is_below:
             found.append((int(env[b"RANKGUARD_GENERATION"]), int(env[b"RANK"]), int(entry.name)))
     newest = max((generation for generation, _, _ in found), default=0)
     return [pid for generation, _, pid in sorted(found) if generation == newest]

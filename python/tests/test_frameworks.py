@@ -241,6 +241,17 @@ class TestAccelerate:
             assert same(bits(one), bits(two))
         assert prepared[4].state_dict() == other[4].state_dict()
 
+    @pytest.mark.parametrize("kind", ["DEEPSPEED", "MEGATRON_LM"])
+    def test_who_keeps_the_state_itself_is_refused_by_name(self, session, kind):
+        from types import SimpleNamespace
+
+        import rankguard.accelerate as rga
+
+        accelerator = SimpleNamespace(distributed_type=f"DistributedType.{kind}")
+        for call in (rga.checkpoint, rga.restore):
+            with pytest.raises(ValueError, match=rf"does not serve DistributedType\.{kind}, which keeps the state itself"):
+                call(accelerator, session=session)
+
 
 class TestTransformers:
     """Trainer."""
@@ -305,6 +316,16 @@ class TestTransformers:
         session.wait()
         assert session.counts()["sealed"] == 2 and session.newest() == 12
         assert told == [(n, n % 5 == 0) for n in range(1, 13)]
+
+    @pytest.mark.parametrize("option", ["fsdp", "deepspeed"])
+    def test_those_that_load_files_of_their_own_are_refused(self, session, option):
+        from types import SimpleNamespace
+
+        import rankguard.transformers as rgt
+
+        args = SimpleNamespace(**{"fsdp": [], "deepspeed": None, option: "on"})
+        with pytest.raises(ValueError, match="does not serve FSDP and DeepSpeed"):
+            rgt.Callback(session).on_train_begin(args, None, None)
 
 
 class _StopAfter:

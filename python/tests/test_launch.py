@@ -79,7 +79,7 @@ def test_the_killed_rank_is_blamed(tmp_path: pathlib.Path, ranks: int) -> None:
         for victim in (0, ranks - 1):
             _running(cluster, script, ranks)
             known = {case["id"] for case in cluster.ask("cases")}
-            os.kill(ranks_of(script)[victim], signal.SIGKILL)
+            os.kill(ranks_of(script, tmp_path)[victim], signal.SIGKILL)
             case = until("the verdict", lambda known=known: _verdict(cluster, known), 120)
             verdict = case["verdict"]
             assert (verdict["class"], verdict["blamed"].get("rank")) == ("killed-by-signal", victim), case["findings"]
@@ -91,7 +91,7 @@ def test_the_killed_rank_is_blamed(tmp_path: pathlib.Path, ranks: int) -> None:
 
 def _running(cluster: Cluster, script: str, ranks: int) -> None:
     def look():
-        return True if cluster.job("ddp").get("state") == "running" and len(ranks_of(script)) == ranks else None
+        return True if cluster.job("ddp").get("state") == "running" and len(ranks_of(script, cluster.folder)) == ranks else None
 
     until("the job to run", look, 240)
 

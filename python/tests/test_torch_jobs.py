@@ -77,7 +77,9 @@ def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running,
         for victim, after in ((0, 10), (1, 30)):
             cluster.until(f"a checkpoint of step {after}", lambda least=after: newest(store) >= least or None, 300)
             assert job.poll() is None, running.log()
-            pids = cluster.until("both ranks", lambda: ((p := cluster.ranks_of(script)) and len(p) == 2 and p) or None)
+            pids = cluster.until(
+                "both ranks", lambda: ((p := cluster.ranks_of(script, running.folder)) and len(p) == 2 and p) or None
+            )
             os.kill(pids[victim], signal.SIGKILL)
         assert job.wait(timeout=400) == 0, running.log()
     except BaseException:

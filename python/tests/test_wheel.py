@@ -1,6 +1,7 @@
 """The wheel as somebody installs it: its tag, what is in it, and the snippet of the README in fresh environments."""
 
 import importlib.util
+import json
 import os
 import pathlib
 import re
@@ -61,10 +62,21 @@ def test_it_runs_the_snippet_of_the_readme_in_a_fresh_environment(wheel, tmp_pat
         subprocess.run([fresh, "-c", program], check=True, cwd=tmp_path, timeout=60)
 
 
-def test_it_brings_the_program(wheel, tmp_path):
+def test_it_brings_the_program_and_its_demo(wheel, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True, timeout=300)
     scripts = tmp_path / "env" / "bin"
     install = [scripts / "python", "-m", "pip", "install", "--quiet", "--no-index", "--disable-pip-version-check", wheel]
     subprocess.run(install, check=True, timeout=300)
     version = subprocess.run([scripts / "rankguard", "--version"], check=True, capture_output=True, text=True, timeout=60)
     assert version.stdout.startswith("rankguard ")
+    # From the folder of a newcomer: no checkout, and no program but the installed one on the path.
+    home = tmp_path / "home"
+    home.mkdir()
+    env = {"PATH": f"{scripts}:/usr/bin:/bin", "HOME": str(home)}
+    shown = subprocess.run(
+        ["rankguard", "demo", "--format", "json"], cwd=home, env=env, capture_output=True, text=True, timeout=240
+    )
+    assert shown.returncode == 0, shown.stderr[-4_000:]
+    facts = json.loads(shown.stdout)
+    assert facts["parameters_identical"] is True and facts["ledger_exact"] is True, facts
+    assert (home / "rankguard-demo" / "report.html").exists(), shown.stderr[-4_000:]

@@ -15,8 +15,9 @@ use rankguard_proto::v1::to_rank::Kind as Hear;
 use crate::ClientError;
 use crate::calls::Calls;
 use crate::demand::ArenaDemand;
+use crate::failed_saves::FailedSaves;
 use crate::slots::Slots;
-use crate::wire::{self, Wire};
+use crate::wire::{self, AgentNotice, Wire};
 use crate::{BackPressure, Counts, RankEnv};
 
 mod restore;
@@ -47,6 +48,8 @@ pub struct RankClient {
     calls: Calls,
     /// Steps of which no image will be taken, still to be told.
     missed: BTreeMap<Step, &'static str>,
+    /// Checkpoints that the agent reported as void.
+    failed: FailedSaves,
     /// Set with the first error of the socket; nothing is sent afterwards.
     lost: bool,
     marks_dropped: u64,
@@ -74,6 +77,7 @@ impl RankClient {
             without_store: false,
             calls: Calls::new(env.generation, Step(0), 0),
             missed: BTreeMap::new(),
+            failed: FailedSaves::default(),
             lost: false,
             marks_dropped: 0,
         };
@@ -83,6 +87,7 @@ impl RankClient {
             rank: env.rank.0,
             pid: std::process::id(),
             follows: true,
+            reads_failures: true,
         });
         match client.ask(hello, "the agent's welcome", ANSWER_WAIT)? {
             Hear::Welcome(welcome) => {
@@ -142,17 +147,9 @@ impl RankClient {
     /// Heeds the calls that have arrived, and tells of those that were not kept before this step. Never waits: what the
     /// agent does not take now is told later.
     fn listen(&mut self, step: Step) {
-        while !self.lost
-            && let Ok(Some(called)) = self.guard(Wire::called)
-        {
-            // A call that this version cannot read is one it does not follow.
-            if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
-                && let Some(step) = self.calls.hear(number, call)
-            {
-                self.missed.insert(step, "the call came too late");
-            }
-        }
+        self.read_notices();
         for step in self.calls.missed(step) {
+            self.failed.exclude(step);
             self.missed.insert(step, "no image of it was taken");
         }
         while !self.lost
@@ -167,6 +164,43 @@ impl RankClient {
                 return;
             }
         }
+    }
+
+    /// Takes the notices that have arrived. Never waits.
+    fn read_notices(&mut self) {
+        while !self.lost
+            && let Ok(Some(notice)) = self.guard(Wire::notice)
+        {
+            match notice {
+                AgentNotice::Failed(failed) => self.failed.record(Step(failed.step), failed.reason),
+                // A call that this version cannot read is one it does not follow.
+                AgentNotice::Called(called) => {
+                    if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
+                        && let Some(step) = self.calls.hear(number, call)
+                    {
+                        self.failed.exclude(step);
+                        self.missed.insert(step, "the call came too late");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Checkpoints of this generation that the agent reported as void, each step once. Never waits.
+    pub fn failed(&mut self) -> u64 {
+        self.read_notices();
+        self.failed.count()
+    }
+
+    /// The newest void checkpoint with its reason, of those that [`failed`](Self::failed) counts.
+    pub fn last_failure(&self) -> Option<&(Step, String)> {
+        self.failed.last()
+    }
+
+    /// Void checkpoints since this was last asked, oldest first, each with the reason; at most 16. Never waits.
+    pub fn take_failures(&mut self) -> Vec<(Step, String)> {
+        self.read_notices();
+        self.failed.take()
     }
 
     /// What a save does when no slot is free; what the agent says unless told here.
@@ -283,6 +317,7 @@ fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
         Hear::NothingToRestore(_) => "nothing to restore",
         Hear::Refused(_) => "a refusal",
         Hear::Called(_) => "a call",
+        Hear::Failed(_) => "a report of a void checkpoint",
     };
     ClientError::Answer { wanted, got }
 }

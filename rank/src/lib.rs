@@ -23,6 +23,7 @@ mod client;
 mod demand;
 mod env;
 mod error;
+mod failed_saves;
 mod folder_run;
 mod interrupt;
 mod interruptible;

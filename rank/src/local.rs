@@ -312,6 +312,11 @@ impl LocalRank {
         self.writer.failed()
     }
 
+    /// The newest of those with its reason.
+    pub fn last_failure(&self) -> Option<(Step, String)> {
+        self.writer.last_failure()
+    }
+
     /// Refuses a step that another program has committed in the folder.
     fn refuse_standing(&self, step: Step) -> Result<(), LocalError> {
         let Some(standing) = self.to.folder.standing(step) else {

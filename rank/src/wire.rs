@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rankguard_proto::frame::{self, FrameReader};
-use rankguard_proto::v1::{CheckpointCalled, FromRank, ToRank, from_rank, to_rank};
+use rankguard_proto::v1::{CheckpointCalled, CheckpointFailed, FromRank, ToRank, from_rank, to_rank};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -25,6 +25,15 @@ const FDS_A_READ: usize = 4;
 
 /// Pause between two attempts to connect while the queue of the agent's socket is full.
 const CONNECT_PAUSE: Duration = Duration::from_millis(20);
+
+/// What the agent sends without a question.
+#[derive(Debug)]
+pub(crate) enum AgentNotice {
+    /// A call for a checkpoint, or another rule.
+    Called(CheckpointCalled),
+    /// A checkpoint attempt is void.
+    Failed(CheckpointFailed),
+}
 
 /// Connects to the socket at `path` within `limit`.
 pub(crate) fn connect(path: &Path, limit: Duration) -> Result<UnixStream, ClientError> {
@@ -60,8 +69,8 @@ pub(crate) struct Wire {
     stream: UnixStream,
     reader: FrameReader,
     fds: VecDeque<OwnedFd>,
-    /// Calls that were heard and not yet heeded: they come between a question and its answer, too.
-    called: VecDeque<CheckpointCalled>,
+    /// Notices that were read and not yet taken: they come between a question and its answer, too.
+    notices: VecDeque<AgentNotice>,
     /// Bytes of frames that the socket did not take yet: a frame that was begun must be finished.
     unsent: Vec<u8>,
 }
@@ -72,7 +81,7 @@ impl Wire {
             stream,
             reader: FrameReader::new(),
             fds: VecDeque::new(),
-            called: VecDeque::new(),
+            notices: VecDeque::new(),
             unsent: Vec::new(),
         }
     }
@@ -113,10 +122,11 @@ impl Wire {
     pub(crate) fn receive(&mut self, until: Instant, what: &'static str) -> Result<to_rank::Kind, ClientError> {
         loop {
             match self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
-                Some(ToRank {
-                    kind: Some(to_rank::Kind::Called(called)),
-                }) => self.called.push_back(called),
-                Some(ToRank { kind: Some(kind) }) => return Ok(kind),
+                Some(ToRank { kind: Some(kind) }) => {
+                    if let Some(answer) = self.queue_notice(kind) {
+                        return Ok(answer);
+                    }
+                }
                 Some(ToRank { kind: None }) => return Err(ClientError::Unknown),
                 None => {
                     self.wait(PollFlags::IN, until, what)?;
@@ -126,19 +136,30 @@ impl Wire {
         }
     }
 
-    /// The oldest call that is there already; never waits.
-    pub(crate) fn called(&mut self) -> Result<Option<CheckpointCalled>, ClientError> {
-        if self.called.is_empty() {
+    /// Queues a notice; returns the message where it is an answer.
+    fn queue_notice(&mut self, kind: to_rank::Kind) -> Option<to_rank::Kind> {
+        let notice = match kind {
+            to_rank::Kind::Called(called) => AgentNotice::Called(called),
+            to_rank::Kind::Failed(failed) => AgentNotice::Failed(failed),
+            answer => return Some(answer),
+        };
+        self.notices.push_back(notice);
+        None
+    }
+
+    /// The oldest notice that is there already; never waits.
+    pub(crate) fn notice(&mut self) -> Result<Option<AgentNotice>, ClientError> {
+        if self.notices.is_empty() {
             self.read()?;
             while let Some(message) = self.reader.next::<ToRank>().map_err(ClientError::Frame)? {
-                match message.kind {
-                    Some(to_rank::Kind::Called(called)) => self.called.push_back(called),
-                    // Nothing was asked.
-                    _ => return Err(ClientError::Unknown),
+                let kind = message.kind.ok_or(ClientError::Unknown)?;
+                if self.queue_notice(kind).is_some() {
+                    // An answer without a question.
+                    return Err(ClientError::Unknown);
                 }
             }
         }
-        Ok(self.called.pop_front())
+        Ok(self.notices.pop_front())
     }
 
     /// The oldest descriptor received and not yet taken.

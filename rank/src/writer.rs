@@ -64,6 +64,7 @@ struct State {
     clearing: bool,
     stop: bool,
     failures: VecDeque<(Step, String)>,
+    last_failure: Option<(Step, String)>,
     failed: u64,
 }
 
@@ -92,7 +93,9 @@ impl State {
         if self.failures.len() == MAX_FAILURES {
             self.failures.pop_front();
         }
-        self.failures.push_back((step, with_causes(&problem)));
+        let reason = with_causes(&problem);
+        self.last_failure = Some((step, reason.clone()));
+        self.failures.push_back((step, reason));
     }
 }
 
@@ -180,6 +183,11 @@ impl Writer {
     /// Leaves the thread to the process that started it; this one is a fork of it and has no such thread.
     pub(crate) fn forget_thread(&mut self) {
         std::mem::forget(self.thread.take());
+    }
+
+    /// The newest failure and its reason.
+    pub(crate) fn last_failure(&self) -> Option<(Step, String)> {
+        self.shared.lock().last_failure.clone()
     }
 
     /// How many images could not be made durable, in all.

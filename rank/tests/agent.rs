@@ -512,3 +512,41 @@ fn a_called_step_is_due_and_one_that_cannot_be_kept_is_told() {
         },
     );
 }
+
+/// Reports of void checkpoints come at any time, between a question and its answer too.
+#[test]
+fn void_checkpoints_are_counted_once_with_the_newest_reason() {
+    let failed = |step, reason: &str| {
+        Said::Failed(v1::CheckpointFailed {
+            step,
+            reason: reason.to_owned(),
+        })
+    };
+    let (told, ready) = channel();
+    check(
+        move |mut agent| {
+            agent.welcome();
+            let _arena = agent.give_arena(1);
+            assert!(matches!(agent.hear(), Some(Heard::RestoreWanted(_))));
+            agent.say(failed(5, "no space left"));
+            agent.say(Said::NothingToRestore(v1::NothingToRestore {}));
+            agent.say(failed(5, "rank 1 did not keep its shard: no space left"));
+            agent.say(failed(10, "the store is read-only"));
+            told.send(()).unwrap();
+            while agent.hear().is_some() {}
+        },
+        move |client| {
+            let mut client = client.unwrap();
+            assert_eq!((client.failed(), client.last_failure()), (0, None));
+            assert!(client.restore(&boxes()).unwrap().is_none());
+            ready.recv().unwrap();
+            client.step(Step(11), None, 1.0);
+            assert_eq!(client.failed(), 2);
+            let newest = (Step(10), "the store is read-only".to_owned());
+            assert_eq!(client.last_failure(), Some(&newest));
+            let taken = client.take_failures();
+            assert_eq!(taken, [(Step(5), "no space left".to_owned()), newest]);
+            assert!(client.take_failures().is_empty());
+        },
+    );
+}

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use rankguard_checkpoint::Store;
-use rankguard_checkpoint_format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
-use rankguard_model::{Generation, JobId, Rank, Step};
+use rankguard_checkpoint_format::{AttemptRecord, CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
+use rankguard_model::{Generation, JobId, Rank, RunId, RunStart, Step, Timestamp};
 use serde_json::Value;
 
 use crate::support::{command, finish, rankguard};
@@ -84,6 +84,76 @@ fn a_store_lists_what_is_committed_and_what_is_torn() {
         "{}",
         torn.stdout
     );
+}
+
+/// The run of [`rolled_back`].
+const RUN: &str = "0123456789abcdef0123456789abcdef";
+
+/// A store whose run was rolled back from step 20 to step 10 by an attempt of generation 4.
+fn rolled_back(dir: &Path) {
+    let store = Store::open(dir).expect("a store");
+    let (job, run) = (JobId::from("demo"), RunId::from(RUN));
+    let first = CheckpointId {
+        step: Step(10),
+        generation: Generation(2),
+    };
+    let second = CheckpointId {
+        step: Step(20),
+        ..first
+    };
+    let attempt = |first: u64, start| AttemptRecord {
+        run: run.clone(),
+        job: job.clone(),
+        first: Generation(first),
+        claim: RunId::from("f".repeat(32)),
+        start,
+        created: Timestamp(1),
+    };
+    let start = RunStart {
+        job: job.clone(),
+        store: None,
+        run: Some(run.clone()),
+        step: first.step,
+        generation: first.generation,
+    };
+    for id in [first, second] {
+        let seals: Vec<_> = (0..2).map(|rank| shard(&store, id, rank)).collect();
+        let mut manifest = Manifest::from_seals(&job, id, None, &seals).expect("a manifest");
+        manifest.run = Some(run.clone());
+        store.commit(&manifest).expect("committed");
+    }
+    for record in [attempt(1, None), attempt(4, Some(start))] {
+        assert!(store.put_attempt(&record).expect("written"));
+    }
+}
+
+#[test]
+fn show_gives_run_attempt_and_state_as_ls_does() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    rolled_back(dir.path());
+    let path = dir.path().display().to_string();
+    let listed = rankguard(&["checkpoint", "ls", "--dir", &path, "--format", "json"]).expect(0);
+    let listed: Vec<Value> = serde_json::from_str(&listed.stdout).expect("JSON");
+    for (step, state, superseded_by) in [("10", "committed", None), ("20", "superseded", Some(4))] {
+        let words = ["checkpoint", "show", step, "--dir", &path];
+        let shown = rankguard(&[&words[..], &["--format", "json"]].concat()).expect(0);
+        let shown: Value = serde_json::from_str(&shown.stdout).expect("JSON");
+        let of_step = |folder: &&Value| folder["step"].to_string() == step;
+        let of_ls = listed.iter().find(of_step).expect("ls has it");
+        assert_eq!((&shown["run"], &shown["state"]), (&of_ls["run"], &of_ls["state"]));
+        assert_eq!((&shown["run"], &shown["state"]), (&RUN.into(), &state.into()));
+        assert_eq!(shown["attempt"], 1, "generation 2 is of the first attempt");
+        assert_eq!(shown["superseded_by"].as_u64(), superseded_by);
+        let line = format!("run {RUN}, attempt of generation 1; {state}");
+        rankguard(&words).expect(0).says(&[&line]);
+    }
+    // A folder from before runs.
+    let old = tempfile::tempdir().expect("a temporary folder");
+    store(old.path());
+    let path = old.path().display().to_string();
+    rankguard(&["checkpoint", "show", "10", "--dir", &path])
+        .expect(0)
+        .says(&["no run; committed"]);
 }
 
 /// RG-2: whoever looks hears where the damage is.

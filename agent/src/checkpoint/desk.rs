@@ -174,6 +174,9 @@ impl Desk {
             if replicated && ended.is_ok() {
                 wait_for_copies();
             }
+            if let Err(void) = &ended {
+                all.roster.report_void_shard(&rank, step, &void.reason);
+            }
             intake.push(told(entity, step, &ended));
             // The slot serves the next image only when nobody copies from it any more.
             wait_for_copies();

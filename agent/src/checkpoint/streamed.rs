@@ -47,6 +47,9 @@ impl Desk {
             });
             if !matches!(&ended, Err(void) if void.then == Then::Stays) {
                 // The window is free by now: the rank may find it so as soon as it hears of the commit.
+                if let Err(void) = &ended {
+                    all.roster.report_void_shard(&rank, step, &void.reason);
+                }
                 all.intake.push(told(all.roster.entity(&rank), step, &ended));
             }
             drop(turn);

@@ -58,7 +58,12 @@ impl Line {
 
     /// Passes a call on, now or behind what is being said. Never waits.
     pub(crate) fn call(&self, number: u64, call: CheckpointCall) {
-        let kind = Some(Said::Called(CheckpointCalled::from((number, call))));
+        self.notify(Said::Called(CheckpointCalled::from((number, call))));
+    }
+
+    /// Sends what answers no question, now or behind what is being sent. Never waits. A frame is smaller than a socket's buffer.
+    pub(crate) fn notify(&self, kind: Said) {
+        let kind = Some(kind);
         {
             let mut waiting = self.waiting.lock().expect("no holder of the calls panics");
             if waiting.len() == WAITING_MAX {

@@ -12,7 +12,11 @@ use super::pace::{Pace, Silence};
 use crate::outlets::RankView;
 use crate::processes::{ProcessEntry, ProcessTable, signal_process};
 use crate::supervisor::RankProcess;
-use rankguard_model::{CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Rank, RankRef, RunningRank, Step};
+use rankguard_model::{
+    CheckpointCall, Entity, Generation, JobId, Launch, NodeId, Printable, Rank, RankRef, RunningRank, Step,
+};
+use rankguard_proto::v1::CheckpointFailed;
+use rankguard_proto::v1::to_rank::Kind as Said;
 use rustix::process::Signal;
 
 /// How long a rank that ended is remembered.
@@ -20,6 +24,9 @@ const MEMORY: Duration = Duration::from_secs(60);
 
 /// Calls that are kept for a rank which has not connected yet: the controller has no more open at a time.
 const CALLS_KEPT: usize = 8;
+
+/// Characters of the reason of a failed checkpoint that a rank is sent.
+const REASON_MAX: usize = 1_000;
 
 /// All ranks of this node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -54,6 +61,8 @@ struct Entry {
     blocked: Option<String>,
     /// Its connection, once it has said that it heeds calls.
     line: Option<Line>,
+    /// Whether it reads reports of failed checkpoints.
+    reads_failures: bool,
     /// Calls for its generation, the newest: a rank that is still starting hears them when it connects.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
@@ -62,6 +71,18 @@ impl Entry {
     fn pid(&self) -> Option<u32> {
         self.process.map(|process| process.pid)
     }
+}
+
+fn is_of(rank: &RankRef, job: &JobId, generation: Generation) -> bool {
+    rank.job == *job && rank.generation == generation
+}
+
+/// Why a checkpoint is void, for one rank of those that took part.
+fn shard_reason(reader: &RankRef, failed: &RankRef, reason: &str) -> String {
+    if reader == failed {
+        return reason.to_owned();
+    }
+    format!("rank {} has no durable shard: {reason}", failed.rank)
 }
 
 impl Roster {
@@ -96,6 +117,7 @@ impl Roster {
             dead_children: 0,
             blocked: None,
             line: None,
+            reads_failures: false,
             calls: VecDeque::new(),
         };
         ranks.insert(rank, entry);
@@ -174,8 +196,9 @@ impl Roster {
     }
 
     /// It heeds calls, and hears those that were made while it started.
-    pub(crate) fn follows(&self, rank: &RankRef, line: &Line) {
+    pub(crate) fn follows(&self, rank: &RankRef, line: &Line, reads_failures: bool) {
         if let Some(entry) = self.lock().get_mut(rank) {
+            entry.reads_failures = reads_failures;
             for (number, call) in &entry.calls {
                 line.call(*number, *call);
             }
@@ -198,6 +221,33 @@ impl Roster {
                 }
                 entry.calls.push_back((number, call));
             }
+        }
+    }
+
+    /// Reports to the ranks of a generation on this node that `failed` has no durable shard of a step.
+    pub(crate) fn report_void_shard(&self, failed: &RankRef, step: Step, reason: &str) {
+        self.report_void(step, &|rank| {
+            let theirs = is_of(rank, &failed.job, failed.generation);
+            theirs.then(|| shard_reason(rank, failed, reason))
+        });
+    }
+
+    /// Reports to all ranks of a generation on this node that a checkpoint is void, as the controller reported it.
+    pub(crate) fn report_void_attempt(&self, job: &JobId, generation: Generation, step: Step, reason: &str) {
+        self.report_void(step, &|rank| is_of(rank, job, generation).then(|| reason.to_owned()));
+    }
+
+    /// Reports a void checkpoint to the running ranks for which there is a reason.
+    fn report_void(&self, step: Step, reason_for: &dyn Fn(&RankRef) -> Option<String>) {
+        let reads = |entry: &&Entry| entry.ended.is_none() && entry.reads_failures;
+        for (rank, entry) in self.lock().iter().filter(|(_, entry)| reads(entry)) {
+            let (Some(line), Some(reason)) = (&entry.line, reason_for(rank)) else {
+                continue;
+            };
+            line.notify(Said::Failed(CheckpointFailed {
+                step: step.0,
+                reason: Printable::first(&reason, REASON_MAX).to_string(),
+            }));
         }
     }
 

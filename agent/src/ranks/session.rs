@@ -152,7 +152,7 @@ impl Session {
             without_store: launch.checkpoint_store.is_empty(),
         }))?;
         if hello.follows {
-            self.roster.follows(&rank, &self.line);
+            self.roster.follows(&rank, &self.line, hello.reads_failures);
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = Known { rank, launch, desk };
@@ -226,9 +226,11 @@ impl Session {
                 Ok(())
             }
             Heard::Missed(missed) => {
+                let reason = Printable::first(&missed.reason, REASON_MAX).to_string();
+                self.roster.report_void_shard(&known.rank, Step(missed.step), &reason);
                 let body = Body::ShardFailed {
                     step: Step(missed.step),
-                    reason: Printable::first(&missed.reason, REASON_MAX).to_string(),
+                    reason,
                 };
                 let entity = self.roster.entity(&known.rank);
                 self.intake

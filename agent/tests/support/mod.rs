@@ -128,6 +128,15 @@ impl FakeController {
         Self { journal, address }
     }
 
+    /// Reports a void checkpoint to the agent.
+    pub async fn report_void(&self, void: v1::CheckpointVoid) {
+        let session = self.journal.lock().unwrap().session.clone();
+        let message = v1::ToAgent {
+            kind: Some(Down::Void(void)),
+        };
+        session.expect("an agent has joined").send(Ok(message)).await.unwrap();
+    }
+
     pub async fn order(&self, order: &Order) -> OrderId {
         let (session, id) = {
             let mut journal = self.journal.lock().unwrap();

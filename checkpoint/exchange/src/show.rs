@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint::Checkpoint;
 use rankguard_checkpoint::format::{Dtype, ShardIndex, TensorBox};
+use rankguard_model::RunId;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -14,6 +15,8 @@ pub struct Shown {
     pub job: String,
     /// The name of its folder.
     pub checkpoint: String,
+    /// The run that wrote it; `None` where its manifest names none.
+    pub run: Option<RunId>,
     /// The checkpoint it goes back to.
     pub parent: Option<String>,
     /// Ranks that wrote it.
@@ -106,6 +109,7 @@ pub fn show(checkpoint: &Checkpoint) -> Shown {
     Shown {
         job: manifest.job.to_string(),
         checkpoint: manifest.id().to_string(),
+        run: manifest.run.clone(),
         parent,
         world_size: manifest.world_size,
         tensor_bytes: tensors.iter().fold(0, |sum, tensor| sum.saturating_add(tensor.bytes)),

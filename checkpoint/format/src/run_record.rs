@@ -143,6 +143,12 @@ impl AttemptSet {
         self.attempts.last().map(|(first, _)| *first)
     }
 
+    /// The first generation of the attempt that a generation belongs to.
+    pub fn attempt_with(&self, generation: Generation) -> Option<Generation> {
+        let mut earlier = self.attempts.iter().rev().map(|(first, _)| *first);
+        earlier.find(|first| *first <= generation)
+    }
+
     /// Whether a later attempt started from an earlier step than this checkpoint's.
     pub fn is_superseded(&self, id: CheckpointId) -> bool {
         self.superseded_by(id).is_some()
@@ -223,6 +229,8 @@ mod tests {
         assert!(twice.is_superseded(id(25, 1)) && twice.is_superseded(id(40, 5)));
         assert_eq!(twice.superseded_by(id(40, 1)), Some(Generation(4)));
         assert!(!twice.is_superseded(id(40, 6)));
+        assert_eq!(twice.attempt_with(Generation(5)), Some(Generation(4)));
+        assert_eq!(AttemptSet::default().attempt_with(Generation(5)), None);
         assert_eq!(twice.newest(), Some(Generation(6)));
     }
 

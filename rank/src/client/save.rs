@@ -119,6 +119,7 @@ impl RankClient {
     /// Never silent: the agent hears of it with the next mark.
     fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> Saved {
         self.calls.taken(step);
+        self.failed.exclude(step);
         self.missed.insert(step, why);
         Saved {
             stall: started.elapsed(),

@@ -1,9 +1,12 @@
 //! `rankguard checkpoint show`: what a checkpoint holds, from its manifest and indexes.
 
-use rankguard_checkpoint_exchange::show::{OriginShown, RankShown, TensorShown, show};
+use rankguard_checkpoint::format::{AttemptSet, CheckpointId};
+use rankguard_checkpoint_exchange::show::{OriginShown, RankShown, Shown, TensorShown, show};
+use rankguard_model::Generation;
+use serde::Serialize;
 
 use super::args::{Part, ShowArgs};
-use super::pick;
+use super::{folder, pick};
 use crate::args::Format;
 use crate::error::CliError;
 use crate::exit::Exit;
@@ -42,11 +45,60 @@ const ORIGINS: &[Column<OriginShown>] = &[
     ("bytes", |origin| origin.bytes.to_string()),
 ];
 
+/// A checkpoint and its place among the attempts of its run.
+#[derive(Serialize)]
+struct InRun {
+    #[serde(flatten)]
+    shown: Shown,
+    /// `committed` or `superseded`, as in `ls`.
+    state: &'static str,
+    /// First generation of the attempt that wrote it.
+    attempt: Option<Generation>,
+    /// First generation of the attempt that started from an earlier step.
+    superseded_by: Option<Generation>,
+}
+
+impl InRun {
+    fn new(shown: Shown, id: CheckpointId, attempts: &AttemptSet) -> Self {
+        let superseded_by = attempts.superseded_by(id);
+        Self {
+            shown,
+            state: if superseded_by.is_some() {
+                "superseded"
+            } else {
+                "committed"
+            },
+            attempt: attempts.attempt_with(id.generation),
+            superseded_by,
+        }
+    }
+
+    /// One line about run, attempt and state.
+    fn summary(&self) -> String {
+        let run = self
+            .shown
+            .run
+            .as_ref()
+            .map_or("no run".to_owned(), |run| format!("run {run}"));
+        let attempt = self
+            .attempt
+            .map_or(String::new(), |first| format!(", attempt of generation {first}"));
+        let state = match self.superseded_by {
+            Some(first) => format!("superseded: an attempt from an earlier step began at generation {first}"),
+            None => self.state.to_owned(),
+        };
+        format!("{run}{attempt}; {state}")
+    }
+}
+
 pub(super) fn run(args: &ShowArgs) -> Result<Exit, CliError> {
     let picked = pick::job(&args.store.dir, args.store.job.as_deref(), &[args.which])?;
-    let shown = show(&picked.load(args.which)?);
+    let checkpoint = picked.load(args.which)?;
+    let attempts = picked.store.attempts(&picked.job).map_err(folder::failed)?;
+    let in_run = InRun::new(show(&checkpoint), checkpoint.manifest.id(), &attempts);
+    let shown = &in_run.shown;
     match (args.store.format.format, args.list) {
-        (Format::Json, _) => out::json(&shown),
+        (Format::Json, _) => out::json(&in_run),
         (format, Part::Tensors) => listing::print(format, &shown.tensors, TENSORS),
         (format, Part::Ranks) => listing::print(format, &shown.ranks, RANKS),
         (format, Part::Origins) => listing::print(format, &shown.origins, ORIGINS),
@@ -63,5 +115,6 @@ pub(super) fn run(args: &ShowArgs) -> Result<Exit, CliError> {
         words::bytes(shown.stored_bytes),
         ratio.unwrap_or_default()
     ));
+    out::note(&in_run.summary());
     Ok(Exit::Fine)
 }

@@ -1,0 +1,132 @@
+"""A checkpoint store on a disk that is really full: what the trainer, `run` and `status` report, and what stays intact."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from cluster import Cluster, clean, committed, program, until
+
+pytestmark = pytest.mark.skipif(program() is None, reason="no rankguard program is built (cargo build -p rankguard)")
+
+STEPS = 30
+#: A rank's image is 320,000 bytes; a few checkpoints of two ranks fit.
+DISK_BYTES = 3 << 20
+
+RANK = """
+import json, os, pathlib, sys, time, warnings
+import numpy
+import rankguard
+
+steps, out, store = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+rankguard.init(when_full="wait", wait_s=30)
+state = {"weights": numpy.zeros(40_000)}
+assert rankguard.restore(state) is None
+source = numpy.random.default_rng(7)
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for n in range(1, steps + 1):
+        state["weights"][:] = source.random(40_000)
+        rankguard.step(n)
+        assert rankguard.checkpoint(state).sealed
+        time.sleep(0.05)
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        counts = rankguard.counts()
+        if counts["failed"] + len(list(pathlib.Path(store).glob("full/*/MANIFEST"))) == counts["sealed"]:
+            break
+        time.sleep(0.05)
+    rankguard.done()
+found = {"counts": counts, "last_failure": counts.last_failure}
+found["warnings"] = [str(it.message) for it in caught if issubclass(it.category, RuntimeWarning)]
+with open(f"{out}/rank-{os.environ['RANK']}.json", "w") as file:
+    json.dump(found, file)
+"""
+
+
+@pytest.fixture
+def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A file system of a few MiB of its own."""
+    folder = tmp_path / "small-disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(folder)]
+    mounted = subprocess.run(mount, capture_output=True, text=True)
+    if mounted.returncode != 0:
+        reason = f"no file system can be mounted here ({mounted.stderr.strip()}), so a full disk is not tested"
+        warnings.warn(f"SKIPPED: {reason}", stacklevel=1)
+        pytest.skip(reason)
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("nodes", [1, 2], ids=["both ranks on one node", "each rank on its own node"])
+def test_void_checkpoints_are_counted_with_their_reason(tmp_path, small_disk, nodes: int) -> None:
+    cluster = Cluster(tmp_path, slots=2 // nodes, nodes=nodes)
+    try:
+        script, store = tmp_path / "rank.py", small_disk / "store"
+        script.write_text(RANK)
+        store.mkdir()
+        command = [sys.executable, str(script), str(STEPS), str(tmp_path), str(store)]
+        run = cluster.run("full", command, 2 // nodes, store, 1, "--nodes", str(nodes), "--keep", "100", restarts=0)
+        assert run.wait(120) == 0, cluster.log()
+        kept = committed(store, "full")
+        assert 0 < len(kept) < STEPS, cluster.log()
+        for rank in range(2):
+            found = json.loads((tmp_path / f"rank-{rank}.json").read_text())
+            counts = found["counts"]
+            assert counts["sealed"] == STEPS, counts
+            assert counts["failed"] == STEPS - len(kept), (counts, kept)
+            assert "no space for" in found["last_failure"], found
+            assert len(found["warnings"]) == 1, found["warnings"]
+            assert "is void" in found["warnings"][0] and "no space for" in found["warnings"][0], found["warnings"]
+        last = f"last commit step {kept[-1]} of {STEPS}"
+        output = (tmp_path / "run-full.log").read_text()
+        assert last in output and "no space for" in output, output
+        assert last in _status(cluster), _status(cluster)
+        view = cluster.job("full")
+        assert (view["state"], view["generation"]) == ("finished", 1), view
+        # What was committed is whole; the others are torn, and say so.
+        verified = [program(), "checkpoint", "verify", "--dir", str(store), "--format", "json"]
+        done = subprocess.run(verified, capture_output=True, text=True, env=clean(), timeout=60)
+        states = [line["state"] for line in json.loads(done.stdout)]
+        assert states.count("intact") == len(kept) and "damaged" not in states, done.stdout
+    finally:
+        cluster.close()
+
+
+def test_a_local_store_counts_them_too(small_disk: pathlib.Path) -> None:
+    numpy: Any = pytest.importorskip("numpy")
+    import rankguard
+
+    session = rankguard.connect(small_disk / "store", job="full", rank=0, world_size=1)
+    source = numpy.random.default_rng(7)
+    assert session.counts().last_failure is None
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in range(1, 16):
+            session.checkpoint({"weights": source.random(40_000)}, step=n)
+            until("the end of the write", lambda: session.idle() or None)
+        counts = session.counts()
+        with pytest.raises(rankguard.RankguardError, match="step 15 was not made durable: no space for"):
+            session.done()
+    kept = committed(small_disk / "store", "full")
+    assert 0 < len(kept) < 15
+    # Each with a warning, but for the last, which is an error of `done`.
+    assert counts["failed"] == 15 - len(kept) == len(caught) + 1, (counts, [str(it.message) for it in caught])
+    assert "no space for" in counts.last_failure
+    # It is named by its step.
+    assert counts.last_failure.startswith("step 15: ")
+
+
+def _status(cluster: Cluster) -> str:
+    args = [program(), "status", "--all", "--controller", cluster.address]
+    return subprocess.run(args, check=True, capture_output=True, text=True, env=clean(), timeout=60).stdout
