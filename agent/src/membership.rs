@@ -165,7 +165,7 @@ impl LinkPermit {
 impl CallerAuthorization for JobMembership {
     /// Admits only nodes of the newest generation that an order named. An older generation is admitted here and
     /// refused as stale by the fence of the images; a newer one is not known to exist.
-    fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
+    fn is_authorized(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool {
         let table = self.lock();
         let Some(known) = table.jobs.get(job) else {
             return false;
@@ -194,8 +194,9 @@ mod tests {
     #[test]
     fn only_nodes_of_the_newest_generation_use_images() {
         let members = JobMembership::default();
-        let may =
-            |node: &str, generation: u64| members.may(&NodeId::from(node), &JobId::from("llm"), Generation(generation));
+        let may = |node: &str, generation: u64| {
+            members.is_authorized(&NodeId::from(node), &JobId::from("llm"), Generation(generation))
+        };
         assert!(!may("a", 1), "a job that nobody named");
         members.learn(&fence(2, &["a", "b"]));
         assert!(may("a", 2) && may("b", 2) && !may("c", 2));

@@ -127,7 +127,9 @@ impl OrderExecutor {
                 generation,
                 step,
                 stays,
-            } => self.checkpoints.keep(&job, CheckpointId { step, generation }, stays),
+            } => self
+                .checkpoints
+                .record_commit(&job, CheckpointId { step, generation }, stays),
             AgentOrder::Stop {
                 job,
                 generation,

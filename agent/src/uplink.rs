@@ -176,13 +176,13 @@ impl ControllerUplink {
     }
 
     async fn session(&mut self, filter: &mut OffsetFilter) -> SessionLoss {
-        match self.talk(filter).await {
+        match self.run_session(filter).await {
             Ok(never) => match never {},
             Err(lost) => lost,
         }
     }
 
-    async fn talk(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, SessionLoss> {
+    async fn run_session(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, SessionLoss> {
         let silence = self.settings.intervals.controller_silence;
         let connector = self.settings.network.connector(ExpectedPeer::Controller, silence);
         let connected = self.endpoint.connect_with_connector(connector).await;
@@ -269,7 +269,7 @@ impl ControllerUplink {
                 message = incoming.message() => {
                     heard = Instant::now();
                     let kind = message?.ok_or(SessionLoss::Closed)?.kind;
-                    self.hear(kind, filter, &mut proofs)?;
+                    self.handle_message(kind, filter, &mut proofs)?;
                 }
             }
         }
@@ -315,7 +315,12 @@ impl ControllerUplink {
         Ok(())
     }
 
-    fn hear(&self, kind: Option<Hear>, filter: &mut OffsetFilter, proofs: &mut ProofLog) -> Result<(), SessionLoss> {
+    fn handle_message(
+        &self,
+        kind: Option<Hear>,
+        filter: &mut OffsetFilter,
+        proofs: &mut ProofLog,
+    ) -> Result<(), SessionLoss> {
         match kind {
             Some(Hear::Ack(ack)) => {
                 if let Some(proof) = proofs.ack(ack.sequence) {

@@ -268,7 +268,7 @@ impl RestoreQueue<'_> {
                 };
                 let (problem, failure) = match answer {
                     Ok(None) => return,
-                    Ok(Some(bytes)) => match places.take(id, bytes) {
+                    Ok(Some(bytes)) => match places.copy_chunk(id, bytes) {
                         Ok(()) => {
                             good[nth] = true;
                             if !places.tries.is_empty() {
@@ -296,7 +296,7 @@ impl RestoreQueue<'_> {
                 }
             }
             for (wanted, _) in open.iter().zip(&good).filter(|(_, good)| **good) {
-                self.took(wanted, *source, report);
+                self.record_source(wanted, *source, report);
             }
             let mut nth = 0;
             open.retain(|_| {
@@ -317,7 +317,7 @@ impl RestoreQueue<'_> {
         })
     }
 
-    fn took(&self, wanted: &RequestedChunk<'_>, source: &dyn ChunkSource, report: &mut RestoreReport) {
+    fn record_source(&self, wanted: &RequestedChunk<'_>, source: &dyn ChunkSource, report: &mut RestoreReport) {
         report.chunks += 1;
         report.read += u64::from(wanted.id.bytes());
         *match source.tier() {
@@ -346,7 +346,7 @@ impl RestoreQueue<'_> {
 impl ChunkDestinations<'_> {
     /// Copies a verified chunk to its destinations. The digest is computed during the copy: bytes of a wrong chunk are
     /// overwritten by the right one, or the whole restore fails.
-    fn take(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), CopyRefusal> {
+    fn copy_chunk(&mut self, id: &ChunkId, bytes: ChunkBytes<'_>) -> Result<(), CopyRefusal> {
         let length = id.bytes() as usize;
         match bytes {
             ChunkBytes::Private(bytes) if bytes.len() != length => {

@@ -153,13 +153,13 @@ fn carry_out_while(
             }
         }
     }
-    let lent = store.lent_to(job, stays.iter().copied())?;
+    let lent = store.borrowed_shards(job, stays.iter().copied())?;
     for id in &stays {
         collected.temps += store.clear_abandoned(job, *id)?;
     }
     for (id, _hold) in &alone {
         let id = *id;
-        match store.remove_unlent(job, id, &lent, &|| may_remove(id)) {
+        match store.remove_unborrowed(job, id, &lent, &|| may_remove(id)) {
             Ok(RemovalResult::Refused) => {}
             Ok(_) if plan.superseded.contains(&id) => collected.superseded.push(id),
             Ok(_) => collected.checkpoints.push(id),
@@ -193,5 +193,5 @@ fn remove_torn(
     if store.has_live_writer(job, id)? || store.committed_ids(job)?.contains(&id) {
         return Ok(RemovalResult::Refused);
     }
-    store.remove_unlent(job, id, lent, &|| may_remove(id))
+    store.remove_unborrowed(job, id, lent, &|| may_remove(id))
 }

@@ -86,7 +86,7 @@ pub fn verify_paced(
             continue;
         }
         if !committed {
-            if !store.is_lent(job, id)? {
+            if !store.is_borrowed_from(job, id)? {
                 report.torn.push(id);
             }
             continue;

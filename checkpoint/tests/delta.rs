@@ -60,7 +60,7 @@ fn save(store: &Store, step: u64, parent: Option<u64>) -> u64 {
     for rank in 0..2 {
         let (index, image) = image(step, rank);
         let known = parent.map_or_else(KnownChunks::default, |parent| {
-            store.known(&job(), id(parent, 1), Rank(rank))
+            store.known_chunks(&job(), id(parent, 1), Rank(rank))
         });
         let written = store.write_new(&index, &image.as_slice(), &known).unwrap();
         new_bytes += written.new_bytes;
@@ -165,7 +165,7 @@ fn rg_1_a_checkpoint_whose_origin_is_gone_or_short_is_not_committed_and_does_not
     let mut seals = Vec::new();
     for rank in 0..2 {
         let (index, image) = image(2, rank);
-        let known = store.known(&job(), id(1, 1), Rank(rank));
+        let known = store.known_chunks(&job(), id(1, 1), Rank(rank));
         seals.push(store.write_new(&index, &image.as_slice(), &known).unwrap().seal);
     }
     let manifest = Manifest::from_seals(&job(), id(2, 1), Some(id(1, 1)), &seals).unwrap();

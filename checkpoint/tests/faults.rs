@@ -21,7 +21,7 @@ struct Disk(Mutex<BTreeMap<PathBuf, (FileOperation, String, CallFault)>>);
 static DISK: Disk = Disk(Mutex::new(BTreeMap::new()));
 
 impl FaultSource for Disk {
-    fn strike(&self, op: FileOperation, path: &Path, _: u64) -> Option<CallFault> {
+    fn fault_for(&self, op: FileOperation, path: &Path, _: u64) -> Option<CallFault> {
         let plans = self.0.lock().unwrap();
         let (_, (of, text, strike)) = plans.iter().find(|(root, _)| path.starts_with(root))?;
         (op == *of && path.to_string_lossy().contains(text.as_str())).then_some(*strike)
@@ -78,7 +78,7 @@ fn rg_1_a_checkpoint_that_cannot_be_read_for_a_moment_keeps_what_it_has_borrowed
         .map(|rank| {
             let (mut index, image) = SMALL.sealed(id(10, 1), rank);
             index.step = id(20, 1).step;
-            let known = store.known(&job(), id(10, 1), index.rank);
+            let known = store.known_chunks(&job(), id(10, 1), index.rank);
             store.write_new(&index, &image.as_slice(), &known).unwrap().seal
         })
         .collect();

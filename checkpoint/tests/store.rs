@@ -342,7 +342,7 @@ fn rg_1_a_full_disk_ends_a_save_with_its_path_and_size() {
 fn rg_1_an_attempt_can_be_made_again_whatever_the_first_one_borrowed() {
     let (_dir, store) = store();
     SMALL.save(&store, id(10, 1), None).unwrap();
-    let known = store.known(&job(), id(10, 1), Rank(0));
+    let known = store.known_chunks(&job(), id(10, 1), Rank(0));
     let (index, image) = SMALL.sealed(id(20, 1), 0);
     let first = store.write_shard(&index, &image.as_slice()).unwrap();
     assert_eq!(

@@ -233,7 +233,7 @@ fn a_store_that_takes_nothing_makes_the_attempt_void_and_does_not_disturb_the_ra
 struct FailsLate;
 
 impl FaultSource for FailsLate {
-    fn strike(&self, op: FileOperation, path: &Path, _: u64) -> Option<CallFault> {
+    fn fault_for(&self, op: FileOperation, path: &Path, _: u64) -> Option<CallFault> {
         static WRITES: AtomicU64 = AtomicU64::new(0);
         let ours = op == FileOperation::Write && path.components().any(|part| part.as_os_str() == "fails-late");
         if !ours || WRITES.fetch_add(1, Ordering::SeqCst) < 4 {

@@ -136,7 +136,10 @@ async fn find(store: String, job: JobId, generation: Generation, (of, after): (G
         FIND_DEADLINE,
         spawn_blocking(move || {
             let store = Store::at(dir);
-            Ok((store.left_by(&whose, of, after)?, store.newest_generation(&whose)?))
+            Ok((
+                store.uncommitted_shards_of(&whose, of, after)?,
+                store.newest_generation(&whose)?,
+            ))
         }),
     )
     .await;

@@ -244,7 +244,7 @@ impl EventLoop {
             WakeUp::LivenessDue => {
                 self.witnesses_are_due = true;
                 intake.close_overdue();
-                for event in intake.liveness.take_fallen(now) {
+                for event in intake.liveness.take_silent_nodes(now) {
                     if let Event::NodeFellSilent { node, .. } = &event {
                         // If the node reports again, it joins again, and the decision core receives the join.
                         intake
@@ -312,12 +312,12 @@ impl EventLoop {
                 problem: failure.to_owned(),
             });
         }
-        self.give_up(batch);
+        self.drop_batch(batch);
         Ok((self, None))
     }
 
     /// Drops a batch that could not be journalled: none of its events took effect.
-    fn give_up(&mut self, batch: EventBatch) {
+    fn drop_batch(&mut self, batch: EventBatch) {
         let why = self
             .keeper
             .failure()

@@ -65,7 +65,7 @@ impl BatchBuilder<'_> {
     fn join(&mut self, session: SessionId, info: NodeInfo, link: SessionLink) {
         let node = info.node.clone();
         let is_other = self.roster.is_held_by_other(&node, &info.incarnation);
-        if is_other && !self.state.policy().replay_only && self.liveness.is_heard(&node, self.now) {
+        if is_other && !self.state.policy().replay_only && self.liveness.is_live(&node, self.now) {
             self.name_conflicts.report(&info, self.now);
             let reason = format!(
                 "node {node} has an agent already, which is alive: stop one of the two, or give this one a name of its own \
@@ -82,7 +82,7 @@ impl BatchBuilder<'_> {
             let node = node.clone();
             self.event(Event::SessionEnded { node, last_heard }, DeferredReply::Nothing);
         }
-        self.roster.seat(&node, session, &info.incarnation, link);
+        self.roster.register_session(&node, session, &info.incarnation, link);
         self.liveness.watch(&node, self.now);
         self.compare_journal(&info);
         self.event(Event::NodeJoined { info }, DeferredReply::Welcome { node, session });

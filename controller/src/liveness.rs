@@ -51,7 +51,7 @@ impl NodeLiveness {
     }
 
     /// Records a message of a watched node. A node that was declared silent must join again.
-    pub(crate) fn hear(&self, node: &NodeId, now: Timestamp) {
+    pub(crate) fn record_message(&self, node: &NodeId, now: Timestamp) {
         self.locked(|table| {
             if let Some(heard) = table.heard.get_mut(node) {
                 *heard = now.max(*heard);
@@ -65,7 +65,7 @@ impl NodeLiveness {
     }
 
     /// Returns true if a node sent a message within half the limit, so that its agent counts as live.
-    pub(crate) fn is_heard(&self, node: &NodeId, now: Timestamp) -> bool {
+    pub(crate) fn is_live(&self, node: &NodeId, now: Timestamp) -> bool {
         self.locked(|table| {
             let heard = table.heard.get(node);
             heard.is_some_and(|heard| now.since(*heard) < self.limit / 2)
@@ -73,7 +73,7 @@ impl NodeLiveness {
     }
 
     /// Removes the nodes that have been silent for longer than the limit, and returns an event for each.
-    pub(crate) fn take_fallen(&self, now: Timestamp) -> Vec<Event> {
+    pub(crate) fn take_silent_nodes(&self, now: Timestamp) -> Vec<Event> {
         self.locked(|table| {
             let late = now.since(table.checked) > self.limit / 2;
             table.checked = now;
@@ -115,14 +115,14 @@ mod tests {
     fn ask(liveness: &NodeLiveness, from: i64, to: i64) -> Vec<Event> {
         (from..=to)
             .step_by(25)
-            .flat_map(|now| liveness.take_fallen(Timestamp(now)))
+            .flat_map(|now| liveness.take_silent_nodes(Timestamp(now)))
             .collect()
     }
 
     #[test]
     fn silence_beyond_the_limit_is_told_once_with_the_last_word() {
         let liveness = NodeLiveness::new(LIMIT, [node("a"), node("b")], Timestamp(0));
-        liveness.hear(&node("a"), Timestamp(60));
+        liveness.record_message(&node("a"), Timestamp(60));
         assert_eq!(ask(&liveness, 0, 125), [fell("b", 0)]);
         assert_eq!(ask(&liveness, 150, 400), [fell("a", 60)]);
     }
@@ -131,7 +131,7 @@ mod tests {
     fn a_node_that_fell_silent_must_join_anew_to_be_heard() {
         let liveness = NodeLiveness::new(LIMIT, [node("a")], Timestamp(0));
         assert_eq!(ask(&liveness, 0, 125), [fell("a", 0)]);
-        liveness.hear(&node("a"), Timestamp(130));
+        liveness.record_message(&node("a"), Timestamp(130));
         assert_eq!(ask(&liveness, 150, 400), []);
         liveness.watch(&node("a"), Timestamp(400));
         assert_eq!(ask(&liveness, 425, 525), [fell("a", 400)]);
@@ -140,7 +140,7 @@ mod tests {
     #[test]
     fn a_controller_that_was_held_up_judges_nobody_for_that_time() {
         let liveness = NodeLiveness::new(LIMIT, [node("a")], Timestamp(0));
-        assert_eq!(liveness.take_fallen(Timestamp(10_000)), []);
+        assert_eq!(liveness.take_silent_nodes(Timestamp(10_000)), []);
         assert_eq!(ask(&liveness, 10_025, 10_100), []);
         assert_eq!(ask(&liveness, 10_125, 10_125), [fell("a", 10_000)]);
     }

@@ -75,11 +75,11 @@ impl ReplayClock {
     /// Fires the first timer after a pause in the input.
     pub(crate) fn idle(&mut self, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
         if let Some(due) = timers.first() {
-            self.ring(due, intake, timers);
+            self.fire_timer(due, intake, timers);
         }
     }
 
-    fn ring(&mut self, due: Timestamp, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
+    fn fire_timer(&mut self, due: Timestamp, intake: &mut BatchBuilder<'_>, timers: &mut TimerTable) {
         self.advance(due, intake);
         for event in timers.take_due(self.now) {
             intake.event(event, DeferredReply::Nothing);
@@ -103,7 +103,7 @@ impl ReplayClock {
             let moment = next.at.max(self.now);
             if let Some(due) = timers.first().filter(|due| *due <= moment) {
                 // The consequences of the timer must be known before the next evidence.
-                return self.ring(due, intake, timers);
+                return self.fire_timer(due, intake, timers);
             }
             if moment >= earliest {
                 return;

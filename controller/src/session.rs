@@ -148,7 +148,7 @@ impl AgentSession {
         let node = info.node.clone();
         if !self.caller.speaks_for(&node) {
             let what = format!("{} may not open a session for node {node}", self.caller.words());
-            self.refusals.tell(RefusalReason::Node, self.caller.address, &what);
+            self.refusals.record(RefusalReason::Node, self.caller.address, &what);
             return Err(Status::permission_denied(format!(
                 "{what}: it takes that node's own certificate (`rankguard identity issue --role agent --name {node}`)"
             )));
@@ -160,7 +160,7 @@ impl AgentSession {
             close,
         };
         let session = self.id;
-        self.tell(LoopInput::Joined { session, info, link }).await?;
+        self.forward_input(LoopInput::Joined { session, info, link }).await?;
         let ended = loop {
             tokio::select! {
                 message = self.inbound.message() => match message {
@@ -177,7 +177,7 @@ impl AgentSession {
         if let Err(status) = &ended {
             warn!(%node, %status, "session of an agent ended");
         }
-        self.tell(LoopInput::Left { session, node }).await?;
+        self.forward_input(LoopInput::Left { session, node }).await?;
         ended
     }
 
@@ -207,7 +207,7 @@ impl AgentSession {
 
     async fn take(&mut self, node: &NodeId, message: v1::FromAgent) -> Result<(), Status> {
         let now = self.clock.now();
-        self.liveness.hear(node, now);
+        self.liveness.record_message(node, now);
         match message.kind {
             Some(Kind::Heartbeat(heartbeat)) => {
                 let echo = v1::HeartbeatEcho {
@@ -230,7 +230,7 @@ impl AgentSession {
                 let evidence = read.collect::<Result<Vec<_>, _>>()?;
                 let session = self.id;
                 let node = node.clone();
-                self.tell(LoopInput::Evidence {
+                self.forward_input(LoopInput::Evidence {
                     session,
                     node,
                     evidence,
@@ -251,17 +251,17 @@ impl AgentSession {
         tokio::pin!(admit);
         for _ in 0..ADMISSION_WAITS_MAX {
             if let Ok(permit) = timeout(ADMISSION_WAIT, admit.as_mut()).await {
-                self.liveness.hear(node, self.clock.now());
+                self.liveness.record_message(node, self.clock.now());
                 return permit;
             }
-            self.liveness.hear(node, self.clock.now());
+            self.liveness.record_message(node, self.clock.now());
         }
         Err(Status::resource_exhausted(
             "the controller has had no room for evidence for too long; join again",
         ))
     }
 
-    async fn tell(&self, input: LoopInput) -> Result<(), Status> {
+    async fn forward_input(&self, input: LoopInput) -> Result<(), Status> {
         self.inputs.send(input).await.map_err(|_| stopping())
     }
 }

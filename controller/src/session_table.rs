@@ -57,7 +57,7 @@ pub(crate) struct SessionTable {
 
 impl SessionTable {
     /// Registers a new session of a node. An older one is closed, and its further messages are ignored.
-    pub(crate) fn seat(&mut self, node: &NodeId, session: SessionId, incarnation: &str, link: SessionLink) {
+    pub(crate) fn register_session(&mut self, node: &NodeId, session: SessionId, incarnation: &str, link: SessionLink) {
         let seat = SessionEntry {
             session,
             incarnation: incarnation.to_owned(),
@@ -236,7 +236,7 @@ mod tests {
         let node = NodeId::from("n1");
         let mut roster = SessionTable::default();
         let (link, mut messages, _closed) = link();
-        roster.seat(&node, SessionId(1), "1", link);
+        roster.register_session(&node, SessionId(1), "1", link);
         assert!(!roster.send(&node, ack(1)));
         roster.welcome(&node, SessionId(1), joined());
         assert!(roster.send(&node, ack(2)));
@@ -251,8 +251,8 @@ mod tests {
         let node = NodeId::from("n1");
         let mut roster = SessionTable::default();
         let ((first, _first_messages, mut first_closed), (second, _messages, _closed)) = (link(), link());
-        roster.seat(&node, SessionId(1), "1", first);
-        roster.seat(&node, SessionId(2), "1", second);
+        roster.register_session(&node, SessionId(1), "1", first);
+        roster.register_session(&node, SessionId(2), "1", second);
         assert_eq!(first_closed.try_recv().expect("a reason").code(), tonic::Code::Aborted);
         roster.leave(&node, SessionId(1));
         assert!(roster.is_current(&node, SessionId(2)));
@@ -264,7 +264,7 @@ mod tests {
         let mut roster = SessionTable::default();
         let (link, messages, mut closed) = link();
         let mut stream = OutboundStream::new(messages, link.waiting.clone());
-        roster.seat(&node, SessionId(1), "1", link);
+        roster.register_session(&node, SessionId(1), "1", link);
         roster.welcome(&node, SessionId(1), joined());
         let large = || {
             let order = rankguard_model::AgentOrder::Stop {
@@ -296,7 +296,7 @@ mod tests {
         let node = NodeId::from("n1");
         let mut roster = SessionTable::default();
         let (link, _messages, mut closed) = link();
-        roster.seat(&node, SessionId(1), "1", link);
+        roster.register_session(&node, SessionId(1), "1", link);
         roster.welcome(&node, SessionId(1), joined());
         let sent = (1..=OUTBOUND_MAX as u64 + 5)
             .filter(|sequence| roster.send(&node, ack(*sequence)))

@@ -59,7 +59,7 @@ pub(crate) fn read(csv: &mut DelimitedFile<'_>, columns: &AccountingColumns, loa
     for name in named.iter().chain(columns.numbers) {
         // An empty name is a column that the source never has.
         if !name.is_empty() && !csv.header().iter().any(|column| column == name) {
-            load.odd("columns", name, || {
+            load.report_kept_row("columns", name, || {
                 "the file has no such column; null in every row".to_owned()
             });
         }
@@ -81,7 +81,7 @@ pub(crate) fn read(csv: &mut DelimitedFile<'_>, columns: &AccountingColumns, loa
             .map(|name| (*name, csv.num(name, load)))
             .collect();
         if !jobs.insert(job.clone()) {
-            load.odd("reused-id", columns.job, || {
+            load.report_kept_row("reused-id", columns.job, || {
                 "the id of an earlier row: an array or a new try; the row is kept, the id is no key".to_owned()
             });
         }
@@ -119,7 +119,7 @@ const NO_SECONDS: f64 = 1e11;
 /// Checks seconds since 1970, or since a zero of the file's own; reports values too large for seconds.
 pub(crate) fn unix(field: &str, seconds: f64, load: &mut LoadState) -> Option<f64> {
     if seconds.abs() > NO_SECONDS {
-        load.odd("unit", field, || {
+        load.report_kept_row("unit", field, || {
             format!("{seconds} s lie beyond the year 5000: milliseconds? read as seconds")
         });
     }
@@ -136,23 +136,23 @@ pub(crate) fn check_span(
     load: &mut LoadState,
 ) {
     if elapsed.is_some_and(|elapsed| elapsed < 0.0) {
-        load.odd("negative", field, || "takes less than no time; kept".to_owned());
+        load.report_kept_row("negative", field, || "takes less than no time; kept".to_owned());
     }
     let Some((start, end)) = start.zip(end) else {
         return;
     };
     if end < start {
-        load.odd("backwards", field, || "ends before it starts; kept".to_owned());
+        load.report_kept_row("backwards", field, || "ends before it starts; kept".to_owned());
     }
     let Some(off) = elapsed.map(|elapsed| end - start - elapsed) else {
         return;
     };
     if (off.abs() - 3_600.0).abs() <= CLOSE_S {
-        load.odd("clock", field, || {
+        load.report_kept_row("clock", field, || {
             "an hour off the time that it took: the clock changed meanwhile; the time that it took is right".to_owned()
         });
     } else if off.abs() > CLOSE_S.max(0.01 * (end - start).abs()) {
-        load.odd("elapsed", field, || {
+        load.report_kept_row("elapsed", field, || {
             format!(
                 "end minus start is {} s and it took {} s: another unit, or time that does not count",
                 end - start,

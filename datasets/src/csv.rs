@@ -88,7 +88,7 @@ impl<'a> DelimitedFile<'a> {
                         .take(wanted)
                         .eq(self.header.iter().map(String::as_str))
                 {
-                    load.odd("header-again", "", || "the header once more, no row".to_owned());
+                    load.report_kept_row("header-again", "", || "the header once more, no row".to_owned());
                     continue;
                 }
                 return true;
@@ -168,7 +168,7 @@ impl<'a> DelimitedFile<'a> {
 fn named_twice(header: &[String], load: &mut LoadState) {
     for (at, name) in header.iter().enumerate() {
         if !name.is_empty() && header[..at].contains(name) {
-            load.odd("columns", name, || {
+            load.report_kept_row("columns", name, || {
                 "two columns have this name; the first is read".to_owned()
             });
         }

@@ -123,7 +123,7 @@ impl InputFile {
             load.at(self.line);
             if self.block.latin.get(self.latin) == Some(&place.start) {
                 self.latin += 1;
-                load.odd("encoding", "", || "not UTF-8, read as Latin-1".to_owned());
+                load.report_kept_row("encoding", "", || "not UTF-8, read as Latin-1".to_owned());
             }
             if place.len() <= MAX_LINE {
                 break place;
@@ -147,7 +147,7 @@ impl InputFile {
                 self.latin = 0;
                 Some(())
             }
-            other => self.tell(other, load),
+            other => self.report_read_event(other, load),
         }
     }
 
@@ -163,7 +163,7 @@ impl InputFile {
     }
 
     /// Reports the event that came in place of lines; returns `None` at the end.
-    pub(crate) fn tell(&mut self, next: NextBlock, load: &mut LoadState) -> Option<()> {
+    pub(crate) fn report_read_event(&mut self, next: NextBlock, load: &mut LoadState) -> Option<()> {
         match next {
             NextBlock::TooLong => {
                 self.line += 1;

@@ -117,7 +117,7 @@ impl LoadState {
         let lost = self.problems.rows_lost();
         if self.files.last().is_some_and(|file| file.rows_read == 0) && lost == self.lost_before {
             self.line = 0;
-            self.odd("empty", "", || {
+            self.report_kept_row("empty", "", || {
                 "it is what it should be and has no row: only a header, or less".to_owned()
             });
         }
@@ -156,7 +156,7 @@ impl LoadState {
     }
 
     /// Reports a problem and retains the row.
-    pub(crate) fn odd(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
+    pub(crate) fn report_kept_row(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
         self.say(kind, false, field, what);
     }
 
@@ -195,10 +195,10 @@ impl LoadState {
     }
 
     /// Reports the repeated rows of a file that was read.
-    pub(crate) fn told_repeats(&mut self) {
+    pub(crate) fn report_repeats(&mut self) {
         for line in std::mem::take(&mut self.repeats).lines() {
             self.line = line;
-            self.odd("duplicate", "", || {
+            self.report_kept_row("duplicate", "", || {
                 "the same as an earlier row of this file, kept".to_owned()
             });
         }
@@ -247,7 +247,7 @@ impl LoadState {
         });
         let last = std::mem::replace(&mut order.last, time);
         if time < last {
-            self.odd("order", column, || {
+            self.report_kept_row("order", column, || {
                 "earlier than the row before it; rows keep the order of the file".to_owned()
             });
         }
@@ -256,7 +256,7 @@ impl LoadState {
     /// Reports a file that mixes times with and without offset.
     pub(crate) fn offset(&mut self, field: &str, has: bool, without: &str) {
         if *self.offset.get_or_insert(has) != has {
-            self.odd("mixed-offsets", field, || {
+            self.report_kept_row("mixed-offsets", field, || {
                 format!("some times of this file have an offset and some have none; those without {without}")
             });
         }
@@ -269,7 +269,7 @@ impl LoadState {
         }
         let value = text.parse::<f64>().ok().filter(|value| value.is_finite());
         if value.is_none() {
-            self.odd("bad-value", field, || format!("{:?} is no number, null", cut(text)));
+            self.report_kept_row("bad-value", field, || format!("{:?} is no number, null", cut(text)));
         }
         value
     }
@@ -281,7 +281,7 @@ impl LoadState {
         }
         let value = read(text);
         if value.is_none() {
-            self.odd("bad-value", field, || format!("{:?} is no time, null", cut(text)));
+            self.report_kept_row("bad-value", field, || format!("{:?} is no time, null", cut(text)));
         }
         value
     }

@@ -147,7 +147,7 @@ fn plain(value: Option<&serde_json::Value>) -> String {
 fn missing(header: &[String], mapping: &ColumnMapping, load: &mut LoadState) {
     let names = mapping.columns.iter().map(|mapped| &mapped.from);
     for name in names.filter(|name| !header.contains(name)) {
-        load.odd("columns", name, || {
+        load.report_kept_row("columns", name, || {
             "the file has no such column; null in every row".to_owned()
         });
     }
@@ -162,7 +162,7 @@ fn other_delimiter(header: &[String], mapping: &ColumnMapping, load: &mut LoadSt
         .into_iter()
         .filter(|other| *other != mapping.delimiter);
     if let Some(other) = others.into_iter().find(|other| only.contains(other)) {
-        load.odd("delimiter", "", || {
+        load.report_kept_row("delimiter", "", || {
             format!(
                 "the header is one column, {:?}: say delimiter = {other:?} in the mapping",
                 cut(only)
@@ -246,7 +246,7 @@ impl<'a> RowConverter<'a> {
             // An invalid time or number was reported when it was parsed.
             let number = !matches!(becomes, ColumnConversion::Text | ColumnConversion::State);
             if text(*at).is_empty() || number && is_null(text(*at)) {
-                load.odd("null", from, || "holds nothing; null".to_owned());
+                load.report_kept_row("null", from, || "holds nothing; null".to_owned());
             }
         }
         let [start, end, elapsed] = self.span.map(|place| place.and_then(|at| self.numbers[at]));

@@ -193,7 +193,7 @@ impl ColumnMapping {
         };
         let (instant, unsure) = time::in_zone(wall, &self.zone)?;
         if unsure {
-            load.odd("clock-change", name, || {
+            load.report_kept_row("clock-change", name, || {
                 "the clock showed this time twice or never that day; read by its offset before the change".to_owned()
             });
         }

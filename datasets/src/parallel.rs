@@ -52,7 +52,7 @@ fn read_in(
                 }
             }
             if let Some(other) = other
-                && input.tell(other, load).is_none()
+                && input.report_read_event(other, load).is_none()
             {
                 return;
             }
@@ -159,7 +159,7 @@ mod tests {
         load.begin(FileRead::default());
         let mut input = InputFile::new(Box::new(Cursor::new(text.to_owned())));
         read_in(&mut input, &mut load, 3, bytes, rows);
-        load.told_repeats();
+        load.report_repeats();
         let files = std::mem::take(&mut load.files);
         let problems = std::mem::take(&mut load.problems);
         let columns = load.tables.remove(&TableKind::Failures).map(|rows| rows.into_columns());

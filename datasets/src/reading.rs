@@ -22,7 +22,7 @@ pub(crate) fn file(
     let digest = thread::scope(|scope| {
         let digest = scope.spawn(|| digest(&head.path));
         rows(load);
-        load.told_repeats();
+        load.report_repeats();
         digest.join()
     });
     if let Ok(Ok((sha256, bytes))) = digest {

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
     } else {
         args.policy.clone()
     };
-    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+    let prior = FailurePrior::by_id(&args.prior).ok_or_else(|| {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),

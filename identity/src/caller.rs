@@ -70,7 +70,7 @@ impl Interceptor for RoleInterceptor {
                 let service = self.service;
                 let roles = roles.join(" or ");
                 let what = format!("{} may not {service}: use a certificate of role {roles}", name.short());
-                self.refusals.tell(RefusalReason::Role, caller.address, &what);
+                self.refusals.record(RefusalReason::Role, caller.address, &what);
                 Err(Status::permission_denied(what))
             }
             _ => Ok(request),

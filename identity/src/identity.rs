@@ -88,7 +88,7 @@ impl TlsIdentity {
     /// Returns the identity for a handshake. Changed files are read first, but a disk that hangs is not waited for.
     pub(crate) async fn held(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
         let look = self.clone();
-        let look = tokio::task::spawn_blocking(move || look.look());
+        let look = tokio::task::spawn_blocking(move || look.reload_if_changed());
         if let Ok(Ok(looked)) = tokio::time::timeout(DISK_LIMIT, look).await {
             return looked;
         }
@@ -118,7 +118,7 @@ impl TlsIdentity {
         }
     }
 
-    fn look(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
+    fn reload_if_changed(&self) -> Result<Arc<LoadedIdentity>, IdentityProblems> {
         let mut current = self.current();
         let stamp = self.0.files.stamp();
         let seen = current.stamp.replace(stamp.clone());

@@ -124,7 +124,7 @@ impl PeerAuthenticator {
             };
             return Some(PeerStream::plain(stream, caller));
         };
-        let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, self.shake(identity, stream, peer)).await;
+        let shaken = tokio::time::timeout(HANDSHAKE_LIMIT, self.authenticate(identity, stream, peer)).await;
         let late = || {
             let limit = HANDSHAKE_LIMIT.as_secs();
             Err((RefusalReason::Slow, format!("no handshake within {limit} s")))
@@ -132,7 +132,7 @@ impl PeerAuthenticator {
         match shaken.unwrap_or_else(|_| late()) {
             Ok(wire) => wire,
             Err((why, what)) => {
-                self.network.refusals().tell(why, Some(peer), &what);
+                self.network.refusals().record(why, Some(peer), &what);
                 None
             }
         }
@@ -140,7 +140,7 @@ impl PeerAuthenticator {
 
     /// Authenticates a connection. Returns `None` for a peer that has been answered already, and for one that closes
     /// without a byte, as probes of load balancers do.
-    async fn shake(
+    async fn authenticate(
         &self,
         identity: &TlsIdentity,
         stream: TcpStream,
@@ -152,7 +152,7 @@ impl PeerAuthenticator {
             Ok(1..) if first[0] == HANDSHAKE => {}
             Ok(1..) => {
                 let what = "the caller does not use TLS, which this port requires";
-                self.network.refusals().tell(RefusalReason::Plain, Some(peer), what);
+                self.network.refusals().record(RefusalReason::Plain, Some(peer), what);
                 self.protocol.farewell().say(stream).await;
                 return Ok(None);
             }

@@ -51,7 +51,7 @@ struct RefusalState {
 
 impl RefusalCounters {
     /// Counts a refusal, and logs it if the last log line is old enough.
-    pub fn tell(&self, why: RefusalReason, peer: Option<SocketAddr>, what: &str) {
+    pub fn record(&self, why: RefusalReason, peer: Option<SocketAddr>, what: &str) {
         let slot = RefusalReason::ALL.iter().position(|it| *it == why).unwrap_or_default();
         let count = self.0.counts[slot].fetch_add(1, Ordering::Relaxed) + 1;
         let mut told = self.0.told.lock().unwrap_or_else(PoisonError::into_inner);

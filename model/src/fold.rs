@@ -140,7 +140,7 @@ impl<K: Hash + Eq, V> LookupMap<K, V> {
     }
 
     /// Modifies the value of a name, if there is one, and removes the entry if `how` returns true.
-    pub fn lessen<Q: Hash + PartialEq<K>>(&mut self, name: &Q, how: impl FnOnce(&mut V) -> bool) {
+    pub fn update_or_remove<Q: Hash + PartialEq<K>>(&mut self, name: &Q, how: impl FnOnce(&mut V) -> bool) {
         if let Ok(mut entry) = self.0.find_entry(fold(name), |(known, _)| *name == *known)
             && how(&mut entry.get_mut().1)
         {
@@ -209,8 +209,8 @@ mod tests {
         let told: Vec<_> = [0, 3, 99, 100].map(|name| all.get(&Colliding(name)).copied()).to_vec();
         assert_eq!(told, [Some(1), Some(40), Some(100), None]);
         let mut fewer = all.clone();
-        fewer.lessen(&Colliding(3), |_| true);
-        fewer.lessen(&Colliding(4), |value| *value == 0);
+        fewer.update_or_remove(&Colliding(3), |_| true);
+        fewer.update_or_remove(&Colliding(4), |value| *value == 0);
         assert_eq!((fewer.get(&Colliding(3)), fewer.get(&Colliding(4))), (None, Some(&5)));
         assert_ne!(fewer, all);
         fewer.set(Colliding(3), 40);

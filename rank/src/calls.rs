@@ -26,9 +26,9 @@ impl CheckpointCalls {
     }
 
     /// Receives a call; returns the step of which no image will be taken.
-    pub(crate) fn hear(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
+    pub(crate) fn receive_call(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
         let generation = self.follower.generation();
-        let heard = self.follower.hear(&CheckpointCallMessage {
+        let heard = self.follower.accept_call(&CheckpointCallMessage {
             generation,
             number,
             call,
@@ -52,7 +52,7 @@ impl CheckpointCalls {
         {
             return image;
         }
-        let image = self.follower.boundary(step).image;
+        let image = self.follower.decide_boundary(step).image;
         self.asked = Some((step, image));
         image
     }
@@ -80,22 +80,22 @@ mod tests {
     #[test]
     fn a_called_step_is_due_besides_the_rule_and_kept_by_its_image() {
         let mut calls = CheckpointCalls::new(Generation(1), Step(0), 5);
-        assert_eq!(calls.hear(1, at(7)), None);
+        assert_eq!(calls.receive_call(1, at(7)), None);
         let due: Vec<u64> = (1..=10)
             .filter(|step| calls.due(Step(*step)) && calls.due(Step(*step)))
             .collect();
         assert_eq!(due, [5, 7, 10]);
         calls.taken(Step(7));
         assert_eq!(calls.missed(Step(11)), BTreeSet::new());
-        assert_eq!(calls.hear(2, at(10)), None, "it was taken by the rule");
-        assert_eq!(calls.hear(3, at(9)), Some(Step(9)), "it lies behind");
+        assert_eq!(calls.receive_call(2, at(10)), None, "it was taken by the rule");
+        assert_eq!(calls.receive_call(3, at(9)), Some(Step(9)), "it lies behind");
     }
 
     #[test]
     fn a_promise_that_was_not_kept_is_told_once() {
         let mut calls = CheckpointCalls::new(Generation(1), Step(0), 0);
-        calls.hear(1, at(3));
-        calls.hear(2, at(4));
+        calls.receive_call(1, at(3));
+        calls.receive_call(2, at(4));
         assert_eq!(calls.missed(Step(3)), BTreeSet::new());
         assert_eq!(calls.missed(Step(4)), BTreeSet::from([Step(3)]));
         assert!(calls.due(Step(4)));
@@ -111,7 +111,7 @@ mod tests {
             from: Step(8),
             every: 3,
         };
-        assert_eq!(calls.hear(1, rule), None);
+        assert_eq!(calls.receive_call(1, rule), None);
         let due: Vec<u64> = (1..=13).filter(|step| calls.due(Step(*step))).collect();
         assert_eq!(due, [5, 9, 12]);
     }

@@ -179,7 +179,7 @@ impl RankClient {
                 // A call that this version cannot decode is ignored.
                 AgentNotice::Called(called) => {
                     if let Ok((number, call)) = <(u64, CheckpointCall)>::try_from(called)
-                        && let Some(step) = self.calls.hear(number, call)
+                        && let Some(step) = self.calls.receive_call(number, call)
                     {
                         self.failed.exclude(step);
                         self.missed.insert(step, "the call came too late");

@@ -79,7 +79,7 @@ impl SharedWriter {
         self.state.lock().expect("no holder of the writer's state panics")
     }
 
-    fn tell(&self, change: impl FnOnce(&mut WriterState)) {
+    fn update_state(&self, change: impl FnOnce(&mut WriterState)) {
         change(&mut self.lock());
         self.changed.notify_all();
     }
@@ -119,7 +119,7 @@ impl ImageWriter {
 
     pub(crate) fn push(&self, arena: Arc<Arena>, slot: u32, step: Step) {
         self.shared
-            .tell(|state| state.queue.push_back(WriteTask { arena, slot, step }));
+            .update_state(|state| state.queue.push_back(WriteTask { arena, slot, step }));
     }
 
     /// Releases the slot of the oldest image that is not being written; `None` if there is none.
@@ -175,7 +175,7 @@ impl ImageWriter {
     /// deadline.
     pub(crate) fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
-            self.shared.tell(|state| state.stop = true);
+            self.shared.update_state(|state| state.stop = true);
             let _ = thread.join();
         }
     }
@@ -225,13 +225,13 @@ fn run(shared: &SharedWriter, to: &ImageDestination) {
         shared.changed.notify_all();
         let ended = written.and_then(|written| to.conclude(&written));
         let clears = ended.is_ok() && to.clears();
-        shared.tell(|state| {
+        shared.update_state(|state| {
             (state.busy, state.clearing) = (false, clears);
             state.note(step, ended);
         });
         if clears {
             let cleared = to.clear();
-            shared.tell(|state| {
+            shared.update_state(|state| {
                 state.clearing = false;
                 state.note(step, cleared);
             });
@@ -286,7 +286,7 @@ impl ImageDestination {
     /// durable.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
-        let found = self.look(until, || path.symlink_metadata().is_ok())?;
+        let found = self.poll_until(until, || path.symlink_metadata().is_ok())?;
         if !found && self.abandoned.load(Ordering::Relaxed) {
             let step = id.step;
             return Err(LocalError::Abandoned { step, rank, path });
@@ -333,7 +333,7 @@ impl ImageDestination {
     pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
         let job = &self.owner.job;
         let mut failed = None;
-        let there = self.look(until, || match self.store.committed_ids(job) {
+        let there = self.poll_until(until, || match self.store.committed_ids(job) {
             Ok(ids) => ids.last().is_some_and(|newest| *newest >= id),
             Err(problem) => {
                 failed = Some(problem);
@@ -343,7 +343,7 @@ impl ImageDestination {
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
     /// Polls until `there` returns true; returns `false` at the deadline, or if the session has ended.
-    fn look(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, CallInterrupted> {
+    fn poll_until(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, CallInterrupted> {
         let since = Instant::now();
         while !there() {
             let left = until.saturating_duration_since(Instant::now());

@@ -138,7 +138,7 @@ fn show_gives_run_attempt_and_state_as_ls_does() {
         let words = ["checkpoint", "show", step, "--dir", &path];
         let shown = rankguard(&[&words[..], &["--format", "json"]].concat()).expect(0);
         let shown: Value = serde_json::from_str(&shown.stdout).expect("JSON");
-        let of_step = |folder: &&Value| folder["step"] == step;
+        let of_step = |folder: &&Value| folder["step"].as_u64() == step.parse().ok();
         let of_ls = listed.iter().find(of_step).expect("ls has it");
         assert_eq!((&shown["run"], &shown["state"]), (&of_ls["run"], &of_ls["state"]));
         assert_eq!((&shown["run"], &shown["state"]), (&RUN.into(), &state.into()));

@@ -60,13 +60,13 @@ impl SampleSchedule {
     }
 
     /// Returns the virtual ranks that a rank computes.
-    pub(crate) fn played_by(&self, rank: usize, world_size: usize) -> Range<usize> {
+    pub(crate) fn virtual_ranks_of(&self, rank: usize, world_size: usize) -> Range<usize> {
         piece(self.virtual_ranks, world_size, rank)
     }
 
     /// Returns all positions of a window that a rank computes: contiguous, as its virtual ranks are.
     pub(crate) fn consumed_by(&self, window: &StepSamples, rank: usize, world_size: usize) -> Range<usize> {
-        let played = self.played_by(rank, world_size);
+        let played = self.virtual_ranks_of(rank, world_size);
         let begin = self.share(window, played.start).start;
         begin..self.share(window, played.end - 1).end
     }

@@ -138,7 +138,7 @@ impl<'a> RankTrainer<'a> {
             self.order = (window.epoch, order);
         }
         let mut outgoing: Vec<Vec<u8>> = vec![Vec::new(); self.shards.len()];
-        for virtual_rank in self.schedule.played_by(self.rank, self.shards.len()) {
+        for virtual_rank in self.schedule.virtual_ranks_of(self.rank, self.shards.len()) {
             let piece = self.schedule.share(&window, virtual_rank);
             let batch = self.batch(piece);
             self.gradient.fill(0.0);
@@ -197,7 +197,7 @@ impl<'a> RankTrainer<'a> {
         let mut total = BatchOutcome::default();
         let mut sum = vec![0.0_f32; self.owned.len()];
         for (rank, message) in incoming.iter().enumerate() {
-            let played = self.schedule.played_by(rank, self.shards.len());
+            let played = self.schedule.virtual_ranks_of(rank, self.shards.len());
             if message.len() != played.len() * piece_bytes {
                 return Err(mesh.mixed(CollectiveOp::ReduceScatter, rank));
             }

@@ -164,7 +164,7 @@ impl ArenaTable {
     /// Returns an arena of a rank that is large enough for its image: the present one if that fits, else a new one if
     /// `admit` finds memory for the state, in bytes, of all ranks of the node that have none yet. The old arena is
     /// retained while it holds a sealed image.
-    pub(super) fn give(
+    pub(super) fn arena_for(
         &self,
         asked: ArenaRequest<'_>,
         admit: impl FnOnce(u64) -> Result<(), RankServiceError>,
@@ -195,7 +195,9 @@ impl ArenaTable {
         // An image in a window is useless without its agent, so the keeper does not hold it.
         let kept = match asked.window {
             Some(_) => None,
-            None => self.keeper.keep(job, local_rank, asked.shape(), arena.as_fd()),
+            None => self
+                .keeper
+                .register_arena(job, local_rank, asked.shape(), arena.as_fd()),
         };
         let place = RankArena::of(arena, kept);
         place.arena.raise_fence(asked.generation);
@@ -353,7 +355,9 @@ mod tests {
                 found.push(state);
                 Ok(())
             };
-            arenas.give(wanted(window), admit).expect("memory for a small arena")
+            arenas
+                .arena_for(wanted(window), admit)
+                .expect("memory for a small arena")
         };
         let first = give(Some(1 << 20));
         assert!(Arc::ptr_eq(&first, &give(Some(2 << 20))), "it is no larger than that");
@@ -363,7 +367,7 @@ mod tests {
         assert!(!give(None).arena.geometry().is_windowed());
         // The other two ranks of the node will ask for theirs.
         assert_eq!(found, [3 << 20, 3 << 20, 3 * (8 << 20)]);
-        let refused = arenas.give(wanted(Some(1000)), |_| Ok(())).expect_err("too small");
+        let refused = arenas.arena_for(wanted(Some(1000)), |_| Ok(())).expect_err("too small");
         assert!(
             refused.to_string().contains("give it 262144 bytes or more"),
             "{refused}"
@@ -381,12 +385,12 @@ mod tests {
                 Ok(())
             };
             arenas
-                .give(asked(&job, local_rank, bytes), &mut admit)
+                .arena_for(asked(&job, local_rank, bytes), &mut admit)
                 .expect("memory for a small arena");
         }
         // The second call took the arena that was there; none of the three is large enough for the last.
         assert_eq!(found, [3 * 4096, 2 * 4096, 3 * 8192]);
-        let refused = arenas.give(asked(&job, 1, 1 << 20), |_| Err(RankServiceError::NoArena));
+        let refused = arenas.arena_for(asked(&job, 1, 1 << 20), |_| Err(RankServiceError::NoArena));
         assert!(refused.is_err());
         assert_eq!(arenas.of(&job).len(), 3, "what was there is untouched");
     }
@@ -396,7 +400,7 @@ mod tests {
         let arenas = arenas();
         let job = JobId::from("train");
         let place = arenas
-            .give(asked(&job, 0, 4096), |_| Ok(()))
+            .arena_for(asked(&job, 0, 4096), |_| Ok(()))
             .expect("memory for a small arena");
         fill(&place.arena, 10);
         assert!(place.arena.begin_write(0, Generation(1)).expect("slot 0"));

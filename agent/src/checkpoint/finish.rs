@@ -79,7 +79,7 @@ impl CheckpointService {
         let mut done = FinishResult::default();
         let names = self.shelf.names(&wanted.job);
         for name in names.iter().filter(|name| name.what == ReplicaKind::Image) {
-            let held = self.shelf.held(name);
+            let held = self.shelf.sealed_replica(name);
             if let Some(held) = held.filter(|held| is_wanted(wanted, held.index())) {
                 done.note(adopt(store, held.index(), &held));
             }
@@ -129,7 +129,7 @@ fn is_wanted(wanted: &FinishOrder, index: &ShardIndex) -> bool {
 }
 
 fn is_there(store: &Store, index: &ShardIndex) -> bool {
-    store.left_shard(&index.job, index.id(), index.rank).is_some()
+    store.uncommitted_shard(&index.job, index.id(), index.rank).is_some()
 }
 
 /// Writes the image of a slot, after any write of it that is already running.
@@ -253,7 +253,10 @@ mod tests {
             slots: 3,
             window: None,
         };
-        let place = all.arenas.give(asked, |_| Ok(())).expect("memory for a small arena");
+        let place = all
+            .arenas
+            .arena_for(asked, |_| Ok(()))
+            .expect("memory for a small arena");
         let of = SaveRequest::new(&job, Step(step), generation, Rank(rank), 3);
         let slot = place.arena.empty_slots()[0];
         let tensor = TensorBox::whole("w", Dtype::U8, vec![200]);
@@ -270,7 +273,7 @@ mod tests {
             step: Step(step),
             generation: ONE,
         };
-        Store::at(store).left_shard(&job(), id, Rank(rank)).is_some()
+        Store::at(store).uncommitted_shard(&job(), id, Rank(rank)).is_some()
     }
 
     async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
@@ -293,10 +296,17 @@ mod tests {
             assert!(stands(&folder, 0, 30) && !stands(&folder, 0, 20));
             let again = all.finish_arenas(&wanted(&folder, ImageLocation::Arenas, None), &store);
             assert_eq!((again.shards, again.failed), (2, None), "one was there already");
-            let left = store.left_by(&job(), ONE, None).expect("the store can be read");
+            let left = store
+                .uncommitted_shards_of(&job(), ONE, None)
+                .expect("the store can be read");
             assert_eq!(left.len(), 2);
             assert!(left.iter().all(|seal| seal.world_size == 3));
-            assert!(store.left_by(&job(), Generation(0), None).expect("read").is_empty());
+            assert!(
+                store
+                    .uncommitted_shards_of(&job(), Generation(0), None)
+                    .expect("read")
+                    .is_empty()
+            );
         })
         .await;
     }

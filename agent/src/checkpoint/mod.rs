@@ -203,9 +203,9 @@ impl CheckpointService {
     }
 
     /// Handles a commit: releases older images and applies the job's retention to its mirror.
-    pub(crate) fn keep(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<RetainedSet>) {
+    pub(crate) fn record_commit(self: &Arc<Self>, job: &JobId, committed: CheckpointId, stays: Option<RetainedSet>) {
         let CheckpointId { step, generation } = committed;
-        if self.kept(job).is_some_and(|kept| kept > (generation, step)) {
+        if self.newest_commit(job).is_some_and(|kept| kept > (generation, step)) {
             // Committed after a newer one because a rule retains it: its images are released already, only the mirror
             // needs it.
             return self.mirror(job, committed, stays);
@@ -236,7 +236,7 @@ impl CheckpointService {
         };
     }
 
-    fn kept(&self, job: &JobId) -> Option<(Generation, Step)> {
+    fn newest_commit(&self, job: &JobId) -> Option<(Generation, Step)> {
         let all = self.kept.lock().expect("no holder of the kept checkpoints panics");
         all.get(job).copied()
     }

@@ -99,7 +99,7 @@ impl CheckpointService {
                 let started = Instant::now();
                 let Some(to) = to else {
                     let alone = Err("no other node of the job can keep it".to_owned());
-                    all.tell_copied(&rank, index.step, tier, "another node", started, alone);
+                    all.report_copy(&rank, index.step, tier, "another node", started, alone);
                     continue;
                 };
                 let image = Arc::new(SlotImage {
@@ -111,7 +111,7 @@ impl CheckpointService {
                     Err(problem) => Err(problem),
                 };
                 let sent = pushed.map(|pushed| pushed.sent_bytes);
-                all.tell_copied(&rank, index.step, tier, to.node.as_str(), started, sent);
+                all.report_copy(&rank, index.step, tier, to.node.as_str(), started, sent);
             }
         }))
     }
@@ -126,7 +126,7 @@ impl CheckpointService {
                 what: ReplicaKind::Image,
                 keep: ReplicaStorage::Memory,
             };
-            errands.extend(or_nobody(self.keepers(launch)).map(copy));
+            errands.extend(or_nobody(self.copy_targets(launch)).map(copy));
         }
         if let Some(asked) = launch.tiers.parity {
             let (lane, holders) = self.parity_of(launch, rank, asked);
@@ -141,7 +141,7 @@ impl CheckpointService {
         errands
     }
 
-    fn tell_copied(
+    fn report_copy(
         &self,
         rank: &RankRef,
         step: Step,
@@ -165,10 +165,10 @@ impl CheckpointService {
     }
 
     /// Returns the nodes that hold the images of this one. All agents of a generation compute the same plan.
-    fn keepers<'a>(&self, launch: &'a LaunchOrder) -> Vec<&'a PeerAgent> {
+    fn copy_targets<'a>(&self, launch: &'a LaunchOrder) -> Vec<&'a PeerAgent> {
         let copies = usize::try_from(launch.tiers.nodes).unwrap_or(usize::MAX);
         let plan = plan_replicas(&self.members(launch), copies.saturating_add(1), None);
-        let keepers = plan.keepers(&self.node);
+        let keepers = plan.holders_of(&self.node);
         keepers.iter().filter_map(|node| peer_of(launch, node)).collect()
     }
 
@@ -275,10 +275,10 @@ mod tests {
             nodes: 1,
             ..CheckpointTiers::default()
         };
-        let keepers = all.keepers(&launch);
+        let keepers = all.copy_targets(&launch);
         assert_eq!(keepers.len(), 1);
         assert_eq!(keepers[0].failure_domain, "rack-2");
         launch.nodes = vec![NodeId::from("n1")];
-        assert!(all.keepers(&launch).is_empty());
+        assert!(all.copy_targets(&launch).is_empty());
     }
 }

@@ -114,7 +114,7 @@ impl RankService {
         let place = self
             .all
             .arenas
-            .give(asked, |state| self.all.admit_arenas(state, &asked))?;
+            .arena_for(asked, |state| self.all.admit_arenas(state, &asked))?;
         *self.place.lock().expect("no holder of the arena panics") = Some(place.clone());
         Ok((place, images))
     }
@@ -157,7 +157,7 @@ impl RankService {
                 world_size,
                 store: &store,
                 kept: all
-                    .kept(&rank.job)
+                    .newest_commit(&rank.job)
                     .map(|(generation, step)| CheckpointId { step, generation }),
                 dedupe: &all.dedupe,
             };
@@ -185,7 +185,7 @@ impl RankService {
             match ended {
                 Ok(_) => {
                     let own = (rank.generation, step);
-                    let kept = all.kept(&rank.job);
+                    let kept = all.newest_commit(&rank.job);
                     // A newer checkpoint may have been committed meanwhile.
                     let _ = if kept.is_some_and(|kept| kept > own) {
                         place.arena.release(slot)

@@ -57,7 +57,7 @@ impl CheckpointService {
     fn is_safe(&self, jobs: &BTreeMap<JobId, Step>) -> bool {
         let running = self.roster.checkpointing();
         jobs.iter().all(|(job, done)| {
-            let safe = self.kept(job).is_some_and(|(_, step)| step >= *done);
+            let safe = self.newest_commit(job).is_some_and(|(_, step)| step >= *done);
             safe || !running.contains_key(job)
         })
     }

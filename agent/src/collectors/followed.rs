@@ -123,7 +123,7 @@ impl FollowedFile {
             self.follower.finish(Instant::now(), &mut seen);
             true
         } else {
-            self.follower.look(Instant::now(), &mut seen)
+            self.follower.poll(Instant::now(), &mut seen)
         };
         // Most polls find nothing.
         let at = self.follower.position();
@@ -151,7 +151,7 @@ impl FollowedFile {
         };
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.key.clone().and_then(|key| {
-            let value = match self.held.go_on(&self.triage) {
+            let value = match self.held.restart_position(&self.triage) {
                 RestartPosition::Behind => self.follower.position()?.to_string(),
                 RestartPosition::At(place, told) => format!("{place}{told}"),
                 RestartPosition::Unknown => return None,
@@ -193,7 +193,7 @@ impl FollowedFile {
         sightings: &mut Vec<PendingEvidence>,
     ) {
         for observation in observations {
-            let Some(mut observation) = self.held.tell(observation) else {
+            let Some(mut observation) = self.held.unreported_part(observation) else {
                 continue;
             };
             if self.writer == LineOrigin::Kernel {

@@ -78,7 +78,7 @@ impl<P: Clone> HeldLines<P> {
 
     /// Records the position of a line before it is passed to triage.
     pub(crate) fn note(&mut self, triage: &Triage, line_no: u64, place: P) {
-        if !triage.holds() {
+        if !triage.has_pending() {
             self.settle();
         }
         if self.places.len() < LINES {
@@ -102,7 +102,7 @@ impl<P: Clone> HeldLines<P> {
     }
 
     /// Records an observation. Returns the part that was not reported before, or none.
-    pub(crate) fn tell(&mut self, mut observation: LogObservation) -> Option<LogObservation> {
+    pub(crate) fn unreported_part(&mut self, mut observation: LogObservation) -> Option<LogObservation> {
         let what = fingerprint(&observation.text);
         let lines = observation.line_no..=observation.last_line_no;
         let mut before = 0_u32;
@@ -130,8 +130,8 @@ impl<P: Clone> HeldLines<P> {
     }
 
     /// Returns the restart position. Requires that all observations which triage emitted were passed to [`HeldLines::tell`].
-    pub(crate) fn go_on(&mut self, triage: &Triage) -> RestartPosition<P> {
-        let Some(held) = triage.held_from() else {
+    pub(crate) fn restart_position(&mut self, triage: &Triage) -> RestartPosition<P> {
+        let Some(held) = triage.oldest_pending_line() else {
             self.settle();
             return RestartPosition::Behind;
         };
@@ -215,7 +215,7 @@ mod tests {
 
         fn report(&mut self, seen: Vec<LogObservation>, told: &mut Vec<(String, u32)>) {
             for observation in seen {
-                let told_now = self.held.tell(observation);
+                let told_now = self.held.unreported_part(observation);
                 told.extend(told_now.map(|it| (it.text, it.repeats)));
             }
         }
@@ -228,7 +228,7 @@ mod tests {
         }
 
         fn position(&mut self) -> (usize, String) {
-            match self.held.go_on(&self.triage) {
+            match self.held.restart_position(&self.triage) {
                 RestartPosition::Behind => (self.at, String::new()),
                 RestartPosition::At(place, left) => (place, left),
                 RestartPosition::Unknown => panic!("there are few lines"),
@@ -301,10 +301,10 @@ mod tests {
             }
             let seen = reader.triage.poll(now);
             reader.report(seen, &mut told);
-            let known = reader.held.go_on(&reader.triage) != RestartPosition::Unknown;
+            let known = reader.held.restart_position(&reader.triage) != RestartPosition::Unknown;
             unknown = if known { unknown } else { number };
         }
-        assert!(reader.triage.holds(), "it never rests");
+        assert!(reader.triage.has_pending(), "it never rests");
         assert!(unknown < 1_100, "there is no position until line {unknown}");
         let (at, left) = reader.position();
         let mut next = Reader::new(at, &left);
@@ -336,13 +336,13 @@ mod tests {
         let seen = reader.triage.poll(Timestamp::from_millis(2_100));
         reader.report(seen, &mut told);
         // The observation that is still held also came when there was no room.
-        assert!(reader.triage.holds());
-        assert_eq!(reader.held.go_on(&reader.triage), RestartPosition::Unknown);
+        assert!(reader.triage.has_pending());
+        assert_eq!(reader.held.restart_position(&reader.triage), RestartPosition::Unknown);
         reader.read(&xid("fe"), Timestamp::from_millis(2_120), &mut told);
         let seen = reader.triage.poll(Timestamp::from_millis(2_200));
         reader.report(seen, &mut told);
         assert_eq!(
-            reader.held.go_on(&reader.triage),
+            reader.held.restart_position(&reader.triage),
             RestartPosition::At(lines + 1, String::new())
         );
     }

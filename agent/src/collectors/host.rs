@@ -113,7 +113,7 @@ impl HostCollector {
             }
             let now = Instant::now();
             let clock = clock::kernel_clock();
-            let mut told = vitals.take(places.look(clock));
+            let mut told = vitals.changes(places.snapshot(clock));
             self.intake.board().is_busy(HostView {
                 memory_available: available,
                 load_per_processor: busy,
@@ -130,7 +130,7 @@ impl HostCollector {
             for mut told in told {
                 let place = told.metric.strip_prefix(WRITABLE).map(str::to_owned);
                 if let (Some(place), [says]) = (place, &mut told.marks[..]) {
-                    self.uses.say(FailingStorage::Place(place), says);
+                    self.uses.annotate_mark(FailingStorage::Place(place), says);
                 }
                 let node = self.intake.node_entity();
                 let sighting = sample(EvidenceSource::Host, node, &told.metric, told.value, told.unit);
@@ -151,7 +151,7 @@ impl HostCollector {
             match told {
                 mounts::MountReport::Hangs(path, lasts) => {
                     let mut says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
-                    self.uses.say(place(&path), &mut says);
+                    self.uses.annotate_mark(place(&path), &mut says);
                     let what = format!(
                         "the file system {} has not answered for {} s",
                         path.display(),
@@ -205,7 +205,7 @@ impl HostCollector {
             let metric = format!("host.{of}_available {}", path.display());
             let says = crossed.beyond.then(|| {
                 let mut says = mark(class, Role::Confirmation, 0.5, &metric);
-                self.uses.say(place(path), &mut says);
+                self.uses.annotate_mark(place(path), &mut says);
                 says
             });
             self.ratio(&metric, crossed.value, says);
@@ -235,7 +235,7 @@ impl HostCollector {
             room.blocks * 100.0
         );
         let mut says = mark("disk-full", Role::Confirmation, 0.5, "agent.state_dir_room");
-        self.uses.say(place(&self.state_dir), &mut says);
+        self.uses.annotate_mark(place(&self.state_dir), &mut says);
         self.line(text, Some(says));
     }
 

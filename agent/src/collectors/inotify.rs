@@ -101,7 +101,7 @@ impl InotifyWatcher {
     }
 
     /// Reads the pending events without blocking. Returns true if there were any.
-    pub(super) fn hear(&self) -> bool {
+    pub(super) fn read_events(&self) -> bool {
         let Some(shared) = &self.0 else { return false };
         let mut any = false;
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
@@ -141,12 +141,12 @@ impl InotifyWatcher {
 
 impl FileWatch {
     /// True if the file was written to since [`FileWatch::settle`].
-    pub(super) fn is_stirred(&self) -> bool {
+    pub(super) fn has_new_writes(&self) -> bool {
         self.told.writes.load(Ordering::Relaxed) != self.seen
     }
 
     /// Marks all writes until now as handled; the caller reads the file next.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn mark_handled(&mut self) {
         self.seen = self.told.writes.load(Ordering::Relaxed);
     }
 
@@ -188,18 +188,18 @@ mod tests {
             return;
         };
         let two = stirs.watch(&files[1]).unwrap();
-        stirs.hear();
-        assert!(!one.is_stirred() && !two.is_stirred());
+        stirs.read_events();
+        assert!(!one.has_new_writes() && !two.has_new_writes());
         writeln!(files[0], "a line").unwrap();
         stirs.wait(Duration::from_secs(10));
-        stirs.hear();
-        assert!(one.is_stirred() && !one.is_moved() && !two.is_stirred());
-        one.settle();
-        assert!(!one.is_stirred());
+        stirs.read_events();
+        assert!(one.has_new_writes() && !one.is_moved() && !two.has_new_writes());
+        one.mark_handled();
+        assert!(!one.has_new_writes());
         fs::rename(&paths[0], dir.path().join("three")).unwrap();
         fs::remove_file(&paths[1]).unwrap();
-        stirs.hear();
-        assert!(one.is_moved() && one.is_stirred() && two.is_moved());
+        stirs.read_events();
+        assert!(one.is_moved() && one.has_new_writes() && two.is_moved());
     }
 
     #[test]
@@ -214,12 +214,12 @@ mod tests {
         };
         drop(first);
         writeln!(file, "a line").unwrap();
-        stirs.hear();
-        assert!(second.is_stirred());
+        stirs.read_events();
+        assert!(second.has_new_writes());
         drop(second);
         writeln!(file, "a line").unwrap();
-        stirs.hear();
-        assert!(stirs.watch(&file).is_some_and(|third| !third.is_stirred()));
+        stirs.read_events();
+        assert!(stirs.watch(&file).is_some_and(|third| !third.has_new_writes()));
     }
 
     /// Files of procfs have no writers that the kernel could report.

@@ -78,14 +78,14 @@ impl JobLogs {
     fn matched(&self, names: LogMatches) -> bool {
         // Waits for room, because the seeker does not send an unchanged result again.
         let heard = self.requests.send(LogRequest::Match(names)).is_ok();
-        self.bell.ring();
+        self.bell.wake();
         heard
     }
 
     fn send(&self, request: LogRequest) -> bool {
         match self.requests.try_send(request) {
             Ok(()) => {
-                self.bell.ring();
+                self.bell.wake();
                 true
             }
             Err(TrySendError::Full(_)) => {
@@ -182,8 +182,8 @@ impl JobLogReader {
             let wait = next_look.saturating_duration_since(Instant::now());
             // Once a poll is scheduled, further writes need no wake: the poll reads all of them at once.
             let events = self.stirs.events().filter(|_| !stirred);
-            wait_for_any([self.bell.rings(), events], wait);
-            self.bell.hear();
+            wait_for_any([self.bell.wake_fd(), events], wait);
+            self.bell.clear();
             while let Ok(request) = self.requests.try_recv() {
                 self.answer(request);
             }
@@ -192,10 +192,10 @@ impl JobLogReader {
             if stopping || now >= next_look {
                 self.look(stopping);
                 let pause = self.pause();
-                self.stop.looked(pause);
+                self.stop.record_poll(pause);
                 next_look = Instant::now() + pause;
                 stirred = false;
-            } else if !stirred && self.stirs.hear() {
+            } else if !stirred && self.stirs.read_events() {
                 stirred = true;
                 next_look = next_look.min(now + unhurried(self.interval, self.busy));
             }
@@ -262,7 +262,7 @@ impl JobLogReader {
                 let what = format!("{bytes} bytes of unknown age in {count} job logs are not read");
                 self.reporter.intake.gap(EvidenceSource::JobLog, what, None);
             }
-            self.reporter.intake.moved(patterns.clone());
+            self.reporter.intake.record_position(patterns.clone());
         }
         let (stay, gone) = std::mem::take(&mut self.matched)
             .into_iter()
@@ -303,11 +303,11 @@ impl JobLogReader {
         // An empty value means no position.
         let key = key_of(path);
         let value = String::new();
-        self.reporter.intake.moved(ReaderCursor { key, value });
+        self.reporter.intake.record_position(ReaderCursor { key, value });
     }
 
     fn look(&mut self, finish: bool) {
-        self.stirs.hear();
+        self.stirs.read_events();
         self.busy = 0;
         for followed in self.files.values_mut() {
             if finish {

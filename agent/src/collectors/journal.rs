@@ -262,7 +262,7 @@ impl<'a> JournalReader<'a> {
                 JournalRead::More => {}
                 JournalRead::Waits => {
                     self.live = true;
-                    stop.looked(interval);
+                    stop.record_poll(interval);
                     wait_readable(&printer.out, pause(interval, self.triage.deadline(), clock::steady()));
                 }
             }

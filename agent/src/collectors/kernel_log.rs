@@ -78,7 +78,7 @@ impl KernelLog {
         let mut quiet = 1;
         while !self.rest(&followed, &stirs, quiet) {
             let before = followed.lines();
-            stirs.hear();
+            stirs.read_events();
             followed.look(&self.reporter);
             quiet = if followed.lines() == before {
                 (quiet + 1).min(QUIET)
@@ -97,7 +97,7 @@ impl KernelLog {
         if quiet == 1 || !followed.is_watched() {
             return self.stop.wait(due(self.interval * quiet));
         }
-        self.stop.looked(HEAR);
+        self.stop.record_poll(HEAR);
         stirs.wait(due(HEAR));
         self.stop.stopped()
     }
@@ -123,7 +123,7 @@ impl KernelLog {
                 self.absent(&format!("cannot read {}: {error}", path.display()));
                 break;
             }
-            self.stop.looked(HEAR);
+            self.stop.record_poll(HEAR);
             // A new record ends the wait.
             wait_readable(&file, pause(HEAR, ring.deadline(), clock::steady()));
         }

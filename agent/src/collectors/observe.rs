@@ -92,7 +92,7 @@ impl LineReporter {
                 None => disk().map(FailingStorage::Disk),
             };
             if let Some(failing) = failing {
-                self.uses.say(failing, mark);
+                self.uses.annotate_mark(failing, mark);
             }
         }
     }
@@ -116,7 +116,7 @@ impl LineReporter {
     ) {
         let Some(last) = sightings.len().checked_sub(1) else {
             if let Some(moved) = cursor.filter(|cursor| stored.as_ref() != Some(cursor)) {
-                self.intake.moved(moved.clone());
+                self.intake.record_position(moved.clone());
                 *stored = Some(moved);
             }
             return;

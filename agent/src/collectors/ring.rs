@@ -177,7 +177,7 @@ impl<R: Read> RingReader<R> {
         sightings: &mut Vec<PendingEvidence>,
     ) {
         for observation in observations {
-            let Some(observation) = self.held.tell(observation) else {
+            let Some(observation) = self.held.unreported_part(observation) else {
                 continue;
             };
             let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
@@ -186,7 +186,7 @@ impl<R: Read> RingReader<R> {
     }
 
     fn cursor(&mut self) -> Option<ReaderCursor> {
-        let (after, told) = match self.held.go_on(&self.triage) {
+        let (after, told) = match self.held.restart_position(&self.triage) {
             RestartPosition::Behind => (self.counter.last()?, String::new()),
             RestartPosition::At(record, told) => (record.checked_sub(1)?, told),
             RestartPosition::Unknown => return None,

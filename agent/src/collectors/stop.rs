@@ -36,7 +36,7 @@ impl StopFlag {
     }
 
     /// Records a completed poll of this thread's collector; the next one is due after `pause`.
-    pub(crate) fn looked(&self, pause: Duration) {
+    pub(crate) fn record_poll(&self, pause: Duration) {
         let thread = std::thread::current();
         let Some(name) = thread.name() else { return };
         let at = clock::now();
@@ -49,13 +49,13 @@ impl StopFlag {
     }
 
     /// Returns the last completed poll of each collector.
-    pub(crate) fn looks(&self) -> BTreeMap<String, PollTimes> {
+    pub(crate) fn poll_times(&self) -> BTreeMap<String, PollTimes> {
         self.looks.lock().expect("no holder of the looks panics").clone()
     }
 
     /// Records a completed poll, then waits for `pause` or until the stop flag is set. Returns true if it is set.
     pub(crate) fn wait(&self, pause: Duration) -> bool {
-        self.looked(pause);
+        self.record_poll(pause);
         self.rest(pause)
     }
 

@@ -57,7 +57,12 @@ impl ThresholdEvaluator {
     }
 
     /// Applies the rules to one poll of a device and returns the crossings.
-    pub(super) fn take(&mut self, now: Timestamp, address: &str, readings: &DeviceReadings) -> Vec<ThresholdFinding> {
+    pub(super) fn evaluate(
+        &mut self,
+        now: Timestamp,
+        address: &str,
+        readings: &DeviceReadings,
+    ) -> Vec<ThresholdFinding> {
         if !self.devices.contains_key(address) {
             self.devices.insert(address.to_owned(), Vec::new());
         }
@@ -175,7 +180,7 @@ mod tests {
         let mut all = Vec::new();
         for (second, readings) in (0_i64..).zip(looks) {
             let readings = readings.iter().map(|(name, value)| ((*name).to_owned(), *value));
-            let changes = judge.take(Timestamp(second * 1_000_000_000), "0000:9b:00", &readings.collect());
+            let changes = judge.evaluate(Timestamp(second * 1_000_000_000), "0000:9b:00", &readings.collect());
             let short = changes
                 .into_iter()
                 .map(|change| (change.metric, change.value, !change.marks.is_empty()));

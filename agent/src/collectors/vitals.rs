@@ -134,7 +134,7 @@ impl VitalSources {
     }
 
     /// Takes a snapshot of the host.
-    pub(super) fn look(&mut self, clock: Option<KernelClock>) -> VitalSnapshot {
+    pub(super) fn snapshot(&mut self, clock: Option<KernelClock>) -> VitalSnapshot {
         let mut look = VitalSnapshot {
             synchronised: clock.map(|clock| clock.synchronised),
             ..VitalSnapshot::default()
@@ -236,7 +236,7 @@ pub(super) struct VitalSigns {
 
 impl VitalSigns {
     /// Returns the changes since the previous snapshot.
-    pub(super) fn take(&mut self, look: VitalSnapshot) -> Vec<VitalChange> {
+    pub(super) fn changes(&mut self, look: VitalSnapshot) -> Vec<VitalChange> {
         let mut told = Vec::new();
         for rule in COUNTERS {
             let Some(count) = look.counters.get(rule.metric).copied() else {

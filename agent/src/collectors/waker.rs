@@ -19,7 +19,7 @@ impl EventFdWaker {
         )
     }
 
-    pub(super) fn ring(&self) {
+    pub(super) fn wake(&self) {
         if let Some(bell) = &self.0 {
             // The write fails only if the counter is full, after 2^64 wakes.
             let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
@@ -27,12 +27,12 @@ impl EventFdWaker {
     }
 
     /// Returns the descriptor that is readable while a wake is pending.
-    pub(super) fn rings(&self) -> Option<BorrowedFd<'_>> {
+    pub(super) fn wake_fd(&self) -> Option<BorrowedFd<'_>> {
         self.0.as_ref().map(|bell| bell.as_fd())
     }
 
     /// Clears the pending wake.
-    pub(super) fn hear(&self) {
+    pub(super) fn clear(&self) {
         if let Some(bell) = &self.0 {
             let _ = rustix::io::read(bell, &mut [0; 8]);
         }

@@ -206,7 +206,7 @@ impl EvidenceIntake {
 
     /// Records the position of a reader that read on without evidence. It is committed with the next evidence, or after
     /// [`POSITIONS_LINGER`].
-    pub(crate) fn moved(&self, cursor: ReaderCursor) {
+    pub(crate) fn record_position(&self, cursor: ReaderCursor) {
         let mut queue = self.lock();
         let after = queue.gone + queue.waiting.len() as u64;
         queue.positions.insert(cursor.key, (cursor.value, after));

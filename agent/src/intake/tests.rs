@@ -88,7 +88,7 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
     let intake = EvidenceIntake::new(NodeId::from("a"));
     intake.push(exit());
     intake.push(exit());
-    intake.moved(cursor("2"));
+    intake.record_position(cursor("2"));
     let first = intake.take(Duration::from_secs(3600), 1);
     assert_eq!((first.sightings.len(), first.positions), (1, Vec::new()));
     let second = intake.take(Duration::from_secs(3600), 1);
@@ -100,7 +100,7 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
     intake.put_back(second);
     let again = intake.take(Duration::from_secs(3600), 16);
     assert_eq!(again.positions, [cursor("2")]);
-    intake.moved(cursor("3"));
+    intake.record_position(cursor("3"));
     intake.put_back(again);
     let newest = intake.take(Duration::from_secs(3600), 16);
     assert_eq!((newest.sightings.len(), newest.positions), (1, vec![cursor("3")]));
@@ -110,11 +110,11 @@ fn a_position_never_overtakes_what_was_seen_before_it() {
 #[test]
 fn what_was_seen_later_takes_the_place_of_a_position() {
     let intake = EvidenceIntake::new(NodeId::from("a"));
-    intake.moved(cursor("1"));
+    intake.record_position(cursor("1"));
     intake.push(exit().with_cursor(Some(cursor("2"))));
     let batch = intake.take(Duration::from_secs(3600), 16);
     assert_eq!((batch.sightings.len(), batch.positions), (1, Vec::new()));
-    intake.moved(cursor("3"));
+    intake.record_position(cursor("3"));
     intake.push(exit());
     let failed = intake.take(Duration::from_secs(3600), 16);
     intake.push(exit().with_cursor(Some(cursor("4"))));
@@ -126,10 +126,10 @@ fn what_was_seen_later_takes_the_place_of_a_position() {
 #[test]
 fn a_position_alone_waits_for_company_and_is_handed_out_at_the_end() {
     let intake = EvidenceIntake::new(NodeId::from("a"));
-    intake.moved(cursor("1"));
+    intake.record_position(cursor("1"));
     intake.push(exit());
     assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("1")]);
-    intake.moved(cursor("2"));
+    intake.record_position(cursor("2"));
     intake.close();
     assert_eq!(intake.take(Duration::from_secs(3600), 16).positions, [cursor("2")]);
     assert!(intake.take(Duration::from_secs(3600), 16).is_empty());

@@ -87,7 +87,7 @@ impl LinkService {
 
     fn refuse<T>(&self, request: &Request<T>, what: &str) -> Status {
         let address = ConnectionPeer::of(request).and_then(|caller| caller.address);
-        self.network.refusals().tell(RefusalReason::Node, address, what);
+        self.network.refusals().record(RefusalReason::Node, address, what);
         Status::permission_denied(what)
     }
 

@@ -68,7 +68,7 @@ impl LinkSearch {
     }
 
     /// Records a measurement. One of a node with itself, or of an unknown node, is ignored.
-    pub fn tell(&mut self, (one, other): NodePair, measured: Option<LinkMeasurement>) {
+    pub fn record(&mut self, (one, other): NodePair, measured: Option<LinkMeasurement>) {
         let pair = (one.min(other), one.max(other));
         if pair.0 != pair.1 && pair.1 < self.nodes {
             self.results.entry(pair).or_default().push(measured);
@@ -277,7 +277,7 @@ mod tests {
                 for pair in round {
                     assert!(pair.0 < pair.1 && pair.1 < self.nodes, "{pair:?}");
                     assert!(busy.insert(pair.0) && busy.insert(pair.1), "{pair:?} is busy");
-                    search.tell(pair, self.measure(pair));
+                    search.record(pair, self.measure(pair));
                     count += 1;
                 }
                 rounds += 1;
@@ -366,7 +366,7 @@ mod tests {
     #[test]
     fn of_two_nodes_and_where_all_are_bad_nothing_can_be_told() {
         let mut two = LinkSearch::new(2, 0.0);
-        two.tell((0, 1), None);
+        two.record((0, 1), None);
         assert_eq!((two.next(), two.blame().open), (vec![], vec![(0, 1)]));
         let (blame, rounds, _) = truth(5, &[0, 1, 2, 3, 4], &[]).search();
         assert_eq!((blame.nodes.len(), blame.open.len(), rounds), (0, 10, 6));
@@ -378,11 +378,11 @@ mod tests {
     fn a_pair_that_was_bad_once_and_then_good_blames_nobody() {
         let mut search = LinkSearch::new(4, 0.0);
         for pair in search.next() {
-            search.tell(pair, (pair.0 != 0).then_some(FAST));
+            search.record(pair, (pair.0 != 0).then_some(FAST));
         }
         while let round @ [_, ..] = &search.next()[..] {
             for pair in round {
-                search.tell(*pair, Some(FAST));
+                search.record(*pair, Some(FAST));
             }
         }
         assert_eq!(search.blame(), LinkBlame::default());
@@ -391,10 +391,10 @@ mod tests {
     #[test]
     fn all_that_are_slower_than_wanted_are_bad_although_they_are_alike() {
         let mut search = LinkSearch::new(2, 2e9);
-        search.tell((1, 0), Some(FAST));
+        search.record((1, 0), Some(FAST));
         assert_eq!(search.blame().open, [(0, 1)]);
-        search.tell((1, 1), None);
-        search.tell((0, 9), None);
+        search.record((1, 1), None);
+        search.record((0, 9), None);
         assert_eq!(search.results().len(), 1);
     }
 }

@@ -55,7 +55,7 @@ pub async fn survey(
         }
         while let Some(done) = open.join_next().await {
             let Ok((pair, told)) = done else { continue };
-            search.tell(pair, told.clone().ok());
+            search.record(pair, told.clone().ok());
             rows.push((pair, told));
         }
     };

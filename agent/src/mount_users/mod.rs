@@ -81,7 +81,7 @@ impl MountUsers {
     }
 
     /// Adds mount, device and users of the file system to a mark, as far as known.
-    pub(crate) fn say(&self, failing: FailingStorage, mark: &mut Classification) {
+    pub(crate) fn annotate_mark(&self, failing: FailingStorage, mark: &mut Classification) {
         let used = self.of(failing);
         let (place, device) = used.mount.map(|mount| (mount.place, mount.source)).unzip();
         for (name, value) in [("mount", place), ("device", device), ("used_by", used.by)] {

@@ -38,7 +38,7 @@ impl ViewSource {
     /// Returns the agent's current view. Waits only for locks that are held for a copy.
     pub(crate) fn take(&self) -> AgentView {
         let counts = self.board.read();
-        let looks = self.stop.looks().into_iter();
+        let looks = self.stop.poll_times().into_iter();
         AgentView {
             node: self.node.clone(),
             version: env!("CARGO_PKG_VERSION").to_owned(),

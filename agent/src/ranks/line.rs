@@ -38,7 +38,7 @@ impl RankSender {
     }
 
     /// Sends a message, with a file if given.
-    pub(crate) fn say(&self, kind: Said, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(crate) fn send_message(&self, kind: Said, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let bytes = frame::encode(&ToRank { kind: Some(kind) });
         {
             let mut stream = self.stream.lock().expect("no holder of the line panics");
@@ -113,7 +113,7 @@ mod tests {
             checkpoint_every: 3,
             without_store: false,
         });
-        line.say(welcome.clone(), None).expect("said");
+        line.send_message(welcome.clone(), None).expect("said");
         let called = |number, step| {
             let call = CheckpointCall::At { step: Step(step) };
             Said::Called(CheckpointCalled::from((number, call)))

@@ -129,7 +129,7 @@ impl RankSession {
         let mut reader = FrameReader::new();
         reader.limit(HELLO_BYTES, None);
         let deadline = Instant::now() + HELLO_DEADLINE;
-        let Some(Heard::Hello(hello)) = self.hear(&mut reader, Some(deadline))? else {
+        let Some(Heard::Hello(hello)) = self.receive_message(&mut reader, Some(deadline))? else {
             return Err(SessionFailure::Protocol(
                 "its first message does not name a rank".to_owned(),
             ));
@@ -144,15 +144,15 @@ impl RankSession {
                 "rank {} of generation {} was not started here",
                 rank.rank, rank.generation
             );
-            return self.say(Said::Refused(v1::Refused { reason }));
+            return self.send_message(Said::Refused(v1::Refused { reason }));
         };
         if let Some(reason) = self.objection(peer, &rank) {
-            self.say(Said::Refused(v1::Refused { reason: reason.clone() }))?;
+            self.send_message(Said::Refused(v1::Refused { reason: reason.clone() }))?;
             return Err(SessionFailure::Protocol(reason));
         }
         self.stream.set_read_timeout(None)?;
         reader.limit(MESSAGE_BYTES, Some(BOXES_TAG));
-        self.say(Said::Welcome(v1::RankWelcome {
+        self.send_message(Said::Welcome(v1::RankWelcome {
             checkpoint_every: launch.checkpoint_every,
             without_store: launch.checkpoint_store.is_empty(),
         }))?;
@@ -161,7 +161,7 @@ impl RankSession {
         }
         let desk = self.checkpoints.desk(&rank, local_rank, &launch);
         let known = IdentifiedRank { rank, launch, desk };
-        while let Some(heard) = self.hear(&mut reader, None)? {
+        while let Some(heard) = self.receive_message(&mut reader, None)? {
             self.pace(&heard);
             self.answer(&known, heard)?;
         }
@@ -212,7 +212,9 @@ impl RankSession {
                         when_full: when_full.into(),
                         wait_ms: u64::try_from(images.wait.as_millis()).unwrap_or(u64::MAX),
                     };
-                    Ok(self.line.say(Said::ArenaReady(ready), Some(place.arena.as_fd()))?)
+                    Ok(self
+                        .line
+                        .send_message(Said::ArenaReady(ready), Some(place.arena.as_fd()))?)
                 }
                 Err(problem) => self.refuse(problem.to_string()),
             },
@@ -255,7 +257,7 @@ impl RankSession {
 
     fn restore(&mut self, known: &IdentifiedRank, boxes: &[v1::TensorBox]) -> Result<(), SessionFailure> {
         let Some(point) = known.launch.restore.clone() else {
-            return self.say(Said::NothingToRestore(v1::NothingToRestore {}));
+            return self.send_message(Said::NothingToRestore(v1::NothingToRestore {}));
         };
         let wanted: Result<Vec<TensorBox>, String> = boxes.iter().map(tensor_box).collect();
         let wanted = match wanted {
@@ -284,7 +286,7 @@ impl RankSession {
                 names: restored.names,
             };
             let own = restored.own.as_ref().map(AsFd::as_fd);
-            line.say(Said::RestoreReady(ready), own)
+            line.send_message(Said::RestoreReady(ready), own)
         };
         match known.desk.restore(&point, &wanted, &mut hand) {
             Ok(()) => Ok(()),
@@ -327,11 +329,15 @@ impl RankSession {
 
     fn refuse(&mut self, reason: String) -> Result<(), SessionFailure> {
         tracing::warn!(reason, "refused a rank's wish");
-        self.say(Said::Refused(v1::Refused { reason }))
+        self.send_message(Said::Refused(v1::Refused { reason }))
     }
 
     /// Returns the next message; `None` once the rank has closed the connection.
-    fn hear(&mut self, reader: &mut FrameReader, deadline: Option<Instant>) -> Result<Option<Heard>, SessionFailure> {
+    fn receive_message(
+        &mut self,
+        reader: &mut FrameReader,
+        deadline: Option<Instant>,
+    ) -> Result<Option<Heard>, SessionFailure> {
         let mut bytes = [0; 16 * 1024];
         loop {
             if let Some(deadline) = deadline {
@@ -365,8 +371,8 @@ impl RankSession {
         }
     }
 
-    fn say(&self, kind: Said) -> Result<(), SessionFailure> {
-        Ok(self.line.say(kind, None)?)
+    fn send_message(&self, kind: Said) -> Result<(), SessionFailure> {
+        Ok(self.line.send_message(kind, None)?)
     }
 }
 

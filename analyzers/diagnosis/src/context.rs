@@ -45,7 +45,7 @@ impl PlacementIndex {
     pub fn remove(&mut self, name: &JobId) {
         let Some(job) = self.jobs.remove(name) else { return };
         for node in job.placements.values() {
-            self.on.lessen(node, |there| {
+            self.on.update_or_remove(node, |there| {
                 there.remove(name);
                 there.is_empty()
             });

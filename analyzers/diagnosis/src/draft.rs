@@ -220,7 +220,7 @@ impl Draft {
     }
 
     /// Updates `explained` with the signs so far.
-    pub(crate) fn look(&mut self, catalogue: &Catalogue) {
+    pub(crate) fn update_explained(&mut self, catalogue: &Catalogue) {
         if !self.explained {
             let winner = self.weigh(catalogue).flatten();
             self.explained = winner.is_some_and(|winner| winner.strength >= CandidateStrength::Cause);

@@ -83,7 +83,7 @@ impl DraftIndexes {
 
     /// Removes a draft from all indexes.
     fn forget(&mut self, draft: &Draft, policy: &DraftPolicy) {
-        self.of.lessen(&draft.scope, |of| {
+        self.of.update_or_remove(&draft.scope, |of| {
             of.leave(draft);
             of.open.is_none() && of.done.is_empty()
         });
@@ -98,7 +98,7 @@ impl DraftIndexes {
         };
         self.done.remove(&(conclusion.at, id));
         for node in draft.nodes_of_job() {
-            self.done_on.lessen(node, |there| {
+            self.done_on.update_or_remove(node, |there| {
                 there.remove(id.0);
                 there.is_empty()
             });

@@ -96,7 +96,7 @@ impl PartialEq for SignalMemory {
 impl SignalMemory {
     /// Stores a sign. If the memory is full, the oldest is removed; of repeats the first ones and the newest are
     /// held, because a complaint that was overcome and returns is the newer one.
-    pub(crate) fn hold(&mut self, glimpse: &SignalRef<'_>, policy: &DraftPolicy) {
+    pub(crate) fn insert_signal(&mut self, glimpse: &SignalRef<'_>, policy: &DraftPolicy) {
         let whom = subject_of(glimpse.entity, glimpse.evidence).folded();
         if let Some(newest) = glimpse.same.and_then(|same| self.full_of((whom, same))) {
             if self.renew(newest, glimpse) {
@@ -134,12 +134,12 @@ impl SignalMemory {
         self.by_time.insert((held.filed, place), ());
         self.held.insert(place, held);
         if tells_apart {
-            self.tell_apart(whom);
+            self.index_by_kind(whom);
         }
     }
 
     /// Builds the index by kind for one subject.
-    fn tell_apart(&mut self, whom: u64) {
+    fn index_by_kind(&mut self, whom: u64) {
         for place in self.of.get(&whom).into_iter().flat_map(|spoken| spoken.all.iter()) {
             if let Some(same) = self.held.get(&place).and_then(|held| held.same) {
                 self.alike.of(&(whom, same)).insert(place);
@@ -196,7 +196,7 @@ impl SignalMemory {
 
     /// Removes the silence of a node that reports again.
     pub(crate) fn forget_silence(&mut self, node: &NodeId) {
-        let there = self.of_whom(SubjectRef::Scope(ScopeRef::Node(node)));
+        let there = self.signals_of_subject(SubjectRef::Scope(ScopeRef::Node(node)));
         let silent = there.filter(|(_, held)| held.sign.what.is_silence());
         for place in silent.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
@@ -205,7 +205,7 @@ impl SignalMemory {
 
     /// Removes the evidence against a node and its devices.
     pub(crate) fn clear_node(&mut self, node: &NodeId) {
-        let there = self.of_whom(SubjectRef::Scope(ScopeRef::Node(node)));
+        let there = self.signals_of_subject(SubjectRef::Scope(ScopeRef::Node(node)));
         let marked = there.filter(|(_, held)| held.sign.mark().is_some());
         for place in marked.map(|(place, _)| place).collect::<Vec<_>>() {
             self.remove(place);
@@ -215,7 +215,7 @@ impl SignalMemory {
     /// Returns the signs that may belong to a scope's failure, in order of arrival.
     pub(crate) fn of_scope<'a>(&'a self, scope: &DraftScope, context: &PlacementIndex) -> Vec<&'a RememberedSignal> {
         let mut found: Vec<&RememberedSignal> = Vec::new();
-        let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
+        let mut take = |whom| found.extend(self.signals_of_subject(whom).map(|(_, held)| held));
         match scope {
             DraftScope::Node { node } => {
                 if context.jobs_on(node).all(|(_, known)| known.ended_at.is_some()) {
@@ -227,9 +227,9 @@ impl SignalMemory {
                 let known = context.job(job);
                 if known.map(|known| known.generation).unwrap_or_default() == *generation {
                     let since = known.and_then(|known| known.since);
-                    let of_job = self.of_whom(SubjectRef::Job(job)).map(|(_, held)| held);
+                    let of_job = self.signals_of_subject(SubjectRef::Job(job)).map(|(_, held)| held);
                     found.extend(of_job.filter(|held| since.is_none_or(|since| held.sign.at >= since)));
-                    let mut take = |whom| found.extend(self.of_whom(whom).map(|(_, held)| held));
+                    let mut take = |whom| found.extend(self.signals_of_subject(whom).map(|(_, held)| held));
                     let placed = known.into_iter().flat_map(|known| known.placements.values());
                     for node in placed.collect::<BTreeSet<_>>() {
                         take(SubjectRef::Scope(ScopeRef::Node(node)));
@@ -242,7 +242,7 @@ impl SignalMemory {
     }
 
     /// Returns the signs of a subject; different subjects with equal hash are separated.
-    fn of_whom<'a, 'w>(
+    fn signals_of_subject<'a, 'w>(
         &'a self,
         asked: SubjectRef<'w>,
     ) -> impl Iterator<Item = (ArrivalKey, &'a RememberedSignal)> + use<'a, 'w> {
@@ -277,12 +277,12 @@ impl SignalMemory {
             row.is_empty()
         };
         let mut by_kind = false;
-        self.of.lessen(&held.whom, |spoken| {
+        self.of.update_or_remove(&held.whom, |spoken| {
             by_kind = spoken.by_kind;
             leave(&mut spoken.all)
         });
         if let Some(same) = held.same.filter(|_| by_kind) {
-            self.alike.lessen(&(held.whom, same), leave);
+            self.alike.update_or_remove(&(held.whom, same), leave);
         }
         Some(held)
     }
@@ -355,7 +355,7 @@ mod tests {
                 let sign = sign(number, node, kind, now - ago);
                 memory.forget(Timestamp::from_millis(now), &policy);
                 plain.retain(|held: &SharedValue<Signal>| Timestamp::from_millis(now).since(held.at) <= window);
-                memory.hold(&SignalRef::of(&sign), &policy);
+                memory.insert_signal(&SignalRef::of(&sign), &policy);
                 hold(&mut plain, &sign, &policy);
                 prop_assert!(memory.in_order().eq(&plain));
             }

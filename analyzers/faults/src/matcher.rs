@@ -213,7 +213,7 @@ impl SignatureMatcher {
                 return if known.judges(text) {
                     JudgeResult::Before(known)
                 } else {
-                    JudgeResult::Now(self.settled(self.recalled(text, &known)), known.opens)
+                    JudgeResult::Now(self.settled(self.match_cached(text, &known)), known.opens)
                 };
             }
             let candidates = self.candidates(text);
@@ -226,8 +226,8 @@ impl SignatureMatcher {
             let matching = self.matching(source, text, &tried);
             let judgement = self.judgement(text, &matching);
             if let Some(present) = present.filter(|_| KindCache::takes(masked)) {
-                let rules = self.told(source, masked, matching, &present);
-                let same = |(number, told): &(usize, KindMatch)| self.rules[*number].says_the_same(masked, told);
+                let rules = self.match_kinds(source, masked, matching, &present);
+                let same = |(number, told): &(usize, KindMatch)| self.rules[*number].has_constant_mark(masked, told);
                 self.recall.remember(KindEntry {
                     source,
                     masked: masked.into(),
@@ -270,7 +270,7 @@ impl SignatureMatcher {
     }
 
     /// Returns the results for all lines of a kind, of which one was tried.
-    fn told(
+    fn match_kinds(
         &self,
         source: EvidenceSource,
         masked: &[u8],
@@ -281,7 +281,7 @@ impl SignatureMatcher {
         let mut matching = matching.into_iter().peekable();
         let tell = |number: usize| {
             let matched = matching.next_if(|(matching, _)| *matching == number);
-            let told = self.rules[number].tell(masked, matched.map(|(_, spans)| spans))?;
+            let told = self.rules[number].match_kind(masked, matched.map(|(_, spans)| spans))?;
             Some((number, told))
         };
         members(present)
@@ -291,7 +291,7 @@ impl SignatureMatcher {
     }
 
     /// Returns all matches of a text with a cached kind.
-    fn recalled(&self, text: &str, known: &KindEntry) -> Vec<SignatureMatch> {
+    fn match_cached(&self, text: &str, known: &KindEntry) -> Vec<SignatureMatch> {
         let hit = |(number, told): &(usize, KindMatch)| match told {
             KindMatch::Matches(spans) => Some(self.hit(*number, text, spans)),
             KindMatch::Depends => Some(self.hit(*number, text, &self.rules[*number].find(text)?)),

@@ -121,7 +121,7 @@ impl StreamReader {
     pub fn push(&mut self, line: &str) {
         self.look(line);
         for observation in self.triage.push(line, Timestamp(0)) {
-            self.keep(observation);
+            self.add_observation(observation);
         }
     }
 
@@ -134,7 +134,7 @@ impl StreamReader {
             let (stretch, more) = rest.split_at(memrchr(b'\n', most).map_or(most.len(), |at| at + 1));
             rest = more;
             for observation in self.triage.push_block(stretch, Timestamp(0)) {
-                self.keep(observation);
+                self.add_observation(observation);
             }
             self.follow(stretch);
         }
@@ -228,7 +228,7 @@ impl StreamReader {
             self.look_at(&line);
         }
         for observation in self.triage.flush() {
-            self.keep(observation);
+            self.add_observation(observation);
         }
         self.seen.sort_by_key(|seen| seen.first_line);
         self.failures.place(&mut self.seen);
@@ -251,7 +251,7 @@ impl StreamReader {
         }
     }
 
-    fn keep(&mut self, observation: LogObservation) {
+    fn add_observation(&mut self, observation: LogObservation) {
         if self.seen.len() >= KEPT {
             return;
         }

@@ -191,7 +191,7 @@ impl TierIntervals {
                 ..IntervalLimits::default()
             },
         };
-        let plan = question.answer()?;
+        let plan = question.solve()?;
         let mut all = vec![None; job.tiers.len()];
         for ((at, _, _), tier) in asked.iter().zip(&plan.tiers) {
             all[*at] = tier.interval_s;

@@ -139,7 +139,7 @@ pub fn plan_own(wanted: &[TensorBox], shards: &[ShardIndex], own: &OwnTensors) -
     for name in own.supplied(wanted, shards)? {
         tensors.supplied_by(name, own.rank);
     }
-    shards.iter().try_for_each(|shard| tensors.take(shard))?;
+    shards.iter().try_for_each(|shard| tensors.add_stored(shard))?;
     let parts: Vec<SortedParts<'_>> = tensors.groups.into_iter().map(TensorRequest::into_parts).collect();
     let mut copies = Vec::new();
     let mut dest_at = 0u64;
@@ -211,7 +211,7 @@ impl<'a> TensorRequests<'a> {
 
     /// Adds the requested tensors of a shard. Shards usually list tensors in the order in which ranks request them, so
     /// the next group is tried before the map lookup.
-    fn take(&mut self, shard: &'a ShardIndex) -> Result<(), PlanError> {
+    fn add_stored(&mut self, shard: &'a ShardIndex) -> Result<(), PlanError> {
         let mut next = 0;
         for entry in &shard.tensors {
             let expected = self
@@ -226,7 +226,7 @@ impl<'a> TensorRequests<'a> {
                 },
             };
             next = found + 1;
-            self.groups[found].take(StoredPart {
+            self.groups[found].add_stored(StoredPart {
                 rank: shard.rank,
                 at: entry.at,
                 boxed: &entry.boxed,
@@ -237,7 +237,7 @@ impl<'a> TensorRequests<'a> {
 }
 
 impl<'a> TensorRequest<'a> {
-    fn take(&mut self, part: StoredPart<'a>) -> Result<(), PlanError> {
+    fn add_stored(&mut self, part: StoredPart<'a>) -> Result<(), PlanError> {
         if self.supplier.is_some_and(|rank| rank != part.rank) {
             return Ok(());
         }

@@ -91,7 +91,7 @@ impl IntervalGovernor {
     }
 
     /// Processes a requested interval at the current step duration. Returns the new interval in steps if it changes.
-    pub fn wish(&mut self, interval_s: f64, step_s: f64) -> Option<u64> {
+    pub fn update_interval(&mut self, interval_s: f64, step_s: f64) -> Option<u64> {
         let steps = interval_s / step_s;
         if !steps.is_finite() {
             return None;
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn small_changes_are_not_made_and_large_ones_are() {
         let mut governor = IntervalGovernor::new(100);
-        assert_eq!(governor.wish(119.0, 1.0), None);
-        assert_eq!(governor.wish(81.0, 1.0), None);
-        assert_eq!(governor.wish(121.0, 1.0), Some(121));
-        assert_eq!(governor.wish(100.0, 1.0), None);
-        assert_eq!(governor.wish(f64::NAN, 1.0), None);
-        assert_eq!(governor.wish(10.0, 0.0), None);
-        assert_eq!(governor.wish(0.0, 1.0), Some(1));
+        assert_eq!(governor.update_interval(119.0, 1.0), None);
+        assert_eq!(governor.update_interval(81.0, 1.0), None);
+        assert_eq!(governor.update_interval(121.0, 1.0), Some(121));
+        assert_eq!(governor.update_interval(100.0, 1.0), None);
+        assert_eq!(governor.update_interval(f64::NAN, 1.0), None);
+        assert_eq!(governor.update_interval(10.0, 0.0), None);
+        assert_eq!(governor.update_interval(0.0, 1.0), Some(1));
     }
 
     #[test]
@@ -148,7 +148,7 @@ mod tests {
         #[test]
         fn wobbling_wishes_do_not_flap(centre in 20.0..1e6_f64, wobble in prop::collection::vec(-0.08..0.08_f64, 1..100), start in 1..1_000_000_u64) {
             let mut governor = IntervalGovernor::new(start);
-            let changes = wobble.iter().filter(|w| governor.wish(centre * (1.0 + **w), 1.0).is_some()).count();
+            let changes = wobble.iter().filter(|w| governor.update_interval(centre * (1.0 + **w), 1.0).is_some()).count();
             prop_assert!(changes <= 1, "{changes}");
         }
 

@@ -137,7 +137,7 @@ pub struct CheckpointPlan {
 
 impl PlanInputs {
     /// Computes the plan.
-    pub fn answer(&self) -> Result<CheckpointPlan, PlanError> {
+    pub fn solve(&self) -> Result<CheckpointPlan, PlanError> {
         self.check()?;
         let levels = self.levels();
         let free = pattern(&levels).ok_or(PlanError::Tiers(self.tiers.len()))?;
@@ -226,7 +226,7 @@ impl PlanInputs {
     }
 
     /// Returns the share of failures that a tier is assumed to survive; 0 if there is no such tier.
-    pub fn believed(&self, at: usize) -> f64 {
+    pub fn limited_coverage(&self, at: usize) -> f64 {
         let most = if at + 1 == self.tiers.len() { 1.0 } else { 1.0 - DOUBT };
         self.tiers.get(at).map_or(0.0, |tier| tier.covers.min(most))
     }
@@ -234,7 +234,7 @@ impl PlanInputs {
     fn levels(&self) -> Vec<CheckpointLevel> {
         let mut covered = 0.0;
         let level = |(at, tier): (usize, &StorageTier)| {
-            let believed = self.believed(at);
+            let believed = self.limited_coverage(at);
             let share = believed - covered;
             covered = believed;
             let latency_s = tier.latency_s.max(tier.blocking_s);

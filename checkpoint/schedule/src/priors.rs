@@ -59,7 +59,7 @@ impl FailurePrior {
     }
 
     /// Returns the prior with this id.
-    pub fn named(id: &str) -> Option<&'static Self> {
+    pub fn by_id(id: &str) -> Option<&'static Self> {
         Self::all().iter().find(|prior| prior.id == id)
     }
 
@@ -128,12 +128,12 @@ mod tests {
     /// GPUs.
     #[test]
     fn the_rate_of_rsc_1_is_near_the_published_times_between_failures() {
-        let rate = FailurePrior::named("meta-rsc-1").expect("built in").per_node_hour();
+        let rate = FailurePrior::by_id("meta-rsc-1").expect("built in").per_node_hour();
         let hours = |gpus: f64| 1.0 / (rate * gpus / 8.0);
         assert!((hours(16_384.0) - 1.8).abs() < 0.05, "{}", hours(16_384.0));
         assert!((hours(131_072.0) - 0.23).abs() < 0.01, "{}", hours(131_072.0));
         // One failure in three hours, as reported for the Llama 3 run.
-        let llama = FailurePrior::named("llama3-2024").expect("built in").per_node_hour();
+        let llama = FailurePrior::by_id("llama3-2024").expect("built in").per_node_hour();
         assert!((1.0 / (llama * 2_048.0) - 3.1).abs() < 0.05);
     }
 }

@@ -121,11 +121,11 @@ impl Controller {
         };
         match entry {
             Entry::Call => {
-                let word = self.caller.call(&pace);
+                let word = self.caller.call_step(&pace);
                 self.words.push(word);
             }
             Entry::Rule(every) => {
-                let word = self.caller.rule(&pace, *every);
+                let word = self.caller.call_interval(&pace, *every);
                 self.words.push(word);
             }
             Entry::Fence(generation, world) => {
@@ -139,8 +139,8 @@ impl Controller {
                 self.newest = self.newest.max(*step);
             }
             Entry::Heard(Message::Missed(generation, step)) if *generation == self.generation => {
-                self.tally.void(*generation, *step);
-                self.caller.too_late(*step);
+                self.tally.mark_void(*generation, *step);
+                self.caller.record_late_call(*step);
             }
             Entry::Heard(Message::Image {
                 generation,
@@ -152,11 +152,11 @@ impl Controller {
                 if *told <= self.newest_commit() {
                     return;
                 }
-                self.tally.image(*generation, *told, *rank, *world, *held);
-                if let Some((step, images)) = self.tally.whole(*generation) {
+                self.tally.add_image(*generation, *told, *rank, *world, *held);
+                if let Some((step, images)) = self.tally.newest_complete(*generation) {
                     self.commits.push((*generation, step, images.clone()));
-                    self.tally.committed(step, |_, _| false);
-                    self.caller.in_time();
+                    self.tally.remove_committed(step, |_, _| false);
+                    self.caller.record_timely_call();
                 }
             }
             Entry::Heard(_) => {}
@@ -239,7 +239,7 @@ impl World {
             return;
         };
         let generation = node.follower.generation();
-        if let CallResponse::TooLate { step } = node.follower.hear(word) {
+        if let CallResponse::TooLate { step } = node.follower.accept_call(word) {
             // A late rule is not an attempt at a step.
             if matches!(word.call, CheckpointCall::At { .. }) && !node.taken.contains(&step) {
                 self.missed.insert((generation, step));
@@ -252,7 +252,7 @@ impl World {
     fn end_step(node: &mut Node, by: u64, missed: &mut BTreeSet<(Generation, Step)>) -> Vec<Message> {
         node.steps = Step(node.steps.0 + by);
         let generation = node.follower.generation();
-        let boundary = node.follower.boundary(node.steps);
+        let boundary = node.follower.decide_boundary(node.steps);
         let mut sent = vec![Message::Progress(generation, node.steps)];
         for step in boundary.missed {
             missed.insert((generation, step));
@@ -413,7 +413,7 @@ proptest! {
         let world = steps.len() as u32;
         let mut tally = AttemptTracker::default();
         let mut told = vec![0; steps.len()];
-        let mut tell = |rank: usize, step| tally.image(Generation(1), Step(step), Rank(rank as u32), world, (rank, step));
+        let mut tell = |rank: usize, step| tally.add_image(Generation(1), Step(step), Rank(rank as u32), world, (rank, step));
         for pick in order {
             let behind: Vec<usize> = (0..steps.len()).filter(|rank| told[*rank] < steps[*rank]).collect();
             let Some(rank) = (!behind.is_empty()).then(|| behind[pick.index(behind.len())]) else { break };
@@ -427,7 +427,7 @@ proptest! {
                 tell(rank, step);
             }
         }
-        let whole = tally.whole(Generation(1)).map(|(step, images)| (step.0, images.values().copied().collect::<Vec<_>>()));
+        let whole = tally.newest_complete(Generation(1)).map(|(step, images)| (step.0, images.values().copied().collect::<Vec<_>>()));
         let expected: Vec<(usize, u64)> = (0..steps.len()).map(|rank| (rank, newest)).collect();
         prop_assert_eq!(whole, Some((newest, expected)));
     }
@@ -438,12 +438,12 @@ proptest! {
         let mut tally = AttemptTracker::default();
         for rank in 0..world {
             let mut follower = RankCallState::new(Generation(1), Step(0), every);
-            for step in (1..=steps).map(Step).filter(|step| follower.boundary(*step).image) {
-                tally.image(Generation(1), step, Rank(rank), world, ());
+            for step in (1..=steps).map(Step).filter(|step| follower.decide_boundary(*step).image) {
+                tally.add_image(Generation(1), step, Rank(rank), world, ());
             }
         }
         let newest = steps / every * every;
-        let whole = tally.whole(Generation(1)).map(|(step, _)| step.0);
+        let whole = tally.newest_complete(Generation(1)).map(|(step, _)| step.0);
         prop_assert!(whole == Some(newest) || newest == 0, "{whole:?} {newest}");
     }
 }

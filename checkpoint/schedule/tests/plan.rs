@@ -64,7 +64,7 @@ fn one_tier_gives_the_table_of_the_exact_form() {
             restart_s: 120.0,
             ..question(vec![tier("disk", cost, 1.0)], 1.0 / 6_480.0)
         };
-        let plan = question.answer().expect("an answer");
+        let plan = question.solve().expect("an answer");
         assert!(
             (100.0 * (1.0 - plan.ettr) - percent).abs() < 0.006,
             "{cost}: {}",
@@ -80,7 +80,7 @@ fn one_tier_gives_the_table_of_the_exact_form() {
 
 #[test]
 fn three_tiers_beat_the_last_alone_as_computed() {
-    let plan = three().answer().expect("an answer");
+    let plan = three().solve().expect("an answer");
     let [arena, peer, disk] = [0, 1, 2].map(|at: usize| plan.tiers[at].interval_s.expect("used"));
     assert!(
         (arena - 43.8).abs() < 2.0 && (peer - 256.0).abs() < 15.0 && (disk / 60.0 - 89.0).abs() < 3.0,
@@ -100,10 +100,10 @@ fn the_budget_is_hard_and_bounds_hold() {
         step_s: Some(7.0),
         ..three()
     };
-    let plan = limited.answer().expect("an answer");
+    let plan = limited.solve().expect("an answer");
     assert_eq!(plan.bound, IntervalBound::Budget);
     assert!(plan.blocking <= 0.01 && plan.blocking > 0.009, "{}", plan.blocking);
-    assert!(plan.ettr < three().answer().expect("an answer").ettr);
+    assert!(plan.ettr < three().solve().expect("an answer").ettr);
     let short = PlanInputs {
         limits: IntervalLimits {
             min_s: 600.0,
@@ -111,7 +111,7 @@ fn the_budget_is_hard_and_bounds_hold() {
         },
         ..three()
     };
-    let plan = short.answer().expect("an answer");
+    let plan = short.solve().expect("an answer");
     assert_eq!(
         (plan.bound, plan.tiers[0].interval_s),
         (IntervalBound::Min, Some(600.0))
@@ -123,7 +123,7 @@ fn the_budget_is_hard_and_bounds_hold() {
         },
         ..three()
     };
-    let plan = long.answer().expect("an answer");
+    let plan = long.solve().expect("an answer");
     assert_eq!(plan.bound, IntervalBound::Max);
     assert!((plan.tiers[0].interval_s.expect("used") - 10.0).abs() < 1e-9);
 }
@@ -132,18 +132,18 @@ fn the_budget_is_hard_and_bounds_hold() {
 fn a_latency_that_is_longer_than_the_interval_stretches_it() {
     let mut question = question(vec![tier("disk", 0.5, 1.0)], 1.0 / 6_480.0);
     question.tiers[0].latency_s = 400.0;
-    assert_eq!(question.answer().expect("an answer").tiers[0].interval_s, Some(399.5));
+    assert_eq!(question.solve().expect("an answer").tiers[0].interval_s, Some(399.5));
     question.in_flight = 2;
-    assert_eq!(question.answer().expect("an answer").tiers[0].interval_s, Some(199.5));
+    assert_eq!(question.solve().expect("an answer").tiers[0].interval_s, Some(199.5));
     // Neither a longest interval nor whole steps make the tier faster than it is.
     question.limits.max_s = 60.0;
     question.step_s = Some(7.0);
-    assert_eq!(question.answer().expect("an answer").tiers[0].every_steps, Some(29));
+    assert_eq!(question.solve().expect("an answer").tiers[0].every_steps, Some(29));
 }
 
 #[test]
 fn refusals_name_the_figure() {
-    let says = |question: PlanInputs| question.answer().expect_err("refused").to_string();
+    let says = |question: PlanInputs| question.solve().expect_err("refused").to_string();
     assert_eq!(says(question(Vec::new(), 1.0)), "name one to 8 tiers; there are 0");
     assert!(says(question(vec![tier("disk", 1.0, 0.9)], 1.0)).contains("tier disk is the last and covers 0.9"));
     assert!(says(question(vec![tier("a", 1.0, 1.0), tier("b", 1.0, 0.5)], 1.0)).contains("order them"));
@@ -171,7 +171,7 @@ fn refusals_name_the_figure() {
             },
             ..three()
         }
-        .answer(),
+        .solve(),
         Err(PlanError::Figure { .. })
     ));
 }
@@ -187,7 +187,7 @@ proptest! {
         let last = blocking.len();
         let tiers = blocking.iter().enumerate().map(|(at, cost)| tier(&at.to_string(), *cost, (at + 1) as f64 / last as f64)).collect();
         let asked = PlanInputs { step_s: Some(step), limits: IntervalLimits { budget, max_s: f64::INFINITY, min_s: 0.0 }, ..question(tiers, 1.0 / mtbf) };
-        let plan = asked.answer().expect("an answer");
+        let plan = asked.solve().expect("an answer");
         prop_assert!(budget.is_none_or(|budget| plan.blocking <= budget * (1.0 + 1e-6)), "{} {budget:?}", plan.blocking);
         let every: Vec<u64> = plan.tiers.iter().filter_map(|tier| tier.every_steps).collect();
         prop_assert!(every.windows(2).all(|pair| pair[1].is_multiple_of(pair[0])), "{every:?}");
@@ -196,7 +196,7 @@ proptest! {
         prop_assert!((sum * mtbf - 1.0).abs() < 1e-9);
         // A higher failure rate never improves the result.
         let worse = PlanInputs { rate: 2.0 / mtbf, ..asked };
-        prop_assert!(worse.answer().expect("an answer").ettr <= plan.ettr + 1e-3);
+        prop_assert!(worse.solve().expect("an answer").ettr <= plan.ettr + 1e-3);
     }
 }
 
@@ -211,7 +211,7 @@ fn the_last_tier_is_saved_to_even_where_a_cheaper_one_is_said_to_survive_everyth
             tier("store", 120.0, 1.0),
         ];
         all.drain(..3 - tiers);
-        question(all, 1.0 / 3_600.0).answer().expect("an answer")
+        question(all, 1.0 / 3_600.0).solve().expect("an answer")
     };
     for tiers in [2, 3] {
         let plan = asked(1.0, tiers);
@@ -229,5 +229,5 @@ fn the_last_tier_is_saved_to_even_where_a_cheaper_one_is_said_to_survive_everyth
         vec![tier("a", 0.2, 1.0), tier("b", 2.0, 1.0), tier("c", 3.0, 1.0)],
         1e-3,
     );
-    assert!(matches!(twice.answer(), Err(PlanError::Order { .. })));
+    assert!(matches!(twice.solve(), Err(PlanError::Order { .. })));
 }

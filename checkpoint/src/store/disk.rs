@@ -60,7 +60,7 @@ pub enum CallFault {
 /// Source of injected faults; called from any thread.
 pub trait FaultSource: Sync {
     /// Returns the fault for a call on `path` that transfers `bytes` bytes; `None` for a normal call.
-    fn strike(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault>;
+    fn fault_for(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault>;
 }
 
 static FAULTS: OnceLock<&'static dyn FaultSource> = OnceLock::new();
@@ -71,7 +71,7 @@ pub fn install(faults: &'static dyn FaultSource) {
 }
 
 fn injected_fault(op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
-    FAULTS.get()?.strike(op, path, bytes)
+    FAULTS.get()?.fault_for(op, path, bytes)
 }
 
 /// Runs `call`, or injects a fault.

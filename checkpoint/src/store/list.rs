@@ -181,7 +181,7 @@ impl Store {
         let mut listing = CheckpointListing::default();
         for (id, committed) in self.folders(job)? {
             if !committed {
-                if !self.is_lent(job, id)? {
+                if !self.is_borrowed_from(job, id)? {
                     listing.torn.push(id);
                 }
                 continue;
@@ -296,7 +296,7 @@ impl Store {
 
     /// Returns the chunks that a new shard of `rank` can borrow: those of the same rank in the committed checkpoint
     /// `parent`. Empty if that cannot be read.
-    pub fn known(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> KnownChunks {
+    pub fn known_chunks(&self, job: &JobId, parent: CheckpointId, rank: Rank) -> KnownChunks {
         let mut known = KnownChunks::default();
         let manifest = self.manifest(job, parent).ok();
         if let Some(index) = manifest.and_then(|manifest| self.load_index(&manifest, rank).ok()) {

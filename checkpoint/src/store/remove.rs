@@ -35,13 +35,13 @@ impl Store {
     /// and the error names it. Idempotent.
     pub fn remove(&self, job: &JobId, id: CheckpointId) -> Result<(), StoreError> {
         let others = self.committed_ids(job)?.into_iter().filter(|other| *other != id);
-        let lent = self.lent_to(job, others)?;
-        self.remove_unlent(job, id, &lent, &|| true).map(|_| ())
+        let lent = self.borrowed_shards(job, others)?;
+        self.remove_unborrowed(job, id, &lent, &|| true).map(|_| ())
     }
 
     /// Returns the shards that the checkpoints `borrowers` borrow from others. A damaged checkpoint borrows nothing: it
     /// cannot be loaded in any case.
-    pub(crate) fn lent_to(
+    pub(crate) fn borrowed_shards(
         &self,
         job: &JobId,
         borrowers: impl IntoIterator<Item = CheckpointId>,
@@ -64,7 +64,7 @@ impl Store {
     }
 
     /// Removes a checkpoint except for borrowed files, as long as `may_go_on` returns `true` before each file.
-    pub(crate) fn remove_unlent(
+    pub(crate) fn remove_unborrowed(
         &self,
         job: &JobId,
         id: CheckpointId,
@@ -110,7 +110,7 @@ impl Store {
     }
 
     /// True if a folder without a manifest is retained for chunks that others borrow.
-    pub fn is_lent(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
+    pub fn is_borrowed_from(&self, job: &JobId, id: CheckpointId) -> Result<bool, StoreError> {
         Ok(self.dir(job, id)?.join(LENT_FILE).is_file())
     }
 

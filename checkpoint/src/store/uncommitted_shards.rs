@@ -13,7 +13,7 @@ impl Store {
     /// Returns the shards that a generation wrote to folders without a manifest, for steps after `after`, unsorted:
     /// those with a valid index, a file of the right length and existing files for borrowed chunks. The agents that
     /// wrote them need not report again. [`Store::commit`] checks each again.
-    pub fn left_by(
+    pub fn uncommitted_shards_of(
         &self,
         job: &JobId,
         generation: Generation,
@@ -27,7 +27,7 @@ impl Store {
         for (id, _) in left.take(ATTEMPTS_MAX) {
             let names = files::names(&self.dir(job, id)?)?.unwrap_or_default();
             let ranks = names.iter().filter_map(|name| rank_of(name));
-            seals.extend(ranks.filter_map(|rank| self.left_shard(job, id, rank)));
+            seals.extend(ranks.filter_map(|rank| self.uncommitted_shard(job, id, rank)));
         }
         Ok(seals)
     }
@@ -40,7 +40,7 @@ impl Store {
     }
 
     /// Returns the seal of a shard if its index and files are whole.
-    pub fn left_shard(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Option<ShardSeal> {
+    pub fn uncommitted_shard(&self, job: &JobId, id: CheckpointId, rank: Rank) -> Option<ShardSeal> {
         let bytes = files::read(&self.index_path(job, id, rank).ok()?, MAX_INDEX_BYTES).ok()?;
         let index = ShardIndex::from_bytes(&bytes).ok()?;
         let own = (&index.job, index.id(), index.rank) == (job, id, rank);

@@ -222,7 +222,7 @@ async fn rg_2_an_image_that_is_not_what_its_index_says_is_never_replicated() {
         assert!(replicated.sent_bytes <= index.image_bytes, "{replicated:?}");
         let mut out = vec![0; bytes.len()];
         shelf
-            .held(&ReplicaName::image(&index))
+            .sealed_replica(&ReplicaName::image(&index))
             .unwrap()
             .read_at(0, &mut out)
             .unwrap();
@@ -316,7 +316,7 @@ async fn parity_travels_as_images_do_and_brings_its_descriptor() {
         what: ReplicaKind::Parity(0),
         ..ReplicaName::image(&index)
     };
-    let held = shelf.held(&name).unwrap();
+    let held = shelf.sealed_replica(&name).unwrap();
     let mut out = vec![0; parity.len()];
     held.read_at(0, &mut out).unwrap();
     assert_eq!(out, parity);
@@ -444,7 +444,7 @@ async fn nothing_but_loopback_is_spoken_to() {
 struct OnlyN1;
 
 impl CallerAuthorization for OnlyN1 {
-    fn may(&self, node: &NodeId, _: &JobId, generation: Generation) -> bool {
+    fn is_authorized(&self, node: &NodeId, _: &JobId, generation: Generation) -> bool {
         generation == Generation(7) && *node == NodeId::from("n1")
     }
 }

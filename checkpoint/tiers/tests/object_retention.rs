@@ -25,7 +25,7 @@ async fn a_delta_brings_what_it_borrows_and_retention_keeps_it() {
 
     let (_held, to) = store();
     tier.pull(&job(), id(30, 1), &to).await.unwrap();
-    assert!(to.is_lent(&job(), id(10, 1)).unwrap());
+    assert!(to.is_borrowed_from(&job(), id(10, 1)).unwrap());
     assert!(verify(&to, &job(), None).unwrap().is_intact());
     rankguard_checkpoint::retention::collect(&to, &job(), 1, &[]).unwrap();
     assert!(

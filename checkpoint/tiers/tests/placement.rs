@@ -44,7 +44,7 @@ fn racks(members: &[PlacementNode]) -> Vec<usize> {
 /// Number of pairs of owner and holder that share a rack.
 fn exposed(members: &[PlacementNode], plan: &ReplicaPlacement) -> usize {
     let named = by_name(members);
-    let keepers = |member: &&PlacementNode| plan.keepers(&member.node);
+    let keepers = |member: &&PlacementNode| plan.holders_of(&member.node);
     let bad = |member: &PlacementNode, keeper: &NodeId| shared(member, named[keeper]) == 2;
     members
         .iter()
@@ -53,7 +53,7 @@ fn exposed(members: &[PlacementNode], plan: &ReplicaPlacement) -> usize {
 }
 
 fn changed(members: &[PlacementNode], before: &ReplicaPlacement, after: &ReplicaPlacement) -> usize {
-    let sorted = |plan: &ReplicaPlacement, node: &NodeId| plan.keepers(node).into_iter().collect::<BTreeSet<_>>();
+    let sorted = |plan: &ReplicaPlacement, node: &NodeId| plan.holders_of(node).into_iter().collect::<BTreeSet<_>>();
     members
         .iter()
         .filter(|member| sorted(before, &member.node) != sorted(after, &member.node))
@@ -65,10 +65,10 @@ fn four_nodes_of_two_racks_pair_across_them() {
     let members = ["a0", "a1", "b0", "b1"].map(|node| PlacementNode::new(node, &[&node[..1]]));
     let plan = plan_replicas(&members, 2, None);
     for member in &members {
-        let keepers = plan.keepers(&member.node);
+        let keepers = plan.holders_of(&member.node);
         assert_eq!(keepers.len(), 1);
         assert_ne!(keepers[0].as_str()[..1], member.node.as_str()[..1]);
-        assert_eq!(plan.kept_by(&keepers[0]), std::slice::from_ref(&member.node));
+        assert_eq!(plan.sources_of(&keepers[0]), std::slice::from_ref(&member.node));
     }
 }
 
@@ -85,7 +85,7 @@ fn a_rest_becomes_a_ring_as_in_gemini() {
         .flat_map(|a| (a + 1..16).flat_map(move |b| (b + 1..16).map(move |c| [a, b, c])))
         .filter(|lost| {
             let lost: Vec<&NodeId> = lost.iter().map(|&node| &members[node].node).collect();
-            let gone = |node: &&&NodeId| plan.keepers(node).iter().all(|keeper| lost.contains(&keeper));
+            let gone = |node: &&&NodeId| plan.holders_of(node).iter().all(|keeper| lost.contains(&keeper));
             lost.iter().any(|node| gone(&node))
         });
     // The survival table of 16 nodes with three copies: 8 fatal triples of 560.
@@ -96,11 +96,11 @@ fn a_rest_becomes_a_ring_as_in_gemini() {
 fn nobody_and_one_are_no_trouble() {
     assert_eq!(plan_replicas(&[], 2, None).groups, Vec::<Vec<NodeId>>::new());
     let alone = [PlacementNode::new("a", &["r"])];
-    assert!(plan_replicas(&alone, 2, None).keepers(&NodeId::from("a")).is_empty());
+    assert!(plan_replicas(&alone, 2, None).holders_of(&NodeId::from("a")).is_empty());
     assert_eq!(plan_parity(&alone, 4, 1, &[]), []);
     assert!(
         plan_replicas(&alone, 2, None)
-            .keepers(&NodeId::from("stranger"))
+            .holders_of(&NodeId::from("stranger"))
             .is_empty()
     );
 }
@@ -114,7 +114,7 @@ fn a_thousand_nodes_with_one_crowded_rack_are_planned_at_the_optimum() {
     let plan = plan_replicas(&members, 2, None);
     let named = by_name(&members);
     let bad = members.iter().filter(|member| {
-        plan.keepers(&member.node)
+        plan.holders_of(&member.node)
             .iter()
             .any(|keeper| shared(member, named[keeper]) > 0)
     });
@@ -140,13 +140,13 @@ proptest! {
         let plan = plan_replicas(&members, copies, None);
         let wanted = copies.min(members.len()) - 1;
         for member in &members {
-            let keepers: BTreeSet<NodeId> = plan.keepers(&member.node).into_iter().collect();
+            let keepers: BTreeSet<NodeId> = plan.holders_of(&member.node).into_iter().collect();
             prop_assert_eq!(keepers.len(), wanted);
             prop_assert!(!keepers.contains(&member.node));
-            let kept = plan.kept_by(&member.node);
+            let kept = plan.sources_of(&member.node);
             prop_assert_eq!(kept.len(), wanted, "balanced");
             for owner in kept {
-                prop_assert!(plan.keepers(&owner).contains(&member.node), "both sides say the same");
+                prop_assert!(plan.holders_of(&owner).contains(&member.node), "both sides say the same");
             }
         }
     }

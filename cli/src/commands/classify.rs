@@ -66,7 +66,7 @@ impl VerdictRecord {
             let all = case.taxonomies.get(taxonomy).into_iter().flatten();
             all.filter(|id| *id != OUTSIDE_SCOPE).cloned().collect()
         };
-        let told_as = catalogue.told_as(&ClassId::from(case.class.as_str())).to_string();
+        let told_as = catalogue.label_class(&ClassId::from(case.class.as_str())).to_string();
         // A replacement class also replaces the layer, unless the circumstances gave the case another layer.
         let layer_of = |class: &str| {
             let class = catalogue.class(&ClassId::from(class));

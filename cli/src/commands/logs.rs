@@ -280,7 +280,7 @@ impl LogReader {
                 break Ok(());
             }
             stream.offset += piece.data.len() as u64;
-            stream.take(&piece.data, &mut lines);
+            stream.append(&piece.data, &mut lines);
             if tail.is_none() {
                 self.print(&key, lines.drain(..));
             }
@@ -336,7 +336,7 @@ impl LogReader {
 
 impl LogCursor {
     /// Splits data into lines. A line is split at [`LINE_MAX`] bytes.
-    fn take(&mut self, data: &[u8], lines: &mut Vec<String>) {
+    fn append(&mut self, data: &[u8], lines: &mut Vec<String>) {
         for part in data.split_inclusive(|byte| *byte == b'\n') {
             self.rest.extend_from_slice(part);
             if part.ends_with(b"\n") || self.rest.len() >= LINE_MAX {
@@ -442,7 +442,7 @@ mod tests {
             let mut stream = LogCursor::default();
             let mut lines = Vec::new();
             for piece in text.as_bytes().chunks(size) {
-                stream.take(piece, &mut lines);
+                stream.append(piece, &mut lines);
             }
             assert_eq!(lines, ["one", "two", "", "three \u{1F643}"], "pieces of {size}");
             assert_eq!(stream.rest, b"rest");
@@ -454,7 +454,7 @@ mod tests {
         let mut stream = LogCursor::default();
         let mut lines = Vec::new();
         for _ in 0..20 {
-            stream.take(&vec![b'x'; LINE_MAX / 4], &mut lines);
+            stream.append(&vec![b'x'; LINE_MAX / 4], &mut lines);
         }
         assert_eq!(lines.len(), 5);
         assert!(stream.rest.len() < LINE_MAX);

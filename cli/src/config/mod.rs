@@ -258,7 +258,7 @@ mod tests {
             ),
             ("meta-rsc-1", 81_234, 12)
         );
-        assert!(policy.belief() != belief_without_a_record());
+        assert!(policy.prior_rates() != belief_without_a_record());
         let wrong = record
             .replace("node_failures = 3", "node_failurs = 3")
             .replace("81234", "-1");
@@ -284,7 +284,7 @@ mod tests {
             .expect("defaults")
             .controller()
             .policy
-            .belief()
+            .prior_rates()
     }
 
     #[test]

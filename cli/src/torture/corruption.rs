@@ -164,13 +164,18 @@ impl CorruptionBench {
             }
         }
         let mut verdict = CorruptionVerdict::default();
-        self.alone(store, damage, &mut verdict)?;
+        self.judge_without_mirror(store, damage, &mut verdict)?;
         self.with_mirror(store, damage, &mut verdict)?;
         Ok(verdict)
     }
 
     /// Judges the store without another tier.
-    fn alone(&self, store: &Store, damage: &StoreDamage, verdict: &mut CorruptionVerdict) -> Result<(), TortureError> {
+    fn judge_without_mirror(
+        &self,
+        store: &Store,
+        damage: &StoreDamage,
+        verdict: &mut CorruptionVerdict,
+    ) -> Result<(), TortureError> {
         let job = &self.subject.job;
         let report = verify(store, job, None)?;
         let mut noticed = false;

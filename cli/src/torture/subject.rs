@@ -303,7 +303,7 @@ pub(crate) fn persist(
     parent: Option<CheckpointId>,
 ) -> Result<ShardSeal, TortureError> {
     let index = image.index();
-    let known = parent.map(|parent| store.known(&index.job, parent, index.rank));
+    let known = parent.map(|parent| store.known_chunks(&index.job, parent, index.rank));
     Ok(store.write_new(index, image, &known.unwrap_or_default())?.seal)
 }
 

@@ -94,7 +94,7 @@ impl AuthorityRule {
     ];
 
     /// Returns the name of the rule in signatures and counts.
-    pub fn word(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::ForeignNode => "foreign-node",
             Self::ForeignRank => "foreign-rank",
@@ -113,7 +113,7 @@ impl AuthorityRule {
 
 impl fmt::Display for AuthorityRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.word())
+        f.write_str(self.name())
     }
 }
 

@@ -33,7 +33,7 @@ impl CheckpointCalls {
 
     /// Calls the nearest step that every rank is expected to learn of in time.
     pub fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
-        let word = self.caller.call(pace);
+        let word = self.caller.call_step(pace);
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
         }
@@ -43,7 +43,7 @@ impl CheckpointCalls {
 
     /// Calls a new interval rule, which replaces an earlier one.
     pub fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
-        let word = self.caller.rule(pace, every);
+        let word = self.caller.call_interval(pace, every);
         self.open
             .retain(|word| !matches!(word.call, CheckpointCall::Every { .. }));
         if self.open.len() >= OPEN_MAX {
@@ -56,7 +56,7 @@ impl CheckpointCalls {
     /// Records that a rank takes no image of a step, or could not store it.
     pub fn void(&mut self, step: Step) {
         if self.open.iter().any(|word| names(word, step)) {
-            self.caller.too_late(step);
+            self.caller.record_late_call(step);
         }
         self.open.retain(|word| !names(word, step));
     }
@@ -64,7 +64,7 @@ impl CheckpointCalls {
     /// Records a commit; calls up to its step are dropped.
     pub fn committed(&mut self, generation: Generation, step: Step) {
         if generation == self.caller.generation() && self.open.iter().any(|word| names(word, step)) {
-            self.caller.in_time();
+            self.caller.record_timely_call();
         }
         self.open
             .retain(|word| !matches!(word.call, CheckpointCall::At { step: called } if called <= step));

@@ -225,8 +225,8 @@ fn undecided() -> Verdict {
 
 impl DecisionContext<'_> {
     /// Passes evidence to diagnosis.
-    pub(crate) fn witness(&mut self, evidence: &Evidence) {
-        self.hear_answers(evidence);
+    pub(crate) fn pass_to_diagnosis(&mut self, evidence: &Evidence) {
+        self.note_server_response(evidence);
         let state = &mut *self.state;
         let changes = state
             .diagnosis
@@ -258,7 +258,7 @@ impl DecisionContext<'_> {
     }
 
     /// Notes in open hang cases that a server responds again; the next step clears them.
-    fn hear_answers(&mut self, evidence: &Evidence) {
+    fn note_server_response(&mut self, evidence: &Evidence) {
         let (Some(mark), EvidenceBody::Line { text, .. }) = (
             evidence.marks.iter().find(|mark| reports_store_recovery(mark)),
             &evidence.body,

@@ -103,16 +103,16 @@ impl JobCheckpoints {
         seal: ShardSeal,
         rules: &RetentionPolicy,
     ) -> Option<Manifest> {
-        self.take(generation, seal, rules);
+        self.record_shard(generation, seal, rules);
         self.complete(job, generation)
     }
 
     /// Records a shard in the store of the generation that trained last, which its ranks did not report.
-    pub fn late(&mut self, seal: ShardSeal, rules: &RetentionPolicy) {
-        self.take(self.trained, seal, rules);
+    pub fn record_late_shard(&mut self, seal: ShardSeal, rules: &RetentionPolicy) {
+        self.record_shard(self.trained, seal, rules);
     }
 
-    fn take(&mut self, generation: Generation, seal: ShardSeal, rules: &RetentionPolicy) {
+    fn record_shard(&mut self, generation: Generation, seal: ShardSeal, rules: &RetentionPolicy) {
         let step = seal.step;
         if let Some((start, of)) = self.newest().map(|newest| (newest.step, newest.generation))
             && step <= start
@@ -129,10 +129,10 @@ impl JobCheckpoints {
         let rank = seal.rank;
         let world_size = seal.world_size;
         match rules.every_steps {
-            Some(every) if every > 0 && step.0.is_multiple_of(every) => {
-                self.attempts.wanted(generation, step, rank, world_size, seal)
-            }
-            _ => self.attempts.image(generation, step, rank, world_size, seal),
+            Some(every) if every > 0 && step.0.is_multiple_of(every) => self
+                .attempts
+                .add_retained_image(generation, step, rank, world_size, seal),
+            _ => self.attempts.add_image(generation, step, rank, world_size, seal),
         };
     }
 
@@ -144,7 +144,7 @@ impl JobCheckpoints {
     /// Returns true if the generation that trained last sealed a step later than every committed or complete one.
     pub fn is_open(&self) -> bool {
         let generation = self.trained;
-        let whole = self.attempts.whole(generation).map(|(step, _)| step);
+        let whole = self.attempts.newest_complete(generation).map(|(step, _)| step);
         let done = whole.max(self.newest().map(|newest| newest.step));
         let sealed = self.stall_ms.keys().filter(|key| key.0 == generation).map(|key| key.1);
         let mut known = sealed.chain(self.attempts.steps(generation));
@@ -174,7 +174,7 @@ impl JobCheckpoints {
         if self.committing.is_some() {
             return None;
         }
-        let (step, shards) = self.attempts.whole(generation)?;
+        let (step, shards) = self.attempts.newest_complete(generation)?;
         let seals: Vec<ShardSeal> = shards.values().cloned().collect();
         let id = CheckpointId { step, generation };
         let before = self.committed.iter().rev().find(|known| known.step < step);
@@ -197,11 +197,11 @@ impl JobCheckpoints {
         if late {
             self.attempts.forget(generation, step)
         } else {
-            self.attempts.committed(step, |generation, step| {
+            self.attempts.remove_committed(step, |generation, step| {
                 stay.contains(&CheckpointId { step, generation })
             })
         }
-        let open: BTreeSet<(Generation, Step)> = self.attempts.all_whole().collect();
+        let open: BTreeSet<(Generation, Step)> = self.attempts.complete_attempts().collect();
         self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
         self.committing = None;
         self.forget_overtaken(generation, step);
@@ -299,7 +299,7 @@ impl JobCheckpoints {
     /// Records that the manifest could not be written; the attempt is void.
     pub fn refused(&mut self, generation: Generation, step: Step, reason: &str) {
         self.count_void(generation, step, reason);
-        self.attempts.void(generation, step);
+        self.attempts.mark_void(generation, step);
         self.committing = None;
     }
 
@@ -308,7 +308,7 @@ impl JobCheckpoints {
         self.void_shards = self.void_shards.saturating_add(1);
         self.void_reason = Some(format!("step {step}: {reason}"));
         self.count_void(generation, step, reason);
-        self.attempts.void(generation, step);
+        self.attempts.mark_void(generation, step);
     }
 
     /// Counts a void attempt once, regardless of the number of lost shards.
@@ -319,7 +319,7 @@ impl JobCheckpoints {
     }
 
     /// Returns the committed checkpoints and complete attempts that the retention rules keep.
-    pub fn stay(
+    pub fn retained_checkpoints(
         &self,
         rules: &RetentionPolicy,
         now: Timestamp,
@@ -336,14 +336,17 @@ impl JobCheckpoints {
             needs: Vec::new(),
             leased: false,
         });
-        let waiting = self.attempts.all_whole().map(|(generation, step)| RetentionCandidate {
-            id: CheckpointId { step, generation },
-            step,
-            at: now,
-            metrics: metric(generation, step),
-            needs: Vec::new(),
-            leased: false,
-        });
+        let waiting = self
+            .attempts
+            .complete_attempts()
+            .map(|(generation, step)| RetentionCandidate {
+                id: CheckpointId { step, generation },
+                step,
+                at: now,
+                metrics: metric(generation, step),
+                needs: Vec::new(),
+                leased: false,
+            });
         let passed_over = self.suspicions.passed_over();
         let all = known.chain(waiting).filter(|kept| !passed_over.contains(&kept.id));
         let all: Vec<RetentionCandidate<CheckpointId>> = all.collect();
@@ -418,7 +421,7 @@ mod tests {
         let mut order = Vec::new();
         let mut next = all.committing.clone();
         while let Some(manifest) = next {
-            let stay = all.stay(rules, NOW, |_, _| BTreeMap::new());
+            let stay = all.retained_checkpoints(rules, NOW, |_, _| BTreeMap::new());
             all.committed(NOW, ONE, manifest.step, &stay);
             order.push((manifest.step.0, manifest.parent.map(|(step, _)| step.0)));
             next = all.complete(job, ONE);
@@ -470,7 +473,7 @@ mod tests {
             for rank in 0..2 {
                 all.durable(&job, generation, seal(rank, step), &rules);
             }
-            let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+            let stay = all.retained_checkpoints(&rules, NOW, |_, _| BTreeMap::new());
             all.committed(NOW, generation, Step(step), &stay);
         };
         let newest = |all: &JobCheckpoints| all.newest().map(|view| view.step.0);
@@ -487,7 +490,7 @@ mod tests {
         all.launched(two);
         save(&mut all, two, 15);
         assert_eq!(newest(&all), Some(15));
-        let kept = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+        let kept = all.retained_checkpoints(&rules, NOW, |_, _| BTreeMap::new());
         let steps: Vec<u64> = kept.iter().map(|id| id.step.0).collect();
         assert_eq!(steps, [20, 15], "by generation");
         save(&mut all, two, 20);
@@ -509,7 +512,7 @@ mod tests {
         }
         all.committed(NOW, ONE, Step(10), &[]);
         assert_eq!(all.complete(&job, ONE).map(|manifest| manifest.step), Some(Step(30)));
-        let stay = all.stay(&rules, NOW, |_, _| BTreeMap::new());
+        let stay = all.retained_checkpoints(&rules, NOW, |_, _| BTreeMap::new());
         assert!(all.committed(NOW, ONE, Step(30), &stay), "it is the newest");
         assert_eq!(all.complete(&job, ONE).map(|manifest| manifest.step), Some(Step(20)));
         all.refused(ONE, Step(20), "the store is full");

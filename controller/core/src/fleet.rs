@@ -238,7 +238,7 @@ impl Fleet {
     }
 
     /// Returns live nodes without a session, each with the time at which its session ended.
-    pub(crate) fn away(&self) -> impl Iterator<Item = (&NodeId, Timestamp)> {
+    pub(crate) fn nodes_without_session(&self) -> impl Iterator<Item = (&NodeId, Timestamp)> {
         let away = self.away.iter();
         away.filter_map(|name| Some((name, self.get(name)?.session_ended?)))
     }

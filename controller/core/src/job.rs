@@ -284,9 +284,9 @@ impl Job {
     }
 
     /// Returns the committed checkpoints and complete attempts that retention keeps.
-    pub fn stays(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
+    pub fn retained_checkpoints(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
         let metrics = |generation, step| self.metrics_at(generation, step);
-        self.checkpoints.stay(&rules(policy), now, metrics)
+        self.checkpoints.retained_checkpoints(&rules(policy), now, metrics)
     }
 
     /// Opens a span of a rank and closes its previous one.

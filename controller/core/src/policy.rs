@@ -162,8 +162,8 @@ impl Policy {
 
     /// Returns the prior failure rates: the published figure, updated by the cluster's record. An unknown prior id
     /// selects the default prior.
-    pub fn belief(&self) -> FailureRates {
-        let prior = FailurePrior::named(&self.prior).or(FailurePrior::all().first());
+    pub fn prior_rates(&self) -> FailureRates {
+        let prior = FailurePrior::by_id(&self.prior).or(FailurePrior::all().first());
         let mut rates = prior.map(FailurePrior::rates).unwrap_or_default();
         for (scope, failures) in [
             (FailureExtent::Process, self.record.process_failures),
@@ -210,7 +210,7 @@ mod tests {
 
     #[test]
     fn the_clusters_own_record_sharpens_the_published_figure() {
-        let prior = Policy::default().belief();
+        let prior = Policy::default().prior_rates();
         assert_eq!(
             Some(&prior),
             FailurePrior::all().first().map(FailurePrior::rates).as_ref()
@@ -224,7 +224,7 @@ mod tests {
             },
             ..Policy::default()
         };
-        let rate = policy.belief().per_node_hour();
+        let rate = policy.prior_rates().per_node_hour();
         assert!((rate / 1e-4 - 1.0).abs() < 0.03, "{rate}");
         let text = serde_json::to_string(&policy).expect("JSON");
         assert_eq!(serde_json::from_str::<Policy>(&text).ok(), Some(policy));

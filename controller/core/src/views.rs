@@ -220,7 +220,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         JobPhase::Stopped { reason } => Some(reason.clone()),
         JobPhase::Finished => job.checkpoints.counts.warning(job.step),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
-        _ => job.hang.why_it_waits(hang_ms),
+        _ => job.hang.restart_wait_reason(hang_ms),
     };
     let placements: Vec<RankPlacement> = job.plan.iter().flat_map(Plan::placements).collect();
     JobView {

@@ -87,12 +87,12 @@ impl LiveJournal {
 
     /// Returns true if the file has the `meta` table of a journal.
     pub(crate) fn has_meta(&self) -> Result<bool, LiveReadError> {
-        self.again(|commit| Ok(self.pages.table::<JournalError>(commit.tables, META.name())?.is_some()))
+        self.retry_read(|commit| Ok(self.pages.table::<JournalError>(commit.tables, META.name())?.is_some()))
     }
 
     /// Returns the policy with which the journal began.
     pub(crate) fn policy(&self, path: &Path) -> Result<Policy, LiveReadError> {
-        let meta = self.again(|commit| {
+        let meta = self.retry_read(|commit| {
             let mut found: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
             let Some(root) = self.pages.table(commit.tables, META.name())? else {
                 return Ok(None);
@@ -123,7 +123,7 @@ impl LiveJournal {
     ) -> Result<Option<LoadedSnapshot>, LiveReadError> {
         let mut after = 0;
         loop {
-            let found = self.again(|commit| self.snapshot_behind(commit, after))?;
+            let found = self.retry_read(|commit| self.snapshot_behind(commit, after))?;
             let Some((record, bytes)) = found else { return Ok(None) };
             after = record.serial;
             match decoded(path, record, &bytes) {
@@ -182,7 +182,7 @@ impl LiveJournal {
     }
 
     /// Verifies every page of the newest commit; the result holds while there is no writer.
-    pub(crate) fn prove(&self) -> Result<(), LiveReadError> {
+    pub(crate) fn verify_pages(&self) -> Result<(), LiveReadError> {
         let commit = self.pages.commit::<JournalError>()?;
         for table in [EVENTS.name(), RECORDS.name(), PARTS.name()] {
             if let Some(root) = self.pages.table::<JournalError>(commit.tables, table)? {
@@ -195,11 +195,11 @@ impl LiveJournal {
 
     /// Passes the entries to `order`, from the next expected one to the one that is the last now.
     pub(crate) fn events(&self, order: &mut EntrySequencer<'_>) -> Result<(), LiveReadError> {
-        let last = self.again(|commit| self.last(commit))?;
+        let last = self.retry_read(|commit| self.last(commit))?;
         let mut at = order.next();
         let mut overtaken = 0;
         while order.next() <= last {
-            let read = self.again(|commit| {
+            let read = self.retry_read(|commit| {
                 let Some(root) = self.pages.table(commit.tables, EVENTS.name())? else {
                     return Ok(true);
                 };
@@ -244,7 +244,7 @@ impl LiveJournal {
     }
 
     /// Reads from the newest commit, and retries while pages no longer match it.
-    fn again<T>(
+    fn retry_read<T>(
         &self,
         mut read: impl FnMut(PageCommit) -> Result<T, WalkStop<JournalError>>,
     ) -> Result<T, LiveReadError> {

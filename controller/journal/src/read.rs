@@ -293,7 +293,7 @@ pub fn policy(path: &Path) -> Result<Policy, JournalError> {
 fn open_verified(path: &Path) -> Option<LiveJournal> {
     // The repair path reports problems of the file in more detail.
     let live = LiveJournal::open(path).ok().flatten()?;
-    (live.holder() != WriterState::Left || live.prove().is_ok()).then_some(live)
+    (live.holder() != WriterState::Left || live.verify_pages().is_ok()).then_some(live)
 }
 
 /// Returns the journal of a state directory, or the path itself.

@@ -32,7 +32,7 @@ pub(super) const SOURCE: SourceFormat = SourceFormat {
                 continue;
             };
             if offset.is_none() {
-                load.odd("mixed-offsets", "Timestamp", || "no offset, counted as UTC".to_owned());
+                load.report_kept_row("mixed-offsets", "Timestamp", || "no offset, counted as UTC".to_owned());
             }
             load.in_order(TableKind::Failures, Some(when));
             load.row(TableKind::Failures)

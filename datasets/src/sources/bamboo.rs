@@ -78,7 +78,7 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
         match record.at(1) {
             "add" => {
                 if live.insert(node.to_owned(), when).is_some() {
-                    load.odd("unpaired", "node", || "added while it was there".to_owned());
+                    load.report_kept_row("unpaired", "node", || "added while it was there".to_owned());
                 }
             }
             "remove" => match live.remove(node) {
@@ -90,7 +90,7 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
                         .text("state", "up")
                         .text("x_zone", &zone);
                 }
-                None => load.odd("unpaired", "node", || "removed while it was not there".to_owned()),
+                None => load.report_kept_row("unpaired", "node", || "removed while it was not there".to_owned()),
             },
             _ => {
                 load.lose("bad-value", "event", || {

@@ -125,7 +125,7 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
                 let from = load.number("event_start_time", record.at(start));
                 let to = load.number("event_stop_time", record.at(end));
                 if from.zip(to).is_some_and(|(from, to)| to < from) {
-                    load.odd("backwards", "event_stop_time", || {
+                    load.report_kept_row("backwards", "event_stop_time", || {
                         "ends before it starts; kept".to_owned()
                     });
                 }

@@ -76,7 +76,7 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
         };
         let time = event.event_time * DAY;
         if time < order {
-            load.odd("order", "event_time", || "earlier than the event before it".to_owned());
+            load.report_kept_row("order", "event_time", || "earlier than the event before it".to_owned());
         }
         order = time;
         last = last.max(time);
@@ -103,7 +103,7 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
     for (key, starts) in open {
         for (start, line) in starts {
             load.at(line);
-            load.odd("unpaired", "event_type", || {
+            load.report_kept_row("unpaired", "event_type", || {
                 "a start without an end; kept with an open end".to_owned()
             });
             fault(load, &key, start, None);

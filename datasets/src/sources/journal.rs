@@ -64,13 +64,13 @@ fn finish(end: &JournalSummary, load: &mut LoadState) {
     });
     load.at(end.entries);
     if end.replayed {
-        load.odd("replayed", "", || {
+        load.report_kept_row("replayed", "", || {
             "a controller that takes replays only wrote it: recorded evidence of somewhere else, and no cluster's life"
                 .to_owned()
         });
     }
     if end.removed > 0 {
-        load.odd("retention", "", || {
+        load.report_kept_row("retention", "", || {
             format!(
                 "the controller's retention has removed {} entries before the first one (controller.journal.retain_days, \
                  controller.journal.retain_bytes): jobs, nodes and cases of that time are known as they were left",
@@ -79,13 +79,13 @@ fn finish(end: &JournalSummary, load: &mut LoadState) {
         });
     }
     if end.in_use {
-        load.odd("in-use", "", || {
+        load.report_kept_row("in-use", "", || {
             "its controller runs and goes on behind this entry, the last one when reading began; the digest is of a file that grows"
                 .to_owned()
         });
     }
     if end.open > 0 {
-        load.odd("open-case", "", || {
+        load.report_kept_row("open-case", "", || {
             format!(
                 "{} cases were not concluded when the journal ended; they are no failures yet",
                 end.open
@@ -234,7 +234,7 @@ fn failure(failure: &FailureRecord, load: &mut LoadState) {
         _ => String::new(),
     };
     if failure.is_synthetic {
-        load.odd("synthetic", "x_synthetic", || {
+        load.report_kept_row("synthetic", "x_synthetic", || {
             format!(
                 "case {} was made up by a simulation or an injection; kept and marked",
                 failure.case

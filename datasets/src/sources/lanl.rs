@@ -88,12 +88,12 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
             let elapsed = time::in_zone(end, zone).zip(time::in_zone(start, zone));
             let off = elapsed.map(|(end, start)| (end.0 - start.0 - minutes * 60.0).abs());
             if off.is_some_and(|off| off > 60.0) {
-                load.odd("clock", "Down Time", || "differs from Fixed minus Started by more than a minute, the clock's change counted in; Down Time is used".to_owned());
+                load.report_kept_row("clock", "Down Time", || "differs from Fixed minus Started by more than a minute, the clock's change counted in; Down Time is used".to_owned());
             }
         }
         let filled: Vec<&str> = CAUSES.into_iter().filter(|cause| !csv.get(cause).is_empty()).collect();
         if filled.len() > 1 {
-            load.odd("bad-value", filled[1], || {
+            load.report_kept_row("bad-value", filled[1], || {
                 format!("more than one cause; {} is used", filled[0])
             });
         }
@@ -118,7 +118,7 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
             .text("x_purpose", csv.get("purpose"))
             .text("x_unit", csv.get("fru type"));
         if node.is_empty() {
-            load.odd("null", "nodenum", || "no node number; node is null".to_owned());
+            load.report_kept_row("null", "nodenum", || "no node number; node is null".to_owned());
         }
         let known = systems.entry(system).or_default();
         *known = nodes.or(*known);

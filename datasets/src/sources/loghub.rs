@@ -46,9 +46,9 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
         }
         let (when, no_year) = moment(&csv);
         if no_year {
-            load.odd("no-year", "time", || "the line names no year; time is null".to_owned());
+            load.report_kept_row("no-year", "time", || "the line names no year; time is null".to_owned());
         } else if when.is_none() {
-            load.odd("bad-value", "time", || "no time that can be read; null".to_owned());
+            load.report_kept_row("bad-value", "time", || "no time that can be read; null".to_owned());
         }
         let node = ["Node", "User", "Location"]
             .into_iter()

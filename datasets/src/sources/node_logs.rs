@@ -138,7 +138,7 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
             message: line,
         });
         if said.time.is_none() && said.uptime.is_none() {
-            load.odd("no-time", "time", || {
+            load.report_kept_row("no-time", "time", || {
                 "no time, it goes on from the line before; kept with null".to_owned()
             });
         }

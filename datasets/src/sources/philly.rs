@@ -91,7 +91,7 @@ fn read(role: &'static str, _: &FileHead, input: &mut InputFile, load: &mut Load
             Ok(parsed) => {
                 job(&parsed, load);
                 if !jobs.insert(parsed.jobid) {
-                    load.odd("reused-id", "jobid", || {
+                    load.report_kept_row("reused-id", "jobid", || {
                         format!("job {number} has the id of an earlier one; both are kept, the id is no key")
                     });
                 }

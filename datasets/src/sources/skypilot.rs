@@ -57,14 +57,14 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
     let zone = load.file().trim_end_matches(".json").to_owned();
     let gap = trace.metadata.gap_seconds;
     if !trace.prices.is_empty() && trace.prices.len() != trace.data.len() {
-        load.odd("width", "prices", || {
+        load.report_kept_row("width", "prices", || {
             format!("{} prices for {} ticks", trace.prices.len(), trace.data.len())
         });
     }
     for (tick, available) in trace.data.iter().enumerate() {
         load.read_row();
         if available.is_none() {
-            load.odd("null", "data", || format!("tick {tick} is null"));
+            load.report_kept_row("null", "data", || format!("tick {tick} is null"));
         }
         load.row(TableKind::Capacity)
             .num("time", tick as f64 * gap)

@@ -82,12 +82,12 @@ fn read(_: &'static str, head: &FileHead, input: &mut InputFile, load: &mut Load
         let nodes = load.number(nodes, csv.get(nodes));
         let gpus = gpus(granted, load);
         if id.ends_with(']') {
-            load.odd("array", "JobID", || {
+            load.report_kept_row("array", "JobID", || {
                 "one record for all tasks of an array that have not begun; it counts as one job".to_owned()
             });
         }
         if !jobs.insert(id.clone()) {
-            load.odd("reused-id", "JobID", || {
+            load.report_kept_row("reused-id", "JobID", || {
                 "the id of an earlier row: started again; kept, the id is no key".to_owned()
             });
         }
@@ -108,7 +108,7 @@ fn read(_: &'static str, head: &FileHead, input: &mut InputFile, load: &mut Load
     }
     if grants && !tracks_gpus {
         load.forget(TableKind::Jobs, "gpus", begin);
-        load.odd("untracked", "AllocTRES", || {
+        load.report_kept_row("untracked", "AllocTRES", || {
             "no record is granted gres/gpu: the cluster does not track GPUs (AccountingStorageTRES), or has none; null in every row"
                 .to_owned()
         });

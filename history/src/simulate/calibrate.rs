@@ -85,7 +85,7 @@ const COLUMNS: &[TableColumn<CalibratedRate>] = &[
 ];
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<CommandExit, CliError> {
-    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+    let prior = FailurePrior::by_id(&args.prior).ok_or_else(|| {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no prior {:?}", args.prior),

@@ -54,7 +54,7 @@ impl RankClient {
             return Ok(self.skipped(step, started, NOTHING_TAKEN));
         };
         self.calls.taken(step);
-        self.tell(sealed, started)
+        self.report_sealed(sealed, started)
     }
 
     /// Chooses how the image is written to its slot; a streamed image is announced to the agent.
@@ -111,7 +111,7 @@ impl RankClient {
             return Ok(None);
         };
         match sealed? {
-            Some(sealed) => self.tell(sealed, Instant::now()).map(Some),
+            Some(sealed) => self.report_sealed(sealed, Instant::now()).map(Some),
             None => Ok(Some(self.skipped(step, started, NOTHING_TAKEN))),
         }
     }
@@ -158,7 +158,7 @@ impl RankClient {
     }
 
     /// Reports a sealed slot to the agent; `since` is the time at which the trainer began to wait for this.
-    fn tell(&mut self, sealed: SealedSlot, since: Instant) -> Result<SaveReport, ClientError> {
+    fn report_sealed(&mut self, sealed: SealedSlot, since: Instant) -> Result<SaveReport, ClientError> {
         let say = Say::SlotSealed(v1::SlotSealed {
             slot: sealed.slot,
             step: sealed.step.0,

@@ -57,7 +57,7 @@ impl SimulatedWorld {
         }
     }
 
-    pub(super) fn obey(&mut self, node: &NodeId, order: AgentOrder) {
+    pub(super) fn apply_order(&mut self, node: &NodeId, order: AgentOrder) {
         let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) else {
             return;
         };
@@ -132,7 +132,7 @@ impl SimulatedWorld {
                 number,
                 call,
                 ..
-            } => self.hear(
+            } => self.deliver_call(
                 node,
                 &CheckpointCallMessage {
                     generation,
@@ -168,13 +168,16 @@ impl SimulatedWorld {
     }
 
     /// Passes a checkpoint call to the ranks of a node.
-    fn hear(&mut self, node: &NodeId, word: &CheckpointCallMessage) {
+    fn deliver_call(&mut self, node: &NodeId, word: &CheckpointCallMessage) {
         let Some(training) = self.training.as_mut() else { return };
         let here = training.ranks.iter().filter(|(_, place)| *place == node);
         let here: Vec<Rank> = here.map(|(rank, _)| *rank).collect();
         let mut late = Vec::new();
         for rank in here {
-            let heard = training.followers.get_mut(&rank).map(|follower| follower.hear(word));
+            let heard = training
+                .followers
+                .get_mut(&rank)
+                .map(|follower| follower.accept_call(word));
             if let Some(CallResponse::TooLate { step }) = heard {
                 late.push((rank, step));
             }

@@ -54,11 +54,11 @@ impl SimulatedWorld {
             agent.vanish();
             let now = self.now;
             self.later(SILENCE, WorldEvent::Silence(node.clone(), now));
-            self.anyone_lost();
+            self.notify_peer_loss();
         }
     }
 
-    pub(super) fn anyone_lost(&mut self) {
+    pub(super) fn notify_peer_loss(&mut self) {
         if let Some(generation) = self.training.as_ref().map(|training| training.generation) {
             self.peer_lost(generation);
         }
@@ -93,7 +93,7 @@ impl SimulatedWorld {
         for (rank, process) in ranks {
             self.exit(node, rank, &process, ProcessExit::Signal(6));
         }
-        self.anyone_lost();
+        self.notify_peer_loss();
     }
 
     pub(super) fn rank_killed(&mut self, rank: Rank) {
@@ -101,7 +101,7 @@ impl SimulatedWorld {
             return;
         };
         self.exit(&node, rank, &process, ProcessExit::Signal(9));
-        self.anyone_lost();
+        self.notify_peer_loss();
     }
 
     pub(super) fn host_oom(&mut self, rank: Rank) {
@@ -125,7 +125,7 @@ impl SimulatedWorld {
             self.lines(&node, EvidenceSource::KernelLog, &entity, &lines);
         }
         self.exit(&node, rank, &process, ProcessExit::Signal(9));
-        self.anyone_lost();
+        self.notify_peer_loss();
     }
 
     /// Returns the live node of a rank, and its process there.

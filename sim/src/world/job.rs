@@ -95,7 +95,7 @@ impl SimulatedWorld {
         let boundaries: BTreeMap<Rank, BoundaryDecision> = training
             .followers
             .iter_mut()
-            .map(|(rank, follower)| (*rank, follower.boundary(Step(now_at))))
+            .map(|(rank, follower)| (*rank, follower.decide_boundary(Step(now_at))))
             .collect();
         if let Some((rank, _)) = self
             .bugs

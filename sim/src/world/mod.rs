@@ -176,7 +176,7 @@ impl SimulatedWorld {
                 break;
             }
             self.now = at;
-            self.happen(happening);
+            self.handle_event(happening);
         }
         let cases: Vec<_> = self.brain.cases().values().cloned().collect();
         for case in &cases {
@@ -192,16 +192,16 @@ impl SimulatedWorld {
         }
     }
 
-    fn happen(&mut self, happening: WorldEvent) {
+    fn handle_event(&mut self, happening: WorldEvent) {
         match happening {
-            WorldEvent::Told(event) => self.tell(event),
-            WorldEvent::Ordered(node, order) => self.obey(&node, order),
+            WorldEvent::Told(event) => self.apply_event(event),
+            WorldEvent::Ordered(node, order) => self.apply_order(&node, order),
             WorldEvent::Stepped(generation) => self.stepped(generation),
             WorldEvent::PeersNotice(generation) => self.peers_notice(generation),
             WorldEvent::Struck(fault) => self.strike(&fault),
             WorldEvent::Silence(node, since) => {
                 if self.agents.get(&node).is_some_and(|agent| !agent.alive) {
-                    self.tell(Event::NodeFellSilent {
+                    self.apply_event(Event::NodeFellSilent {
                         node,
                         last_heard: moment(since),
                     });
@@ -210,7 +210,7 @@ impl SimulatedWorld {
         }
     }
 
-    fn tell(&mut self, event: Event) {
+    fn apply_event(&mut self, event: Event) {
         self.transcript.event(self.now, &event);
         let stamped = StampedEvent {
             at: self.moment(),
@@ -298,7 +298,7 @@ impl SimulatedWorld {
             ));
         }
         self.brain = rebuilt;
-        self.tell(Event::ControllerStarted);
+        self.apply_event(Event::ControllerStarted);
         let live: Vec<NodeId> = self
             .agents
             .values()

@@ -86,7 +86,7 @@ impl ArenaKeeper {
             }
         };
         if keeper.program.is_empty() {
-            let _ = channel.say(&KeeperMessage::End, None);
+            let _ = channel.send(&KeeperMessage::End, None);
             return (keeper, Vec::new());
         }
         let mut state = keeper.lock();
@@ -108,7 +108,7 @@ impl ArenaKeeper {
 
     /// Registers an arena with the keeper. Returns `None` if that is disabled or fails; a failure is logged, and the
     /// arena then ends with the agent.
-    pub(crate) fn keep(
+    pub(crate) fn register_arena(
         self: &Arc<Self>,
         job: &JobId,
         local_rank: u32,
@@ -130,7 +130,7 @@ impl ArenaKeeper {
         };
         let number = label.number;
         let kept = self.reach(&mut state).and_then(|()| match &state.channel {
-            Some(channel) => channel.say(&KeeperMessage::Arena(label), Some(file)),
+            Some(channel) => channel.send(&KeeperMessage::Arena(label), Some(file)),
             None => Err(io::ErrorKind::NotConnected.into()),
         });
         if let Err(problem) = kept {
@@ -166,7 +166,7 @@ impl ArenaKeeper {
         state.child = Some(spawn_helper(&mut command)?);
         // The process need not run yet: the connection waits in the socket's backlog.
         let channel = KeeperChannel::open(&self.state_dir)?.ok_or(io::ErrorKind::NotConnected)?;
-        match channel.hear(START)? {
+        match channel.receive(START)? {
             Some((KeeperMessage::All, None)) => {}
             _ => return Err(io::ErrorKind::InvalidData.into()),
         }
@@ -178,7 +178,7 @@ impl ArenaKeeper {
     pub(crate) fn end(&self) {
         let mut state = self.lock();
         if let Some(channel) = state.channel.take() {
-            let _ = channel.say(&KeeperMessage::End, None);
+            let _ = channel.send(&KeeperMessage::End, None);
         }
         if state.child.is_some() {
             end(&mut state.child);
@@ -204,7 +204,7 @@ fn inherit(keeper: &ArenaKeeper) -> io::Result<Option<InheritedArenas>> {
     };
     let mut left = Vec::new();
     loop {
-        match channel.hear(HAND_OVER)? {
+        match channel.receive(HAND_OVER)? {
             Some((KeeperMessage::Arena(label), Some(file))) => left.push((label, file)),
             Some((KeeperMessage::All, None)) => return Ok(Some((channel, left))),
             _ => return Err(io::ErrorKind::InvalidData.into()),
@@ -216,7 +216,7 @@ impl Drop for ArenaRegistration {
     fn drop(&mut self) {
         let state = self.keeper.lock();
         if let Some(channel) = &state.channel {
-            let _ = channel.say(&KeeperMessage::LetGo(self.number), None);
+            let _ = channel.send(&KeeperMessage::LetGo(self.number), None);
         }
     }
 }

@@ -103,12 +103,12 @@ impl KeeperChannel {
         }
     }
 
-    pub(super) fn say(&self, word: &KeeperMessage, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    pub(super) fn send(&self, word: &KeeperMessage, file: Option<BorrowedFd<'_>>) -> io::Result<()> {
         self.0.send(word, file.as_slice(), SAY_LIMIT)
     }
 
     /// Receives the next message and its file within `limit`; `None` once the peer has closed the socket.
-    pub(super) fn hear(&self, limit: Duration) -> io::Result<Option<(KeeperMessage, Option<OwnedFd>)>> {
+    pub(super) fn receive(&self, limit: Duration) -> io::Result<Option<(KeeperMessage, Option<OwnedFd>)>> {
         let received = self.0.receive(limit)?;
         Ok(received.map(|(word, files)| (word, files.into_iter().next())))
     }

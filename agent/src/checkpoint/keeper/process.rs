@@ -62,11 +62,11 @@ fn keep(listener: BorrowedFd<'_>, state_dir: &Path, kept: Duration) -> io::Resul
 /// Sends the arenas that are held, then serves the agent's messages.
 fn serve(agent: &KeeperChannel, held: &mut ArenaFiles) -> io::Result<ConnectionEnd> {
     for (label, file) in held.values() {
-        agent.say(&KeeperMessage::Arena(label.clone()), Some(file.as_fd()))?;
+        agent.send(&KeeperMessage::Arena(label.clone()), Some(file.as_fd()))?;
     }
-    agent.say(&KeeperMessage::All, None)?;
+    agent.send(&KeeperMessage::All, None)?;
     loop {
-        match agent.hear(LOOK) {
+        match agent.receive(LOOK) {
             Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
             Err(problem) => return Err(problem),
             Ok(None) => return Ok(ConnectionEnd::Lost),
@@ -114,7 +114,7 @@ mod tests {
     fn handed(channel: &KeeperChannel) -> Vec<(ArenaLabel, OwnedFd)> {
         let mut all = Vec::new();
         loop {
-            match channel.hear(LIMIT).expect("heard").expect("it is there") {
+            match channel.receive(LIMIT).expect("heard").expect("it is there") {
                 (KeeperMessage::Arena(label), Some(file)) => all.push((label, file)),
                 (KeeperMessage::All, None) => return all,
                 other => panic!("{other:?}"),
@@ -135,10 +135,10 @@ mod tests {
         let first = open(dir.path());
         assert!(handed(&first).is_empty());
         for (number, text) in [(1, b"one"), (2, b"two"), (3, b"six")] {
-            let said = first.say(&KeeperMessage::Arena(label(number)), Some(file(text).as_fd()));
+            let said = first.send(&KeeperMessage::Arena(label(number)), Some(file(text).as_fd()));
             said.expect("said");
         }
-        first.say(&KeeperMessage::LetGo(2), None).expect("said");
+        first.send(&KeeperMessage::LetGo(2), None).expect("said");
         drop(first);
 
         let second = open(dir.path());
@@ -151,7 +151,7 @@ mod tests {
             })
             .collect();
         assert_eq!(got, [(label(1), b"one".to_vec()), (label(3), b"six".to_vec())]);
-        second.say(&KeeperMessage::End, None).expect("said");
+        second.send(&KeeperMessage::End, None).expect("said");
         keeper.join().expect("no panic").expect("no error");
         assert!(!place(dir.path()).exists());
         assert!(KeeperChannel::open(dir.path()).expect("asked").is_none());
@@ -186,13 +186,13 @@ mod tests {
         let first = open(dir.path());
         handed(&first);
         first
-            .say(&KeeperMessage::Arena(label(1)), Some(file(b"one").as_fd()))
+            .send(&KeeperMessage::Arena(label(1)), Some(file(b"one").as_fd()))
             .expect("said");
         // An arena without its file.
-        first.say(&KeeperMessage::Arena(label(2)), None).expect("said");
+        first.send(&KeeperMessage::Arena(label(2)), None).expect("said");
         let second = open(dir.path());
         assert_eq!(handed(&second).len(), 1);
-        second.say(&KeeperMessage::End, None).expect("said");
+        second.send(&KeeperMessage::End, None).expect("said");
         keeper.join().expect("no panic").expect("no error");
     }
 }

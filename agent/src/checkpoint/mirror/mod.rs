@@ -78,7 +78,7 @@ impl CheckpointService {
         };
         for id in overtaken.into_iter().filter(|_| self.mirrors.is_first(job)) {
             let why = Err("a newer checkpoint was committed before its turn came".to_owned());
-            self.tell_mirrored(job, id, "the object store", Instant::now(), why);
+            self.report_mirrored(job, id, "the object store", Instant::now(), why);
         }
         if !begin {
             return;
@@ -113,7 +113,7 @@ impl CheckpointService {
             }
             (away, pause) = (None, PAUSE.0);
             let is_there = pushed.is_ok();
-            self.tell_mirrored(job, id, &mirror.url, started, pushed.map_err(|failed| failed.why));
+            self.report_mirrored(job, id, &mirror.url, started, pushed.map_err(|failed| failed.why));
             if let Some(stays) = mirror.stays.as_ref().filter(|_| is_there) {
                 self.retain(job, stays, &mirror);
             }
@@ -196,7 +196,7 @@ impl CheckpointService {
     pub(crate) async fn end_mirrors(&self) {
         for (job, id) in self.mirrors.drain() {
             let why = Err("the agent was asked to end before its turn came".to_owned());
-            self.tell_mirrored(&job, id, "the object store", Instant::now(), why);
+            self.report_mirrored(&job, id, "the object store", Instant::now(), why);
         }
         let _ = self.ending.send(true);
         let until = Instant::now() + FAREWELL;
@@ -227,7 +227,7 @@ impl CheckpointService {
         }
     }
 
-    fn tell_mirrored(&self, job: &JobId, id: CheckpointId, to: &str, started: Instant, sent: Result<u64, String>) {
+    fn report_mirrored(&self, job: &JobId, id: CheckpointId, to: &str, started: Instant, sent: Result<u64, String>) {
         let body = EvidenceBody::Copied {
             generation: id.generation,
             step: id.step,

@@ -130,7 +130,7 @@ impl FileFollower {
     }
 
     /// Reads new data without blocking, at most [`LOOK_BYTES_MAX`] bytes. Returns true if the end was reached.
-    pub(crate) fn look(&mut self, now: Instant, out: &mut Vec<FileEvent>) -> bool {
+    pub(crate) fn poll(&mut self, now: Instant, out: &mut Vec<FileEvent>) -> bool {
         if self.open.is_none() && !self.try_open(out) {
             return true;
         }
@@ -140,7 +140,7 @@ impl FileFollower {
         }
         let before = self.open.as_mut().map(|open| {
             if let Some(stir) = &mut open.stir {
-                stir.settle();
+                stir.mark_handled();
             }
             open.offset
         });
@@ -182,7 +182,7 @@ impl FileFollower {
     pub(crate) fn finish(&mut self, now: Instant, out: &mut Vec<FileEvent>) {
         self.checked = None;
         for _ in 0..FINISH_LOOKS_MAX {
-            if self.look(now, out) {
+            if self.poll(now, out) {
                 break;
             }
         }

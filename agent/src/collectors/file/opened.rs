@@ -38,7 +38,7 @@ impl OpenFile {
     /// True if nothing was written since the last read.
     pub(super) fn is_read(&self) -> bool {
         match &self.stir {
-            Some(stir) => !stir.is_stirred(),
+            Some(stir) => !stir.has_new_writes(),
             None => self.file.metadata().is_ok_and(|found| found.len() == self.offset),
         }
     }

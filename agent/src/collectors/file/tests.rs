@@ -17,7 +17,7 @@ fn look(follower: &mut FileFollower) -> Vec<String> {
 
 fn look_at(follower: &mut FileFollower, now: Instant) -> Vec<String> {
     let mut out = Vec::new();
-    follower.look(now, &mut out);
+    follower.poll(now, &mut out);
     told(out)
 }
 
@@ -208,7 +208,7 @@ fn old_lines_of_unknown_age_are_left_out_and_counted() {
 
 /// Reads the inotify events and polls the file at the time `now`.
 fn hear_at(follower: &mut FileFollower, stirs: &InotifyWatcher, now: Instant) -> Vec<String> {
-    stirs.hear();
+    stirs.read_events();
     look_at(follower, now)
 }
 
@@ -223,7 +223,7 @@ fn a_watched_file_is_read_when_it_is_written_to_and_its_successor_found_by_its_g
     assert_eq!(hear_at(&mut follower, &stirs, start), ["one"]);
     assert!(follower.is_still(start));
     append(&path, b"two\nunfin");
-    stirs.hear();
+    stirs.read_events();
     assert!(!follower.is_still(start));
     assert_eq!(look_at(&mut follower, start), ["two"]);
     assert!(!follower.is_still(start), "an unfinished line has its time");

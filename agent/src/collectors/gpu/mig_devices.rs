@@ -54,7 +54,7 @@ impl MigDevices {
 
 /// Applies the threshold rules to a MIG device; each finding carries its UUID.
 pub(super) fn judge(judge: &mut ThresholdEvaluator, now: Timestamp, part: &MigDeviceReading) -> Vec<ThresholdFinding> {
-    let mut changes = judge.take(now, &part.address, &part.readings);
+    let mut changes = judge.evaluate(now, &part.address, &part.readings);
     if let Some(uuid) = &part.uuid {
         for mark in changes.iter_mut().flat_map(|change| &mut change.marks) {
             mark.fields.insert("gpu.uuid".to_owned(), uuid.clone());

@@ -172,7 +172,7 @@ impl GpuCollector {
         let now = clock::steady();
         for look in devices {
             let changes = told.lost.take(look).into_iter();
-            let own = judge.take(now, &look.address, &look.readings);
+            let own = judge.evaluate(now, &look.address, &look.readings);
             let parts: Vec<_> = look
                 .parts
                 .iter()

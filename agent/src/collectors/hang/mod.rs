@@ -125,13 +125,13 @@ impl HangCollector {
             let words = self.stack_process.as_slice();
             std::thread::scope(|scope| {
                 for (rank, pid, silence) in some {
-                    scope.spawn(move || self.tell(rank, *silence, stacks::look(proc_root, *pid, words)));
+                    scope.spawn(move || self.report_silence(rank, *silence, stacks::look(proc_root, *pid, words)));
                 }
             });
         }
     }
 
-    fn tell(&self, rank: &RankRef, silence: RankSilence, stack: Option<ProcessStack>) {
+    fn report_silence(&self, rank: &RankRef, silence: RankSilence, stack: Option<ProcessStack>) {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(

@@ -75,7 +75,7 @@ impl NvmeCollector {
                     continue;
                 }
             };
-            for change in judge.take(clock::steady(), &disk, &readings) {
+            for change in judge.evaluate(clock::steady(), &disk, &readings) {
                 let entity = Entity::Device {
                     node: self.intake.node().clone(),
                     device: Device {

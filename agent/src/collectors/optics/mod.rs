@@ -78,7 +78,7 @@ impl OpticsCollector {
     }
 
     fn report(&self, judge: &mut ThresholdEvaluator, interface: &str, readings: &DeviceReadings) {
-        for change in judge.take(clock::steady(), interface, readings) {
+        for change in judge.evaluate(clock::steady(), interface, readings) {
             let entity = Entity::Device {
                 node: self.intake.node().clone(),
                 device: Device {

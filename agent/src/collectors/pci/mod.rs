@@ -54,7 +54,7 @@ impl PciCollector {
 
     fn look(&self, tree: &mut PciTree, judge: &mut ThresholdEvaluator, now: Timestamp) {
         for (watched, readings) in tree.look() {
-            for mut change in judge.take(now, &watched.address, &readings) {
+            for mut change in judge.evaluate(now, &watched.address, &readings) {
                 if let Some(says) = change.marks.first_mut()
                     && let Some(types) = watched.grown(change.metric)
                 {

@@ -37,8 +37,8 @@ impl Host {
             max_error_us: 0,
             offset_us: 0,
         };
-        let look = self.2.look(Some(clock));
-        let told = self.1.take(look).into_iter();
+        let look = self.2.snapshot(Some(clock));
+        let told = self.1.changes(look).into_iter();
         told.map(|it| {
             let class = it.marks.first().map(|mark| mark.class.to_string());
             (it.metric, it.value, class)

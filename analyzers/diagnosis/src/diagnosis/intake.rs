@@ -86,7 +86,7 @@ impl Diagnosis {
             remember |= found_none;
         });
         if remember {
-            self.memory.hold(glimpse, &self.policy);
+            self.memory.insert_signal(glimpse, &self.policy);
         }
     }
 
@@ -125,7 +125,7 @@ impl Diagnosis {
                 draft.add(glimpse, &self.policy);
                 if glimpse.decides() {
                     draft.newest_at = now;
-                    draft.look(catalogue);
+                    draft.update_explained(catalogue);
                 }
             });
             DraftChange::Joined { draft: id }.join(changes);
@@ -282,7 +282,7 @@ impl Diagnosis {
             draft.add(&held.glimpse(), &self.policy);
         }
         draft.add(glimpse, &self.policy);
-        draft.look(catalogue);
+        draft.update_explained(catalogue);
         let first_at = if draft.has_cause_limits {
             draft.first_effect()
         } else {

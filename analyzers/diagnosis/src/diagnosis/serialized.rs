@@ -57,7 +57,7 @@ impl From<SerializedState> for Diagnosis {
     fn from(written: SerializedState) -> Self {
         let mut memory = SignalMemory::default();
         for sign in &written.memory {
-            memory.hold(&SignalRef::of(sign), &written.policy);
+            memory.insert_signal(&SignalRef::of(sign), &written.policy);
         }
         Self {
             drafts: DraftTable::of(written.drafts, &written.policy),

@@ -201,7 +201,7 @@ impl Catalogue {
     }
 
     /// Returns the id that labelled logs use for the class: its own, or its `told_as`.
-    pub fn told_as<'c>(&'c self, id: &'c ClassId) -> &'c ClassId {
+    pub fn label_class<'c>(&'c self, id: &'c ClassId) -> &'c ClassId {
         self.class(id)
             .map_or(id, |class| class.told_as.as_ref().unwrap_or(&class.id))
     }

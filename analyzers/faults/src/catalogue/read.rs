@@ -106,7 +106,7 @@ pub(crate) fn read(
     };
     if text.len() > FILE_LIMIT {
         let what = format!("the file has {} bytes", text.len());
-        reader.tell(0..0, "toml", what, format!("a catalogue file has at most {FILE_LIMIT}"));
+        reader.report(0..0, "toml", what, format!("a catalogue file has at most {FILE_LIMIT}"));
     } else {
         reader.file(into);
     }
@@ -114,7 +114,7 @@ pub(crate) fn read(
     reader.mistakes.truncate(MISTAKE_LIMIT);
     if untold > 0 {
         let what = format!("{untold} more mistakes");
-        reader.tell(0..0, "toml", what, "correct these first".to_owned());
+        reader.report(0..0, "toml", what, "correct these first".to_owned());
     }
     mistakes.append(&mut reader.mistakes);
 }
@@ -135,7 +135,7 @@ impl<'t> CatalogueReader<'t> {
             // Entries recovered from broken TOML would only cause follow-up mistakes.
             for problem in problems {
                 let help = "correct the TOML here".to_owned();
-                self.tell(
+                self.report(
                     problem.span().unwrap_or(0..0),
                     "toml",
                     problem.message().to_owned(),
@@ -170,7 +170,7 @@ impl<'t> CatalogueReader<'t> {
                 }
                 unknown => {
                     let help = nearest(unknown, KINDS).unwrap_or_else(|| format!("a file holds {}", KINDS.join(", ")));
-                    self.tell(key.span(), unknown, "no such kind of entry".to_owned(), help);
+                    self.report(key.span(), unknown, "no such kind of entry".to_owned(), help);
                 }
             }
         }
@@ -180,7 +180,7 @@ impl<'t> CatalogueReader<'t> {
     fn tables(&mut self, key: &str, at: Range<usize>, value: Spanned<DeValue<'t>>) -> Vec<(DeTable<'t>, Range<usize>)> {
         let help = || format!("write each one as [[{key}]]");
         let DeValue::Array(items) = value.into_inner() else {
-            self.tell(at, key, "not a list of tables".to_owned(), help());
+            self.report(at, key, "not a list of tables".to_owned(), help());
             return Vec::new();
         };
         let mut tables = Vec::new();
@@ -188,7 +188,7 @@ impl<'t> CatalogueReader<'t> {
             let span = item.span();
             match item.into_inner() {
                 DeValue::Table(table) => tables.push((table, span)),
-                _ => self.tell(span, key, "not a table".to_owned(), help()),
+                _ => self.report(span, key, "not a table".to_owned(), help()),
             }
         }
         tables
@@ -229,7 +229,7 @@ impl<'t> CatalogueReader<'t> {
                 Err(problem) => problem,
             };
             sound = false;
-            self.tell_problem(&problem, &table, &span);
+            self.report_problem(&problem, &table, &span);
             let unknown = quoted(problem.message(), "unknown field `")?;
             table.remove(unknown)?;
         }
@@ -241,7 +241,7 @@ impl<'t> CatalogueReader<'t> {
             && value.get_ref().as_str() != Some(SCHEMA)
         {
             let what = "not a form that this version reads".to_owned();
-            self.tell(key.span(), "schema", what, format!("write schema = {SCHEMA:?}"));
+            self.report(key.span(), "schema", what, format!("write schema = {SCHEMA:?}"));
         }
         let mut lists = ListPositions::default();
         let dimensions = self.list::<TaxonomyDimension>(&mut table, "dimension", &mut lists.dimensions);
@@ -285,7 +285,7 @@ impl<'t> CatalogueReader<'t> {
     ) {
         let DeValue::Table(classes) = value.into_inner() else {
             let help = "write [map.CLASS] and below it TAXONOMY = [\"CATEGORY\"]".to_owned();
-            self.tell(key.span(), "map", "not a table".to_owned(), help);
+            self.report(key.span(), "map", "not a table".to_owned(), help);
             return;
         };
         for (class, value) in classes {
@@ -310,17 +310,17 @@ impl<'t> CatalogueReader<'t> {
             Err(problem) => {
                 let at = problem.span().unwrap_or(span);
                 let help = "give it the form that the built-in files have".to_owned();
-                self.tell(at, key, first_line(problem.message()), help);
+                self.report(at, key, first_line(problem.message()), help);
                 None
             }
         }
     }
 
-    fn tell_problem(&mut self, problem: &toml::de::Error, table: &DeTable<'t>, span: &Range<usize>) {
+    fn report_problem(&mut self, problem: &toml::de::Error, table: &DeTable<'t>, span: &Range<usize>) {
         let message = problem.message();
         let at = problem.span().unwrap_or_else(|| span.clone());
         if let Some(key) = quoted(message, "missing field `") {
-            self.tell(
+            self.report(
                 span.clone(),
                 key,
                 "the key is missing".to_owned(),
@@ -330,12 +330,12 @@ impl<'t> CatalogueReader<'t> {
             let known: Vec<&str> = message.split('`').skip(3).step_by(2).collect();
             let help = nearest(key, known.iter().copied()).unwrap_or_else(|| format!("known are {}", known.join(", ")));
             let at = table.get_key_value(key).map_or(at, |(name, _)| name.span());
-            self.tell(at, key, "no such key".to_owned(), help);
+            self.report(at, key, "no such key".to_owned(), help);
         } else {
             let holds = |value: &Spanned<DeValue<'_>>| value.span().contains(&at.start);
             let key = table.iter().find(|(_, value)| holds(value));
             let key = key.map_or("entry", |(key, _)| key.get_ref()).to_owned();
-            self.tell(at, &key, first_line(message), "give it a value of that kind".to_owned());
+            self.report(at, &key, first_line(message), "give it a value of that kind".to_owned());
         }
     }
 
@@ -359,7 +359,7 @@ impl<'t> CatalogueReader<'t> {
         self.lines.partition_point(|begin| *begin <= offset)
     }
 
-    fn tell(&mut self, at: Range<usize>, key: &str, what: String, help: String) {
+    fn report(&mut self, at: Range<usize>, key: &str, what: String, help: String) {
         let line = self.line(at.start);
         self.mistakes.push(CatalogueMistake {
             file: self.file.to_string(),

@@ -91,7 +91,7 @@ impl SignatureRule {
 
     /// Returns the result for all lines of a kind; none if it matches none of them. `masked` is one of them in ASCII,
     /// and `matched` the result of another one.
-    pub(super) fn tell(&self, masked: &str, matched: Option<FieldSpans>) -> Option<KindMatch> {
+    pub(super) fn match_kind(&self, masked: &str, matched: Option<FieldSpans>) -> Option<KindMatch> {
         let Some(blind) = self.blinded() else {
             return Some(KindMatch::Depends);
         };
@@ -117,7 +117,7 @@ impl SignatureRule {
 
     /// Returns true if all lines of a kind give the same mark: the signature matches and no captured field contains a
     /// number.
-    pub(super) fn says_the_same(&self, masked: &[u8], told: &KindMatch) -> bool {
+    pub(super) fn has_constant_mark(&self, masked: &[u8], told: &KindMatch) -> bool {
         let has_number = |(from, to): &(u32, u32)| masked[*from as usize..*to as usize].iter().any(u8::is_ascii_digit);
         match told {
             KindMatch::Matches(spans) => self.signature.codes.is_none() && !spans.iter().flatten().any(has_number),

@@ -18,7 +18,7 @@ impl Triage {
     /// Processes a single line.
     pub(super) fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
         let line_no = self.line_no;
-        self.driver.hear(key, parsed.text, line_no);
+        self.driver.update(key, parsed.text, line_no);
         let mut hits = self.judge(parsed.text).hits.clone();
         if hits.is_empty() {
             self.groups.follow(key, parsed.text, line_no);

@@ -25,7 +25,7 @@ struct AnnouncedGpu {
 
 impl DriverState {
     /// Updates the state from a line.
-    pub(super) fn hear(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
+    pub(super) fn update(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
         self.announced
             .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
         if let Some(gpu) = announced_gpu(text) {

@@ -202,12 +202,12 @@ impl Triage {
     }
 
     /// Returns true if any lane or group is held.
-    pub fn holds(&self) -> bool {
+    pub fn has_pending(&self) -> bool {
         !self.lanes.is_empty() || !self.groups.is_empty()
     }
 
     /// Returns the number of the oldest held line; none if nothing is held.
-    pub fn held_from(&self) -> Option<u64> {
+    pub fn oldest_pending_line(&self) -> Option<u64> {
         let lanes = self.lanes.first_line().into_iter();
         lanes.chain(self.groups.first_line()).min()
     }

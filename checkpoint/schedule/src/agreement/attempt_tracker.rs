@@ -35,7 +35,7 @@ pub struct AttemptTracker<S> {
 }
 
 impl<S> CheckpointAttempt<S> {
-    fn is_whole(&self) -> bool {
+    fn is_complete(&self) -> bool {
         self.images.len() == self.world_size as usize
     }
 }
@@ -54,17 +54,29 @@ impl<S> AttemptTracker<S> {
     /// is older than all attempts once [`MAX_ATTEMPTS`] are retained: agents that reconnect after a long partition
     /// report their images one after the other, and the oldest ones of the last agent must not evict the newest of the
     /// others. An image that contradicts the others (another world size, or a rank beyond it) makes the attempt void.
-    pub fn image(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
-        self.take((generation, step), (rank, world_size, image), false)
+    pub fn add_image(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
+        self.record_image((generation, step), (rank, world_size, image), false)
     }
 
     /// Records an image of an attempt that retention names by its step; otherwise as [`image`](Self::image). Such
     /// attempts and the others do not evict each other.
-    pub fn wanted(&mut self, generation: Generation, step: Step, rank: Rank, world_size: u32, image: S) -> bool {
-        self.take((generation, step), (rank, world_size, image), true)
+    pub fn add_retained_image(
+        &mut self,
+        generation: Generation,
+        step: Step,
+        rank: Rank,
+        world_size: u32,
+        image: S,
+    ) -> bool {
+        self.record_image((generation, step), (rank, world_size, image), true)
     }
 
-    fn take(&mut self, key: (Generation, Step), (rank, world_size, image): (Rank, u32, S), wanted: bool) -> bool {
+    fn record_image(
+        &mut self,
+        key: (Generation, Step),
+        (rank, world_size, image): (Rank, u32, S),
+        wanted: bool,
+    ) -> bool {
         let (generation, step) = key;
         if self.void.contains(&key) {
             return false;
@@ -78,7 +90,7 @@ impl<S> AttemptTracker<S> {
             images: BTreeMap::new(),
         });
         if attempt.world_size != world_size || rank.0 >= world_size {
-            self.void(generation, step);
+            self.mark_void(generation, step);
             return false;
         }
         attempt.images.insert(rank, image);
@@ -99,7 +111,7 @@ impl<S> AttemptTracker<S> {
     }
 
     /// Makes the attempt void for good, because a rank took no image of this step or cannot retain it.
-    pub fn void(&mut self, generation: Generation, step: Step) {
+    pub fn mark_void(&mut self, generation: Generation, step: Step) {
         self.attempts.remove(&(generation, step));
         if self.void.len() >= MAX_VOID {
             self.void.pop_first();
@@ -113,18 +125,18 @@ impl<S> AttemptTracker<S> {
     }
 
     /// Returns the step and the images of the newest whole attempt of a generation.
-    pub fn whole(&self, generation: Generation) -> Option<(Step, &BTreeMap<Rank, S>)> {
+    pub fn newest_complete(&self, generation: Generation) -> Option<(Step, &BTreeMap<Rank, S>)> {
         let of = self
             .attempts
             .range((generation, Step(0))..=(generation, Step(u64::MAX)));
         of.rev()
-            .find(|(_, attempt)| attempt.is_whole())
+            .find(|(_, attempt)| attempt.is_complete())
             .map(|((_, step), attempt)| (*step, &attempt.images))
     }
 
     /// Iterates over all whole attempts, oldest first.
-    pub fn all_whole(&self) -> impl Iterator<Item = (Generation, Step)> + '_ {
-        let whole = self.attempts.iter().filter(|(_, attempt)| attempt.is_whole());
+    pub fn complete_attempts(&self) -> impl Iterator<Item = (Generation, Step)> + '_ {
+        let whole = self.attempts.iter().filter(|(_, attempt)| attempt.is_complete());
         whole.map(|(key, _)| *key)
     }
 
@@ -143,9 +155,9 @@ impl<S> AttemptTracker<S> {
 
     /// Drops all attempts up to the committed step, except whole attempts before it for which `still` returns true:
     /// these are committed as well.
-    pub fn committed(&mut self, step: Step, still: impl Fn(Generation, Step) -> bool) {
+    pub fn remove_committed(&mut self, step: Step, still: impl Fn(Generation, Step) -> bool) {
         self.attempts.retain(|(generation, of), attempt| {
-            let late = *of < step && attempt.is_whole() && still(*generation, *of);
+            let late = *of < step && attempt.is_complete() && still(*generation, *of);
             *of > step || late
         });
     }
@@ -172,19 +184,22 @@ mod tests {
     #[test]
     fn an_attempt_is_whole_with_one_image_of_each_rank_of_one_step() {
         let mut tally = AttemptTracker::default();
-        assert!(tally.image(ONE, Step(5), Rank(0), 2, "a"));
-        assert!(tally.image(ONE, Step(6), Rank(1), 2, "b"));
-        assert!(tally.image(Generation(2), Step(5), Rank(1), 2, "c"));
-        assert!(tally.image(ONE, Step(5), Rank(0), 2, "a again"));
-        assert_eq!(tally.whole(ONE), None);
-        assert!(tally.image(ONE, Step(5), Rank(1), 2, "d"));
+        assert!(tally.add_image(ONE, Step(5), Rank(0), 2, "a"));
+        assert!(tally.add_image(ONE, Step(6), Rank(1), 2, "b"));
+        assert!(tally.add_image(Generation(2), Step(5), Rank(1), 2, "c"));
+        assert!(tally.add_image(ONE, Step(5), Rank(0), 2, "a again"));
+        assert_eq!(tally.newest_complete(ONE), None);
+        assert!(tally.add_image(ONE, Step(5), Rank(1), 2, "d"));
         assert_eq!(
-            tally.whole(ONE).map(|(step, images)| (step, images.len())),
+            tally.newest_complete(ONE).map(|(step, images)| (step, images.len())),
             Some((Step(5), 2))
         );
-        tally.committed(Step(5), |_, _| true);
+        tally.remove_committed(Step(5), |_, _| true);
         assert_eq!(
-            (tally.whole(ONE), tally.images(ONE, Step(6)).map(BTreeMap::len)),
+            (
+                tally.newest_complete(ONE),
+                tally.images(ONE, Step(6)).map(BTreeMap::len)
+            ),
             (None, Some(1))
         );
     }
@@ -193,16 +208,16 @@ mod tests {
     fn whole_attempts_that_were_overtaken_stay_where_they_are_wanted() {
         let mut tally = AttemptTracker::default();
         for step in 0..2 * MAX_ATTEMPTS as u64 {
-            tally.image(ONE, Step(2 * step), Rank(0), 1, ());
-            tally.wanted(ONE, Step(2 * step + 1), Rank(0), if step == 3 { 2 } else { 1 }, ());
+            tally.add_image(ONE, Step(2 * step), Rank(0), 1, ());
+            tally.add_retained_image(ONE, Step(2 * step + 1), Rank(0), if step == 3 { 2 } else { 1 }, ());
         }
-        let steps = |tally: &AttemptTracker<()>| tally.all_whole().map(|(_, step)| step.0).collect::<Vec<_>>();
+        let steps = |tally: &AttemptTracker<()>| tally.complete_attempts().map(|(_, step)| step.0).collect::<Vec<_>>();
         assert_eq!(
             steps(&tally)[..4],
             [1, 3, 5, 9],
             "those that are wanted are not pushed out; 7 lacks a rank"
         );
-        tally.committed(Step(30), |_, step| step.0 % 6 == 1);
+        tally.remove_committed(Step(30), |_, step| step.0 % 6 == 1);
         assert_eq!(steps(&tally), [1, 13, 19, 25, 31]);
         tally.forget(ONE, Step(13));
         assert_eq!(steps(&tally), [1, 19, 25, 31]);
@@ -211,12 +226,12 @@ mod tests {
     #[test]
     fn void_is_for_good_and_a_contradiction_is_void() {
         let mut tally = AttemptTracker::default();
-        tally.void(ONE, Step(5));
-        assert!(!tally.image(ONE, Step(5), Rank(0), 1, ()));
-        assert!(tally.is_void(ONE, Step(5)) && tally.whole(ONE).is_none());
-        assert!(tally.image(ONE, Step(7), Rank(0), 2, ()));
-        assert!(!tally.image(ONE, Step(7), Rank(1), 3, ()));
-        assert!(!tally.image(ONE, Step(8), Rank(2), 2, ()));
+        tally.mark_void(ONE, Step(5));
+        assert!(!tally.add_image(ONE, Step(5), Rank(0), 1, ()));
+        assert!(tally.is_void(ONE, Step(5)) && tally.newest_complete(ONE).is_none());
+        assert!(tally.add_image(ONE, Step(7), Rank(0), 2, ()));
+        assert!(!tally.add_image(ONE, Step(7), Rank(1), 3, ()));
+        assert!(!tally.add_image(ONE, Step(8), Rank(2), 2, ()));
         assert!(tally.is_void(ONE, Step(7)) && tally.is_void(ONE, Step(8)));
     }
 
@@ -224,8 +239,8 @@ mod tests {
     fn memory_is_bounded_and_a_fence_spares_only_what_is_being_committed() {
         let mut tally = AttemptTracker::default();
         for step in 0..1_000 {
-            tally.image(ONE, Step(step), Rank(0), 2, ());
-            tally.void(ONE, Step(2_000 + step));
+            tally.add_image(ONE, Step(step), Rank(0), 2, ());
+            tally.mark_void(ONE, Step(2_000 + step));
         }
         assert_eq!((tally.attempts.len(), tally.void.len()), (MAX_ATTEMPTS, MAX_VOID));
         tally.fence(Generation(2), Some((ONE, Step(999))));

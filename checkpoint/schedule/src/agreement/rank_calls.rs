@@ -70,17 +70,17 @@ impl RankCallState {
     }
 
     /// Processes a call from the controller.
-    pub fn hear(&mut self, word: &CheckpointCallMessage) -> CallResponse {
+    pub fn accept_call(&mut self, word: &CheckpointCallMessage) -> CallResponse {
         if word.generation != self.generation {
             return CallResponse::Foreign;
         }
         match word.call {
-            CheckpointCall::At { step } => self.hear_step(step, word.number),
-            CheckpointCall::Every { from, every } => self.hear_rule(from, every, word.number),
+            CheckpointCall::At { step } => self.accept_step(step, word.number),
+            CheckpointCall::Every { from, every } => self.accept_rule(from, every, word.number),
         }
     }
 
-    fn hear_step(&mut self, step: Step, number: u64) -> CallResponse {
+    fn accept_step(&mut self, step: Step, number: u64) -> CallResponse {
         if self.called.contains_key(&step) || self.taken.contains(&step) {
             return CallResponse::Known;
         }
@@ -93,7 +93,7 @@ impl RankCallState {
 
     /// A later rule replaces every earlier one that would begin at its step or after. A late rule applies immediately:
     /// attempts of this rank are void until its rule agrees with that of the others, with no other effect.
-    fn hear_rule(&mut self, from: Step, every: u64, number: u64) -> CallResponse {
+    fn accept_rule(&mut self, from: Step, every: u64, number: u64) -> CallResponse {
         if self.rules.values().any(|(known, _)| *known >= number) {
             return CallResponse::Known;
         }
@@ -112,7 +112,7 @@ impl RankCallState {
 
     /// Decides the boundary after `step` completed steps. Each boundary is decided once: for an earlier one the result
     /// is no image.
-    pub fn boundary(&mut self, step: Step) -> BoundaryDecision {
+    pub fn decide_boundary(&mut self, step: Step) -> BoundaryDecision {
         if step <= self.passed {
             return BoundaryDecision::default();
         }
@@ -144,7 +144,7 @@ impl RankCallState {
 
     /// True if the rank would take an image at the end of this step, given the calls received so far.
     pub fn expects(&self, step: Step) -> bool {
-        self.clone().boundary(step).image
+        self.clone().decide_boundary(step).image
     }
 }
 
@@ -174,7 +174,9 @@ mod tests {
     }
 
     fn images(follower: &mut RankCallState, steps: std::ops::RangeInclusive<u64>) -> Vec<u64> {
-        steps.filter(|step| follower.boundary(Step(*step)).image).collect()
+        steps
+            .filter(|step| follower.decide_boundary(Step(*step)).image)
+            .collect()
     }
 
     #[test]
@@ -187,34 +189,34 @@ mod tests {
     #[test]
     fn a_call_in_time_is_kept_and_one_too_late_is_refused() {
         let mut follower = RankCallState::new(Generation(1), Step(0), 0);
-        assert_eq!(follower.hear(&at(1, 5)), CallResponse::InTime);
-        assert_eq!(follower.hear(&at(1, 5)), CallResponse::Known);
+        assert_eq!(follower.accept_call(&at(1, 5)), CallResponse::InTime);
+        assert_eq!(follower.accept_call(&at(1, 5)), CallResponse::Known);
         assert!(follower.expects(Step(5)) && !follower.expects(Step(6)));
         assert_eq!(images(&mut follower, 1..=7), [5]);
         // A repeated call after the image was taken: nothing was missed.
-        assert_eq!(follower.hear(&at(1, 5)), CallResponse::Known);
-        assert_eq!(follower.hear(&at(2, 7)), CallResponse::TooLate { step: Step(7) });
+        assert_eq!(follower.accept_call(&at(1, 5)), CallResponse::Known);
+        assert_eq!(follower.accept_call(&at(2, 7)), CallResponse::TooLate { step: Step(7) });
         let foreign = CheckpointCallMessage {
             generation: Generation(2),
             ..at(3, 50)
         };
-        assert_eq!(follower.hear(&foreign), CallResponse::Foreign);
+        assert_eq!(follower.accept_call(&foreign), CallResponse::Foreign);
     }
 
     #[test]
     fn a_step_that_was_jumped_over_is_missed_and_never_taken_at_another() {
         let mut follower = RankCallState::new(Generation(1), Step(0), 0);
-        follower.hear(&at(1, 5));
-        follower.hear(&at(2, 6));
+        follower.accept_call(&at(1, 5));
+        follower.accept_call(&at(2, 6));
         assert_eq!(
-            follower.boundary(Step(6)),
+            follower.decide_boundary(Step(6)),
             BoundaryDecision {
                 image: true,
                 missed: vec![Step(5)]
             }
         );
-        assert_eq!(follower.boundary(Step(6)), BoundaryDecision::default());
-        assert_eq!(follower.boundary(Step(5)), BoundaryDecision::default());
+        assert_eq!(follower.decide_boundary(Step(6)), BoundaryDecision::default());
+        assert_eq!(follower.decide_boundary(Step(5)), BoundaryDecision::default());
     }
 
     #[test]
@@ -222,7 +224,7 @@ mod tests {
         let hear = |words: &[CheckpointCallMessage]| {
             let mut follower = RankCallState::new(Generation(1), Step(0), 10);
             words.iter().for_each(|word| {
-                follower.hear(word);
+                follower.accept_call(word);
             });
             images(&mut follower, 1..=60)
         };
@@ -241,7 +243,7 @@ mod tests {
         let mut follower = RankCallState::new(Generation(1), Step(0), 10);
         assert_eq!(images(&mut follower, 1..=32), [10, 20, 30]);
         assert_eq!(
-            follower.hear(&every(1, 30, 4)),
+            follower.accept_call(&every(1, 30, 4)),
             CallResponse::TooLate { step: Step(30) }
         );
         assert_eq!(images(&mut follower, 33..=41), [36, 40]);
@@ -251,11 +253,14 @@ mod tests {
     fn memory_is_bounded() {
         let mut follower = RankCallState::new(Generation(1), Step(0), 0);
         for step in 1..=MAX_CALLED as u64 {
-            assert_eq!(follower.hear(&at(step, step)), CallResponse::InTime);
+            assert_eq!(follower.accept_call(&at(step, step)), CallResponse::InTime);
         }
-        assert_eq!(follower.hear(&at(99, 99)), CallResponse::TooLate { step: Step(99) });
+        assert_eq!(
+            follower.accept_call(&at(99, 99)),
+            CallResponse::TooLate { step: Step(99) }
+        );
         for number in 1..1_000 {
-            follower.hear(&every(number, 2_000 - number, 3));
+            follower.accept_call(&every(number, 2_000 - number, 3));
         }
         assert!(follower.rules.len() <= 2, "{:?}", follower.rules);
     }

@@ -49,7 +49,7 @@ impl StepScheduler {
     }
 
     /// Returns the nearest step that a call is expected to precede on every rank; always after the last called step.
-    pub fn ahead(&self, pace: &JobProgress) -> Step {
+    pub fn earliest_step(&self, pace: &JobProgress) -> Step {
         let step_ms = if pace.step_ms.is_finite() {
             pace.step_ms.max(0.1)
         } else {
@@ -62,15 +62,15 @@ impl StepScheduler {
     }
 
     /// Calls one step.
-    pub fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
-        let step = self.ahead(pace);
+    pub fn call_step(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
+        let step = self.earliest_step(pace);
         self.called = step;
         self.word(CheckpointCall::At { step })
     }
 
     /// Calls a new rule: from a step ahead on, a checkpoint every `every` steps.
-    pub fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
-        let from = self.ahead(pace);
+    pub fn call_interval(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
+        let from = self.earliest_step(pace);
         self.word(CheckpointCall::Every { from, every })
     }
 
@@ -85,7 +85,7 @@ impl StepScheduler {
 
     /// Doubles the margin after a rank received a call too late. Reports for steps that were called before the last
     /// doubling count only once.
-    pub fn too_late(&mut self, step: Step) {
+    pub fn record_late_call(&mut self, step: Step) {
         if step > self.learned && step <= self.called {
             self.learned = self.called;
             self.margin_ms = (self.margin_ms * 2).min(MARGIN_MAX_MS);
@@ -93,7 +93,7 @@ impl StepScheduler {
     }
 
     /// Reduces the margin by one eighth after all ranks received a call in time.
-    pub fn in_time(&mut self) {
+    pub fn record_timely_call(&mut self) {
         self.margin_ms = (self.margin_ms - self.margin_ms / 8).max(MARGIN_MIN_MS);
     }
 }
@@ -110,30 +110,30 @@ mod tests {
             since_ms: 500.0,
             step_ms: 100.0,
         };
-        assert_eq!(caller.call(&pace).call, CheckpointCall::At { step: Step(126) });
-        assert_eq!(caller.call(&pace).call, CheckpointCall::At { step: Step(127) });
-        caller.too_late(Step(126));
-        caller.too_late(Step(126));
-        caller.too_late(Step(127));
-        assert_eq!(caller.ahead(&pace), Step(146));
+        assert_eq!(caller.call_step(&pace).call, CheckpointCall::At { step: Step(126) });
+        assert_eq!(caller.call_step(&pace).call, CheckpointCall::At { step: Step(127) });
+        caller.record_late_call(Step(126));
+        caller.record_late_call(Step(126));
+        caller.record_late_call(Step(127));
+        assert_eq!(caller.earliest_step(&pace), Step(146));
         for _ in 0..20 {
-            caller.call(&pace);
-            caller.too_late(caller.called);
+            caller.call_step(&pace);
+            caller.record_late_call(caller.called);
         }
         assert_eq!(caller.margin_ms, MARGIN_MAX_MS);
         for _ in 0..100 {
-            caller.in_time();
+            caller.record_timely_call();
         }
         let later = JobProgress {
             newest: Step(10_000),
             ..pace
         };
-        assert_eq!(caller.ahead(&later), Step(10_026));
+        assert_eq!(caller.earliest_step(&later), Step(10_026));
         let strange = JobProgress {
             newest: Step(u64::MAX),
             since_ms: f64::NAN,
             step_ms: f64::NAN,
         };
-        assert_eq!(caller.ahead(&strange), Step(u64::MAX));
+        assert_eq!(caller.earliest_step(&strange), Step(u64::MAX));
     }
 }

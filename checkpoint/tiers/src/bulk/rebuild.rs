@@ -93,7 +93,11 @@ impl<'a> RebuildSource<'a> {
     fn find(&self) -> Vec<LaneHolders> {
         let mut lanes: Vec<LaneHolders> = Vec::new();
         for holder in &self.holders {
-            for view in self.ask(holder).into_iter().filter(|view| self.is_of_these(view)) {
+            for view in self
+                .query_holder(holder)
+                .into_iter()
+                .filter(|view| self.is_of_these(view))
+            {
                 let same = lanes
                     .iter_mut()
                     .find(|kept| (&kept.lane, kept.bytes) == (&view.lane, view.bytes));
@@ -110,7 +114,7 @@ impl<'a> RebuildSource<'a> {
         lanes
     }
 
-    fn ask(&self, holder: &SumHolder) -> Vec<SumView> {
+    fn query_holder(&self, holder: &SumHolder) -> Vec<SumView> {
         match holder {
             SumHolder::Here(sums) => sums.whole(&self.job, self.checkpoint),
             // An unreachable peer, or one without parity, counts as holding none.

@@ -109,12 +109,12 @@ impl ReplicaMemory {
     }
 
     /// Returns a sealed image.
-    pub fn held(&self, name: &ReplicaName) -> Option<SealedReplica> {
+    pub fn sealed_replica(&self, name: &ReplicaName) -> Option<SealedReplica> {
         self.lock()
             .images
             .get(name)
             .filter(|image| image.sealed)
-            .and_then(ReceivedImage::held)
+            .and_then(ReceivedImage::sealed_replica)
     }
 
     /// Reserves room for data beside images, until it is returned.
@@ -211,7 +211,7 @@ impl ReplicaMemory {
         let mut inner = self.lock();
         let image = inner.images.get_mut(name).ok_or(TransferRefusal::Unknown)?;
         let missing = image.pieces.iter().filter(|piece| piece.is_none()).count() as u32;
-        let held = image.held().ok_or(TransferRefusal::Incomplete { missing })?;
+        let held = image.sealed_replica().ok_or(TransferRefusal::Incomplete { missing })?;
         image.sealed = true;
         Ok(held)
     }
@@ -255,7 +255,7 @@ impl ReceivedImage {
         runs(missing.map(|(nth, _)| nth))
     }
 
-    fn held(&self) -> Option<SealedReplica> {
+    fn sealed_replica(&self) -> Option<SealedReplica> {
         let pieces = self.pieces.iter().cloned().collect::<Option<Vec<_>>>()?;
         let index = self.index.clone();
         let cut = self.cut.clone();
@@ -300,7 +300,7 @@ impl ImageSource for SealedReplica {
 
 impl ImageHolder for ReplicaMemory {
     fn read(&self, name: &ReplicaName, runs: &[(u32, u32)], max: usize) -> Option<Result<Vec<u8>, String>> {
-        let held = self.held(name)?;
+        let held = self.sealed_replica(name)?;
         let mut bytes = Vec::new();
         for &(first, count) in runs {
             for chunk in first..first.saturating_add(count) {
@@ -335,7 +335,7 @@ impl ChunkSource for ReplicaMemory {
             what: ReplicaKind::Image,
         };
         Ok(self
-            .held(&name)
+            .sealed_replica(&name)
             .and_then(|held| held.chunk(id.chunk).map(ToOwned::to_owned)))
     }
 }

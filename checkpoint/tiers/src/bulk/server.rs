@@ -49,7 +49,7 @@ impl Default for ServerLimits {
 pub trait CallerAuthorization: std::fmt::Debug + Send + Sync {
     /// Returns true if a node takes part in this generation. A generation that no order has named to this agent has no
     /// nodes.
-    fn may(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
+    fn is_authorized(&self, node: &NodeId, job: &JobId, generation: Generation) -> bool;
 }
 
 /// Stores that a receiver writes to and reads from.
@@ -168,7 +168,7 @@ impl ReceiverState {
                 "{} may not read the images of agents: use an agent certificate",
                 name.short()
             );
-            self.refusals.tell(CallRefusal::Role, stream.caller().address, &what);
+            self.refusals.record(CallRefusal::Role, stream.caller().address, &what);
             return Err(FrameError::Protocol(what));
         }
         let late = |_| FrameError::Protocol("the other side is too slow".to_owned());
@@ -240,7 +240,7 @@ impl ReceiverState {
         };
         let node = NodeId::from(name.own());
         let generation = ask.fence();
-        if callers.may(&node, ask.job(), generation) {
+        if callers.is_authorized(&node, ask.job(), generation) {
             return Ok(());
         }
         let refusal = TransferRefusal::Stranger {
@@ -248,7 +248,7 @@ impl ReceiverState {
             generation: generation.0,
         };
         self.refusals
-            .tell(CallRefusal::Node, caller.address, &refusal.to_string());
+            .record(CallRefusal::Node, caller.address, &refusal.to_string());
         Err(refusal)
     }
 

@@ -27,7 +27,7 @@ impl ObjectTier {
             None => (self.base.clone(), self.url.clone()),
         };
         let listed = self
-            .ask("list", &url, self.store.list_with_delimiter(Some(&prefix)))
+            .send_request("list", &url, self.store.list_with_delimiter(Some(&prefix)))
             .await;
         let listed = match listed {
             Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
@@ -44,7 +44,7 @@ impl ObjectTier {
         let folder = self.base.clone().join(job.as_str()).join(id.to_string());
         let url = format!("{}/{job}/{id}", self.url);
         let listed = self.store.list(Some(&folder)).try_collect::<Vec<_>>();
-        let listed = match self.ask("list", &url, listed).await {
+        let listed = match self.send_request("list", &url, listed).await {
             Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
             other => other?,
         };

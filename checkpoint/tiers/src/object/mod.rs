@@ -157,7 +157,7 @@ impl ObjectTier {
     }
 
     /// Sends a request with its deadline.
-    async fn ask<T>(
+    async fn send_request<T>(
         &self,
         what: &'static str,
         url: &str,
@@ -180,7 +180,10 @@ impl ObjectTier {
 
     /// Returns the length of an object in bytes; `None` if it does not exist.
     async fn size(&self, place: &ObjectLocation) -> Result<Option<u64>, ObjectError> {
-        match self.ask("look at", &place.url, self.store.head(&place.path)).await {
+        match self
+            .send_request("look at", &place.url, self.store.head(&place.path))
+            .await
+        {
             Ok(meta) => Ok(Some(meta.size)),
             Err(ObjectError::Missing { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -189,7 +192,9 @@ impl ObjectTier {
 
     /// Reads a small object; refuses one longer than `max` bytes before it is read.
     async fn read_small(&self, place: &ObjectLocation, max: usize) -> Result<Vec<u8>, ObjectError> {
-        let found = self.ask("read", &place.url, self.store.get(&place.path)).await?;
+        let found = self
+            .send_request("read", &place.url, self.store.get(&place.path))
+            .await?;
         if found.meta.size > max as u64 {
             return Err(ObjectError::Size {
                 url: place.url.clone(),
@@ -197,7 +202,7 @@ impl ObjectTier {
                 found: found.meta.size,
             });
         }
-        Ok(self.ask("read", &place.url, found.bytes()).await?.to_vec())
+        Ok(self.send_request("read", &place.url, found.bytes()).await?.to_vec())
     }
 
     /// Reads a byte range of an object.
@@ -208,7 +213,7 @@ impl ObjectTier {
     ) -> Result<bytes::Bytes, ObjectError> {
         let wanted = range.end - range.start;
         let request = self.store.get_range(&place.path, range);
-        let bytes = self.ask("read", &place.url, request).await?;
+        let bytes = self.send_request("read", &place.url, request).await?;
         if bytes.len() as u64 != wanted {
             return Err(ObjectError::Size {
                 url: place.url.clone(),

@@ -198,7 +198,7 @@ impl ObjectTier {
         let put = self
             .store
             .put_opts(&place.path, payload, PutOptions::from(PutMode::Create));
-        match self.ask("write", &place.url, put).await {
+        match self.send_request("write", &place.url, put).await {
             Ok(_) => Ok(ObjectWrite::Sent(length)),
             Err(ObjectError::Request {
                 source: object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. },
@@ -234,13 +234,16 @@ impl ObjectTier {
     ) -> Result<(), ObjectError> {
         let mut upload = self.begin_upload(store, job, place).await?;
         let sent = match self.send_parts(place, upload.as_mut(), path, shard, size).await {
-            Ok(()) => self.ask("end writing", &place.url, upload.complete()).await.map(drop),
+            Ok(()) => self
+                .send_request("end writing", &place.url, upload.complete())
+                .await
+                .map(drop),
             failed => failed,
         };
         // A completion may have succeeded although its reply was lost; then the object exists and there is nothing to
         // abort.
         if let Err(error) = sent {
-            if let Err(problem) = self.ask("give up writing", &place.url, upload.abort()).await {
+            if let Err(problem) = self.send_request("give up writing", &place.url, upload.abort()).await {
                 tracing::warn!(%problem, "parts may lie in the object store; the next push of this job, or `checkpoint gc`, aborts the upload");
             }
             return Err(error);
@@ -276,7 +279,7 @@ impl ObjectTier {
             let request = upload.put_part(PutPayload::from(part));
             let tier = self.clone();
             let url = place.url.clone();
-            under_way.spawn(async move { tier.ask("write a part of", &url, request).await });
+            under_way.spawn(async move { tier.send_request("write a part of", &url, request).await });
         }
         while let Some(sent) = under_way.join_next().await {
             sent.map_err(died)??;

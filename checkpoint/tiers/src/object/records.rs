@@ -68,7 +68,7 @@ impl ObjectTier {
         let folder = self.base.clone().join(job.as_str());
         let url = format!("{}/{job}", self.url);
         let listed = self.store.list_with_delimiter(Some(&folder));
-        let listed = match self.ask("list", &url, listed).await {
+        let listed = match self.send_request("list", &url, listed).await {
             Err(ObjectError::Missing { .. }) => return Ok(Vec::new()),
             other => other?,
         };

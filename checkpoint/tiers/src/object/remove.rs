@@ -115,7 +115,10 @@ impl ObjectTier {
 
     pub(super) async fn remove_object(&self, place: &ObjectLocation) -> Result<(), ObjectError> {
         use object_store::ObjectStoreExt;
-        match self.ask("remove", &place.url, self.store.delete(&place.path)).await {
+        match self
+            .send_request("remove", &place.url, self.store.delete(&place.path))
+            .await
+        {
             Ok(()) | Err(ObjectError::Missing { .. }) => Ok(()),
             Err(error) => Err(error),
         }

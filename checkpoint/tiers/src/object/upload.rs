@@ -80,7 +80,7 @@ impl ObjectTier {
                 format!("{}/{}", self.url, upload.path),
             );
             match self
-                .ask(
+                .send_request(
                     "abort the upload of",
                     &url,
                     multipart.abort_multipart(&path, &upload.id),
@@ -123,7 +123,7 @@ impl ObjectTier {
         let what = "begin to write";
         let Some(MultipartHandle(multipart)) = &self.multipart else {
             return self
-                .ask(
+                .send_request(
                     what,
                     &place.url,
                     self.store.put_multipart_opts(&place.path, Default::default()),
@@ -131,7 +131,7 @@ impl ObjectTier {
                 .await;
         };
         let id = self
-            .ask(what, &place.url, multipart.create_multipart(&place.path))
+            .send_request(what, &place.url, multipart.create_multipart(&place.path))
             .await?;
         let upload = UnfinishedUpload {
             url: self.url.clone(),

@@ -20,12 +20,12 @@ pub struct ReplicaPlacement {
 
 impl ReplicaPlacement {
     /// Returns the nodes that hold the images of `node`, nearest in the ring first; empty if it is not a member.
-    pub fn keepers(&self, node: &NodeId) -> Vec<NodeId> {
+    pub fn holders_of(&self, node: &NodeId) -> Vec<NodeId> {
         self.around(node, |at, step, size| (at + step) % size)
     }
 
     /// Returns the nodes with images on `node`.
-    pub fn kept_by(&self, node: &NodeId) -> Vec<NodeId> {
+    pub fn sources_of(&self, node: &NodeId) -> Vec<NodeId> {
         self.around(node, |at, step, size| (at + size - step) % size)
     }
 

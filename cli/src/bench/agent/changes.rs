@@ -55,12 +55,12 @@ pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Res
             tokio::time::sleep(EVERY).await;
         }
         let end = Instant::now() + LAST;
-        while made.iter().any(|(what, _)| door.came(what).is_none()) && Instant::now() < end {
+        while made.iter().any(|(what, _)| door.first_report(what).is_none()) && Instant::now() < end {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         let came = made
             .iter()
-            .filter_map(|(what, at)| Some(door.came(what)?.saturating_duration_since(*at)));
+            .filter_map(|(what, at)| Some(door.first_report(what)?.saturating_duration_since(*at)));
         let millis = sorted_millis(came);
         if millis.len() < made.len() {
             let missing = made.len() - millis.len();

@@ -49,7 +49,7 @@ pub(super) async fn measure(library: &Path, time: Duration, found: &mut AgentFig
     let busy_seconds = begun.elapsed().as_secs_f64();
     let busy = used()?;
     let end = Instant::now() + LAST;
-    while sent.iter().any(|(name, _)| door.came(name).is_none()) && Instant::now() < end {
+    while sent.iter().any(|(name, _)| door.first_report(name).is_none()) && Instant::now() < end {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 
@@ -104,7 +104,7 @@ async fn work(
 fn delays(door: &StubController, sent: &[(String, Instant)], found: &mut AgentFigures) {
     let came = sent
         .iter()
-        .filter_map(|(name, at)| Some(door.came(name)?.saturating_duration_since(*at)));
+        .filter_map(|(name, at)| Some(door.first_report(name)?.saturating_duration_since(*at)));
     let millis = sorted_millis(came);
     found.put("lines injected", sent.len() as f64, "count", None);
     let missing = sent.len() - millis.len();

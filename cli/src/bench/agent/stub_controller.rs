@@ -58,7 +58,7 @@ impl StubController {
 
     /// Returns the time of the first report of `what`: a device, a class, or a device and its class with a space
     /// between them.
-    pub(super) fn came(&self, what: &str) -> Option<Instant> {
+    pub(super) fn first_report(&self, what: &str) -> Option<Instant> {
         lock(&self.seen).first.get(what).copied()
     }
 }

@@ -85,7 +85,7 @@ pub(crate) fn run(place: RankSetup) -> io::Result<()> {
         if matches!(ask, RankRequest::End) {
             break;
         }
-        let told = state.obey(ask, &heard).unwrap_or_else(|problem| RankReply {
+        let told = state.handle_request(ask, &heard).unwrap_or_else(|problem| RankReply {
             problem: Some(problem.to_string()),
             ..RankReply::default()
         });
@@ -133,7 +133,7 @@ impl TrainerState {
         &mut self.spare[start..start + length.next_multiple_of(BLOCK)]
     }
 
-    fn obey(&mut self, ask: RankRequest, heard: &Receiver<RankRequest>) -> io::Result<RankReply> {
+    fn handle_request(&mut self, ask: RankRequest, heard: &Receiver<RankRequest>) -> io::Result<RankReply> {
         match ask {
             RankRequest::Memcpy => Ok(self.memcpy()),
             RankRequest::Fill { slot, step } => timed(|| self.fill(slot, step)),

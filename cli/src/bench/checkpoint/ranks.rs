@@ -38,20 +38,20 @@ impl RankProcess {
         };
         let mut all = (0..world).map(start).collect::<io::Result<Vec<_>>>()?;
         for rank in &mut all {
-            rank.hear()?;
+            rank.receive()?;
         }
         Ok(all)
     }
 
     /// Sends a command to the rank.
-    pub(super) fn say(&mut self, ask: &RankRequest) -> io::Result<()> {
+    pub(super) fn send(&mut self, ask: &RankRequest) -> io::Result<()> {
         let mut line = serde_json::to_vec(ask)?;
         line.push(b'\n');
         self.say.write_all(&line)
     }
 
     /// Receives the result of a command.
-    pub(super) fn hear(&mut self) -> io::Result<RankReply> {
+    pub(super) fn receive(&mut self) -> io::Result<RankReply> {
         let mut line = String::new();
         if self.hear.read_line(&mut line)? == 0 {
             return Err(io::Error::other(
@@ -73,15 +73,15 @@ impl RankProcess {
 /// Runs one command on all ranks at the same time; returns their results.
 pub(super) fn run_on_all(ranks: &mut [RankProcess], ask: impl Fn(usize) -> RankRequest) -> io::Result<Vec<RankReply>> {
     for (nth, rank) in ranks.iter_mut().enumerate() {
-        rank.say(&ask(nth))?;
+        rank.send(&ask(nth))?;
     }
-    ranks.iter_mut().map(RankProcess::hear).collect()
+    ranks.iter_mut().map(RankProcess::receive).collect()
 }
 
 impl Drop for RankProcess {
     fn drop(&mut self) {
         // The rank ends when its input ends; its exit status is not needed.
-        if self.say(&RankRequest::End).is_err() {
+        if self.send(&RankRequest::End).is_err() {
             let _ = self.child.kill();
         }
         let _ = self.child.wait();

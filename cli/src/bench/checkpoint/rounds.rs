@@ -276,13 +276,13 @@ impl NodeArenas {
     fn write(&self, ranks: &mut [RankProcess], step: u64, ask: &RankRequest) -> io::Result<Vec<RankReply>> {
         let done = std::thread::scope(|scope| {
             let one = |(rank, arena): (&mut RankProcess, &Arena)| {
-                rank.say(ask)?;
-                let told = rank.hear()?;
+                rank.send(ask)?;
+                let told = rank.receive()?;
                 if arena.geometry().is_windowed() {
                     // The first message announces the stream; the result follows after it.
                     let image = arena.streamed(0, Generation(1), &|| false).map_err(io::Error::other)?;
                     let written = self.store.write_streamed(&image).map_err(io::Error::other)?;
-                    return Ok((rank.hear()?, written.seal));
+                    return Ok((rank.receive()?, written.seal));
                 }
                 let image = arena.sealed(0).map_err(io::Error::other)?;
                 let write = || self.store.write_shard(image.index(), &image);

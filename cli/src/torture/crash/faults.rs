@@ -120,7 +120,7 @@ impl FaultyDisk {
 }
 
 impl FaultSource for FaultyDisk {
-    fn strike(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
+    fn fault_for(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
         let mut plans = self.plans.lock().expect("nobody panics with the plans");
         let plan = plans
             .iter_mut()
@@ -189,7 +189,7 @@ fn calls(scene: &mut CrashScene, root: &Path, fault: DiskFault) -> u64 {
         },
     );
     let _ = scene.finish();
-    scene.go_on();
+    scene.advance_step();
     disk.disarm(root).map_or(1, |plan| plan.calls)
 }
 

@@ -61,7 +61,7 @@ impl<'a> PhaseRun<'a> {
         if whole.is_empty() {
             stage.scene.recover(false, &mut verdict)
         } else {
-            stage.scene.adopt(whole, &mut verdict)
+            stage.scene.commit_attempts(whole, &mut verdict)
         }
         Ok(stage)
     }
@@ -93,7 +93,7 @@ impl<'a> PhaseRun<'a> {
         }
         let images_stay = self.scene.way == SaveMode::Whole;
         if images_stay && self.phase.kills_ranks() {
-            self.look_into_arenas(before, &end, &mut verdict)?;
+            self.judge_arenas(before, &end, &mut verdict)?;
         }
         if end.committed {
             self.scene.was_committed();
@@ -105,7 +105,7 @@ impl<'a> PhaseRun<'a> {
             let restart = self.phase.kills_ranks() || !images_stay || dice.coin();
             self.scene.recover(restart, &mut verdict);
         } else {
-            self.scene.adopt(whole, &mut verdict);
+            self.scene.commit_attempts(whole, &mut verdict);
             self.scene.saving.generation.0 += u64::from(!self.phase.kills_controllers());
         }
         self.scene.judge_after(&mut verdict)?;

@@ -89,7 +89,7 @@ impl CrashScene {
         };
         for _ in 0..KEPT {
             scene.finish()?;
-            scene.go_on();
+            scene.advance_step();
         }
         Ok(scene)
     }
@@ -105,7 +105,7 @@ impl CrashScene {
     }
 
     /// Advances to the next interval.
-    pub(crate) fn go_on(&mut self) {
+    pub(crate) fn advance_step(&mut self) {
         self.saving.step.0 += INTERVAL;
     }
 
@@ -252,7 +252,7 @@ impl CrashScene {
     }
 
     /// Commits complete attempts in the store that were not committed because of a death, oldest first.
-    pub(crate) fn adopt(&mut self, attempts: Vec<DurableAttempt>, verdict: &mut CrashVerdict) {
+    pub(crate) fn commit_attempts(&mut self, attempts: Vec<DurableAttempt>, verdict: &mut CrashVerdict) {
         for (id, seals) in attempts {
             self.saving = id;
             let adopted = self.commit(&seals);
@@ -265,7 +265,7 @@ impl CrashScene {
             verdict.stuck = true;
             verdict.faults.push(format!("the save cannot be done again: {problem}"));
         }
-        self.go_on();
+        self.advance_step();
     }
 
     /// Judges the state after the recovery: committed checkpoints load, and no temporary or torn files remain.

@@ -112,7 +112,7 @@ impl PhaseRun<'_> {
     }
 
     /// Runs the victim's part with the given death.
-    pub(super) fn dies(
+    pub(super) fn run_victim(
         &self,
         part: SavePart,
         death: KillPoint,

@@ -209,7 +209,7 @@ impl KillCounter {
 }
 
 impl FaultSource for KillCounter {
-    fn strike(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
+    fn fault_for(&self, op: FileOperation, path: &Path, bytes: u64) -> Option<CallFault> {
         match self.watching.load(Ordering::Relaxed) {
             RESTING => return None,
             DYING => Self::die(),

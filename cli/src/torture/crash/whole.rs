@@ -50,12 +50,12 @@ impl PhaseRun<'_> {
             SavePhase::Removal => commit(true),
         };
         let arena = (!phase.kills_controllers()).then(|| &scene.arenas[victim as usize]);
-        self.dies(part, death, arena, || {})
+        self.run_victim(part, death, arena, || {})
     }
 
     /// Judges the arenas after the death of a rank: its earlier image is unchanged, and the one that it was filling is
     /// complete or absent.
-    pub(super) fn look_into_arenas(
+    pub(super) fn judge_arenas(
         &self,
         before: Option<CheckpointId>,
         end: &VictimResult,

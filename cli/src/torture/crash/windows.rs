@@ -64,7 +64,7 @@ impl PhaseRun<'_> {
             let mut agent = None;
             let take = || take(&scene.store, arena, scene.saving.generation, &is_gone);
             let begun = || agent = Some(scope.spawn(take));
-            let end = self.dies(SavePart::Pass { rank: victim }, death, Some(arena), begun);
+            let end = self.run_victim(SavePart::Pass { rank: victim }, death, Some(arena), begun);
             gone.store(true, Ordering::SeqCst);
             (
                 end,
@@ -106,7 +106,7 @@ impl PhaseRun<'_> {
         let streaming = filling.announce(arena)?;
         let (end, passed) = std::thread::scope(|scope| {
             let rank = scope.spawn(|| filling.pass(arena, streaming));
-            let end = self.dies(part, death, Some(arena), || {});
+            let end = self.run_victim(part, death, Some(arena), || {});
             // The rank has worked until here; if its agent lives the window is already free.
             let released = arena.release(WINDOW_SLOT);
             (
@@ -151,7 +151,7 @@ impl PhaseRun<'_> {
                     .collect::<Result<Vec<_>, _>>()
             };
             let begun = || passing = Some(scope.spawn(pass));
-            let end = self.dies(part, death, None, begun);
+            let end = self.run_victim(part, death, None, begun);
             (
                 end,
                 passing.map(|passing| passing.join().expect("passing does not panic")),

@@ -99,7 +99,7 @@ impl DecisionContext<'_> {
         let asked = *asked;
         let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
         for seal in seals {
-            job.checkpoints.late(seal.clone(), &rules);
+            job.checkpoints.record_late_shard(seal.clone(), &rules);
         }
         let next = job.checkpoints.is_open().then(|| next_of(job, asked)).flatten();
         if let Some(problem) = problem {
@@ -114,7 +114,7 @@ impl DecisionContext<'_> {
     }
 
     fn ask_to_finish(&mut self, name: &JobId, from: ImageLocation) {
-        let waiting = self.left_of(name);
+        let waiting = self.live_nodes_of(name);
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -131,7 +131,7 @@ impl DecisionContext<'_> {
     }
 
     /// Returns the live nodes of the last generation and of the coming one.
-    fn left_of(&self, name: &JobId) -> BTreeSet<NodeId> {
+    fn live_nodes_of(&self, name: &JobId) -> BTreeSet<NodeId> {
         let Some(job) = self.state.jobs.get(name) else {
             return BTreeSet::new();
         };
@@ -220,7 +220,7 @@ impl DecisionContext<'_> {
     }
 
     /// Handles a late shard report of the generation that trained last.
-    pub(super) fn heard_late(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
+    pub(super) fn late_shard_report(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -230,7 +230,7 @@ impl DecisionContext<'_> {
         }
         let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
         match body {
-            EvidenceBody::ShardDurable { seal } => job.checkpoints.late(seal.clone(), &rules),
+            EvidenceBody::ShardDurable { seal } => job.checkpoints.record_late_shard(seal.clone(), &rules),
             EvidenceBody::ShardFailed { step, reason } => job.checkpoints.failed(generation, *step, reason),
             _ => {}
         }

@@ -24,7 +24,7 @@ impl DecisionContext<'_> {
         }
         self.take_farewell(evidence);
         self.lease_ended(evidence);
-        self.witness(evidence);
+        self.pass_to_diagnosis(evidence);
         self.follow_exit(evidence);
         self.compare_starts(evidence);
         self.rank_silent(evidence);
@@ -87,7 +87,7 @@ impl DecisionContext<'_> {
             return self.order_refused(job, &evidence.id.node, *generation, *newest);
         }
         if let EvidenceBody::Copied { .. } = &evidence.body {
-            return self.copy_told(evidence);
+            return self.record_copy_result(evidence);
         }
         if let EvidenceBody::ShardsFinished { .. } = &evidence.body {
             return self.shards_finished(evidence);
@@ -102,8 +102,8 @@ impl DecisionContext<'_> {
             return;
         };
         let at = self.at;
-        self.heard_late(name, *generation, &evidence.body);
-        self.started_unasked(name, *generation, &evidence.body);
+        self.late_shard_report(name, *generation, &evidence.body);
+        self.note_start_without_listing(name, *generation, &evidence.body);
         let Some(job) = self
             .state
             .jobs
@@ -201,7 +201,7 @@ impl DecisionContext<'_> {
     }
 
     /// Journals of controllers that launched without a store listing contain no listing event, but their ranks started.
-    fn started_unasked(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
+    fn note_start_without_listing(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (JobPhase::Adopting { port, .. }, EvidenceBody::RankStarted { .. }) = (&job.phase, body)
             && job.generation == generation
@@ -212,7 +212,7 @@ impl DecisionContext<'_> {
     }
 
     /// Records the result of a copy, also from a generation that is over: the copy remains usable.
-    fn copy_told(&mut self, evidence: &Evidence) {
+    fn record_copy_result(&mut self, evidence: &Evidence) {
         let EvidenceBody::Copied {
             generation,
             step,
@@ -243,7 +243,7 @@ impl DecisionContext<'_> {
     pub(super) fn commit(&mut self, name: &JobId, manifest: Option<rankguard_checkpoint_format::Manifest>) {
         let Some(job) = self.state.jobs.get(name) else { return };
         if let (Some(manifest), Some(policy)) = (manifest, job.spec.checkpoint.clone()) {
-            let pinned = job.stays(&policy, self.at);
+            let pinned = job.retained_checkpoints(&policy, self.at);
             self.actions.push(Action::CommitManifest {
                 store: policy.store,
                 manifest,

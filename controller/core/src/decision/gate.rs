@@ -82,7 +82,7 @@ impl PreflightResults {
     }
 
     /// Returns the checks that failed on every node.
-    fn everywhere(&self) -> Vec<&FailedCheck> {
+    fn checks_failed_on_all(&self) -> Vec<&FailedCheck> {
         let asked = self.environments.len();
         let Some((_, first)) = self.failed.iter().next().filter(|_| self.failed.len() == asked) else {
             return Vec::new();
@@ -127,14 +127,14 @@ impl DecisionContext<'_> {
             write_paths: job.spec.checkpoint.iter().map(|policy| policy.store.clone()).collect(),
             // A node runs several checks one after the other.
             deadline_ms: self.state.policy.preflight_ms / 4,
-            between: self.between(job, node),
+            between: self.link_peers(job, node),
             links: self.measured_nodes(job),
         };
         self.order(node, AgentOrder::Preflight(wanted));
     }
 
     /// Returns the nodes among which this one measures links: all of the job if it is the first.
-    fn between(&self, job: &Job, node: &NodeId) -> Vec<PeerAgent> {
+    fn link_peers(&self, job: &Job, node: &NodeId) -> Vec<PeerAgent> {
         if job.nodes().first() == Some(node) {
             self.measured_nodes(job)
         } else {
@@ -233,7 +233,7 @@ impl DecisionContext<'_> {
             });
         }
         let everywhere: Vec<String> = answers
-            .everywhere()
+            .checks_failed_on_all()
             .iter()
             .map(|check| format!("{} {}: {} ({})", check.check, check.subject, check.found, check.advice))
             .collect();

@@ -62,7 +62,7 @@ impl DecisionContext<'_> {
         let best_s = exact(cost_s, mtbf_s);
         let (interval_s, bound) = limits.apply(best_s, cost_s);
         let before = job.rhythm.governor.every();
-        let Some(every) = job.rhythm.governor.wish(interval_s, pace.step_ms / 1e3) else {
+        let Some(every) = job.rhythm.governor.update_interval(interval_s, pace.step_ms / 1e3) else {
             return;
         };
         let word = job.calls.rule(&pace, every);

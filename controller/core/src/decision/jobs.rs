@@ -27,7 +27,7 @@ impl DecisionContext<'_> {
             ));
         }
         let name = spec.id.clone();
-        let mut job = Job::new(spec.clone(), self.at, self.state.policy.belief());
+        let mut job = Job::new(spec.clone(), self.at, self.state.policy.prior_rates());
         job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
         if let Some(claim) = claim {
             self.take_claim(&mut job, claim);

@@ -96,7 +96,9 @@ impl DecisionContext<'_> {
             } => {
                 if let Some(entry) = self.state.jobs.get_mut(job) {
                     let policy = entry.spec.checkpoint.as_ref();
-                    let stay = policy.map(|policy| entry.stays(policy, self.at)).unwrap_or_default();
+                    let stay = policy
+                        .map(|policy| entry.retained_checkpoints(policy, self.at))
+                        .unwrap_or_default();
                     let newest = entry.checkpoints.committed(self.at, *generation, *step, &stay);
                     entry.calls.committed(*generation, *step);
                     let mirrored = |policy: &&CheckpointPolicy| policy.tiers.mirror.is_some();
@@ -106,7 +108,7 @@ impl DecisionContext<'_> {
                         generation: *generation,
                         step: *step,
                         stays: policy.map(|policy| {
-                            let named = entry.stays(policy, self.at);
+                            let named = entry.retained_checkpoints(policy, self.at);
                             RetainedSet {
                                 newest: policy.keep.max(1),
                                 named: named.iter().map(|id| (id.generation, id.step)).collect(),

@@ -76,7 +76,7 @@ impl DecisionContext<'_> {
         let open = known.filter(|id| self.state.cases.add_finding(*id, finding.clone(), FINDINGS_MAX));
         let id = match open {
             Some(id) => id,
-            None => self.accuse_sender(evidence, finding),
+            None => self.open_sender_case(evidence, finding),
         };
         if let Some(entry) = self.state.refused.get_mut(node) {
             entry.case = Some(id);
@@ -103,7 +103,7 @@ impl DecisionContext<'_> {
         }
     }
 
-    fn accuse_sender(&mut self, evidence: &Evidence, finding: CaseFinding) -> CaseId {
+    fn open_sender_case(&mut self, evidence: &Evidence, finding: CaseFinding) -> CaseId {
         let class = ClassId::from(REFUSED_CLASS);
         let catalogue = self.state.catalogue();
         let known = catalogue.class(&class);

@@ -30,7 +30,7 @@ impl DecisionContext<'_> {
             };
             for one in blamed {
                 let evidence = self.difference_as_evidence(name, generation, step, difference, one);
-                self.witness(&evidence);
+                self.pass_to_diagnosis(&evidence);
             }
         }
     }

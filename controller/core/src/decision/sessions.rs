@@ -81,7 +81,11 @@ impl DecisionContext<'_> {
                 .filter(|(_, job)| !job.is_over() && job.nodes().contains(node));
             jobs.any(|(name, _)| self.state.cases.is_settling(name))
         };
-        let away = self.state.fleet.away().filter(|(node, _)| is_awaited(node));
+        let away = self
+            .state
+            .fleet
+            .nodes_without_session()
+            .filter(|(node, _)| is_awaited(node));
         let open = away.map(|(_, ended)| ended.after(FATE));
         open.max().unwrap_or(Timestamp(0))
     }

@@ -67,6 +67,6 @@ impl DecisionContext<'_> {
             }],
             synthetic: false,
         };
-        self.witness(&evidence);
+        self.pass_to_diagnosis(&evidence);
     }
 }

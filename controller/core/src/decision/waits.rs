@@ -70,7 +70,7 @@ impl DecisionContext<'_> {
             }
             JobPhase::Fencing { waiting, .. } => {
                 let late = super::gate::awaited(job, waiting);
-                self.give_up_on(name, &late, "did not end its old ranks, or look at itself, in time");
+                self.declare_lost(name, &late, "did not end its old ranks, or look at itself, in time");
             }
             // The manifest writer has a deadline of its own.
             JobPhase::Adopting {
@@ -87,7 +87,7 @@ impl DecisionContext<'_> {
             }
             JobPhase::Launching { waiting, .. } => {
                 let late: BTreeSet<NodeId> = waiting.iter().filter_map(|rank| node_of(job, *rank)).collect();
-                self.give_up_on(
+                self.declare_lost(
                     name,
                     &late.into_iter().collect::<Vec<_>>(),
                     "did not start its ranks in time",
@@ -118,7 +118,7 @@ impl DecisionContext<'_> {
     }
 
     /// Declares nodes lost that did not carry out an order in time; the job continues without them.
-    pub(super) fn give_up_on(&mut self, name: &JobId, nodes: &[NodeId], what: &str) {
+    pub(super) fn declare_lost(&mut self, name: &JobId, nodes: &[NodeId], what: &str) {
         for node in nodes {
             self.announce(format!("node {node} {what}"));
             if self.state.fleet.is_live(node) {

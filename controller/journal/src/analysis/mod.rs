@@ -48,7 +48,7 @@ pub fn analyse_journal(path: &Path, mut take: impl FnMut(JournalRecord)) -> Resu
             match entry {
                 Ok(stamped) => {
                     teller.end.entries += 1;
-                    teller.play(stamped, &mut take);
+                    teller.apply_event(stamped, &mut take);
                 }
                 // An unreadable snapshot is no entry.
                 Err(problem @ JournalError::Snapshot { .. }) => take(JournalRecord::Problem(problem)),
@@ -90,7 +90,7 @@ struct JournalAnalyser {
 }
 
 impl JournalAnalyser {
-    fn play(&mut self, stamped: StampedEvent, take: &mut impl FnMut(JournalRecord)) {
+    fn apply_event(&mut self, stamped: StampedEvent, take: &mut impl FnMut(JournalRecord)) {
         let at = stamped.at;
         // Actions are dropped: they were carried out at that time, and their outcomes are in the journal.
         step(&mut self.state, &stamped);

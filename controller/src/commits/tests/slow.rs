@@ -45,7 +45,7 @@ fn gates() -> &'static Gates {
 }
 
 impl FaultSource for Gates {
-    fn strike(&self, op: FileOperation, path: &Path, _bytes: u64) -> Option<CallFault> {
+    fn fault_for(&self, op: FileOperation, path: &Path, _bytes: u64) -> Option<CallFault> {
         let mut all = self.all.lock().unwrap();
         let hangs = |gate: &Gate| {
             let is_of_it = gate.op == op && path.starts_with(&gate.folder);

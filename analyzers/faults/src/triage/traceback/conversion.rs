@@ -56,7 +56,7 @@ impl OpenTraceback {
             self.segments.pop();
         }
         let mut marks: Vec<Classification> = Vec::new();
-        for segment in self.telling(matcher, source) {
+        for segment in self.decisive_segments(matcher, source) {
             for text in segment.exception.iter().chain(&segment.message) {
                 for mark in matcher.marks(source, text) {
                     if !marks
@@ -161,7 +161,7 @@ impl OpenTraceback {
 
     /// Returns the exceptions that describe the failure. If the last one is noise, as when an experiment tracker
     /// gives up, the exceptions from which it was raised are noise too.
-    fn telling(&self, matcher: &SignatureMatcher, source: EvidenceSource) -> &[ExceptionSegment] {
+    fn decisive_segments(&self, matcher: &SignatureMatcher, source: EvidenceSource) -> &[ExceptionSegment] {
         let means_nothing = |segment: &ExceptionSegment| {
             let marks = segment.exception.as_deref().map(|text| matcher.marks(source, text));
             marks.is_some_and(|marks| marks.first().is_some_and(|mark| mark.role == Role::Noise))

@@ -84,7 +84,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<CommandExit, CliError> {
     let question = question(args, &rating)?;
     let hint = "`rankguard checkpoint plan --help` has an example";
     let plan = question
-        .answer()
+        .solve()
         .map_err(|problem| CliError::usage(format!("cannot plan: {problem}"), hint))?;
     let state = bytes(args.state_gib / f64::from(args.nodes));
     let memory = args.memory_gib.map(|_| admission(args, state, Some(args.slots)));
@@ -121,7 +121,7 @@ pub(crate) fn run(args: &PlanArgs) -> Result<CommandExit, CliError> {
 }
 
 fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
-    let prior = FailurePrior::named(&args.prior).ok_or_else(|| {
+    let prior = FailurePrior::by_id(&args.prior).ok_or_else(|| {
         let known: Vec<&str> = FailurePrior::all().iter().map(|prior| prior.id.as_str()).collect();
         CliError::usage(
             format!("there is no published figure {}", args.prior),

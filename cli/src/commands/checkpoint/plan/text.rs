@@ -101,8 +101,8 @@ fn tiers(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
     let pairs = question.tiers.iter().zip(&answer.plan.tiers).enumerate();
     pairs
         .map(|(at, (tier, planned))| {
-            let own = (question.believed(at) - covered) * question.rate;
-            covered = question.believed(at);
+            let own = (question.limited_coverage(at) - covered) * question.rate;
+            covered = question.limited_coverage(at);
             let survives = format!("survives {} of the failures", percent(tier.covers));
             if planned.interval_s.is_none() {
                 return format!(

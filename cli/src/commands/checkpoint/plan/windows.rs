@@ -54,7 +54,7 @@ pub(super) fn windows(
         ..question.clone()
     };
     let plan = through
-        .answer()
+        .solve()
         .map_err(|problem| CliError::usage(format!("cannot plan with windows: {problem}"), "change --window"))?;
     let memory = admission(args, passing.windows.min(passing.state), None);
     let (images, held) = whole;

@@ -81,7 +81,7 @@ impl DecisionContext<'_> {
             return;
         }
         if all {
-            return self.nobody_moves(name);
+            return self.report_hang(name);
         }
         let timer = TimerKey::Hang {
             job: name.clone(),
@@ -151,8 +151,8 @@ impl DecisionContext<'_> {
         let Some(since) = job.hang.since() else { return };
         if !job.hang.told {
             // A rank that makes steps shows that the job does; agents report again when more ranks fall silent.
-            if job.hang.rests(self.at, QUIET) {
-                self.nobody_moves(name);
+            if job.hang.has_no_steps_for(self.at, QUIET) {
+                self.report_hang(name);
             }
             return;
         }
@@ -168,7 +168,7 @@ impl DecisionContext<'_> {
     }
 
     /// Reports to diagnosis that all ranks stand, with the most likely suspect.
-    fn nobody_moves(&mut self, name: &JobId) {
+    fn report_hang(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -227,7 +227,7 @@ impl DecisionContext<'_> {
             job.hang.case = Some(id);
             job.case = Some(id);
         }
-        let why = job.hang.why_it_waits(hang_ms);
+        let why = job.hang.restart_wait_reason(hang_ms);
         if let Some(case) = self.state.cases.get_mut(id) {
             for suspect in suspects.iter().take(NAMED) {
                 let text = format!("Rank {} on {} {}.", suspect.rank, suspect.node, suspect.why);

@@ -57,7 +57,7 @@ impl SilentRanks {
     }
 
     /// Returns true if no step was reported for `long`.
-    pub(super) fn rests(&self, now: Timestamp, long: Duration) -> bool {
+    pub(super) fn has_no_steps_for(&self, now: Timestamp, long: Duration) -> bool {
         self.moved.is_none_or(|moved| now.since(moved) >= long)
     }
 
@@ -72,7 +72,7 @@ impl SilentRanks {
     }
 
     /// Returns the reason why the restart waits, if a case waits for a step.
-    pub(crate) fn why_it_waits(&self, hang_ms: u64) -> Option<String> {
+    pub(crate) fn restart_wait_reason(&self, hang_ms: u64) -> Option<String> {
         self.case?;
         let since = self.since()?;
         let due = self.due(hang_ms)?;
