@@ -180,5 +180,5 @@ fn shards_under_parity_come_back() {
         "2",
     ])
     .expect(2)
-    .says(&["another shape of groups"]);
+    .says(&["use another --to for groups of another size"]);
 }

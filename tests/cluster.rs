@@ -220,7 +220,7 @@ fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
     ];
     rankguard(&again).expect(0);
     let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
-    assert_eq!(nodes[0]["reason"], "new GPU", "{nodes:#}");
+    assert_eq!(nodes[0]["reason"], "new GPU; new fan", "{nodes:#}");
     rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
     assert_eq!(
         cluster.ask(&["status", "nodes", "--format", "json"])[0]["state"],

@@ -327,7 +327,7 @@ fn an_object_store_that_cannot_be_is_refused_before_anything_is_sent() {
     }
     rankguard(&[&words[..], &["--checkpoint-window", "0.1", "--", "true"]].concat())
         .expect(64)
-        .says(&["want MiB, 0.25 or more"]);
+        .says(&["expected MiB, 0.25 or more"]);
     rankguard(&[&words[..], &["--checkpoint-parity", "4", "--", "true"]].concat())
         .expect(64)
         .says(&["K+M"]);

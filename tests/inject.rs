@@ -105,15 +105,19 @@ fn an_agent_that_was_not_told_to_takes_no_faults_and_one_that_does_not_run_neith
     assert!(!node.state().join("inject.sock").exists());
     node.inject(&["kernel-line", XID])
         .expect(2)
-        .says(&["takes no faults", "agent.injection = true"]);
+        .says(&["fault injection is disabled", "agent.injection = true"]);
     node.0.agent = None;
-    node.inject(&["kernel-line", XID]).expect(2).says(&["was not heard"]);
+    node.inject(&["kernel-line", XID])
+        .expect(2)
+        .says(&["cannot reach the agent of this node"]);
     // One that is killed leaves its door behind; the next one does not open it.
     node.0.start_agent(&["--injection"]);
     node.inject(&["kernel-line", XID]).expect(0);
     node.0.agent = None;
     node.0.start_agent(&[]);
-    node.inject(&["kernel-line", XID]).expect(2).says(&["takes no faults"]);
+    node.inject(&["kernel-line", XID])
+        .expect(2)
+        .says(&["fault injection is disabled"]);
 }
 
 /// The word of the kernel counts: another user who can reach the file is not answered.
@@ -301,7 +305,7 @@ fn what_an_adapter_says_is_overlaid_for_a_while() {
     });
     node.inject(&["nic", "mlx5_0", "nic.port_stat", "1", "--port", "1"])
         .expect(2)
-        .says(&["it tells: nic.link_downed port 1, nic.port_state port 1"]);
+        .says(&["known metrics: nic.link_downed port 1, nic.port_state port 1"]);
     node.inject(&["nic", "mlx5_0", "nic.port_state", "1", "--port", "1", "--for", "1m"])
         .expect(0);
     let down = node.finding("the link to be down", |it| class(it) == "nic-link-down");
@@ -340,7 +344,7 @@ fn lines_of_a_job_and_room_on_a_disk() {
         .says(&["bytes of room: fewer than"]);
     node.inject(&["disk-full", of_disk, "--bytes", "1048576", "--for", "100m"])
         .expect(64)
-        .says(&["a millisecond to an hour"]);
+        .says(&["from 1ms to 60m"]);
     node.inject(&["disk-full", of_disk, "--bytes", "1048576", "--for", "500ms"])
         .expect(0);
     assert_eq!(fs::read_dir(&disk).expect("it is there").count(), 0);

@@ -296,7 +296,7 @@ fn a_slow_store_that_restarts_between_two_requests_is_waited_for() {
     ];
     s3(&format!("http://{address}"), &words)
         .expect(2)
-        .says(&["there is no committed checkpoint"]);
+        .says(&["no committed checkpoint at"]);
     let (first, second) = server.join().expect("no panic");
     assert!(
         first.starts_with("GET ") && second.starts_with("HEAD "),

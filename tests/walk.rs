@@ -307,8 +307,8 @@ fn the_output_of_ranks_is_shown_with_their_numbers_and_followed_to_its_end() {
         .expect(64)
         .says(&["there is no job tow", "did you mean two?"]);
     logs(&["two", "--generation", "7"])
-        .expect(2)
-        .says(&["no agent keeps output"]);
+        .expect(64)
+        .says(&["job two has no generation 7"]);
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn a_drained_node_is_left_after_a_checkpoint_and_forgotten_when_it_is_gone() {
     let (node, generation) = placed(&cluster).expect("it runs");
     let address = cluster.address.clone();
     let run = |words: &[&str]| rankguard(&[words, &["--controller", &address]].concat());
-    run(&["node", "forget", &node]).expect(2).says(&["speaks"]);
+    run(&["node", "forget", &node]).expect(2).says(&["is connected"]);
     run(&["node", "drain", &node, "--reason", "new fan"])
         .expect(0)
         .says(&["no rank is left"]);

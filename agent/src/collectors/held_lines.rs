@@ -129,7 +129,7 @@ impl<P: Clone> HeldLines<P> {
         Some(observation)
     }
 
-    /// Returns the restart position. Requires that all observations which triage emitted were passed to [`HeldLines::tell`].
+    /// Returns the restart position. Requires that all observations which triage emitted were passed to [`HeldLines::unreported_part`].
     pub(crate) fn restart_position(&mut self, triage: &Triage) -> RestartPosition<P> {
         let Some(held) = triage.oldest_pending_line() else {
             self.settle();

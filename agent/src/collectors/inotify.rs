@@ -140,7 +140,7 @@ impl InotifyWatcher {
 }
 
 impl FileWatch {
-    /// True if the file was written to since [`FileWatch::settle`].
+    /// True if the file was written to since [`FileWatch::mark_handled`].
     pub(super) fn has_new_writes(&self) -> bool {
         self.told.writes.load(Ordering::Relaxed) != self.seen
     }

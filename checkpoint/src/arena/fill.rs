@@ -204,10 +204,12 @@ impl Arena {
     pub(super) fn write_meta(&self, slot: u32, index: &ShardIndex) -> Result<(), FillError> {
         let place = self.geometry.meta_place(slot, 0)?;
         let capacity = self.geometry.meta_bytes;
-        let put = |at: usize, part: &[u8]| match (at + part.len()) as u64 <= capacity {
-            true => self.file.write_all_at(part, place + at as u64),
-            // Dropped: the error reports the full length, known only at the end.
-            false => Ok(()),
+        let put = |at: usize, part: &[u8]| {
+            if (at + part.len()) as u64 > capacity {
+                // Dropped: the error reports the full length, known only at the end.
+                return Ok(());
+            }
+            self.file.write_all_at(part, place + at as u64)
         };
         let written = index.write_with(put);
         let bytes = written.map_err(|source| ArenaError::Memory {

@@ -10,11 +10,11 @@
 //! no commit waits for them. A journal with removed entries has format 2, which programs without snapshot support
 //! refuse; format 1 is still read.
 //!
-//! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`], [`tell`])
+//! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`], [`analyse_journal`])
 //! never write to it, not even to repair a journal of a controller that was killed, and read it while its controller
 //! continues: up to the entry that was the last when they began ([`in_use`] shows that more follows).
 //!
-//! [`tell`] replays the events through the decision core and derives records: jobs and their attempts, nodes and their
+//! [`analyse_journal`] replays the events through the decision core and derives records: jobs and their attempts, nodes and their
 //! availability, failures, evidence. It adds no values that the journal lacks.
 
 mod analysis;

@@ -73,10 +73,12 @@ impl LiveJournal {
             return Ok(None);
         };
         // A closed journal has no writer, so its lock need not be tried.
-        let holder = match pages.not_closed()? {
-            false => WriterState::Closed,
-            true if OverlayFile::open(path)?.is_none() => WriterState::InUse,
-            true => WriterState::Left,
+        let holder = if !pages.not_closed()? {
+            WriterState::Closed
+        } else if OverlayFile::open(path)?.is_none() {
+            WriterState::InUse
+        } else {
+            WriterState::Left
         };
         Ok(Some(Self { pages, holder }))
     }

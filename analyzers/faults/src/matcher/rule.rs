@@ -143,10 +143,12 @@ impl SignatureRule {
     /// groups only runs `is_match`; any other runs once for match and captures.
     pub(super) fn find(&self, text: &str) -> Option<FieldSpans> {
         let patterns = self.patterns();
-        let captures = match patterns.fields.is_empty() {
-            true if patterns.wanted.is_match(text) => None,
-            true => return None,
-            false => Some(patterns.wanted.captures(text)?),
+        let captures = if !patterns.fields.is_empty() {
+            Some(patterns.wanted.captures(text)?)
+        } else if patterns.wanted.is_match(text) {
+            None
+        } else {
+            return None;
         };
         let refused = patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text));
         if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {

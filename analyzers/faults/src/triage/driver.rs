@@ -49,7 +49,7 @@ impl DriverState {
     }
 }
 
-/// Returns true if [`DriverState::hear`] uses the text: an announced GPU or a driver version.
+/// Returns true if [`DriverState::update`] uses the text: an announced GPU or a driver version.
 pub(super) fn is_driver_line(text: &str) -> bool {
     announced_gpu(text).is_some() || announced_driver(text).is_some()
 }

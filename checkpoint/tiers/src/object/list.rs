@@ -84,13 +84,13 @@ impl ObjectTier {
         let mut manifests = Vec::new();
         let mut torn = Vec::new();
         for (id, committed) in self.attempts(job).await? {
-            match committed {
-                true => match self.manifest(job, id).await {
+            if committed {
+                match self.manifest(job, id).await {
                     Err(problem) if problem.is_remote() => return Err(problem),
                     manifest => manifests.push((id, manifest)),
-                },
-                false if self.size(&self.place(job, id, LENT_FILE)?).await?.is_some() => {}
-                false => torn.push(id),
+                }
+            } else if self.size(&self.place(job, id, LENT_FILE)?).await?.is_none() {
+                torn.push(id);
             }
         }
         Ok((manifests, torn))

@@ -19,7 +19,7 @@ pub use records::{
 };
 
 /// Replays a journal and passes its records to `take`. `path` is the journal or its state directory. Fails if there is
-/// no journal; problems within it are passed as [`Told::Problem`], and the rest is analysed as far as it is readable.
+/// no journal; problems within it are passed as [`JournalRecord::Problem`], and the rest is analysed as far as it is readable.
 pub fn analyse_journal(path: &Path, mut take: impl FnMut(JournalRecord)) -> Result<JournalSummary, JournalError> {
     let policy = policy(path)?;
     let replayed = policy.replay_only;
