@@ -166,7 +166,7 @@ fn recorded_evidence_makes_marked_cases_in_the_time_of_the_record() {
     let refused = history(&["simulate", "calibrate", "--data"]);
     let told = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
-        !refused.status.success() && told.contains("no cluster's") && told.contains("hint:"),
+        !refused.status.success() && told.contains("was written by a replay") && told.contains("hint:"),
         "{told}"
     );
     assert!(
