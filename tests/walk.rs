@@ -432,7 +432,7 @@ fn a_drained_node_is_left_after_a_checkpoint_and_forgotten_when_it_is_gone() {
     run(&["node", "forget", &node]).expect(2).says(&["is connected"]);
     run(&["node", "drain", &node, "--reason", "new fan"])
         .expect(0)
-        .says(&["no rank is left"]);
+        .says(&["no rank runs there"]);
     let moved = placed(&cluster).expect("it runs");
     assert_ne!(moved.0, node);
     assert_eq!(moved.1, generation + 1, "one restart");
