@@ -257,7 +257,7 @@ def test_verify_and_show_name_tensors_that_differ(tmp_path):
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=cluster.clean(), timeout=60).stdout)
 
     (verified,) = ask("verify", "--dir", str(tmp_path))
-    assert verified["state"] == "intact" and "differ from rank to rank" in verified["what"]
+    assert verified["state"] == "intact" and "differ between ranks" in verified["what"]
     assert verified["tensors"] == ["bn.num_batches_tracked", "bn.running_mean"]
     shown = {tensor["name"]: tensor.get("differs") for tensor in ask("show", "--dir", str(tmp_path), "1")["tensors"]}
     assert shown["bn.running_mean"] == "different content between rank 0 and rank 1" and shown["w"] is None
