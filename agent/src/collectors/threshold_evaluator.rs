@@ -189,7 +189,7 @@ mod tests {
         all
     }
 
-    /// Runs [`told`] for one reading.
+    /// Evaluates one reading.
     fn values(metric: &str, values: &[f64]) -> Vec<Vec<(&'static str, f64, bool)>> {
         let looks: Vec<[(&str, f64); 1]> = values.iter().map(|value| [(metric, *value)]).collect();
         told(&looks.iter().map(|look| &look[..]).collect::<Vec<_>>())

@@ -13,7 +13,7 @@ fn told(script: &str) -> (JournalSummary, Vec<JournalRecord>) {
     told_of(script, |_| {})
 }
 
-/// Like [`told`]; `change` edits each event before it is journalled.
+/// Like the plain analysis; `change` edits each event before it is journalled.
 fn told_of(script: &str, change: impl Fn(&mut Event)) -> (JournalSummary, Vec<JournalRecord>) {
     let script = FaultScript::parse(script).expect("a script");
     let policy = script.policy.clone();
