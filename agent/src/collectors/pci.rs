@@ -25,7 +25,8 @@ const BESIDE: &[&str] = &["pci.link_width", "pci.link_speed"];
 
 /// Returns the threshold rules of PCI devices.
 pub(super) fn rules() -> &'static [ThresholdRule] {
-    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    static RULES: LazyLock<Vec<ThresholdRule>> =
+        LazyLock::new(|| thresholds::of_file(include_str!("pci/thresholds.toml")));
     &RULES
 }
 

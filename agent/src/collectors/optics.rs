@@ -33,7 +33,8 @@ const BESIDE: &[&str] = &[
 
 /// Returns the threshold rules of modules.
 pub(super) fn rules() -> &'static [ThresholdRule] {
-    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    static RULES: LazyLock<Vec<ThresholdRule>> =
+        LazyLock::new(|| thresholds::of_file(include_str!("optics/thresholds.toml")));
     &RULES
 }
 

@@ -67,7 +67,8 @@ const BESIDE: &[&str] = &[
 
 /// Returns the threshold rules of GPUs.
 pub(super) fn rules() -> &'static [ThresholdRule] {
-    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    static RULES: LazyLock<Vec<ThresholdRule>> =
+        LazyLock::new(|| thresholds::of_file(include_str!("gpu/thresholds.toml")));
     &RULES
 }
 

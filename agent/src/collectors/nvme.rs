@@ -31,7 +31,8 @@ const BESIDE: &[&str] = &["nvme.spare_percent", "nvme.percentage_used", "nvme.te
 
 /// Returns the threshold rules of disks.
 pub(super) fn rules() -> &'static [ThresholdRule] {
-    static RULES: LazyLock<Vec<ThresholdRule>> = LazyLock::new(|| thresholds::of_file(include_str!("thresholds.toml")));
+    static RULES: LazyLock<Vec<ThresholdRule>> =
+        LazyLock::new(|| thresholds::of_file(include_str!("nvme/thresholds.toml")));
     &RULES
 }
 
