@@ -31,8 +31,8 @@ test-all: test
     set -euo pipefail
     cargo build --release -p rankguard
     cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
-    bash agent/tests/promtool.sh target/release/rankguard
-    bash checkpoint/tiers/tests/object_stores.sh
+    tests/promtool.sh target/release/rankguard
+    checkpoint/tiers/tests/object_stores.sh
     .ci/python
 
 # The Python package: checks and tests, in an environment with torch that is made once (TORCH_ENV names another).

@@ -65,18 +65,6 @@ FRAMEWORKS = [
 ]
 
 
-#: Rows that every change is tested with, about 4 minutes: each fault, and each kind of trainer with a store, at least once.
-CI_ROWS = {
-    "test_rank_kill[lightning]",
-    "test_node_kill_and_growth[ddp-lines]",
-    "test_node_kill_and_growth[fsdp2-dcp-save]",
-    "test_stop_and_resume[ddp-lines]",
-    "test_stop_and_resume[transformers]",
-    "test_new_controller_on_an_old_store[accelerate]",
-    "test_new_controller_on_an_old_store[fsdp2-dcp-async]",
-}
-
-
 @dataclass(frozen=True)
 class StepLine:
     """One step of one rank."""

@@ -7,20 +7,37 @@ import sys
 import warnings
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # `python -m pytest` in the checkout puts that on the path, where transformers takes our folder `datasets` for the library.
 CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
-import acceptance  # noqa: E402 (the path has to be put right first)
-
 TORCH = importlib.util.find_spec("torch") is not None
+_LONGEST_FIRST = ["test_acceptance", "test_torch_jobs", "test_wheel", "test_trainer_guide", "test_launch"]
+
+
+class FrameworkScheduling(LoadScopeScheduling):
+    """Hands out files of tests; of the acceptance table the rows of one framework, which share its undisturbed run."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file, _, test = nodeid.partition("::")
+        stem = pathlib.Path(file).stem
+        if stem == "test_acceptance":
+            return test.partition("[")[2]
+        # These tests share nothing, and each is long.
+        return nodeid if stem == "test_torch_jobs" else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:
+    # Scopes are handed out in the order of collection.
+    config.option.loadscopereorder = False
+    return FrameworkScheduling(config, log)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
-    for item in items:
-        if item.get_closest_marker("acceptance") and item.name in acceptance.CI_ROWS:
-            item.add_marker(pytest.mark.ci_row)
+    # The longest come first, so that no process is left alone with one at the end.
+    items.sort(key=lambda item: _LONGEST_FIRST.index(stem) if (stem := item.path.stem) in _LONGEST_FIRST else len(_LONGEST_FIRST))
     if TORCH:
         return
     warnings.warn(

@@ -94,7 +94,10 @@ def test_a_job_whose_ranks_are_killed_trains_as_if_nothing_had_happened(running,
     same_but_restored(disturbed, undisturbed(example, tmp_path))
 
 
-@pytest.mark.parametrize(("ranks", "steps"), [(2, STEPS), (3, 20), (4, 20)])
+LONG = pytest.mark.long
+
+
+@pytest.mark.parametrize(("ranks", "steps"), [pytest.param(2, STEPS, marks=LONG), (3, 20), pytest.param(4, 20, marks=LONG)])
 @pytest.mark.parametrize("example", JOBS)
 def test_without_an_agent_a_killed_job_resumes_from_its_directory(tmp_path, example, ranks, steps):
     """Three and four ranks, since a sum of two is the same in either order."""

@@ -1,12 +1,13 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # Makes an environment with torch on CPUs and what the tests and the peers' benchmark want, outside the checkout:
 #   python/tests/torch_env.sh FOLDER [PYTHON]
 # About 900 MB from PyPI, 2.3 GB on disk. The CUDA libraries that torch wants are stand-ins (cuda_stubs.py), which is why
 # nothing here is for a machine with a GPU.
-set -eu
+set -euo pipefail
 folder=${1:?usage: torch_env.sh FOLDER [PYTHON]}
-python=${2:-python3.12}
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/find_python.sh"
+python=${2:-$(find_python)} || { echo "there is no CPython of 3.12 or later that runs (python3.12, pyenv, uv, /usr/bin)" >&2; exit 1; }
 case "$folder" in "$(cd "$here/../.." && pwd)"/*) echo "$folder lies in the checkout; choose another place" >&2; exit 2;; esac
 
 "$python" -m venv "$folder"
@@ -15,7 +16,7 @@ $pip install --no-deps torch==2.15.0
 $pip install filelock==4.2.11 typing_extensions==4.16.0 sympy==1.14.0 networkx==3.7 Jinja2==3.1.6 fsspec==2026.9.0 \
     numpy==2.5.5 setuptools==84.2.1
 $pip install --no-deps nvidia-cuda-runtime==13.2.86 nvidia-cuda-cupti==13.2.86 nvidia-cufile==1.17.1.22
-$pip install pytest==9.2.0 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2 \
+$pip install pytest==9.2.0 pytest-xdist==3.8.0 execnet==2.1.2 maturin==1.16.0 psutil==7.2.2 grpcio==1.85.1 protobuf==7.36.2 \
     requests deprecated pyyaml packaging
 $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
 # The frameworks that there are adapters for, with what of their needs a run on CPUs imports.

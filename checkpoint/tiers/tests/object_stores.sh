@@ -7,16 +7,17 @@ here=$(cd "$(dirname "$0")" && pwd)
 folder=${1:-${XDG_CACHE_HOME:-$HOME/.cache}/rankguard-object-stores}
 case "$folder" in "$(cd "$here/../../.." && pwd)"/*) echo "$folder lies in the checkout; choose another place" >&2; exit 2;; esac
 mkdir -p "$folder"
+. "$here/../../../.ci/skip.sh"
+. "$here/../../../python/tests/find_python.sh"
 
 moto=5.2.5 azurite=3.35.0
-if ! { [ -e "$folder/moto-$moto" ] || { python3 -m venv "$folder/python" &&
+if ! { [ -e "$folder/moto-$moto" ] || { "$(find_python || echo python3)" -m venv "$folder/python" &&
     "$folder/python/bin/pip" install --quiet --disable-pip-version-check "moto[server]==$moto" && touch "$folder/moto-$moto"; }; }; then
-    echo "SKIPPED: moto $moto cannot be had (python3-venv, PyPI), so no object store but memory and folders is tested" >&2
-    exit 0
+    skip "moto $moto cannot be had (a Python with venv, PyPI), so no object store but memory and folders is tested"
 fi
 if ! { [ -e "$folder/azurite-$azurite" ] || { command -v npm > /dev/null &&
     npm install --silent --no-audit --no-fund --prefix "$folder/azurite" "azurite@$azurite" && touch "$folder/azurite-$azurite"; }; }; then
-    echo "SKIPPED: Azurite $azurite cannot be had (node, npm), so Azure is not tested" >&2
+    (skip "Azurite $azurite cannot be had (node, npm), so Azure is not tested")
 fi
 cd "$here"
 exec "$folder/python/bin/python" "$here/object_store_servers.py" "$folder/azurite" \

@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Lints the metrics pages of a running agent and of a running controller: promtool.sh RANKGUARD [PROMTOOL]
+set -euo pipefail
+rankguard=${1:?the program is missing: promtool.sh RANKGUARD [PROMTOOL]}
+promtool=${2:-${PROMTOOL:-promtool}}
+. "$(dirname "$0")/../.ci/skip.sh"
+command -v "$promtool" >/dev/null || skip "$promtool is not there (Debian: prometheus), so the metrics pages are not checked"
+
+folder=$(mktemp -d)
+daemons=()
+trap '[ "${#daemons[@]}" = 0 ] || kill "${daemons[@]}" 2>/dev/null; rm -rf "$folder"' EXIT
+
+free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+
+# lint NAME PORT PATTERN: waits until the page of a daemon holds the pattern, then lints the page.
+lint() {
+    local name=$1 port=$2 pattern=$3
+    for _ in $(seq 300); do
+        if curl -sf "http://127.0.0.1:$port/metrics" >"$folder/page" && grep -q "$pattern" "$folder/page"; then
+            "$promtool" check metrics <"$folder/page"
+            echo "$name: $(grep -vc '^#' "$folder/page") samples, no finding"
+            return
+        fi
+        sleep 0.1
+    done
+    echo "error: the page of the $name does not show $pattern; its log:" >&2
+    cat "$folder/$name.log" >&2
+    exit 1
+}
+
+controller_port=$(free_port)
+"$rankguard" controller --listen 127.0.0.1:0 --state-dir "$folder/controller" \
+    --metrics-listen "127.0.0.1:$controller_port" 2>"$folder/controller.log" &
+daemons+=($!)
+for _ in $(seq 300); do [ ! -s "$folder/controller/controller.addr" ] || break; sleep 0.1; done
+
+agent_port=$(free_port)
+: >"$folder/kmsg"
+"$rankguard" agent --node promtool --controller "$(cat "$folder/controller/controller.addr")" --state-dir "$folder/agent" \
+    --kernel-log "$folder/kmsg" --metrics-listen "127.0.0.1:$agent_port" 2>"$folder/agent.log" &
+daemons+=($!)
+echo "4,1,1000000,-;NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus." >>"$folder/kmsg"
+
+lint agent "$agent_port" 'class="gpu-fallen-off-bus"'
+lint controller "$controller_port" 'rankguard_controller_nodes{state="healthy"} 1'
