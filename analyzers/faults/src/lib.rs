@@ -4,7 +4,7 @@
 //! user files:
 //!
 //! - a **class** is a canonical failure class in one tree: layer, meaning, causes, advice, clearing condition
-//!   (RG-10);
+//!   (RG-10); [`classes`] has a constant for each built-in one;
 //! - a **taxonomy** is published; a class has a category in each of five, and where it fits in fifteen more;
 //! - a **code** is a number that a driver prints (XID, SXid); `decode` parses the text of its message;
 //! - a **signature** recognises a line: literals that must occur, a pattern, the class and the role it indicates;
@@ -22,6 +22,7 @@
 
 mod catalogue;
 mod class;
+pub mod classes;
 mod code;
 pub mod decode;
 mod explain;
