@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
+use rankguard_faults::classes;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{
     AgentOrder, Entity, EvidenceBody, EvidenceSource, FailedCheck, FinishOrder, Generation, JobId, LEASE_SIGNATURE,
@@ -286,7 +287,7 @@ impl OrderExecutor {
                 context: Vec::new(),
                 repeats: 1,
             };
-            let mut says = mark("node-agent-silent", Role::Confirmation, 0.9, LEASE_SIGNATURE);
+            let mut says = mark(classes::NODE_AGENT_SILENT, Role::Confirmation, 0.9, LEASE_SIGNATURE);
             let fields = [("job", job.to_string()), ("generation", generation.to_string())];
             says.fields = fields
                 .into_iter()
@@ -385,7 +386,7 @@ fn bad_ways(
         intake.gap(EvidenceSource::Nic, what, None);
     }
     for text in ways.single {
-        let says = mark("network-slow", Role::Confirmation, 0.6, "links.between");
+        let says = mark(classes::NETWORK_SLOW, Role::Confirmation, 0.6, "links.between");
         let body = EvidenceBody::Line {
             text,
             context: Vec::new(),

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use rankguard_checkpoint::format::{CheckpointId, KnownChunks};
 use rankguard_checkpoint::{CheckpointLease, Store, StoreError};
+use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceBody, EvidenceSource, RankRef, Role, ShardSeal, Step, with_causes};
 
 use super::arenas::RankArena;
@@ -50,8 +51,8 @@ impl ShardWriteFailure {
     pub(super) fn of_store(problem: &StoreError) -> Self {
         let class = match problem {
             it if it.is_of_image() => None,
-            it if it.is_no_space() => Some("disk-full"),
-            _ => Some("storage-io-error"),
+            it if it.is_no_space() => Some(classes::DISK_FULL),
+            _ => Some(classes::STORAGE_IO_ERROR),
         };
         Self {
             class,

@@ -2,6 +2,7 @@
 
 use rankguard_checkpoint::ReadFailure;
 use rankguard_checkpoint::restore::RestoreError;
+use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint, Role};
 
 use super::error::RankServiceError;
@@ -29,9 +30,9 @@ impl RankService {
     fn mark_of(&self, point: &RestorePoint, problem: &RankServiceError) -> Option<Classification> {
         let (class, outcome) = match problem.failure() {
             ReadFailure::Invalid => return None,
-            ReadFailure::Damaged => ("checkpoint-corrupt", "damaged"),
+            ReadFailure::Damaged => (classes::CHECKPOINT_CORRUPT, "damaged"),
             // A shard is gone although the indexes that name it are present and intact.
-            ReadFailure::Missing if self.is_described(id_of(point)) => ("checkpoint-corrupt", "damaged"),
+            ReadFailure::Missing if self.is_described(id_of(point)) => (classes::CHECKPOINT_CORRUPT, "damaged"),
             _ => (class_of(problem), "unavailable"),
         };
         let mut mark = mark(class, Role::Root, 0.95, "checkpoint-restore");
@@ -56,7 +57,7 @@ fn class_of(problem: &RankServiceError) -> &'static str {
     match problem {
         RankServiceError::Load {
             mirror: Some(mirror), ..
-        } if mirror.is_remote() => "object-storage-error",
-        _ => "storage-io-error",
+        } if mirror.is_remote() => classes::OBJECT_STORAGE_ERROR,
+        _ => classes::STORAGE_IO_ERROR,
     }
 }

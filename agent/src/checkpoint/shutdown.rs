@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceBody, EvidenceSource, FAREWELL_SIGNATURE, JobId, Role, Step};
 use tokio::time::{Instant, sleep_until};
 
@@ -29,7 +30,7 @@ impl CheckpointService {
         };
         let node = self.node.clone();
         // Explains what follows on this node and carries no blame.
-        let announced = mark("maintenance", Role::Confirmation, 0.9, FAREWELL_SIGNATURE);
+        let announced = mark(classes::MAINTENANCE, Role::Confirmation, 0.9, FAREWELL_SIGNATURE);
         let sighting = PendingEvidence::now(EvidenceSource::Agent, Entity::Node { node }, body);
         self.intake.push(sighting.marked(vec![announced]).urgent());
         let jobs = self.roster.checkpointing();

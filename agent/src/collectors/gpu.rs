@@ -33,6 +33,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, Role};
 
 use super::threshold_evaluator::ThresholdEvaluator;
@@ -211,7 +212,7 @@ impl GpuCollector {
             let text = format!(
                 "{left} processes that called the GPU management library were killed and are not gone: they wait inside the kernel"
             );
-            let mut says = mark("gpu-driver-fault", Role::Confirmation, 0.7, "gpu.left_behind");
+            let mut says = mark(classes::GPU_DRIVER_FAULT, Role::Confirmation, 0.7, "gpu.left_behind");
             says.fields.insert("left_behind".to_owned(), left.to_string());
             self.push_line(self.intake.node_entity(), text, vec![says]);
         }
@@ -221,7 +222,7 @@ impl GpuCollector {
     fn push_hang(&self, call: String) {
         let seconds = self.deadline.as_secs_f64();
         let what = format!("the GPU management library has not answered for {seconds} s in: {call}");
-        let mut says = mark("gpu-driver-fault", Role::Root, 0.6, "gpu.call_deadline");
+        let mut says = mark(classes::GPU_DRIVER_FAULT, Role::Root, 0.6, "gpu.call_deadline");
         says.fields.insert("call".to_owned(), call);
         self.push_line(self.intake.node_entity(), what, vec![says]);
     }

@@ -15,6 +15,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceBody, EvidenceSource, RankRef, Role, Step};
 
 use super::flight::FlightDumps;
@@ -142,7 +143,7 @@ impl HangCollector {
             silence.limit.as_secs_f64(),
             stack.place
         );
-        let mut stalled = mark("hang-no-error", Role::Confirmation, 0.6, SIGNATURE);
+        let mut stalled = mark(classes::HANG_NO_ERROR, Role::Confirmation, 0.6, SIGNATURE);
         let fields = [
             ("step", silence.step.to_string()),
             ("silent_ms", silence.lasts.as_millis().to_string()),

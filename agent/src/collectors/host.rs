@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
 
 use super::host_load::HostLoad;
@@ -150,7 +151,7 @@ impl HostCollector {
         for told in mounts.look(&paths, now) {
             match told {
                 mounts::MountReport::Hangs(path, lasts) => {
-                    let mut says = mark("filesystem-hang", Role::Root, 0.7, "host.mount_answers");
+                    let mut says = mark(classes::FILESYSTEM_HANG, Role::Root, 0.7, "host.mount_answers");
                     self.uses.annotate_mark(place(&path), &mut says);
                     let what = format!(
                         "the file system {} has not answered for {} s",
@@ -166,7 +167,7 @@ impl HostCollector {
                         lasts.as_secs()
                     );
                     // Diagnosis matches this signature to clear the hang.
-                    let mut says = mark("none", Role::Noise, 0.9, "host.mount_answers_again");
+                    let mut says = mark(classes::NONE, Role::Noise, 0.9, "host.mount_answers_again");
                     says.fields.insert("mount".to_owned(), path.display().to_string());
                     self.line(what, Some(says));
                 }
@@ -181,9 +182,9 @@ impl HostCollector {
         }
         let shared = path.as_os_str() == "/dev/shm";
         let (class, low, fine) = if shared {
-            ("shm-exhausted", SHM_LOW, SHM_FINE)
+            (classes::SHM_EXHAUSTED, SHM_LOW, SHM_FINE)
         } else {
-            ("disk-full", DISK_LOW, DISK_FINE)
+            (classes::DISK_FULL, DISK_LOW, DISK_FINE)
         };
         let known = rooms.entry(path.clone()).or_insert(FileSystemThresholds {
             blocks: HysteresisThreshold::low(low, fine),
@@ -234,7 +235,7 @@ impl HostCollector {
             room.bytes,
             room.blocks * 100.0
         );
-        let mut says = mark("disk-full", Role::Confirmation, 0.5, "agent.state_dir_room");
+        let mut says = mark(classes::DISK_FULL, Role::Confirmation, 0.5, "agent.state_dir_room");
         self.uses.annotate_mark(place(&self.state_dir), &mut says);
         self.line(text, Some(says));
     }
@@ -246,12 +247,18 @@ impl HostCollector {
         for (rank, told) in limits.look(&self.proc_root, &ranks, rdma) {
             let (metric, value, unit, says) = match told {
                 limits::LimitReport::Files { open, limit, near } => {
-                    let says =
-                        near.then(|| mark("too-many-open-files", Role::Confirmation, 0.5, "rank.open_files_used"));
+                    let says = near.then(|| {
+                        mark(
+                            classes::TOO_MANY_OPEN_FILES,
+                            Role::Confirmation,
+                            0.5,
+                            "rank.open_files_used",
+                        )
+                    });
                     ("rank.open_files_used", open as f64 / limit.max(1) as f64, "ratio", says)
                 }
                 limits::LimitReport::Pinned { bytes } => {
-                    let says = mark("ib-rdma-error", Role::Confirmation, 0.3, "rank.locked_memory");
+                    let says = mark(classes::IB_RDMA_ERROR, Role::Confirmation, 0.3, "rank.locked_memory");
                     ("rank.locked_memory_limit", bytes as f64, "bytes", Some(says))
                 }
             };

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rankguard_faults::LogObservation;
+use rankguard_faults::{LogObservation, classes};
 use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, RankRef, Timestamp};
 
 use super::gpu::XidMerger;
@@ -78,7 +78,7 @@ impl LineReporter {
             let layer = self
                 .knowledge
                 .with_catalogue(|catalogue| catalogue.class(&mark.class).map(|class| class.layer.clone()));
-            if layer.is_none_or(|layer| layer != "storage") && mark.class.as_str() != "local-disk-fault" {
+            if layer.is_none_or(|layer| layer != "storage") && mark.class.as_str() != classes::LOCAL_DISK_FAULT {
                 continue;
             }
             let disk = || {

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+use rankguard_faults::classes;
 use rankguard_model::Role;
 
 use super::mark;
@@ -20,18 +21,30 @@ const SERVICES: &[(&str, Option<ServiceClassification>)] = &[
     // Without it, GPUs behind NVSwitches cannot start a context.
     (
         "nvidia-fabricmanager",
-        Some(("fabric-manager-not-ready", Role::Root, 0.7)),
+        Some((classes::FABRIC_MANAGER_NOT_READY, Role::Root, 0.7)),
     ),
     ("nvidia-persistenced", None),
     ("nvidia-imex", None),
     ("opensm", None),
-    ("slurmd", Some(("platform-service-outage", Role::Confirmation, 0.5))),
-    ("kubelet", Some(("platform-service-outage", Role::Confirmation, 0.5))),
-    ("containerd", Some(("platform-service-outage", Role::Confirmation, 0.5))),
-    ("chronyd", Some(("clock-skew", Role::Confirmation, 0.3))),
-    ("chrony", Some(("clock-skew", Role::Confirmation, 0.3))),
-    ("ntpd", Some(("clock-skew", Role::Confirmation, 0.3))),
-    ("systemd-timesyncd", Some(("clock-skew", Role::Confirmation, 0.3))),
+    (
+        "slurmd",
+        Some((classes::PLATFORM_SERVICE_OUTAGE, Role::Confirmation, 0.5)),
+    ),
+    (
+        "kubelet",
+        Some((classes::PLATFORM_SERVICE_OUTAGE, Role::Confirmation, 0.5)),
+    ),
+    (
+        "containerd",
+        Some((classes::PLATFORM_SERVICE_OUTAGE, Role::Confirmation, 0.5)),
+    ),
+    ("chronyd", Some((classes::CLOCK_SKEW, Role::Confirmation, 0.3))),
+    ("chrony", Some((classes::CLOCK_SKEW, Role::Confirmation, 0.3))),
+    ("ntpd", Some((classes::CLOCK_SKEW, Role::Confirmation, 0.3))),
+    (
+        "systemd-timesyncd",
+        Some((classes::CLOCK_SKEW, Role::Confirmation, 0.3)),
+    ),
 ];
 
 /// Clock sources that are read without leaving the processor; others cost a microsecond or more a read.
@@ -95,7 +108,7 @@ impl PlatformState {
             && before != now
         {
             let fast = FAST.contains(&now.as_str());
-            let says = (!fast).then(|| mark("clock-skew", Role::Confirmation, 0.4, "host.clocksource"));
+            let says = (!fast).then(|| mark(classes::CLOCK_SKEW, Role::Confirmation, 0.4, "host.clocksource"));
             told.push(VitalChange {
                 metric: format!("host.clocksource {now}"),
                 value: f64::from(u8::from(fast)),
@@ -130,7 +143,7 @@ impl PlatformState {
                 value: now as f64,
                 unit: "count",
                 marks: vec![mark(
-                    "cpu-hardware-error",
+                    classes::CPU_HARDWARE_ERROR,
                     Role::Root,
                     0.7,
                     "host.machine_check_exceptions",

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, Role};
 
 use super::reread_file::RereadFile;
@@ -29,7 +30,7 @@ const COUNTERS: &[CounterRule] = &[
     CounterRule {
         metric: "host.edac_uncorrected",
         step: 1,
-        class: "host-memory-fault",
+        class: classes::HOST_MEMORY_FAULT,
         role: Role::Root,
         confidence: 0.8,
     },
@@ -37,7 +38,7 @@ const COUNTERS: &[CounterRule] = &[
     CounterRule {
         metric: "host.edac_corrected",
         step: 100,
-        class: "host-memory-fault",
+        class: classes::HOST_MEMORY_FAULT,
         role: Role::Confirmation,
         confidence: 0.4,
     },
@@ -45,7 +46,7 @@ const COUNTERS: &[CounterRule] = &[
     CounterRule {
         metric: "host.cgroup_oom_kill",
         step: 1,
-        class: "container-oom-kill",
+        class: classes::CONTAINER_OOM_KILL,
         role: Role::Confirmation,
         confidence: 0.6,
     },
@@ -274,7 +275,7 @@ impl VitalSigns {
         }
         for (place, now) in &look.writable {
             if self.before.writable.get(place).is_some_and(|before| before != now) {
-                let class = (!now).then(|| mark("filesystem-io-error", Role::Root, 0.6, "host.writable"));
+                let class = (!now).then(|| mark(classes::FILESYSTEM_IO_ERROR, Role::Root, 0.6, "host.writable"));
                 told.push(VitalChange {
                     metric: format!("{WRITABLE}{place}"),
                     value: f64::from(u8::from(*now)),
@@ -286,7 +287,7 @@ impl VitalSigns {
         if let (Some(before), Some(now)) = (self.before.synchronised, look.synchronised)
             && before != now
         {
-            let class = (!now).then(|| mark("clock-skew", Role::Confirmation, 0.4, "host.clock_synchronised"));
+            let class = (!now).then(|| mark(classes::CLOCK_SKEW, Role::Confirmation, 0.4, "host.clock_synchronised"));
             told.push(VitalChange {
                 metric: "host.clock_synchronised".to_owned(),
                 value: f64::from(u8::from(now)),

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceBody};
 
 use crate::pending_evidence::PendingEvidence;
@@ -48,7 +49,10 @@ impl SyntheticTarget {
                 let measured = matches!(&sighting.body, EvidenceBody::Sample { metric, .. } if metric.starts_with("host.disk_available "));
                 let unwritten =
                     matches!(&sighting.body, EvidenceBody::ShardFailed { reason, .. } if reason.contains("space"));
-                let named = sighting.marks.iter().any(|mark| mark.class.as_str() == "disk-full");
+                let named = sighting
+                    .marks
+                    .iter()
+                    .any(|mark| mark.class.as_str() == classes::DISK_FULL);
                 measured || unwritten || named
             }
         }

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{ClassId, FailedCheck, PeerAgent};
 use tokio::task::JoinSet;
@@ -11,8 +12,6 @@ use super::{MeasuringAgent, measure};
 
 /// Check name for a node with bad links to the others; the controller matches it by this name.
 const CHECK: &str = "between";
-/// Failure class of the check.
-const CLASS: &str = "network-slow";
 /// Duration of one measurement while a job waits for it.
 const LASTS: Duration = Duration::from_millis(200);
 
@@ -99,7 +98,7 @@ pub(crate) async fn before_job(network: &PeerTransport, peers: &[PeerAgent], lim
     let failed = |node: &usize| FailedCheck {
         check: CHECK.to_owned(),
         subject: name(node).to_owned(),
-        class: ClassId::from(CLASS),
+        class: ClassId::from(classes::NETWORK_SLOW),
         found: format!(
             "slow with every measured node: at most {:.2} Gb/s, the fastest link has {:.2} Gb/s",
             survey.best(|pair| pair.0 == *node || pair.1 == *node),

@@ -6,6 +6,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rankguard_faults::classes;
+
 use super::probe::{BlockingProbe, PendingCheck};
 use super::{CheckVerdict, JobRequirements, PreflightCheck};
 use crate::quantities::gib;
@@ -18,7 +20,7 @@ pub(super) fn start(need: &JobRequirements) -> Vec<PendingCheck> {
     let mut ask = |check: &'static str, path: &Path, question: Box<dyn FnOnce() -> PreflightCheck + Send>| {
         pending.push(PendingCheck {
             probe: BlockingProbe::start(question),
-            unanswered: PreflightCheck::new(check, path.display().to_string(), "filesystem-hang"),
+            unanswered: PreflightCheck::new(check, path.display().to_string(), classes::FILESYSTEM_HANG),
             verdict: CheckVerdict::Fail,
             advice: "check the server of this file system; `stat` on the path hangs, and so would the job",
         });
@@ -38,7 +40,7 @@ pub(super) fn start(need: &JobRequirements) -> Vec<PendingCheck> {
 }
 
 fn readable(path: &Path) -> PreflightCheck {
-    let check = PreflightCheck::new("path", path.display().to_string(), "path-not-found");
+    let check = PreflightCheck::new("path", path.display().to_string(), classes::PATH_NOT_FOUND);
     let read = || -> io::Result<&str> {
         if fs::metadata(path)?.is_dir() {
             if let Some(entry) = fs::read_dir(path)?.next() {
@@ -73,40 +75,42 @@ pub(super) fn refused(check: PreflightCheck, path: &Path, problem: &io::Error) -
             };
             check.bad(CheckVerdict::Fail, "does not exist", advice)
         }
-        ErrorKind::PermissionDenied => check.of_class("permission-denied").bad(
+        ErrorKind::PermissionDenied => check.of_class(classes::PERMISSION_DENIED).bad(
             CheckVerdict::Fail,
             "permission denied for this user",
             "change owner or mode of the path, or run the job as another user",
         ),
-        ErrorKind::ReadOnlyFilesystem => check.of_class("filesystem-io-error").bad(
+        ErrorKind::ReadOnlyFilesystem => check.of_class(classes::FILESYSTEM_IO_ERROR).bad(
             CheckVerdict::Fail,
             "the file system is read-only",
             "check `dmesg` for file system errors, then mount it writable",
         ),
-        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => check.of_class("disk-full").bad(
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => check.of_class(classes::DISK_FULL).bad(
             CheckVerdict::Fail,
             problem.to_string(),
             "free space, or use a folder on another file system",
         ),
-        ErrorKind::StaleNetworkFileHandle => check.of_class("filesystem-io-error").bad(
+        ErrorKind::StaleNetworkFileHandle => check.of_class(classes::FILESYSTEM_IO_ERROR).bad(
             CheckVerdict::Fail,
             problem.to_string(),
             "mount the file system again",
         ),
-        _ => check
-            .of_class("filesystem-io-error")
-            .bad(CheckVerdict::Fail, problem.to_string(), "check the kernel log"),
+        _ => check.of_class(classes::FILESYSTEM_IO_ERROR).bad(
+            CheckVerdict::Fail,
+            problem.to_string(),
+            "check the kernel log",
+        ),
     }
 }
 
 fn writable(path: &Path) -> PreflightCheck {
-    let check = PreflightCheck::new("write-path", path.display().to_string(), "permission-denied");
+    let check = PreflightCheck::new("write-path", path.display().to_string(), classes::PERMISSION_DENIED);
     let is_folder = match fs::metadata(path) {
         Ok(found) => found.is_dir(),
-        Err(problem) => return refused(check.of_class("path-not-found"), path, &problem),
+        Err(problem) => return refused(check.of_class(classes::PATH_NOT_FOUND), path, &problem),
     };
     if !is_folder {
-        return check.of_class("path-not-found").bad(
+        return check.of_class(classes::PATH_NOT_FOUND).bad(
             CheckVerdict::Fail,
             "a file, not a folder",
             "name the folder that the job writes to",
@@ -142,7 +146,7 @@ impl Drop for TemporaryFile {
 }
 
 fn has_room(path: &Path, wanted: Option<u64>) -> PreflightCheck {
-    let check = PreflightCheck::new("disk", path.display().to_string(), "disk-full");
+    let check = PreflightCheck::new("disk", path.display().to_string(), classes::DISK_FULL);
     let space = match rustix::fs::statvfs(path) {
         Ok(space) => space,
         Err(problem) => {

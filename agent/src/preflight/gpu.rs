@@ -2,6 +2,7 @@
 //! That process can be killed; the thread that waits for it may be abandoned.
 
 use nvml_wrapper::error::NvmlError;
+use rankguard_faults::classes;
 
 use super::probe::BlockingProbe;
 use super::{CheckVerdict, JobRequirements, PreflightCheck};
@@ -28,13 +29,13 @@ pub(super) fn start(need: &JobRequirements) -> GpuProbe {
 }
 
 pub(super) fn finish(asked: GpuProbe, need: &JobRequirements) -> Vec<PreflightCheck> {
-    let count = PreflightCheck::new("gpus", "all", "gpu-unavailable");
+    let count = PreflightCheck::new("gpus", "all", classes::GPU_UNAVAILABLE);
     let kernel = kernel_driver(need);
     let hangs = |what: String| {
         let advice = "the driver hangs: check `dmesg` for Xid 119 or 120, drain the node and reset the GPUs or reboot";
         vec![
-            PreflightCheck::new("gpus", "all", "gpu-unavailable")
-                .of_class("gpu-driver-fault")
+            PreflightCheck::new("gpus", "all", classes::GPU_UNAVAILABLE)
+                .of_class(classes::GPU_DRIVER_FAULT)
                 .bad(CheckVerdict::Fail, what, advice),
         ]
     };
@@ -71,7 +72,7 @@ fn absent(count: PreflightCheck, problem: &str, kernel: Option<&str>, need: &Job
     let wanted = need.gpus.filter(|wanted| *wanted > 0);
     // The process passes on the error text of the wrapper.
     if problem.contains(&NvmlError::LibRmVersionMismatch.to_string()) {
-        return count.of_class("driver-version-mismatch").bad(
+        return count.of_class(classes::DRIVER_VERSION_MISMATCH).bad(
             CheckVerdict::Fail,
             format!(
                 "the library does not match the loaded driver {}",
@@ -110,7 +111,7 @@ fn enough(count: PreflightCheck, devices: &[DevicePoll], need: &JobRequirements)
 fn driver(library: Option<&str>, kernel: Option<&str>) -> Option<PreflightCheck> {
     let library = library?;
     let kernel = kernel?;
-    let check = PreflightCheck::new("gpu-driver", library, "driver-version-mismatch");
+    let check = PreflightCheck::new("gpu-driver", library, classes::DRIVER_VERSION_MISMATCH);
     Some(if library == kernel {
         check.ok("library and kernel module have the same version")
     } else {
@@ -126,39 +127,39 @@ fn health(device: &DevicePoll) -> PreflightCheck {
     let check = |class| PreflightCheck::new("gpu", device.address.clone(), class);
     let reading = |name: &str| device.readings.get(name).copied().filter(|value| *value > 0.0);
     if let Some(problem) = &device.lost {
-        return check("gpu-fallen-off-bus").bad(
+        return check(classes::GPU_FALLEN_OFF_BUS).bad(
             CheckVerdict::Fail,
             problem.clone(),
             "drain the node and power-cycle it; if the failure recurs, replace the GPU",
         );
     }
     if device.readings.is_empty() {
-        return check("gpu-unavailable").bad(
+        return check(classes::GPU_UNAVAILABLE).bad(
             CheckVerdict::Unknown,
             "listed, but without readings",
             "check the permissions of this user, and the devices of the container",
         );
     }
     if reading("gpu.repair_failed").is_some() {
-        return check("gpu-row-remap-failure").bad(
+        return check(classes::GPU_ROW_REMAP_FAILURE).bad(
             CheckVerdict::Fail,
             "memory rows could not be remapped",
             "replace the GPU",
         );
     }
     if reading("gpu.repair_pending").is_some() {
-        return check("gpu-row-remap-pending").bad(
+        return check(classes::GPU_ROW_REMAP_PENDING).bad(
             CheckVerdict::Warn,
             "a memory repair is pending until a reset",
             "reset the GPU before the job: `nvidia-smi --gpu-reset -i ID`, or reboot",
         );
     }
     match reading("gpu.ecc_uncorrected") {
-        Some(count) => check("gpu-ecc-uncorrectable").bad(
+        Some(count) => check(classes::GPU_ECC_UNCORRECTABLE).bad(
             CheckVerdict::Warn,
             format!("{count} uncorrectable memory errors since the driver was loaded"),
             "reset the GPU; replace it if errors recur",
         ),
-        None => check("gpu-ecc-uncorrectable").ok("responds, no pending repairs"),
+        None => check(classes::GPU_ECC_UNCORRECTABLE).ok("responds, no pending repairs"),
     }
 }

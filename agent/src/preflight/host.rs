@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use rankguard_faults::classes;
 use rustix::process::{Resource, getrlimit};
 
 use super::{CheckVerdict, JobRequirements, PreflightCheck};
@@ -29,7 +30,7 @@ pub(super) fn checks(need: &JobRequirements) -> Vec<PreflightCheck> {
 
 /// Compares the memory that the ranks need with the host's and the cgroup's available memory.
 fn memory(need: &JobRequirements) -> PreflightCheck {
-    let check = PreflightCheck::new("memory", "host", "host-oom-kill");
+    let check = PreflightCheck::new("memory", "host", classes::HOST_OOM_KILL);
     let Some(free) = available(&need.proc_root, &need.sysfs_root) else {
         return check.bad(
             CheckVerdict::Unknown,
@@ -82,7 +83,7 @@ fn cgroups(proc_root: &Path, sysfs_root: &Path) -> Vec<PathBuf> {
 }
 
 fn shared_memory(need: &JobRequirements) -> PreflightCheck {
-    let check = PreflightCheck::new("shm", need.shm_root.display().to_string(), "shm-exhausted");
+    let check = PreflightCheck::new("shm", need.shm_root.display().to_string(), classes::SHM_EXHAUSTED);
     let advice =
         "enlarge /dev/shm: `--shm-size` of the container, an emptyDir of medium Memory, or `mount -o remount,size=`";
     let space = match rustix::fs::statvfs(&need.shm_root) {
@@ -106,7 +107,7 @@ fn shared_memory(need: &JobRequirements) -> PreflightCheck {
 }
 
 fn open_files() -> PreflightCheck {
-    let check = PreflightCheck::new("limit", "open files", "too-many-open-files");
+    let check = PreflightCheck::new("limit", "open files", classes::TOO_MANY_OPEN_FILES);
     match getrlimit(Resource::Nofile).current {
         None => check.ok("no limit"),
         Some(limit) if limit <= FILES_DEFAULT => check.bad(
@@ -120,7 +121,7 @@ fn open_files() -> PreflightCheck {
 
 /// Checks the locked-memory limit, because RDMA pins the memory that it works on.
 fn locked_memory() -> PreflightCheck {
-    let check = PreflightCheck::new("limit", "locked memory", "ib-rdma-error");
+    let check = PreflightCheck::new("limit", "locked memory", classes::IB_RDMA_ERROR);
     match getrlimit(Resource::Memlock).current {
         None => check.ok("no limit"),
         Some(bytes) => check.bad(
@@ -132,7 +133,7 @@ fn locked_memory() -> PreflightCheck {
 }
 
 fn clock(kernel: Option<KernelClock>) -> PreflightCheck {
-    let check = PreflightCheck::new("clock", "kernel", "clock-skew");
+    let check = PreflightCheck::new("clock", "kernel", classes::CLOCK_SKEW);
     let advice = "start chrony, ntpd or systemd-timesyncd; otherwise the order of events between nodes is unknown";
     match kernel {
         None => check.bad(

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener, ToSocketAddrs};
 
+use rankguard_faults::classes;
+
 use super::probe::{BlockingProbe, PendingCheck};
 use super::{CheckVerdict, JobRequirements, PreflightCheck};
 use crate::collectors::nic::{ACTIVE, rdma_ports};
@@ -14,7 +16,7 @@ pub(super) fn ports(need: &JobRequirements) -> Vec<PreflightCheck> {
 }
 
 fn free(port: u16) -> PreflightCheck {
-    let check = PreflightCheck::new("port", port.to_string(), "port-in-use");
+    let check = PreflightCheck::new("port", port.to_string(), classes::PORT_IN_USE);
     if port == 0 {
         return check.ok("any free port");
     }
@@ -34,7 +36,7 @@ fn free(port: u16) -> PreflightCheck {
             "in use",
             format!("`ss -ltnp sport = :{port}` shows the process; end it or choose another port"),
         ),
-        Some(_) => check.of_class("permission-denied").bad(
+        Some(_) => check.of_class(classes::PERMISSION_DENIED).bad(
             CheckVerdict::Fail,
             "permission denied for this user",
             "choose a port above 1023",
@@ -45,7 +47,7 @@ fn free(port: u16) -> PreflightCheck {
 /// Checks that enough RDMA ports are active, and at one rate.
 pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
     let found = rdma_ports(&need.sysfs_root);
-    let all = PreflightCheck::new("links", "rdma", "nic-link-down");
+    let all = PreflightCheck::new("links", "rdma", classes::NIC_LINK_DOWN);
     let active: Vec<_> = found.iter().filter(|port| port.state == Some(ACTIVE)).collect();
     let count = u32::try_from(active.len()).unwrap_or(u32::MAX);
     if let Some(wanted) = need.links.filter(|wanted| count < *wanted) {
@@ -63,7 +65,7 @@ pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
         let subject = format!("{} port {}", port.device, port.number);
         // An unused second port is not a fault; a whole card that is down while others are up is one.
         let sisters = active.iter().any(|other| other.device == port.device);
-        let check = PreflightCheck::new("link", subject, "nic-link-down");
+        let check = PreflightCheck::new("link", subject, classes::NIC_LINK_DOWN);
         let state = port
             .state
             .map_or("unreadable".to_owned(), |state| format!("state {state}"));
@@ -87,7 +89,7 @@ pub(super) fn links(need: &JobRequirements) -> Vec<PreflightCheck> {
         let groups = rates
             .iter()
             .map(|(rate, devices)| format!("{rate} Gb/s: {}", devices.iter().cloned().collect::<Vec<_>>().join(" ")));
-        checks.push(PreflightCheck::new("link-rates", "rdma", "network-slow").bad(
+        checks.push(PreflightCheck::new("link-rates", "rdma", classes::NETWORK_SLOW).bad(
             CheckVerdict::Warn,
             groups.collect::<Vec<_>>().join("; "),
             "adapters of one kind should have one rate; check for a port that trained down",
@@ -101,7 +103,7 @@ pub(super) fn resolve(need: &JobRequirements) -> Vec<PendingCheck> {
     let ask = |host: &String| {
         let name = host.clone();
         let question = move || {
-            let check = PreflightCheck::new("host", name.clone(), "dns-failure");
+            let check = PreflightCheck::new("host", name.clone(), classes::DNS_FAILURE);
             match (name.as_str(), 0_u16).to_socket_addrs() {
                 Ok(addresses) => {
                     let mut found: Vec<String> = addresses.map(|address| address.ip().to_string()).collect();
@@ -117,7 +119,7 @@ pub(super) fn resolve(need: &JobRequirements) -> Vec<PendingCheck> {
         };
         PendingCheck {
             probe: BlockingProbe::start(question),
-            unanswered: PreflightCheck::new("host", host.clone(), "dns-failure"),
+            unanswered: PreflightCheck::new("host", host.clone(), classes::DNS_FAILURE),
             verdict: CheckVerdict::Fail,
             advice: "check the name servers of /etc/resolv.conf",
         }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rankguard_faults::classes;
 use rankguard_model::ProcessExit;
 use rustix::fs::{Access, access};
 
@@ -23,7 +24,7 @@ pub(super) fn checks(need: &JobRequirements) -> Vec<PreflightCheck> {
 
 /// Checks that a shell would find the program and the kernel would start it.
 pub(super) fn command(word: &str, path: &OsString) -> PreflightCheck {
-    let check = PreflightCheck::new("command", word, "path-not-found");
+    let check = PreflightCheck::new("command", word, classes::PATH_NOT_FOUND);
     if word.contains('/')
         && let Err(problem) = std::fs::metadata(word)
     {
@@ -53,7 +54,7 @@ pub(super) fn command(word: &str, path: &OsString) -> PreflightCheck {
         );
     }
     if !may_execute(&file) {
-        return check.of_class("permission-denied").bad(
+        return check.of_class(classes::PERMISSION_DENIED).bad(
             CheckVerdict::Fail,
             format!("no permission to execute {}", file.display()),
             "set its mode with chmod +x, and check that its file system is not mounted noexec",
@@ -115,7 +116,7 @@ fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
 
 /// Imports a module with the job's own Python, which also tests that all its libraries load.
 fn import(module: &str, need: &JobRequirements) -> PreflightCheck {
-    let check = PreflightCheck::new("import", module, "import-error");
+    let check = PreflightCheck::new("import", module, classes::IMPORT_ERROR);
     let is_name = !module.is_empty()
         && module.split('.').all(|part| {
             part.starts_with(|c: char| c.is_alphabetic() || c == '_')
@@ -155,7 +156,7 @@ fn import(module: &str, need: &JobRequirements) -> PreflightCheck {
             let why = outcome.stderr.lines().rev().find(|line| !line.trim().is_empty());
             let why = why.unwrap_or("failed without output").trim().to_owned();
             let check = if why.contains(".so") {
-                check.of_class("library-missing")
+                check.of_class(classes::LIBRARY_MISSING)
             } else {
                 check
             };

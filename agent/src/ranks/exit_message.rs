@@ -8,6 +8,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, EXIT_MESSAGE, EvidenceBody, PrintableText, ProcessExit, Role};
 
 use crate::collectors::mark;
@@ -29,9 +30,9 @@ const REPORTS: [&str; 3] = ["Traceback (most recent call last)", "panicked at", 
 pub(super) fn exit_message(stderr: &Path, exit: ProcessExit) -> Option<(EvidenceBody, Classification)> {
     let ProcessExit::Code(code) = exit else { return None };
     let class = if SHELL_CODES.contains(&code) {
-        "environment-setup-error"
+        classes::ENVIRONMENT_SETUP_ERROR
     } else if OWN_CODES.iter().any(|codes| codes.contains(&code)) {
-        "uncaught-exception"
+        classes::UNCAUGHT_EXCEPTION
     } else {
         return None;
     };

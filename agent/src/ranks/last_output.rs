@@ -6,6 +6,7 @@
 use std::fs;
 use std::path::Path;
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, LAST_OUTPUT, OUTPUT_AGE_FIELD, ProcessExit, Role, Timestamp};
 
 use super::environment::RankFiles;
@@ -18,7 +19,7 @@ pub(super) fn last_output(files: &RankFiles, exit: ProcessExit, ended_at: Timest
     let outputs = [&files.stdout, &files.stderr];
     let newest = outputs.into_iter().filter_map(|path| written_at(path)).max()?;
     let age = ended_at.since(newest);
-    let mut found = mark("none", Role::Noise, 0.0, LAST_OUTPUT);
+    let mut found = mark(classes::NONE, Role::Noise, 0.0, LAST_OUTPUT);
     found.fields = [(OUTPUT_AGE_FIELD, age.as_millis().to_string())].into();
     Some(found)
 }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, ReasoningEntry, Severity, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
@@ -37,7 +38,7 @@ pub struct SceneVerdict {
 }
 
 /// Class of a failure that no candidate explains.
-pub(crate) const UNKNOWN: &str = "unknown";
+pub(crate) const UNKNOWN: &str = classes::UNKNOWN;
 
 /// Weighs a scene as known at `now`.
 pub fn diagnose(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use rankguard_faults::classes;
+
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -14,13 +16,18 @@ const SURE: f64 = 0.8;
 
 /// Signatures of warnings that most programs survive, and the class if an exception ended the program afterwards.
 const WARNED: [(&str, &str); 3] = [
-    ("labels-corrupted", "data-corrupt"),
-    ("tensorflow-without-gpu", "gpu-not-visible"),
-    ("sequence-too-long", "bad-sample"),
+    ("labels-corrupted", classes::DATA_CORRUPT),
+    ("tensorflow-without-gpu", classes::GPU_NOT_VISIBLE),
+    ("sequence-too-long", classes::BAD_SAMPLE),
 ];
 
 /// Classes that no program survives.
-const ENDS: [&str; 4] = ["hccl-timeout", "host-oom-kill", "nccl-timeout", "segfault"];
+const ENDS: [&str; 4] = [
+    classes::HCCL_TIMEOUT,
+    classes::HOST_OOM_KILL,
+    classes::NCCL_TIMEOUT,
+    classes::SEGFAULT,
+];
 
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
@@ -35,7 +42,8 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
 
 /// Demotes a kernel panic if the machine reported a hardware fault just before.
 fn panics(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
-    let is_panic = |candidate: &CauseCandidate| matches!(candidate.class.as_str(), "kernel-crash" | "node-crash");
+    let is_panic =
+        |candidate: &CauseCandidate| matches!(candidate.class.as_str(), classes::KERNEL_CRASH | classes::NODE_CRASH);
     if !ranking.iter().any(is_panic) {
         return;
     }
@@ -75,14 +83,17 @@ fn soon(earlier: &Signal, later: &Signal, apart: usize) -> bool {
 /// Demotes a time limit if the job had stalled before it: the failure is the stall.
 fn limits(ranking: &mut [CauseCandidate]) {
     let stood = |candidate: &CauseCandidate| {
-        let hang = matches!(candidate.class.as_str(), "hang-no-error" | "hang-stalled-ranks");
+        let hang = matches!(
+            candidate.class.as_str(),
+            classes::HANG_NO_ERROR | classes::HANG_STALLED_RANKS
+        );
         hang && candidate.strength >= CandidateStrength::Cause
     };
     if !ranking.iter().any(stood) {
         return;
     }
     for candidate in ranking {
-        if candidate.class.as_str() == "slurm-time-limit" {
+        if candidate.class.as_str() == classes::SLURM_TIME_LIMIT {
             candidate.strength = CandidateStrength::Symptom;
         }
     }
@@ -98,7 +109,7 @@ fn afterwards(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     };
     let failed = ranking.iter().filter(ended).map(|candidate| candidate.first).min();
     for candidate in ranking.iter_mut() {
-        let unset = candidate.class.as_str() == "environment-setup-error" && of_a_shell(candidate);
+        let unset = candidate.class.as_str() == classes::ENVIRONMENT_SETUP_ERROR && of_a_shell(candidate);
         if unset && failed.is_some_and(|failed| failed < candidate.first) {
             candidate.strength = CandidateStrength::Outcome;
         }
@@ -110,7 +121,7 @@ fn afterwards(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
 fn tolerated(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let raised = ranking
         .iter()
-        .filter(|candidate| candidate.class.as_str() != "checkpoint-mismatch")
+        .filter(|candidate| candidate.class.as_str() != classes::CHECKPOINT_MISMATCH)
         .map(|candidate| candidate.first)
         .filter(|first| is_exception(&scene.signs[*first]))
         .max();
@@ -121,7 +132,10 @@ fn tolerated(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             !is_exception(sign) && !sign.text.contains("rror(s) in loading")
         };
         let went_on = raised.is_some_and(|raised| raised > last);
-        if candidate.class.as_str() == "checkpoint-mismatch" && went_on && candidate.support.iter().all(only_told) {
+        if candidate.class.as_str() == classes::CHECKPOINT_MISMATCH
+            && went_on
+            && candidate.support.iter().all(only_told)
+        {
             candidate.strength = CandidateStrength::Outcome;
         }
     }
@@ -135,9 +149,9 @@ fn is_exception(sign: &Signal) -> bool {
 /// Explains an unspecific exception by an earlier warning of its cause.
 fn warned(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     let bare = |candidate: &&CauseCandidate| match candidate.class.as_str() {
-        "uncaught-exception" | "python-index-error" => true,
+        classes::UNCAUGHT_EXCEPTION | classes::PYTHON_INDEX_ERROR => true,
         // Something that should have had elements was empty.
-        "python-value-error" => scene.signs[candidate.first].text.contains("values to unpack"),
+        classes::PYTHON_VALUE_ERROR => scene.signs[candidate.first].text.contains("values to unpack"),
         _ => false,
     };
     let Some(raised) = ranking.iter().filter(bare).map(|candidate| candidate.first).max() else {

@@ -13,6 +13,7 @@ mod stalled;
 
 use std::collections::BTreeMap;
 
+use rankguard_faults::classes;
 use rankguard_model::{ClassId, Entity, Role};
 
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -88,21 +89,27 @@ fn witnesses(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
 /// Returns the family of a class in a layer; [`FailureScene::family`] caches it for every sign.
 pub(crate) fn family(class: &str, layer: &str) -> Option<FailureFamily> {
     Some(match class {
-        "none" => return None,
-        "host-oom-kill" | "container-oom-kill" => FailureFamily::Host,
-        "killed-by-signal"
-        | "segfault"
-        | "mpi-ucx-segfault"
-        | "process-aborted"
-        | "launcher-child-failed"
-        | "rank-exit-unknown"
-        | "subprocess-failed" => FailureFamily::Process,
-        "remote-worker-lost" | "hang-no-error" | "hang-stalled-ranks" | "collective-mismatch" => FailureFamily::Fabric,
-        "gpu-not-visible" => FailureFamily::Software,
-        _ if class.starts_with("gpu-") || class.starts_with("unknown-xid") || class.starts_with("unknown-sxid") => {
+        classes::NONE => return None,
+        classes::HOST_OOM_KILL | classes::CONTAINER_OOM_KILL => FailureFamily::Host,
+        classes::KILLED_BY_SIGNAL
+        | classes::SEGFAULT
+        | classes::MPI_UCX_SEGFAULT
+        | classes::PROCESS_ABORTED
+        | classes::LAUNCHER_CHILD_FAILED
+        | classes::RANK_EXIT_UNKNOWN
+        | classes::SUBPROCESS_FAILED => FailureFamily::Process,
+        classes::REMOTE_WORKER_LOST
+        | classes::HANG_NO_ERROR
+        | classes::HANG_STALLED_RANKS
+        | classes::COLLECTIVE_MISMATCH => FailureFamily::Fabric,
+        classes::GPU_NOT_VISIBLE => FailureFamily::Software,
+        _ if class.starts_with("gpu-")
+            || class.starts_with(classes::UNKNOWN_XID)
+            || class.starts_with(classes::UNKNOWN_SXID) =>
+        {
             FailureFamily::Gpu
         }
-        "nvswitch-error" | "fabric-manager-not-ready" => FailureFamily::Gpu,
+        classes::NVSWITCH_ERROR | classes::FABRIC_MANAGER_NOT_READY => FailureFamily::Gpu,
         _ if class.starts_with("nccl-") || class.starts_with("hccl-") || layer == "network" => FailureFamily::Fabric,
         _ if layer == "hardware" => FailureFamily::Host,
         _ if layer == "scheduler" => FailureFamily::Scheduler,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rankguard_faults::classes;
 use rankguard_model::Rank;
 
 use crate::knowledge::ClassEntry;
@@ -12,22 +13,26 @@ const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
 
 /// Classes of software failures that affect one process, besides those of hardware, user data and model numerics.
 const ONE: [&str; 11] = [
-    "container-oom-kill",
-    "dataloader-worker-crash",
-    "host-oom-alloc",
-    "host-oom-kill",
-    "killed-by-signal",
-    "numerical-error",
-    "process-aborted",
-    "python-index-error",
-    "python-value-error",
-    "segfault",
-    "uncaught-exception",
+    classes::CONTAINER_OOM_KILL,
+    classes::DATALOADER_WORKER_CRASH,
+    classes::HOST_OOM_ALLOC,
+    classes::HOST_OOM_KILL,
+    classes::KILLED_BY_SIGNAL,
+    classes::NUMERICAL_ERROR,
+    classes::PROCESS_ABORTED,
+    classes::PYTHON_INDEX_ERROR,
+    classes::PYTHON_VALUE_ERROR,
+    classes::SEGFAULT,
+    classes::UNCAUGHT_EXCEPTION,
 ];
 
 /// Classes that affect every process of a program, so the rank that the launcher observed first has no meaning: all
 /// processes read the same text and load the same libraries.
-const EVERYBODY: [&str; 3] = ["argparse-error", "library-incompatible", "python-syntax-error"];
+const EVERYBODY: [&str; 3] = [
+    classes::ARGPARSE_ERROR,
+    classes::LIBRARY_INCOMPATIBLE,
+    classes::PYTHON_SYNTAX_ERROR,
+];
 
 /// Assumed number of ranks on a node if the placement is unknown.
 pub(crate) const NODE_RANKS: u32 = 8;
@@ -39,7 +44,7 @@ const SURVIVORS: usize = 3;
 /// for failures that every process meets.
 pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, known: ClassEntry<'_>) -> Option<Rank> {
     let class = winner.class.as_str();
-    let survivor = matches!(class, "nccl-timeout" | "hccl-timeout");
+    let survivor = matches!(class, classes::NCCL_TIMEOUT | classes::HCCL_TIMEOUT);
     let everybody = EVERYBODY.contains(&class);
     if winner.strength == CandidateStrength::Overriding || survivor || everybody || !known.has_first_rank() {
         return None;
@@ -71,7 +76,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     }
     // A race has one loser; for most other mistakes of a program, any process may be the reported one.
     let one = happens_to_one(class, known);
-    let shared = program && !one && winner.class.as_str() != "race-on-shared-filesystem";
+    let shared = program && !one && winner.class.as_str() != classes::RACE_ON_SHARED_FILESYSTEM;
     let spawned = |sign: &Signal| sign.is_signed("spawned-process-failed");
     let reports: Vec<_> = reports
         .into_iter()
@@ -97,7 +102,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     if let Some(first) = named.next() {
         return named.all(|other| other == first).then_some(first);
     }
-    let ended = one || matches!(class, "framework-bug" | "remote-worker-lost");
+    let ended = one || matches!(class, classes::FRAMEWORK_BUG | classes::REMOTE_WORKER_LOST);
     ended.then(|| sole_silent_rank(scene)).flatten()
 }
 
@@ -118,13 +123,16 @@ fn seen_first(reports: &[(usize, &Signal)], rank: impl Fn(&Signal) -> Option<Ran
 
 fn tells_of_a_child(sign: &Signal) -> bool {
     sign.class()
-        .is_some_and(|class| class.as_str() == "launcher-child-failed")
+        .is_some_and(|class| class.as_str() == classes::LAUNCHER_CHILD_FAILED)
 }
 
 /// Returns the only rank that does not report a lost peer while all others do: the first to end cannot report it. If
 /// the number of ranks is unknown, the highest reporting rank is the last.
 fn sole_silent_rank(scene: &FailureScene<'_>) -> Option<Rank> {
-    let lost = |sign: &&Signal| sign.class().is_some_and(|class| class.as_str() == "remote-worker-lost");
+    let lost = |sign: &&Signal| {
+        sign.class()
+            .is_some_and(|class| class.as_str() == classes::REMOTE_WORKER_LOST)
+    };
     let tellers: BTreeSet<u32> = scene
         .marks()
         .map(|(_, sign)| sign)

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_flight::{DumpLimits, RecorderDump};
 use rankguard_model::{
     Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role,
@@ -237,9 +238,9 @@ pub fn flight_signals(
         .take(NAMED)
         .map(|culprit| {
             let class = if minority(culprit.rank) {
-                "collective-mismatch"
+                classes::COLLECTIVE_MISMATCH
             } else {
-                "hang-stalled-ranks"
+                classes::HANG_STALLED_RANKS
             };
             let text = culprit.because.first().cloned().unwrap_or_default();
             sign(Some(Rank(culprit.rank)), class, culprit.confidence, text)
@@ -251,7 +252,14 @@ pub fn flight_signals(
     // Each rank of the cycle waits for another: they call their collectives in different orders.
     let circle = report.cycles.first();
     circle
-        .map(|first| sign(None, "collective-mismatch", first.confidence, first.because.join("; ")))
+        .map(|first| {
+            sign(
+                None,
+                classes::COLLECTIVE_MISMATCH,
+                first.confidence,
+                first.because.join("; "),
+            )
+        })
         .into_iter()
         .collect()
 }

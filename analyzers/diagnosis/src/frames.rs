@@ -1,5 +1,6 @@
 //! Interpretation of traceback frames: owner of the failed code, and its operation.
 
+use rankguard_faults::classes;
 use rankguard_faults::triage::FRAMEWORKS;
 use rankguard_model::Role;
 
@@ -284,20 +285,20 @@ pub(crate) fn mismatched_package<'a>(sign: &'a Signal, class: &str) -> Option<&'
     let text = sign.text.as_str();
     let asked = match class {
         // `forward` passes on the arguments of its caller; it is no interface between installed packages.
-        "type-error" => text.contains("unexpected keyword argument") && !text.contains("forward()"),
-        "attribute-error" => {
+        classes::TYPE_ERROR => text.contains("unexpected keyword argument") && !text.contains("forward()"),
+        classes::ATTRIBUTE_ERROR => {
             let of_a_module = text.contains("module '") || text.contains("'module' object");
             // Text in place of bytes: the package that returns it has another version.
             let decoded = text.contains("'str' object has no attribute 'decode'");
             of_a_module && text.contains("has no attribute") || decoded
         }
-        "import-error" => text.contains("cannot import name"),
+        classes::IMPORT_ERROR => text.contains("cannot import name"),
         _ => false,
     };
     let innermost = asked.then(|| innermost(sign))??;
     let installed = !matches!(innermost, "program" | "python");
     // Frameworks and wrappers pass on the arguments of their users: the caller made the request.
-    let hands_on = class == "type-error"
+    let hands_on = class == classes::TYPE_ERROR
         && (FRAMEWORKS.contains(&innermost) && text.contains("__init__()") && !wraps_model(sign)
             || sign
                 .field("functions")
@@ -317,7 +318,10 @@ fn wraps_model(sign: &Signal) -> bool {
 /// Returns the owner of the GPU code that was running when a kernel failed, if it is not the program. Programs run
 /// their own kernels through PyTorch; TensorFlow and XLA run only theirs, and print the driver's error names.
 pub(crate) fn kernel_owner<'a>(sign: &'a Signal, class: &str) -> Option<&'a str> {
-    if !matches!(class, "cuda-illegal-memory-access" | "cuda-launch-failure") {
+    if !matches!(
+        class,
+        classes::CUDA_ILLEGAL_MEMORY_ACCESS | classes::CUDA_LAUNCH_FAILURE
+    ) {
         return None;
     }
     if let Some(packages) = sign.field("packages") {
@@ -340,7 +344,7 @@ pub(crate) fn joins(sign: &Signal, class: &str) -> bool {
             .iter()
             .any(|verb| name.contains(verb))
     };
-    class == "device-mismatch" && innermost.is_some_and(joins)
+    class == classes::DEVICE_MISMATCH && innermost.is_some_and(joins)
 }
 
 /// Returns true if a model was called with arguments it does not accept: frameworks raise it, but the program chose
@@ -348,13 +352,13 @@ pub(crate) fn joins(sign: &Signal, class: &str) -> bool {
 pub(crate) fn calls_a_model(sign: &Signal, class: &str) -> bool {
     let calls = |name: &str| matches!(name, "_call_impl" | "_wrapped_call_impl" | "__call__");
     let innermost = sign.field("functions").and_then(|names| names.split(',').next());
-    class == "type-error" && sign.text.contains("argument") && innermost.is_some_and(calls)
+    class == classes::TYPE_ERROR && sign.text.contains("argument") && innermost.is_some_and(calls)
 }
 
 /// Returns true if the program should have implemented the missing method: its own code raised it, or a framework
 /// requires it.
 pub(crate) fn is_the_programs_to_write(sign: &Signal, class: &str) -> bool {
-    let raised = class == "not-implemented" && sign.text.starts_with("NotImplementedError");
+    let raised = class == classes::NOT_IMPLEMENTED && sign.text.starts_with("NotImplementedError");
     let asked = ["must be implemented", "must implement", "missing the required"];
     raised && (innermost(sign) == Some("program") || asked.iter().any(|words| sign.text.contains(words)))
 }

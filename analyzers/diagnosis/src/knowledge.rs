@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::{Catalogue, FailureClass};
+use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{ClassId, RecommendedMitigation, Role, Severity, SharedValue};
 
 /// Class with its catalogue entry, looked up once for all queries.
@@ -69,7 +69,10 @@ impl<'a> ClassEntry<'a> {
     }
 
     fn is_adapter(&self) -> bool {
-        matches!(self.id.as_str(), "nic-fault" | "nic-link-down" | "nic-link-flap")
+        matches!(
+            self.id.as_str(),
+            classes::NIC_FAULT | classes::NIC_LINK_DOWN | classes::NIC_LINK_FLAP
+        )
     }
 
     /// Returns true if the program, its data or its numerics are at fault, so that a retry fails again.
@@ -81,8 +84,8 @@ impl<'a> ClassEntry<'a> {
     /// driver or fabric that is not ready affects all ranks on the node.
     pub(crate) fn has_first_rank(&self) -> bool {
         match self.id.as_str() {
-            "preempted" | "external-termination" | "slurm-node-fail" => true,
-            "driver-version-mismatch" | "fabric-manager-not-ready" => false,
+            classes::PREEMPTED | classes::EXTERNAL_TERMINATION | classes::SLURM_NODE_FAIL => true,
+            classes::DRIVER_VERSION_MISMATCH | classes::FABRIC_MANAGER_NOT_READY => false,
             _ => self.layer() != "scheduler",
         }
     }

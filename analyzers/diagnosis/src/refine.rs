@@ -7,14 +7,16 @@
 mod layer;
 mod meaning;
 
+use rankguard_faults::classes;
+
 use crate::frames::cut_off;
 use crate::{CandidateStrength, CauseCandidate, FailureScene};
 
 /// Exception types that name the misuse of a framework, if no narrower class is known.
 const RAISED: [(&str, &str); 3] = [
-    ("AssertionError", "assertion-error"),
-    ("AttributeError", "attribute-error"),
-    ("TypeError", "type-error"),
+    ("AssertionError", classes::ASSERTION_ERROR),
+    ("AttributeError", classes::ATTRIBUTE_ERROR),
+    ("TypeError", classes::TYPE_ERROR),
 ];
 
 /// Sets the class and the layer that a candidate's circumstances show.
@@ -30,12 +32,12 @@ pub(crate) fn refine(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
         candidate.class = class.into();
         candidate.notes.push(why);
         // The location of the stall names the cause; the wait of the others is only a symptom.
-        if class == "hang-stalled-ranks" {
+        if class == classes::HANG_STALLED_RANKS {
             candidate.strength = CandidateStrength::Cause;
         }
         return;
     }
-    if candidate.class.as_str() == "framework-api-misuse"
+    if candidate.class.as_str() == classes::FRAMEWORK_API_MISUSE
         && let Some((_, class)) = RAISED.iter().find(|(kind, _)| sign.text.starts_with(kind))
     {
         candidate.class = (*class).into();

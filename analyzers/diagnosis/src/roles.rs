@@ -1,5 +1,6 @@
 //! Roles of all evidence once the first cause is chosen.
 
+use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
@@ -133,13 +134,13 @@ fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
         SignalMeaning::Mark(mark) => mark.class.clone(),
         SignalMeaning::Exit { exit, .. } => match exit.shell_code() {
-            139 => "segfault".into(),
-            134 => "process-aborted".into(),
-            137 | 143 => "killed-by-signal".into(),
-            _ => "rank-exit-unknown".into(),
+            139 => classes::SEGFAULT.into(),
+            134 => classes::PROCESS_ABORTED.into(),
+            137 | 143 => classes::KILLED_BY_SIGNAL.into(),
+            _ => classes::RANK_EXIT_UNKNOWN.into(),
         },
-        SignalMeaning::Silent | SignalMeaning::AgentReturned => "node-agent-silent".into(),
-        SignalMeaning::Stalled => "hang-no-error".into(),
-        SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => "unknown".into(),
+        SignalMeaning::Silent | SignalMeaning::AgentReturned => classes::NODE_AGENT_SILENT.into(),
+        SignalMeaning::Stalled => classes::HANG_NO_ERROR.into(),
+        SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => classes::UNKNOWN.into(),
     }
 }

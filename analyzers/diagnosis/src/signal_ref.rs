@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::cell::OnceCell;
 
+use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Role, SharedValue,
     Timestamp,
@@ -11,13 +12,6 @@ use rankguard_model::{
 
 use crate::repeat_key::RepeatKey;
 use crate::{Signal, SignalMeaning};
-
-/// Class of an exception that no signature knows better: it shows how a failure surfaced, not the cause.
-const SURFACED: &str = "uncaught-exception";
-/// Class of a connection that the peer closed.
-const LOST_PEER: &str = "remote-worker-lost";
-/// Class of a hang that a line names explicitly.
-const HANG: &str = "hang-no-error";
 
 /// Borrowed single meaning of evidence.
 #[derive(Debug, Clone)]
@@ -59,13 +53,19 @@ impl<'e> SignalRef<'e> {
         };
         // A line with a known class is not also an exception of unknown meaning: a lost peer that surfaces as a
         // Python exception is a lost peer.
-        let known = evidence.marks.iter().any(|mark| mark.class.as_str() != SURFACED);
+        let known = evidence
+            .marks
+            .iter()
+            .any(|mark| mark.class.as_str() != classes::UNCAUGHT_EXCEPTION);
         // Libraries guess at the cause of a lost connection (Gloo: "typically caused by a remote worker hanging").
         // The line is evidence of the loss alone.
-        let lost = evidence.marks.iter().any(|mark| mark.class.as_str() == LOST_PEER);
+        let lost = evidence
+            .marks
+            .iter()
+            .any(|mark| mark.class.as_str() == classes::REMOTE_WORKER_LOST);
         let telling = move |mark: &&Classification| match mark.class.as_str() {
-            SURFACED => !known,
-            HANG => !lost,
+            classes::UNCAUGHT_EXCEPTION => !known,
+            classes::HANG_NO_ERROR => !lost,
             _ => true,
         };
         let marks = evidence.marks.iter().filter(telling).map(MeaningRef::Mark);

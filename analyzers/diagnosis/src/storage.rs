@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, Entity, JobId, Timestamp};
 
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
@@ -17,8 +18,6 @@ const NOBODY: &str = "none";
 const UNKNOWN: &str = "?";
 /// Mark field: mount point.
 const MOUNT: &str = "mount";
-/// Class of a file system that does not answer.
-const HANG: &str = "filesystem-hang";
 /// Signature of agents for a blocked rank that cannot be woken.
 const BLOCKED: &str = "ranks.blocked";
 /// Signatures of the kernel, or of an agent's probe, for a file system that answers again.
@@ -123,7 +122,8 @@ pub(crate) fn is_answer(sign: &Signal) -> bool {
 }
 
 fn is_wait(sign: &Signal) -> bool {
-    sign.class().is_some_and(|class| class.as_str() == HANG)
+    sign.class()
+        .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG)
 }
 
 /// Returns true if `answers` reports that the server or mount of `waits` answers again.

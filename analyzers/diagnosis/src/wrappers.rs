@@ -1,37 +1,38 @@
 //! Wrapper failures: a runtime, a mount or a remote shell could not work, and a nearby line names the reason.
 
+use rankguard_faults::classes;
 use rankguard_model::ClassId;
 
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Wrapper classes: if a nearby line names the reason, that is the cause.
 const WRAPPERS: [&str; 6] = [
-    "container-runtime-error",
-    "container-start-error",
-    "filesystem-mount-failure",
-    "k8s-image-pull",
-    "k8s-volume-unbound",
-    "ssh-failure",
+    classes::CONTAINER_RUNTIME_ERROR,
+    classes::CONTAINER_START_ERROR,
+    classes::FILESYSTEM_MOUNT_FAILURE,
+    classes::K8S_IMAGE_PULL,
+    classes::K8S_VOLUME_UNBOUND,
+    classes::SSH_FAILURE,
 ];
 
 /// Reasons that are causes of their own in any line.
 const REASONS: [&str; 5] = [
-    "disk-full",
-    "dns-failure",
-    "driver-version-mismatch",
-    "quota-exceeded",
-    "tls-failure",
+    classes::DISK_FULL,
+    classes::DNS_FAILURE,
+    classes::DRIVER_VERSION_MISMATCH,
+    classes::QUOTA_EXCEEDED,
+    classes::TLS_FAILURE,
 ];
 
 /// Wrappers and reasons that take precedence even on one line. Usually the signatures of a line have weighed both,
 /// but a server without an address refuses no mount, and a program without execute permission or a full disk is no
 /// fault of the runtime.
 const ON_ONE_LINE: [(&str, &str); 5] = [
-    ("container-runtime-error", "disk-full"),
-    ("container-runtime-error", "permission-denied"),
-    ("container-start-error", "disk-full"),
-    ("container-start-error", "permission-denied"),
-    ("filesystem-mount-failure", "dns-failure"),
+    (classes::CONTAINER_RUNTIME_ERROR, classes::DISK_FULL),
+    (classes::CONTAINER_RUNTIME_ERROR, classes::PERMISSION_DENIED),
+    (classes::CONTAINER_START_ERROR, classes::DISK_FULL),
+    (classes::CONTAINER_START_ERROR, classes::PERMISSION_DENIED),
+    (classes::FILESYSTEM_MOUNT_FAILURE, classes::DNS_FAILURE),
 ];
 
 /// Error text of the kernel for a file without permission. If the same program prints it near its complaint, it is
@@ -40,11 +41,11 @@ const NOT_PERMITTED: &str = "Permission denied";
 
 /// Reasons why an installer finds no package at all: the package index was unreachable.
 const NO_INDEX: [&str; 5] = [
-    "connection-refused",
-    "connection-timeout",
-    "dns-failure",
-    "network-unreachable",
-    "tls-failure",
+    classes::CONNECTION_REFUSED,
+    classes::CONNECTION_TIMEOUT,
+    classes::DNS_FAILURE,
+    classes::NETWORK_UNREACHABLE,
+    classes::TLS_FAILURE,
 ];
 
 /// Maximum distance of a reason, in signs.
@@ -86,12 +87,12 @@ fn mounted_for_a_pod(ranking: &mut [CauseCandidate]) {
     let caused = |candidate: &CauseCandidate| candidate.strength == CandidateStrength::Cause;
     if !ranking
         .iter()
-        .any(|one| caused(one) && one.class.as_str() == "k8s-volume-unbound")
+        .any(|one| caused(one) && one.class.as_str() == classes::K8S_VOLUME_UNBOUND)
     {
         return;
     }
     for candidate in ranking.iter_mut() {
-        if caused(candidate) && candidate.class.as_str() == "filesystem-mount-failure" {
+        if caused(candidate) && candidate.class.as_str() == classes::FILESYSTEM_MOUNT_FAILURE {
             candidate.strength = CandidateStrength::Symptom;
         }
     }

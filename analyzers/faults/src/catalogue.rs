@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use rankguard_model::{ClassId, LookupMap, RecommendedMitigation, SharedValue};
 
 use crate::class::FailureClass;
+use crate::classes;
 use crate::code::CodeTable;
 use crate::mistake::{self, CatalogueError, CatalogueMistake};
 use crate::signature::Signature;
@@ -177,10 +178,12 @@ impl Catalogue {
         if let Some(class) = self.named.get(id) {
             return Some(class);
         }
-        let family = ["unknown-xid", "unknown-sxid", "unknown"].into_iter().find(|family| {
-            let rest = id.as_str().strip_prefix(family);
-            rest.is_some_and(|rest| rest.starts_with('-'))
-        })?;
+        let family = [classes::UNKNOWN_XID, classes::UNKNOWN_SXID, classes::UNKNOWN]
+            .into_iter()
+            .find(|family| {
+                let rest = id.as_str().strip_prefix(family);
+                rest.is_some_and(|rest| rest.starts_with('-'))
+            })?;
         self.parts.classes.get(&ClassId::from(family)).map(Arc::as_ref)
     }
 
@@ -235,7 +238,7 @@ impl Catalogue {
 
     /// Returns the mitigation of a class; an id that is not in the catalogue returns that of `unknown`.
     pub fn mitigation(&self, id: &ClassId) -> SharedValue<RecommendedMitigation> {
-        let class = self.class(id).or_else(|| self.class(&ClassId::from("unknown")));
+        let class = self.class(id).or_else(|| self.class(&ClassId::from(classes::UNKNOWN)));
         class.map(|class| class.mitigation.clone()).unwrap_or_default()
     }
 

@@ -3,6 +3,7 @@
 //! A line that names a cause does not show that anything failed: programs fall back, retry and continue. The bounds
 //! are set in `docs/decisions/0025-run-outcomes.md` and checked by the reliability tests.
 
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, Role};
 
 use crate::incident::{Incident, LocatedSignal};
@@ -12,17 +13,17 @@ const LAST_WORDS: u64 = 8;
 
 /// Classes of lines that state the end of a process or a job.
 const ENDINGS: [&str; 11] = [
-    "container-oom-kill",
-    "external-termination",
-    "host-oom-kill",
-    "job-cancelled",
-    "killed-by-signal",
-    "launcher-child-failed",
-    "preempted",
-    "process-aborted",
-    "segfault",
-    "slurm-node-fail",
-    "slurm-time-limit",
+    classes::CONTAINER_OOM_KILL,
+    classes::EXTERNAL_TERMINATION,
+    classes::HOST_OOM_KILL,
+    classes::JOB_CANCELLED,
+    classes::KILLED_BY_SIGNAL,
+    classes::LAUNCHER_CHILD_FAILED,
+    classes::PREEMPTED,
+    classes::PROCESS_ABORTED,
+    classes::SEGFAULT,
+    classes::SLURM_NODE_FAIL,
+    classes::SLURM_TIME_LIMIT,
 ];
 
 /// Evidence that the run ended in failure, strongest first.

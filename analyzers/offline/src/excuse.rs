@@ -1,6 +1,7 @@
 //! Alarms that the outcome of their run, or work after them, excuses.
 
 use rankguard_diagnosis::Signal;
+use rankguard_faults::classes;
 use rankguard_model::EvidenceSource;
 
 use crate::outcome::{AlarmSpan, WENT_ON, went_on};
@@ -9,12 +10,12 @@ use crate::stream::{PlacedObservation, ReadStream};
 
 /// Classes of shutdown noise: stores, communicators and processes that are closed at the end of a run.
 const SHUTDOWN: [&str; 6] = [
-    "connection-refused",
-    "connection-reset",
-    "nccl-cuda-error",
-    "nccl-system-error",
-    "remote-worker-lost",
-    "rendezvous-failure",
+    classes::CONNECTION_REFUSED,
+    classes::CONNECTION_RESET,
+    classes::NCCL_CUDA_ERROR,
+    classes::NCCL_SYSTEM_ERROR,
+    classes::REMOTE_WORKER_LOST,
+    classes::RENDEZVOUS_FAILURE,
 ];
 
 /// Returns true if the run continued or ended well after an alarm, or had ended well before it. A machine's own log
@@ -72,8 +73,12 @@ pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
 
 /// Returns true if a sign concerns the numbers that training computes.
 fn is_numeric(sign: &Signal) -> bool {
-    sign.class()
-        .is_some_and(|class| matches!(class.as_str(), "loss-nan" | "loss-spike" | "grad-overflow-scale-floor"))
+    sign.class().is_some_and(|class| {
+        matches!(
+            class.as_str(),
+            classes::LOSS_NAN | classes::LOSS_SPIKE | classes::GRAD_OVERFLOW_SCALE_FLOOR
+        )
+    })
 }
 
 /// Returns true if a sign names a cause and not only the end of a process or connection.
@@ -81,7 +86,11 @@ pub(crate) fn is_cause(sign: &Signal) -> bool {
     let ending = |class: &str| {
         matches!(
             class,
-            "external-termination" | "killed-by-signal" | "launcher-child-failed" | "job-cancelled" | "process-aborted"
+            classes::EXTERNAL_TERMINATION
+                | classes::KILLED_BY_SIGNAL
+                | classes::LAUNCHER_CHILD_FAILED
+                | classes::JOB_CANCELLED
+                | classes::PROCESS_ABORTED
         )
     };
     sign.is_root_mark() && !sign.class().is_some_and(|class| ending(class.as_str()))

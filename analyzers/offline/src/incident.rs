@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_diagnosis::Signal;
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{is_cause, is_excused, without_excused};
@@ -17,14 +18,14 @@ use crate::stream::ReadStream;
 const QUIET: Duration = Duration::from_secs(120);
 /// Classes of failures that a program can survive: a line of work after one shows that it did.
 const LIVED_WITHOUT: [&str; 8] = [
-    "clock-skew",
-    "connection-refused",
-    "connection-reset",
-    "connection-timeout",
-    "dns-failure",
-    "external-service-unavailable",
-    "network-unreachable",
-    "tls-failure",
+    classes::CLOCK_SKEW,
+    classes::CONNECTION_REFUSED,
+    classes::CONNECTION_RESET,
+    classes::CONNECTION_TIMEOUT,
+    classes::DNS_FAILURE,
+    classes::EXTERNAL_SERVICE_UNAVAILABLE,
+    classes::NETWORK_UNREACHABLE,
+    classes::TLS_FAILURE,
 ];
 
 /// Sign with its place in a log.

@@ -9,6 +9,7 @@ mod demotion;
 use std::time::Duration;
 
 use rankguard_diagnosis::{Signal, reports_store_recovery};
+use rankguard_faults::classes;
 use rankguard_model::Role;
 
 use crate::incident::LocatedSignal;
@@ -19,18 +20,18 @@ use demotion::{NEAR, silence};
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
 /// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.
 const WAITS: [(&str, &str); 12] = [
-    ("another-port-taken", "port-in-use"),
-    ("batch-size-found", "cuda-oom"),
-    ("container-made", "k8s-volume-unbound"),
-    ("cpu-cooled", "gpu-thermal"),
-    ("kubernetes-job-completed", "external-termination"),
-    ("pod-assigned", "k8s-unschedulable"),
-    ("pod-assigned", "k8s-volume-unbound"),
-    ("pod-scales-up", "k8s-unschedulable"),
-    ("session-started", "rendezvous-failure"),
-    ("settled-volume", "k8s-volume-unbound"),
-    ("settled-image", "k8s-image-pull"),
-    ("trial-finished", "loss-nan"),
+    ("another-port-taken", classes::PORT_IN_USE),
+    ("batch-size-found", classes::CUDA_OOM),
+    ("container-made", classes::K8S_VOLUME_UNBOUND),
+    ("cpu-cooled", classes::GPU_THERMAL),
+    ("kubernetes-job-completed", classes::EXTERNAL_TERMINATION),
+    ("pod-assigned", classes::K8S_UNSCHEDULABLE),
+    ("pod-assigned", classes::K8S_VOLUME_UNBOUND),
+    ("pod-scales-up", classes::K8S_UNSCHEDULABLE),
+    ("session-started", classes::RENDEZVOUS_FAILURE),
+    ("settled-volume", classes::K8S_VOLUME_UNBOUND),
+    ("settled-image", classes::K8S_IMAGE_PULL),
+    ("trial-finished", classes::LOSS_NAN),
 ];
 
 /// Signatures of a pod that has its resource, with the text of the complaint that it lacked it.
@@ -78,7 +79,7 @@ pub(crate) fn answered_again(items: &[LocatedSignal]) -> bool {
             let waits = item
                 .sign
                 .class()
-                .is_some_and(|class| class.as_str() == "filesystem-hang");
+                .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG);
             waits && item.last_line < answered(item.log)
         })
 }
@@ -241,7 +242,9 @@ fn hidden_on_purpose(seen: &mut [PlacedObservation]) {
     let mut signs = seen.iter().flat_map(|seen| &seen.signs);
     if signs.any(|sign| sign.is_signed("gpus-hidden-on-purpose")) {
         silence(seen, |_, sign| {
-            sign.class().is_some_and(|class| class.as_str() == "gpu-not-visible") || sign.text.contains("cuInit")
+            sign.class()
+                .is_some_and(|class| class.as_str() == classes::GPU_NOT_VISIBLE)
+                || sign.text.contains("cuInit")
         });
     }
 }
@@ -295,7 +298,7 @@ fn set_up(seen: &mut [PlacedObservation], worked: u64) {
     silence(seen, |seen, sign| {
         let setup = sign
             .class()
-            .is_some_and(|class| class.as_str() == "environment-setup-error");
+            .is_some_and(|class| class.as_str() == classes::ENVIRONMENT_SETUP_ERROR);
         setup && seen.last_line < worked
     });
 }
@@ -305,7 +308,7 @@ fn left_out(seen: &mut [PlacedObservation], worked: u64) {
     silence(seen, |seen, sign| {
         let unread = sign
             .class()
-            .is_some_and(|class| ["data-corrupt", "bad-sample"].contains(&class.as_str()));
+            .is_some_and(|class| [classes::DATA_CORRUPT, classes::BAD_SAMPLE].contains(&class.as_str()));
         unread && sign.field("exception").is_none() && seen.last_line < worked
     });
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within};
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
     Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
 };
@@ -83,14 +83,14 @@ pub struct ClassAlternative {
 impl OfflineCase {
     /// Returns true if something failed.
     pub fn is_failure(&self) -> bool {
-        self.class != "none"
+        self.class != classes::NONE
     }
 
     /// Returns the case for input without a failure.
     pub(crate) fn none(id: String) -> Self {
         Self {
             id,
-            class: "none".to_owned(),
+            class: classes::NONE.to_owned(),
             layer: "none".to_owned(),
             severity: Severity::Info,
             blamed: "nobody".to_owned(),
@@ -133,7 +133,7 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
         && witnesses(&signs) < 2
         && !signs.iter().any(|sign| sign.is_root_mark());
     let overcome = overcome::answered_again(&incident.items) || overcome::only_corrected(incident);
-    if !says_failure || weak || overcome || opinion.verdict.class.as_str() == "none" {
+    if !says_failure || weak || overcome || opinion.verdict.class.as_str() == classes::NONE {
         return None;
     }
     let verdict = opinion.verdict;

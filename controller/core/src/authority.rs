@@ -24,12 +24,13 @@ mod subject;
 
 use std::fmt;
 
+use rankguard_faults::classes;
 use rankguard_model::{Evidence, NodeId, Timestamp};
 
 use crate::DecisionState;
 
 /// Failure class of refused evidence, defined in the catalogue.
-pub const REFUSED_CLASS: &str = "evidence-refused";
+pub const REFUSED_CLASS: &str = classes::EVIDENCE_REFUSED;
 /// Prefix of the signatures of refused evidence; the name of the rule follows.
 pub const REFUSED_SIGNATURE: &str = "authority.";
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, reports_store_recovery};
+use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Classification, Entity, Evidence,
     EvidenceBody, Generation, JobId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue, Timestamp, Verdict,
@@ -14,8 +15,6 @@ use crate::decision::DecisionContext;
 use crate::limits::{ACTIONS_MAX, limit_findings};
 use crate::{Plan, TimerKey};
 
-/// Class of a file system that does not respond.
-const HANG: &str = "filesystem-hang";
 /// Notes retained per case, the newest.
 const NOTES_MAX: usize = 64;
 /// Findings retained per case.
@@ -210,7 +209,7 @@ fn move_start(case: &mut Case, first_at: Timestamp) {
 
 fn undecided() -> Verdict {
     Verdict {
-        class: ClassId::from("unknown"),
+        class: ClassId::from(classes::UNKNOWN),
         layer: "unknown".to_owned(),
         severity: Severity::Info,
         blamed: Entity::Unknown,
@@ -267,13 +266,13 @@ impl DecisionContext<'_> {
         };
         let server = mark.fields.get("server").or_else(|| mark.fields.get("mount"));
         let names = |finding: &CaseFinding| {
-            finding.class.as_str() == HANG
+            finding.class.as_str() == classes::FILESYSTEM_HANG
                 && finding.entity.node() == evidence.entity.node()
                 && server.is_none_or(|server| finding.text.contains(server))
         };
         let waits = |case: &&Case| {
             let open = !matches!(case.state, CaseState::Closed | CaseState::Recovered);
-            open && case.verdict.class.as_str() == HANG && case.findings.iter().any(names)
+            open && case.verdict.class.as_str() == classes::FILESYSTEM_HANG && case.findings.iter().any(names)
         };
         let told: Vec<CaseId> = self
             .state

@@ -1,6 +1,7 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
 use rankguard_diagnosis::ConcludedDraft;
+use rankguard_faults::classes;
 use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
 
 use crate::decision::DecisionContext;
@@ -24,7 +25,7 @@ const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 
 /// Classes of launch failures that repeat at every try. A job that has trained had a valid command, so then the node is
 /// at fault.
-const START_REFUSALS: &[&str] = &["invalid-job-spec", "permission-denied"];
+const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION_DENIED];
 
 impl DecisionContext<'_> {
     /// Recovers from a concluded case.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use rankguard_core::{CheckFinding, DecisionState, Event, StampedEvent, step};
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, NodeId, NodeState, Step, Timestamp};
 
 use crate::{JournalError, in_use, policy, scan_from};
@@ -335,7 +335,7 @@ fn event_record(at: Timestamp, event: Event) -> Option<EventRecord> {
             ("rules-adopted", None, text)
         }
         Event::JobSubmitted { spec, .. } => ("job-submitted", None, format!("job {} submitted", spec.id)),
-        Event::JobCancelled { job } => ("job-cancelled", None, format!("job {job} cancelled by its user")),
+        Event::JobCancelled { job } => (classes::JOB_CANCELLED, None, format!("job {job} cancelled by its user")),
         Event::ManifestCommitted {
             job, step, generation, ..
         } => {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_diagnosis::ConcludedDraft;
+use rankguard_faults::classes;
 use rankguard_model::{Case, Classification, Role, Timestamp};
 use serde::Serialize;
 
@@ -145,14 +146,14 @@ impl ReplayTally {
 
     /// Counts a labelled case and its verdict.
     pub(super) fn judge_case(&mut self, label: &str, class: &str) {
-        count(&mut self.cases_judged, label != "none", class != "none");
+        count(&mut self.cases_judged, label != "none", class != classes::NONE);
         self.named_right += u64::from(label == class);
         *self.confusion.entry((label.to_owned(), class.to_owned())).or_default() += 1;
     }
 
     /// Counts the same case under the second catalogue.
     pub(super) fn judge_case_against(&mut self, label: &str, class: &str) {
-        count(&mut self.against_judged, label != "none", class != "none");
+        count(&mut self.against_judged, label != "none", class != classes::NONE);
         self.against_right += u64::from(label == class);
     }
 

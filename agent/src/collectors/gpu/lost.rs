@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rankguard_faults::classes;
 use rankguard_model::Role;
 
 use super::protocol::DevicePoll;
@@ -20,7 +21,7 @@ impl LostDevices {
             None => self.0.remove(&look.address),
         };
         let marks = look.lost.as_ref().map(|problem| {
-            let mut says = mark("gpu-fallen-off-bus", Role::Root, 0.9, "gpu.lost");
+            let mut says = mark(classes::GPU_FALLEN_OFF_BUS, Role::Root, 0.9, "gpu.lost");
             says.fields.insert("problem".to_owned(), problem.clone());
             says
         });

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{RankRef, Role};
 
 use super::{HangCollector, ObservedRanks};
@@ -153,7 +154,7 @@ impl HangCollector {
                     .or_insert(ObservedActivity::new(now, counters)),
             };
             if let Some(state) = activity.change(now) {
-                let mut says = mark("none", Role::Noise, 0.9, SIGNATURE);
+                let mut says = mark(classes::NONE, Role::Noise, 0.9, SIGNATURE);
                 says.fields.fill("state", state.name().to_owned());
                 self.line(&rank, state.text().to_owned(), Vec::new(), says);
             }

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
 
 use super::{HangCollector, ObservedRanks};
@@ -157,8 +158,8 @@ impl HangCollector {
             .as_ref()
             .and_then(|file| table.as_ref().and_then(|table| table.holding(file)));
         let mut says = match mount {
-            Some(_) => mark("filesystem-hang", Role::Root, 0.65, "ranks.blocked"),
-            None => mark("hung-task", Role::Confirmation, 0.6, "ranks.blocked"),
+            Some(_) => mark(classes::FILESYSTEM_HANG, Role::Root, 0.65, "ranks.blocked"),
+            None => mark(classes::HUNG_TASK, Role::Confirmation, 0.6, "ranks.blocked"),
         };
         let fields = [
             ("wchan", standing.wchan.clone()),
@@ -182,7 +183,7 @@ impl HangCollector {
         let lasts = now.saturating_duration_since(sleep.since);
         let text = format!("{who} is no longer blocked, after {} s", lasts.as_secs());
         // Diagnosis matches this signature to end the wait.
-        let mut says = mark("none", Role::Noise, 0.9, "ranks.woken");
+        let mut says = mark(classes::NONE, Role::Noise, 0.9, "ranks.woken");
         says.fields.extend(place.map(|place| ("mount".to_owned(), place)));
         self.line(rank, text, Vec::new(), says);
     }
@@ -250,9 +251,9 @@ impl HangCollector {
 fn deaths(all: &[&ChildProcess]) -> Option<Classification> {
     let failed = all.iter().find(|child| child.ended.is_some());
     let (class, confidence) = match failed {
-        Some(child) if child.name.starts_with("pt_data_worker") => ("dataloader-worker-crash", 0.5),
-        Some(_) => ("subprocess-failed", 0.4),
-        None if all.len() >= MANY => ("resource-contention", 0.3),
+        Some(child) if child.name.starts_with("pt_data_worker") => (classes::DATALOADER_WORKER_CRASH, 0.5),
+        Some(_) => (classes::SUBPROCESS_FAILED, 0.4),
+        None if all.len() >= MANY => (classes::RESOURCE_CONTENTION, 0.3),
         None => return None,
     };
     let mut says = mark(class, Role::Confirmation, confidence, "ranks.dead_children");

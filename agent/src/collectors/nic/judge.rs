@@ -1,5 +1,6 @@
 //! Classification of changed readings.
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, Role};
 
 use super::{ACTIVE, NicValues};
@@ -17,32 +18,32 @@ struct StatisticRule {
 const RULES: &[StatisticRule] = &[
     StatisticRule {
         counter: "link_down_events_phy",
-        class: Some(("nic-link-flap", Role::Root, 0.7)),
+        class: Some((classes::NIC_LINK_FLAP, Role::Root, 0.7)),
     },
     // The port sent pauses for so long that it gave up and dropped packets: its host does not take what it receives.
     StatisticRule {
         counter: "tx_pause_storm_error_events",
-        class: Some(("nic-fault", Role::Root, 0.6)),
+        class: Some((classes::NIC_FAULT, Role::Root, 0.6)),
     },
     StatisticRule {
         counter: "tx_pause_storm_warning_events",
-        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+        class: Some((classes::NIC_FAULT, Role::Confirmation, 0.5)),
     },
     StatisticRule {
         counter: "module_bus_stuck",
-        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+        class: Some((classes::NIC_FAULT, Role::Confirmation, 0.5)),
     },
     StatisticRule {
         counter: "module_high_temp",
-        class: Some(("nic-fault", Role::Confirmation, 0.5)),
+        class: Some((classes::NIC_FAULT, Role::Confirmation, 0.5)),
     },
     StatisticRule {
         counter: "rx_crc_errors_phy",
-        class: Some(("network-packet-error", Role::Confirmation, 0.4)),
+        class: Some((classes::NETWORK_PACKET_ERROR, Role::Confirmation, 0.4)),
     },
     StatisticRule {
         counter: "rx_crc_errors",
-        class: Some(("network-packet-error", Role::Confirmation, 0.4)),
+        class: Some((classes::NETWORK_PACKET_ERROR, Role::Confirmation, 0.4)),
     },
     StatisticRule {
         counter: "rx_symbol_err_phy",
@@ -104,7 +105,7 @@ pub(super) fn changes(before: &NicValues, now: &NicValues) -> Vec<NicFinding> {
                 metric: "nic.present".to_owned(),
                 value: 0.0,
                 unit: "bool",
-                marks: vec![mark("nic-fault", Role::Root, 0.8, "nic.present")],
+                marks: vec![mark(classes::NIC_FAULT, Role::Root, 0.8, "nic.present")],
             });
             continue;
         };
@@ -144,21 +145,21 @@ fn judge(metric: &str, was: f64, value: f64) -> Option<(&'static str, Vec<Classi
     let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
     let one = |class, role, confidence| vec![mark(class, role, confidence, short)];
     match short {
-        "nic.port_state" if was == ACTIVE => Some(("state", one("nic-link-down", Role::Root, 0.8))),
+        "nic.port_state" if was == ACTIVE => Some(("state", one(classes::NIC_LINK_DOWN, Role::Root, 0.8))),
         "nic.port_state" | "nic.phys_state" => Some(("state", Vec::new())),
-        "nic.port_rate" if value < was => Some(("gigabits-per-second", one("nic-fault", Role::Root, 0.5))),
+        "nic.port_rate" if value < was => Some(("gigabits-per-second", one(classes::NIC_FAULT, Role::Root, 0.5))),
         "nic.port_rate" => Some(("gigabits-per-second", Vec::new())),
-        "nic.operstate_up" if value == 0.0 => Some(("bool", one("nic-link-down", Role::Root, 0.8))),
+        "nic.operstate_up" if value == 0.0 => Some(("bool", one(classes::NIC_LINK_DOWN, Role::Root, 0.8))),
         "nic.operstate_up" => Some(("bool", Vec::new())),
         // A counter that decreased was reset; growth before the reset is unknown.
         _ if value < was => None,
         // `Watch` evaluates pause times.
         _ if is_pause(short) => None,
-        "nic.link_downed" => Some(("count", one("nic-link-flap", Role::Root, 0.7))),
+        "nic.link_downed" => Some(("count", one(classes::NIC_LINK_FLAP, Role::Root, 0.7))),
         // A link that goes down and up between two polls counts two changes.
-        "nic.carrier_changes" if value - was >= 2.0 => Some(("count", one("nic-link-flap", Role::Root, 0.6))),
+        "nic.carrier_changes" if value - was >= 2.0 => Some(("count", one(classes::NIC_LINK_FLAP, Role::Root, 0.6))),
         "nic.local_link_integrity_errors" | "nic.excessive_buffer_overrun_errors" | "nic.rnr_nak_retry_err" => {
-            Some(("count", one("nic-fault", Role::Confirmation, 0.5)))
+            Some(("count", one(classes::NIC_FAULT, Role::Confirmation, 0.5)))
         }
         _ => {
             let rule = RULES

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::Role;
 
 use super::judge::{NicFinding, is_pause};
@@ -110,7 +111,7 @@ impl PortWatch {
             metric: "nic.flaps".to_owned(),
             value: link.downs.len() as f64,
             unit: "count",
-            marks: vec![mark("nic-link-flap", Role::Root, 0.8, "nic.flaps")],
+            marks: vec![mark(classes::NIC_LINK_FLAP, Role::Root, 0.8, "nic.flaps")],
         })
     }
 
@@ -135,9 +136,9 @@ impl PortWatch {
         }
         // A port that sends pauses does not get rid of what it receives; one that is paused suffers from another.
         let class = if key.1.starts_with("nic.tx_") {
-            "nic-fault"
+            classes::NIC_FAULT
         } else {
-            "network-slow"
+            classes::NETWORK_SLOW
         };
         let says = storm.then(|| mark(class, Role::Confirmation, 0.5, "nic.paused"));
         Some(NicFinding {
@@ -172,7 +173,7 @@ impl PortWatch {
             let slow = most.get(model).is_some_and(|most| rate < *most);
             let key = (device.clone(), port.to_owned());
             if self.slow.get(&key).copied().unwrap_or(false) != slow {
-                let says = slow.then(|| mark("nic-fault", Role::Confirmation, 0.5, "nic.rate_below_peers"));
+                let says = slow.then(|| mark(classes::NIC_FAULT, Role::Confirmation, 0.5, "nic.rate_below_peers"));
                 found.push(NicFinding {
                     device: device.clone(),
                     metric: format!("nic.rate_below_peers port {port}"),

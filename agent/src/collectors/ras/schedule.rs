@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceBody, EvidenceSource, JobId, LaunchOrder, RankRef, Role};
 
 use super::answer::RasReport;
@@ -105,7 +106,7 @@ fn sighting(launch: &LaunchOrder, answer: &RasReport) -> PendingEvidence {
     if answer.troubles.is_empty() {
         return sighting;
     }
-    let mut says = mark("hang-stalled-ranks", Role::Confirmation, 0.7, SIGNATURE);
+    let mut says = mark(classes::HANG_STALLED_RANKS, Role::Confirmation, 0.7, SIGNATURE);
     says.fields
         .insert("generation".to_owned(), launch.generation.to_string());
     let suspects = told.suspects.into_iter();

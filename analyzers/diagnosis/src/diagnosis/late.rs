@@ -1,5 +1,6 @@
 //! Late evidence of a concluded failure that does not change the verdict.
 
+use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
 use crate::conclusion::DraftConclusion;
@@ -24,7 +25,7 @@ impl LateFinding {
             _ if class == Some(&before.class) => (Role::Confirmation, LATE),
             _ => (Role::Cascade, LATE),
         };
-        let class = class.cloned().unwrap_or_else(|| "killed-by-signal".into());
+        let class = class.cloned().unwrap_or_else(|| classes::KILLED_BY_SIGNAL.into());
         Self { class, role, why }
     }
 

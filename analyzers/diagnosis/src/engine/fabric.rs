@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
 use super::stalled::StallReports;
@@ -49,7 +50,10 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         });
         candidate.support.insert(index);
         // Some reports name the missing rank; the reporting rank is another one.
-        let names = matches!(class.as_str(), "collective-mismatch" | "hang-stalled-ranks") && mark.role == Role::Root;
+        let names = matches!(
+            class.as_str(),
+            classes::COLLECTIVE_MISMATCH | classes::HANG_STALLED_RANKS
+        ) && mark.role == Role::Root;
         if let Some(task) = sign.field("task").and_then(|task| task.parse().ok()) {
             named.entry(class.as_str()).or_default().insert(Rank(task));
         }
@@ -70,13 +74,15 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     let stalled = StallReports::of(scene);
     let missing = stalled.missing();
     if !missing.is_empty() {
-        named.entry("hang-stalled-ranks").or_default().extend(missing);
+        named.entry(classes::HANG_STALLED_RANKS).or_default().extend(missing);
     }
     let complaints = complaints(scene);
     // An unresolved name and a host without a route explain a failed rendezvous.
     let nameless = found.iter().any(|candidate| {
-        matches!(candidate.class.as_str(), "dns-failure" | "network-unreachable")
-            && candidate.strength == CandidateStrength::Cause
+        matches!(
+            candidate.class.as_str(),
+            classes::DNS_FAILURE | classes::NETWORK_UNREACHABLE
+        ) && candidate.strength == CandidateStrength::Cause
     });
     let unresolved = (!nameless).then(|| unresolved(scene)).flatten();
     for mut candidate in found.into_sorted() {
@@ -93,7 +99,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                 candidate.blamed = scene.rank_entity(rank, None);
             }
         }
-        if (nameless || unresolved.is_some()) && candidate.class.as_str() == "rendezvous-failure" {
+        if (nameless || unresolved.is_some()) && candidate.class.as_str() == classes::RENDEZVOUS_FAILURE {
             candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
         }
         weigh_complaints(&complaints, &mut candidate);
@@ -122,14 +128,15 @@ fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandid
 fn unresolved(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
     let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
-    let (met, sign) = scene
-        .roots()
-        .find(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "rendezvous-failure"))?;
+    let (met, sign) = scene.roots().find(|(_, sign)| {
+        sign.class()
+            .is_some_and(|class| class.as_str() == classes::RENDEZVOUS_FAILURE)
+    })?;
     if tried {
         return None;
     }
     let mut candidate = CauseCandidate::new(
-        "dns-failure",
+        classes::DNS_FAILURE,
         scene.job_entity(),
         index,
         CandidateStrength::Cause,
@@ -209,7 +216,7 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
         })
         .collect();
     let mut candidate = CauseCandidate::new(
-        "collective-mismatch",
+        classes::COLLECTIVE_MISMATCH,
         scene.job_entity(),
         *first,
         CandidateStrength::Cause,
@@ -244,7 +251,7 @@ fn missing_peer(
         sign.class().is_some_and(|class| {
             matches!(
                 class.as_str(),
-                "remote-worker-lost" | "connection-reset" | "nccl-system-error"
+                classes::REMOTE_WORKER_LOST | classes::CONNECTION_RESET | classes::NCCL_SYSTEM_ERROR
             )
         })
     });
@@ -286,28 +293,28 @@ fn missing_peer(
         .collect();
     let (class, rank, score, note) = if let Some((rank, node)) = named {
         (
-            "remote-worker-lost",
+            classes::REMOTE_WORKER_LOST,
             *rank,
             0.7,
             format!("Survivors name node {node} as the peer that closed, and rank {rank} there says nothing."),
         )
     } else if let ([rank], true) = (quiet.as_slice(), lost_connection && timed_out.is_empty()) {
         (
-            "remote-worker-lost",
+            classes::REMOTE_WORKER_LOST,
             *rank,
             0.6,
             format!("Every rank but rank {rank} reports a lost peer."),
         )
     } else if let ([rank], false) = (quiet.as_slice(), timed_out.is_empty()) {
         (
-            "hang-stalled-ranks",
+            classes::HANG_STALLED_RANKS,
             *rank,
             0.6,
             format!("Every rank but rank {rank} waited for a collective until its time limit."),
         )
     } else if let ([rank], false, true) = (late.as_slice(), timed_out.is_empty(), quiet.is_empty()) {
         (
-            "hang-stalled-ranks",
+            classes::HANG_STALLED_RANKS,
             *rank,
             0.6,
             format!(

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{ClassId, EvidenceSource, Rank, Severity};
 
 use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
@@ -14,7 +15,7 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     let mut found = CandidateMap::new();
-    let is_exception = |class: &ClassId| class.as_str() == "gpu-engine-exception";
+    let is_exception = |class: &ClassId| class.as_str() == classes::GPU_ENGINE_EXCEPTION;
     let raised = scene.marks().any(|(_, sign)| sign.class().is_some_and(is_exception));
     for (index, sign) in roots(scene, FailureFamily::Gpu) {
         let (Some(class), Some(known)) = (sign.class(), scene.known(index)) else {
@@ -83,7 +84,7 @@ fn follows_an_exception(scene: &FailureScene<'_>, index: usize, sign: &Signal) -
         let same = earlier.entity == sign.entity && soon;
         same && earlier
             .class()
-            .is_some_and(|class| class.as_str() == "gpu-engine-exception")
+            .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
     };
     sign.field("xid") == Some("109") && scene.signs[..index].iter().any(|earlier| exception(earlier))
 }
@@ -119,7 +120,10 @@ fn speaks_of_a_lost_gpu(sign: &Signal) -> bool {
         && (class.starts_with("gpu-")
             || matches!(
                 class,
-                "cuda-launch-failure" | "nccl-cuda-error" | "cublas-failure" | "cudnn-failure"
+                classes::CUDA_LAUNCH_FAILURE
+                    | classes::NCCL_CUDA_ERROR
+                    | classes::CUBLAS_FAILURE
+                    | classes::CUDNN_FAILURE
             ))
 }
 
@@ -128,12 +132,12 @@ fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let marks: Vec<_> = roots(scene, FailureFamily::Gpu)
         .filter(|(_, sign)| {
             sign.class()
-                .is_some_and(|class| class.as_str() == "gpu-engine-exception")
+                .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
         })
         .collect();
     let (first, sign) = *marks.first()?;
     let mut candidate = CauseCandidate::new(
-        "gpu-engine-exception",
+        classes::GPU_ENGINE_EXCEPTION,
         scene.job_entity(),
         first,
         CandidateStrength::Cause,
@@ -156,7 +160,7 @@ fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
             && other.class().is_some_and(|class| {
                 matches!(
                     class.as_str(),
-                    "cuda-illegal-memory-access" | "cuda-device-assert" | "cuda-launch-failure"
+                    classes::CUDA_ILLEGAL_MEMORY_ACCESS | classes::CUDA_DEVICE_ASSERT | classes::CUDA_LAUNCH_FAILURE
                 )
             })
     });

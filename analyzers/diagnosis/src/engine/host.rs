@@ -1,5 +1,6 @@
 //! Engine for the machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, ProcessExit, Rank, Role, Severity};
 
 use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
@@ -51,12 +52,14 @@ fn suspected(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         return None;
     }
     let (index, sign) = scene.marks().find(|(_, sign)| {
-        let oom = sign.class().is_some_and(|class| class.as_str() == "host-oom-kill");
+        let oom = sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::HOST_OOM_KILL);
         oom && sign.mark().is_some_and(|mark| mark.role == Role::Confirmation)
     })?;
     // The highest score of an outcome; the arbiter bounds its certainty.
     let mut candidate = CauseCandidate::new(
-        "host-oom-kill",
+        classes::HOST_OOM_KILL,
         scene.job_entity(),
         index,
         CandidateStrength::Outcome,
@@ -98,7 +101,7 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
 /// Returns the OOM kill. The kernel names the killed process; a rank that ended by SIGKILL with that process id is
 /// the victim.
 fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Rank>) -> CauseCandidate {
-    let class = sign.class().cloned().unwrap_or_else(|| "host-oom-kill".into());
+    let class = sign.class().cloned().unwrap_or_else(|| classes::HOST_OOM_KILL.into());
     // A launcher collects messages of the scheduler's daemon together with those of its ranks.
     let daemon = ["oom-kill event", "oom_kill event"]
         .iter()
@@ -170,9 +173,10 @@ fn is_oom(sign: &Signal) -> bool {
 
 /// Returns the only task that a scheduler reports as killed for its memory.
 fn victim_named(scene: &FailureScene<'_>) -> Option<Rank> {
-    let killed = scene
-        .marks()
-        .filter(|(_, sign)| sign.class().is_some_and(|class| class.as_str() == "host-oom-kill"));
+    let killed = scene.marks().filter(|(_, sign)| {
+        sign.class()
+            .is_some_and(|class| class.as_str() == classes::HOST_OOM_KILL)
+    });
     let mut named = killed.filter_map(|(_, sign)| sign.rank_named());
     let first = named.next()?;
     named.all(|other| other == first).then_some(first)

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Role, Timestamp};
 
 use super::FailureFamily;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
 
-/// Class of a node that its operators took away.
-const MAINTENANCE: &str = "maintenance";
 /// Longest time from the complaint of a peer to the last report of the silent node.
 const NEAR: Duration = Duration::from_secs(10);
 /// Difference of clocks up to which a report counts as earlier.
@@ -26,7 +25,11 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         let complaints = complaints(scene, node, sign.at);
         let has_returned = has_returned(scene, node);
         let is_agent = has_returned || ranks.is_empty() && complaints.is_empty();
-        let class = if is_agent { "node-agent-silent" } else { "node-crash" };
+        let class = if is_agent {
+            classes::NODE_AGENT_SILENT
+        } else {
+            classes::NODE_CRASH
+        };
         let mut candidate = CauseCandidate::new(
             class,
             Entity::Node { node: node.clone() },
@@ -75,7 +78,7 @@ fn complaints(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> 
 /// Returns the sign with which a node reported its end before it became silent, by clocks that may differ.
 fn announced_end(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> Option<usize> {
     let is_announced = |sign: &Signal| {
-        let has_class = sign.class().is_some_and(|class| class.as_str() == MAINTENANCE);
+        let has_class = sign.class().is_some_and(|class| class.as_str() == classes::MAINTENANCE);
         let mark = sign.mark().filter(|mark| mark.role != Role::Noise);
         has_class && mark.is_some() && matches!(&sign.entity, Entity::Node { node: of } if of == node)
     };
@@ -87,7 +90,7 @@ fn announced_end(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) 
 
 fn maintenance(node: &NodeId, announced: usize, silence: usize) -> CauseCandidate {
     let mut candidate = CauseCandidate::new(
-        MAINTENANCE,
+        classes::MAINTENANCE,
         Entity::Node { node: node.clone() },
         announced,
         CandidateStrength::Overriding,

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, ProcessExit, Role};
 
 use super::{FailureFamily, add, confidence, same_node};
@@ -33,10 +34,10 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         .or_else(|| scene.exits().find(|(.., exit)| by_itself(*exit)))
         .or_else(|| scene.exits().next())?;
     let (class, score) = match exit.shell_code() {
-        139 => ("segfault", 0.6),
-        134 => ("process-aborted", 0.4),
-        137 | 143 => ("killed-by-signal", 0.5),
-        _ => ("rank-exit-unknown", 0.3),
+        139 => (classes::SEGFAULT, 0.6),
+        134 => (classes::PROCESS_ABORTED, 0.4),
+        137 | 143 => (classes::KILLED_BY_SIGNAL, 0.5),
+        _ => (classes::RANK_EXIT_UNKNOWN, 0.3),
     };
     let blamed = sign
         .rank()
@@ -45,7 +46,11 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let complaint = scene
         .marks()
         .find(|(index, _)| scene.family(*index) == Some(FailureFamily::Fabric));
-    let struck = sign.timed && matches!(class, "segfault" | "process-aborted" | "killed-by-signal");
+    let struck = sign.timed
+        && matches!(
+            class,
+            classes::SEGFAULT | classes::PROCESS_ABORTED | classes::KILLED_BY_SIGNAL
+        );
     let precedes = |mark: &Signal| {
         if struck_rank.is_some() {
             signalled_ranks::explains_complaint(sign, mark)
@@ -90,7 +95,7 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
         // A process that shuts down after it lost a peer often crashes on exit.
         let teardown = (0..index).any(|earlier| scene.family(earlier) == Some(FailureFamily::Fabric));
         let strength = match (class.as_str(), mark.role) {
-            ("segfault" | "mpi-ucx-segfault", Role::Root) if !teardown => CandidateStrength::Symptom,
+            (classes::SEGFAULT | classes::MPI_UCX_SEGFAULT, Role::Root) if !teardown => CandidateStrength::Symptom,
             _ => CandidateStrength::Outcome,
         };
         let blamed = sign
@@ -121,7 +126,7 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign, code) = scene.marks().find_map(|(index, sign)| {
         let launcher = sign
             .class()
-            .is_some_and(|class| class.as_str() == "launcher-child-failed");
+            .is_some_and(|class| class.as_str() == classes::LAUNCHER_CHILD_FAILED);
         let code = sign
             .field("exit")
             .or_else(|| sign.field("exitcode"))?
@@ -132,16 +137,16 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     // A code with a meaning of its own is more specific than a failed child.
     let (class, score, why) = match code {
         2 => (
-            "argparse-error",
+            classes::ARGPARSE_ERROR,
             0.7,
             "which is how one ends whose command line was not accepted",
         ),
         126 | 127 => (
-            "environment-setup-error",
+            classes::ENVIRONMENT_SETUP_ERROR,
             0.7,
             "with which a shell says that a command cannot be run or found",
         ),
-        _ => ("uncaught-exception", 0.55, "and nothing here says why"),
+        _ => (classes::UNCAUGHT_EXCEPTION, 0.55, "and nothing here says why"),
     };
     let mut candidate = CauseCandidate::new(class, scene.job_entity(), index, CandidateStrength::Outcome, score);
     candidate.root_rank = sign.rank_named();
@@ -271,12 +276,12 @@ impl StartRefusal {
     /// Returns the class and its confidence if the node is at fault.
     fn class_of_node(self) -> (&'static str, f64) {
         match self {
-            Self::Workdir => ("filesystem-mount-missing", 0.8),
-            Self::Absent => ("environment-setup-error", 0.8),
-            Self::Permission => ("permission-denied", 0.8),
-            Self::AgentUser => ("scheduler-misconfigured", 0.9),
-            Self::AgentDisk => ("disk-full", 0.9),
-            Self::Agent | Self::Other => ("unknown", 0.5),
+            Self::Workdir => (classes::FILESYSTEM_MOUNT_MISSING, 0.8),
+            Self::Absent => (classes::ENVIRONMENT_SETUP_ERROR, 0.8),
+            Self::Permission => (classes::PERMISSION_DENIED, 0.8),
+            Self::AgentUser => (classes::SCHEDULER_MISCONFIGURED, 0.9),
+            Self::AgentDisk => (classes::DISK_FULL, 0.9),
+            Self::Agent | Self::Other => (classes::UNKNOWN, 0.5),
         }
     }
 
@@ -284,11 +289,11 @@ impl StartRefusal {
     fn of_job(reason: &str) -> (&'static str, f64) {
         let reason = reason.to_ascii_lowercase();
         if ABSENT.iter().any(|part| reason.contains(part)) {
-            ("invalid-job-spec", 0.9)
+            (classes::INVALID_JOB_SPEC, 0.9)
         } else if reason.contains("permission denied") {
-            ("permission-denied", 0.9)
+            (classes::PERMISSION_DENIED, 0.9)
         } else {
-            ("unknown", 0.3)
+            (classes::UNKNOWN, 0.3)
         }
     }
 }
@@ -301,8 +306,8 @@ fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == SignalMeaning::Stalled)?;
     // A rank at another location than the others is most likely the one they wait for.
     let (class, blamed, score) = match sign.rank() {
-        Some(rank) => ("hang-stalled-ranks", scene.rank_entity(rank, sign.node()), 0.6),
-        None => ("hang-no-error", scene.job_entity(), 0.5),
+        Some(rank) => (classes::HANG_STALLED_RANKS, scene.rank_entity(rank, sign.node()), 0.6),
+        None => (classes::HANG_NO_ERROR, scene.job_entity(), 0.5),
     };
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score);
     if sign.rank().is_some() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use rankguard_faults::classes;
+
 use super::{FailureFamily, confidence, roots};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -10,7 +12,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     // Neither does the end of a process that was ordered to end.
     let ended = scene.marks().find(|(_, sign)| {
         sign.class()
-            .is_some_and(|class| class.as_str() == "launcher-child-failed")
+            .is_some_and(|class| class.as_str() == classes::LAUNCHER_CHILD_FAILED)
     });
     let watched = scene.exits().next().is_some();
     let failed_before = |index: usize| watched || ended.is_some_and(|(first, _)| first < index);
@@ -19,20 +21,22 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         let Some(class) = sign.class() else { continue };
         // A pod that waited until there was room for it has not failed.
         let placed = |later: &Signal| later.is_signed("pod-assigned");
-        if class.as_str() == "k8s-unschedulable" && scene.signs[index..].iter().any(|later| placed(later)) {
+        if class.as_str() == classes::K8S_UNSCHEDULABLE && scene.signs[index..].iter().any(|later| placed(later)) {
             continue;
         }
         // A scheduler also cancels a job that failed by itself, so only a reason that no job can cause overrides the
         // job's own messages.
         let strength = match class.as_str() {
             // A failed launch is reported as a node failure, independent of the reason.
-            "slurm-node-fail" if confidence(sign) < 0.7 => CandidateStrength::Symptom,
-            "slurm-time-limit" | "slurm-node-fail" | "preempted" => CandidateStrength::Overriding,
+            classes::SLURM_NODE_FAIL if confidence(sign) < 0.7 => CandidateStrength::Symptom,
+            classes::SLURM_TIME_LIMIT | classes::SLURM_NODE_FAIL | classes::PREEMPTED => CandidateStrength::Overriding,
             // An explicit report of an external signal is certain; a mere observed end may be the launcher's own
             // action.
-            "external-termination" if confidence(sign) >= 0.8 => CandidateStrength::Cause,
-            "job-cancelled" | "external-termination" if failed_before(index) => CandidateStrength::Outcome,
-            "job-cancelled" | "external-termination" => CandidateStrength::Symptom,
+            classes::EXTERNAL_TERMINATION if confidence(sign) >= 0.8 => CandidateStrength::Cause,
+            classes::JOB_CANCELLED | classes::EXTERNAL_TERMINATION if failed_before(index) => {
+                CandidateStrength::Outcome
+            }
+            classes::JOB_CANCELLED | classes::EXTERNAL_TERMINATION => CandidateStrength::Symptom,
             _ => CandidateStrength::Cause,
         };
         // The scheduler's action on the rest of a step is weaker evidence than the exit of the task that caused it.

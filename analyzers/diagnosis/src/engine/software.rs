@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, LAST_OUTPUT, NodeId, OUTPUT_AGE_FIELD, ProcessExit, Rank};
 
 use super::{FailureFamily, confidence, roots};
@@ -43,7 +44,7 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
     };
     // An exception of unknown meaning, or a lost helper process, shows how a failure surfaced and not its cause.
     let strength = match class {
-        "uncaught-exception" | "dataloader-worker-crash" => CandidateStrength::Symptom,
+        classes::UNCAUGHT_EXCEPTION | classes::DATALOADER_WORKER_CRASH => CandidateStrength::Symptom,
         _ => CandidateStrength::Cause,
     };
     let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
@@ -63,7 +64,8 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
     // Without clocks the order of streams is unknown; a truncated traceback of another rank may be the same failure.
     let another = scene.marks().any(|(_, sign)| {
-        sign.class().is_some_and(|class| class.as_str() == "uncaught-exception")
+        sign.class()
+            .is_some_and(|class| class.as_str() == classes::UNCAUGHT_EXCEPTION)
             && sign.rank().is_some_and(|rank| Some(rank) != earliest.rank())
     });
     let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);

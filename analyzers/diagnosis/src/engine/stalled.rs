@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use rankguard_faults::classes;
 use rankguard_model::Rank;
 
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -31,7 +32,9 @@ impl<'a> StallReports<'a> {
     pub(super) fn of(scene: &FailureScene<'a>) -> Self {
         let mut told = Self::default();
         for (index, sign) in scene.signs.iter().enumerate() {
-            let stalls = sign.class().is_some_and(|class| class.as_str() == "hang-stalled-ranks");
+            let stalls = sign
+                .class()
+                .is_some_and(|class| class.as_str() == classes::HANG_STALLED_RANKS);
             if stalls {
                 told.first = told.first.or(Some(index));
             }
@@ -80,7 +83,7 @@ impl<'a> StallReports<'a> {
             (None, None) => groups.map(|_| "two groups of ranks".to_owned())?,
         };
         let mut candidate = CauseCandidate::new(
-            "collective-mismatch",
+            classes::COLLECTIVE_MISMATCH,
             scene.job_entity(),
             first,
             CandidateStrength::Cause,

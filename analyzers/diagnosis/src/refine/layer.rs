@@ -1,5 +1,7 @@
 //! Layer of a failure, if its circumstances show another one than its class.
 
+use rankguard_faults::classes;
+
 use crate::first_rank::NODE_RANKS;
 use crate::frames::{
     calls_a_model, computes_loss, installed, is_the_programs_to_write, joins, kernel_owner, looks_for_its_own, maker,
@@ -9,34 +11,34 @@ use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Classes of code mistakes; the circumstances show which code made it.
 const CODE: [&str; 19] = [
-    "assertion-error",
-    "attribute-error",
-    "autograd-error",
-    "collective-argument-error",
-    "cuda-illegal-memory-access",
-    "cuda-invalid-device-ordinal",
-    "device-mismatch",
-    "dtype-mismatch",
-    "key-error",
-    "nccl-invalid-usage",
-    "not-implemented",
-    "numerical-error",
-    "python-index-error",
-    "python-none-dereference",
-    "python-name-error",
-    "python-value-error",
-    "race-on-shared-filesystem",
-    "type-error",
-    "uncaught-exception",
+    classes::ASSERTION_ERROR,
+    classes::ATTRIBUTE_ERROR,
+    classes::AUTOGRAD_ERROR,
+    classes::COLLECTIVE_ARGUMENT_ERROR,
+    classes::CUDA_ILLEGAL_MEMORY_ACCESS,
+    classes::CUDA_INVALID_DEVICE_ORDINAL,
+    classes::DEVICE_MISMATCH,
+    classes::DTYPE_MISMATCH,
+    classes::KEY_ERROR,
+    classes::NCCL_INVALID_USAGE,
+    classes::NOT_IMPLEMENTED,
+    classes::NUMERICAL_ERROR,
+    classes::PYTHON_INDEX_ERROR,
+    classes::PYTHON_NONE_DEREFERENCE,
+    classes::PYTHON_NAME_ERROR,
+    classes::PYTHON_VALUE_ERROR,
+    classes::RACE_ON_SHARED_FILESYSTEM,
+    classes::TYPE_ERROR,
+    classes::UNCAUGHT_EXCEPTION,
 ];
 
 /// Classes in which ranks report that they did not find each other.
 const MEETING: [&str; 5] = [
-    "connection-refused",
-    "connection-reset",
-    "connection-timeout",
-    "remote-worker-lost",
-    "rendezvous-failure",
+    classes::CONNECTION_REFUSED,
+    classes::CONNECTION_RESET,
+    classes::CONNECTION_TIMEOUT,
+    classes::REMOTE_WORKER_LOST,
+    classes::RENDEZVOUS_FAILURE,
 ];
 
 /// Rule that derives a layer from the text of a message.
@@ -50,55 +52,55 @@ struct TextRule {
 
 const SAID: [TextRule; 9] = [
     TextRule {
-        classes: &["assertion-error"],
+        classes: &[classes::ASSERTION_ERROR],
         words: &["'status': 'inflight'"],
         layer: "framework",
         why: "A parameter was asked for while the framework itself was still fetching it.",
     },
     TextRule {
-        classes: &["collective-argument-error"],
+        classes: &[classes::COLLECTIVE_ARGUMENT_ERROR],
         words: &["must be contiguous"],
         layer: "framework",
         why: "How a tensor lies in memory is for the library that passes it on to see to.",
     },
     TextRule {
-        classes: &["argparse-error"],
+        classes: &[classes::ARGPARSE_ERROR],
         words: &["invalid optional value", "invalid typing."],
         layer: "framework",
         why: "The parser calls a type of the typing module to read the value, which no value passes.",
     },
     TextRule {
-        classes: &["cuda-device-assert"],
+        classes: &[classes::CUDA_DEVICE_ASSERT],
         words: &["classnllcriterion", "n_classes", "nll_loss", "num_classes"],
         layer: "user-data",
         why: "The loss refused a label that is no class, and labels come with the data.",
     },
     TextRule {
-        classes: &["permission-denied"],
+        classes: &[classes::PERMISSION_DENIED],
         words: &["nfs", "lustre", "root_squash", "volume"],
         layer: "storage",
         why: "The file system itself refuses, whoever asks.",
     },
     TextRule {
-        classes: &["rendezvous-failure", "connection-refused"],
+        classes: &[classes::RENDEZVOUS_FAILURE, classes::CONNECTION_REFUSED],
         words: &["operation not permitted", "errno: 1 "],
         layer: "platform",
         why: "Sockets are not permitted where the program runs, so no network was even tried.",
     },
     TextRule {
-        classes: &["rendezvous-failure"],
+        classes: &[classes::RENDEZVOUS_FAILURE],
         words: &["rendezvousclosederror"],
         layer: "framework",
         why: "The launcher reached the others and found that the meeting is over, which no network decides.",
     },
     TextRule {
-        classes: &["nccl-system-error", "rendezvous-failure"],
+        classes: &[classes::NCCL_SYSTEM_ERROR, classes::RENDEZVOUS_FAILURE],
         words: &["address family not supported"],
         layer: "platform",
         why: "Where the program runs there are no sockets of that kind, so no network was even tried.",
     },
     TextRule {
-        classes: &["ib-rdma-error"],
+        classes: &[classes::IB_RDMA_ERROR],
         words: &["ibv_create_", "ibv_reg_mr", "ibv_alloc_", "locked memory"],
         layer: "platform",
         why: "The machine refused to set up the adapter's resources, so no link was even tried.",
@@ -116,7 +118,7 @@ pub(super) fn of<'s>(
     let class = candidate.class.as_str();
     let code = CODE.contains(&class);
     let asserted = || said.clone().any(|text| text.contains("INTERNAL ASSERT FAILED"));
-    if (code || class == "rendezvous-failure") && asserted() {
+    if (code || class == classes::RENDEZVOUS_FAILURE) && asserted() {
         let why = "An internal assertion of the framework failed, which no program is meant to reach.".to_owned();
         return Some(("framework", why));
     }
@@ -125,7 +127,7 @@ pub(super) fn of<'s>(
         return Some(("user-code", why));
     }
     if (code && !joins(sign, class) && !calls_a_model(sign, class)
-        || class == "file-not-found" && looks_for_its_own(sign))
+        || class == classes::FILE_NOT_FOUND && looks_for_its_own(sign))
         && let Some(framework) = maker(sign)
     {
         let why = format!("The code that failed is that of {framework}, with no line of the program below it.");
@@ -135,13 +137,13 @@ pub(super) fn of<'s>(
         let why = format!("The kernel that failed is one of {package}, not of the program.");
         return Some(("framework", why));
     }
-    if class == "race-on-shared-filesystem"
+    if class == classes::RACE_ON_SHARED_FILESYSTEM
         && let Some(package) = installed(sign)
     {
         let why = format!("It is {package} that creates on every rank what one rank should create.");
         return Some(("framework", why));
     }
-    if (code || class == "checkpoint-mismatch") && published(sign) {
+    if (code || class == classes::CHECKPOINT_MISMATCH) && published(sign) {
         let why = "The program only names a model; whoever publishes it brings its code and its weights.".to_owned();
         return Some(("framework", why));
     }
@@ -150,7 +152,7 @@ pub(super) fn of<'s>(
             "A process of the framework ended itself by a check of its own, and the others did not find it.".to_owned();
         return Some(("framework", why));
     }
-    if class == "kernel-crash"
+    if class == classes::KERNEL_CRASH
         && let Some(module) = scene
             .first_of("stopped-in-driver")
             .and_then(|sign| sign.field("module"))
@@ -159,23 +161,23 @@ pub(super) fn of<'s>(
             format!("The kernel stopped in the code of the driver {module}, which is installed and not built in.");
         return Some(("platform", why));
     }
-    if class == "cuda-device-assert" && computes_loss(sign) {
+    if class == classes::CUDA_DEVICE_ASSERT && computes_loss(sign) {
         let why =
             "It was noticed while the loss was computed, where labels meet classes, and labels come with the data.";
         return Some(("user-data", why.to_owned()));
     }
-    if matches!(class, "hang-stalled-ranks" | "straggler") && sleeps(scene, candidate) {
+    if matches!(class, classes::HANG_STALLED_RANKS | classes::STRAGGLER) && sleeps(scene, candidate) {
         let why =
             "The rank that the others waited for says itself that it slept, which is the program's doing.".to_owned();
         return Some(("user-code", why));
     }
-    if class == "gpu-not-visible" && others_see_theirs(scene, candidate) {
+    if class == classes::GPU_NOT_VISIBLE && others_see_theirs(scene, candidate) {
         let why =
             "Another rank of the same program has a GPU, so more ranks were started than there are GPUs.".to_owned();
         return Some(("user-code", why));
     }
     let available = || sign.field("available").and_then(|count| count.parse::<u32>().ok());
-    if class == "gpu-not-visible" && available().is_some_and(|count| count > 0) {
+    if class == classes::GPU_NOT_VISIBLE && available().is_some_and(|count| count > 0) {
         let why = "There are GPUs, only fewer than the program asks for.".to_owned();
         return Some(("user-code", why));
     }

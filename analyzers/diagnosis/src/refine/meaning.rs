@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::Rank;
 
 use crate::frames::{
@@ -29,10 +30,10 @@ const DECODERS: [&str; 12] = [
 
 /// Classes that become a checkpoint mismatch if raised while a checkpoint was loaded.
 const MISFITS: [&str; 4] = [
-    "key-error",
-    "python-index-error",
-    "python-value-error",
-    "tensor-shape-mismatch",
+    classes::KEY_ERROR,
+    classes::PYTHON_INDEX_ERROR,
+    classes::PYTHON_VALUE_ERROR,
+    classes::TENSOR_SHAPE_MISMATCH,
 ];
 
 /// Reason for a key that is an environment variable.
@@ -64,36 +65,36 @@ pub(super) fn of(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option
 }
 
 fn while_loading(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if class == "key-error"
+    if class == classes::KEY_ERROR
         && let Some(saved) = looks_up_saved(sign)
     {
         let why = format!("The key was looked up in {saved}, so what was saved and the model differ.");
-        return Some(("checkpoint-mismatch", why));
+        return Some((classes::CHECKPOINT_MISMATCH, why));
     }
-    if class != "data-corrupt" && !MISFITS.contains(&class) {
+    if class != classes::DATA_CORRUPT && !MISFITS.contains(&class) {
         return None;
     }
     let function = loader(sign)?;
-    if class == "data-corrupt" {
+    if class == classes::DATA_CORRUPT {
         let why = format!("It was read by {function}, so the damaged file is saved weights and no data.");
-        return Some(("checkpoint-corrupt", why));
+        return Some((classes::CHECKPOINT_CORRUPT, why));
     }
     let why = format!("It was raised while {function} loaded saved weights, so what was saved does not fit the model.");
-    Some(("checkpoint-mismatch", why))
+    Some((classes::CHECKPOINT_MISMATCH, why))
 }
 
 fn after_overflows(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    let divides = class == "numerical-error" && sign.text.contains("division by zero");
+    let divides = class == classes::NUMERICAL_ERROR && sign.text.contains("division by zero");
     (divides && overflowed(scene)).then(|| {
         let why = "Gradients overflowed before it and the loss scale was halved each time, so it is the scale that became zero.";
-        ("grad-overflow-scale-floor", why.to_owned())
+        (classes::GRAD_OVERFLOW_SCALE_FLOOR, why.to_owned())
     })
 }
 
 fn in_transport(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
-    (class == "segfault" && crashed_in_transport(scene)).then(|| {
+    (class == classes::SEGFAULT && crashed_in_transport(scene)).then(|| {
         let why = "Frames of the stack that crashed are those of MPI or UCX.";
-        ("mpi-ucx-segfault", why.to_owned())
+        (classes::MPI_UCX_SEGFAULT, why.to_owned())
     })
 }
 
@@ -102,37 +103,37 @@ fn between_packages(sign: &Signal, class: &str) -> Option<(&'static str, String)
     let why = format!(
         "It is the installed package {package} that asks for what another one does not have, so their versions do not fit."
     );
-    Some(("library-incompatible", why))
+    Some((classes::LIBRARY_INCOMPATIBLE, why))
 }
 
 fn no_number_agrees(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
-    (class == "collective-mismatch" && scene.first_of("norms-not-numbers").is_some()).then(|| {
+    (class == classes::COLLECTIVE_MISMATCH && scene.first_of("norms-not-numbers").is_some()).then(|| {
         let why = "What the ranks do not agree on is not a number on any of them, and such values never agree.";
-        ("loss-nan", why.to_owned())
+        (classes::LOSS_NAN, why.to_owned())
     })
 }
 
 fn waiting(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if !matches!(class, "nccl-timeout" | "rendezvous-failure") {
+    if !matches!(class, classes::NCCL_TIMEOUT | classes::RENDEZVOUS_FAILURE) {
         return None;
     }
     if let Some(function) = waits_for_one(sign) {
         let why = format!("It waited in a barrier of {function}, in which one rank works and the others wait.");
-        return Some(("hang-stalled-ranks", why));
+        return Some((classes::HANG_STALLED_RANKS, why));
     }
-    if class == "nccl-timeout"
+    if class == classes::NCCL_TIMEOUT
         && let Some((busy, seconds)) = busy_for_longer(scene, sign)
     {
         let who = busy.rank()?;
         let why = format!("Rank {who} was busy for {seconds} s, which is longer than the others waited for it.");
-        return Some(("hang-stalled-ranks", why));
+        return Some((classes::HANG_STALLED_RANKS, why));
     }
     // For a rendezvous that failed for other reasons, data preparation is no evidence.
     let store = || sign.is_signed("store-wait-timeout");
-    let waited = class == "nccl-timeout" || store();
+    let waited = class == classes::NCCL_TIMEOUT || store();
     (waited && scene.first_of("still-preparing").is_some()).then(|| {
         let why = "A data set was still being prepared, which one rank does while the others wait.";
-        ("hang-stalled-ranks", why.to_owned())
+        (classes::HANG_STALLED_RANKS, why.to_owned())
     })
 }
 
@@ -154,7 +155,10 @@ fn busy_for_longer<'s>(scene: &'s FailureScene<'_>, complaint: &Signal) -> Optio
 /// Detects ranks that log the same message with tensors of different size, and fail in the collective. Ranks that log
 /// several tensors are listing them and do not count.
 fn of_two_sizes(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, String)> {
-    if !matches!(class, "nccl-system-error" | "nccl-timeout" | "segfault") {
+    if !matches!(
+        class,
+        classes::NCCL_SYSTEM_ERROR | classes::NCCL_TIMEOUT | classes::SEGFAULT
+    ) {
         return None;
     }
     let mut told: BTreeMap<String, BTreeMap<Rank, BTreeSet<&str>>> = BTreeMap::new();
@@ -174,111 +178,116 @@ fn of_two_sizes(scene: &FailureScene<'_>, class: &str) -> Option<(&'static str, 
             sizes.first()?,
             others.first()?
         );
-        Some(("collective-mismatch", why))
+        Some((classes::COLLECTIVE_MISMATCH, why))
     })
 }
 
 /// A connection that breaks during rendezvous is the one to its store.
 fn of_the_store(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    let broke = matches!(class, "connection-refused" | "connection-reset" | "connection-timeout");
+    let broke = matches!(
+        class,
+        classes::CONNECTION_REFUSED | classes::CONNECTION_RESET | classes::CONNECTION_TIMEOUT
+    );
     (broke && below(sign, "_call_store")).then(|| {
         let why = "It broke while the rendezvous asked its store, so the ranks could not meet.";
-        ("rendezvous-failure", why.to_owned())
+        (classes::RENDEZVOUS_FAILURE, why.to_owned())
     })
 }
 
 /// Detects a job that failed without a reason and has the name of a kill drill.
 fn in_a_drill(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    let drill = class == "launcher-child-failed" && DRILLS.iter().any(|name| sign.text.contains(name));
+    let drill = class == classes::LAUNCHER_CHILD_FAILED && DRILLS.iter().any(|name| sign.text.contains(name));
     drill.then(|| {
         let why = "Its name is that of a drill in which a process is killed, and nothing else says why it ended.";
-        ("external-termination", why.to_owned())
+        (classes::EXTERNAL_TERMINATION, why.to_owned())
     })
 }
 
 fn in_shared_memory(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    (class == "disk-full" && makes_shared_memory(sign)).then(|| {
+    (class == classes::DISK_FULL && makes_shared_memory(sign)).then(|| {
         let why = "It was shared memory that was being made, so the file system that is full is that of shared memory.";
-        ("shm-exhausted", why.to_owned())
+        (classes::SHM_EXHAUSTED, why.to_owned())
     })
 }
 
 fn of_a_setting(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if class == "assertion-error"
+    if class == classes::ASSERTION_ERROR
         && let Some(function) = checks_settings(sign)
     {
         let why = format!("It was asserted in {function}, which checks what the program was told.");
-        return Some(("config-error", why));
+        return Some((classes::CONFIG_ERROR, why));
     }
-    if class != "key-error" {
+    if class != classes::KEY_ERROR {
         return None;
     }
     if misses_a_variable(sign) {
-        return Some(("key-error", A_VARIABLE.to_owned()));
+        return Some((classes::KEY_ERROR, A_VARIABLE.to_owned()));
     }
     let looked_up = |field| sign.field(field).and_then(looks_up_setting);
     let settings = looked_up("code").or_else(|| looked_up("raising"))?;
     if settings == "environ" {
-        return Some(("key-error", A_VARIABLE.to_owned()));
+        return Some((classes::KEY_ERROR, A_VARIABLE.to_owned()));
     }
     let why = format!("The key was looked up in {settings}, so a setting is missing.");
-    Some(("config-error", why))
+    Some((classes::CONFIG_ERROR, why))
 }
 
 /// Detects an assertion that a path exists, and a path that was gone before it was removed or renamed.
 fn of_a_path(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if class == "assertion-error" && asserts_a_path(sign) {
+    if class == classes::ASSERTION_ERROR && asserts_a_path(sign) {
         let why = "It was asserted that a path is there, and it is not.".to_owned();
-        return Some(("file-not-found", why));
+        return Some((classes::FILE_NOT_FOUND, why));
     }
-    let moved = (class == "file-not-found").then(|| moves_a_file(sign)).flatten()?;
+    let moved = (class == classes::FILE_NOT_FOUND)
+        .then(|| moves_a_file(sign))
+        .flatten()?;
     sign.rank().is_some().then(|| {
         let why = format!(
             "It was gone when {moved} came to it in a job of ranks, as a rule because another one was there before."
         );
-        ("race-on-shared-filesystem", why)
+        (classes::RACE_ON_SHARED_FILESYSTEM, why)
     })
 }
 
 fn of_the_data(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if class == "key-error"
+    if class == classes::KEY_ERROR
         && let Some(table) = looks_up_label(sign)
     {
         let why = format!("It was looked up in {table}, so the data have a label that nobody announced.");
-        return Some(("data-label-error", why));
+        return Some((classes::DATA_LABEL_ERROR, why));
     }
-    if class == "file-not-found" && below(sign, "__getitem__") {
+    if class == classes::FILE_NOT_FOUND && below(sign, "__getitem__") {
         let why = "A sample was being read, so it is a file of the data.";
-        return Some(("data-missing", why.to_owned()));
+        return Some((classes::DATA_MISSING, why.to_owned()));
     }
     if !matches!(
         class,
-        "uncaught-exception" | "python-value-error" | "python-index-error"
+        classes::UNCAUGHT_EXCEPTION | classes::PYTHON_VALUE_ERROR | classes::PYTHON_INDEX_ERROR
     ) {
         return None;
     }
     let innermost = innermost(sign)?;
     if DECODERS.contains(&innermost) {
         let why = format!("It was raised inside {innermost}, which was decoding a file of the data.");
-        return Some(("data-corrupt", why));
+        return Some((classes::DATA_CORRUPT, why));
     }
     // Code that works for most samples and fails for one shows that this sample differs.
     let function = reads_samples(sign).filter(|_| innermost == "program")?;
     let why = format!("It was raised in {function}, which reads one sample of the data.");
-    Some(("bad-sample", why))
+    Some((classes::BAD_SAMPLE, why))
 }
 
 fn of_the_framework(sign: &Signal, class: &str) -> Option<(&'static str, String)> {
-    if !matches!(class, "python-name-error" | "data-encoding-error") {
+    if !matches!(class, classes::PYTHON_NAME_ERROR | classes::DATA_ENCODING_ERROR) {
         return None;
     }
     let framework = maker(sign)?;
-    let why = if class == "python-name-error" {
+    let why = if class == classes::PYTHON_NAME_ERROR {
         format!("The name is missing in the code of {framework} itself.")
     } else {
         format!("It is {framework} itself that could not decode what it passes on.")
     };
-    Some(("framework-bug", why))
+    Some((classes::FRAMEWORK_BUG, why))
 }
 
 /// Returns true if a printed stack has frames of MPI or UCX; frames of the stack printer itself do not count.

@@ -4,6 +4,7 @@ use rankguard_model::{ClassId, Role};
 
 use super::DecodedMessage;
 use super::text::{after, number, word};
+use crate::classes;
 
 pub(super) fn refine(xid: u32, text: &str, decoded: &mut DecodedMessage) {
     match xid {
@@ -69,7 +70,7 @@ fn retirement(xid: u32, text: &str, decoded: &mut DecodedMessage) {
         decoded.sentence = format!("a faulty memory {what} will be replaced at the next {when}").into();
     } else if after(text, "failed").is_some() || after(text, "error").is_some() {
         // Some drivers log the failure under this number too.
-        decoded.class = ClassId::from("gpu-row-remap-failure");
+        decoded.class = ClassId::from(classes::GPU_ROW_REMAP_FAILURE);
         (decoded.role, decoded.confidence) = (Role::Root, 0.85);
         decoded.sentence = format!("a faulty memory {what} could not be replaced").into();
     } else {

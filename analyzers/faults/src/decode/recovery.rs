@@ -5,6 +5,7 @@ use rankguard_model::Role;
 
 use super::DecodedMessage;
 use super::text::{after, hex, word};
+use crate::classes;
 
 /// Part of the printed action name in lower case, action id, and description.
 const ACTIONS: &[(&str, &str, &str)] = &[
@@ -40,7 +41,7 @@ pub(super) fn refine(text: &str, decoded: &mut DecodedMessage) {
     if wanted == "none" {
         // The driver withdraws its request: evidence that clears, not a failure.
         decoded.role = Role::Noise;
-        decoded.set("clears", "gpu-recovery-action");
+        decoded.set("clears", classes::GPU_RECOVERY_ACTION);
         decoded.sentence = "the driver asks for no recovery any more".into();
         decoded.vendor_action = "none".into();
         return;

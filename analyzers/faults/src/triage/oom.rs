@@ -10,6 +10,7 @@ use regex::Regex;
 
 use super::limits::CONTEXT;
 use super::observation::LogObservation;
+use crate::classes;
 use crate::line::ParsedLine;
 
 /// Maximum duration of a dump on the kernel's clock; the kernel prints it at once.
@@ -157,9 +158,9 @@ impl OomReport {
                     .any(|runtime| group.contains(runtime))
             });
         let class = if container {
-            "container-oom-kill"
+            classes::CONTAINER_OOM_KILL
         } else {
-            "host-oom-kill"
+            classes::HOST_OOM_KILL
         };
         let mark = Classification {
             class: ClassId::from(class),

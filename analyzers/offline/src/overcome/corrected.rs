@@ -1,6 +1,7 @@
 //! Errors that the machine corrected.
 
 use rankguard_diagnosis::Signal;
+use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, Role};
 
 use super::demotion::{NEAR, silence};
@@ -29,7 +30,7 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
 /// Returns true for a corrected error, or an announcement of machine checks without severity.
 fn is_corrected(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    sign.is_signed("edac-ce") || class == "pcie-corrected-errors" || sign.text.contains(ANNOUNCED)
+    sign.is_signed("edac-ce") || class == classes::PCIE_CORRECTED_ERRORS || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns corrected errors into noise.

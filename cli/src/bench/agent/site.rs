@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use rankguard_faults::classes;
 use rustix::time::{ClockId, clock_gettime};
 
 const DEVICES: usize = 8;
@@ -139,7 +140,7 @@ impl PolledFault {
             Self::PortDown(number) => format!("mlx5_{number} nic-link-down"),
             Self::Narrow(number) => format!("mlx5_{number} pcie-link-degraded"),
             Self::NvlinkDown(number) => format!("0000:{number:02x}:00 gpu-nvlink-error"),
-            Self::Wedged => "gpu-driver-fault".to_owned(),
+            Self::Wedged => classes::GPU_DRIVER_FAULT.to_owned(),
         }
     }
 }

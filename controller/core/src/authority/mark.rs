@@ -1,12 +1,11 @@
 //! Authorisation of classifications by subject.
 
+use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceSource, Generation, Step};
 
 use super::subject::{EvidenceSubject, RankSubject};
 use super::{AuthorityResult, AuthorityRule, SubmittedEvidence, refuse, void};
 
-/// Class of damaged checkpoints; a confirmed report strikes the checkpoint off.
-const CORRUPT: &str = "checkpoint-corrupt";
 /// Prefix of the classes of unknown codes (RG-10).
 const UNKNOWN: &str = "unknown";
 
@@ -38,7 +37,7 @@ pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>)
         if !is_known(claim, mark) {
             return void(format!("the controller's catalogue has no class {}", mark.class));
         }
-        if mark.class.as_str() == CORRUPT && evidence.source == EvidenceSource::Checkpoint {
+        if mark.class.as_str() == classes::CHECKPOINT_CORRUPT && evidence.source == EvidenceSource::Checkpoint {
             check_damage(subject, mark)?;
         }
     }

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use rankguard_faults::classes;
 use rankguard_model::{
     CaseFinding, CaseId, CaseState, ClassId, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation,
     JobId, NodeId, NodeInfo, Rank, ReasoningEntry, Role, Sequence, Verdict,
@@ -16,8 +17,6 @@ use rankguard_model::{
 use super::DecisionContext;
 use crate::{JobPhase, TimerKey};
 
-/// Class of ends without a known cause.
-const CLASS: &str = "unknown";
 /// Ranks that a text names.
 const NAMED: usize = 8;
 
@@ -181,11 +180,11 @@ impl DecisionContext<'_> {
         };
         // Sequence 0 is used by no spool: the controller itself established this.
         let id = EvidenceId { node, seq: Sequence(0) };
-        let class = ClassId::from(CLASS);
+        let class = ClassId::from(classes::UNKNOWN);
         let catalogue = self.state.catalogue();
         let known = catalogue.class(&class);
         let verdict = Verdict {
-            layer: known.map_or_else(|| CLASS.to_owned(), |class| class.layer.clone()),
+            layer: known.map_or_else(|| "unknown".to_owned(), |class| class.layer.clone()),
             severity: known.map_or(rankguard_model::Severity::Failure, |class| class.severity),
             blamed: entity.clone(),
             root_rank: Some(rank),

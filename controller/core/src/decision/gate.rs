@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::CallerFact;
+use rankguard_faults::classes;
 use rankguard_model::{AgentOrder, ClassId, FailedCheck, Generation, JobId, NodeId, PeerAgent, PreflightOrder};
 use serde::{Deserialize, Serialize};
 
@@ -22,10 +23,10 @@ pub(crate) const BETWEEN: &str = "between";
 /// Names, or prefixes of names, of values that must be equal, and the failure class of a difference. Differences of
 /// other values are announced only.
 const STRICT: [(&str, &str); 4] = [
-    ("gpu-driver", "driver-version-mismatch"),
-    ("import ", "library-incompatible"),
-    ("program", "environment-setup-error"),
-    ("script", "environment-setup-error"),
+    ("gpu-driver", classes::DRIVER_VERSION_MISMATCH),
+    ("import ", classes::LIBRARY_INCOMPATIBLE),
+    ("program", classes::ENVIRONMENT_SETUP_ERROR),
+    ("script", classes::ENVIRONMENT_SETUP_ERROR),
 ];
 
 /// Preflight results of the nodes of the coming generation.

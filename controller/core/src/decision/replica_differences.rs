@@ -1,6 +1,7 @@
 //! Replicas in a checkpoint that must be equal and differ: evidence of silent data corruption.
 
 use rankguard_checkpoint_schedule::replica_differences::ReplicaDifference;
+use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
     JobId, NodeId, Rank, Role, Sequence, Step,
@@ -106,7 +107,7 @@ impl DecisionContext<'_> {
                 repeats: 1,
             },
             marks: vec![Classification {
-                class: ClassId::from("silent-data-corruption"),
+                class: ClassId::from(classes::SILENT_DATA_CORRUPTION),
                 role: Role::Root,
                 confidence,
                 signature: "replica-digests".into(),

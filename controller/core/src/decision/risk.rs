@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use rankguard_checkpoint_schedule::agreement::{CheckpointCallMessage, JobProgress};
+use rankguard_faults::classes;
 use rankguard_model::{AgentOrder, CheckpointCall, Evidence, JobId, NodeId, Role, Timestamp};
 
 use super::DecisionContext;
@@ -10,17 +11,17 @@ use crate::{Job, JobPhase};
 
 /// Classes of recovered or announced faults: the ranks still run, but may fail soon.
 const RISKS: [&str; 11] = [
-    "gpu-ecc-contained",
-    "gpu-ecc-degrading",
-    "gpu-row-remap-pending",
-    "gpu-thermal",
-    "maintenance",
-    "nic-link-flap",
-    "node-damage",
-    "pcie-corrected-errors",
-    "pcie-link-degraded",
-    "preempted",
-    "slurm-time-limit",
+    classes::GPU_ECC_CONTAINED,
+    classes::GPU_ECC_DEGRADING,
+    classes::GPU_ROW_REMAP_PENDING,
+    classes::GPU_THERMAL,
+    classes::MAINTENANCE,
+    classes::NIC_LINK_FLAP,
+    classes::NODE_DAMAGE,
+    classes::PCIE_CORRECTED_ERRORS,
+    classes::PCIE_LINK_DEGRADED,
+    classes::PREEMPTED,
+    classes::SLURM_TIME_LIMIT,
 ];
 
 /// Assumed step time before the first report, milliseconds.

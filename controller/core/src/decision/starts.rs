@@ -5,6 +5,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_diagnosis::{CallerFact, ConcludedDraft};
+use rankguard_faults::classes;
 use rankguard_model::{Entity, Evidence, EvidenceBody, JobId, NodeId};
 
 use super::DecisionContext;
@@ -88,7 +89,7 @@ impl DecisionContext<'_> {
         failed.extend(concluded.verdict.blamed.node().cloned());
         let is_of_node = concluded.verdict.blamed.node().is_some();
         // A shortage of memory passes; a missing file does not.
-        let lasts = concluded.verdict.class.as_str() != "unknown";
+        let lasts = concluded.verdict.class.as_str() != classes::UNKNOWN;
         let has_room = self.has_room_without(name, job, &failed);
         let may_move = is_of_node || tried.len() < NODES_TRIED;
         let moves = may_move && (has_room || is_of_node && lasts);

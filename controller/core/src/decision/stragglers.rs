@@ -1,5 +1,6 @@
 //! Stragglers found by step marks: announced, displayed and reported as a case; nothing is restarted.
 
+use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, JobId, Rank, Role, Sequence,
 };
@@ -59,7 +60,7 @@ impl DecisionContext<'_> {
                 repeats: 1,
             },
             marks: vec![Classification {
-                class: ClassId::from("straggler"),
+                class: ClassId::from(classes::STRAGGLER),
                 role: Role::Root,
                 confidence: 0.7,
                 signature: "step-times".into(),

@@ -9,12 +9,11 @@
 use std::time::Duration;
 
 use rankguard_checkpoint_format::CheckpointId;
+use rankguard_faults::classes;
 use rankguard_model::{Classification, Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Rank, Step};
 
 use super::DecisionContext;
 use crate::{Action, CheckFinding, ChunkName};
-
-const CORRUPT: &str = "checkpoint-corrupt";
 
 impl DecisionContext<'_> {
     /// Handles the report of a failed restore.
@@ -38,7 +37,7 @@ impl DecisionContext<'_> {
             let Some(id) = checkpoint_of(mark).filter(|id| job.checkpoints.has(id.generation, id.step)) else {
                 continue;
             };
-            if mark.class.as_str() == CORRUPT {
+            if mark.class.as_str() == classes::CHECKPOINT_CORRUPT {
                 let report = (node.clone(), *generation);
                 if job.checkpoints.suspicions.report(id, report, chunk_of(mark)) {
                     self.check_checkpoint(name, id, chunk_of(mark));

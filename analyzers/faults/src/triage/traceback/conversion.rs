@@ -4,6 +4,7 @@ use rankguard_model::{ClassId, Classification, EvidenceSource, FieldValues, Role
 
 use super::line_kinds::EXCEPTION;
 use super::{ExceptionSegment, OpenTraceback, TracebackFrame};
+use crate::classes;
 use crate::matcher::SignatureMatcher;
 use crate::triage::frames;
 use crate::triage::limits::CONTEXT;
@@ -74,7 +75,7 @@ impl OpenTraceback {
         if self.is_shutdown() {
             marks.clear();
             marks.push(Classification {
-                class: ClassId::from("none"),
+                class: ClassId::from(classes::NONE),
                 role: Role::Noise,
                 confidence: 0.9,
                 signature: "python-shutdown".into(),
@@ -87,7 +88,7 @@ impl OpenTraceback {
         }
         if marks.is_empty() && self.is_launchers() {
             marks.push(Classification {
-                class: ClassId::from("launcher-child-failed"),
+                class: ClassId::from(classes::LAUNCHER_CHILD_FAILED),
                 role: Role::Cascade,
                 confidence: 0.4,
                 signature: "launcher-traceback".into(),
@@ -96,7 +97,7 @@ impl OpenTraceback {
         }
         if marks.is_empty() {
             marks.push(Classification {
-                class: ClassId::from("uncaught-exception"),
+                class: ClassId::from(classes::UNCAUGHT_EXCEPTION),
                 role: Role::Root,
                 confidence: if exception.is_some() { 0.45 } else { 0.3 },
                 signature: "python-traceback".into(),
