@@ -1,10 +1,13 @@
-//! The house checks itself: arrows between crates go down, pure crates stay pure, every crate is on the map.
+//! The house checks itself: arrows between crates go down, pure crates stay pure, every crate is on the map, ids of
+//! failure classes are constants.
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
+mod classes;
 mod crates;
 mod purity;
 mod repository;
+mod sources;
 
 use std::path::{Path, PathBuf};
 
