@@ -32,8 +32,8 @@ use self::story::ScenarioContext;
 use self::watch::{ControllerPoller, view};
 use crate::args::OutputFormat;
 use crate::exit::CommandExit;
+use crate::out;
 use crate::signals::StopSignals;
-use crate::{out, report};
 
 /// Number of samples in the data set.
 const SAMPLES: u64 = 1_797;
@@ -157,8 +157,8 @@ async fn play(args: &DemoArgs, root: &Path, folder: &Path) -> Result<CommandExit
         took_s: progress.seconds(),
     };
     let facts = serde_json::to_value(&outcome).map_err(|problem| DemoError::Report(problem.into()))?;
-    let input = report::ReportInput::new("Rankguard demo", status.clone(), cases, Some(facts));
-    report::write(&input, folder).map_err(DemoError::Report)?;
+    let input = rankguard_report::ReportInput::new("Rankguard demo", status.clone(), cases, Some(facts));
+    rankguard_report::write(&input, folder).map_err(DemoError::Report)?;
     match args.format {
         OutputFormat::Json | OutputFormat::Jsonl => out::json(&outcome),
         _ => outcome.lines(&status).iter().for_each(|line| out::line(line)),

@@ -8,7 +8,7 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 32] = [
+pub(crate) const RANKS: [(&str, u32); 34] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
@@ -29,6 +29,8 @@ pub(crate) const RANKS: [(&str, u32); 32] = [
     ("rankguard-checkpoint-tiers", 3),
     ("rankguard-diagnosis", 3),
     ("rankguard-rank", 3),
+    ("rankguard-report", 3),
+    ("rankguard-bench", 3),
     ("rankguard-offline", 4),
     ("rankguard-trainer", 4),
     ("rankguard-python", 4),

@@ -3,7 +3,7 @@
 #![allow(missing_docs, clippy::disallowed_methods, clippy::disallowed_types)]
 
 /// The log that `rankguard bench match` generates.
-#[path = "../../../cli/src/bench/healthy.rs"]
+#[path = "../../../cli/bench/src/throughput/healthy.rs"]
 mod healthy;
 
 use std::hint::black_box;

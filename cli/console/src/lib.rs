@@ -2,7 +2,9 @@
 //! of its history commands, which is a binary of its own because it is slow to build.
 
 pub mod catalogue;
+pub mod child;
 pub mod command_table;
+pub mod display_text;
 pub mod ending;
 pub mod error;
 pub mod exit;

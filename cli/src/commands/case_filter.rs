@@ -222,7 +222,7 @@ mod tests {
     use rankguard_model::{CaseNote, CaseNoteKind};
 
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     #[test]
     fn times_are_read_as_dates_and_as_ages() {

@@ -396,7 +396,7 @@ impl CaseText {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     #[test]
     fn a_case_is_shown_whole_with_the_answer_first() {

@@ -377,7 +377,7 @@ fn reason(status: &tonic::Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     /// Finding 13 of the first operator: all of these were "no agent keeps output".
     #[test]

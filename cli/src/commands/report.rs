@@ -3,13 +3,13 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rankguard_report::ReportInput;
 
 use crate::args::ControllerAddress;
 use crate::client::ControllerClient;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::out;
-use crate::report::{self, ReportInput};
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ReportArgs {
@@ -27,7 +27,7 @@ pub(crate) async fn run(args: &ReportArgs, client: &ControllerClient) -> Result<
     let status = client.status().await?;
     let cases = client.cases().await?;
     let input = ReportInput::new(&args.title, status, cases, None);
-    let written = std::fs::create_dir_all(&args.out).and_then(|()| report::write(&input, &args.out));
+    let written = std::fs::create_dir_all(&args.out).and_then(|()| rankguard_report::write(&input, &args.out));
     written.map_err(|problem| {
         let what = format!("cannot write the report into {}", args.out.display());
         CliError::failure(what, "select another folder with --out").because(problem)

@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rankguard_console::child::die_with_parent;
 use rankguard_model::{JobId, NodeId, Rank};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{DemoError, LIMIT};
-use crate::child::die_with_parent;
 
 /// Nodes of the demo, the spare last.
 pub(super) const NODES: [&str; 4] = ["node-1", "node-2", "node-3", "spare-1"];

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rankguard_console::child::die_with_parent;
 use rankguard_model::{CheckpointPolicy, JobId, JobSpec, NodeRange};
 
 use super::{DemoError, LIMIT};
-use crate::child::die_with_parent;
 
 /// Ranks per node.
 pub(super) const RANKS_PER_NODE: u32 = 2;

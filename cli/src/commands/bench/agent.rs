@@ -2,8 +2,12 @@
 
 use std::time::Duration;
 
+use rankguard_bench::agent::{self, AgentFigure, ControllerReader};
+use rankguard_identity::PeerTransport;
+use rankguard_model::{Case, StatusView};
+
 use super::BenchAgentArgs;
-use crate::bench::agent::{self, AgentFigure};
+use crate::client::ControllerClient;
 use crate::commands::gpu_calls;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -26,12 +30,24 @@ const COLUMNS: &[TableColumn<AgentFigure>] = &[
     }),
 ];
 
+impl ControllerReader for ControllerClient {
+    async fn status(&self) -> Option<StatusView> {
+        self.status().await.ok()
+    }
+
+    async fn cases(&self) -> Option<Vec<Case>> {
+        self.cases().await.ok()
+    }
+}
+
 pub(super) fn run(args: &BenchAgentArgs) -> Result<CommandExit, CliError> {
     let library = gpu_calls::stand_in()?;
     if cfg!(debug_assertions) {
         out::note("this is a debug build: its figures are not those of a release build");
     }
-    let measured = block_on(agent::measure(&library, Duration::from_secs(u64::from(args.seconds))))?;
+    let time = Duration::from_secs(u64::from(args.seconds));
+    let connect = |address: &str| ControllerClient::new(address, PeerTransport::loopback());
+    let measured = block_on(agent::measure(&library, time, connect))?;
     let found = measured.map_err(|problem| {
         CliError::failure(
             "could not be measured",

@@ -1,8 +1,9 @@
 //! `rankguard bench checkpoint`.
 
+use rankguard_bench::checkpoint::{BenchOptions, CheckpointFigures, RankSetup, measure, run_rank};
+
 use super::{BenchCheckpointArgs, BenchRankArgs};
 use crate::args::OutputFormat;
-use crate::bench::checkpoint::{BenchOptions, CheckpointFigures, RankSetup, measure, run_rank};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};

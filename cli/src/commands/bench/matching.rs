@@ -1,7 +1,8 @@
 //! `rankguard bench match`.
 
+use rankguard_bench::ThroughputFigure;
+
 use super::BenchMatchArgs;
-use crate::bench::{self, ThroughputFigure};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -29,9 +30,9 @@ pub(super) fn run(args: &BenchMatchArgs) -> Result<CommandExit, CliError> {
         }
     }
     if args.files.is_empty() {
-        log = bench::healthy_log(args.mib as usize * (1 << 20));
+        log = rankguard_bench::healthy_log(args.mib as usize * (1 << 20));
     }
-    let found = bench::matching(&log).map_err(|problem| {
+    let found = rankguard_bench::matching(&log).map_err(|problem| {
         CliError::failure(
             "could not be measured",
             "is there room in the folder for temporary files?",

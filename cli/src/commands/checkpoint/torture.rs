@@ -4,6 +4,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use rankguard_bench::torture::TortureError;
+use rankguard_bench::torture::corruption::{self, DamageKind};
+use rankguard_bench::torture::crash::{self, victim_process};
 use serde::Serialize;
 
 use super::args::TortureArgs;
@@ -12,9 +15,6 @@ use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
 use crate::out;
-use crate::torture::TortureError;
-use crate::torture::corruption::{self, DamageKind};
-use crate::torture::crash::{self, victim_process};
 
 /// Both matrices with their parameters.
 #[derive(Debug, Serialize)]

@@ -76,7 +76,7 @@ mod tests {
     use rankguard_model::Step;
 
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     #[test]
     fn a_line_has_the_step_the_reason_and_the_counts() {

@@ -245,7 +245,7 @@ fn missing_module(view: &JobView, root: Option<&CaseFinding>) -> Option<String> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     #[test]
     fn a_stopped_job_shows_the_verdict_and_the_users_own_line() {

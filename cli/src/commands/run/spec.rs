@@ -126,7 +126,7 @@ pub(super) fn missing_capacity(spec: &JobSpec, status: &StatusView) -> Option<St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::sample;
+    use rankguard_report::sample;
 
     fn spec(min: u32, ranks_per_node: u32) -> JobSpec {
         let (status, _) = sample::cluster();

@@ -9,7 +9,7 @@ pub(crate) type StoreFiles = BTreeMap<String, Vec<u8>>;
 
 /// Kind of damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum DamageKind {
+pub enum DamageKind {
     /// A bit of one file is flipped.
     BitFlip,
     /// 4 KiB of zeros in an image.
@@ -34,7 +34,7 @@ pub(crate) enum DamageKind {
 
 impl DamageKind {
     /// All kinds of damage.
-    pub(crate) const ALL: [Self; 10] = [
+    pub const ALL: [Self; 10] = [
         Self::BitFlip,
         Self::Zeroed4Kib,
         Self::Truncation,
@@ -48,7 +48,7 @@ impl DamageKind {
     ];
 
     /// Returns the name in the report.
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::BitFlip => "bit-flip",
             Self::Zeroed4Kib => "zeroed-4-kib",

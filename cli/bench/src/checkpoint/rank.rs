@@ -14,6 +14,7 @@ use rankguard_checkpoint::format::{CheckpointId, TensorBox};
 use rankguard_checkpoint::restore::assemble_into;
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{ScatteredBuffers, Store};
+use rankguard_console::out;
 use rankguard_model::{Generation, JobId, Rank, Step};
 use rustix::fs::OFlags;
 use rustix::time::{ClockId, clock_gettime};
@@ -21,7 +22,6 @@ use serde_json::json;
 
 use super::llama;
 use super::messages::{LoadTier, RankReply, RankRequest, TargetMemory};
-use crate::out;
 
 /// Bytes of one read past the page cache.
 const BLOCK: usize = 1 << 20;
@@ -39,14 +39,14 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Rank number and arenas of a bench rank.
 #[derive(Debug, Clone)]
-pub(crate) struct RankSetup {
-    pub(crate) rank: u32,
-    pub(crate) world: u32,
-    pub(crate) gib: f64,
+pub struct RankSetup {
+    pub rank: u32,
+    pub world: u32,
+    pub gib: f64,
     /// Number of copying threads.
-    pub(crate) threads: usize,
+    pub threads: usize,
     /// Paths of the arenas of all ranks that save; the own arena is the `rank`th.
-    pub(crate) arenas: Vec<PathBuf>,
+    pub arenas: Vec<PathBuf>,
 }
 
 struct TrainerState {
@@ -68,7 +68,7 @@ struct LoadRequest {
 }
 
 /// Runs commands until [`Ask::End`] or the end of standard input.
-pub(crate) fn run(place: RankSetup) -> io::Result<()> {
+pub fn run(place: RankSetup) -> io::Result<()> {
     let (say, heard) = channel();
     // A separate thread, so that training can receive [`Ask::Stop`].
     std::thread::spawn(move || {

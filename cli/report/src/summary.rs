@@ -2,12 +2,12 @@
 
 use std::fmt::Write as _;
 
+use rankguard_console::display_text;
 use rankguard_model::CaseState;
 use serde_json::Value;
 
 use super::ReportInput;
 use super::text::escape;
-use crate::display_text;
 
 /// A number with its name and rating.
 struct SummaryTile {

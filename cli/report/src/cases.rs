@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use rankguard_console::display_text;
 use rankguard_model::{Case, CaseFinding, CaseState, ReasoningEntry, Role, Timestamp};
 
 use super::delays;
 use super::text::{escape, offset};
-use crate::display_text;
 
 /// Renders the table, one row per case.
 pub(super) fn table(cases: &[Case]) -> String {

@@ -15,7 +15,7 @@ mod kills;
 mod scene;
 mod stage;
 mod victim;
-pub(crate) mod victim_process;
+pub mod victim_process;
 mod whole;
 mod windows;
 
@@ -29,27 +29,27 @@ use scene::SaveMode;
 
 /// Results of the cases of one phase or fault.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct CrashRow {
+pub struct CrashRow {
     /// Phase or fault, such as `kill-fill` or `disk-window-full`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) phase: String,
+    pub phase: String,
     /// Number of disturbed saves.
-    pub(crate) cases: u64,
+    pub cases: u64,
     /// Cases in which the disturbance occurred during the phase. The others occurred just before or after it, which is
     /// tested, too.
-    pub(crate) in_phase: u64,
+    pub in_phase: u64,
     /// Committed checkpoints that should be retained and do not load.
-    pub(crate) lost_commits: u64,
+    pub lost_commits: u64,
     /// Loads and images with other bytes than were saved.
-    pub(crate) wrong_bytes: u64,
+    pub wrong_bytes: u64,
     /// Maximum number of checkpoint intervals between the disturbed save and the newest loadable checkpoint.
-    pub(crate) intervals_lost_max: u64,
+    pub intervals_lost_max: u64,
     /// Saves that could not be repeated afterwards.
-    pub(crate) stuck: u64,
+    pub stuck: u64,
 }
 
 impl CrashRow {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         self.in_phase += other.in_phase;
         self.lost_commits += other.lost_commits;
@@ -59,7 +59,7 @@ impl CrashRow {
     }
 
     /// True if every case passed.
-    pub(crate) fn is_good(&self) -> bool {
+    pub fn is_good(&self) -> bool {
         self.lost_commits == 0 && self.wrong_bytes == 0 && self.stuck == 0 && self.intervals_lost_max <= 1
     }
 }
@@ -78,7 +78,7 @@ pub(crate) struct CrashVerdict {
 /// Runs `cases` kills, spread over the phases, and as many disk faults, spread over their kinds, for whole images and
 /// for windows; calls `watch` for each finished case, with its fault if there is one. `program` is this program, which
 /// runs the victims.
-pub(crate) fn run(
+pub fn run(
     program: &Path,
     dir: &Path,
     seed: u64,
@@ -94,7 +94,7 @@ pub(crate) fn run(
 }
 
 /// Returns the number of cases of [`run`]: as many of each phase, and of each fault.
-pub(crate) fn cases(cases: u64) -> u64 {
+pub fn cases(cases: u64) -> u64 {
     [stage::PHASES.len(), faults::FAULTS.len()]
         .map(|kinds| cases.next_multiple_of(kinds as u64))
         .iter()

@@ -9,18 +9,18 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::retention::collect;
 use rankguard_checkpoint::store::disk::{self, CallFault, FaultSource, FileOperation};
 use rankguard_checkpoint::{Arena, Store};
+use rankguard_console::out;
 use rankguard_model::ShardSeal;
 use rustix::process::{Signal, getpid, kill_process};
 use serde::{Deserialize, Serialize};
 
 use super::scene::KEPT;
-use crate::out;
 use crate::torture::TortureError;
 use crate::torture::subject::{TortureJob, persist, take};
 
 /// Operation of a victim. Its arena or window, if it needs one, is its standard input.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct VictimTask {
+pub struct VictimTask {
     pub(crate) subject: TortureJob,
     pub(crate) id: CheckpointId,
     pub(crate) part: SavePart,
@@ -60,7 +60,7 @@ pub(crate) const END: &str = "end";
 pub(crate) const COMMITTED: &str = "committed";
 
 /// Runs a victim. Lines on standard output report its progress.
-pub(crate) fn run(errand: &VictimTask) -> Result<(), TortureError> {
+pub fn run(errand: &VictimTask) -> Result<(), TortureError> {
     let VictimTask {
         subject,
         id,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use std::os::fd::AsFd as _;
 
 use rankguard_checkpoint::Arena;
+use rankguard_console::child::die_with_parent;
 use rankguard_model::ShardSeal;
 
 use super::victim_process::{BEGIN, COMMITTED, END, VictimTask};
-use crate::child::die_with_parent;
 use crate::torture::TortureError;
 
 /// Result of a victim.

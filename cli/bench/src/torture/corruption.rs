@@ -8,33 +8,33 @@ use rankguard_checkpoint::repair::{MirrorSource, repair};
 use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint::{Store, StoreProblem};
+use rankguard_model::with_causes;
 use serde::Serialize;
 
-pub(crate) use super::damage::DamageKind;
+pub use super::damage::DamageKind;
 use super::damage::{DamageFolders, StoreDamage, StoreFiles, roll};
 use super::dice::SplitMix64;
 use super::subject::{LoadOutcome, TortureJob, id};
 use super::{TortureError, on_threads};
-use rankguard_model::with_causes;
 
 /// Results of the cases of one kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub(crate) struct CorruptionRow {
+pub struct CorruptionRow {
     /// Kind of damage, such as `bit-flip`; empty in the total.
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(crate) kind: String,
+    pub kind: String,
     /// Number of damaged stores.
-    pub(crate) cases: u64,
+    pub cases: u64,
     /// Without another tier: the damaged checkpoint was refused with its location, and the older one loaded.
-    pub(crate) refused: u64,
+    pub refused: u64,
     /// With another tier: every file was restored, byte for byte.
-    pub(crate) repaired: u64,
+    pub repaired: u64,
     /// Loads that returned other bytes without an error.
-    pub(crate) silent: u64,
+    pub silent: u64,
 }
 
 impl CorruptionRow {
-    pub(crate) fn add(&mut self, other: &Self) {
+    pub fn add(&mut self, other: &Self) {
         self.cases += other.cases;
         self.refused += other.refused;
         self.repaired += other.repaired;
@@ -42,7 +42,7 @@ impl CorruptionRow {
     }
 
     /// True if every case passed.
-    pub(crate) fn is_good(&self) -> bool {
+    pub fn is_good(&self) -> bool {
         self.silent == 0 && self.refused == self.cases && self.repaired == self.cases
     }
 }
@@ -325,7 +325,7 @@ impl DamageLocation {
 }
 
 /// Runs `cases` cases of each of `kinds`; calls `watch` for each finished case, with its fault if there is one.
-pub(crate) fn run(
+pub fn run(
     dir: &Path,
     seed: u64,
     cases: u64,

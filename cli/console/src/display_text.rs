@@ -2,7 +2,7 @@
 
 use rankguard_model::{CaseState, JobState, NodeState, Role, Severity};
 
-pub(crate) fn job_state(state: JobState) -> &'static str {
+pub fn job_state(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "pending",
         JobState::Starting => "starting",
@@ -13,7 +13,7 @@ pub(crate) fn job_state(state: JobState) -> &'static str {
     }
 }
 
-pub(crate) fn node_state(state: NodeState) -> &'static str {
+pub fn node_state(state: NodeState) -> &'static str {
     match state {
         NodeState::Healthy => "healthy",
         NodeState::Cordoned => "cordoned",
@@ -22,7 +22,7 @@ pub(crate) fn node_state(state: NodeState) -> &'static str {
     }
 }
 
-pub(crate) fn case_state(state: CaseState) -> &'static str {
+pub fn case_state(state: CaseState) -> &'static str {
     match state {
         CaseState::Open => "open",
         CaseState::Recovering => "recovering",
@@ -31,7 +31,7 @@ pub(crate) fn case_state(state: CaseState) -> &'static str {
     }
 }
 
-pub(crate) fn role(role: Role) -> &'static str {
+pub fn role(role: Role) -> &'static str {
     match role {
         Role::Root => "root",
         Role::Cascade => "cascade",
@@ -40,7 +40,7 @@ pub(crate) fn role(role: Role) -> &'static str {
     }
 }
 
-pub(crate) fn severity(severity: Severity) -> &'static str {
+pub fn severity(severity: Severity) -> &'static str {
     match severity {
         Severity::Info => "info",
         Severity::Warning => "warning",
@@ -49,23 +49,23 @@ pub(crate) fn severity(severity: Severity) -> &'static str {
 }
 
 /// Formats a value, or a dash for `None`.
-pub(crate) fn or_dash(value: Option<impl ToString>) -> String {
+pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Formats a value of a table or CSV cell; empty for `None`.
-pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
+pub fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
 /// Formats a number with its noun: `1 rank`, `3 ranks`. The plural of `noun` is formed with an s.
-pub(crate) fn count(number: usize, noun: &str) -> String {
+pub fn count(number: usize, noun: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {noun}{plural}")
 }
 
 /// Formats milliseconds: `640 ms`, `2.41 s`, `3 min 20 s`.
-pub(crate) fn millis(millis: f64) -> String {
+pub fn millis(millis: f64) -> String {
     match millis {
         whole if whole.abs() < 1_000.0 && whole.fract() == 0.0 => format!("{whole:.0} ms"),
         small if small.abs() < 9.95 => format!("{small:.2} ms"),
@@ -80,7 +80,7 @@ pub(crate) fn millis(millis: f64) -> String {
 }
 
 /// Formats bytes with a binary unit: `512 B`, `1.5 GiB`.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
     let mut unit = "B";
@@ -98,7 +98,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// Formats a category of a taxonomy with its published name.
-pub(crate) fn category(taxonomy: &str, category: &str) -> String {
+pub fn category(taxonomy: &str, category: &str) -> String {
     match rankguard_faults::Catalogue::builtin().category_name(taxonomy, category) {
         Some(name) if name != category => format!("{name} ({category})"),
         _ => category.to_owned(),
@@ -106,14 +106,14 @@ pub(crate) fn category(taxonomy: &str, category: &str) -> String {
 }
 
 /// Returns the short name of a taxonomy, or its id if it is unknown.
-pub(crate) fn taxonomy(id: &str) -> String {
+pub fn taxonomy(id: &str) -> String {
     rankguard_faults::Catalogue::builtin()
         .taxonomy(id)
         .map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
 }
 
 /// Formats the sources of a recommendation, by title if the catalogue has it.
-pub(crate) fn sources(ids: &[String]) -> String {
+pub fn sources(ids: &[String]) -> String {
     if ids.is_empty() {
         return "inferred by Rankguard, not a published recommendation".to_owned();
     }

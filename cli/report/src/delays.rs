@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use rankguard_model::CaseDelays;
 
-use crate::display_text;
+use rankguard_console::display_text;
 
 /// A stage of the recovery, with its time after the fault.
 struct RecoveryStage {

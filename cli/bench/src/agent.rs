@@ -19,36 +19,38 @@ mod site;
 mod stub_controller;
 mod usage;
 
+use std::future::Future;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use rankguard_model::{Case, StatusView};
 use serde::Serialize;
 
 const AGENT: &str = "agent";
 
 /// Measured number of a subject.
 #[derive(Debug, Serialize)]
-pub(crate) struct AgentFigure {
-    pub(crate) subject: &'static str,
-    pub(crate) figure: &'static str,
-    pub(crate) value: f64,
-    pub(crate) unit: &'static str,
+pub struct AgentFigure {
+    pub subject: &'static str,
+    pub figure: &'static str,
+    pub value: f64,
+    pub unit: &'static str,
     /// Upper limit of `value`, if there is such a goal.
-    pub(crate) below: Option<f64>,
+    pub below: Option<f64>,
 }
 
 impl AgentFigure {
-    pub(crate) fn reached(&self) -> Option<bool> {
+    pub fn reached(&self) -> Option<bool> {
         self.below.map(|target| self.value < target)
     }
 }
 
 /// All figures and notes of a measurement.
 #[derive(Debug, Default)]
-pub(crate) struct AgentFigures {
-    pub(crate) figures: Vec<AgentFigure>,
-    pub(crate) notes: Vec<String>,
+pub struct AgentFigures {
+    pub figures: Vec<AgentFigure>,
+    pub notes: Vec<String>,
 }
 
 impl AgentFigures {
@@ -63,12 +65,26 @@ impl AgentFigures {
     }
 }
 
-/// Runs all measurements; the timed ones last `time` each. `library` replaces the GPU library.
-pub(crate) async fn measure(library: &Path, time: Duration) -> io::Result<AgentFigures> {
+/// Connection to the measured controller.
+pub trait ControllerReader {
+    /// Fetches nodes and jobs; `None` if the call fails.
+    fn status(&self) -> impl Future<Output = Option<StatusView>>;
+
+    /// Fetches all cases; `None` if the call fails.
+    fn cases(&self) -> impl Future<Output = Option<Vec<Case>>>;
+}
+
+/// Runs all measurements; the timed ones last `time` each. `library` replaces the GPU library; `connect` opens a
+/// connection to the controller at an address.
+pub async fn measure<C: ControllerReader>(
+    library: &Path,
+    time: Duration,
+    connect: impl FnOnce(&str) -> C,
+) -> io::Result<AgentFigures> {
     let mut found = AgentFigures::default();
     cost::measure(library, time, &mut found).await?;
     changes::measure(library, &mut found).await?;
-    cases::measure(library, &mut found).await?;
+    cases::measure(library, connect, &mut found).await?;
     Ok(found)
 }
 

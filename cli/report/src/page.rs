@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use rankguard_console::display_text;
 use rankguard_model::{Case, JobView, NodeState, StatusView, Timestamp};
 
 use super::text::escape;
 use super::{ReportInput, cases, summary, timeline};
-use crate::display_text;
 
 const STYLE: &str = include_str!("style.css");
 

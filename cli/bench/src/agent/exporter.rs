@@ -5,9 +5,10 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use rankguard_console::child::die_with_parent;
+
 use super::process::ChildGuard;
 use super::usage::ProcessUsage;
-use crate::child::die_with_parent;
 
 /// Program name in Debian.
 pub(super) const NAME: &str = "prometheus-node-exporter";

@@ -1,10 +1,8 @@
-//! Throughput of this program on this machine, next to the limits of the machine and to other tools with the same work.
+//! Throughput of log searches by this program on this machine, next to the limits of the machine and to other tools with the same work.
 //!
 //! Log searches run on one thread; time is processor time, so that other load disturbs little. The subjects alternate,
 //! and figures are medians of the rounds.
 
-pub(crate) mod agent;
-pub(crate) mod checkpoint;
 mod healthy;
 mod peers;
 
@@ -27,29 +25,29 @@ const MINED: usize = 16 << 20;
 
 /// Throughput of one subject.
 #[derive(Debug, Serialize)]
-pub(crate) struct ThroughputFigure {
-    pub(crate) subject: String,
+pub struct ThroughputFigure {
+    pub subject: String,
     /// Bytes and lines of one run.
-    pub(crate) bytes: u64,
-    pub(crate) lines: u64,
+    pub bytes: u64,
+    pub lines: u64,
     /// Median processor time of one run.
-    pub(crate) seconds: f64,
-    pub(crate) gb_per_s: f64,
-    pub(crate) lines_per_s: f64,
+    pub seconds: f64,
+    pub gb_per_s: f64,
+    pub lines_per_s: f64,
     /// Time per byte relative to triage.
-    pub(crate) times_triage: f64,
-    pub(crate) note: String,
+    pub times_triage: f64,
+    pub note: String,
 }
 
 /// Measured figures, and tools that were not found.
 #[derive(Debug)]
-pub(crate) struct ThroughputReport {
-    pub(crate) figures: Vec<ThroughputFigure>,
-    pub(crate) absent: Vec<&'static str>,
+pub struct ThroughputReport {
+    pub figures: Vec<ThroughputFigure>,
+    pub absent: Vec<&'static str>,
 }
 
 /// Returns a healthy log; the same bytes for the same size.
-pub(crate) fn healthy_log(bytes: usize) -> Vec<u8> {
+pub fn healthy_log(bytes: usize) -> Vec<u8> {
     healthy::log(bytes, SEED)
 }
 
@@ -66,7 +64,7 @@ struct BenchSubject<'a> {
 type LogPass = Box<dyn FnMut(&[u8]) -> usize>;
 
 /// Measures a search with every signature, in this program and in other tools.
-pub(crate) fn matching(log: &[u8]) -> io::Result<ThroughputReport> {
+pub fn matching(log: &[u8]) -> io::Result<ThroughputReport> {
     let patterns: Vec<&str> = Catalogue::builtin()
         .signatures()
         .iter()

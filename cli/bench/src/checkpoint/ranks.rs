@@ -4,8 +4,9 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use rankguard_console::child::die_with_parent;
+
 use super::messages::{RankReply, RankRequest};
-use crate::child::die_with_parent;
 
 /// Process of one rank.
 #[derive(Debug)]

@@ -8,8 +8,8 @@
 //! same step and generation (nothing in a store can distinguish them), and a loss of power (data that a disk reports as
 //! synced).
 
-pub(crate) mod corruption;
-pub(crate) mod crash;
+pub mod corruption;
+pub mod crash;
 mod damage;
 mod dice;
 mod subject;
@@ -25,7 +25,7 @@ use rankguard_model::with_causes;
 /// Failure of the test itself, which is not a finding.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct TortureError(pub(crate) String);
+pub struct TortureError(pub(crate) String);
 
 impl TortureError {
     pub(crate) fn new(problem: impl std::error::Error) -> Self {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
     Case, CaseDelays, CaseFinding, CaseId, CaseState, CheckpointPolicy, CheckpointView, ClassId, Device, DeviceKind,
     Entity, EvidenceId, EvidenceSource, Generation, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState,
@@ -12,12 +12,12 @@ use rankguard_model::{
 use serde_json::{Value, json};
 
 /// Returns the time `millis` milliseconds after the start of the sample.
-pub(crate) fn at(millis: i64) -> Timestamp {
+pub fn at(millis: i64) -> Timestamp {
     Timestamp::from_millis(1_763_700_000_000 + millis)
 }
 
 /// Returns the status and the cases of the sample.
-pub(crate) fn cluster() -> (StatusView, Vec<Case>) {
+pub fn cluster() -> (StatusView, Vec<Case>) {
     let status = StatusView {
         at: at(66_000),
         nodes: vec![
@@ -46,7 +46,7 @@ pub(crate) fn cluster() -> (StatusView, Vec<Case>) {
 }
 
 /// Returns measurements as a demo adds them.
-pub(crate) fn facts() -> Value {
+pub fn facts() -> Value {
     json!({
         "parameters_identical": true,
         "parameters": { "disturbed": "9f86d081884c7d659a2feaa0c55ad015", "undisturbed": "9f86d081884c7d659a2feaa0c55ad015" },
@@ -222,7 +222,7 @@ struct SampleCase {
 fn gpu_lost() -> Case {
     case(SampleCase {
         id: 1,
-        class: "gpu-fallen-off-bus",
+        class: classes::GPU_FALLEN_OFF_BUS,
         blamed: Entity::Device {
             node: NodeId::from("node-2"),
             device: Device {
@@ -252,7 +252,7 @@ fn node_lost() -> Case {
     let outcome = "the job makes steps again on two nodes";
     case(SampleCase {
         id: 2,
-        class: "node-crash",
+        class: classes::NODE_CRASH,
         blamed,
         at: 26_000,
         first_step: Some(4_500),
@@ -291,7 +291,7 @@ fn user_bug() -> Case {
     )];
     let mut case = case(SampleCase {
         id: 4,
-        class: "tensor-shape-mismatch",
+        class: classes::TENSOR_SHAPE_MISMATCH,
         blamed: Entity::Job {
             job: JobId::from("buggy"),
         },
@@ -346,7 +346,7 @@ fn case(draft: SampleCase) -> Case {
             confidence: 0.94,
             taxonomies: catalogue.taxonomies_of(&class),
             mitigation: catalogue.mitigation(&class),
-            alternatives: vec![(ClassId::from("gpu-driver-fault"), 0.21)],
+            alternatives: vec![(ClassId::from(classes::GPU_DRIVER_FAULT), 0.21)],
             class: class.clone(),
         },
         findings: (0..).zip(draft.lines).map(finding).collect(),

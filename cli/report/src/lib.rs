@@ -13,8 +13,8 @@ mod delays;
 mod gantt;
 mod page;
 mod panels;
-#[cfg(test)]
-pub(crate) mod sample;
+#[cfg(any(test, feature = "sample"))]
+pub mod sample;
 mod summary;
 mod text;
 mod timeline;
@@ -29,7 +29,7 @@ use serde_json::Value;
 
 /// Content of a report.
 #[derive(Debug, Clone, Serialize)]
-pub(crate) struct ReportInput {
+pub struct ReportInput {
     /// Title of the page.
     title: String,
     /// Measurements in addition to the controller's view: parameters, ledger, stalls. Set by the demo only.
@@ -42,7 +42,7 @@ pub(crate) struct ReportInput {
 
 impl ReportInput {
     /// Creates the input of a report.
-    pub(crate) fn new(title: &str, status: StatusView, cases: Vec<Case>, facts: Option<Value>) -> Self {
+    pub fn new(title: &str, status: StatusView, cases: Vec<Case>, facts: Option<Value>) -> Self {
         Self {
             title: title.to_owned(),
             facts,
@@ -53,7 +53,7 @@ impl ReportInput {
 }
 
 /// Writes `report.html` and `report.json` into an existing folder. Each file is replaced atomically.
-pub(crate) fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
+pub fn write(input: &ReportInput, folder: &Path) -> io::Result<()> {
     let json = rankguard_console::out::json_text(input)? + "\n";
     put(folder, "report.json", json.as_bytes())?;
     let pages = page::pages(input);

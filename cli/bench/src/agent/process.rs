@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use rankguard_console::child::die_with_parent;
+
 use super::site::SimulatedNode;
-use crate::child::die_with_parent;
 
 /// Maximum wait for a process to start.
 const START: Duration = Duration::from_secs(60);

@@ -8,8 +8,7 @@ use rankguard_model::{CaseState, Entity};
 
 use super::process::{self, SamplingRate};
 use super::site::SimulatedNode;
-use super::{AgentFigures, quantile, sorted_millis};
-use crate::client::ControllerClient;
+use super::{AgentFigures, ControllerReader, quantile, sorted_millis};
 
 /// Number of timed lines.
 const LINES: usize = 30;
@@ -20,13 +19,17 @@ const POLL: Duration = Duration::from_millis(5);
 /// Maximum wait for a case, and for the agent to join.
 const LIMIT: Duration = Duration::from_secs(60);
 
-pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Result<()> {
+pub(super) async fn measure<C: ControllerReader>(
+    library: &Path,
+    connect: impl FnOnce(&str) -> C,
+    found: &mut AgentFigures,
+) -> io::Result<()> {
     let mut site = SimulatedNode::make()?;
     let (_controller, address) = process::controller(&site).await?;
     let _agent = process::agent(&site, "agent", library, &address, SamplingRate::EverySecond)?;
-    let client = ControllerClient::new(&address, rankguard_identity::PeerTransport::loopback());
+    let client = connect(&address);
     let joined = until(&client, async |client| {
-        let status = client.status().await.ok()?;
+        let status = client.status().await?;
         (!status.nodes.is_empty()).then_some(())
     });
     joined
@@ -46,7 +49,7 @@ pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Res
         tokio::time::sleep(PAUSE).await;
     }
     let verdict = until(&client, async |client| {
-        let cases = client.cases().await.ok()?;
+        let cases = client.cases().await?;
         cases.iter().all(|case| case.state != CaseState::Open).then_some(())
     });
     if verdict.await.is_none() {
@@ -62,15 +65,15 @@ pub(super) async fn measure(library: &Path, found: &mut AgentFigures) -> io::Res
 }
 
 /// Returns `Some` if a case has a finding about `device`.
-async fn holds(client: &ControllerClient, device: &str) -> Option<()> {
-    let cases = client.cases().await.ok()?;
+async fn holds(client: &impl ControllerReader, device: &str) -> Option<()> {
+    let cases = client.cases().await?;
     let about = |entity: &Entity| matches!(entity, Entity::Device { device: found, .. } if found.address == device);
     let mut findings = cases.iter().flat_map(|case| &case.findings);
     findings.any(|finding| about(&finding.entity)).then_some(())
 }
 
 /// Polls until there is an answer; `None` after [`LIMIT`].
-async fn until<T>(client: &ControllerClient, ask: impl AsyncFn(&ControllerClient) -> Option<T>) -> Option<T> {
+async fn until<C: ControllerReader, T>(client: &C, ask: impl AsyncFn(&C) -> Option<T>) -> Option<T> {
     let end = Instant::now() + LIMIT;
     while Instant::now() < end {
         if let Some(answer) = ask(client).await {
