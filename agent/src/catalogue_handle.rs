@@ -12,7 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rankguard_faults::{Catalogue, CatalogueFile, CatalogueFilesError, SignatureMatcher};
 
 use crate::clock;
-use crate::outlets::{CatalogueRefusalView, CatalogueView};
+use crate::views::{CatalogueRefusalView, CatalogueView};
 
 /// Catalogue of one agent. Cheap to clone; all clones share it.
 #[derive(Clone, Default)]

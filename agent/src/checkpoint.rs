@@ -48,7 +48,7 @@ use self::peer::ArenaImageSource;
 use crate::intake::EvidenceIntake;
 use crate::membership::JobMembership;
 use crate::preflight::host::available;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::settings::{AgentSettings, ImageSettings};
 
 /// Arenas of this node and the services that copy and restore their images.

@@ -29,7 +29,6 @@ mod previous;
 mod ras;
 mod reread_file;
 mod ring;
-mod stop;
 mod stream;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -44,16 +43,13 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::JoinHandle;
 
-use rankguard_model::{ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Role};
+use rankguard_model::EvidenceSource;
 
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
 pub(crate) use all::{CollectorSet, InjectionTargets};
 pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
 pub use job_log::is_log_path;
-pub(crate) use mounts::unescape;
-pub(crate) use stop::StopFlag;
 pub(crate) use stream::triage;
 
 /// Starts a collector on its own thread. A panic of the collector becomes a gap and does not end the agent (RG-12).
@@ -73,25 +69,4 @@ pub(crate) fn spawn(
             );
         }
     })
-}
-
-/// Builds the evidence for a measured value that is beyond its threshold.
-pub(crate) fn sample(source: EvidenceSource, entity: Entity, metric: &str, value: f64, unit: &str) -> PendingEvidence {
-    let body = EvidenceBody::Sample {
-        metric: metric.to_owned(),
-        value,
-        unit: unit.to_owned(),
-    };
-    PendingEvidence::now(source, entity, body)
-}
-
-/// Builds the classification of a measured value: failure class of the catalogue, role, confidence and signature.
-pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Classification {
-    Classification {
-        class: ClassId::from(class),
-        role,
-        confidence,
-        signature: signature.into(),
-        fields: FieldValues::new(),
-    }
 }

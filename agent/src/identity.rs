@@ -7,9 +7,10 @@ use rankguard_model::{EvidenceBody, EvidenceSource};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+use crate::error::AgentError;
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::PendingEvidence;
-use crate::{AgentError, AgentSettings};
+use crate::settings::AgentSettings;
 
 /// Interval between reports that the certificate expires soon.
 const DAY: Duration = Duration::from_secs(86_400);

@@ -17,19 +17,15 @@ mod disk;
 mod executor;
 mod facts;
 mod lines;
-mod overlay;
 mod socket;
-mod synthetic_targets;
 
-use rankguard_model::{JobId, Rank, Timestamp};
+use rankguard_model::{JobId, Rank};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use context::InjectionContext;
 pub(crate) use executor::{InjectionExecutor, InjectionThread};
-pub(crate) use overlay::NicOverlay;
 pub(crate) use socket::InjectSocket;
 pub use socket::{InjectError, inject};
-pub(crate) use synthetic_targets::SyntheticTargets;
 
 /// Longest duration of one injection, milliseconds.
 pub const LAST_MAX_MS: u64 = 3_600_000;
@@ -137,19 +133,4 @@ impl FaultInjection {
             Self::KernelLine { .. } | Self::LogLine { .. } | Self::RankKill { .. } => None,
         }
     }
-}
-
-/// Injection that was carried out.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InjectionRecord {
-    /// Number since the agent's start.
-    pub number: u64,
-    /// Kind as named in commands and metrics.
-    pub kind: String,
-    /// Description, as a sentence.
-    pub what: String,
-    /// Start on the node's clock.
-    pub at: Timestamp,
-    /// End; absent for events, and for injections that last until the agent ends.
-    pub until: Option<Timestamp>,
 }

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{Entity, EvidenceBody, EvidenceSource, NodeId};
 
-use crate::inject::SyntheticTargets;
 use crate::outlets::{LogQueue, StatusBoard};
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
+use crate::synthetic_targets::SyntheticTargets;
 
 /// Most evidence records that may wait for the disk.
 const CAPACITY: usize = 16_384;

@@ -3,13 +3,12 @@
 //!
 //! - Proofs of contact renew the lease: answers of the controller to messages of this agent, dated at the moment of
 //!   sending. An answer that waited in a buffer while the agent was stopped renews nothing.
-//! - Without a recent proof, other agents are queried ([`LeaseWatch`]). A majority that has lost the controller too
+//! - Without a recent proof, other agents are queried (`lease_watch`). A majority that has lost the controller too
 //!   extends the lease: the controller is unreachable for all, and training continues.
 //! - All times are of [`boot_now`], which cannot be set and counts while the machine is suspended.
 
 mod proof_log;
 mod verdict;
-mod watch;
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -17,11 +16,10 @@ use std::time::Duration;
 use rankguard_model::PeerAgent;
 
 use crate::boot_clock::boot_now;
-use crate::outlets::LeaseView;
+use crate::views::LeaseView;
 
 pub(crate) use proof_log::ProofLog;
 pub(crate) use verdict::{LeaseVerdict, WitnessAnswer};
-pub(crate) use watch::LeaseWatch;
 
 /// Lease on this node's ranks. Cheap to clone.
 #[derive(Debug, Clone)]

@@ -16,9 +16,28 @@
 //! - No call into a driver, a file system or a rank can block another part; each has a thread or a deadline (RG-9,
 //!   RG-12).
 //!
+//! Modules lie in layers; a module imports modules of lower layers only (`tests/house`):
+//!
+//! | layer | modules | purpose |
+//! |---|---|---|
+//! | 12 | `run` | life of an agent: builds the parts, runs and ends them |
+//! | 11 | `lease_watch`, `uplink` | contact with the controller and, without it, with other agents |
+//! | 10 | `orders`, `supervision` | execution of orders; start of supervision |
+//! | 9 | `ranks` | start, connection and logs of ranks |
+//! | 8 | `checkpoint` | arenas, images, copies, restores |
+//! | 7 | `inject`, `preflight` | injected faults; checks before a job starts |
+//! | 6 | `collectors`, `identity` | observation of sources and of the node's identity |
+//! | 5 | `error`, `intake`, `settings` | way of evidence into the spool; settings and errors |
+//! | 4 | `mount_users`, `outlets` | users of file systems; metrics, status socket, export |
+//! | 3 | `roster` | table of running and recently ended ranks |
+//! | 2 | `links`, `spool`, `stacks`, `supervisor`, `synthetic_targets` | measurement, storage, stacks, supervisor processes |
+//! | 1 | `bounded`, `catalogue_handle`, `lease`, `memory_holders`, `pending_evidence`, `stop_flag` | state that parts share |
+//! | 0 | `accept_loop`, `allowed_environment`, `boot_clock`, `clock`, `fences`, `membership`, `memory`, `nic_overlay`, `packets`, `processes`, `quantities`, `scenario`, `state_dir`, `views` | clocks, processes, tables, views |
+//!
 //! Absent: ranks that survive their agent.
 
 mod accept_loop;
+mod allowed_environment;
 mod boot_clock;
 mod bounded;
 mod catalogue_handle;
@@ -31,11 +50,13 @@ mod identity;
 mod inject;
 mod intake;
 mod lease;
+mod lease_watch;
 mod links;
 mod membership;
 mod memory;
 mod memory_holders;
 mod mount_users;
+mod nic_overlay;
 mod orders;
 mod outlets;
 mod packets;
@@ -44,29 +65,29 @@ mod preflight;
 mod processes;
 mod quantities;
 mod ranks;
+mod roster;
 mod run;
 pub mod scenario;
 mod settings;
 mod spool;
 mod stacks;
 mod state_dir;
+mod stop_flag;
 mod supervision;
 mod supervisor;
+mod synthetic_targets;
 mod uplink;
+mod views;
 
 pub use catalogue_handle::CatalogueHandle;
 pub use checkpoint::keep_arenas;
 pub use collectors::gpu::serve_gpu_calls;
 pub use collectors::is_log_path;
 pub use error::{AgentError, ShutdownReport};
-pub use inject::{FaultInjection, InjectError, InjectionRecord, LAST_MAX_MS, RankSelector, inject};
+pub use inject::{FaultInjection, InjectError, LAST_MAX_MS, RankSelector, inject};
 pub use links::{LinkBlame, LinkMeasurement, LinkSearch, LinkSurvey, MeasuringAgent, NodePair, measure, survey};
 pub use memory::share_heap;
-pub use outlets::{
-    AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
-    FileSystemView, GapView, HostView, IdentityView, LeaseView, MigView, OtlpEndpoint, OtlpError, OtlpProtocol,
-    OtlpSettings, OtlpView, PressureView, RankRightsView, RankView, SeriesView, SpoolView, UplinkView, ask_agent,
-};
+pub use outlets::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings, ask_agent};
 pub use preflight::{CheckVerdict, JobRequirements, PreflightCheck, ProgramEnvironment, preflight};
 pub use run::run;
 pub use settings::{
@@ -75,3 +96,8 @@ pub use settings::{
 pub use spool::SpoolError;
 pub use stacks::serve_stack_calls;
 pub use supervisor::{check_rank_user, restrict_process, supervise_ranks};
+pub use views::{
+    AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
+    FileSystemView, GapView, HostView, IdentityView, InjectionRecord, LeaseView, MigView, OtlpView, PressureView,
+    RankRightsView, RankView, SeriesView, SpoolView, UplinkView,
+};

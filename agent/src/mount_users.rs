@@ -19,10 +19,10 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{Classification, LaunchOrder, RankRef};
 
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::stacks::ChildProcesses;
 use process::IncompleteSearch;
-pub(crate) use table::{MountEntry, MountTable};
+pub(crate) use table::{MountEntry, MountTable, unescape};
 
 /// Time limit of a search. One of ordinary ranks takes some milliseconds.
 const DEADLINE: Duration = Duration::from_millis(300);

@@ -20,15 +20,15 @@ use rustix::process::Signal;
 use tokio::runtime::Handle;
 
 use crate::checkpoint::CheckpointService;
-use crate::collectors::mark;
 use crate::fences::FenceTable;
 use crate::intake::EvidenceIntake;
 use crate::lease::RankLease;
 use crate::links;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
-use crate::ranks::{LaunchContext, RankReports, RankRoster, RankUserRules, reserve, spawn};
+use crate::ranks::{LaunchContext, RankReports, RankUserRules, reserve, spawn};
+use crate::roster::RankRoster;
 use crate::supervisor::RankSupervisors;
 
 /// Maximum queued orders. When the queue is full the session stops reading, and the controller sends missing orders

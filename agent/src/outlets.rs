@@ -16,7 +16,6 @@ mod numbers;
 mod otlp;
 mod prometheus;
 mod snapshot;
-mod view;
 
 pub(crate) use board::StatusBoard;
 pub(crate) use http::serve as serve_metrics;
@@ -24,11 +23,6 @@ pub(crate) use local::{StatusSocket, is_own_user, listen, through};
 pub(crate) use otlp::{LogQueue, OtlpClient, start as start_otlp};
 pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::ViewSource;
-pub use view::{
-    AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
-    FileSystemView, GapView, HostView, IdentityView, LeaseView, MigView, OtlpView, PressureView, RankRightsView,
-    RankView, SeriesView, SpoolView, UplinkView,
-};
 
 pub use local::ask as ask_agent;
 

@@ -1,6 +1,6 @@
 //! Evidence of a collector before it has a sequence number.
 
-use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, Timestamp};
+use rankguard_model::{ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Role, Timestamp};
 
 use crate::clock;
 
@@ -85,4 +85,25 @@ impl PendingEvidence {
 /// True for samples and progress, which later ones supersede; everything else occurs once.
 pub(crate) fn is_droppable(body: &EvidenceBody) -> bool {
     matches!(body, EvidenceBody::Progress { .. } | EvidenceBody::Sample { .. })
+}
+
+/// Builds the evidence for a measured value that is beyond its threshold.
+pub(crate) fn sample(source: EvidenceSource, entity: Entity, metric: &str, value: f64, unit: &str) -> PendingEvidence {
+    let body = EvidenceBody::Sample {
+        metric: metric.to_owned(),
+        value,
+        unit: unit.to_owned(),
+    };
+    PendingEvidence::now(source, entity, body)
+}
+
+/// Builds the classification of a measured value: failure class of the catalogue, role, confidence and signature.
+pub(crate) fn mark(class: &str, role: Role, confidence: f64, signature: &str) -> Classification {
+    Classification {
+        class: ClassId::from(class),
+        role,
+        confidence,
+        signature: signature.into(),
+        fields: FieldValues::new(),
+    }
 }

@@ -24,7 +24,7 @@ use std::time::Duration;
 use rankguard_model::{ClassId, SharedValue};
 use serde::Serialize;
 
-use crate::CatalogueHandle;
+use crate::catalogue_handle::CatalogueHandle;
 
 /// Requirements of a job on a node. Empty or absent ones are not checked.
 #[derive(Debug, Clone)]

@@ -16,21 +16,26 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Endpoint, Server};
 
 use crate::checkpoint::CheckpointService;
-use crate::collectors::{CollectorSet, InjectionTargets, StopFlag};
+use crate::collectors::{CollectorSet, InjectionTargets};
+use crate::error::{AgentError, ShutdownReport};
 use crate::fences::FenceTable;
 use crate::inject::{InjectSocket, InjectionContext, InjectionExecutor, InjectionThread};
 use crate::intake::EvidenceIntake;
-use crate::lease::{LeaseWatch, RankLease};
+use crate::lease::RankLease;
+use crate::lease_watch::LeaseWatch;
 use crate::links::LinkService;
 use crate::orders::{self, OrderExecutor, OrderMessage, RankEndReport};
 use crate::outlets::{LogQueue, OtlpClient, StatusSocket, ViewSource, serve_metrics, start_otlp};
 use crate::preflight::JobRequirements;
-use crate::ranks::{RankLogService, RankReports, RankRoster, RankSocket, RankUserRules};
+use crate::ranks::{RankLogService, RankReports, RankSocket, RankUserRules};
+use crate::roster::RankRoster;
+use crate::settings::AgentSettings;
 use crate::spool::Spool;
 use crate::state_dir::{prepare_state_dir, tighten_files};
+use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
 use crate::uplink::ControllerUplink;
-use crate::{AgentError, AgentSettings, ShutdownReport, clock, identity, memory};
+use crate::{clock, identity, memory};
 
 /// Longest wait for the controller to acknowledge the last evidence when the agent ends in order.
 const FAREWELL: Duration = Duration::from_millis(500);

@@ -8,9 +8,9 @@ use rankguard_identity::PeerTransport;
 use rankguard_model::{ClassId, NodeId};
 use serde::Serialize;
 
-use crate::CatalogueHandle;
+use crate::allowed_environment::DEFAULT_RANK_ENVIRONMENT;
+use crate::catalogue_handle::CatalogueHandle;
 use crate::outlets::OtlpSettings;
-use crate::ranks::DEFAULT_RANK_ENVIRONMENT;
 
 /// Settings of one agent.
 #[derive(Debug, Clone)]

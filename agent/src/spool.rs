@@ -27,8 +27,8 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 use tokio::sync::watch;
 
 use crate::clock;
-use crate::outlets::SpoolView;
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
+use crate::views::SpoolView;
 use epochs::{EPOCHS, EpochChain};
 pub(crate) use join::SpoolJoin;
 use table::{CURSORS, EVIDENCE, META, SpoolRecord};

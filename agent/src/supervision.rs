@@ -8,11 +8,11 @@ use rankguard_model::EvidenceSource;
 use crate::error::AgentError;
 use crate::intake::EvidenceIntake;
 use crate::lease::RankLease;
-use crate::outlets::RankRightsView;
 use crate::processes::{CgroupBase, FenceMark, end_marked_processes};
 use crate::ranks::{RankReports, RankUserRules};
 use crate::settings::AgentSettings;
 use crate::supervisor::{RankSupervisors, adopt_orphans};
+use crate::views::RankRightsView;
 
 /// Rank supervision of one agent.
 pub(crate) struct RankSupervision {

@@ -30,7 +30,7 @@ use crate::lease::{ProofLog, RankLease};
 use crate::membership::JobMembership;
 use crate::orders::OrderMessage;
 use crate::outlets::StatusBoard;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::settings::AgentSettings;
 use crate::spool::{Spool, SpoolError, SpoolJoin};
 

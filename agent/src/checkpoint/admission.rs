@@ -109,7 +109,7 @@ mod tests {
 
     use super::*;
     use crate::intake::EvidenceIntake;
-    use crate::ranks::RankRoster;
+    use crate::roster::RankRoster;
     use crate::settings::AgentSettings;
 
     #[tokio::test]

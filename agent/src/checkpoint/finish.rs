@@ -195,7 +195,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::arenas::ArenaRequest;
     use crate::intake::EvidenceIntake;
-    use crate::ranks::RankRoster;
+    use crate::roster::RankRoster;
     use crate::settings::AgentSettings;
 
     const ONE: Generation = Generation(1);

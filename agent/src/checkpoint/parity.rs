@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use crate::collectors::testing::{launch, rank};
     use crate::intake::EvidenceIntake;
-    use crate::ranks::RankRoster;
+    use crate::roster::RankRoster;
     use crate::settings::AgentSettings;
 
     const NODES: [&str; 5] = ["n1", "n2", "n3", "n4", "n5"];

@@ -240,7 +240,7 @@ mod tests {
     use super::*;
     use crate::collectors::testing::{launch, rank};
     use crate::intake::EvidenceIntake;
-    use crate::ranks::RankRoster;
+    use crate::roster::RankRoster;
     use crate::settings::AgentSettings;
 
     fn peer(node: &str, domain: &str) -> PeerAgent {

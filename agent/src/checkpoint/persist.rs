@@ -9,8 +9,7 @@ use rankguard_model::{Entity, EvidenceBody, EvidenceSource, RankRef, Role, Shard
 
 use super::arenas::RankArena;
 use super::dedupe::ChunkDeduplicator;
-use crate::collectors::mark;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 
 /// Write of one shard.
 pub(super) struct ShardWrite<'a> {

@@ -8,8 +8,7 @@ use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint
 use super::error::RankServiceError;
 use super::fetch::id_of;
 use super::rank_service::RankService;
-use crate::collectors::mark;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 
 impl RankService {
     /// Reports a failed restore. Faults of the rank's request or of this agent's memory are reported by the rank.

@@ -10,8 +10,7 @@ use rankguard_model::{Entity, EvidenceBody, EvidenceSource, FAREWELL_SIGNATURE, 
 use tokio::time::{Instant, sleep_until};
 
 use super::CheckpointService;
-use crate::collectors::mark;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 
 /// Poll interval for ranks that have ended meanwhile; commits wake the wait at once.
 const LOOK: Duration = Duration::from_millis(100);

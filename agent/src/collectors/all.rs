@@ -20,15 +20,16 @@ use super::observe::LineReporter;
 use super::optics::OpticsCollector;
 use super::pci::PciCollector;
 use super::ras::RasClient;
-use super::{StopFlag, spawn};
+use super::spawn;
 use crate::clock;
 use crate::error::AgentError;
-use crate::inject::NicOverlay;
 use crate::intake::EvidenceIntake;
 use crate::mount_users::MountUsers;
-use crate::ranks::RankRoster;
+use crate::nic_overlay::NicOverlay;
+use crate::roster::RankRoster;
 use crate::settings::AgentSettings;
 use crate::spool::Spool;
+use crate::stop_flag::StopFlag;
 
 /// Time limit for collectors to end. The thread of one that is blocked in a driver is abandoned (RG-12).
 const END_LIMIT: Duration = Duration::from_secs(2);

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, Role};
 
-use super::{StopFlag, mark};
 use crate::bounded::{self, RunEnd, RunLimits};
 use crate::clock;
 use crate::intake::EvidenceIntake;
-use crate::outlets::CheckView;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark};
 use crate::settings::PluginCheck;
+use crate::stop_flag::StopFlag;
+use crate::views::CheckView;
 
 /// Most values retained from one check.
 const VALUES: usize = 64;

@@ -19,10 +19,10 @@ use std::time::{Duration, SystemTime};
 use rankguard_flight::RecorderDump;
 use rankguard_model::{EvidenceBody, EvidenceSource, RankRef};
 
-use super::StopFlag;
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
+use crate::stop_flag::StopFlag;
 use pipe::DumpRequestOutcome;
 pub(crate) use pipe::can_be_made as pipe_can_be_made;
 

@@ -38,12 +38,12 @@ use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceBody, 
 
 use super::threshold_evaluator::ThresholdEvaluator;
 use super::thresholds::{self, ThresholdRule};
-use super::{StopFlag, mark, sample};
 use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark, sample};
 use crate::scenario;
+use crate::stop_flag::StopFlag;
 pub use calls::serve_gpu_calls;
 use lost::LostDevices;
 use mig_devices::MigDevices;

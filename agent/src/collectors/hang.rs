@@ -19,11 +19,12 @@ use rankguard_faults::classes;
 use rankguard_model::{EvidenceBody, EvidenceSource, RankRef, Role, Step};
 
 use super::flight::FlightDumps;
-use super::{StopFlag, mark, ras};
+use super::ras;
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
-use crate::ranks::{RankRoster, RankSilence};
+use crate::pending_evidence::{PendingEvidence, mark};
+use crate::roster::{RankRoster, RankSilence};
 use crate::stacks::{self, ChildProcesses, ProcessStack};
+use crate::stop_flag::StopFlag;
 use activity::ObservedActivity;
 use process::{BlockedTask, DeadChildren};
 

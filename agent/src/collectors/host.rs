@@ -18,15 +18,15 @@ use super::mounts::{self, FreeSpace, MountQueries};
 use super::nic::rdma_ports;
 use super::platform::{self, PlatformState};
 use super::vitals::{VitalSigns, VitalSources, WRITABLE};
-use super::{StopFlag, mark, sample};
 use crate::clock;
 use crate::intake::EvidenceIntake;
 use crate::memory_holders;
 use crate::mount_users::{FailingStorage, MountUsers};
-use crate::outlets::{FileSystemView, HostView};
-use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::pending_evidence::{PendingEvidence, mark, sample};
+use crate::roster::RankRoster;
 use crate::spool::Spool;
+use crate::stop_flag::StopFlag;
+use crate::views::{FileSystemView, HostView};
 
 /// Available part of the memory below which allocation failures and OOM kills are near.
 const MEMORY_LOW: f64 = 0.05;

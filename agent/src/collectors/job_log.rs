@@ -14,7 +14,6 @@ use std::time::{Duration, Instant};
 
 use rankguard_model::{EvidenceSource, RankRef};
 
-use super::StopFlag;
 use super::file::{FilePosition, StartPosition};
 use super::followed::FollowedFile;
 use super::inotify::InotifyWatcher;
@@ -24,6 +23,7 @@ use super::waker::EventFdWaker;
 use crate::clock;
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::ReaderCursor;
+use crate::stop_flag::StopFlag;
 pub use names::is_log_path;
 use names::{LogFinder, LogMatches};
 

@@ -14,13 +14,13 @@ use rankguard_model::{EvidenceSource, Timestamp};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use super::StopFlag;
 use super::observe::{LineOrigin, LineReporter, ReadTimes};
 use super::stream::triage;
 use super::uptime::boot_moment;
 use super::wait::{pause, wait_readable};
 use crate::clock;
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
+use crate::stop_flag::StopFlag;
 
 /// Key of the stored position.
 const KEY: &str = "kernel-journal";

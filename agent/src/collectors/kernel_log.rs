@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use rankguard_model::EvidenceSource;
 
-use super::StopFlag;
 use super::file::StartPosition;
 use super::followed::FollowedFile;
 use super::inotify::InotifyWatcher;
@@ -28,6 +27,7 @@ use super::uptime::boot_moment;
 use super::wait::{HEAR, pause, wait_readable};
 use crate::clock;
 use crate::settings::KernelLogSource;
+use crate::stop_flag::StopFlag;
 
 /// Greatest pause of a quiet file, in multiples of the interval.
 const QUIET: u32 = 4;

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant};
 
+use crate::mount_users::unescape;
+
 /// Time limit for the answer of a file system. A server that is merely busy answers within a second.
 const DEADLINE: Duration = Duration::from_secs(10);
 /// Most file systems that are queried.
@@ -162,21 +164,6 @@ pub(super) fn remote(text: &str) -> Vec<PathBuf> {
     found.sort();
     found.dedup();
     found
-}
-
-/// Decodes the octal escapes of a mount point (`\040` for a space).
-pub(crate) fn unescape(place: &str) -> String {
-    let mut out = Vec::with_capacity(place.len());
-    let mut rest = place.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
-        let byte = digits
-            .filter(|_| *first == b'\\')
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        out.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[3..] } else { after };
-    }
-    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

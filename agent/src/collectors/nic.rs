@@ -17,10 +17,10 @@ use rankguard_model::{Device, DeviceKind, Entity, EvidenceBody, EvidenceSource};
 
 use super::ethtool::EthtoolReader;
 use super::reread_file::first_number;
-use super::{StopFlag, sample};
-use crate::inject::NicOverlay;
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
+use crate::nic_overlay::NicOverlay;
+use crate::pending_evidence::{PendingEvidence, sample};
+use crate::stop_flag::StopFlag;
 use judge::{NicFinding, changes, is_wanted, lost};
 use tree::AdapterTree;
 use watch::PortWatch;

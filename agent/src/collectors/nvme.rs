@@ -15,9 +15,10 @@ use rankguard_model::{Device, DeviceKind, Entity, EvidenceSource};
 
 use super::threshold_evaluator::ThresholdEvaluator;
 use super::thresholds::{self, ThresholdRule};
-use super::{StopFlag, sample};
 use crate::clock;
 use crate::intake::EvidenceIntake;
+use crate::pending_evidence::sample;
+use crate::stop_flag::StopFlag;
 use page::PAGE_BYTES;
 
 /// Poll interval of the disks.

@@ -13,7 +13,7 @@ use crate::clock;
 use crate::intake::EvidenceIntake;
 use crate::mount_users::{FailingStorage, MountUsers};
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::spool::Spool;
 
 /// Writer of the lines.

@@ -16,9 +16,10 @@ use rankguard_model::{Device, DeviceKind, Entity, EvidenceSource};
 
 use super::threshold_evaluator::{DeviceReadings, ThresholdEvaluator};
 use super::thresholds::{self, ThresholdRule};
-use super::{StopFlag, sample};
 use crate::clock;
 use crate::intake::EvidenceIntake;
+use crate::pending_evidence::sample;
+use crate::stop_flag::StopFlag;
 use netlink::ModuleSocket;
 
 /// Poll interval of the modules.

@@ -15,9 +15,10 @@ use rankguard_model::{Entity, EvidenceSource, Timestamp};
 
 use super::threshold_evaluator::ThresholdEvaluator;
 use super::thresholds::{self, ThresholdRule};
-use super::{StopFlag, sample};
 use crate::clock;
 use crate::intake::EvidenceIntake;
+use crate::pending_evidence::sample;
+use crate::stop_flag::StopFlag;
 use tree::PciTree;
 
 /// Readings that are added to every finding about a device.

@@ -10,8 +10,8 @@ use std::path::Path;
 use rankguard_faults::classes;
 use rankguard_model::Role;
 
-use super::mark;
 use super::vitals::VitalChange;
+use crate::pending_evidence::mark;
 
 /// Class, role and confidence for the end of a service.
 type ServiceClassification = (&'static str, Role, f64);

@@ -12,7 +12,7 @@ use crate::catalogue_handle::CatalogueHandle;
 use crate::intake::EvidenceIntake;
 use crate::mount_users::MountUsers;
 use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::spool::Spool;
 use crate::supervisor::RankProcess;
 

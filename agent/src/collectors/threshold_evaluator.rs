@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rankguard_model::{Classification, Timestamp};
 
-use super::mark;
 use super::thresholds::{ThresholdCondition, ThresholdRule};
+use crate::pending_evidence::mark;
 
 /// Readings of a device by metric name.
 pub(super) type DeviceReadings = BTreeMap<String, f64>;

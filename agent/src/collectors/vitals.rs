@@ -11,9 +11,10 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, Role};
 
 use super::reread_file::RereadFile;
-use super::{mark, unescape};
 use crate::clock::KernelClock;
-use crate::outlets::PressureView;
+use crate::mount_users::unescape;
+use crate::pending_evidence::mark;
+use crate::views::PressureView;
 
 /// Rule for a growing counter.
 struct CounterRule {

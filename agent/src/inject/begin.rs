@@ -6,9 +6,9 @@ use rankguard_model::{Device, DeviceKind, Entity, RankRef};
 use rustix::process::Signal;
 
 use super::executor::{InjectionExecutor, InjectionUndo, InjectionWork};
-use super::synthetic_targets::SyntheticTarget;
 use super::{FaultInjection, RankSelector, disk};
 use crate::collectors::observe::LineOrigin;
+use crate::synthetic_targets::SyntheticTarget;
 
 /// Most lines of one injection, and most bytes of each.
 const LINES: usize = 256;

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use rankguard_model::Timestamp;
 
-use super::overlay::NicOverlay;
 use crate::catalogue_handle::CatalogueHandle;
 use crate::collectors::gpu::XidMerger;
 use crate::intake::EvidenceIntake;
 use crate::mount_users::MountUsers;
-use crate::ranks::RankRoster;
+use crate::nic_overlay::NicOverlay;
+use crate::roster::RankRoster;
 use crate::spool::Spool;
 
 /// Parts of an agent that injections use.

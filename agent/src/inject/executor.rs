@@ -12,14 +12,15 @@ use rustix::process::Signal;
 use super::context::InjectionContext;
 use super::facts::PlayedScenario;
 use super::lines::InjectedLines;
-use super::overlay::NicOverlay;
-use super::{FaultInjection, InjectionRecord, LAST_MAX_MS};
+use super::{FaultInjection, LAST_MAX_MS};
 use crate::clock;
 use crate::collectors::gpu::XidMerger;
 use crate::collectors::observe::LineOrigin;
 use crate::intake::EvidenceIntake;
+use crate::nic_overlay::NicOverlay;
 use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
+use crate::views::InjectionRecord;
 
 /// Most injections that last at one time.
 const LASTING: usize = 64;

@@ -12,7 +12,7 @@ use crate::collectors::gpu::XidMerger;
 use crate::collectors::observe::{LineOrigin, LineReporter};
 use crate::intake::EvidenceIntake;
 use crate::mount_users::MountUsers;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::spool::Spool;
 
 /// Most streams that are retained: the kernel's and those of some ranks.

@@ -12,10 +12,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
+use super::FaultInjection;
 use super::executor::InjectionExecutor;
-use super::{FaultInjection, InjectionRecord};
 use crate::accept_loop::attend;
 use crate::outlets::{is_own_user, listen, through};
+use crate::views::InjectionRecord;
 
 const NAME: &str = "inject.sock";
 /// Most concurrent connections.

@@ -2,8 +2,6 @@
 
 use std::path::Path;
 
-use crate::collectors::unescape;
-
 /// Most bytes of a table that are read.
 const BYTES: u64 = 4 << 20;
 
@@ -76,6 +74,21 @@ impl MountTable {
         };
         self.0.iter().filter(holds).max_by_key(|mount| mount.place.len())
     }
+}
+
+/// Decodes the octal escapes of a mount point (`\040` for a space).
+pub(crate) fn unescape(place: &str) -> String {
+    let mut out = Vec::with_capacity(place.len());
+    let mut rest = place.as_bytes();
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).and_then(|digits| std::str::from_utf8(digits).ok());
+        let byte = digits
+            .filter(|_| *first == b'\\')
+            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        out.push(byte.unwrap_or(*first));
+        rest = if byte.is_some() { &after[3..] } else { after };
+    }
+    String::from_utf8_lossy(&out).into_owned()
 }
 
 #[cfg(test)]

@@ -79,7 +79,7 @@ impl Machine {
     fn says(&self, failing: FailingStorage) -> [Option<String>; 3] {
         let proc_root = self.folder.path().join("proc");
         let sysfs_root = self.folder.path().join("sys");
-        let mut mark = crate::collectors::mark("filesystem-io-error", Role::Root, 0.6, "test");
+        let mut mark = crate::pending_evidence::mark("filesystem-io-error", Role::Root, 0.6, "test");
         MountUsers::new(&proc_root, &sysfs_root, &self.roster).annotate_mark(failing, &mut mark);
         ["mount", "device", "used_by"].map(|name| mark.fields.get(name).map(str::to_owned))
     }

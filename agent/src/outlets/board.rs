@@ -8,10 +8,11 @@ use rankguard_model::{
     DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Role, Sequence, Timestamp,
 };
 
-use super::view::{CheckView, CodeView, FileSystemView, GapView, HostView, MigView, SeriesView, UplinkView};
 use crate::clock;
-use crate::inject::InjectionRecord;
 use crate::pending_evidence::PendingEvidence;
+use crate::views::{
+    CheckView, CodeView, FileSystemView, GapView, HostView, InjectionRecord, MigView, SeriesView, UplinkView,
+};
 
 /// Maximum number of series. A node has about ten devices and about ten classes that ever occur on them.
 const SERIES: usize = 1024;
@@ -274,7 +275,7 @@ mod tests {
     use rankguard_model::{Classification, Device};
 
     use super::*;
-    use crate::collectors::mark;
+    use crate::pending_evidence::mark;
 
     fn line(address: &str, mark: Classification, repeats: u32) -> PendingEvidence {
         let entity = Entity::Device {

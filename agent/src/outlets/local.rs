@@ -17,8 +17,8 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::task::JoinHandle;
 
 use super::snapshot::ViewSource;
-use super::view::{AgentQueryError, AgentView};
 use crate::accept_loop::attend;
+use crate::views::{AgentQueryError, AgentView};
 
 const NAME: &str = "agent.sock";
 /// Maximum concurrent connections.

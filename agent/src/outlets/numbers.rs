@@ -5,7 +5,7 @@ mod node;
 
 use rankguard_model::{EvidenceSource, Timestamp};
 
-use super::view::AgentView;
+use crate::views::AgentView;
 
 /// Samples of one metric, distinguished by their labels.
 #[derive(Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::numbers::{MetricFamily, MetricKind, families};
-use super::view::AgentView;
+use crate::views::AgentView;
 
 pub(super) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 

@@ -7,13 +7,13 @@ use rankguard_model::{NodeId, Timestamp};
 
 use super::board::StatusBoard;
 use super::otlp::LogQueue;
-use super::view::{AgentView, CollectorView, IdentityView, RankRightsView};
 use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
-use crate::collectors::StopFlag;
 use crate::lease::RankLease;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::spool::Spool;
+use crate::stop_flag::StopFlag;
+use crate::views::{AgentView, CollectorView, IdentityView, RankRightsView};
 
 /// Source of views. Cheap to clone.
 #[derive(Debug, Clone)]

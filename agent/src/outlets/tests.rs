@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use rankguard_model::{Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, NodeId, Role, Step, Timestamp};
 
-use super::view::{CheckView, MigView};
 use super::{LogQueue, ViewSource};
 use crate::catalogue_handle::CatalogueHandle;
 use crate::collectors::testing::{rank, run};
-use crate::collectors::{StopFlag, mark, sample};
-use crate::inject::InjectionRecord;
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::pending_evidence::{PendingEvidence, mark, sample};
+use crate::roster::RankRoster;
 use crate::spool::Spool;
+use crate::stop_flag::StopFlag;
+use crate::views::{CheckView, InjectionRecord, MigView};
 
 /// An agent with evidence of every kind; its spool lies in `folder`.
 pub(crate) fn snapshots(folder: &Path) -> ViewSource {
@@ -85,7 +84,7 @@ pub(crate) fn snapshots(folder: &Path) -> ViewSource {
         stop,
         network: rankguard_identity::PeerTransport::loopback(),
         injection: true,
-        rank_rights: super::RankRightsView::default(),
+        rank_rights: crate::views::RankRightsView::default(),
         otlp: Some(LogQueue::new("127.0.0.1:4317")),
     }
 }

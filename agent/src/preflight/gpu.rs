@@ -6,8 +6,8 @@ use rankguard_faults::classes;
 
 use super::probe::BlockingProbe;
 use super::{CheckVerdict, JobRequirements, PreflightCheck};
-use crate::collectors::StopFlag;
 use crate::collectors::gpu::{DevicePoll, LibraryAnswer, LibraryCommand, LibraryWorker, PollOutcome};
+use crate::stop_flag::StopFlag;
 
 /// Pending poll result: devices and driver version, a call that hangs, or no library.
 pub(super) type GpuProbe = BlockingProbe<LibraryAnswer>;

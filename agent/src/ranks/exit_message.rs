@@ -11,7 +11,7 @@ use std::path::Path;
 use rankguard_faults::classes;
 use rankguard_model::{Classification, EXIT_MESSAGE, EvidenceBody, PrintableText, ProcessExit, Role};
 
-use crate::collectors::mark;
+use crate::pending_evidence::mark;
 
 /// Maximum bytes that are read from the end of the output.
 const TAIL_BYTES: u64 = 16 * 1024;

@@ -10,7 +10,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, LAST_OUTPUT, OUTPUT_AGE_FIELD, ProcessExit, Role, Timestamp};
 
 use super::environment::RankFiles;
-use crate::collectors::mark;
+use crate::pending_evidence::mark;
 
 /// Returns a mark with the time from the last output of a rank to its end; `None` if no signal ended it, or if its
 /// output is unknown.

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use rankguard_model::{LaunchOrder, NodeId, RankRef, RankSlot};
 
-use super::RankRoster;
-use super::allowed_environment::allowed_variables;
 use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variables};
 use super::rank_users::RankUserRules;
 use super::reports::RankReports;
+use crate::allowed_environment::allowed_variables;
 use crate::processes::{FENCE_VARIABLE, FenceMark};
+use crate::roster::RankRoster;
 use crate::supervisor::{RankStart, RankSupervisors, StartError, StartStage, rank_umask};
 
 /// Failure to start a rank.

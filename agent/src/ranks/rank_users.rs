@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use super::allowed_environment::list_matches;
+use crate::allowed_environment::list_matches;
 use crate::settings::AgentSettings;
 use crate::supervisor::has_set_user_capability;
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use rankguard_model::{EvidenceBody, EvidenceSource, ProcessExit, RankRef, Timestamp};
 
-use super::RankRoster;
 use super::environment::RankFiles;
 use super::exit_message::exit_message;
 use super::last_output::last_output;
@@ -14,6 +13,7 @@ use crate::clock;
 use crate::collectors::{FlightDumps, JobLogs};
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::PendingEvidence;
+use crate::roster::RankRoster;
 use crate::supervisor::{RankEvents, RankProcess};
 
 /// Longest wait before an exit is reported for the rank's last output to be read: milliseconds on a node with a free

@@ -19,11 +19,10 @@ use rankguard_proto::v1::{self, FromRank};
 use crate::checkpoint::{CheckpointService, RankService, RestoredPart};
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
 use crate::ranks::credentials::{PeerCheck, PeerProcess};
-use crate::ranks::line::RankSender;
 use crate::ranks::room::{CountedSession, SessionLimits};
 use crate::ranks::throttle::TokenBucket;
+use crate::roster::{RankRoster, RankSender};
 use crate::settings::FullArenaPolicy;
 
 /// Deadline from the connection to the end of the first message.

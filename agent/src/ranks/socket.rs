@@ -13,10 +13,10 @@ use super::place::SocketPath;
 use super::room::SessionLimits;
 use super::session::{RankSession, SessionContext};
 use crate::checkpoint::CheckpointService;
-use crate::collectors::StopFlag;
 use crate::intake::EvidenceIntake;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 use crate::settings::AgentSettings;
+use crate::stop_flag::StopFlag;
 
 /// Poll interval for the agent's stop flag.
 const HEAR_NS: i64 = 500_000_000;

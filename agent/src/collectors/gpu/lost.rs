@@ -6,8 +6,8 @@ use rankguard_faults::classes;
 use rankguard_model::Role;
 
 use super::protocol::DevicePoll;
-use crate::collectors::mark;
 use crate::collectors::threshold_evaluator::ThresholdFinding;
+use crate::pending_evidence::mark;
 
 /// Addresses of the devices that are reported as lost.
 #[derive(Debug, Default)]

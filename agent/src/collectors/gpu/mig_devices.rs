@@ -8,7 +8,7 @@ use rankguard_model::Timestamp;
 
 use super::protocol::{DevicePoll, MigDeviceReading};
 use crate::collectors::threshold_evaluator::{ThresholdEvaluator, ThresholdFinding};
-use crate::outlets::MigView;
+use crate::views::MigView;
 
 /// MIG devices at the last poll, by address of the GPU and of the device.
 #[derive(Debug, Default)]

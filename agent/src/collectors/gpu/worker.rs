@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::protocol::{LOOK, LibraryAnswer};
-use crate::collectors::StopFlag;
+use crate::stop_flag::StopFlag;
 
 /// Command of the process: program, arguments, and added environment variables.
 #[derive(Debug, Clone, Default)]

@@ -101,7 +101,7 @@ fn remember(said: &mut VecDeque<(Timestamp, XidEvent)>, now: Timestamp, event: X
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::collectors::mark;
+    use crate::pending_evidence::mark;
 
     const SECOND: i64 = 1_000_000_000;
 

@@ -13,7 +13,7 @@ use rankguard_faults::classes;
 use rankguard_model::{RankRef, Role};
 
 use super::{HangCollector, ObservedRanks};
-use crate::collectors::mark;
+use crate::pending_evidence::mark;
 use crate::stacks::ChildProcesses;
 
 /// Signature by which the controller matches these reports.

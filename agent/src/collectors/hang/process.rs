@@ -8,9 +8,8 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RankRef, Role};
 
 use super::{HangCollector, ObservedRanks};
-use crate::collectors::{mark, sample};
 use crate::mount_users::MountTable;
-use crate::pending_evidence::PendingEvidence;
+use crate::pending_evidence::{PendingEvidence, mark, sample};
 use crate::stacks::{ChildProcess, ChildProcesses, KernelState, file_waited_for};
 
 /// Time for which a task is blocked before it is reported: well below the kernel's own limit for hung tasks, 120 s.

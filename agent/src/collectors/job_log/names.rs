@@ -12,8 +12,8 @@ use std::time::{Duration, Instant, SystemTime};
 
 use rustix::process::{Resource, getrlimit};
 
-use super::super::StopFlag;
 use super::super::file::FilePosition;
+use crate::stop_flag::StopFlag;
 
 /// Shortest time between two searches.
 const PAUSE: Duration = Duration::from_secs(5);

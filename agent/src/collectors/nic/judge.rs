@@ -4,7 +4,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, Role};
 
 use super::{ACTIVE, NicValues};
-use crate::collectors::mark;
+use crate::pending_evidence::mark;
 
 /// Driver statistic to read, with the classification of its growth.
 struct StatisticRule {

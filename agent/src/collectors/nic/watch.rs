@@ -9,7 +9,7 @@ use rankguard_model::Role;
 
 use super::judge::{NicFinding, is_pause};
 use super::{ACTIVE, NicValues};
-use crate::collectors::mark;
+use crate::pending_evidence::mark;
 
 /// Link losses within the window that count as flapping, and the window: the rule of gpud, which is for InfiniBand and
 /// also requires 25 s of silence.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::collectors::StopFlag;
+use crate::stop_flag::StopFlag;
 
 /// Greeting of this side; the version is the one that all released servers speak.
 const GREETING: &[u8] = b"CLIENT PROTOCOL 2\n";

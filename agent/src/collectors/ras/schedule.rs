@@ -10,10 +10,10 @@ use rankguard_model::{Entity, EvidenceBody, EvidenceSource, JobId, LaunchOrder, 
 use super::answer::RasReport;
 use super::client::{QueryError, QueryLimits, ask};
 use super::{address, evidence};
-use crate::collectors::{StopFlag, mark};
 use crate::intake::EvidenceIntake;
-use crate::pending_evidence::PendingEvidence;
-use crate::ranks::RankRoster;
+use crate::pending_evidence::{PendingEvidence, mark};
+use crate::roster::RankRoster;
+use crate::stop_flag::StopFlag;
 
 /// Signature of the evidence; the controller matches it by this name.
 const SIGNATURE: &str = "nccl.ras";

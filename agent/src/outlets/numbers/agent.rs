@@ -2,8 +2,8 @@
 
 use rankguard_model::{EvidenceSource, Timestamp};
 
-use super::super::view::AgentView;
 use super::{MetricFamily, counter, gauge, label, one, seconds, source};
+use crate::views::AgentView;
 
 pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let all = [own(view), evidence(view), exports(view), identity(view)];

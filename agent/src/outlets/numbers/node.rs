@@ -1,7 +1,7 @@
 //! Metrics of the node that the agent watches.
 
-use super::super::view::{AgentView, CodeView, FileSystemView, MigView, RankView, SeriesView};
 use super::{MetricFamily, MetricLabels, counter, gauge, label, one, seconds};
+use crate::views::{AgentView, CodeView, FileSystemView, MigView, RankView, SeriesView};
 
 pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let all = [

@@ -15,7 +15,7 @@ use super::retry::{RetryDecision, after};
 use crate::clock;
 use crate::outlets::ViewSource;
 use crate::outlets::numbers::families;
-use crate::outlets::view::OtlpView;
+use crate::views::OtlpView;
 
 /// Maximum records of one export.
 const BATCH: usize = 512;

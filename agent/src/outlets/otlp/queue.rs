@@ -7,8 +7,8 @@ use rankguard_proto::otlp::collector::logs::v1::LogRecord;
 use tokio::sync::Notify;
 
 use super::records::record;
-use crate::outlets::view::OtlpView;
 use crate::pending_evidence::PendingEvidence;
+use crate::views::OtlpView;
 
 /// Maximum queued records: some minutes of a node in trouble.
 const CAPACITY: usize = 2048;

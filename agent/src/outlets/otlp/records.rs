@@ -204,9 +204,9 @@ mod tests {
     use rankguard_model::{EvidenceSource, NodeId};
 
     use super::*;
-    use crate::collectors::mark;
     use crate::collectors::testing::rank;
-    use crate::ranks::RankRoster;
+    use crate::pending_evidence::mark;
+    use crate::roster::RankRoster;
 
     fn values(record: &LogRecord) -> Vec<(&str, String)> {
         let value = |it: &KeyValue| match it.value.clone().unwrap().value.unwrap() {

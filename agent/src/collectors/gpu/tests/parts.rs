@@ -1,7 +1,7 @@
 //! MIG devices, through the real wrapper.
 
 use super::*;
-use crate::outlets::MigView;
+use crate::views::MigView;
 
 /// The second device has three partitions; the driver numbers their GPU instances 7, 9 and 3.
 const CUT: &str = "mig 0 0\nmig 1 1\nmig-devices 1 3\ngpu-instance 1/0 7\ngpu-instance 1/1 9\ncompute-instance 1/1 1\n\

@@ -67,7 +67,7 @@ impl NicOverlay {
     }
 
     /// Injects a value until a time. Fails if the device or metric is not read.
-    pub(super) fn lay(&self, device: &str, metric: &str, value: f64, until: Instant) -> Result<(), String> {
+    pub(crate) fn lay(&self, device: &str, metric: &str, value: f64, until: Instant) -> Result<(), String> {
         let mut laid = self.lock();
         let Some(metrics) = laid.known.get(device) else {
             let known: Vec<&str> = laid.known.keys().map(String::as_str).collect();

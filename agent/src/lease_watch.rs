@@ -11,11 +11,11 @@ use rankguard_model::PeerAgent;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-use super::{LeaseVerdict, RankLease, WitnessAnswer};
 use crate::boot_clock::boot_now;
+use crate::lease::{LeaseVerdict, RankLease, WitnessAnswer};
 use crate::links::ask_contact;
 use crate::orders::OrderMessage;
-use crate::ranks::RankRoster;
+use crate::roster::RankRoster;
 
 /// Longest interval between two queries.
 const ASK_EVERY_MAX: Duration = Duration::from_secs(5);

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use rankguard_model::{Evidence, EvidenceSource, NodeId, RankRef, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::inject::InjectionRecord;
-
 /// State of an agent at one moment.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AgentView {
@@ -359,4 +357,19 @@ pub enum AgentQueryError {
         #[source]
         source: serde_json::Error,
     },
+}
+
+/// Injection that was carried out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InjectionRecord {
+    /// Number since the agent's start.
+    pub number: u64,
+    /// Kind as named in commands and metrics.
+    pub kind: String,
+    /// Description, as a sentence.
+    pub what: String,
+    /// Start on the node's clock.
+    pub at: Timestamp,
+    /// End; absent for events, and for injections that last until the agent ends.
+    pub until: Option<Timestamp>,
 }

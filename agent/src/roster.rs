@@ -3,21 +3,27 @@
 //! Evidence about a process often arrives after its end (the kernel's OOM lines, the last lines of its log), so ended
 //! ranks are retained for a while.
 
+mod line;
+mod pace;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use super::line::RankSender;
-use super::pace::{RankSilence, StepPace};
-use crate::outlets::RankView;
-use crate::processes::{ProcessEntry, ProcessTable, signal_process};
-use crate::supervisor::RankProcess;
 use rankguard_model::{
     CheckpointCall, Entity, Generation, JobId, LaunchOrder, NodeId, PrintableText, Rank, RankRef, RunningRank, Step,
 };
 use rankguard_proto::v1::CheckpointFailed;
 use rankguard_proto::v1::to_rank::Kind as Said;
 use rustix::process::Signal;
+
+use crate::processes::{ProcessEntry, ProcessTable, signal_process};
+use crate::supervisor::RankProcess;
+use crate::views::RankView;
+
+pub(crate) use line::RankSender;
+pub(crate) use pace::RankSilence;
+use pace::StepPace;
 
 /// Time for which an ended rank is retained.
 const MEMORY: Duration = Duration::from_secs(60);

@@ -28,7 +28,7 @@ struct SyntheticEntry {
 
 /// Target with evidence that is synthetic.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum SyntheticTarget {
+pub(crate) enum SyntheticTarget {
     /// All evidence about one entity.
     About(Entity),
     /// A single metric of an entity.
@@ -73,14 +73,14 @@ impl SyntheticTargets {
     }
 
     /// Covers a target for the injection of this number, from now until a time.
-    pub(super) fn add(&self, number: u64, cover: SyntheticTarget, until: Instant) {
+    pub(crate) fn add(&self, number: u64, cover: SyntheticTarget, until: Instant) {
         let mut all = self.retain(|_| true);
         all.push(SyntheticEntry { number, cover, until });
         self.0.count.store(all.len(), Ordering::Release);
     }
 
     /// Removes the cover of an injection that failed.
-    pub(super) fn remove(&self, number: u64) {
+    pub(crate) fn remove(&self, number: u64) {
         drop(self.retain(|entry| entry.number != number));
     }
 
@@ -98,7 +98,7 @@ mod tests {
     use rankguard_model::{EvidenceSource, NodeId, Role, Step};
 
     use super::*;
-    use crate::collectors::{mark, sample};
+    use crate::pending_evidence::{mark, sample};
 
     fn node(name: &str) -> Entity {
         Entity::Node {
