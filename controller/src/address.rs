@@ -10,7 +10,7 @@ use std::path::Path;
 
 use tracing::warn;
 
-use crate::ControllerError;
+use crate::error::ControllerError;
 
 /// Name of the file with the listen address; holds `host:port` and a line end.
 pub const ADDRESS_FILE: &str = "controller.addr";

@@ -12,7 +12,7 @@ use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceBody, FieldValues, NodeId, PrintableText, Role, Timestamp,
 };
 
-use crate::intake::gap;
+use crate::gap::gap;
 
 /// Largest lead of evidence over the controller's clock. An agent subtracts its measured offset; before the first
 /// measurement its clock may be off by as much as operators tolerate. Later times are replaced by the arrival time,

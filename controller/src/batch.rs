@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use rankguard_core::{Event, StampedEvent};
+use rankguard_journal::{decode, encode};
 use rankguard_model::{NodeId, Timestamp};
 
 use crate::authority::StartedProcesses;
 use crate::inbound::InboundPermit;
 use crate::input::{CommandReply, OperatorQuery};
-use crate::journal;
 use crate::session_table::SessionId;
 
 /// Events of one journal commit, with the replies that are due after it.
@@ -52,8 +52,8 @@ pub(crate) enum DeferredReply {
 impl EventBatch {
     /// Adds an event. Fails if the event cannot be decoded from its encoded entry.
     pub(crate) fn push(&mut self, at: Timestamp, event: Event, after: DeferredReply) -> Result<(), serde_json::Error> {
-        let bytes = journal::encode(&StampedEvent { at, event })?;
-        let stamped = journal::decode(&bytes)?;
+        let bytes = encode(&StampedEvent { at, event })?;
+        let stamped = decode(&bytes)?;
         self.entries.push(BatchEntry { stamped, bytes, after });
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use crate::journal::JournalError;
+use rankguard_journal::JournalError;
 
 /// Error that prevents a controller from starting or continuing. Agents and ranks continue without it (RG-5).
 #[derive(Debug, thiserror::Error)]

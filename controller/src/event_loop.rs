@@ -23,10 +23,10 @@ use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 use tonic::Status;
 use tracing::{debug, info};
 
-use crate::ControllerError;
 use crate::batch::{BatchEntry, DeferredReply, EventBatch};
 use crate::clock::MonotonicClock;
 use crate::commits::StoreTasks;
+use crate::error::ControllerError;
 use crate::health::{HEARTBEAT, HealthView, SharedHealth, StateCounts};
 use crate::inbound::COMMIT_BYTES_MAX;
 use crate::input::{CommandRefusal, INPUTS_MAX, LoopInput, OperatorQuery};

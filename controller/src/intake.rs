@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{DecisionState, Event};
-use rankguard_model::{
-    CaseNoteKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeId, NodeInfo, Sequence, Timestamp,
-};
+use rankguard_model::{CaseNoteKind, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Timestamp};
 use tonic::Status;
 use tracing::{error, info, warn};
 
 use crate::authority::admit;
 use crate::batch::{DeferredReply, EventBatch};
+use crate::gap::gap;
 use crate::input::{CommandRefusal, CommandReply, LoopInput, OperatorCommand};
 use crate::liveness::NodeLiveness;
 use crate::name_conflicts::NameConflicts;
@@ -263,19 +262,6 @@ impl BatchBuilder<'_> {
     }
 }
 
-/// Returns evidence about lost evidence (RG-4).
-pub(crate) fn gap(id: EvidenceId, at: Timestamp, what: String, lost: u64) -> Evidence {
-    Evidence {
-        at,
-        source: EvidenceSource::Agent,
-        entity: Entity::Node { node: id.node.clone() },
-        body: EvidenceBody::Gap { what, lost: Some(lost) },
-        marks: Vec::new(),
-        synthetic: false,
-        id,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -283,7 +269,7 @@ mod tests {
     use proptest::prelude::*;
     use rankguard_core::Policy;
     use rankguard_faults::Catalogue;
-    use rankguard_model::ClockOffset;
+    use rankguard_model::{ClockOffset, Entity, EvidenceBody, EvidenceSource};
     use tokio::sync::{mpsc, oneshot};
 
     use super::*;

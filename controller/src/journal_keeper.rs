@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankguard_core::{DecisionState, Policy, StampedEvent, step};
+use rankguard_journal::{
+    EncodedSnapshot, JOURNAL_FILE, Journal, JournalError, JournalRetention, SnapshotError, encode_snapshot, scan_from,
+};
 use rankguard_model::{Timestamp, with_causes};
 use tokio::task::JoinSet;
 use tracing::{error, info, warn};
 
-use crate::journal::{
-    EncodedSnapshot, JOURNAL_FILE, Journal, JournalError, JournalRetention, SnapshotError, encode_snapshot, scan_from,
-};
 use crate::reserve::{DiskReserve, RESERVE_BYTES};
 
 /// Interval of attempts to write again.

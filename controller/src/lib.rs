@@ -21,6 +21,18 @@
 //! - Without an identity the controller listens on loopback only. With one, an agent's certificate authorises its own
 //!   node, an operator's certificate the operator service, and neither authorises the other ([`rankguard_identity`]).
 //!
+//! Modules lie in layers; a module imports modules of lower layers only (`tests/house`):
+//!
+//! | layer | modules | purpose |
+//! |---|---|---|
+//! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
+//! | 5 | `event_loop` | select, journal, apply |
+//! | 4 | `replay` | replay-only mode |
+//! | 3 | `intake`, `operator`, `settings` | inputs to events; operator service; settings |
+//! | 2 | `batch`, `catalogue`, `session`, `submission` | events of one commit; catalogue files; sessions; submissions |
+//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports |
+//! | 0 | `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
+//!
 //! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP,
 //! rendezvous and scheduler executors.
 
@@ -34,6 +46,7 @@ mod commits;
 mod error;
 mod event_loop;
 mod evidence_limits;
+mod gap;
 mod health;
 mod inbound;
 mod input;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rankguard_core::Policy;
 use rankguard_identity::{AlpnProtocol, PeerListener, PeerRole, PeerTransport, RoleInterceptor};
+use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
@@ -21,6 +22,7 @@ use tracing::{info, warn};
 
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
 use crate::clock::MonotonicClock;
+use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
 use crate::health::{self, HealthEndpoint, SharedHealth};
 use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
@@ -30,8 +32,9 @@ use crate::liveness::NodeLiveness;
 use crate::operator::OperatorService;
 use crate::replay::ReplayClock;
 use crate::session::AgentService;
+use crate::settings::Settings;
+use crate::shutdown_report::ShutdownReport;
 use crate::state_dir::prepare_state_dir;
-use crate::{ControllerError, JournalRetention, Settings, ShutdownReport};
 
 /// Time limit for open streams to end after the event loop; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);

@@ -16,9 +16,9 @@ use tracing::{debug, warn};
 
 use crate::clock::MonotonicClock;
 use crate::evidence_limits::limit_evidence;
+use crate::gap::gap;
 use crate::inbound::{InboundBudget, InboundPermit, SessionBudget};
 use crate::input::LoopInput;
-use crate::intake::gap;
 use crate::join;
 use crate::liveness::NodeLiveness;
 use crate::session_table::{OUTBOUND_MAX, OutboundBytes, OutboundSender, OutboundStream, SessionId, SessionLink};

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rankguard_core::Policy;
 use rankguard_identity::{PeerRole, PeerTransport};
+use rankguard_journal::JournalRetention;
 
-use crate::{CatalogueFiles, ControllerError, JournalRetention};
+use crate::catalogue::CatalogueFiles;
+use crate::error::ControllerError;
 
 /// Shortest silence limit; a shorter one would declare busy machines lost.
 const SILENCE_LIMIT_MIN: Duration = Duration::from_millis(100);

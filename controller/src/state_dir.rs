@@ -4,8 +4,9 @@ use std::fs::{self, DirBuilder, Permissions};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
-use crate::ControllerError;
-use crate::journal::JOURNAL_FILE;
+use rankguard_journal::JOURNAL_FILE;
+
+use crate::error::ControllerError;
 
 const DIR_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
