@@ -42,7 +42,7 @@ pub const COLLECTIVE_MISMATCH: &str = "collective-mismatch";
 /// A configuration value, name or combination is wrong.
 pub const CONFIG_ERROR: &str = "config-error";
 
-/// A connection to a peer or service cannot be made or does not last; why is not said.
+/// A connection to a peer or service cannot be made or does not last, for a reason that the log does not give.
 pub const CONNECTION_FAILED: &str = "connection-failed";
 
 /// A peer refuses the connection: nothing listens there.
@@ -81,7 +81,7 @@ pub const CUBLAS_FAILURE: &str = "cublas-failure";
 /// An assertion inside a kernel failed, as a rule an index or label out of range.
 pub const CUDA_DEVICE_ASSERT: &str = "cuda-device-assert";
 
-/// A CUDA call or a library on top of it failed, and the message does not say why.
+/// A CUDA call or a library on top of it failed, and the message gives no reason.
 pub const CUDA_ERROR_UNSPECIFIED: &str = "cuda-error-unspecified";
 
 /// A kernel touched device memory that it may not touch.
@@ -123,7 +123,7 @@ pub const DATA_MISSING: &str = "data-missing";
 /// A data loading worker was killed or died.
 pub const DATALOADER_KILLED: &str = "dataloader-killed";
 
-/// Data loading workers ended unexpectedly and nothing says why.
+/// Data loading workers ended unexpectedly without a recorded reason.
 pub const DATALOADER_WORKER_CRASH: &str = "dataloader-worker-crash";
 
 /// Data-parallel reduction finds parameters that took no part in the loss.
@@ -221,7 +221,7 @@ pub const GPU_NVLINK_ERROR: &str = "gpu-nvlink-error";
 /// A GPU or host lacks power: supply, cable or power brake.
 pub const GPU_POWER_FAULT: &str = "gpu-power-fault";
 
-/// The driver itself says which recovery the GPU needs (reset, drain, reboot).
+/// The driver names the recovery that the GPU needs (reset, drain, reboot).
 pub const GPU_RECOVERY_ACTION: &str = "gpu-recovery-action";
 
 /// A faulty memory row could not be replaced: no spare row is left, or the table could not be written.
@@ -242,7 +242,7 @@ pub const GRAD_OVERFLOW_SCALE_FLOOR: &str = "grad-overflow-scale-floor";
 /// The job makes no progress and nothing reports an error.
 pub const HANG_NO_ERROR: &str = "hang-no-error";
 
-/// Some ranks wait for ranks that did not reach the collective, and the log says so.
+/// Some ranks wait for ranks that did not reach the collective, and the log names them.
 pub const HANG_STALLED_RANKS: &str = "hang-stalled-ranks";
 
 /// A collective timed out on Ascend NPUs.
@@ -293,7 +293,7 @@ pub const KERNEL_CRASH: &str = "kernel-crash";
 /// A key is absent from a mapping.
 pub const KEY_ERROR: &str = "key-error";
 
-/// A process was ended by a signal whose sender is not known.
+/// A process was ended by a signal of an unknown sender.
 pub const KILLED_BY_SIGNAL: &str = "killed-by-signal";
 
 /// The launcher reports that one of its processes failed; the cause is in that process.
@@ -368,7 +368,7 @@ pub const NIC_LINK_FLAP: &str = "nic-link-flap";
 /// The agent of a node fell silent beyond the limit, and its ranks with it.
 pub const NODE_AGENT_SILENT: &str = "node-agent-silent";
 
-/// A node died, rebooted or was lost, whatever part was at fault.
+/// A node died, rebooted or was lost, for a fault in any of its parts.
 pub const NODE_CRASH: &str = "node-crash";
 
 /// A host is broken for good: chassis, motherboard, riser or another part must be repaired.
@@ -383,7 +383,7 @@ pub const NOT_IMPLEMENTED: &str = "not-implemented";
 /// An arithmetic error: division by zero, overflow, floating-point exception.
 pub const NUMERICAL_ERROR: &str = "numerical-error";
 
-/// A link between GPUs, or the switch behind it, inside the node or rack is at fault; which end is not said.
+/// A link between GPUs, or the switch behind it, inside the node or rack is at fault; the log does not name the end.
 pub const NVLINK_ERROR: &str = "nvlink-error";
 
 /// A switch of the GPU fabric reports an error.
@@ -419,7 +419,7 @@ pub const PLATFORM_SERVICE_OUTAGE: &str = "platform-service-outage";
 /// The platform stopped the job because it broke a rule of use.
 pub const POLICY_VIOLATION: &str = "policy-violation";
 
-/// A port that the job wants to listen on is taken.
+/// The port on which the job listens is taken.
 pub const PORT_IN_USE: &str = "port-in-use";
 
 /// The job was evicted for one with higher priority, or its spot node was taken back.
@@ -488,7 +488,7 @@ pub const STORAGE_IO_ERROR: &str = "storage-io-error";
 /// One node or rank is much slower than the others, with no error as such.
 pub const STRAGGLER: &str = "straggler";
 
-/// A child process ended with failure; its own output says why.
+/// A child process ended with failure; its own output holds the reason.
 pub const SUBPROCESS_FAILED: &str = "subprocess-failed";
 
 /// Shapes of tensors or layers do not fit.

@@ -97,16 +97,16 @@ impl LogFinder {
         self.patterns.join("\n")
     }
 
-    /// Searches at intervals and passes each changed result to `tell`, until `stop` is set or `tell` returns false.
-    pub(super) fn run(mut self, stop: &StopFlag, mut tell: impl FnMut(LogMatches) -> bool) {
-        let mut told = None;
+    /// Searches at intervals and passes each changed result to `send`, until `stop` is set or `send` returns false.
+    pub(super) fn run(mut self, stop: &StopFlag, mut send: impl FnMut(LogMatches) -> bool) {
+        let mut sent = None;
         loop {
             let begun = Instant::now();
             let names = self.look();
-            let known: Option<&LogMatches> = told.as_ref();
+            let known: Option<&LogMatches> = sent.as_ref();
             if known.is_none_or(|known| !names.files.keys().eq(known.files.keys()) || names.problem != known.problem) {
-                told = Some(names.clone());
-                if !tell(names) {
+                sent = Some(names.clone());
+                if !send(names) {
                     return;
                 }
             }
