@@ -18,9 +18,9 @@ mod prometheus;
 mod snapshot;
 
 pub(crate) use board::StatusBoard;
-pub(crate) use http::serve as serve_metrics;
+pub(crate) use http::{MetricsEndpoint, serve as serve_metrics};
 pub(crate) use local::{StatusSocket, is_own_user, listen, through};
-pub(crate) use otlp::{LogQueue, OtlpClient, start as start_otlp};
+pub(crate) use otlp::{LogQueue, OtlpClient, OtlpExporter, start as start_otlp};
 pub use otlp::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
 pub(crate) use snapshot::ViewSource;
 

@@ -18,7 +18,7 @@ mod records;
 mod retry;
 mod target;
 
-pub(crate) use export::start;
+pub(crate) use export::{OtlpExporter, start};
 pub(crate) use outlet::OtlpClient;
 pub(crate) use queue::LogQueue;
 pub use target::{OtlpEndpoint, OtlpError, OtlpProtocol, OtlpSettings};
