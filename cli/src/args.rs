@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-pub(crate) use rankguard_console::{FormatArgs, OutputFormat};
+pub(crate) use rankguard_console::{DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use rankguard_files::ReadLimits;
 
 use crate::client::ControllerClient;

@@ -15,4 +15,4 @@ pub mod times;
 pub mod waiting;
 pub mod width;
 
-pub use format::{FormatArgs, OutputFormat};
+pub use format::{DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_console::waiting::WorkNote;
 use rankguard_faults::{Catalogue, OUTSIDE_SCOPE, PRIMARY};
@@ -12,7 +12,7 @@ use rankguard_model::{ClassId, NodeId, Rank, Role};
 use rankguard_offline::{ClassAlternative, OfflineCase};
 use serde::Serialize;
 
-use crate::args::{LimitArgs, OutputFormat};
+use crate::args::LimitArgs;
 use crate::diagnose::{Rules, records};
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -27,9 +27,19 @@ pub(crate) struct ClassifyArgs {
     pub(crate) catalogue: CatalogueArgs,
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
-    /// Output format: jsonl or json
-    #[arg(long, value_enum, default_value = "jsonl", value_name = "FORMAT")]
-    pub(crate) format: OutputFormat,
+    /// Format of the output
+    #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub(crate) format: VerdictFormat,
+}
+
+/// Output format of verdicts, which are for other programs; `rankguard diagnose` prints cases for people.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum VerdictFormat {
+    /// JSON Lines: one verdict per line
+    #[default]
+    Jsonl,
+    /// JSON: one document
+    Json,
 }
 
 /// Verdict in the form that other programs read.
@@ -108,12 +118,6 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
     let mut problems = Vec::new();
     let mut document = Vec::new();
     let mut any = false;
-    if args.format != OutputFormat::Jsonl && args.format != OutputFormat::Json {
-        return Err(CliError::usage(
-            "cannot print verdicts as a table",
-            "use --format jsonl or json; `rankguard diagnose` prints cases for people",
-        ));
-    }
     let rules = Rules::from(args.catalogue.read()?);
     let budget = ReadBudget::begin(args.limits.limits());
     let work = WorkNote::start("classifying");
@@ -127,8 +131,8 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
                 any = true;
                 let verdict = VerdictRecord::of(case, &rules.catalogue);
                 match args.format {
-                    OutputFormat::Jsonl => out::json_line(&verdict),
-                    _ => document.push(verdict),
+                    VerdictFormat::Jsonl => out::json_line(&verdict),
+                    VerdictFormat::Json => document.push(verdict),
                 }
                 Ok(())
             },
@@ -136,7 +140,7 @@ pub(crate) fn run(args: ClassifyArgs) -> Result<CommandExit, CliError> {
         let Ok(()) = done;
     }
     drop(work);
-    if args.format == OutputFormat::Json {
+    if args.format == VerdictFormat::Json {
         out::json(&document);
     }
     for problem in &problems {

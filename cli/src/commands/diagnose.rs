@@ -8,7 +8,7 @@ use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{NodeId, printable, printable_lines, with_causes};
 
-use crate::args::{FormatArgs, LimitArgs, OutputFormat};
+use crate::args::{DocumentFormat, DocumentFormatArgs, LimitArgs};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::{diagnose, out};
@@ -42,7 +42,7 @@ pub(crate) struct DiagnoseArgs {
     #[command(flatten)]
     pub(crate) limits: LimitArgs,
     #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    pub(crate) format: DocumentFormatArgs,
 }
 
 /// Parses a clock offset such as `node-3=0.25`.
@@ -60,15 +60,9 @@ fn clock_offset(text: &str) -> Result<(String, f64), String> {
 
 pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
     let format = match args.format.format {
-        OutputFormat::Table => diagnose::Format::Table,
-        OutputFormat::Json => diagnose::Format::Json,
-        OutputFormat::Jsonl => diagnose::Format::Jsonl,
-        OutputFormat::Csv => {
-            return Err(CliError::usage(
-                "cannot print a diagnosis as CSV",
-                "use --format json or jsonl",
-            ));
-        }
+        DocumentFormat::Table => diagnose::Format::Table,
+        DocumentFormat::Json => diagnose::Format::Json,
+        DocumentFormat::Jsonl => diagnose::Format::Jsonl,
     };
     let hint = if args.flight_recorder.is_some() {
         "name the folder of TORCH_NCCL_DEBUG_INFO_TEMP_FILE, with one dump per rank"

@@ -9,7 +9,7 @@ use rankguard_checkpoint_exchange::DEFAULT_FILE_BYTES;
 use rankguard_model::{Generation, Step};
 
 use super::plan::PlanArgs;
-use crate::args::{ControllerAddress, FormatArgs};
+use crate::args::{ControllerAddress, DocumentFormatArgs, FormatArgs};
 use crate::commands::keep::KeepArgs;
 
 #[derive(Debug, Clone, Args)]
@@ -58,7 +58,7 @@ pub(crate) enum CheckpointAction {
     Parity(ParityArgs),
     /// Read a whole store at a limited rate and list damage; exit code 1 if there is any
     Scrub(ScrubArgs),
-    /// Replace damaged or missing parts with good copies from other stores
+    /// Rebuild damaged or missing parts from parity, or replace them with good copies from other stores
     Repair(RepairArgs),
     /// Remove checkpoints that no retention rule keeps; --dry-run only lists them
     Gc(GcArgs),
@@ -318,8 +318,12 @@ pub(crate) struct RepairArgs {
     #[command(flatten)]
     pub(crate) store: StoreArgs,
     /// Stores with copies, nearest first, directories or URLs as for push; each copy is verified before use
-    #[arg(long, value_name = "DIR|URL", required = true, num_args = 1..)]
+    #[arg(long, value_name = "DIR|URL", num_args = 1..)]
     pub(crate) from: Vec<PathBuf>,
+    /// Directory of the parity that `checkpoint parity` wrote, used before --from [default: .parity in the store, if it
+    /// exists]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) parity: Option<PathBuf>,
     /// Restrict to this step; restores it completely even if nothing is left of it
     #[arg(long)]
     pub(crate) step: Option<u64>,
@@ -338,5 +342,5 @@ pub(crate) struct TortureArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    pub(crate) format: DocumentFormatArgs,
 }

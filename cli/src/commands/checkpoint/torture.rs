@@ -10,7 +10,7 @@ use rankguard_bench::torture::crash::{self, victim_process};
 use serde::Serialize;
 
 use super::args::TortureArgs;
-use crate::args::OutputFormat;
+use crate::args::DocumentFormat;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -67,9 +67,6 @@ const PRINTED: u64 = 20;
 const PROGRESS: Duration = Duration::from_secs(2);
 
 pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
-    if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage("cannot print two tables as CSV", "use --format json"));
-    }
     let failed = |problem: TortureError| {
         CliError::failure(
             "cannot run the torture test",
@@ -128,11 +125,11 @@ pub(super) fn run(args: &TortureArgs) -> Result<CommandExit, CliError> {
     Ok(if good { CommandExit::Fine } else { CommandExit::Finding })
 }
 
-fn print(format: OutputFormat, mut report: TortureReport) {
+fn print(format: DocumentFormat, mut report: TortureReport) {
     match format {
-        OutputFormat::Json => out::json(&report),
-        OutputFormat::Jsonl => out::json_line(&report),
-        OutputFormat::Table | OutputFormat::Csv => {
+        DocumentFormat::Json => out::json(&report),
+        DocumentFormat::Jsonl => out::json_line(&report),
+        DocumentFormat::Table => {
             report.corruption.rows.push(report.corruption.total);
             report.crash.rows.push(report.crash.total);
             out::text(&listing::table(&report.corruption.rows, CORRUPTION));

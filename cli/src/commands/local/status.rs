@@ -7,7 +7,7 @@ use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, InjectionRe
 use rankguard_model::{Evidence, EvidenceBody, Timestamp};
 
 use super::agent_view;
-use crate::args::{CommonArgs, FormatArgs, OutputFormat};
+use crate::args::{CommonArgs, DocumentFormat, DocumentFormatArgs};
 use crate::commands::inject;
 use crate::display_text::{count, or_dash, or_empty};
 use crate::error::CliError;
@@ -21,7 +21,7 @@ pub(crate) struct AgentStatusArgs {
     #[arg(long, value_name = "DIR")]
     pub(crate) state_dir: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    pub(crate) format: DocumentFormatArgs,
 }
 
 /// Maximum number of findings and injections on the page.
@@ -29,14 +29,11 @@ const SHOWN: usize = 10;
 
 /// Runs `agent status`.
 pub(in crate::commands) fn status(args: &AgentStatusArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
-    if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage("cannot print an agent as CSV", "use --format json"));
-    }
     let view = agent_view(args.state_dir.as_deref(), common)?;
     match args.format.format {
-        OutputFormat::Json => out::json(&view),
-        OutputFormat::Jsonl => out::json_line(&view),
-        OutputFormat::Table | OutputFormat::Csv => out::page(&page(&view)),
+        DocumentFormat::Json => out::json(&view),
+        DocumentFormat::Jsonl => out::json_line(&view),
+        DocumentFormat::Table => out::page(&page(&view)),
     }
     Ok(CommandExit::Fine)
 }
