@@ -167,6 +167,41 @@ fn shards_under_parity_come_back() {
     assert_eq!(restored.expect("two of five are lost").repairs.len(), 4);
     assert!(out == [image(20, 0), image(20, 1), image(20, 2)].concat());
 
+    // The same damage, and an index that is lost, are repaired from parity alone.
+    let index = store.index_path(&job, id(20), Rank(2)).expect("a path");
+    let before = fs::read(&index).expect("it is there");
+    fs::remove_file(&index).expect("removed");
+    rankguard(&["checkpoint", "verify", "--dir", &path]).expect(1);
+    let repair = ["checkpoint", "repair", "--dir", &path, "--format", "json"];
+    let done = rankguard(&repair).expect(0);
+    let done: Vec<Value> = serde_json::from_str(&done.stdout).expect("JSON");
+    assert!(done.iter().all(|line| line["state"] == "repaired"), "{done:#?}");
+    let from = done[0]["from"].as_str().unwrap_or_default();
+    assert!(from.starts_with("parity in "), "{from}");
+    assert_eq!(fs::read(&index).expect("it is back"), before);
+    rankguard(&["checkpoint", "verify", "--dir", &path]).expect(0);
+    // Flipped bits of one shard and the loss of two others are more than two parities restore.
+    let shard = |rank| store.shard_path(&job, id(20), Rank(rank)).expect("a path");
+    let flip = |rank| {
+        let mut bytes = fs::read(shard(rank)).expect("it is there");
+        bytes[100] ^= 16;
+        fs::write(shard(rank), bytes).expect("written");
+    };
+    flip(1);
+    let done = rankguard(&repair).expect(0);
+    assert!(done.stdout.contains("parity in "), "{}", done.stdout);
+    rankguard(&["checkpoint", "verify", "--dir", &path]).expect(0);
+    for rank in [0, 2] {
+        fs::remove_file(shard(rank)).expect("removed");
+    }
+    flip(1);
+    let left = rankguard(&repair).expect(1);
+    assert!(left.stdout.contains("damaged"), "{}", left.stdout);
+    let elsewhere = dir.path().join("nowhere").display().to_string();
+    rankguard(&["checkpoint", "repair", "--dir", &path, "--parity", &elsewhere])
+        .expect(2)
+        .says(&["checkpoint parity --to"]);
+
     store.remove(&job, id(10)).expect("removed");
     rankguard(&["checkpoint", "parity", "--dir", &path, "--step", "10"]).expect(2);
     rankguard(&[

@@ -12,6 +12,7 @@ mod code;
 mod descriptor;
 mod files;
 mod group;
+mod mirror;
 
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub use code::{CodeError, ErasureCode, MEMBERS_MAX, PARITY_MAX};
 pub use descriptor::{DescriptorError, GroupDescriptor, MAX_DESCRIPTOR_BYTES, ParityMember};
 pub use files::{ParitySource, ProtectionReport, protect, prune};
 pub use group::{DegradedGroup, OriginalFile, STRIPE_BYTES, encode};
+pub use mirror::ParityMirror;
 
 /// Error of encoding, reading or restoring parity.
 #[derive(Debug, thiserror::Error)]

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <root>/<job>/<step:012>-g<generation>/group-00000.parity-0    parity, one file each
-//!                                       group-00000.group       the descriptor, written last
+//!                                       group-00000.group       the descriptor, written after its parity
+//!                                       manifest, rank-*.index  copies of the small files
 //! ```
 //!
 //! `<root>` may be inside the store (`<store>/.parity`, which is not a valid job name): that protects against damage.
@@ -24,6 +25,7 @@ use serde::Serialize;
 use super::ParityError;
 use super::descriptor::{GroupDescriptor, MAX_DESCRIPTOR_BYTES};
 use super::group::{DegradedGroup, OriginalFile, STRIPE_BYTES, encode};
+use super::mirror::copy_records;
 use crate::shard::files;
 
 /// Result of protecting a checkpoint.
@@ -95,6 +97,7 @@ pub fn protect(
         done.shard_bytes += descriptor.members.iter().map(|member| member.bytes).sum::<u64>();
         done.parity_bytes += descriptor.parity_bytes() * descriptor.parity.len() as u64;
     }
+    copy_records(store, &checkpoint, &folder)?;
     Ok(done)
 }
 
@@ -144,11 +147,8 @@ fn protect_group(
         temps[nth].file.write_all(bytes)
     })?;
     temps.into_iter().try_for_each(ParityTempFile::put)?;
-    let mut last = ParityTempFile::start(folder.join(format!("group-{group:05}.group")))?;
-    last.file
-        .write_all(&descriptor.to_bytes())
-        .map_err(io_error("write", &last.target))?;
-    last.put()?;
+    let last = ParityTempFile::start(folder.join(format!("group-{group:05}.group")))?;
+    last.put_bytes(&descriptor.to_bytes())?;
     Ok(descriptor)
 }
 
@@ -220,16 +220,7 @@ impl ParitySource {
         let job = &checkpoint.manifest.job;
         let id = checkpoint.id();
         let folder = root.join(job.as_str()).join(id.to_string());
-        let mut names: Vec<PathBuf> = match fs::read_dir(&folder) {
-            Err(problem) if problem.kind() == io::ErrorKind::NotFound => Vec::new(),
-            entries => entries
-                .map_err(io_error("list", &folder))?
-                .flatten()
-                .map(|entry| entry.path())
-                .collect(),
-        };
-        names.retain(|path| path.extension().is_some_and(|ending| ending == "group"));
-        names.sort();
+        let names = descriptor_files(&folder)?;
         let mut groups = Vec::new();
         let mut problems = Vec::new();
         for path in names {
@@ -252,22 +243,7 @@ impl ParitySource {
         if descriptor.job != checkpoint.manifest.job || !descriptor.members.iter().all(named) {
             return Err(ParityError::Conflict { path: path.to_owned() });
         }
-        let open = |path: PathBuf| {
-            let file = File::open(path).ok()?;
-            Some(Box::new(PositionalFile(file)) as Box<dyn ImageSource + Send + Sync>)
-        };
-        let mut members = Vec::new();
-        for member in &descriptor.members {
-            members.push(open(store.shard_path(
-                &descriptor.job,
-                member.file.id(),
-                member.file.rank,
-            )?));
-        }
-        let parity = (0..descriptor.parity.len())
-            .map(|nth| open(path.with_extension(format!("parity-{nth}"))))
-            .collect();
-        Ok(DegradedGroup::new(descriptor, members, parity))
+        degraded_group(store, descriptor, path)
     }
 }
 
@@ -294,7 +270,46 @@ impl ChunkSource for ParitySource {
     }
 }
 
-fn read_descriptor(path: &Path) -> Result<GroupDescriptor, ParityError> {
+/// Returns the descriptors in the folder of a checkpoint's parity, by name; empty without a folder.
+pub(super) fn descriptor_files(folder: &Path) -> Result<Vec<PathBuf>, ParityError> {
+    let mut names: Vec<PathBuf> = match fs::read_dir(folder) {
+        Err(problem) if problem.kind() == io::ErrorKind::NotFound => Vec::new(),
+        entries => entries
+            .map_err(io_error("list", folder))?
+            .flatten()
+            .map(|entry| entry.path())
+            .collect(),
+    };
+    names.retain(|path| path.extension().is_some_and(|ending| ending == "group"));
+    names.sort();
+    Ok(names)
+}
+
+/// Opens the remaining shards and parity files of a group; `path` is that of its descriptor.
+pub(super) fn degraded_group(
+    store: &Store,
+    descriptor: GroupDescriptor,
+    path: &Path,
+) -> Result<DegradedGroup<'static>, ParityError> {
+    let open = |path: PathBuf| {
+        let file = File::open(path).ok()?;
+        Some(Box::new(PositionalFile(file)) as Box<dyn ImageSource + Send + Sync>)
+    };
+    let mut members = Vec::new();
+    for member in &descriptor.members {
+        members.push(open(store.shard_path(
+            &descriptor.job,
+            member.file.id(),
+            member.file.rank,
+        )?));
+    }
+    let parity = (0..descriptor.parity.len())
+        .map(|nth| open(path.with_extension(format!("parity-{nth}"))))
+        .collect();
+    Ok(DegradedGroup::new(descriptor, members, parity))
+}
+
+pub(super) fn read_descriptor(path: &Path) -> Result<GroupDescriptor, ParityError> {
     let mut bytes = Vec::new();
     let file = File::open(path).map_err(io_error("open", path))?;
     file.take(MAX_DESCRIPTOR_BYTES as u64 + 1)
@@ -306,7 +321,7 @@ fn read_descriptor(path: &Path) -> Result<GroupDescriptor, ParityError> {
     })
 }
 
-fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ParityError {
+pub(super) fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ParityError {
     move |source| ParityError::Io {
         what,
         path: path.to_owned(),
@@ -316,14 +331,14 @@ fn io_error(what: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Parity
 
 /// File under a temporary name until it is complete. Existing parity without a descriptor is replaced: it comes from
 /// a run that was killed.
-struct ParityTempFile {
+pub(super) struct ParityTempFile {
     file: BufWriter<File>,
     path: PathBuf,
     target: PathBuf,
 }
 
 impl ParityTempFile {
-    fn start(target: PathBuf) -> Result<Self, ParityError> {
+    pub(super) fn start(target: PathBuf) -> Result<Self, ParityError> {
         let name = target.file_name().unwrap_or_default().to_string_lossy();
         // The random name keeps two runs over one store from sharing a file.
         let suffix = RandomState::new().build_hasher().finish();
@@ -331,6 +346,11 @@ impl ParityTempFile {
         let file = OpenOptions::new().create_new(true).write(true).open(&path);
         let file = BufWriter::with_capacity(1 << 20, file.map_err(io_error("make", &path))?);
         Ok(Self { file, path, target })
+    }
+
+    pub(super) fn put_bytes(mut self, bytes: &[u8]) -> Result<(), ParityError> {
+        self.file.write_all(bytes).map_err(io_error("write", &self.target))?;
+        self.put()
     }
 
     fn put(mut self) -> Result<(), ParityError> {

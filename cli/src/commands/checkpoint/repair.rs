@@ -1,13 +1,17 @@
-//! `rankguard checkpoint repair`: replaces damaged parts with good copies from other stores.
+//! `rankguard checkpoint repair`: rebuilds damaged parts from parity, or replaces them with copies from other stores.
 
-use rankguard_checkpoint::StoreProblem;
+use std::path::PathBuf;
+
 use rankguard_checkpoint::repair::{MirrorSource, RepairEntry, repair};
+use rankguard_checkpoint::{Store, StoreProblem};
+use rankguard_checkpoint_tiers::parity::ParityMirror;
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
 use serde::Serialize;
 
 use super::args::RepairArgs;
-use super::folder::{failed, nothing_at, open};
+use super::folder::{failed, nothing_at, open, read_folder};
+use super::parity;
 use super::remote::mirror;
 use crate::display_text::{count, or_dash, or_empty};
 use crate::error::CliError;
@@ -52,8 +56,10 @@ pub(super) fn run(args: &RepairArgs) -> Result<CommandExit, CliError> {
         .iter()
         .map(|place| mirror(place, &runtime))
         .collect::<Result<_, _>>()?;
-    let mirrors: Vec<&dyn MirrorSource> = mirrors.iter().map(|mirror| &**mirror).collect();
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
+    let parity = parity_root(args, &store)?.map(|root| ParityMirror::new(&store, &root));
+    let parity = parity.iter().map(|parity| parity as &dyn MirrorSource);
+    let mirrors: Vec<&dyn MirrorSource> = parity.chain(mirrors.iter().map(|mirror| &**mirror)).collect();
     let step = args.step.map(Step);
     let mut lines = Vec::new();
     let mut looked_at = 0;
@@ -84,6 +90,31 @@ pub(super) fn run(args: &RepairArgs) -> Result<CommandExit, CliError> {
     } else {
         CommandExit::Finding
     })
+}
+
+/// Returns the directory of the parity; `None` if only other stores are used.
+fn parity_root(args: &RepairArgs, store: &Store) -> Result<Option<PathBuf>, CliError> {
+    if let Some(root) = &args.parity {
+        read_folder(
+            root,
+            "set --parity to the directory of `rankguard checkpoint parity --to`",
+        )?;
+        return Ok(Some(root.clone()));
+    }
+    let usual = parity::usual_root(store);
+    if usual.is_dir() {
+        return Ok(Some(usual));
+    }
+    if args.from.is_empty() {
+        return Err(CliError::usage(
+            format!(
+                "cannot repair {}: it has no parity, and no other store is given",
+                store.root().display()
+            ),
+            "set --from to a store with copies, or --parity to the directory of `rankguard checkpoint parity --to`",
+        ));
+    }
+    Ok(None)
 }
 
 impl RepairLine {

@@ -36,7 +36,8 @@ pub(super) fn run(args: &ScrubArgs) -> Result<CommandExit, CliError> {
     ));
     if problems > 0 {
         out::note(
-            "hint: `rankguard checkpoint repair --dir STORE --from OTHER_STORE` replaces damaged parts with good copies",
+            "hint: `rankguard checkpoint repair --dir STORE` rebuilds damaged parts from the store's parity, with --from \
+             OTHER_STORE it replaces them with good copies",
         );
     }
     Ok(if problems == 0 {

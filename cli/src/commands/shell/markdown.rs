@@ -131,6 +131,7 @@ rankguard run --checkpoint-dir /shared/ck --checkpoint-every 100 --checkpoint-wi
 rankguard run --name train --checkpoint-dir /shared/ck --checkpoint-every 100 --resume-from train -- python train.py  # next attempt of the run
 rankguard checkpoint explain 100 --dir /shared/ck --controller ctl.example:7700  # also the nodes that may be lost
 rankguard checkpoint verify --dir s3://bucket/run-7
+rankguard checkpoint repair --dir /shared/ck  # rebuilds lost and damaged parts from the parity in the store
 rankguard diagnose --healthy good-run broken-run  # differences from a healthy run are evidence
 rankguard diagnose --flight-recorder /tmp/nccl_trace  # ranks that the others wait for, from PyTorch's dumps
 rankguard diagnose --timings trace.parquet  # cause and cost of stragglers
