@@ -216,10 +216,23 @@ impl Catalogue {
             .filter(move |class| id.is_some() && class.parent.as_ref() == id)
     }
 
-    /// Returns the categories of a class in the five primary taxonomies, most specific first. A known class has an
-    /// entry for each taxonomy; an unknown class returns an empty map.
+    /// Returns the categories of a class in the five primary taxonomies and in those of user files, most specific
+    /// first. A known class has an entry for each primary taxonomy; an unknown class returns an empty map.
     pub fn taxonomies_of(&self, id: &ClassId) -> SharedValue<BTreeMap<String, Vec<String>>> {
-        self.class(id).map(|class| class.taxonomies.clone()).unwrap_or_default()
+        let Some(class) = self.class(id) else {
+            return SharedValue::default();
+        };
+        if self.added.is_empty() {
+            return class.taxonomies.clone();
+        }
+        let mut all: BTreeMap<String, Vec<String>> = (*class.taxonomies).clone();
+        let added: BTreeSet<&String> = self.added.values().flat_map(BTreeMap::keys).collect();
+        for taxonomy in added {
+            if let Some(places) = self.places_in(id, taxonomy) {
+                all.entry(taxonomy.clone()).or_insert_with(|| places.clone());
+            }
+        }
+        all.into()
     }
 
     /// Returns the categories of a class in one taxonomy, its own or those of the nearest ancestor that has any.

@@ -103,6 +103,15 @@ fn a_taxonomy_file_places_classes_and_shows_in_explanations() {
         &["swap"]
     );
     assert_eq!(catalogue.places_in(&ClassId::from("loss-nan"), "our-handbook"), None);
+    // The verdict of a case has them, too.
+    let of = |class: &str| {
+        catalogue
+            .taxonomies_of(&ClassId::from(class))
+            .get("our-handbook")
+            .cloned()
+    };
+    assert!(of("gpu-thermal").is_some(), "{:?}", of("gpu-thermal"));
+    assert_eq!(of("loss-nan"), None);
     let matcher = SignatureMatcher::new(&catalogue);
     let page = &explain(&catalogue, &matcher, "XID 79")[0];
     let place = page
