@@ -92,6 +92,9 @@ struct JournalAnalyser {
 impl JournalAnalyser {
     fn apply_event(&mut self, stamped: StampedEvent, take: &mut impl FnMut(JournalRecord)) {
         let at = stamped.at;
+        if let Event::JobSubmitted { spec, claim: Some(_) } = &stamped.event {
+            self.end_replaced(spec, take);
+        }
         // Actions are dropped: they were carried out at that time, and their outcomes are in the journal.
         step(&mut self.state, &stamped);
         let is_first = self.end.first.is_none();

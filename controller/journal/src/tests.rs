@@ -11,6 +11,7 @@ use tempfile::TempDir;
 
 use super::*;
 
+mod attempts;
 mod live;
 mod snapshots;
 

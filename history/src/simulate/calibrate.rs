@@ -183,8 +183,7 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
          node_hours = {:.0}\nprocess_failures = {}\nnode_failures = {}\ndomain_failures = {}\n",
         data.title,
         prior.id,
-        // Rounded up, so that failures with very few hours do not give a division by zero.
-        node_hours.ceil(),
+        whole_hours(node_hours),
         of(FailureExtent::Process),
         of(FailureExtent::Node),
         of(FailureExtent::Domain)
@@ -198,6 +197,12 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
         config,
         notes,
     })
+}
+
+/// Returns the node-hours as the whole number that the controller takes: the nearest one, and at least 1, so that
+/// failures in less than half an hour do not give a division by zero.
+fn whole_hours(node_hours: f64) -> f64 {
+    node_hours.round().max(1.0)
 }
 
 /// Returns the node-hours in which a failure would have been observed, and the method of counting.
@@ -293,4 +298,15 @@ fn unusable(problem: rankguard_datasets::Error) -> CliError {
         "`rankguard dataset check` lists the tables",
     )
     .because(problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fragment_has_the_node_hours_of_the_table() {
+        let written = [0.0, 0.2, 1.04, 1.4, 1.6, 81_233.6].map(whole_hours);
+        assert_eq!(written, [1.0, 1.0, 1.0, 1.0, 2.0, 81_234.0]);
+    }
 }

@@ -2,7 +2,7 @@
 
 use rankguard_checkpoint_schedule::rates::FailureExtent;
 use rankguard_core::{Job as CoreJob, JobPhase, Plan, scope_of};
-use rankguard_model::{Case, CaseId, CaseState, JobId, Severity, Timestamp};
+use rankguard_model::{Case, CaseId, CaseState, JobId, JobSpec, Severity, Timestamp};
 
 use super::records::{FailureRecord, JobAttempt, JobRecord, JournalRecord, JournalSummary, NodeRecord};
 use super::{JournalAnalyser, interval};
@@ -45,6 +45,18 @@ impl JournalAnalyser {
         }
         self.end.nodes = self.state.fleet().len() as u64;
         self.end
+    }
+
+    /// Records the job that a submission replaces: another attempt of its run takes its name, and the state keeps no
+    /// trace of the earlier one.
+    pub(super) fn end_replaced(&mut self, spec: &JobSpec, take: &mut impl FnMut(JournalRecord)) {
+        let name = &spec.id;
+        let Some(job) = self.state.jobs().get(name).filter(|_| self.state.may_replace(spec)) else {
+            return;
+        };
+        take(JournalRecord::Job(self.job(name, job)));
+        self.attempts(name, job, take);
+        self.started.remove(name);
     }
 
     fn job(&self, name: &JobId, job: &CoreJob) -> JobRecord {
