@@ -107,7 +107,11 @@ fn a_command_that_cannot_start_stops_the_job_at_once() {
     let broken = cluster.dir.path().join("broken.sh");
     fs::write(&broken, "#!/no/such/interpreter\n").expect("written");
     fs::set_permissions(&broken, fs::Permissions::from_mode(0o755)).expect("set");
-    run("broken", text_of(&broken)).says(&["broken.sh", "it is not tried again"]);
+    let ran = run("broken", text_of(&broken)).says(&[
+        "broken.sh` on node n1: its interpreter /no/such/interpreter does not exist",
+        "it is not tried again",
+    ]);
+    assert!(!ran.stderr.contains("was not found"), "{}", ran.stderr);
 }
 
 #[test]

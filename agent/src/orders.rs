@@ -275,12 +275,18 @@ impl OrderExecutor {
             return;
         }
         let mut ranks: BTreeMap<(JobId, Generation), usize> = BTreeMap::new();
-        for running in self.roster.running() {
+        // Ranks whose processes have ended by themselves are not ended by the lease; their exits are being reported.
+        for running in self.roster.living() {
             let RankRef { job, generation, .. } = running.rank;
             *ranks.entry((job, generation)).or_default() += 1;
         }
         for ((job, generation), count) in ranks {
-            let text = format!("{reason}; {count} ranks of job {job}, generation {generation}, are ended");
+            let ranks = if count == 1 {
+                "1 rank".to_owned()
+            } else {
+                format!("{count} ranks")
+            };
+            let text = format!("{reason}; the agent ends {ranks} of job {job}, generation {generation}");
             tracing::warn!(%job, %generation, "{text}");
             let body = EvidenceBody::Line {
                 text,

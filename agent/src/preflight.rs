@@ -203,6 +203,7 @@ pub fn preflight(need: &JobRequirements) -> Vec<PreflightCheck> {
 }
 
 pub(crate) use job::for_job;
+pub(crate) use program::interpreter;
 
 #[cfg(test)]
 mod tests;

@@ -99,7 +99,7 @@ fn may_execute(file: &Path) -> bool {
 }
 
 /// Returns the interpreter in the first line of a script.
-fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
+pub(crate) fn interpreter(file: &Path) -> std::io::Result<Option<PathBuf>> {
     let mut start = Vec::new();
     std::fs::File::open(file)?
         .take(FIRST_LINE as u64)

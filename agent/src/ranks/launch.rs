@@ -13,6 +13,7 @@ use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variab
 use super::rank_users::RankUserRules;
 use super::reports::RankReports;
 use crate::allowed_environment::allowed_variables;
+use crate::preflight::interpreter;
 use crate::processes::{FENCE_VARIABLE, FenceMark};
 use crate::roster::RankRoster;
 use crate::supervisor::{RankStart, RankSupervisors, StartError, StartStage, rank_umask};
@@ -27,6 +28,28 @@ pub(crate) enum LaunchError {
         program: String,
         node: NodeId,
         path: String,
+    },
+    #[error(
+        "cannot execute `{program}` on node {node}: its interpreter {interpreter} does not exist; install it, or correct \
+         the first line of {file}",
+        interpreter = interpreter.display(),
+        file = file.display()
+    )]
+    NoInterpreter {
+        program: String,
+        node: NodeId,
+        file: PathBuf,
+        interpreter: PathBuf,
+    },
+    #[error(
+        "cannot execute `{program}` on node {node}: the dynamic loader that {} names does not exist; it was built for \
+         another system",
+        file.display()
+    )]
+    NoLoader {
+        program: String,
+        node: NodeId,
+        file: PathBuf,
     },
     #[error("cannot execute `{program}` on node {node}: {problem} (PATH is {path})")]
     NotExecutable {
@@ -211,7 +234,7 @@ fn start_error(source: StartError, start: RankStart, user: String, node: NodeId)
     match (stage, errno) {
         (StartStage::Program, Some(libc::ENOENT)) => {
             let path = start.environment.get("PATH").cloned().unwrap_or_default();
-            LaunchError::NotFound { program, node, path }
+            missing_file(program, node, path, start.workdir.as_deref())
         }
         // A retry fails the same way; a shortage of memory or processes does not.
         (StartStage::Program, Some(libc::EACCES | libc::ENOEXEC | libc::ENOTDIR | libc::ELOOP)) => {
@@ -230,6 +253,41 @@ fn start_error(source: StartError, start: RankStart, user: String, node: NodeId)
         (StartStage::User, _) => LaunchError::User { user, node, problem },
         _ => LaunchError::Start { program, node, source },
     }
+}
+
+/// Returns the error of a program that the kernel did not find. If its file exists, then the interpreter or the loader
+/// that the file names is missing.
+fn missing_file(program: String, node: NodeId, path: String, workdir: Option<&str>) -> LaunchError {
+    let Some(file) = program_file(&program, &path, workdir) else {
+        return LaunchError::NotFound { program, node, path };
+    };
+    match interpreter(&file) {
+        Ok(Some(interpreter)) if !from_workdir(workdir, &interpreter).exists() => LaunchError::NoInterpreter {
+            program,
+            node,
+            file,
+            interpreter,
+        },
+        Ok(None) => LaunchError::NoLoader { program, node, file },
+        _ => LaunchError::NotFound { program, node, path },
+    }
+}
+
+/// Returns the executable file of a program, if there is one.
+fn program_file(program: &str, path: &str, workdir: Option<&str>) -> Option<PathBuf> {
+    let is_program = |file: &PathBuf| {
+        let meta = fs::metadata(file);
+        meta.is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
+    };
+    if program.contains('/') {
+        return Some(from_workdir(workdir, Path::new(program))).filter(is_program);
+    }
+    let folders = path.split(':').map(|folder| from_workdir(workdir, Path::new(folder)));
+    folders.map(|folder| folder.join(program)).find(is_program)
+}
+
+fn from_workdir(workdir: Option<&str>, path: &Path) -> PathBuf {
+    workdir.map_or_else(|| path.to_owned(), |workdir| Path::new(workdir).join(path))
 }
 
 /// Creates the folders of a generation's output. If ranks run as another user, that user may pass through the folders
