@@ -4,8 +4,9 @@
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
+use rankguard_faults::CatalogueFile;
 use rankguard_identity::PeerRole;
-use rankguard_model::NodeId;
+use rankguard_model::{NodeId, with_causes};
 
 use super::mistake::{ConfigMistake, ConfigMistakes, ValueOrigin};
 use super::{ResolvedConfig, SettingValue};
@@ -30,6 +31,11 @@ const SINGLE_PATHS: [&str; 5] = [
     "agent.sysfs_root",
 ];
 
+/// Settings with catalogue files.
+const CATALOGUES: [&str; 2] = ["agent.catalogue", "controller.catalogue"];
+/// Settings with the state directories of the processes.
+const STATE_DIRS: [&str; 2] = ["agent.state_dir", "controller.state_dir"];
+
 impl ResolvedConfig {
     /// Checks a deployment: identity, addresses, waits, files and programs; returns every mistake.
     pub(crate) fn check_deployment(&self) -> Result<(), ConfigMistakes> {
@@ -44,6 +50,9 @@ impl ResolvedConfig {
         mistakes.extend(self.shared_addresses());
         mistakes.extend(self.unknown_users());
         mistakes.extend(self.missing_files());
+        mistakes.extend(self.inverted_delays());
+        mistakes.extend(self.broken_catalogues());
+        mistakes.extend(self.impossible_folders());
         mistakes.extend(self.missing_programs());
         if mistakes.is_empty() {
             return Ok(());
@@ -63,19 +72,75 @@ impl ResolvedConfig {
 
     /// Checks that the certificate belongs to `agent.node`; the controller would reject this agent otherwise.
     fn wrong_node(&self) -> Option<ConfigMistake> {
-        let at = self.set("agent.node")?;
+        let at = self.origin("agent.node")?;
         let network = self.network();
         let card = network.identity()?.card().ok()?;
         let node = NodeId::from(self.text("agent.node"));
         let is_agent = card.name.role() == PeerRole::Agent;
         (is_agent && !card.name.is_agent_of(&node)).then(|| ConfigMistake {
             at: self.set("identity.certificate").unwrap_or(at).clone(),
+            what: if self.set("agent.node").is_some() {
+                format!(
+                    "identity.certificate: the certificate belongs to {}, but agent.node is {node}; issue one with `rankguard \
+                     identity issue --role agent --name {node}`",
+                    card.name.short()
+                )
+            } else {
+                format!(
+                    "identity.certificate: the certificate belongs to {}, but agent.node is not set and defaults to the host \
+                     name {node}; set agent.node to the name in the certificate",
+                    card.name.short()
+                )
+            },
+        })
+    }
+
+    /// Checks that no delay has a minimum above its maximum.
+    fn inverted_delays(&self) -> Option<ConfigMistake> {
+        let min = "agent.intervals.reconnect_min_ms";
+        let max = "agent.intervals.reconnect_max_ms";
+        let shortest = self.count(min);
+        let longest = self.count(max);
+        if shortest <= longest {
+            return None;
+        }
+        let at = self.set(min).or_else(|| self.set(max))?;
+        Some(ConfigMistake {
+            at: at.clone(),
             what: format!(
-                "identity.certificate: the certificate belongs to {}, but agent.node is {node}; issue one with `rankguard \
-                 identity issue --role agent --name {node}`",
-                card.name.short()
+                "{min} is {shortest}, more than {max} ({longest}); set a longer maximum or a shorter minimum"
             ),
         })
+    }
+
+    /// Checks that the catalogue files can be used: the processes would not start. Missing files are reported by
+    /// [`Self::missing_files`].
+    fn broken_catalogues(&self) -> Vec<ConfigMistake> {
+        let check = |setting: &str| {
+            let at = self.set(setting)?.clone();
+            let mut files = self.paths(setting);
+            files.retain(|file| file.exists());
+            let problem = CatalogueFile::read(&files, |path| std::fs::read_to_string(path)).err()?;
+            let what = format!("{setting}: {}", with_causes(&problem));
+            Some(ConfigMistake { at, what })
+        };
+        CATALOGUES.into_iter().filter_map(check).collect()
+    }
+
+    /// Checks that the state directories can be created. A lack of permission is no mistake: the processes may run as
+    /// another user.
+    fn impossible_folders(&self) -> Vec<ConfigMistake> {
+        let check = |setting: &str| {
+            let at = self.set(setting)?.clone();
+            let folder = PathBuf::from(self.text(setting));
+            let problem = try_create(&folder).err()?;
+            let is_other_user = problem.kind() == std::io::ErrorKind::PermissionDenied;
+            (!is_other_user).then(|| ConfigMistake {
+                at,
+                what: format!("{setting}: cannot create {}: {problem}", folder.display()),
+            })
+        };
+        STATE_DIRS.into_iter().filter_map(check).collect()
     }
 
     fn impossible_node_name(&self) -> Option<ConfigMistake> {
@@ -214,7 +279,7 @@ impl ResolvedConfig {
 
     fn missing_files(&self) -> Vec<ConfigMistake> {
         let mut missing = Vec::new();
-        for setting in ["agent.catalogue", "controller.catalogue"] {
+        for setting in CATALOGUES {
             for file in self.paths(setting).into_iter().filter(|file| !file.exists()) {
                 missing.extend(self.absent(setting, &file));
             }
@@ -262,6 +327,21 @@ impl ResolvedConfig {
         });
         missing.collect()
     }
+}
+
+/// Tries whether a folder can be created: creates and removes an empty folder in its nearest existing ancestor. Some
+/// file systems refuse new folders to every user, and no attribute of them shows it.
+fn try_create(folder: &Path) -> std::io::Result<()> {
+    let folder = std::path::absolute(folder)?;
+    let existing = folder.ancestors().find(|path| path.symlink_metadata().is_ok());
+    let existing = existing.unwrap_or(Path::new("/"));
+    if !std::fs::metadata(existing)?.is_dir() {
+        let what = format!("{} is not a directory", existing.display());
+        return Err(std::io::Error::new(std::io::ErrorKind::NotADirectory, what));
+    }
+    let probe = existing.join(format!(".rankguard-check-{}", std::process::id()));
+    std::fs::create_dir(&probe)?;
+    std::fs::remove_dir(&probe)
 }
 
 /// True if a controller address leads to another machine. A name that cannot be resolved now is not judged.
@@ -368,6 +448,29 @@ mod tests {
             "agent.nvml_library: /no/lib.so does not exist",
         );
         check("[agent]\nnvml_library = 'libnvidia-ml.so.1'\n", "");
+        check(
+            "[agent.intervals]\nreconnect_min_ms = 5000\nreconnect_max_ms = 1000\n",
+            "c.toml:2: agent.intervals.reconnect_min_ms is 5000, more than agent.intervals.reconnect_max_ms (1000)",
+        );
+        check(
+            "[agent]\nstate_dir = '/proc/x'\n[controller]\nstate_dir = '/dev/null/x'\n",
+            "c.toml:2: agent.state_dir: cannot create /proc/x",
+        );
+        check(
+            "[controller]\nstate_dir = '/dev/null/x'\n",
+            "/dev/null is not a directory",
+        );
+        let broken = dir.path().join("own.toml");
+        fs::write(&broken, "[[signature]]\nclass = 'no-such-class'\n").expect("written");
+        for process in ["agent", "controller"] {
+            check(
+                &format!("[{process}]\ncatalogue = ['{}']\n", broken.display()),
+                &format!("c.toml:2: {process}.catalogue: "),
+            );
+        }
+        let fine = dir.path().join("state").join("deep");
+        check(&format!("[agent]\nstate_dir = '{}'\n", fine.display()), "");
+        assert!(!dir.path().join("state").exists(), "the check creates nothing");
     }
 
     #[test]
@@ -407,6 +510,17 @@ mod tests {
                 .check_deployment()
         };
         check("n1").expect("its own");
+        let file = dir.path().join("c.toml");
+        let text = fs::read_to_string(&file).expect("written").replace("node = 'n1'", "");
+        fs::write(&file, text).expect("written");
+        let unnamed = ResolvedConfig::load(Some(&file), [], &[]).expect("its form is fine");
+        let found = unnamed.check_deployment().expect_err("no name is set").to_string();
+        assert!(
+            found.contains(
+                "c.toml:5: identity.certificate: the certificate belongs to agent n1, but agent.node is not set"
+            ),
+            "{found}"
+        );
         let found = check("n2").expect_err("another node's").to_string();
         assert!(
             found.contains("c.toml:5: identity.certificate: the certificate belongs to agent n1"),
