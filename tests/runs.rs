@@ -335,6 +335,66 @@ fn an_import_is_a_start_only_where_it_is_named() {
     );
 }
 
+#[test]
+fn rg_5_a_job_of_a_lost_journal_is_followed_to_its_end() {
+    let mut cluster = Cluster::start(1);
+    let store = cluster.folder("store");
+    let mut words = words(&cluster, &store, "train", &["--detach"]);
+    for word in words.iter_mut().filter(|word| word.starts_with("--step-ms-min")) {
+        "--step-ms-min=150".clone_into(word);
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    rankguard(&words).expect(0);
+    wait_committed(&cluster, "train", 10);
+    replace_controller_of_running(&mut cluster);
+    let step = || job(&cluster, "train")["step"].as_u64();
+    let first = until("a step after the new controller's start", LIMIT, step);
+    until("the steps to go on", LIMIT, || step().filter(|step| *step > first + 5));
+    let ended = until("the end to be reported", LIMIT, || {
+        let job = job(&cluster, "train");
+        (job["state"] == "finished").then_some(job)
+    });
+    let reason = ended["reason"].as_str().unwrap_or_default();
+    assert!(reason.contains("1 rank ended with exit code 0"), "{ended:#}");
+    assert_eq!(ended["step"].as_u64(), Some(STEPS), "{ended:#}");
+}
+
+/// Replaces the controller and its journal while the agent has ranks, so that its node is not free.
+fn replace_controller_of_running(cluster: &mut Cluster) {
+    let dir = cluster.dir.path().to_owned();
+    cluster.controller.kill();
+    fs::remove_dir_all(dir.join("controller")).expect("removed");
+    cluster.controller = Cluster::controller(&dir, &cluster.address);
+    until("the job to be shown", LIMIT, || {
+        let words = ["status", "jobs", "--controller", &cluster.address, "--format", "json"];
+        let jobs: Value = serde_json::from_str(&rankguard(&words).stdout).ok()?;
+        (jobs[0]["spec"]["id"] == "train").then_some(())
+    });
+}
+
+#[test]
+fn a_resumption_reports_the_newer_checkpoints_that_it_passes_over() {
+    let cluster = Cluster::start(1);
+    let store = cluster.folder("store");
+    submit(&cluster, &store, "train", &["--keep", "20"]).expect(0);
+    // The newest lacks its shard, the one before is damaged, and one was never committed.
+    let folder = |step: u64| store.join("train").join(format!("{step:012}-g1"));
+    fs::remove_file(folder(110).join("MANIFEST")).expect("it is committed");
+    fs::write(folder(100).join("rank-00000.index"), "damaged").expect("written");
+    let ran = submit(&cluster, &store, "train", &["--resume-from", "train"]).expect(0);
+    let ran = ran.says(&[
+        "job train resumes from train step 90",
+        "warning: job train passed over step 110 of generation 1: not committed",
+        "warning: job train passed over step 100 of generation 1: ",
+    ]);
+    assert!(!ran.stderr.contains("passed over step 80"), "{}", ran.stderr);
+    let passed_over = job(&cluster, "train")["passed_over"].clone();
+    assert_eq!(passed_over.as_array().map(Vec::len), Some(2), "{passed_over:#}");
+    rankguard(&["status", "--all", "--controller", &cluster.address])
+        .expect(0)
+        .says(&["job train passed over step 110 of generation 1"]);
+}
+
 /// Two controllers claim one folder at one time: one has it, the other is refused, and each checkpoint is of the one.
 #[test]
 fn of_two_controllers_that_claim_a_folder_one_has_it() {

@@ -280,6 +280,62 @@ fn a_drain_keeps_the_reason_of_a_cordon_and_a_removed_node_is_unknown() {
 }
 
 #[test]
+fn a_faulty_node_beyond_the_cordon_limit_is_shown_as_faulty() {
+    let settings = format!("{SETTINGS}[agent]\ninjection = true\n");
+    let cluster = nodes::Cluster::start_configured(2, 1, &settings);
+    let xid = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
+    for (node, cases) in [("n1", 1), ("n2", 2)] {
+        let state = cluster.dir.path().join(node);
+        rankguard(&["inject", "--state-dir", text_of(&state), "kernel-line", xid]).expect(0);
+        until("the verdict", LIMIT, || {
+            let all = list(&cluster, &["cases"]);
+            let is_concluded = all.len() == cases && all.iter().all(|case| case["outcome"].is_string());
+            is_concluded.then_some(())
+        });
+    }
+    let ask = |words: &[&str]| rankguard(&[&words[..1], &["--controller", &cluster.address], &words[1..]].concat());
+    let status = ask(&["status"]).expect(0).says(&["open cases: 2;"]);
+    let line = status
+        .stdout
+        .lines()
+        .find(|line| line.starts_with("n2"))
+        .expect("its row");
+    for part in [
+        "in use although faulty",
+        "case 2: gpu-fallen-off-bus",
+        "1 nodes are cordoned and 1 may be",
+    ] {
+        assert!(line.contains(part), "{part:?} is not in: {line}");
+    }
+    let open = ask(&["cases", "--open"])
+        .expect(0)
+        .says(&["case 2 awaits an operator: node n2 is in use although faulty"]);
+    assert!(open.stdout.contains("gpu-fallen-off-bus"), "{}", open.stdout);
+    let show = |node: &str| {
+        rankguard(&["node", "show", node, "--controller", &cluster.address])
+            .expect(0)
+            .stdout
+    };
+    let shown = show("n2");
+    assert!(shown.starts_with("node n2: in use although faulty\n"), "{shown}");
+    assert!(shown.contains("case 2: gpu-fallen-off-bus"), "{shown}");
+    rankguard(&["node", "uncordon", "n2", "--controller", &cluster.address]).expect(0);
+    assert!(show("n2").starts_with("node n2: healthy\n"));
+    assert_eq!(list(&cluster, &["cases", "--open"]).len(), 0);
+}
+
+#[test]
+fn a_start_that_failed_is_a_case_of_its_node() {
+    let cluster = nodes::Cluster::start_configured(1, 1, SETTINGS);
+    run(&cluster, &["--name", "absent", "--", "no-such-program"]).expect(3);
+    assert_eq!(list(&cluster, &["cases", "--node", "n1"]).len(), 1);
+    let shown = rankguard(&["node", "show", "n1", "--controller", &cluster.address])
+        .expect(0)
+        .stdout;
+    assert!(shown.contains("invalid-job-spec"), "{shown}");
+}
+
+#[test]
 fn a_corrected_case_is_found_by_its_corrected_class() {
     let cluster = cluster::Cluster::start(0, &[]);
     let fails = "echo 'ValueError: bad shape' >&2; exit 3";

@@ -17,11 +17,13 @@ use std::path::PathBuf;
 
 use rankguard_model::{CheckpointView, Generation, JobId, ResumeSource, RunId, RunStart, Step, StoreClaim, Timestamp};
 
-use crate::format::{AttemptRecord, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
+use crate::format::{AttemptRecord, AttemptSet, CheckpointId, Manifest, RUN_FILE, RunRecord, attempt_file};
 use crate::store::{CheckpointLease, Store, StoreError, random_suffix};
 
 /// Maximum number of checkpoints that a claim returns; the newest are returned.
 const CHECKPOINTS_MAX: usize = 64;
+/// Maximum number of passed-over checkpoints that a claim describes; the newest are described.
+const PASSED_OVER_MAX: usize = 8;
 
 /// Request to claim a job folder.
 #[derive(Debug, Clone)]
@@ -203,7 +205,7 @@ impl FolderClaim<'_> {
         if self.folder.is_empty() {
             return Err(self.absent(source, "the folder has no run and no checkpoints", &[]));
         }
-        let attempts = crate::format::AttemptSet::new(&self.folder.attempts);
+        let attempts = AttemptSet::new(&self.folder.attempts);
         let committed = self.folder.committed.clone();
         if let Some(step) = source.step {
             let of_step = |id: &&CheckpointId| id.step == step;
@@ -226,7 +228,7 @@ impl FolderClaim<'_> {
             let named = candidates.iter().copied().rfind(|id| id.step == step);
             candidates.retain(|id| Some(*id) <= named);
         }
-        let (views, passed_over, lease) = self.loadable(&self.request.job, self.store, &candidates, source)?;
+        let (views, mut passed_over, lease) = self.loadable(&self.request.job, self.store, &candidates, source)?;
         let start = views.last().map(|view| RunStart {
             job: self.request.job.clone(),
             store: None,
@@ -236,10 +238,14 @@ impl FolderClaim<'_> {
         });
         if start.is_none() && (source.step.is_some() || !committed.is_empty()) {
             let problem = match passed_over.first() {
-                Some(problem) => format!("nothing there can be loaded: {problem}"),
+                Some(passed) => format!("nothing there can be loaded: {}", describe_passed_over(passed)),
                 None => "it has no such checkpoint".to_owned(),
             };
             return Err(self.absent(source, &problem, &committed));
+        }
+        if let (Some(start), None) = (&start, source.step) {
+            let newer = uncommitted_after(self.store, &self.request.job, &attempts, start.step)?;
+            passed_over = join_passed_over(newer, passed_over);
         }
         let run = self.put_run(self.folder.run.clone())?;
         let claimed = self.put_attempt(run, start, views, passed_over);
@@ -268,14 +274,18 @@ impl FolderClaim<'_> {
             .collect();
         candidates.sort_by_key(|id| (!attempts.is_superseded(*id), *id));
         let wanted = ResumeSource { step, ..source.clone() };
-        let (views, passed_over, lease) = self.loadable(&place.job, &place.store, &candidates, &wanted)?;
+        let (views, mut passed_over, lease) = self.loadable(&place.job, &place.store, &candidates, &wanted)?;
         let Some(view) = views.last() else {
             let problem = match passed_over.first() {
-                Some(problem) => format!("nothing there can be loaded: {problem}"),
+                Some(passed) => format!("nothing there can be loaded: {}", describe_passed_over(passed)),
                 None => "it has no such checkpoint".to_owned(),
             };
             return Err(self.absent(source, &problem, &committed));
         };
+        if step.is_none() {
+            let newer = uncommitted_after(&place.store, &place.job, &attempts, view.step)?;
+            passed_over = join_passed_over(newer, passed_over);
+        }
         let start = RunStart {
             job: place.job.clone(),
             store: (place.store.root() != self.store.root()).then(|| place.store.root().display().to_string()),
@@ -304,7 +314,14 @@ impl FolderClaim<'_> {
         store: &Store,
         candidates: &[CheckpointId],
         source: &ResumeSource,
-    ) -> Result<(Vec<CheckpointView>, Vec<String>, Option<CheckpointLease>), ClaimError> {
+    ) -> Result<
+        (
+            Vec<CheckpointView>,
+            Vec<(CheckpointId, String)>,
+            Option<CheckpointLease>,
+        ),
+        ClaimError,
+    > {
         let mut views = Vec::new();
         let mut passed_over = Vec::new();
         let mut lease = None;
@@ -329,12 +346,7 @@ impl FolderClaim<'_> {
                 }
                 // Unavailable storage is no reason to start from an older step.
                 Err(problem) if problem.failure().may_pass() && is_start => return Err(problem.into()),
-                Err(problem) if is_start => passed_over.push(format!(
-                    "step {} of generation {}: {}",
-                    id.step,
-                    id.generation,
-                    rankguard_model::with_causes(&problem)
-                )),
+                Err(problem) if is_start => passed_over.push((*id, rankguard_model::with_causes(&problem))),
                 Err(_) => {}
             }
             if views.len() >= CHECKPOINTS_MAX {
@@ -396,7 +408,7 @@ impl FolderClaim<'_> {
         run: RunId,
         start: Option<RunStart>,
         checkpoints: Vec<CheckpointView>,
-        passed_over: Vec<String>,
+        passed_over: Vec<(CheckpointId, String)>,
     ) -> Result<ClaimedFolder, ClaimError> {
         self.check_time()?;
         let first = self.folder.first(self.request.floor);
@@ -418,7 +430,7 @@ impl FolderClaim<'_> {
                 first,
                 start,
                 checkpoints,
-                passed_over,
+                passed_over: passed_over.iter().map(describe_passed_over).collect(),
             },
             written: self.written,
             store: self.store.clone(),
@@ -432,6 +444,38 @@ impl FolderClaim<'_> {
             path: self.path()?,
         })
     }
+}
+
+/// Describes the checkpoints after `start` that were begun and never committed, oldest first.
+fn uncommitted_after(
+    store: &Store,
+    job: &JobId,
+    attempts: &AttemptSet,
+    start: Step,
+) -> Result<Vec<(CheckpointId, String)>, StoreError> {
+    let mut found = Vec::new();
+    for (id, committed) in store.folders(job)? {
+        if committed || id.step <= start || attempts.is_superseded(id) || store.is_borrowed_from(job, id)? {
+            continue;
+        }
+        found.push((id, "not committed: not every rank has written its shard".to_owned()));
+    }
+    Ok(found)
+}
+
+fn describe_passed_over((id, reason): &(CheckpointId, String)) -> String {
+    format!("step {} of generation {}: {reason}", id.step, id.generation)
+}
+
+/// Joins the lists of passed-over checkpoints, newest first and at most [`PASSED_OVER_MAX`] of them.
+fn join_passed_over(
+    one: Vec<(CheckpointId, String)>,
+    other: Vec<(CheckpointId, String)>,
+) -> Vec<(CheckpointId, String)> {
+    let mut all = [one, other].concat();
+    all.sort_by_key(|(id, _)| std::cmp::Reverse(*id));
+    all.truncate(PASSED_OVER_MAX);
+    all
 }
 
 /// Converts a committed checkpoint to the controller's view.

@@ -185,6 +185,11 @@ impl SharedHealth {
                 view.counts.usable_nodes as f64,
             ),
             (
+                "faulty_nodes_in_use",
+                "Nodes in use although a verdict blames them: the cordon limit is reached",
+                view.counts.faulty_nodes_in_use as f64,
+            ),
+            (
                 "committed_checkpoints",
                 "Committed checkpoints of the known jobs",
                 view.counts.committed as f64,

@@ -107,7 +107,12 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
     if !state.has_job_name(&spec.id) || state.may_replace(spec) {
         return None;
     }
-    let Some(job) = state.jobs().get(&spec.id).filter(|_| spec.resume_from.is_some()) else {
+    let resumes_itself = spec.resume_from.as_ref().is_some_and(|source| match &source.place {
+        ResumePlace::Job(job) => *job == spec.id,
+        // It may be the job's own folder.
+        ResumePlace::Path(_) => true,
+    });
+    let Some(job) = state.jobs().get(&spec.id).filter(|_| resumes_itself) else {
         return Some(name_taken(&spec.id));
     };
     let id = &spec.id;

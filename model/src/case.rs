@@ -49,9 +49,17 @@ pub struct Case {
     /// True if the case rests on replayed recorded evidence; no action was taken.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub replayed: bool,
+    /// Decision that an operator has to make; the case counts as open until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaits_operator: Option<String>,
 }
 
 impl Case {
+    /// Returns true if the case is being handled, or awaits a decision of an operator.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state, CaseState::Open | CaseState::Recovering) || self.awaits_operator.is_some()
+    }
+
     /// Returns the class of the newest correction by an operator: a label for studies of verdicts.
     pub fn corrected_class(&self) -> Option<&ClassId> {
         self.notes.iter().rev().find_map(|note| match &note.kind {

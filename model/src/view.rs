@@ -17,7 +17,7 @@ pub struct StatusView {
     pub node_spans: Vec<StateSpan>,
     /// Jobs, by name.
     pub jobs: Vec<JobView>,
-    /// Cases that are neither closed nor recovered.
+    /// Cases that are neither closed nor recovered, and cases that await a decision of an operator.
     pub open_cases: Vec<CaseId>,
 }
 
@@ -43,8 +43,11 @@ pub struct NodeView {
     pub node: NodeId,
     /// State of the node.
     pub state: NodeState,
-    /// Reason for a state other than healthy.
+    /// Reason for a state other than healthy, or the fault of a node that is in use.
     pub reason: Option<String>,
+    /// Case that blames the node although it is in use: the cordon limit permitted no cordon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faulty_in_use: Option<CaseId>,
     /// Ranks that the node can run.
     pub slots: u32,
     /// Job that has ranks on the node.
@@ -99,6 +102,9 @@ pub struct JobView {
     /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
+    /// Newer checkpoints that this attempt passed over, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
     /// Places of its ranks.
     pub placements: Vec<RankPlacement>,
     /// Newest reported step.

@@ -196,4 +196,21 @@ fn a_damaged_newest_checkpoint_is_passed_over_unless_it_is_named() {
     let claimed = claim(&store, &request("train", 'b', Some("train"))).expect("an older one");
     assert_eq!(claimed.start.map(|start| start.step), Some(Step(10)));
     assert_eq!(claimed.passed_over.len(), 1);
+    // A shard without a manifest is a checkpoint that was never committed.
+    let begun = id(30, 3);
+    let index = ShardIndex::new(&job("train"), begun);
+    store.write_shard(&index, &(&[] as &[u8])).expect("written");
+    let claimed = claim(&store, &request("train", 'c', Some("train"))).expect("an older one");
+    assert!(
+        claimed.passed_over[0].starts_with("step 30 of generation 3: not committed"),
+        "{:?}",
+        claimed.passed_over
+    );
+    assert_eq!(
+        claimed.passed_over.len(),
+        1,
+        "step 20 is superseded since the claim before"
+    );
+    let named = claim(&store, &request("train", 'd', Some("train:10"))).expect("a step");
+    assert!(named.passed_over.is_empty(), "a named step passes over nothing");
 }

@@ -1,6 +1,6 @@
 //! Text of states, numbers and catalogue names for people. States are spelled as in JSON.
 
-use rankguard_model::{CaseState, JobState, NodeState, Role, Severity};
+use rankguard_model::{CaseState, JobState, NodeState, NodeView, Role, Severity};
 
 pub fn job_state(state: JobState) -> &'static str {
     match state {
@@ -19,6 +19,15 @@ pub fn node_state(state: NodeState) -> &'static str {
         NodeState::Cordoned => "cordoned",
         NodeState::Lost => "lost",
         NodeState::Fencing => "fencing",
+    }
+}
+
+/// Formats the state of a node, and whether it is in use although a verdict blames it.
+pub fn node_use(node: &NodeView) -> &'static str {
+    if node.faulty_in_use.is_some() {
+        "in use although faulty"
+    } else {
+        node_state(node.state)
     }
 }
 

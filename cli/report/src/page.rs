@@ -172,7 +172,7 @@ fn section(job: &JobView, cases: &[Case], status: &StatusView) -> String {
     let _ = write!(
         html,
         "<p class=\"quiet\">steps: {steps}, checkpoints committed: {}, generation {}; asked for {} to {} nodes with {} ranks each</p>",
-        job.checkpoints.len(),
+        job.checkpoint_counts.committed,
         job.generation,
         job.spec.nodes.min,
         job.spec.nodes.max,
@@ -197,6 +197,7 @@ fn nodes(status: &StatusView) -> String {
     );
     for node in &status.nodes {
         let class = match node.state {
+            _ if node.faulty_in_use.is_some() => "bad",
             NodeState::Healthy => "good",
             NodeState::Cordoned | NodeState::Fencing => "warn",
             NodeState::Lost => "bad",
@@ -206,7 +207,7 @@ fn nodes(status: &StatusView) -> String {
             "<tr><th scope=\"row\">{}</th><td><span class=\"badge {class}\">{}</span></td><td class=\"number\">{}</td>\
              <td>{}</td><td>{}</td></tr>",
             escape(node.node.as_str()),
-            display_text::node_state(node.state),
+            display_text::node_use(node),
             node.slots,
             escape(display_text::or_dash(node.job.as_ref())),
             escape(display_text::or_dash(node.reason.as_ref()))

@@ -63,6 +63,7 @@ fn node(name: &str, state: NodeState, reason: Option<&str>) -> NodeView {
         node: NodeId::from(name),
         state,
         reason: reason.map(str::to_owned),
+        faulty_in_use: None,
         slots: 2,
         job,
         address: "127.0.0.1:7701".to_owned(),
@@ -160,6 +161,7 @@ fn digits() -> JobView {
         generation: Generation(5),
         run: None,
         resumed_from: None,
+        passed_over: Vec::new(),
         placements: (0..6)
             .map(|rank| RankPlacement {
                 rank: Rank(rank),
@@ -378,5 +380,6 @@ fn case(draft: SampleCase) -> Case {
         steps_lost: draft.first_step.map(|_| 8),
         notes: Vec::new(),
         replayed: false,
+        awaits_operator: None,
     }
 }

@@ -87,11 +87,7 @@ fn proofs(facts: &Value) -> Vec<SummaryTile> {
 }
 
 fn counts(input: &ReportInput) -> Vec<SummaryTile> {
-    let open = input
-        .cases
-        .iter()
-        .filter(|case| matches!(case.state, CaseState::Open | CaseState::Recovering))
-        .count();
+    let open = input.cases.iter().filter(|case| case.is_open()).count();
     let recovered = input
         .cases
         .iter()

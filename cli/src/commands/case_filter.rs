@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseId, CaseState, Entity, StatusView, Timestamp};
+use rankguard_model::{Case, CaseFinding, CaseId, Entity, NodeId, StatusView, Timestamp};
 
 use crate::config::nearest;
 use crate::error::CliError;
@@ -43,7 +43,7 @@ pub(crate) struct CaseFilterArgs {
     /// Leave out cases of drills and simulations
     #[arg(long)]
     no_drills: bool,
-    /// Show only open and recovering cases
+    /// Show only cases that are open, recovering or await a decision of an operator
     #[arg(long)]
     open: bool,
 }
@@ -83,7 +83,9 @@ impl CaseFilterArgs {
             let known = wanted
                 .split_once(':')
                 .and_then(|(taxonomy, category)| catalogue.category_name(taxonomy, category));
-            if known.is_none() {
+            // Taxonomies of controller.catalogue are known by their cases only.
+            let is_used = cases.iter().any(|case| is_in_category(case, wanted));
+            if known.is_none() && !is_used {
                 return Err(CliError::usage(format!("there is no category {wanted:?}"), hint));
             }
         }
@@ -137,7 +139,7 @@ impl CaseFilterArgs {
             && self.until.is_none_or(|until| case.first_at < until)
             && self.after.is_none_or(|after| case.id < CaseId(after))
             && !(self.no_drills && case.is_synthetic())
-            && (!self.open || matches!(case.state, CaseState::Open | CaseState::Recovering))
+            && (!self.open || case.is_open())
     }
 }
 
@@ -151,9 +153,14 @@ fn is_in_category(case: &Case, wanted: &str) -> bool {
 
 /// Returns the nodes that a case refers to.
 fn nodes_of(case: &Case) -> impl Iterator<Item = &str> {
-    let found = case.findings.iter().map(|finding| &finding.entity);
-    let all = std::iter::once(&case.verdict.blamed).chain(found);
-    all.filter_map(Entity::node).map(|node| node.as_str())
+    let found = case.findings.iter().filter_map(node_of_finding);
+    case.verdict.blamed.node().into_iter().chain(found).map(NodeId::as_str)
+}
+
+/// Returns the node of a finding. A finding about a job, such as a failed start, is of the node that reported it.
+pub(super) fn node_of_finding(finding: &CaseFinding) -> Option<&NodeId> {
+    let of_job = matches!(finding.entity, Entity::Job { .. }).then_some(&finding.evidence.node);
+    finding.entity.node().or(of_job)
 }
 
 fn require(what: &str, wanted: &str, known: BTreeSet<&str>, hint: &str) -> Result<(), CliError> {

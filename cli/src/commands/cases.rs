@@ -10,7 +10,7 @@ use rankguard_proto::v1;
 
 use super::case_filter::CaseFilterArgs;
 use super::local;
-use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
+use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use crate::client::ClientError;
 use crate::display_text::{self, case_state, or_dash, or_empty, role};
 use crate::error::CliError;
@@ -96,7 +96,7 @@ pub(crate) struct CasesShowArgs {
     #[command(flatten)]
     pub(crate) asked: CaseSourceArgs,
     #[command(flatten)]
-    pub(crate) format: FormatArgs,
+    pub(crate) format: DocumentFormatArgs,
 }
 
 const COLUMNS: &[TableColumn<Case>] = &[
@@ -224,6 +224,11 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
             case.id
         ));
     }
+    for case in &cases {
+        if let Some(decision) = &case.awaits_operator {
+            out::note(&format!("case {} awaits an operator: {decision}", case.id));
+        }
+    }
     if cases.iter().any(|case| case.replayed) {
         out::note("these cases are replayed: based on recorded evidence, no action was taken");
     }
@@ -240,14 +245,11 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
 }
 
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
-    if args.format.format == OutputFormat::Csv {
-        return Err(CliError::usage("cannot print one case as CSV", "use --format json"));
-    }
     let case = args.asked.case(CaseId(args.case), common)?;
     match args.format.format {
-        OutputFormat::Json => out::json(&case),
-        OutputFormat::Jsonl => out::json_line(&case),
-        OutputFormat::Table | OutputFormat::Csv => out::page(&page(&case)),
+        DocumentFormat::Json => out::json(&case),
+        DocumentFormat::Jsonl => out::json_line(&case),
+        DocumentFormat::Table => out::page(&page(&case)),
     }
     Ok(())
 }
@@ -277,6 +279,9 @@ fn page(case: &Case) -> String {
     );
     page.fact("job", &or_dash(case.job.as_ref()));
     page.fact("generation", &or_dash(case.generation));
+    if let Some(decision) = &case.awaits_operator {
+        page.fact("decision", decision);
+    }
     page.fact("outcome", case.outcome.as_deref().unwrap_or("none yet"));
     page.fact("steps lost", &or_dash(case.steps_lost));
 

@@ -10,10 +10,11 @@ use rankguard_model::{
 };
 use serde::Serialize;
 
-use crate::args::{CommonArgs, ControllerAddress, FormatArgs, OutputFormat};
+use super::case_filter::node_of_finding;
+use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs};
 use crate::client::{ClientError, ControllerClient};
 use crate::config::nearest;
-use crate::display_text::{case_state, node_state, or_dash, or_empty};
+use crate::display_text::{case_state, node_use, or_dash, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -76,7 +77,7 @@ pub(crate) enum NodeAction {
         #[command(flatten)]
         address: ControllerAddress,
         #[command(flatten)]
-        format: FormatArgs,
+        format: DocumentFormatArgs,
     },
 }
 
@@ -275,7 +276,10 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
     let blamed = &case.verdict.blamed;
     let is_blamed = matches!(blamed, Entity::Node { node: at } | Entity::Device { node: at, .. } if at == node);
     let ran_here = blamed.node() == Some(node);
-    let is_named = case.findings.iter().any(|finding| finding.entity.node() == Some(node));
+    let is_named = case
+        .findings
+        .iter()
+        .any(|finding| node_of_finding(finding) == Some(node));
     (ran_here || is_named).then(|| NodeCase {
         case: case.id,
         state: case.state,
@@ -308,14 +312,11 @@ const CASES: &[TableColumn<NodeCase>] = &[
     ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 
-fn print(history: &NodeHistory, format: OutputFormat) -> Result<CommandExit, CliError> {
+fn print(history: &NodeHistory, format: DocumentFormat) -> Result<CommandExit, CliError> {
     match format {
-        OutputFormat::Json => out::json(history),
-        OutputFormat::Jsonl => out::json_line(history),
-        OutputFormat::Csv => {
-            return Err(CliError::usage("cannot print a node as CSV", "use --format json"));
-        }
-        OutputFormat::Table => {
+        DocumentFormat::Json => out::json(history),
+        DocumentFormat::Jsonl => out::json_line(history),
+        DocumentFormat::Table => {
             let node = &history.node;
             let jobs: Vec<&str> = history.jobs.iter().map(JobId::as_str).collect();
             let jobs = jobs.join(" ");
@@ -327,7 +328,7 @@ fn print(history: &NodeHistory, format: OutputFormat) -> Result<CommandExit, Cli
                 ("job", or_dash(node.job.as_ref())),
                 ("earlier jobs", dash_if_empty(&jobs)),
             ];
-            let mut page = format!("node {}: {}\n", node.node, node_state(node.state));
+            let mut page = format!("node {}: {}\n", node.node, node_use(node));
             for (name, value) in facts {
                 page.push_str(&format!("  {name:<14}  {}\n", printable(&value)));
             }

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ControllerClient;
-use crate::display_text::{count, job_state, node_state, or_empty};
+use crate::display_text::{count, job_state, node_use, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -51,7 +51,7 @@ pub(crate) enum StatusPart {
 
 const NODES: &[TableColumn<NodeView>] = &[
     ("node", |node| node.node.to_string()),
-    ("state", |node| node_state(node.state).to_owned()),
+    ("state", |node| node_use(node).to_owned()),
     ("slots", |node| node.slots.to_string()),
     ("job", |node| or_empty(node.job.as_ref())),
     ("lease s", |node| {
@@ -169,6 +169,9 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
             for job in &status.jobs {
                 if let Some(start) = &job.resumed_from {
                     out::note(&format!("job {} resumed from {start}", job.spec.id));
+                }
+                for passed_over in &job.passed_over {
+                    out::note(&format!("job {} passed over {passed_over}", job.spec.id));
                 }
                 for left in &job.unconfirmed {
                     out::note(&format!(

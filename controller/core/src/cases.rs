@@ -55,6 +55,10 @@ impl CaseTable {
         self.drafts.retain(|_, id| self.all.contains_key(id));
     }
 
+    pub(crate) fn all_mut(&mut self) -> impl Iterator<Item = &mut Case> {
+        self.all.values_mut()
+    }
+
     pub(crate) fn get_mut(&mut self, id: CaseId) -> Option<&mut Case> {
         self.all.get_mut(&id)
     }
@@ -103,6 +107,7 @@ impl CaseTable {
                 steps_lost: None,
                 notes: Vec::new(),
                 replayed: self.replayed,
+                awaits_operator: None,
             },
         );
     }
@@ -142,6 +147,7 @@ impl CaseTable {
             steps_lost: None,
             notes: Vec::new(),
             replayed: self.replayed,
+            awaits_operator: None,
         };
         self.all.insert(id, case);
         id

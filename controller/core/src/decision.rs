@@ -30,6 +30,7 @@ mod waiting_ranks;
 mod waits;
 
 pub use adopt::AdoptionStage;
+pub(crate) use foreign_ranks::{ForeignEnd, ForeignEnds};
 pub(crate) use gate::BETWEEN;
 pub use gate::PreflightResults;
 pub use hang::SilentRanks;
@@ -174,6 +175,7 @@ impl DecisionContext<'_> {
             Event::NodeUncordoned { node } => {
                 self.forget_refusals(node);
                 self.state.fleet.uncordon(node);
+                self.settle_uncordoned_fault(node, &format!("an operator accepted node {node} for use"));
                 self.state.diagnosis.clear_node(self.at, node);
                 if let Some(entry) = self.state.fleet.get_mut(node) {
                     entry.suspected = None;

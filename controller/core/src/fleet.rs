@@ -42,6 +42,9 @@ pub struct Node {
     pub foreign: Vec<RunningRank>,
     /// Cordon; absent if ranks may be placed on the node.
     pub cordon: Option<Cordon>,
+    /// Fault for which the cordon limit permitted no cordon. The node is used until an operator decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uncordoned_fault: Option<UncordonedFault>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
@@ -71,6 +74,17 @@ pub struct Cordon {
     /// True if the job of the node moves away after its next checkpoint.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drains: bool,
+}
+
+/// Fault of a node that stays in use because of the cordon limit (RG-6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UncordonedFault {
+    /// Time of the verdict.
+    pub since: Timestamp,
+    /// Case that blames the node.
+    pub case: CaseId,
+    /// Fault, and the limit that was reached.
+    pub reason: String,
 }
 
 impl Node {
@@ -126,11 +140,13 @@ impl Fleet {
             foreign: Vec::new(),
             joined_at: at,
             cordon: None,
+            uncordoned_fault: None,
             fences: BTreeMap::new(),
             info,
         };
         if let Some(known) = known {
             node.cordon = known.cordon;
+            node.uncordoned_fault = known.uncordoned_fault;
             node.fences = known.fences;
             node.suspected = known.suspected;
             node.foreign = known.foreign;

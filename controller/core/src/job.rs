@@ -98,6 +98,9 @@ pub struct Job {
     /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
+    /// Newer checkpoints that this attempt passed over, each with the reason.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub passed_over: Vec<String>,
     pub checkpoints: JobCheckpoints,
     /// Called steps, in addition to those of the interval rule.
     pub calls: CheckpointCalls,
@@ -169,6 +172,7 @@ impl Job {
             generation_step: None,
             run: None,
             resumed_from: None,
+            passed_over: Vec::new(),
             checkpoints: JobCheckpoints::default(),
             calls: CheckpointCalls::new(Generation(0)),
             rhythm: IntervalInputs::new(every, rates),

@@ -106,7 +106,7 @@ impl DecisionState {
             .cases
             .all()
             .values()
-            .filter(|case| case.state != CaseState::Open)
+            .filter(|case| case.state != CaseState::Open && case.awaits_operator.is_none())
             .count();
         let histories = [
             // Jobs that ended since the last submission are removed at the next one.
@@ -165,8 +165,7 @@ impl DecisionState {
             .values()
             .filter_map(|job| job.case.or(job.hang.case))
             .collect();
-        let is_done =
-            |case: &Case| matches!(case.state, CaseState::Closed | CaseState::Recovered) && !used.contains(&case.id);
+        let is_done = |case: &Case| !case.is_open() && !used.contains(&case.id);
         let mut count = 0;
         let mut bytes = 0;
         let mut gone = Vec::new();

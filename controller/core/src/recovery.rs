@@ -1,13 +1,15 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
+use std::collections::BTreeSet;
+
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::classes;
-use rankguard_model::{CaseId, CaseState, Entity, JobId, NodeId, Severity};
+use rankguard_model::{Case, CaseId, CaseState, Entity, JobId, NodeId, ReasoningEntry, Severity};
 
 use crate::decision::DecisionContext;
-use crate::fleet::Cordon;
-use crate::limits::RETRIES_MAX;
-use crate::{Job, JobPhase};
+use crate::fleet::{Cordon, UncordonedFault};
+use crate::limits::{ACTIONS_MAX, RETRIES_MAX};
+use crate::{Job, JobPhase, Node};
 
 /// Recovery for a verdict.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,7 +41,11 @@ impl DecisionContext<'_> {
         let Some(name) = self.suffering_job(concluded, isolated.as_ref()) else {
             let outcome = match isolated {
                 Some(node) => format!("node {node} takes no more ranks"),
-                None => "nothing to recover".to_owned(),
+                None if self.awaits_operator(id) => "no job to recover; its node stays in use".to_owned(),
+                None => {
+                    let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
+                    ended.unwrap_or_else(|| "nothing to recover".to_owned())
+                }
             };
             return self.close(id, outcome);
         };
@@ -164,6 +170,7 @@ impl DecisionContext<'_> {
             "case {id}: revised to {}, blamed: {}",
             verdict.class, verdict.blamed
         ));
+        self.withdraw_uncordoned_fault(id);
         let Some(node) = self.isolate(id, concluded) else {
             return;
         };
@@ -199,6 +206,8 @@ impl DecisionContext<'_> {
             let text = format!("node {node} stays in use: {refusal}; a person must decide");
             self.announce(format!("case {id}: {text}"));
             self.note(Some(id), text);
+            let fault = format!("{} on {}", verdict.class, verdict.blamed);
+            self.keep_in_use(id, &node, &fault, &refusal);
             return None;
         }
         let reason = format!("case {id}: {} on {}", verdict.class, verdict.blamed);
@@ -214,7 +223,81 @@ impl DecisionContext<'_> {
         );
         self.node_span(&node);
         self.note(Some(id), format!("node {node} cordoned"));
+        self.settle_uncordoned_fault(&node, &format!("node {node} was cordoned for case {id}"));
         Some(node)
+    }
+
+    /// Records the fault of a node that is not cordoned, for the views. The first case about it stays open until an
+    /// operator decides; later ones refer to it.
+    fn keep_in_use(&mut self, id: CaseId, node: &NodeId, fault: &str, refusal: &str) {
+        let at = self.at;
+        let Some(entry) = self.state.fleet.get_mut(node) else {
+            return;
+        };
+        let standing = entry.uncordoned_fault.get_or_insert_with(|| UncordonedFault {
+            since: at,
+            case: id,
+            reason: format!("{fault}; {refusal}"),
+        });
+        let first = standing.case;
+        if first != id {
+            return self.note(Some(id), format!("case {first} awaits the decision about node {node}"));
+        }
+        if let Some(case) = self.state.cases.get_mut(id) {
+            case.awaits_operator = Some(format!(
+                "node {node} is in use although faulty: {refusal}; `rankguard node cordon {node}` takes it out of use, \
+                 `rankguard node uncordon {node}` accepts it"
+            ));
+        }
+    }
+
+    /// Describes the end of a job that was stopped.
+    fn end_of(&self, name: &JobId) -> Option<String> {
+        match &self.state.jobs.get(name)?.phase {
+            JobPhase::Stopped { reason } => Some(format!("the job was stopped: {reason}")),
+            _ => None,
+        }
+    }
+
+    fn awaits_operator(&self, id: CaseId) -> bool {
+        let case = self.state.cases.all().get(&id);
+        case.is_some_and(|case| case.awaits_operator.is_some())
+    }
+
+    /// Removes the fault of a node in use; its case no longer awaits a decision.
+    pub(crate) fn settle_uncordoned_fault(&mut self, node: &NodeId, decision: &str) {
+        if let Some(entry) = self.state.fleet.get_mut(node) {
+            entry.uncordoned_fault = None;
+        }
+        self.end_waits_for_operator(decision);
+    }
+
+    /// Ends the waits of cases that no fault of a node refers to.
+    fn end_waits_for_operator(&mut self, decision: &str) {
+        let at = self.at;
+        let faults = self
+            .state
+            .fleet
+            .iter()
+            .filter_map(|(_, node)| node.uncordoned_fault.as_ref());
+        let referred: BTreeSet<CaseId> = faults.map(|fault| fault.case).collect();
+        let awaits = |case: &&mut Case| case.awaits_operator.is_some() && !referred.contains(&case.id);
+        for case in self.state.cases.all_mut().filter(awaits) {
+            case.awaits_operator = None;
+            if case.actions.len() < ACTIONS_MAX {
+                let text = decision.to_owned();
+                case.actions.push(ReasoningEntry { at, text });
+            }
+        }
+    }
+
+    /// Withdraws the fault of a case whose verdict has changed.
+    fn withdraw_uncordoned_fault(&mut self, id: CaseId) {
+        let of_case = |node: &Node| node.uncordoned_fault.as_ref().is_some_and(|fault| fault.case == id);
+        let node = self.state.fleet.iter().find(|(_, node)| of_case(node));
+        if let Some(name) = node.map(|(name, _)| name.clone()) {
+            self.settle_uncordoned_fault(&name, "the verdict was revised");
+        }
     }
 
     /// Returns the running job that the case concerns, or that uses the blamed or cordoned node.

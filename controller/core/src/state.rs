@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cases::CaseTable;
 use crate::catalogue::CatalogueInForce;
-use crate::decision::RefusedEvidence;
+use crate::decision::{ForeignEnds, RefusedEvidence};
 use crate::limits::RemovedCounts;
 use crate::order_ledger::OrderLedger;
 use crate::{Action, ControllerStarts, Fleet, GenerationFloors, Job, Plan, Policy, TimerKey};
@@ -56,6 +56,9 @@ pub struct DecisionState {
     /// Counts of entries that the limits removed.
     #[serde(default)]
     pub(crate) removed: RemovedCounts,
+    /// Ends of jobs that another journal has begun.
+    #[serde(default, skip_serializing_if = "ForeignEnds::is_empty")]
+    pub(crate) foreign_ends: ForeignEnds,
     /// True if finished jobs, plans and closed cases are retained without limit.
     #[serde(skip)]
     pub(crate) unlimited: bool,
@@ -86,6 +89,7 @@ impl DecisionState {
             context: PlacementIndex::default(),
             removed_names: VecDeque::new(),
             removed: RemovedCounts::default(),
+            foreign_ends: ForeignEnds::default(),
             // A replay is finite, and its result must be complete.
             unlimited: policy.replay_only,
             policy,

@@ -119,6 +119,11 @@ impl CheckpointSuspicions {
         self.unreadable_since = None;
     }
 
+    /// Returns the time since which the start checkpoint cannot be read.
+    pub(crate) fn unreadable_since(&self) -> Option<Timestamp> {
+        self.unreadable_since
+    }
+
     /// Returns true if the job waits for its checkpoint to become readable, for at most `limit`.
     pub(crate) fn waits(&self, at: Timestamp, limit: Duration) -> bool {
         self.unreadable_since.is_some_and(|since| at < since.after(limit))

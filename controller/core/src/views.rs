@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_schedule::rates::FailureRates;
 use rankguard_model::{
-    CaseState, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeView, RankPlacement, RunningRank, StatusView,
+    JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState, NodeView, RankPlacement, RunningRank, StatusView,
     StragglerView, Timestamp, UnconfirmedNode,
 };
 
-use crate::decision::RefusedEvidence;
+use crate::decision::{ForeignEnd, RefusedEvidence};
+use crate::fleet::UncordonedFault;
 use crate::step_times::SlowRank;
 use crate::{DecisionState, Fleet, Job, JobPhase, Node, Plan};
 
 impl DecisionState {
     /// Returns the status of the cluster.
     pub fn status(&self, at: Timestamp) -> StatusView {
-        let open = |state| matches!(state, CaseState::Open | CaseState::Recovering);
         StatusView {
             at,
             nodes: self.nodes(&self.fleet),
@@ -25,7 +25,7 @@ impl DecisionState {
                 .cases
                 .all()
                 .values()
-                .filter(|case| open(case.state))
+                .filter(|case| case.is_open())
                 .map(|case| case.id)
                 .collect(),
         }
@@ -44,7 +44,19 @@ impl DecisionState {
             unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
             ..job_view(job, &self.fleet, self.policy.hang_ms)
         };
-        self.jobs.values().map(view).chain(foreign).collect()
+        let ended = self.ended_foreign_jobs(&unconfirmed);
+        self.jobs.values().map(view).chain(foreign).chain(ended).collect()
+    }
+
+    /// Returns the jobs of another journal whose ranks have all ended.
+    fn ended_foreign_jobs(&self, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>) -> Vec<JobView> {
+        let is_over = |name: &JobId| !self.jobs.contains_key(name) && self.foreign_nodes(name).is_empty();
+        let ends = self.foreign_ends.iter().filter(|(name, _)| is_over(name));
+        ends.map(|(name, end)| JobView {
+            unconfirmed: unconfirmed.get(name).cloned().unwrap_or_default(),
+            ..ended_foreign_job(name, end)
+        })
+        .collect()
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
@@ -59,6 +71,7 @@ impl DecisionState {
                 node: name.clone(),
                 state: node.state(),
                 reason: node_reason(node),
+                faulty_in_use: fault_in_use(node).map(|fault| fault.case),
                 slots: node.info.slots,
                 job: job_on(name).map(|job| job.spec.id.clone()),
                 address: node.info.peer_address.clone(),
@@ -70,7 +83,24 @@ impl DecisionState {
     }
 }
 
+/// Returns the fault of a node on which ranks may be placed, or run.
+fn fault_in_use(node: &Node) -> Option<&UncordonedFault> {
+    let fault = node.uncordoned_fault.as_ref();
+    fault.filter(|_| node.state() == NodeState::Healthy)
+}
+
 fn node_reason(node: &Node) -> Option<String> {
+    let reason = unavailable_reason(node);
+    let fault =
+        fault_in_use(node).map(|fault| format!("in use although faulty, case {}: {}", fault.case, fault.reason));
+    match (fault, reason) {
+        (Some(fault), Some(reason)) => Some(format!("{fault}; {reason}")),
+        (fault, reason) => fault.or(reason),
+    }
+}
+
+/// Returns the reason why nothing is placed on a node.
+fn unavailable_reason(node: &Node) -> Option<String> {
     let silent = node.lost_since.map(|since| lost_reason(node, since));
     let away = node
         .session_ended
@@ -154,18 +184,7 @@ fn foreign_job(
     }
     placements.sort_by_key(|place| place.rank);
     let nodes = u32::try_from(on_node.len()).unwrap_or(u32::MAX);
-    let spec = JobSpec {
-        id: name.clone(),
-        command: Vec::new(),
-        env: BTreeMap::new(),
-        workdir: None,
-        nodes: NodeRange { min: nodes, max: nodes },
-        ranks_per_node: on_node.values().copied().max().unwrap_or_default(),
-        checkpoint: None,
-        max_restarts: 0,
-        user: None,
-        resume_from: None,
-    };
+    let spec = foreign_spec(name, nodes, on_node.values().copied().max().unwrap_or_default());
     let joined = ranks.iter().map(|(node, _)| node.joined_at).min();
     JobView {
         spec: spec.clone(),
@@ -187,6 +206,45 @@ fn foreign_job(
             &Fleet::default(),
             0,
         )
+    }
+}
+
+/// Returns the part of a specification that the running ranks of a job show.
+fn foreign_spec(name: &JobId, nodes: u32, ranks_per_node: u32) -> JobSpec {
+    JobSpec {
+        id: name.clone(),
+        command: Vec::new(),
+        env: BTreeMap::new(),
+        workdir: None,
+        nodes: NodeRange { min: nodes, max: nodes },
+        ranks_per_node,
+        checkpoint: None,
+        max_restarts: 0,
+        user: None,
+        resume_from: None,
+    }
+}
+
+fn ended_foreign_job(name: &JobId, end: &ForeignEnd) -> JobView {
+    let ranks = match end.ranks {
+        1 => "1 rank".to_owned(),
+        many => format!("{many} ranks"),
+    };
+    let (state, how) = match &end.failure {
+        _ if end.is_cancelled => (JobState::Stopped, "cancelled by its user".to_owned()),
+        Some(failure) => (JobState::Stopped, format!("a rank failed: {failure}")),
+        None => (JobState::Finished, format!("{ranks} ended with exit code 0")),
+    };
+    let spec = foreign_spec(name, 0, 0);
+    JobView {
+        state,
+        reason: Some(format!(
+            "{how}; this controller has no record of the job, another journal began it"
+        )),
+        generation: end.generation,
+        step: end.step,
+        ended_at: Some(end.at),
+        ..job_view(&Job::new(spec, end.at, FailureRates::default()), &Fleet::default(), 0)
     }
 }
 
@@ -219,6 +277,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
         JobPhase::Stopped { reason } => Some(reason.clone()),
         JobPhase::Finished => job.checkpoints.counts.warning(job.step),
+        _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         _ => job.hang.restart_wait_reason(hang_ms),
     };
@@ -230,6 +289,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         generation: job.generation,
         run: job.run.clone(),
         resumed_from: job.resumed_from.clone(),
+        passed_over: job.passed_over.clone(),
         step: job.step,
         checkpoints: job.checkpoints.committed.clone(),
         // Images of a job without a store, which earlier agents took, are never saved.
@@ -251,6 +311,16 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         submitted_at: job.submitted_at,
         ended_at: job.ended_at,
     }
+}
+
+/// Returns the reason of a job that waits for its start checkpoint to become readable.
+fn store_wait_reason(job: &Job) -> Option<String> {
+    let since = job.checkpoints.suspicions.unreadable_since()?;
+    let step = job.checkpoints.newest()?.step;
+    let store = &job.spec.checkpoint.as_ref()?.store;
+    Some(format!(
+        "waits for {store}, or its object store: the checkpoint of step {step} cannot be read since {since}, and is tried again"
+    ))
 }
 
 /// Returns the reason why a job waits, and names its ranks that run meanwhile.

@@ -357,6 +357,63 @@ fn rg_6_departed_names_widen_no_budget() {
 }
 
 #[test]
+fn a_faulty_node_in_use_is_shown_with_its_case_until_an_operator_decides() {
+    let mut cluster = Cluster::new(Policy::default());
+    for number in 0..3 {
+        cluster.gpu_is_lost(&node(number));
+    }
+    let view = |cluster: &Cluster, number: u32| {
+        let status = cluster.state.status(cluster.now);
+        let found = status.nodes.iter().find(|view| view.node == node(number)).cloned();
+        (found.expect("it joined"), status.open_cases)
+    };
+    let (faulty, open) = view(&cluster, 1);
+    let case = faulty.faulty_in_use.expect("its GPU is lost");
+    let reason = faulty.reason.unwrap_or_default();
+    assert!(
+        reason.starts_with(&format!("in use although faulty, case {case}: gpu-")) && reason.contains("1 may be"),
+        "{reason}"
+    );
+    let other = view(&cluster, 2).0.faulty_in_use.expect("its GPU is lost");
+    assert_eq!(open, [case, other]);
+    // A second fault of the node refers to the case that awaits the decision.
+    cluster.wait(Duration::from_secs(700));
+    let cases = cluster.cases().len();
+    cluster.gpu_is_lost(&node(1));
+    assert_eq!(cluster.cases().len(), cases + 1);
+    assert_eq!(view(&cluster, 1).0.faulty_in_use, Some(case));
+    assert_eq!(view(&cluster, 1).1, [case, other]);
+    // A rejoin of the agent repairs nothing.
+    cluster.rejoins(1, &[]);
+    assert_eq!(view(&cluster, 1).0.faulty_in_use, Some(case));
+
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
+    assert_eq!(
+        (view(&cluster, 1).0.faulty_in_use, view(&cluster, 1).0.reason),
+        (None, None)
+    );
+    assert_eq!(view(&cluster, 1).1, [other]);
+    cluster.tell(Event::NodeCordoned {
+        node: node(2),
+        reason: "GPU to be replaced".to_owned(),
+    });
+    let (cordoned, open) = view(&cluster, 2);
+    assert_eq!((cordoned.faulty_in_use, open), (None, vec![]));
+    assert_eq!(cordoned.reason.as_deref(), Some("GPU to be replaced"));
+    let case = cluster
+        .cases()
+        .into_iter()
+        .find(|case| case.id == other)
+        .expect("it is there");
+    assert!(
+        case.actions
+            .iter()
+            .any(|note| note.text == "an operator cordoned node node-2"),
+        "{case:#?}"
+    );
+}
+
+#[test]
 fn rg_6_an_operators_cordon_counts() {
     let mut cluster = Cluster::new(Policy::default());
     cluster.tell(Event::NodeCordoned {

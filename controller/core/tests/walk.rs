@@ -9,7 +9,7 @@ use rankguard_core::{Event, Job, JobPhase, Policy};
 use rankguard_model::{
     AgentOrder, CaseState, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody,
     EvidenceSource, FAREWELL_SIGNATURE, FieldValues, Generation, JobFence, JobId, JobState, NodeHistory, NodeInfo,
-    NodeState, ProcessExit, Rank, RankRef, Role, RunningRank,
+    NodeState, ProcessExit, Rank, RankRef, Role, RunningRank, Step,
 };
 
 /// Rules before this round.
@@ -101,6 +101,17 @@ impl Cluster {
             lease_ms: 30_000,
             history: NodeHistory::default(),
         }
+    }
+
+    /// Reports evidence of a rank of [`with_foreign_ranks`].
+    fn foreign_rank_says(&mut self, rank: u32, body: EvidenceBody) {
+        let entity = Entity::Rank {
+            job: JobId::from("old"),
+            generation: Generation(6),
+            rank: Rank(rank),
+            node: node(0),
+        };
+        self.report(node(0), EvidenceSource::Ranks, entity, body, Vec::new());
     }
 
     fn node_state(&self, number: u32) -> NodeState {
@@ -570,7 +581,14 @@ fn rg_5_ranks_of_another_journal_run_on_and_are_shown() {
     assert_eq!(cluster.node_state(0), NodeState::Fencing);
     cluster.obey();
     assert_eq!(cluster.node_state(0), NodeState::Healthy);
-    assert_eq!(cluster.state.status(cluster.now).jobs.len(), 1);
+    let view = cluster.state.status(cluster.now);
+    assert_eq!(view.jobs.len(), 2);
+    assert_eq!(
+        (view.jobs[1].spec.id.as_str(), view.jobs[1].state),
+        ("old", JobState::Stopped)
+    );
+    let reason = view.jobs[1].reason.clone().unwrap_or_default();
+    assert!(reason.starts_with("cancelled by its user; "), "{reason}");
     assert!(
         cluster
             .announced
@@ -585,20 +603,38 @@ fn a_node_is_free_when_its_ranks_of_another_journal_have_ended() {
     cluster.tell(Event::LifeBegan { life: 7, position: 1 });
     let info = with_foreign_ranks(&cluster, 3);
     cluster.tell(Event::NodeJoined { info });
-    for rank in [0, 1] {
-        let entity = Entity::Rank {
-            job: JobId::from("old"),
-            generation: Generation(6),
-            rank: Rank(rank),
-            node: node(0),
-        };
+    let old = |cluster: &Cluster| {
+        cluster
+            .state
+            .status(cluster.now)
+            .jobs
+            .last()
+            .cloned()
+            .expect("it is shown")
+    };
+    cluster.foreign_rank_says(
+        1,
+        EvidenceBody::Progress {
+            step: Step(40),
+            loss: None,
+            step_ms: 5.0,
+            own_ms: None,
+        },
+    );
+    assert_eq!(old(&cluster).step, Some(Step(40)), "its steps are shown");
+    for (rank, exit) in [(0, ProcessExit::Code(0)), (1, ProcessExit::Code(1))] {
         let body = EvidenceBody::RankExited {
             pid: 70 + rank,
-            exit: ProcessExit::Code(1),
+            exit,
             ended_by_agent: false,
         };
-        cluster.report(node(0), EvidenceSource::Ranks, entity, body, Vec::new());
+        cluster.foreign_rank_says(rank, body);
     }
+    let ended = old(&cluster);
+    assert_eq!((ended.state, ended.step), (JobState::Stopped, Some(Step(40))));
+    assert_eq!(ended.ended_at, Some(cluster.now));
+    let reason = ended.reason.unwrap_or_default();
+    assert!(reason.starts_with("a rank failed: rank 1 on node node-0: "), "{reason}");
     cluster.wait(Duration::from_secs(10));
     assert_eq!(cluster.cases().len(), 0, "the job is not of this journal");
     assert!(

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::DecisionState;
-use rankguard_model::{CaseState, JobState, NodeState};
+use rankguard_model::{JobState, NodeState};
 
 /// Metric with one label: name, help text, name of the label, and a value for each value of the label.
 pub(crate) type MetricFamily = (&'static str, &'static str, &'static str, Vec<(String, u64)>);
@@ -31,9 +31,11 @@ pub(crate) struct StateCounts {
     nodes: [u64; NODE_STATES.len()],
     /// Nodes on which ranks may be placed.
     pub(crate) usable_nodes: u64,
+    /// Nodes in use although a verdict blames them.
+    pub(crate) faulty_nodes_in_use: u64,
     /// Jobs by state, in the order of [`JOB_STATES`].
     jobs: [u64; JOB_STATES.len()],
-    /// Open and recovering cases by class.
+    /// Cases that are open, recovering or await an operator, by class.
     open_cases: BTreeMap<String, u64>,
     /// Committed checkpoints of the known jobs.
     pub(crate) committed: u64,
@@ -50,6 +52,8 @@ impl StateCounts {
         for (_, node) in state.fleet().iter() {
             add(&mut counts.nodes, &NODE_STATES, node.state());
             counts.usable_nodes += u64::from(node.is_usable());
+            let is_faulty = node.uncordoned_fault.is_some() && node.state() == NodeState::Healthy;
+            counts.faulty_nodes_in_use += u64::from(is_faulty);
         }
         for job in state.jobs().values() {
             add(&mut counts.jobs, &JOB_STATES, job.state());
@@ -60,8 +64,7 @@ impl StateCounts {
                 counts.void_in_row = counts.void_in_row.max(attempts.void_in_row);
             }
         }
-        let is_open = |state| matches!(state, CaseState::Open | CaseState::Recovering);
-        for case in state.cases().values().filter(|case| is_open(case.state)) {
+        for case in state.cases().values().filter(|case| case.is_open()) {
             *counts.open_cases.entry(case.verdict.class.to_string()).or_default() += 1;
         }
         counts
@@ -88,7 +91,7 @@ impl StateCounts {
             ),
             (
                 "open_cases",
-                "Open and recovering cases, by failure class",
+                "Cases that are open, recovering or await an operator, by failure class",
                 "class",
                 self.open_cases.clone().into_iter().collect(),
             ),

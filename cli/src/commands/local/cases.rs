@@ -125,6 +125,7 @@ fn case(done: ConcludedDraft, state: CaseState, id: CaseId) -> Case {
         steps_lost: None,
         notes: Vec::new(),
         replayed: false,
+        awaits_operator: None,
     }
 }
 

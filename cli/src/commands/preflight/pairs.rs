@@ -156,6 +156,7 @@ mod tests {
             node: NodeId::from(name),
             state,
             reason: None,
+            faulty_in_use: None,
             slots: 1,
             job: job.map(JobId::from),
             address: "127.0.0.1:1".to_owned(),

@@ -75,6 +75,17 @@ impl JobFollower {
         }
     }
 
+    /// Prints the output that ranks wrote while they ended.
+    pub(super) async fn print_rest(&mut self, client: &ControllerClient) {
+        let (Some(reader), Ok(status)) = (&mut self.reader, client.status().await) else {
+            return;
+        };
+        if let Some(view) = status.jobs.iter().find(|view| view.spec.id == self.job) {
+            reader.print_new(view, &status.nodes, client.network()).await;
+            reader.finish();
+        }
+    }
+
     async fn poll(&mut self, client: &ControllerClient) -> Result<Option<CommandExit>, CliError> {
         let seen = async { Ok::<_, ClientError>((client.status().await?, client.cases().await?)) };
         let (status, cases) = match seen.await {
@@ -141,6 +152,9 @@ impl JobFollower {
     fn report_start(&mut self, view: &JobView) {
         if let (Some(start), false) = (&view.resumed_from, std::mem::replace(&mut self.reported_start, true)) {
             out::note(&format!("job {} resumes from {start}", view.spec.id));
+            for passed_over in &view.passed_over {
+                out::note(&format!("warning: job {} passed over {passed_over}", view.spec.id));
+            }
         }
     }
 
@@ -148,13 +162,7 @@ impl JobFollower {
         let line = describe(view);
         let news = line != self.line;
         if news || self.reported.elapsed() > PROGRESS {
-            let step = view.step.map(|step| format!(", step {step}")).unwrap_or_default();
-            let loss = view
-                .progress
-                .last()
-                .and_then(|point| point.loss)
-                .map(|loss| format!(", loss {loss:.4}"));
-            out::note(&format!("{line}{step}{}", loss.unwrap_or_default()));
+            out::note(&format!("{line}{}", progress_text(view)));
             (self.line, self.reported) = (line, Instant::now());
         }
     }
@@ -171,6 +179,21 @@ impl JobFollower {
                 out::note(&format!("case {} {}: {verdict}", case.id, case_state(case.state)));
             }
         }
+    }
+}
+
+/// Formats the newest step with the newest known loss. Progress points are thinned, so the loss may be of an earlier
+/// step, which is then named.
+fn progress_text(view: &JobView) -> String {
+    let Some(step) = view.step else {
+        return String::new();
+    };
+    let point = view.progress.iter().rev().find(|point| point.loss.is_some());
+    let loss = point.and_then(|point| Some((point.step, point.loss?)));
+    match loss {
+        Some((of, loss)) if of == step => format!(", step {step}, loss {loss:.4}"),
+        Some((of, loss)) => format!(", step {step}; loss {loss:.4} at step {of}"),
+        None => format!(", step {step}"),
     }
 }
 
@@ -244,8 +267,31 @@ fn missing_module(view: &JobView, root: Option<&CaseFinding>) -> Option<String> 
 
 #[cfg(test)]
 mod tests {
+    use rankguard_model::Step;
+
     use super::*;
     use rankguard_report::sample;
+
+    #[test]
+    fn a_loss_is_shown_with_the_step_that_it_belongs_to() {
+        let (status, _) = sample::cluster();
+        let mut view = status.jobs[0].clone();
+        let point = |step, loss| rankguard_model::ProgressPoint {
+            at: status.at,
+            generation: view.generation,
+            step: Step(step),
+            loss,
+            step_ms: 1.0,
+        };
+        let points = vec![point(7, Some(0.5)), point(8, None)];
+        view.progress = points;
+        view.step = Some(Step(9));
+        assert_eq!(progress_text(&view), ", step 9; loss 0.5000 at step 7");
+        view.step = Some(Step(7));
+        assert_eq!(progress_text(&view), ", step 7, loss 0.5000");
+        view.progress.clear();
+        assert_eq!(progress_text(&view), ", step 7");
+    }
 
     #[test]
     fn a_stopped_job_shows_the_verdict_and_the_users_own_line() {

@@ -58,10 +58,14 @@ pub(super) fn check(claim: SubmittedEvidence<'_>, subject: &EvidenceSubject<'_>)
     }
 }
 
-/// Accepts the exits of foreign ranks; anything else about them concerns a job without a record.
+/// Accepts steps and exits of foreign ranks; anything else about them concerns a job without a record.
 fn check_foreign(claim: SubmittedEvidence<'_>) -> AuthorityResult {
     match (&claim.evidence.body, claim.evidence.entity.job()) {
         (EvidenceBody::RankExited { .. }, _) => Ok(()),
+        (EvidenceBody::Progress { step_ms, own_ms, .. }, _) => {
+            check_millis(*step_ms)?;
+            own_ms.map_or(Ok(()), check_millis)
+        }
         (_, Some(job)) => void(format!("the controller knows no job {job}")),
         (_, None) => wrong_entity(claim),
     }

@@ -31,6 +31,7 @@ impl DecisionContext<'_> {
             self.state.fleet.drain(node);
         }
         self.node_span(node);
+        self.settle_uncordoned_fault(node, &format!("an operator cordoned node {node}"));
         // The job will have to move.
         self.snapshot_on_risk(node, &format!("an operator took {node} out of use"));
     }
@@ -80,6 +81,7 @@ impl DecisionContext<'_> {
         if let Some(span) = self.state.node_spans.iter_mut().find(open) {
             span.to = Some(self.at);
         }
+        self.settle_uncordoned_fault(node, &format!("an operator removed node {node}"));
         self.announce(format!("node {node} is forgotten by an operator"));
     }
 }

@@ -14,7 +14,7 @@ impl DecisionContext<'_> {
             return;
         }
         self.clear_refusals(&evidence.id.node);
-        if self.foreign_rank_ended(evidence) {
+        if self.foreign_rank_stepped(evidence) || self.foreign_rank_ended(evidence) {
             return;
         }
         self.take_report(evidence);

@@ -10,11 +10,62 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{
-    AgentOrder, Entity, Evidence, EvidenceBody, Generation, JobId, NodeId, NodeInfo, RankRef, RunningRank,
+    AgentOrder, Entity, Evidence, EvidenceBody, Generation, JobId, NodeId, NodeInfo, ProcessExit, RankRef, RunningRank,
+    Step, Timestamp,
 };
+use serde::{Deserialize, Serialize};
 
 use super::{DecisionContext, STOP_GRACE_MS};
 use crate::DecisionState;
+
+/// Ended foreign jobs that are retained; the one that ended first is dropped.
+const ENDS_MAX: usize = 64;
+
+/// Ends of foreign jobs, for display.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ForeignEnds(BTreeMap<JobId, ForeignEnd>);
+
+/// End of a foreign job, as far as its agents reported it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ForeignEnd {
+    /// Time of the newest exit, or of the cancellation.
+    pub(crate) at: Timestamp,
+    pub(crate) generation: Generation,
+    /// Newest step of its ended ranks.
+    pub(crate) step: Option<Step>,
+    /// Ranks whose exits were reported.
+    pub(crate) ranks: u32,
+    /// First exit with a failure.
+    pub(crate) failure: Option<String>,
+    /// True if an operator cancelled it.
+    pub(crate) is_cancelled: bool,
+}
+
+impl ForeignEnds {
+    fn record(&mut self, job: &JobId, at: Timestamp, change: impl FnOnce(&mut ForeignEnd)) {
+        if self.0.len() >= ENDS_MAX && !self.0.contains_key(job) {
+            let oldest = self.0.iter().min_by_key(|(_, end)| end.at);
+            if let Some(oldest) = oldest.map(|(name, _)| name.clone()) {
+                self.0.remove(&oldest);
+            }
+        }
+        let end = self.0.entry(job.clone()).or_default();
+        end.at = at;
+        change(end);
+    }
+
+    pub(crate) fn remove(&mut self, job: &JobId) {
+        self.0.remove(job);
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&JobId, &ForeignEnd)> {
+        self.0.iter()
+    }
+}
 
 impl DecisionState {
     /// Returns the nodes with foreign ranks of a job.
@@ -74,6 +125,12 @@ impl DecisionContext<'_> {
     /// Ends the foreign ranks of a job: an operator cancelled it, or submitted a job with its name.
     pub(super) fn end_foreign_ranks(&mut self, name: &JobId) {
         let nodes: Vec<NodeId> = self.state.foreign_nodes(name).into_iter().cloned().collect();
+        let at = self.at;
+        if self.state.jobs.contains_key(name) {
+            self.state.foreign_ends.remove(name);
+        } else if !nodes.is_empty() {
+            self.state.foreign_ends.record(name, at, |end| end.is_cancelled = true);
+        }
         for node in nodes {
             let Some(entry) = self.state.fleet.get(&node) else {
                 continue;
@@ -93,6 +150,34 @@ impl DecisionContext<'_> {
                 },
             );
         }
+    }
+
+    /// Records the step of a foreign rank. Returns true if the evidence is one.
+    pub(super) fn foreign_rank_stepped(&mut self, evidence: &Evidence) -> bool {
+        let Entity::Rank {
+            job,
+            generation,
+            rank,
+            node,
+        } = &evidence.entity
+        else {
+            return false;
+        };
+        let EvidenceBody::Progress { step, .. } = &evidence.body else {
+            return false;
+        };
+        let rank = RankRef {
+            job: job.clone(),
+            generation: *generation,
+            rank: *rank,
+        };
+        let entry = self.state.fleet.get_mut(node);
+        let mut known = entry.into_iter().flat_map(|entry| &mut entry.foreign);
+        let Some(foreign) = known.find(|foreign| foreign.rank == rank) else {
+            return false;
+        };
+        foreign.step = foreign.step.max(Some(*step));
+        true
     }
 
     /// Handles the exit of a foreign rank. Returns true if the evidence is one.
@@ -122,6 +207,19 @@ impl DecisionContext<'_> {
              the job",
             rank.rank
         ));
+        let entry = self.state.fleet.get(node);
+        let known = entry.and_then(|entry| entry.foreign.iter().find(|foreign| foreign.rank == rank));
+        let step = known.and_then(|foreign| foreign.step);
+        let at = self.at;
+        let failure = (*exit != ProcessExit::Code(0)).then(|| format!("rank {} on node {node}: {exit}", rank.rank));
+        self.state.foreign_ends.record(job, at, |end| {
+            end.generation = end.generation.max(*generation);
+            end.step = end.step.max(step);
+            end.ranks += 1;
+            if end.failure.is_none() {
+                end.failure = failure;
+            }
+        });
         self.forget_foreign_ranks(node, |known| *known == rank);
         true
     }

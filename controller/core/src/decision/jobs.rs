@@ -8,6 +8,7 @@ use rankguard_model::{
     StoreClaim, Timestamp,
 };
 
+use super::runs::passed_over_void;
 use super::{DecisionContext, STOP_GRACE_MS, count, fence_order};
 use crate::calls::CheckpointCalls;
 use crate::job_activity::JobActivity;
@@ -17,6 +18,8 @@ use crate::{AdoptionStage, Job, JobPhase, TimerKey, plan_check};
 
 impl DecisionContext<'_> {
     pub(super) fn job_submitted(&mut self, spec: &JobSpec, claim: Option<&StoreClaim>) {
+        let earlier = self.state.jobs.get(&spec.id);
+        let newest_void = earlier.and_then(|job| job.checkpoints.counts.newest_void.clone());
         if claim.is_some() && self.state.may_replace(spec) {
             self.state.replace_job(&spec.id);
         }
@@ -31,6 +34,7 @@ impl DecisionContext<'_> {
         job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
         if let Some(claim) = claim {
             self.take_claim(&mut job, claim);
+            job.passed_over.extend(passed_over_void(spec, claim, newest_void));
         }
         self.state.jobs.insert(name.clone(), job);
         self.end_foreign_ranks(&name);
@@ -118,13 +122,22 @@ impl DecisionContext<'_> {
         };
         let range = job.spec.nodes;
         let slots = job.spec.ranks_per_node;
-        let missing = format!(
-            "waits for nodes: it needs at least {} with {} each, and there {} {found}{}",
-            count(range.min, "free healthy node"),
-            count(slots, "slot"),
-            if found == 1 { "is" } else { "are" },
-            super::starts::refused_words(job)
-        );
+        let refused = super::starts::refused_words(job);
+        let verb = if found == 1 { "is" } else { "are" };
+        let missing = if found >= range.min as usize {
+            format!(
+                "waits for more nodes, for a short time: there {verb} {} with {} each, and it takes up to {}{refused}",
+                count(u32::try_from(found).unwrap_or(u32::MAX), "free healthy node"),
+                count(slots, "slot"),
+                range.max
+            )
+        } else {
+            format!(
+                "waits for nodes: it needs at least {} with {} each, and there {verb} {found}{refused}",
+                count(range.min, "free healthy node"),
+                count(slots, "slot"),
+            )
+        };
         let was_pending = matches!(job.phase, JobPhase::Pending { .. });
         job.phase = JobPhase::Pending {
             missing: missing.clone(),

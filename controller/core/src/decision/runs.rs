@@ -1,6 +1,6 @@
 //! Runs: the checkpoint folder that a job has claimed, and the start checkpoint of its attempt.
 
-use rankguard_model::{Generation, JobId, JobSpec, ResumePlace, StoreClaim};
+use rankguard_model::{Generation, JobId, JobSpec, ResumePlace, StoreClaim, VoidCheckpoint};
 
 use super::DecisionContext;
 use crate::{DecisionState, Job};
@@ -27,7 +27,23 @@ impl DecisionContext<'_> {
         for passed_over in &claim.passed_over {
             self.announce(format!("job {name} passes over {passed_over}"));
         }
+        job.passed_over.clone_from(&claim.passed_over);
     }
+}
+
+/// Describes the newest void checkpoint of the earlier attempt if it is newer than the start of this one, and the claim
+/// does not describe its step already.
+pub(super) fn passed_over_void(
+    spec: &JobSpec,
+    claim: &StoreClaim,
+    newest_void: Option<VoidCheckpoint>,
+) -> Option<String> {
+    let has_step = spec.resume_from.as_ref().is_some_and(|source| source.step.is_some());
+    let start = claim.start.as_ref().filter(|_| !has_step)?;
+    let void = newest_void.filter(|void| void.step > start.step)?;
+    let of_step = format!("step {} ", void.step);
+    let is_described = claim.passed_over.iter().any(|text| text.starts_with(&of_step));
+    (!is_described).then(|| format!("step {}: it failed in the earlier attempt: {}", void.step, void.reason))
 }
 
 impl DecisionState {
