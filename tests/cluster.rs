@@ -182,6 +182,67 @@ fn ctrl_c_cancels_the_job_that_is_followed() {
     assert_eq!(jobs[0]["state"], "stopped", "{jobs:#}");
 }
 
+/// Starts a job whose rank ignores SIGTERM for some seconds, and follows it.
+fn follow_slow_end(cluster: &Cluster, mark: &Path) -> std::process::Child {
+    let script = format!(
+        "trap '' TERM; : > {0}; i=0; while [ $i -lt 1200 ]; do sleep 0.1; i=$((i+1)); echo $i >> {0}; done",
+        mark.display()
+    );
+    let words = ["run", "--name", "slow", "--", "sh", "-c", &script];
+    let child = command(&cluster.args(&words)).spawn().expect("the program starts");
+    until("the rank to run", LIMIT, || mark.exists().then_some(()));
+    until("the job to be known as running", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        (jobs[0]["state"] == "running").then_some(())
+    });
+    child
+}
+
+fn interrupt(child: &std::process::Child) {
+    let pid = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it follows");
+}
+
+#[test]
+fn ctrl_c_waits_until_ranks_that_end_slowly_are_gone() {
+    let cluster = Cluster::start(1, &[]);
+    let mark = cluster.dir.path().join("mark");
+    let child = follow_slow_end(&cluster, &mark);
+    interrupt(&child);
+    let ran = finish(child, LIMIT);
+    let size = fs::metadata(&mark).expect("the rank wrote it").len();
+    std::thread::sleep(Duration::from_millis(500));
+    assert_eq!(
+        fs::metadata(&mark).expect("the rank wrote it").len(),
+        size,
+        "a rank still runs: {}",
+        ran.stderr
+    );
+    let ran = ran.says(&["all processes of job slow have ended"]);
+    ran.expect_cancelled();
+}
+
+#[test]
+fn a_second_ctrl_c_leaves_at_once_and_says_so() {
+    let cluster = Cluster::start(1, &[]);
+    let mark = cluster.dir.path().join("mark");
+    let child = follow_slow_end(&cluster, &mark);
+    interrupt(&child);
+    until("the job to be stopped", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        (jobs[0]["state"] == "stopped").then_some(())
+    });
+    interrupt(&child);
+    let interrupted = std::time::Instant::now();
+    let ran = finish(child, LIMIT);
+    assert!(interrupted.elapsed() < Duration::from_secs(2), "{}", ran.stderr);
+    ran.expect(2)
+        .says(&["processes of job slow may still run", "`rankguard cancel slow`"]);
+    rankguard(&cluster.args(&["cancel", "slow"]))
+        .expect(0)
+        .says(&["all processes of job slow have ended"]);
+}
+
 #[test]
 fn a_detached_job_is_cancelled_by_name_and_nodes_are_cordoned_by_hand() {
     let cluster = Cluster::start(1, &[]);
@@ -444,6 +505,33 @@ fn a_job_whose_store_cannot_be_made_is_refused() {
     rankguard(&cluster.args(&words)).expect(2).says(&[text_of(&inside)]);
     let jobs = cluster.ask(&["status", "jobs", "--history", "--format", "json"]);
     assert_eq!(jobs.as_array().map(Vec::len), Some(0), "{jobs:#}");
+}
+
+/// The controller answered: the error names the store, the cause and the remedy, and not the controller's address.
+#[test]
+fn a_store_that_the_controller_cannot_read_is_named_with_the_cause() {
+    let cluster = Cluster::start(1, &[]);
+    let store = cluster.dir.path().join("store");
+    fs::create_dir(&store).expect("made");
+    fs::write(store.join("llm"), "not a folder").expect("written");
+    let words = [
+        "run",
+        "--name",
+        "llm",
+        "--checkpoint-dir",
+        text_of(&store),
+        "--checkpoint-every",
+        "5",
+        "--",
+        "true",
+    ];
+    let ran = rankguard(&cluster.args(&words)).expect(2);
+    assert!(!ran.stderr.contains("cannot reach"), "{}", ran.stderr);
+    ran.says(&[
+        &format!("cannot use the checkpoint store {}", store.display()),
+        "Not a directory",
+        "hint: on the controller's machine, check that the store is mounted",
+    ]);
 }
 
 /// A node that an operator takes out of use: what was trained since the last checkpoint is brought to safety at once, at

@@ -45,6 +45,8 @@ pub(crate) enum ClientError {
     Unreachable { address: String, why: String },
     #[error("the controller at {address} did not answer within {} s", ANSWER_LIMIT.as_secs())]
     Silent { address: String },
+    #[error("the controller at {address} cannot serve the request: {why}")]
+    NotServing { address: String, why: String },
     #[error("{why}")]
     Identity { why: String },
     #[error("the controller rejected the request: {}", .0.message())]
@@ -54,9 +56,12 @@ pub(crate) enum ClientError {
 }
 
 impl ClientError {
-    /// True if the controller was not reached, so that the same call may succeed later.
+    /// True if the controller was not reached or cannot serve requests now, so that the same call may succeed later.
     pub(crate) fn is_away(&self) -> bool {
-        matches!(self, Self::Unreachable { .. } | Self::Silent { .. })
+        matches!(
+            self,
+            Self::Unreachable { .. } | Self::Silent { .. } | Self::NotServing { .. }
+        )
     }
 
     /// True if the requested object does not exist.
@@ -232,6 +237,10 @@ impl ControllerClient {
             Err(status) if identity_problem(&status).is_some() => Err(ClientError::Identity {
                 why: identity_problem(&status).unwrap_or_default(),
             }),
+            Err(status) if is_from_controller(&status) && is_temporary(&status) => Err(ClientError::NotServing {
+                address: address(),
+                why: status.message().to_owned(),
+            }),
             Err(status) if status.code() == Code::Unavailable || is_transport(&status) => {
                 Err(ClientError::Unreachable {
                     address: address(),
@@ -264,6 +273,15 @@ fn identity_problem(status: &Status) -> Option<String> {
     dial.is_about_identity().then(|| dial.words())
 }
 
+/// True if the controller sent this status. Failures of this side have a cause.
+fn is_from_controller(status: &Status) -> bool {
+    std::error::Error::source(status).is_none() && !status.message().is_empty()
+}
+
+fn is_temporary(status: &Status) -> bool {
+    matches!(status.code(), Code::Unavailable | Code::DeadlineExceeded)
+}
+
 /// True if the transport on this side failed, not the controller.
 fn is_transport(status: &Status) -> bool {
     let mut cause = std::error::Error::source(status);
@@ -274,6 +292,11 @@ fn is_transport(status: &Status) -> bool {
         cause = error.source();
     }
     false
+}
+
+/// Returns the advice that the controller sent with a refusal.
+fn sent_hint(status: &Status) -> Option<&str> {
+    status.metadata().get(rankguard_proto::HINT_HEADER)?.to_str().ok()
 }
 
 /// Returns the innermost cause, which is the most specific ("connection refused").
@@ -299,9 +322,11 @@ impl From<ClientError> for CliError {
             ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
                 "check that `rankguard controller` runs there; select another address with --controller or RANKGUARD_CONTROLLER"
             }
+            ClientError::NotServing { .. } => "the log of `rankguard controller` shows the cause; try again later",
             ClientError::Identity { .. } => {
                 "`rankguard identity show FILE` shows role and name of a certificate; select it with identity.* settings or --identity-* flags"
             }
+            ClientError::Refused(status) if sent_hint(status).is_some() => sent_hint(status).unwrap_or_default(),
             ClientError::Refused(status) if status.code() == Code::PermissionDenied => {
                 "`rankguard identity show FILE` shows the owner of identity.certificate; use an operator certificate"
             }
@@ -312,12 +337,11 @@ impl From<ClientError> for CliError {
             ClientError::Answer { .. } => "use the same version of `rankguard` and the controller",
         };
         let what = problem.to_string();
+        let hint = hint.to_owned();
         match problem {
             ClientError::Address { .. } => Self::usage(what, hint),
             ClientError::Answer { source, .. } => Self::failure(what, hint).because(source),
-            ClientError::Unreachable { .. } | ClientError::Silent { .. } => {
-                Self::failure(what, hint).exiting(CommandExit::NoController)
-            }
+            _ if problem.is_away() => Self::failure(what, hint).exiting(CommandExit::NoController),
             _ => Self::failure(what, hint),
         }
     }

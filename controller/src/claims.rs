@@ -8,8 +8,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::claim::{ClaimError, ClaimRequest, ClaimedFolder, claim_folder};
 use rankguard_model::{Generation, JobId, JobSpec, RunId, Timestamp, with_causes};
+use rankguard_proto::HINT_HEADER;
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
+use tonic::metadata::MetadataValue;
 use tonic::{Code, Status};
 use tracing::warn;
 
@@ -17,6 +19,10 @@ use tracing::warn;
 const CLAIM_DEADLINE: Duration = Duration::from_secs(10);
 /// Time limit of a claim that reads, links or copies a checkpoint.
 const RESUME_DEADLINE: Duration = Duration::from_secs(600);
+
+/// Advice for a store that cannot be used.
+const STORE_HINT: &str = "on the controller's machine, check that the store is mounted and that the controller's user \
+                          may write to it; then submit the job again";
 
 /// Names of jobs that are being submitted: a second submission of a name must not begin an attempt beside the first.
 #[derive(Debug, Default, Clone)]
@@ -81,24 +87,36 @@ pub(crate) async fn claim_store(spec: &JobSpec, floor: Generation) -> Result<Cla
         claim_folder(&store, &request, &|| is_given_up.load(Ordering::SeqCst))
     });
     match timeout(limit, claiming).await {
-        Ok(Ok(claimed)) => claimed.map_err(|problem| refusal(&problem)),
+        Ok(Ok(claimed)) => claimed.map_err(|problem| refusal(&store, &problem)),
         Ok(Err(problem)) => Err(Status::internal(format!(
             "cannot claim {store}: its thread failed: {problem}"
         ))),
         Err(_) => {
             given_up.store(true, Ordering::SeqCst);
-            Err(Status::deadline_exceeded(format!(
-                "the file system of the checkpoint store {store} has not answered within {} s",
-                limit.as_secs()
-            )))
+            Err(silent_store(&store, limit))
         }
     }
 }
 
-fn refusal(problem: &ClaimError) -> Status {
+/// Refuses a submission because of its store. The controller itself is available, so no code is used that a client
+/// takes for an unreachable controller.
+pub(crate) fn unusable_store(store: &str, cause: &str) -> Status {
+    let mut status = Status::failed_precondition(format!("cannot use the checkpoint store {store}: {cause}"));
+    let hint = MetadataValue::from_static(STORE_HINT);
+    status.metadata_mut().insert(HINT_HEADER, hint);
+    status
+}
+
+/// Refuses a submission because the file system of its store does not respond.
+pub(crate) fn silent_store(store: &str, limit: Duration) -> Status {
+    let limit = limit.as_secs();
+    unusable_store(store, &format!("its file system has not responded within {limit} s"))
+}
+
+fn refusal(store: &str, problem: &ClaimError) -> Status {
     let text = with_causes(problem);
     match problem {
-        ClaimError::Store(problem) if problem.failure().may_pass() => Status::unavailable(text),
+        ClaimError::Store(problem) if problem.failure().may_pass() => unusable_store(store, &text),
         ClaimError::Occupied { .. } | ClaimError::OtherRun { .. } | ClaimError::Raced { .. } => {
             Status::failed_precondition(text)
         }

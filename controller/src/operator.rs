@@ -85,15 +85,9 @@ async fn store_can_be_used(spec: &JobSpec) -> Result<(), Status> {
     let opened = tokio::task::spawn_blocking(move || Store::open(path));
     match timeout(ANSWER_DEADLINE, opened).await {
         Ok(Ok(Ok(_))) => Ok(()),
-        Ok(Ok(Err(problem))) => Err(Status::invalid_argument(format!(
-            "checkpoint: the controller cannot use the store {store}: {}",
-            with_causes(&problem)
-        ))),
+        Ok(Ok(Err(problem))) => Err(claims::unusable_store(&store, &with_causes(&problem))),
         Ok(Err(_)) => Err(stopping()),
-        Err(_) => Err(Status::deadline_exceeded(format!(
-            "the file system of the checkpoint store {store} has not answered within {} s",
-            ANSWER_DEADLINE.as_secs()
-        ))),
+        Err(_) => Err(claims::silent_store(&store, ANSWER_DEADLINE)),
     }
 }
 

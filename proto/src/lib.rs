@@ -37,6 +37,9 @@ pub const EVIDENCE_BATCH_BYTES: usize = 1024 * 1024;
 /// Header of a session with recorded evidence, and of the response of a replay-only controller.
 pub const REPLAY_HEADER: &str = "rankguard-replay";
 
+/// Metadata of a refused request: advice for the operator, plain ASCII.
+pub const HINT_HEADER: &str = "rankguard-hint";
+
 /// Messages and services, generated from `rankguard/v1/*.proto`.
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {

@@ -42,7 +42,12 @@ pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<
         )),
         _ => out::note(&format!("stopping job {job}; its checkpoints are kept")),
     }
-    let left = wait(client, &job).await?;
+    report_end(client, &job).await
+}
+
+/// Waits until no process of a stopped job is left, and reports nodes where processes may be left.
+pub(super) async fn report_end(client: &ControllerClient, job: &JobId) -> Result<CommandExit, CliError> {
+    let left = wait(client, job).await?;
     let (over, left): (Vec<_>, Vec<_>) = left.into_iter().partition(|node| node.is_lease_over);
     for node in over {
         out::note(&format!(
@@ -55,7 +60,7 @@ pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<
         return Ok(CommandExit::Fine);
     }
     for node in &left {
-        out::note(&describe(&job, node));
+        out::note(&describe(job, node));
     }
     Ok(CommandExit::Finding)
 }

@@ -14,6 +14,7 @@ use std::time::Duration;
 pub(crate) use args::RunArgs;
 
 use crate::client::ControllerClient;
+use crate::commands::cancel::report_end;
 use crate::commands::logs::LogReader;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -69,18 +70,23 @@ pub(crate) async fn run(args: RunArgs, client: &ControllerClient) -> Result<Comm
             tokio::select! {
                 ended = cancel(&mut follower, client) => ended,
                 _ = stop.wait() => Err(CliError::failure(
-                    format!("job {job} may still run"),
-                    format!("`rankguard cancel {job}` stops it"),
+                    format!("processes of job {job} may still run: the wait for their end was interrupted"),
+                    format!("`rankguard cancel {job}` stops the job and waits for their end"),
                 )),
             }
         }
     }
 }
 
+/// Cancels a job, and waits until no process of it is left.
 async fn cancel(follower: &mut JobFollower, client: &ControllerClient) -> Result<CommandExit, CliError> {
     client.cancel(&follower.job).await?;
     match tokio::time::timeout(CANCEL_MAX, follower.follow(client)).await {
-        Ok(ended) => ended,
+        Ok(ended) => {
+            report_end(client, &follower.job).await?;
+            follower.print_rest(client).await;
+            ended
+        }
         Err(_) => Err(CliError::failure(
             format!(
                 "job {} is cancelled but did not end within {} s",
