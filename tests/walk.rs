@@ -312,6 +312,33 @@ fn the_output_of_ranks_is_shown_with_their_numbers_and_followed_to_its_end() {
 }
 
 #[test]
+fn output_that_cannot_be_shown_is_explained_by_its_cause() {
+    let mut cluster = Cluster::start(0, &[]);
+    let words = ["run", "--ranks-per-node", "2", "--name", "two", "--", "echo", "hello"];
+    rankguard(&cluster.args(&words)).expect(0);
+    let logs =
+        |cluster: &Cluster, rank: &str| rankguard(&["logs", "--controller", &cluster.address, "two", "--rank", rank]);
+    logs(&cluster, "7").expect(64).says(&[
+        "job two has no rank 7 in generation 1: it was never started",
+        "ranks of generation 1: 0, 1",
+    ]);
+    for stream in ["out", "err"] {
+        let file = cluster.state().join(format!("jobs/two/g1/rank-1.{stream}"));
+        fs::remove_file(&file).unwrap_or_else(|problem| panic!("{}: {problem}", file.display()));
+    }
+    logs(&cluster, "1")
+        .expect(2)
+        .says(&["the output of rank 1 of job two is no longer on node n1", "removed"]);
+    let both = rankguard(&["logs", "--controller", &cluster.address, "two"]).expect(1);
+    assert_eq!(both.stdout, "[rank 0] hello\n");
+    both.says(&["the output of rank 1 of job two is no longer on node n1"]);
+    cluster.agent = None;
+    logs(&cluster, "0")
+        .expect(2)
+        .says(&["cannot read the output of rank 0 of job two: node n1: its agent "]);
+}
+
+#[test]
 fn exit_codes_of_run_tell_a_failure_from_a_cancel_and_from_no_controller() {
     let cluster = Cluster::start(0, &[]);
     rankguard(&cluster.args(&["run", "--name", "bad", "--", "sh", "-c", "exit 3"])).expect(3);

@@ -66,11 +66,16 @@ pub(crate) async fn run(args: &LogsArgs, client: &ControllerClient) -> Result<Co
         tokio::time::sleep(POLL).await;
     }
     reader.finish();
+    let status = client.status().await?;
+    let view = known(&reader.job, &status)?;
     if reader.streams.is_empty() {
-        let status = client.status().await?;
-        return Err(reader.no_output(known(&reader.job, &status)?));
+        return Err(reader.no_output(view));
     }
-    Ok(if reader.away.is_empty() {
+    let absent = reader.absent_ranks(view);
+    for (_, why) in &absent {
+        out::note(why);
+    }
+    Ok(if reader.away.is_empty() && absent.is_empty() {
         CommandExit::Fine
     } else {
         CommandExit::Finding
@@ -90,6 +95,17 @@ fn known<'a>(job: &JobId, status: &'a StatusView) -> Result<&'a JobView, CliErro
 
 /// One stream of a rank: node, generation, rank, and true for standard error.
 type StreamKey = (NodeId, Generation, Rank, bool);
+
+/// Cause of absent output of a rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum AbsenceCause {
+    /// The generation has no such rank.
+    NotStarted,
+    /// The agent of its node cannot be asked.
+    AgentAway,
+    /// The agent has no file of it.
+    Removed,
+}
 
 /// Read position of a stream.
 #[derive(Debug, Default)]
@@ -164,7 +180,10 @@ impl LogReader {
                     let what = format!("waiting for the agent of node {node}");
                     report_long_wait(&what, self.read_node(known, generation, network)).await
                 }
-                _ => Err("its agent is not connected".to_owned()),
+                Some(_) => {
+                    Err("its agent is not connected; the output is on the node and is read when it is back".to_owned())
+                }
+                None => Err("the controller does not know the node any more".to_owned()),
             };
             match read {
                 Ok(()) => drop(self.away.remove(&node)),
@@ -206,11 +225,16 @@ impl LogReader {
             let what = format!("job {job} has no generation {generation}; its newest is {newest}");
             return CliError::usage(what, format!("select --generation 1 to {newest}"));
         }
-        if !self.listed.is_empty() {
-            let ranks: Vec<String> = self.listed.iter().map(ToString::to_string).collect();
-            let wanted: Vec<String> = self.ranks.iter().map(ToString::to_string).collect();
-            let what = format!("job {job} has no rank {} in generation {generation}", wanted.join(", "));
-            return CliError::usage(what, format!("ranks with output: {}", ranks.join(", ")));
+        let absent = self.absent_ranks(view);
+        if !self.ranks.is_empty() && !absent.is_empty() {
+            let has_started = absent.iter().any(|(cause, _)| *cause != AbsenceCause::NotStarted);
+            let lines: Vec<String> = absent.into_iter().map(|(_, why)| why).collect();
+            let what = lines.join("\n");
+            return if has_started {
+                CliError::failure(what, "`rankguard status nodes` shows which agents are connected")
+            } else {
+                CliError::usage(what, self.known_ranks(view, generation))
+            };
         }
         if !self.away.is_empty() {
             let what = format!("cannot read the output of job {job}: {}", self.missing());
@@ -219,6 +243,51 @@ impl LogReader {
         let what = format!("no agent has output of generation {generation} of job {job}");
         let hint = "agents store output below jobs/ of agent.state_dir; check that it was not removed";
         CliError::failure(what, hint)
+    }
+
+    /// Explains for each selected rank why none of its output was read; without a selection, for each rank that ran.
+    fn absent_ranks(&self, view: &JobView) -> Vec<(AbsenceCause, String)> {
+        let job = &self.job;
+        let generation = self.generation.unwrap_or(view.generation);
+        let places = places_of(view, generation);
+        let wanted: BTreeSet<Rank> = if self.ranks.is_empty() {
+            places.keys().copied().collect()
+        } else {
+            self.ranks.clone()
+        };
+        let is_read = |rank: &Rank| {
+            self.streams
+                .keys()
+                .any(|(_, of, read, _)| (of, read) == (&generation, rank))
+        };
+        let explain = |rank: Rank| match places.get(&rank) {
+            None => (
+                AbsenceCause::NotStarted,
+                format!("job {job} has no rank {rank} in generation {generation}: it was never started"),
+            ),
+            Some(node) => match self.away.get(node) {
+                Some(why) => (
+                    AbsenceCause::AgentAway,
+                    format!("cannot read the output of rank {rank} of job {job}: node {node}: {why}"),
+                ),
+                None => (
+                    AbsenceCause::Removed,
+                    format!(
+                        "the output of rank {rank} of job {job} is no longer on node {node}: it was removed from jobs/ of \
+                         agent.state_dir, or the rank could not be started"
+                    ),
+                ),
+            },
+        };
+        wanted.into_iter().filter(|rank| !is_read(rank)).map(explain).collect()
+    }
+
+    /// Describes the ranks of a generation.
+    fn known_ranks(&self, view: &JobView, generation: Generation) -> String {
+        let ran = places_of(view, generation).into_keys();
+        let ranks: BTreeSet<Rank> = ran.chain(self.listed.iter().copied()).collect();
+        let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+        format!("ranks of generation {generation}: {}", ranks.join(", "))
     }
 
     /// Lists the unreadable nodes with the reasons.
@@ -364,13 +433,37 @@ fn nodes_of(view: &JobView, generation: Generation) -> BTreeSet<NodeId> {
         .collect()
 }
 
+/// Returns the nodes of the ranks of a generation.
+fn places_of(view: &JobView, generation: Generation) -> BTreeMap<Rank, NodeId> {
+    let spans = view.spans.iter().filter(|span| span.generation == Some(generation));
+    let ran = spans.filter_map(|span| Some((span.rank?, span.node.clone())));
+    let placed = view.placements.iter().filter(|_| view.generation == generation);
+    ran.chain(placed.map(|place| (place.rank, place.node.clone())))
+        .collect()
+}
+
 fn reason(status: &tonic::Status) -> String {
     if status.code() == tonic::Code::Unimplemented {
         return "its agent is older than this command and does not serve output".to_owned();
     }
-    match DialError::within(status) {
-        Some(dial) => dial.words(),
-        None => status.message().to_owned(),
+    if status.code() == tonic::Code::NotFound {
+        return "its agent no longer has the file: it was removed from jobs/ of agent.state_dir".to_owned();
+    }
+    if let Some(dial) = DialError::within(status) {
+        return if dial.is_about_identity() {
+            dial.words()
+        } else {
+            format!("its agent cannot be reached: {}", dial.words())
+        };
+    }
+    let mut innermost: &dyn std::error::Error = status;
+    while let Some(next) = innermost.source() {
+        innermost = next;
+    }
+    if std::ptr::addr_eq(innermost, status) {
+        status.message().to_owned()
+    } else {
+        format!("its agent cannot be reached: {innermost}")
     }
 }
 
@@ -401,10 +494,26 @@ mod tests {
         );
         check(
             &|reader, _| {
-                reader.ranks = BTreeSet::from([Rank(9)]);
+                reader.ranks = BTreeSet::from([Rank(99)]);
                 reader.listed = BTreeSet::from([Rank(0), Rank(1)]);
             },
-            "ranks with output: 0, 1",
+            "has no rank 99 in generation",
+        );
+        check(
+            &|reader, _| reader.ranks = BTreeSet::from([Rank(99)]),
+            "hint: ranks of generation",
+        );
+        check(
+            &|reader, _| reader.ranks = BTreeSet::from([Rank(0)]),
+            "the output of rank 0 of job digits is no longer on node",
+        );
+        check(
+            &|reader, view| {
+                reader.ranks = BTreeSet::from([Rank(0)]);
+                let node = places_of(view, view.generation)[&Rank(0)].clone();
+                reader.away.insert(node, "its agent is not connected".to_owned());
+            },
+            "cannot read the output of rank 0 of job digits: node",
         );
         check(
             &|_, view| {
