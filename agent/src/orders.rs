@@ -151,6 +151,8 @@ impl OrderExecutor {
         self.checkpoints.fence(job, generation);
         // Started ahead, so that the launch that follows does not wait for its supervisor.
         self.supervisors.prepare();
+        let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
+        self.roster.mark_ending(old);
         let ended = self.supervisors.end(|known, of| known == job && of < generation);
         if let Err(problem) = raised {
             // The old ranks end on a full disk too; without a durable fence a restarted agent could obey a stale
@@ -159,7 +161,6 @@ impl OrderExecutor {
             return self.failed(id, job, generation, reason);
         }
         if ended.is_complete() {
-            let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
             self.roster.wait_gone(self.kill_limit, old);
         }
         let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();

@@ -310,6 +310,31 @@ async fn only_the_named_job_ends_and_what_ended_is_counted() {
     }
 }
 
+/// The exits of ranks that a fence ended are marked, and that of a rank that ended by itself is not.
+#[tokio::test(flavor = "multi_thread")]
+async fn ranks_that_a_fence_ends_are_reported_as_ended_by_the_agent() {
+    let by_agent = |body: &EvidenceBody| match body {
+        EvidenceBody::RankExited { ended_by_agent, .. } => Some(*ended_by_agent),
+        _ => None,
+    };
+    for (script, is_marked) in [("sleep 300", true), ("exit 7", false)] {
+        let dir = tempfile::tempdir().unwrap();
+        let controller = FakeController::start(true).await;
+        let _agent = AgentProcess::start(dir.path(), &controller, false);
+        controller.joined(1).await;
+        let launched = job_launch("train", 1, script);
+        controller.order(&AgentOrder::Launch(launched)).await;
+        let started = |body: &EvidenceBody| matches!(body, EvidenceBody::RankStarted { .. }).then_some(());
+        controller.wait_body("start", started).await;
+        if !is_marked {
+            controller.wait_body("exit", by_agent).await;
+        }
+        controller.order(&fence("train", 2)).await;
+        controller.wait_body("fence", fenced).await;
+        assert_eq!(controller.wait_body("exit", by_agent).await, is_marked, "{script}");
+    }
+}
+
 /// A stop of a job that does not run here is answered, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stop_of_nothing_is_answered() {
