@@ -157,7 +157,7 @@ pub(crate) fn diagnose(
     for path in paths {
         let mut groups: BTreeMap<Option<JobGeneration>, LogGroup> = BTreeMap::new();
         let files = files::walk(path, &mut found.problems);
-        let newest = logs::newest_moment(&files, budget);
+        let heads = logs::FileHeads::read(path, &files, budget);
         for file in files {
             if records::holds_cases(&file, budget) {
                 let Diagnoses {
@@ -177,13 +177,13 @@ pub(crate) fn diagnose(
                         Ok(())
                     },
                 );
-            } else if let Some(dump) = dumps::found(path, &file) {
+            } else if let Some(dump) = dumps::found(path, &file, &heads.nodes) {
                 found.streams += 1;
                 match dump {
                     Ok(dump) => groups.entry(generation_of(&file)).or_default().dumps.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
-            } else if let Some(stream) = logs::read(path, &file, clocks, newest, rules, budget, &mut found.problems) {
+            } else if let Some(stream) = logs::read(path, &file, clocks, &heads, rules, budget, &mut found.problems) {
                 found.streams += 1;
                 groups.entry(generation_of(&file)).or_default().streams.push(stream);
             }

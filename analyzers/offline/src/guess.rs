@@ -75,9 +75,9 @@ pub fn rank(root: &Path, path: &Path) -> Option<Rank> {
 }
 
 /// Parses `attempt_0/3/stderr.log` of torchrun's log folder: the local rank, which is the global rank if the names
-/// contain no node.
+/// contain no name that may be a node.
 fn torchrun_rank(root: &Path, path: &Path) -> Option<u32> {
-    if node(root, path).is_some() {
+    if named_node(root, path).is_some() || host_name(root, path).is_some() {
         return None;
     }
     let parts: Vec<String> = parts(root, path).collect();
@@ -124,6 +124,7 @@ const NO_HOSTS: &[&str] = &[
     "gen",
     "generation",
     "incident",
+    "issue",
     "iter",
     "iteration",
     "job",
@@ -158,6 +159,7 @@ const NO_HOSTS: &[&str] = &[
     "syslog",
     "task",
     "test",
+    "ticket",
     "train",
     "trial",
     "try",
@@ -184,22 +186,33 @@ fn is_host_name(stem: &str, is_folder: bool) -> bool {
         && (has_dash && (is_folder || !is_device) || is_folder && word.len() > 1 && !is_device)
 }
 
-/// Returns the node that a path names: `node-07/`, `worker-2.log`, `gpu-07/`, `ip-10-0-0-17.log`.
-pub fn node(root: &Path, path: &Path) -> Option<NodeId> {
-    named_node(root, path).or_else(|| host_node(root, path))
+/// Name in a path that has the form of a host name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HostName {
+    /// Names of the folders around it.
+    pub(crate) parents: Vec<String>,
+    pub(crate) name: String,
+    /// True for a folder, false for a file.
+    pub(crate) is_folder: bool,
 }
 
-fn host_node(root: &Path, path: &Path) -> Option<NodeId> {
+/// Returns the innermost name in a path that has the form of a host name: `gpu-07/`, `ip-10-0-0-17.log`.
+pub(crate) fn host_name(root: &Path, path: &Path) -> Option<HostName> {
     let parts: Vec<String> = parts(root, path).collect();
     let last = parts.len().saturating_sub(1);
-    let found = parts.iter().enumerate().rev().find_map(|(at, part)| {
+    parts.iter().enumerate().rev().find_map(|(at, part)| {
         let stem = part.split('.').next().unwrap_or(part);
-        is_host_name(stem, at < last).then_some(stem)
-    });
-    found.map(NodeId::from)
+        let is_folder = at < last;
+        is_host_name(stem, is_folder).then(|| HostName {
+            parents: parts[..at].to_vec(),
+            name: stem.to_owned(),
+            is_folder,
+        })
+    })
 }
 
-fn named_node(root: &Path, path: &Path) -> Option<NodeId> {
+/// Returns the node that a path names with a word for it: `node-07/`, `worker-2.log`.
+pub(crate) fn named_node(root: &Path, path: &Path) -> Option<NodeId> {
     parts(root, path).rev().find_map(|part| {
         let stem = part.split('.').next().unwrap_or(&part);
         ["node", "worker", "host"].iter().find_map(|word| {
@@ -235,7 +248,9 @@ mod tests {
         let root = Path::new("/logs");
         let path = Path::new(path);
         assert_eq!(rank(root, path).map(|rank| rank.0), rank_is, "{path:?}");
-        assert_eq!(node(root, path).as_ref().map(NodeId::as_str), node_is, "{path:?}");
+        let node = named_node(root, path).map(|node| node.to_string());
+        let node = node.or_else(|| host_name(root, path).map(|host| host.name));
+        assert_eq!(node.as_deref(), node_is, "{path:?}");
     }
 
     #[test]

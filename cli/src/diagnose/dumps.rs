@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use rankguard_files::open_regular;
 use rankguard_flight::{AnalysisReport, DumpLimits, RecorderDump, analyze, rank_of_file_name};
 use rankguard_model::{Rank, printable};
-use rankguard_offline::{NamedDump, guess};
+use rankguard_offline::{NamedDump, NodeNames};
 use serde::Serialize;
 
 use super::{DiagnoseError, Format, print};
@@ -79,7 +79,7 @@ const HEAD: usize = 4 << 10;
 
 /// Reads a dump among logs: a file with a rank at the end of its name that begins as a pickle or as the recorder's
 /// JSON. Returns `None` for other files.
-pub(super) fn found(root: &Path, file: &Path) -> Option<Result<NamedDump, String>> {
+pub(super) fn found(root: &Path, file: &Path, nodes: &NodeNames) -> Option<Result<NamedDump, String>> {
     let name = file.display().to_string();
     let rank = rank_of_file_name(&name)?;
     let mut head = Vec::new();
@@ -96,7 +96,7 @@ pub(super) fn found(root: &Path, file: &Path) -> Option<Result<NamedDump, String
         Ok(NamedDump {
             name,
             rank: Rank(rank),
-            node: guess::node(root, file),
+            node: nodes.node(root, file),
             dump,
         })
     })

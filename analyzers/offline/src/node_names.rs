@@ -1,0 +1,186 @@
+//! Names of folders and files that are names of nodes.
+//!
+//! `gpu-07/` has the form of a host name, and so has `ticket-99/`. A name of this form is a node only if log lines below
+//! it name the same host, or if sibling names of the same form hold logs of one node each: system logs, or logs of
+//! different ranks.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use rankguard_faults::line::{self, LineClock};
+use rankguard_model::{NodeId, Rank};
+
+use crate::guess;
+
+/// Parts of the names of logs that a machine writes about itself.
+const SYSTEM_LOGS: [&str; 12] = [
+    "dcgm",
+    "dmesg",
+    "fabricmanager",
+    "ipmi",
+    "journal",
+    "kern.log",
+    "kmsg",
+    "mcelog",
+    "messages",
+    "nvidia-smi",
+    "pstore",
+    "syslog",
+];
+
+/// Minimum number of sibling names of the same form.
+const SIBLINGS: usize = 2;
+
+/// Names of nodes among the names of folders and files.
+#[derive(Debug, Clone, Default)]
+pub struct NodeNames(BTreeSet<String>);
+
+/// Logs below one name.
+#[derive(Debug, Default)]
+struct NamedLogs {
+    is_folder: bool,
+    has_system_log: bool,
+    ranks: BTreeSet<Rank>,
+}
+
+/// Returns the hosts that lines of a log name in their prefixes, in lower case and without their domain.
+pub fn hosts_of(lines: &[String]) -> BTreeSet<String> {
+    let clock = LineClock::default();
+    let hosts = lines.iter().filter_map(|text| {
+        let cleaned = line::clean(text);
+        let host = line::parse(&cleaned, &clock).host?;
+        Some(label(host))
+    });
+    hosts.collect()
+}
+
+/// Returns the first label of a host name in lower case.
+fn label(host: &str) -> String {
+    host.split('.').next().unwrap_or(host).to_lowercase()
+}
+
+impl NodeNames {
+    /// Finds the names of nodes among files below `root`; each file has the hosts that its lines name.
+    pub fn among<'a>(root: &Path, files: impl IntoIterator<Item = (&'a Path, &'a BTreeSet<String>)>) -> Self {
+        let mut names = BTreeSet::new();
+        let mut siblings: BTreeMap<(Vec<String>, String), BTreeMap<String, NamedLogs>> = BTreeMap::new();
+        for (path, hosts) in files {
+            let Some(guess::HostName {
+                parents,
+                name,
+                is_folder,
+            }) = guess::host_name(root, path)
+            else {
+                continue;
+            };
+            if hosts.contains(&name) {
+                names.insert(name.clone());
+            }
+            let form = name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
+            let logs = siblings.entry((parents, form)).or_default().entry(name).or_default();
+            let file = path.file_name().map(|file| file.to_string_lossy().to_lowercase());
+            let file = file.unwrap_or_default();
+            logs.is_folder = is_folder;
+            logs.has_system_log |= SYSTEM_LOGS.iter().any(|part| file.contains(part));
+            logs.ranks.extend(guess::rank(root, path));
+        }
+        for logs in siblings.into_values().filter(|logs| logs.len() >= SIBLINGS) {
+            let of_machines = logs
+                .values()
+                .filter(|logs| logs.has_system_log || !logs.is_folder)
+                .count();
+            let has_machines = of_machines >= SIBLINGS;
+            let has_ranks = have_different_ranks(&logs);
+            let found = logs
+                .into_iter()
+                .filter(|(_, logs)| has_ranks || has_machines && (logs.has_system_log || !logs.is_folder));
+            names.extend(found.map(|(name, _)| name));
+        }
+        Self(names)
+    }
+
+    /// Returns the node that a path names: one with a word for it (`node-07/`, `worker-2.log`), or a confirmed host name.
+    pub fn node(&self, root: &Path, path: &Path) -> Option<NodeId> {
+        let host = || guess::host_name(root, path).filter(|host| self.0.contains(&host.name));
+        guess::named_node(root, path).or_else(|| host().map(|host| NodeId::from(host.name)))
+    }
+}
+
+/// Returns true if all names have logs of ranks, and no two of the same rank: runs of a job have the same ranks, its nodes
+/// have different ones.
+fn have_different_ranks(logs: &BTreeMap<String, NamedLogs>) -> bool {
+    let total: usize = logs.values().map(|logs| logs.ranks.len()).sum();
+    let all: BTreeSet<Rank> = logs.values().flat_map(|logs| logs.ranks.iter().copied()).collect();
+    logs.values().all(|logs| !logs.ranks.is_empty()) && all.len() == total
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(files: &[(&str, &str)], expected: &[Option<&str>]) {
+        let root = Path::new("/logs");
+        let hosts: Vec<BTreeSet<String>> = files
+            .iter()
+            .map(|(_, host)| host.split_whitespace().map(label).collect())
+            .collect();
+        let paths = files.iter().map(|(path, _)| Path::new(*path));
+        let names = NodeNames::among(root, paths.zip(&hosts));
+        let found = files.iter().map(|(path, _)| names.node(root, Path::new(path)));
+        let found: Vec<Option<String>> = found.map(|node| node.map(|node| node.to_string())).collect();
+        let expected: Vec<Option<String>> = expected.iter().map(|node| node.map(str::to_owned)).collect();
+        assert_eq!(found, expected, "{files:?}");
+    }
+
+    #[test]
+    fn a_folder_with_a_number_is_no_node_by_itself() {
+        check(&[("/logs/ticket-99/train.log", "")], &[None]);
+        check(&[("/logs/ticket-99/dmesg.txt", "")], &[None]);
+        check(&[("/logs/ticket-99/dmesg.txt", "gpu-07")], &[None]);
+        check(&[("/logs/run-3/dmesg", ""), ("/logs/run-4/dmesg", "")], &[None, None]);
+        check(
+            &[("/logs/llama-3/rank-0.err", ""), ("/logs/llama-4/rank-0.err", "")],
+            &[None, None],
+        );
+    }
+
+    #[test]
+    fn a_host_in_the_lines_confirms_a_name() {
+        check(
+            &[
+                ("/logs/tcn12/syslog", "TCN12.cluster.local"),
+                ("/logs/tcn12/rank-3.err", ""),
+                ("/logs/train.log", "tcn12"),
+            ],
+            &[Some("tcn12"), Some("tcn12"), None],
+        );
+    }
+
+    #[test]
+    fn siblings_with_logs_of_one_node_each_are_nodes() {
+        check(
+            &[("/logs/gpu-07/dmesg", ""), ("/logs/gpu-08/dmesg", "")],
+            &[Some("gpu-07"), Some("gpu-08")],
+        );
+        check(
+            &[("/logs/tcn1/rank-0.err", ""), ("/logs/tcn2/rank-4.err", "")],
+            &[Some("tcn1"), Some("tcn2")],
+        );
+        check(
+            &[("/logs/ip-10-0-0-17.log", ""), ("/logs/ip-10-0-0-18.log", "")],
+            &[Some("ip-10-0-0-17"), Some("ip-10-0-0-18")],
+        );
+        check(
+            &[("/logs/tcn1/rank-0.err", ""), ("/logs/abc2/rank-4.err", "")],
+            &[None, None],
+        );
+    }
+
+    #[test]
+    fn a_word_for_a_node_needs_no_confirmation() {
+        check(
+            &[("/logs/node-07/rank_12/stderr.log", ""), ("/logs/worker-2.log", "")],
+            &[Some("node-07"), Some("worker-2")],
+        );
+    }
+}
