@@ -349,3 +349,38 @@ fn a_corrected_case_is_found_by_its_corrected_class() {
         .stdout;
     assert!(listed.contains("corrected: clock-skew"), "{listed}");
 }
+
+#[test]
+fn ranks_that_a_fence_ends_are_no_consequences_of_a_lost_node() {
+    let mut cluster = nodes::Cluster::start_configured(3, 1, SETTINGS);
+    let words = ["--detach", "--name", "pair", "--nodes", "2", "--", "sleep", "600"];
+    run(&cluster, &words).expect(0);
+    let nodes_of = |job: &Value| -> Vec<String> {
+        let places = job["placements"].as_array().cloned().unwrap_or_default();
+        let nodes = places.iter().filter_map(|place| place["node"].as_str());
+        nodes.map(str::to_owned).collect()
+    };
+    let before = until("the job to run", LIMIT, || {
+        let job = cluster.job();
+        (job["state"] == "running" && nodes_of(&job).len() == 2).then(|| nodes_of(&job))
+    });
+    let [lost, survivor] = &before[..] else {
+        panic!("{before:?}")
+    };
+    let place: usize = lost.trim_start_matches('n').parse().expect("a number");
+    cluster.agents[place - 1].kill();
+    until("the next generation", LIMIT, || {
+        let job = cluster.job();
+        (job["state"] == "running" && job["generation"] == 2).then_some(())
+    });
+    // The exit of the fenced rank is reported before the fence, and the next generation runs.
+    let cases = list(&cluster, &["cases"]);
+    let case = cases
+        .iter()
+        .find(|case| case["verdict"]["blamed"]["node"] == lost.as_str());
+    let case = case.unwrap_or_else(|| panic!("{cases:#?}"));
+    let findings = case["findings"].as_array().cloned().unwrap_or_default();
+    let is_of_survivor = |finding: &&Value| finding["entity"]["node"] == survivor.as_str();
+    assert_eq!(findings.iter().find(is_of_survivor), None, "{case:#}");
+    rankguard(&["cancel", "pair", "--controller", &cluster.address]);
+}

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, ReasoningEntry, Severity, Timestamp, Verdict};
+use rankguard_model::{CaseFinding, ClassId, Entity, ReasoningEntry, Severity, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
 use crate::{
@@ -110,31 +110,72 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
         refine::refine(scene, candidate);
         storage::weigh(scene, candidate);
     }
-    let first_cause = ranking
+    let late: Vec<bool> = ranking
         .iter()
-        .filter(|candidate| candidate.strength == CandidateStrength::Cause)
-        .map(|candidate| &scene.signs[candidate.first])
-        .filter(|sign| sign.timed)
-        .map(|sign| sign.at)
-        .min();
-    for candidate in &mut ranking {
-        let sign = &scene.signs[candidate.first];
-        let late = first_cause
-            .is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG && sign.at.since(first) < UNRELATED);
-        if candidate.strength == CandidateStrength::Overriding && late {
-            candidate.strength = CandidateStrength::Cause;
-            candidate.score *= 0.5;
-        }
+        .map(|candidate| is_late(scene, &ranking, candidate))
+        .collect();
+    for candidate in ranking
+        .iter_mut()
+        .zip(late)
+        .filter_map(|(candidate, late)| late.then_some(candidate))
+    {
+        candidate.strength = CandidateStrength::Cause;
+        candidate.score *= 0.5;
     }
     wrappers::demote_wrappers(scene, &mut ranking);
     consequences::weigh(scene, &mut ranking);
     ranking
 }
 
+/// Returns true for a machine fault that came after the first failure of the program.
+fn is_late(scene: &FailureScene<'_>, ranking: &[CauseCandidate], fault: &CauseCandidate) -> bool {
+    if fault.strength != CandidateStrength::Overriding {
+        return false;
+    }
+    let causes = ranking
+        .iter()
+        .filter(|candidate| candidate.strength == CandidateStrength::Cause && !foretells(scene, candidate, fault));
+    let first = causes.map(|candidate| &scene.signs[candidate.first]);
+    let first = first.filter(|sign| sign.timed).map(|sign| sign.at).min();
+    let sign = &scene.signs[fault.first];
+    first.is_some_and(|first| sign.timed && sign.at.since(first) > HARDWARE_LAG && sign.at.since(first) < UNRELATED)
+}
+
+/// Returns true if a candidate rests on an engine exception of the device that failed afterwards: such an exception is
+/// the program's, unless the device itself failed.
+fn foretells(scene: &FailureScene<'_>, candidate: &CauseCandidate, fault: &CauseCandidate) -> bool {
+    let is_exception = |sign: &Signal| {
+        sign.entity == fault.blamed
+            && sign
+                .class()
+                .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
+    };
+    let is_device = matches!(fault.blamed, Entity::Device { .. });
+    scene.has_fault_limits && is_device && candidate.support.iter().any(|index| is_exception(&scene.signs[index]))
+}
+
+/// Orders a real hardware fault before a drill: the drill is understood, and the fault needs a repair.
+fn real_first(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
+    let is_real = |candidate: &CauseCandidate, drill: &CauseCandidate| {
+        let is_drill = scene.signs[drill.first].synthetic;
+        is_drill && candidate.strength == CandidateStrength::Overriding && is_real_fault(scene, candidate)
+    };
+    is_real(other, one).cmp(&is_real(one, other))
+}
+
+fn is_real_fault(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+    let sign = &scene.signs[candidate.first];
+    let is_fault = scene
+        .known(candidate.first)
+        .is_some_and(|known| known.is_outright_fault());
+    scene.has_fault_limits && is_fault && sign.is_root_mark() && !sign.synthetic
+}
+
 fn better(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
     other
         .strength
         .cmp(&one.strength)
+        .then_with(|| real_first(scene, one, other))
         .then_with(|| weight(scene, other).total_cmp(&weight(scene, one)))
         .then_with(|| one.first.cmp(&other.first))
         .then_with(|| one.class.cmp(&other.class))

@@ -6,6 +6,8 @@
 //! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has
 //!    ended uses nothing; evidence from around its end may be reported up to `settle` later. A generation uses nothing
 //!    before it was placed; of older evidence, only outright faults and storage failures concern it, because they last.
+//!    Such a fault concerns no later failure once all ranks of the job on the node have completed steps in a generation
+//!    that began after it, and it gives way to a failure of the program itself ([`crate::FailureScene`]).
 //! 3. A concluded failure takes in evidence of its own generation. Of machines it takes in evidence that happened
 //!    until `settle` after the conclusion (a silence counts from the node's last report), and later reports of the
 //!    blamed device with the class of the verdict, because the episode continues. Everything else is another failure.

@@ -1,7 +1,9 @@
 //! Conclusion of a draft: the full result for the caller, a short one stored in the draft.
 
+use std::collections::BTreeSet;
+
 use rankguard_faults::Catalogue;
-use rankguard_model::{CaseFinding, ReasoningEntry, Role, Timestamp, rests_on_drill};
+use rankguard_model::{CaseFinding, NodeId, ReasoningEntry, Role, Timestamp, rests_on_drill};
 
 use crate::conclusion::DraftConclusion;
 use crate::draft::Draft;
@@ -44,7 +46,9 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         );
         reasoning.push(ReasoningEntry { at: now, text });
     }
-    let nodes = draft.nodes();
+    let effects = opinion.findings.iter().filter(|finding| finding.role != Role::Noise);
+    let nodes: BTreeSet<&NodeId> = effects.filter_map(|finding| finding.entity.node()).collect();
+    let nodes = nodes.len();
     if nodes > 1 {
         let text = format!("{nodes} nodes speak in this case.");
         reasoning.push(ReasoningEntry { at: now, text });

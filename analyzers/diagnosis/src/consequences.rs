@@ -29,15 +29,60 @@ const ENDS: [&str; 4] = [
     classes::SEGFAULT,
 ];
 
+/// Classes of programs that a lost or damaged GPU causes as well.
+const DEVICE_ERRORS: [&str; 5] = ["cublas-", "cuda-", "cudnn-", "gpu-", "nccl-"];
+
+/// Class of a program that used up the memory of its GPU, which no fault of the GPU causes.
+const CUDA_OOM: &str = classes::CUDA_OOM;
+
+/// Classes of a start that failed although the program itself was not yet running.
+const FAILED_STARTS: [&str; 2] = [classes::ENVIRONMENT_SETUP_ERROR, classes::PERMISSION_DENIED];
+
+/// Factor on the score of a fault of an earlier generation beside a failure of the program.
+const EARLIER: f64 = 0.25;
+
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     if ranking.len() > 1 {
+        earlier_faults(scene, ranking);
         panics(scene, ranking);
         limits(ranking);
         afterwards(scene, ranking);
         tolerated(scene, ranking);
     }
     warned(scene, ranking);
+}
+
+/// Demotes faults of machines from before the generation began if the program failed by itself. Such a fault lasts, so
+/// it may still explain a failure without another cause, but the machine worked well enough for the program to start.
+fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    if !scene.has_fault_limits || !ranking.iter().any(|candidate| is_of_program(scene, candidate)) {
+        return;
+    }
+    for candidate in ranking {
+        let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
+        let is_machine = ClassEntry::of(scene.catalogue, &candidate.class).is_outright_fault();
+        if is_machine && support.all(|sign| scene.is_older(sign) || sign.mark().is_none()) {
+            candidate.strength = CandidateStrength::Outcome;
+            candidate.score *= EARLIER;
+            let note =
+                "It is older than the start of the generation, and what ended the program does not depend on it.";
+            candidate.notes.push(note.to_owned());
+        }
+    }
+}
+
+/// Returns true if a candidate is a failure of the program, its data or its command line in this generation, which no
+/// fault of a GPU causes.
+fn is_of_program(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+    let class = candidate.class.as_str();
+    let known = ClassEntry::of(scene.catalogue, &candidate.class);
+    let layer = candidate.layer.as_deref().unwrap_or(known.layer());
+    let is_program = matches!(layer, "user-code" | "user-data" | "model-numerics") || FAILED_STARTS.contains(&class);
+    let is_device_error = class != CUDA_OOM && DEVICE_ERRORS.iter().any(|prefix| class.starts_with(prefix));
+    let is_oom = class.ends_with("oom-kill") && candidate.root_rank.is_some();
+    let is_own = is_oom || is_program && !is_device_error;
+    is_own && !scene.is_older(&scene.signs[candidate.first])
 }
 
 /// Demotes a kernel panic if the machine reported a hardware fault just before.

@@ -44,6 +44,8 @@ pub struct Diagnosis {
     has_case_ends: bool,
     /// True if the causes of a failure are limited to its own time ([`Self::set_cause_limits`]).
     has_cause_limits: bool,
+    /// True if faults are limited to what they affect ([`Self::set_fault_limits`]).
+    has_fault_limits: bool,
 }
 
 impl Diagnosis {
@@ -60,6 +62,7 @@ impl Diagnosis {
             clearings: NodeClearings::default(),
             has_case_ends: true,
             has_cause_limits: true,
+            has_fault_limits: true,
         }
     }
 
@@ -73,6 +76,13 @@ impl Diagnosis {
     /// that was begun under older rules replays with false.
     pub fn set_cause_limits(&mut self, has_cause_limits: bool) {
         self.has_cause_limits = has_cause_limits;
+    }
+
+    /// Sets whether faults are limited to what they affect: a fault that lasts ends with later work on its machine and
+    /// gives way to failures of the program ([`crate::attribution`], rule 2), and an out-of-memory kill explains the
+    /// end of the process that it names. A journal that was begun under older rules replays with false.
+    pub fn set_fault_limits(&mut self, has_fault_limits: bool) {
+        self.has_fault_limits = has_fault_limits;
     }
 
     /// Records that a person cleared a node: earlier evidence of it and its devices explains no later failure.
@@ -125,7 +135,10 @@ impl Diagnosis {
         self.forget(now);
         let mut changes = Vec::new();
         let mut sign = Signal::of_fact(fact);
-        if let CallerFact::JobStalled { job, generation, .. } | CallerFact::JobIdle { job, generation, .. } = fact {
+        if let CallerFact::JobStalled { job, generation, .. }
+        | CallerFact::JobIdle { job, generation, .. }
+        | CallerFact::RankStands { job, generation, .. } = fact
+        {
             sign.synthetic = self.made_up.get(job) == Some(generation);
         }
         self.take(now, &SignalRef::of(&sign.into()), context, catalogue, &mut changes);

@@ -1,6 +1,6 @@
 //! Drafts: failures with open collection of evidence, or that were concluded recently.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use rankguard_faults::Catalogue;
@@ -54,6 +54,12 @@ pub(crate) struct Draft {
     /// True if its causes are limited to its own time ([`crate::Diagnosis::set_cause_limits`]).
     #[serde(default)]
     pub(crate) has_cause_limits: bool,
+    /// True if faults are limited to what they affect ([`crate::Diagnosis::set_fault_limits`]).
+    #[serde(default)]
+    pub(crate) has_fault_limits: bool,
+    /// Start of its generation, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    since: Option<Timestamp>,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -79,10 +85,10 @@ impl PartialEq for RankingCache {
 
 impl Draft {
     pub(crate) fn open(id: DraftId, scope: DraftScope, now: Timestamp, context: &PlacementIndex) -> Self {
-        let placements = match &scope {
-            DraftScope::Job { job, .. } => context.job(job).map(|job| job.placements.clone()).unwrap_or_default(),
-            DraftScope::Node { .. } => BTreeMap::new(),
-        };
+        let known = scope.job().and_then(|job| context.job(job));
+        let placements = known.map(|job| job.placements.clone()).unwrap_or_default();
+        let current = known.filter(|job| scope.generation() == Some(job.generation));
+        let since = current.and_then(|job| job.since);
         Self {
             id,
             scope,
@@ -98,6 +104,8 @@ impl Draft {
             ranked: RankingCache::default(),
             explained: false,
             has_cause_limits: false,
+            has_fault_limits: false,
+            since,
             concluded: None,
         }
     }
@@ -197,7 +205,8 @@ impl Draft {
             DraftScope::Node { .. } => (None, Generation::default()),
         };
         let scene = FailureScene::new(&self.signs, job, generation, &self.placements, catalogue);
-        scene.with_cause_limits(self.has_cause_limits)
+        let scene = scene.with_limits(self.has_cause_limits, self.has_fault_limits);
+        scene.begun_at(self.since)
     }
 
     /// Weighs the signs and writes the reasoning.
@@ -243,15 +252,5 @@ impl Draft {
             self.ranked = RankingCache::default();
         }
         another
-    }
-
-    /// Returns the number of nodes with signs. Usually it is one, which is detected without building a set.
-    pub(crate) fn nodes(&self) -> usize {
-        let nodes = || self.signs.iter().filter_map(|sign| sign.node());
-        let Some(first) = nodes().next() else { return 0 };
-        if nodes().all(|node| node == first) {
-            return 1;
-        }
-        nodes().collect::<BTreeSet<_>>().len()
     }
 }

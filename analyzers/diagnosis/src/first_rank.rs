@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::Rank;
+use rankguard_model::{NodeId, Rank};
 
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -91,7 +91,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     let number = |sign: &Signal, name: &str| sign.field(name).and_then(|text| text.parse::<u32>().ok());
     let rank = |sign: &Signal| {
         let local = number(sign, "local_rank").or_else(|| local_rank_of(&sign.text));
-        let local = || of_local(local.filter(|_| one)?, &seen);
+        let local = || of_local(scene, sign, local.filter(|_| one)?, &seen);
         number(sign, "rank").or_else(local).map(Rank)
     };
     // A mistake of the program affects every rank, independent of the first report.
@@ -168,9 +168,32 @@ fn local_rank_of(text: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
-/// Converts a local rank to a global one: equal on the first node, otherwise the only reporting rank at that
-/// position. Assumes [`NODE_RANKS`] GPUs a node.
-fn of_local(local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
+/// Returns the global rank of a local rank that a launcher reports, if the nodes of the job are known or it has one.
+pub(crate) fn global_rank(scene: &FailureScene<'_>, sign: &Signal) -> Option<Rank> {
+    let local = sign.field("local_rank")?.parse().ok()?;
+    let ranks = scene.signs.iter().filter_map(|sign| sign.rank());
+    let seen = ranks.map(|rank| rank.0).collect();
+    of_local(scene, sign, local, &seen).map(Rank)
+}
+
+/// Returns true if ranks of the job are placed on several nodes, or several nodes report.
+fn has_several_nodes(scene: &FailureScene<'_>) -> bool {
+    let placed: BTreeSet<&NodeId> = scene.placements.values().collect();
+    let reporting = scene.signs.iter().filter_map(|sign| sign.node());
+    let reporting: BTreeSet<&NodeId> = reporting.filter(|node| !node.as_str().is_empty()).collect();
+    placed.len() > 1 || reporting.len() > 1
+}
+
+/// Converts a local rank to a global one: by the placement on the node of the report, equal in a job of one node,
+/// otherwise the only reporting rank at that position. Assumes [`NODE_RANKS`] GPUs a node.
+fn of_local(scene: &FailureScene<'_>, sign: &Signal, local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
+    let placed = sign.node().map(|node| scene.ranks_on(node)).unwrap_or_default();
+    if !placed.is_empty() {
+        return placed.iter().nth(local as usize).map(|rank| rank.0);
+    }
+    if has_several_nodes(scene) && seen.last().is_none_or(|last| *last < NODE_RANKS) {
+        return None;
+    }
     if seen.last().is_none_or(|last| *last < NODE_RANKS) {
         return Some(local);
     }

@@ -5,7 +5,8 @@ use std::fmt::Write;
 
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+use crate::knowledge::ClassEntry;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles};
 
 /// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
@@ -27,7 +28,7 @@ pub(crate) fn note(
     let mut lines = Vec::with_capacity(4);
     lines.push(ReasoningEntry {
         at: first.at,
-        text: opening(first, verdict),
+        text: opening(scene, first, verdict),
     });
     // A single sign has no others to describe.
     if scene.signs.len() > 1 {
@@ -46,14 +47,14 @@ pub(crate) fn note(
     lines
 }
 
-fn opening(first: &Signal, verdict: &Verdict) -> String {
+fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
     text.push_str("The first cause");
     if first.timed {
         text.push_str(" is of ");
         first.at.push_to(&mut text);
     } else {
-        text.push_str(", at a time that the log does not tell");
+        text.push_str(", at a time that cannot be compared with other logs");
     }
     text.push_str(": ");
     if first.exit().is_some() {
@@ -61,7 +62,7 @@ fn opening(first: &Signal, verdict: &Verdict) -> String {
         text.push_str(" ended: ");
         text.push_str(&first.text);
     } else {
-        speaker(&mut text, first);
+        speaker(&mut text, scene, first);
         text.push_str(" says \"");
         quote(&mut text, &first.text);
         text.push('"');
@@ -91,11 +92,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         if index == winner.first || sign.evidence == first.evidence || mark.role == Role::Noise {
             continue;
         }
-        let role = if winner.support.contains(index) {
-            Role::Confirmation
-        } else {
-            Role::Cascade
-        };
+        let (role, ..) = roles::role(scene, winner, index, sign);
         let source = sign.source;
         let class = class.as_str();
         let known = |group: &&mut FollowerGroup<'_>| (group.source, group.class, group.role) == (source, class, role);
@@ -111,28 +108,29 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
             });
         }
     }
-    groups.iter().map(|group| follower(group, first)).collect()
+    groups.iter().map(|group| follower(scene, group, first)).collect()
 }
 
-fn follower(group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
+fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
     let sign = group.first;
     let meaning = match group.role {
         Role::Confirmation => "which confirms it",
-        _ if before(sign, first) => "which does not explain it",
-        _ => "which follows from it and blames nobody",
+        Role::Root => "which is a fault of its own",
+        Role::Noise => "which does not explain it",
+        Role::Cascade => "which follows from it and blames nobody",
     };
     let mut text = String::with_capacity(ROOM);
     moment(&mut text, sign, first);
     text.push_str(", ");
-    speaker(&mut text, sign);
-    for part in [" reports ", group.class, " "] {
+    speaker(&mut text, scene, sign);
+    for part in [" reports ", group.class] {
         text.push_str(part);
     }
-    if group.count == 1 {
-        text.push_str("once");
-    } else {
+    // Repeats of a line are folded, so that one sign may stand for several lines.
+    if group.count > 1 {
+        text.push_str(", the first of ");
         number(&mut text, group.count);
-        text.push_str(" times");
+        text.push_str(" messages");
     }
     for part in [", ", meaning, "."] {
         text.push_str(part);
@@ -237,17 +235,13 @@ fn hundredths(text: &mut String, share: f64) {
     text.extend([digit(hundredths / 100), '.', digit(hundredths / 10), digit(hundredths)]);
 }
 
-fn before(sign: &Signal, first: &Signal) -> bool {
-    sign.timed && first.timed && sign.at < first.at
-}
-
 /// Writes the time relative to the first cause; omits the order if the clocks are not comparable.
 fn moment(text: &mut String, sign: &Signal, first: &Signal) {
     if !sign.timed && !first.timed {
         return text.push_str("besides");
     }
     if !sign.timed || !first.timed {
-        return text.push_str("at a time that the log does not tell");
+        return text.push_str("at a time that cannot be compared");
     }
     let millis = sign.at.millis_since(first.at);
     match millis.unsigned_abs() {
@@ -287,13 +281,17 @@ fn number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-fn speaker(text: &mut String, sign: &Signal) {
+/// Writes the source of a sign. A log of a launcher or a scheduler contains the output of the program as well.
+fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal) {
+    let class = sign.class().map(|class| ClassEntry::of(scene.catalogue, class));
+    let is_of_program = class.is_some_and(|class| class.is_program());
     let (who, nameless) = match sign.source {
         EvidenceSource::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
         EvidenceSource::Host => return beside(text, "the host monitor", " of node ", sign.node()),
         EvidenceSource::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
         EvidenceSource::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
         EvidenceSource::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
+        EvidenceSource::Launcher | EvidenceSource::Scheduler if is_of_program => ("the log of rank ", "the job's log"),
         EvidenceSource::JobLog => ("the log of rank ", "the job's log"),
         EvidenceSource::Ranks => ("the agent of rank ", "the agent"),
         EvidenceSource::Launcher => return text.push_str("the launcher"),

@@ -3,6 +3,8 @@
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
+use crate::exit_class::exit_class;
+use crate::own_fault::is_own_fault;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
@@ -50,9 +52,11 @@ fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) ->
         let sign = &scene.signs[index];
         let supports = winner.is_some_and(|winner| winner.support.contains(index));
         let first = winner.is_some_and(|winner| winner.first == index);
+        let is_noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
         (
             first,
             supports,
+            !is_noise,
             (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
         )
     };
@@ -70,7 +74,13 @@ fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) ->
     chosen
 }
 
-fn role(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize, sign: &Signal) -> (Role, f64, String) {
+/// Returns the role of a sign beside the first cause, with confidence and reason.
+pub(crate) fn role(
+    scene: &FailureScene<'_>,
+    winner: &CauseCandidate,
+    index: usize,
+    sign: &Signal,
+) -> (Role, f64, String) {
     let first = &scene.signs[winner.first];
     if index == winner.first {
         return (
@@ -88,6 +98,10 @@ fn role(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize, sign: &
     }
     if sign.mark().is_some_and(|mark| mark.role == Role::Noise) {
         return (Role::Noise, 0.9, "Its signature says that it means nothing.".to_owned());
+    }
+    if is_own_fault(scene, winner, index) {
+        let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
+        return (Role::Root, 0.8, why);
     }
     let comparable = sign.timed && first.timed;
     if comparable && sign.at < first.at && sign.mark().is_some() {
@@ -133,12 +147,7 @@ fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFindi
 fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
         SignalMeaning::Mark(mark) => mark.class.clone(),
-        SignalMeaning::Exit { exit, .. } => match exit.shell_code() {
-            139 => classes::SEGFAULT.into(),
-            134 => classes::PROCESS_ABORTED.into(),
-            137 | 143 => classes::KILLED_BY_SIGNAL.into(),
-            _ => classes::RANK_EXIT_UNKNOWN.into(),
-        },
+        SignalMeaning::Exit { exit, .. } => exit_class(*exit).0.into(),
         SignalMeaning::Silent | SignalMeaning::AgentReturned => classes::NODE_AGENT_SILENT.into(),
         SignalMeaning::Stalled => classes::HANG_NO_ERROR.into(),
         SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => classes::UNKNOWN.into(),

@@ -25,6 +25,10 @@ pub struct FailureScene<'a> {
     pub catalogue: &'a Catalogue,
     /// False for drafts of older rules ([`crate::Diagnosis::set_cause_limits`]).
     pub(crate) has_cause_limits: bool,
+    /// False for drafts of older rules ([`crate::Diagnosis::set_fault_limits`]).
+    pub(crate) has_fault_limits: bool,
+    /// Start of the generation, if known: faults of machines before it are older than the failure.
+    since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
     seen: OnceCell<SceneIndex<'a>>,
     /// Indices of the signs without a mark, usually none.
@@ -47,6 +51,8 @@ impl<'a> FailureScene<'a> {
             placements,
             catalogue,
             has_cause_limits: true,
+            has_fault_limits: true,
+            since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
         }
@@ -54,9 +60,22 @@ impl<'a> FailureScene<'a> {
 
     /// Returns the scene under other rules.
     #[must_use]
-    pub(crate) fn with_cause_limits(mut self, has_cause_limits: bool) -> Self {
+    pub(crate) fn with_limits(mut self, has_cause_limits: bool, has_fault_limits: bool) -> Self {
         self.has_cause_limits = has_cause_limits;
+        self.has_fault_limits = has_fault_limits;
         self
+    }
+
+    /// Returns the scene of a generation that began at a known time.
+    #[must_use]
+    pub(crate) fn begun_at(mut self, since: Option<Timestamp>) -> Self {
+        self.since = since;
+        self
+    }
+
+    /// Returns true if a sign happened before the generation began.
+    pub(crate) fn is_older(&self, sign: &Signal) -> bool {
+        self.since.is_some_and(|since| sign.timed && sign.at < since)
     }
 }
 

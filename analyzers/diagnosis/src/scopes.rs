@@ -1,7 +1,7 @@
 //! Scopes to which a sign may belong, and signs that open a draft.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{Entity, EvidenceSource, Generation, Role};
+use rankguard_model::{Entity, EvidenceSource, Generation, JobId, Role};
 
 use crate::attribution::is_in_use;
 use crate::knowledge::ClassEntry;
@@ -15,7 +15,7 @@ pub(crate) fn each_scope<'a>(
     glimpse: &SignalRef<'a>,
     context: &'a PlacementIndex,
     policy: &DraftPolicy,
-    concerns: impl Fn(&JobContext) -> bool,
+    concerns: impl Fn(&JobId, &JobContext) -> bool,
     mut each: impl FnMut(ScopeRef<'a>),
 ) {
     let machine = match glimpse.entity {
@@ -38,7 +38,7 @@ pub(crate) fn each_scope<'a>(
     };
     let mut idle = true;
     let users = context.jobs_on(machine);
-    let users = users.filter(|(_, known)| is_in_use(known, glimpse.at, policy) && concerns(known));
+    let users = users.filter(|(job, known)| is_in_use(known, glimpse.at, policy) && concerns(job, known));
     for (job, known) in users {
         idle = false;
         each(ScopeRef::Job(job, known.generation));

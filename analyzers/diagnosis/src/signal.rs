@@ -1,8 +1,9 @@
 //! Signs: single meanings of evidence.
 
+use rankguard_faults::classes;
 use rankguard_model::{
     ClassId, Classification, Entity, Evidence, EvidenceId, EvidenceSource, FieldValues, Generation, JobId, NodeId,
-    ProcessExit, Rank, Role, Sequence, Timestamp,
+    ProcessExit, Rank, Role, Sequence, Step, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +11,9 @@ use crate::signal_ref::SignalRef;
 
 /// Signature of a failed check of a node before ranks were started there ([`CallerFact::CheckFailed`]).
 pub(crate) const CHECK_SIGNATURE: &str = "preflight";
+
+/// Signature of a rank that makes no steps while others do ([`CallerFact::RankStands`]).
+pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";
 
 /// Single meaning of evidence.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -101,6 +105,18 @@ pub enum CallerFact {
         /// Time of its newest output or commit.
         since: Timestamp,
     },
+    /// A rank is alive but completes no step, and other ranks of its job do.
+    RankStands {
+        job: JobId,
+        generation: Generation,
+        rank: Rank,
+        /// Node of the rank.
+        node: NodeId,
+        /// Newest step that it completed.
+        step: Step,
+        /// Time of that step.
+        since: Timestamp,
+    },
     /// A job's ranks are alive but complete no step.
     JobStalled {
         job: JobId,
@@ -174,6 +190,33 @@ impl Signal {
                 );
                 let entity = Entity::Job { job: job.clone() };
                 (NodeId::from("controller"), *since, entity, SignalMeaning::Stalled, text)
+            }
+            CallerFact::RankStands {
+                job,
+                generation,
+                rank,
+                node,
+                step,
+                since,
+            } => {
+                let mark = Classification {
+                    class: classes::HANG_STALLED_RANKS.into(),
+                    role: Role::Root,
+                    confidence: 0.8,
+                    signature: STANDING_SIGNATURE.into(),
+                    fields: [("rank", rank.to_string())].into(),
+                };
+                let entity = Entity::Rank {
+                    job: job.clone(),
+                    generation: *generation,
+                    rank: *rank,
+                    node: node.clone(),
+                };
+                let text = format!(
+                    "rank {rank} of job {job} has completed no step after step {step} since {since}, and other ranks \
+                     make steps"
+                );
+                (node.clone(), *since, entity, SignalMeaning::Mark(mark), text)
             }
             CallerFact::JobStalled {
                 job,

@@ -8,14 +8,16 @@ use std::time::Duration;
 use rankguard_model::{ProcessExit, Rank};
 
 use crate::engine::FailureFamily;
+use crate::exit_class::is_fault;
 use crate::{FailureScene, Signal};
 
 /// Maximum lead of a peer's report over the end of the killed rank: scheduling delay on a busy node, and clock skew.
 const REPORT_LEAD: Duration = Duration::from_secs(2);
 
-/// Returns true for SIGKILL, SIGSEGV and SIGABRT. Launchers send SIGTERM to survivors.
+/// Returns true for SIGKILL and the signals of a process that failed by itself. Launchers send SIGTERM to survivors, and
+/// a lost peer causes SIGPIPE.
 fn strikes(exit: ProcessExit) -> bool {
-    matches!(exit.shell_code(), 134 | 137 | 139)
+    exit.shell_code() == 137 || is_fault(exit)
 }
 
 /// Returns the first rank that a signal ended and that reports no lost peer, unless another rank ended clearly before
@@ -40,7 +42,7 @@ pub(crate) fn explains_complaint(end: &Signal, complaint: &Signal) -> bool {
 }
 
 /// Returns true if a rank itself reports a lost peer.
-fn complains(scene: &FailureScene<'_>, rank: Rank) -> bool {
+pub(crate) fn complains(scene: &FailureScene<'_>, rank: Rank) -> bool {
     scene
         .marks()
         .any(|(index, mark)| scene.family(index) == Some(FailureFamily::Fabric) && mark.entity.rank() == Some(rank))

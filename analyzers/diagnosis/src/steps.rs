@@ -26,6 +26,16 @@ pub(crate) struct StepTimes(BTreeMap<JobId, BTreeMap<Rank, NewestStep>>);
 struct NewestStep {
     generation: Generation,
     at: Timestamp,
+    /// First step of the rank in this generation; none in states that were written by older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    first: Option<FirstStep>,
+}
+
+/// First step that a rank completed in a generation.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct FirstStep {
+    node: NodeId,
+    at: Timestamp,
 }
 
 impl StepTimes {
@@ -34,15 +44,28 @@ impl StepTimes {
         let (
             EvidenceBody::Progress { .. },
             Entity::Rank {
-                job, generation, rank, ..
+                job,
+                generation,
+                rank,
+                node,
             },
         ) = (&evidence.body, &evidence.entity)
         else {
             return;
         };
+        let known = self.0.get_mut(job).and_then(|ranks| ranks.get_mut(rank));
+        if let Some(known) = known.filter(|known| known.generation == *generation) {
+            known.at = evidence.at;
+            return;
+        }
+        let first = FirstStep {
+            node: node.clone(),
+            at: evidence.at,
+        };
         let newest = NewestStep {
             generation: *generation,
             at: evidence.at,
+            first: Some(first),
         };
         match self.0.get_mut(job) {
             Some(ranks) if ranks.len() < RANKS_MAX || ranks.contains_key(rank) => drop(ranks.insert(*rank, newest)),
@@ -81,6 +104,24 @@ impl StepTimes {
         }
         let progress = self.0.get(job).and_then(|ranks| ranks.get(rank));
         progress.is_some_and(|newest| newest.generation == *generation && newest.at.since(sign.at) >= RECOVERED_AFTER)
+    }
+
+    /// Returns true if all ranks that a job has on a node first completed steps there after a fault of the node, in a
+    /// generation that began after it. Their machine worked in spite of the fault, or it was repaired.
+    pub(crate) fn worked_after(
+        &self,
+        job: &JobId,
+        placements: &BTreeMap<Rank, NodeId>,
+        node: &NodeId,
+        fault_at: Timestamp,
+    ) -> bool {
+        let Some(steps) = self.0.get(job) else { return false };
+        let mut there = placements.iter().filter(|(_, at)| *at == node).peekable();
+        let worked = |rank: &Rank| {
+            let first = steps.get(rank).and_then(|newest| newest.first.as_ref());
+            first.is_some_and(|first| first.node == *node && first.at.since(fault_at) >= RECOVERED_AFTER)
+        };
+        there.peek().is_some() && there.all(|(rank, _)| worked(rank))
     }
 
     /// Returns the time of the last step that a rank of a generation completed on a node.

@@ -72,6 +72,22 @@ fn a_folder_of_nodes_and_ranks_is_one_case_that_blames_the_gpu_rg_7() {
     assert_eq!(case.taxonomies.len(), 5);
 }
 
+#[test]
+fn a_folder_is_a_node_only_if_its_logs_show_it() {
+    let blamed = |files: &[(&str, &[u8])]| read(folder(files).path()).cases[0].blamed.clone();
+    let kernel = KERNEL.as_bytes();
+    let unnamed = blamed(&[("ticket-99/dmesg.txt", kernel)]);
+    assert!(!unnamed.contains("ticket"), "{unnamed}");
+    let unnamed = blamed(&[("llama-3/dmesg.txt", kernel)]);
+    assert!(!unnamed.contains("llama"), "{unnamed}");
+    let syslog = b"Nov 21 03:44:27 gpu-07 systemd[1]: Started Session 4 of user root.\n";
+    let named = blamed(&[("gpu-07/dmesg.txt", kernel), ("gpu-07/syslog", syslog)]);
+    assert_eq!(named, "gpu 0000:9b:00 of node gpu-07");
+    let quiet = b"[Sat Nov 21 03:44:28 2026] usb 1-1: new device\n";
+    let named = blamed(&[("gpu-07/dmesg.txt", kernel), ("gpu-08/dmesg.txt", quiet)]);
+    assert_eq!(named, "gpu 0000:9b:00 of node gpu-07");
+}
+
 /// Finding 21 of the first operator: an agent's jobs/ folder gave one case with the errors of all jobs.
 #[test]
 fn generations_and_jobs_of_an_agent_are_separate_incidents() {

@@ -29,6 +29,35 @@ const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 /// at fault.
 const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION_DENIED];
 
+/// Result of the decision to cordon the blamed node of a case.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NodeIsolation {
+    /// The node is cordoned.
+    Cordoned(NodeId),
+    /// The node remains in use, because the limit of cordons is reached.
+    Refused(NodeId),
+    /// No hardware of a known node is at fault.
+    None,
+}
+
+impl NodeIsolation {
+    fn cordoned(&self) -> Option<&NodeId> {
+        match self {
+            Self::Cordoned(node) => Some(node),
+            Self::Refused(_) | Self::None => None,
+        }
+    }
+
+    /// Returns the outcome of a case for which nothing else is done.
+    fn outcome(&self, otherwise: String) -> String {
+        match self {
+            Self::Cordoned(node) => format!("node {node} takes no more ranks"),
+            Self::Refused(node) => format!("node {node} stays in use, because the cordon limit is reached"),
+            Self::None => otherwise,
+        }
+    }
+}
+
 impl DecisionContext<'_> {
     /// Recovers from a concluded case.
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &ConcludedDraft) {
@@ -38,17 +67,12 @@ impl DecisionContext<'_> {
             verdict.class, verdict.layer, verdict.blamed, verdict.confidence
         ));
         let isolated = self.isolate(id, concluded);
-        let Some(name) = self.suffering_job(concluded, isolated.as_ref()) else {
-            let outcome = match isolated {
-                Some(node) => format!("node {node} takes no more ranks"),
-                None if self.awaits_operator(id) => "no job to recover; its node stays in use".to_owned(),
-                None => {
-                    let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
-                    ended.unwrap_or_else(|| "nothing to recover".to_owned())
-                }
-            };
-            return self.close(id, outcome);
+        let Some(name) = self.suffering_job(concluded, isolated.cordoned()) else {
+            let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
+            let otherwise = ended.unwrap_or_else(|| "nothing to recover".to_owned());
+            return self.close(id, isolated.outcome(otherwise));
         };
+        let is_isolated = isolated.cordoned().is_some();
         let older = self.state.jobs.get(&name).and_then(|job| job.case);
         let older = older.filter(|older| *older != id);
         if !self.state.recovers_with_life()
@@ -56,16 +80,22 @@ impl DecisionContext<'_> {
         {
             self.close_overtaken(&name, older, id);
         }
-        if concluded.stalled && isolated.is_none() && (self.watch_hang(id, &name) || self.awaits_life(id, &name)) {
+        if concluded.stalled && !is_isolated && (self.watch_hang(id, &name) || self.awaits_life(id, &name)) {
             return self.overtake(older, id, &name, concluded);
         }
-        let decision = self.answer(&name, concluded, isolated.is_some());
+        let decision = self.answer(&name, concluded, is_isolated);
         if !matches!(decision, RecoveryDecision::Nothing(_)) {
             self.overtake(older, id, &name, concluded);
             self.attribute(id, &name);
         }
         match decision {
-            RecoveryDecision::Nothing(why) => self.close(id, why.to_owned()),
+            RecoveryDecision::Nothing(why) => {
+                let outcome = match &isolated {
+                    NodeIsolation::Refused(_) => format!("{}; {why}", isolated.outcome(String::new())),
+                    NodeIsolation::Cordoned(_) | NodeIsolation::None => why.to_owned(),
+                };
+                self.close(id, outcome);
+            }
             RecoveryDecision::Restart => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.case = Some(id);
@@ -171,7 +201,7 @@ impl DecisionContext<'_> {
             verdict.class, verdict.blamed
         ));
         self.withdraw_uncordoned_fault(id);
-        let Some(node) = self.isolate(id, concluded) else {
+        let NodeIsolation::Cordoned(node) = self.isolate(id, concluded) else {
             return;
         };
         let moved = self
@@ -186,20 +216,22 @@ impl DecisionContext<'_> {
     }
 
     /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).
-    fn isolate(&mut self, id: CaseId, concluded: &ConcludedDraft) -> Option<NodeId> {
+    fn isolate(&mut self, id: CaseId, concluded: &ConcludedDraft) -> NodeIsolation {
         let verdict = &concluded.verdict;
         let hardware = verdict.layer == "hardware" && verdict.severity == Severity::Failure;
         let node = match &verdict.blamed {
             Entity::Device { node, .. } | Entity::Node { node } if hardware => node.clone(),
-            _ => return None,
+            _ => return NodeIsolation::None,
         };
         // Silence proves no defect: the node is unusable while it lasts, and may return healthy.
         if concluded.node_silent {
-            return None;
+            return NodeIsolation::None;
         }
-        let entry = self.state.fleet.get(&node)?;
+        let Some(entry) = self.state.fleet.get(&node) else {
+            return NodeIsolation::None;
+        };
         if entry.cordon.is_some() {
-            return Some(node);
+            return NodeIsolation::Cordoned(node);
         }
         let budget = self.state.cordon_budget(self.at);
         if let Some(refusal) = budget.refusal() {
@@ -208,7 +240,7 @@ impl DecisionContext<'_> {
             self.note(Some(id), text);
             let fault = format!("{} on {}", verdict.class, verdict.blamed);
             self.keep_in_use(id, &node, &fault, &refusal);
-            return None;
+            return NodeIsolation::Refused(node);
         }
         let reason = format!("case {id}: {} on {}", verdict.class, verdict.blamed);
         self.state.fleet.cordon(
@@ -224,7 +256,7 @@ impl DecisionContext<'_> {
         self.node_span(&node);
         self.note(Some(id), format!("node {node} cordoned"));
         self.settle_uncordoned_fault(&node, &format!("node {node} was cordoned for case {id}"));
-        Some(node)
+        NodeIsolation::Cordoned(node)
     }
 
     /// Records the fault of a node that is not cordoned, for the views. The first case about it stays open until an
@@ -257,11 +289,6 @@ impl DecisionContext<'_> {
             JobPhase::Stopped { reason } => Some(format!("the job was stopped: {reason}")),
             _ => None,
         }
-    }
-
-    fn awaits_operator(&self, id: CaseId) -> bool {
-        let case = self.state.cases.all().get(&id);
-        case.is_some_and(|case| case.awaits_operator.is_some())
     }
 
     /// Removes the fault of a node in use; its case no longer awaits a decision.

@@ -69,6 +69,7 @@ impl DecisionState {
         let mut diagnosis = Diagnosis::new(policy.diagnosis());
         diagnosis.set_case_ends(policy.rules >= 4);
         diagnosis.set_cause_limits(policy.rules >= 5);
+        diagnosis.set_fault_limits(policy.rules >= 6);
         Self {
             diagnosis,
             catalogue: CatalogueInForce::builtin(catalogue),
@@ -119,6 +120,7 @@ impl DecisionState {
         self.rules = self.rules.max(rules);
         self.diagnosis.set_case_ends(self.has_case_ends());
         self.diagnosis.set_cause_limits(self.has_cause_limits());
+        self.diagnosis.set_fault_limits(self.has_fault_limits());
         let names: Vec<JobId> = self.jobs.keys().cloned().collect();
         for name in names {
             self.place(&name);
@@ -157,6 +159,17 @@ impl DecisionState {
     /// change verdicts (since rules 5; [`rankguard_diagnosis`], attribution).
     pub(crate) fn has_cause_limits(&self) -> bool {
         self.rules >= 5
+    }
+
+    /// Returns true if faults of machines are limited to what they affect (since rules 6; [`rankguard_diagnosis`],
+    /// attribution).
+    pub(crate) fn has_fault_limits(&self) -> bool {
+        self.rules >= 6
+    }
+
+    /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
+    pub(crate) fn watches_standing_ranks(&self) -> bool {
+        self.rules >= 6
     }
 
     /// Returns true if ranks that run on while their job waits for nodes may complete it (since rules 4; before, the

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy, RULES};
 use rankguard_model::{
-    Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeInfo, ProcessExit, Rank, RankRef, Role,
-    RunningRank, Timestamp,
+    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeInfo, ProcessExit, Rank,
+    RankRef, Role, RunningRank, Timestamp,
 };
 
 const BOOT: &str = "5e4a3f52-4b8e-4f4e-8a2e-0d3b6f2f8a11";
@@ -183,4 +183,128 @@ fn an_event_on_an_idle_node_is_no_cause_of_the_next_job() {
             .iter()
             .all(|finding| finding.class.as_str() == "key-error" || finding.entity.rank().is_some())
     );
+}
+
+impl Cluster {
+    /// Reports a lost GPU of a node and ends its first rank.
+    fn loses_gpu(&mut self, number: u32) {
+        let gpu = Entity::Device {
+            node: node(number),
+            device: Device {
+                kind: DeviceKind::Gpu,
+                address: "0000:9b:00".to_owned(),
+            },
+        };
+        let marks = vec![mark("gpu-fallen-off-bus", Role::Root)];
+        self.report(
+            node(number),
+            EvidenceSource::KernelLog,
+            gpu,
+            text("NVRM: Xid 79"),
+            marks,
+        );
+    }
+
+    fn exits(&mut self, rank: u32, exit: ProcessExit) {
+        let exit = EvidenceBody::RankExited {
+            pid: rank,
+            exit,
+            ended_by_agent: false,
+        };
+        self.rank_says(rank, exit, Vec::new());
+    }
+
+    fn steps(&mut self, step: u64) {
+        for rank in 0..6 {
+            self.progress(rank, step);
+        }
+    }
+}
+
+/// Loses a GPU of node 3, which is cordoned, and one of node 1, which stays in use. The job runs on nodes 0 to 2.
+fn beyond_cordon_limit(rules: u32) -> Cluster {
+    let mut cluster = Cluster::new(policy(rules));
+    cluster.submit(3);
+    cluster.obey();
+    cluster.obey();
+    (0..8).for_each(|rank| cluster.progress(rank, 40));
+    cluster.loses_gpu(3);
+    cluster.exits(6, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    cluster.obey();
+    cluster.obey();
+    cluster.steps(41);
+    cluster.wait(Duration::from_secs(20));
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    cluster.obey();
+    cluster.obey();
+    let nodes = cluster.state.jobs()[&job()].nodes().to_vec();
+    assert_eq!(nodes, [node(0), node(1), node(2)]);
+    cluster.wait(Duration::from_secs(5));
+    cluster
+}
+
+/// Returns the class of a KeyError after the steps of the restarted job.
+fn class_after_steps(rules: u32) -> String {
+    let mut cluster = beyond_cordon_limit(rules);
+    cluster.steps(42);
+    cluster.wait(Duration::from_secs(3));
+    cluster.rank_says(0, text("KeyError: 'loss'"), vec![mark("key-error", Role::Root)]);
+    cluster.exits(0, ProcessExit::Code(1));
+    cluster.wait(Duration::from_secs(8));
+    let case = cluster.cases().len() - 1;
+    cluster.class_of(case)
+}
+
+#[test]
+fn a_fault_of_a_node_that_stays_in_use_is_not_blamed_for_later_failures() {
+    assert_eq!(class_after_steps(RULES), "key-error");
+    assert_eq!(class_after_steps(5), "gpu-fallen-off-bus");
+}
+
+#[test]
+fn a_fault_of_a_node_that_stays_in_use_is_blamed_until_its_ranks_make_steps() {
+    let mut cluster = beyond_cordon_limit(RULES);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    let case = cluster.cases().len() - 1;
+    assert_eq!(cluster.class_of(case), "gpu-fallen-off-bus");
+}
+
+#[test]
+fn a_case_beyond_the_cordon_limit_ends_with_the_node_in_use() {
+    let mut cluster = Cluster::new(policy(RULES));
+    cluster.loses_gpu(3);
+    cluster.wait(Duration::from_secs(8));
+    cluster.loses_gpu(1);
+    cluster.wait(Duration::from_secs(8));
+    let outcomes: Vec<String> = cluster.cases().iter().filter_map(|case| case.outcome.clone()).collect();
+    assert_eq!(
+        outcomes,
+        [
+            "node node-3 takes no more ranks",
+            "node node-1 stays in use, because the cordon limit is reached",
+        ]
+    );
+}
+
+#[test]
+fn a_case_of_a_running_job_beyond_the_cordon_limit_names_the_node_in_use() {
+    let mut cluster = Cluster::new(policy(RULES));
+    cluster.loses_gpu(3);
+    cluster.wait(Duration::from_secs(8));
+    cluster.submit(3);
+    // The job waits for a fourth node first.
+    cluster.wait(Duration::from_secs(10));
+    cluster.obey();
+    cluster.obey();
+    cluster.steps(41);
+    cluster.loses_gpu(1);
+    cluster.wait(Duration::from_secs(8));
+    let outcome = cluster.cases()[1].outcome.clone();
+    let expected = "node node-1 stays in use, because the cordon limit is reached; every rank of the job is alive, so \
+                    nothing is restarted";
+    assert_eq!(outcome.as_deref(), Some(expected));
 }

@@ -6,7 +6,7 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Policy, TimerKey};
+use rankguard_core::{Policy, RULES, TimerKey};
 use rankguard_model::{
     CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, ProcessExit,
     Rank, Role,
@@ -284,17 +284,54 @@ fn ranks_that_have_ended_are_not_waited_for_although_another_only_hangs() {
     assert_eq!(cluster.generation(), Generation(2));
 }
 
-#[test]
-fn a_rank_that_is_silent_while_others_go_on_is_no_hang() {
-    let mut cluster = Cluster::running(Policy::default());
+/// Rank 5 stands, and rank 0 makes a step each second.
+fn one_stands(rules: u32, seconds: u64) -> Cluster {
+    let mut cluster = Cluster::running(Policy {
+        rules,
+        ..Policy::default()
+    });
     cluster.wait(Duration::from_secs(31));
     silent(&mut cluster, 5, 40, "read (data.py:3)");
-    for step in 41..400 {
+    for step in 41..41 + seconds {
         cluster.progress(0, step);
         cluster.wait(Duration::from_secs(1));
     }
-    assert_eq!(cluster.cases().len(), 0);
+    cluster
+}
+
+#[test]
+fn a_rank_that_stands_while_others_go_on_is_a_case_without_a_restart() {
+    assert_eq!(one_stands(RULES, 250).cases().len(), 0);
+    let mut cluster = one_stands(RULES, 300);
+    // The agent reports the same silence again.
+    silent(&mut cluster, 5, 40, "read (data.py:3)");
+    cluster.wait(Duration::from_secs(5));
+    let cases = cluster.cases();
+    let [case] = cases[..] else { panic!("{cases:?}") };
+    assert_eq!(case.verdict.class.as_str(), "hang-stalled-ranks");
+    assert_eq!(case.verdict.blamed.rank(), Some(Rank(5)));
+    assert_eq!(case.verdict.blamed.node(), Some(&node(2)));
+    assert_eq!(case.state, CaseState::Closed);
+    let outcome = case.outcome.clone().unwrap_or_default();
+    assert!(outcome.contains("nothing is restarted"), "{outcome}");
     assert_eq!(cluster.generation(), Generation(1));
+}
+
+#[test]
+fn journals_of_older_rules_open_no_case_for_one_standing_rank() {
+    assert_eq!(one_stands(5, 400).cases().len(), 0);
+}
+
+#[test]
+fn a_rank_that_stood_alone_does_not_delay_the_case_of_all() {
+    let mut cluster = one_stands(RULES, 20);
+    cluster.wait(Duration::from_secs(31));
+    for rank in (0..8).filter(|rank| *rank != 5) {
+        let step = if rank == 0 { 60 } else { 40 };
+        silent(&mut cluster, rank, step, "all_reduce (dist.py:7)");
+    }
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(cluster.cases().len(), 1);
 }
 
 #[test]

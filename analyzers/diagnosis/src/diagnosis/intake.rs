@@ -1,7 +1,7 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{EvidenceId, NodeId, Timestamp};
+use rankguard_model::{EvidenceId, JobId, NodeId, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
@@ -69,7 +69,10 @@ impl Diagnosis {
         let mut remember = opens;
         let policy = self.policy.clone();
         let has_cause_limits = self.has_cause_limits;
-        let is_concerned = |job: &JobContext| !has_cause_limits || concerns(job, glimpse, catalogue);
+        let overcame = self.jobs_that_worked_after(glimpse, context, catalogue);
+        let is_concerned = |name: &JobId, job: &JobContext| {
+            !has_cause_limits || concerns(job, glimpse, catalogue) && !overcame.contains(name)
+        };
         each_scope(glimpse, context, &policy, is_concerned, |scope| {
             if self.is_cleared(glimpse, scope) {
                 remember = false;
@@ -88,6 +91,27 @@ impl Diagnosis {
         if remember {
             self.memory.insert_signal(glimpse, &self.policy);
         }
+    }
+
+    /// Returns the jobs that no lasting fault of this sign concerns any more.
+    fn jobs_that_worked_after(
+        &self,
+        glimpse: &SignalRef<'_>,
+        context: &PlacementIndex,
+        catalogue: &Catalogue,
+    ) -> Vec<JobId> {
+        let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| lasts(glimpse, catalogue));
+        let users = machine.into_iter().flat_map(|node| context.jobs_on(node));
+        let overcame = users.filter(|(name, job)| self.worked_after(name, job, glimpse));
+        overcame.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Returns true if a sign is older than the current generation of a job, and the ranks of the job have worked on
+    /// its machine afterwards.
+    fn worked_after(&self, name: &JobId, job: &JobContext, glimpse: &SignalRef<'_>) -> bool {
+        let is_older = job.since.is_some_and(|since| glimpse.at < since);
+        let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| self.has_fault_limits && is_older);
+        machine.is_some_and(|node| self.steps.worked_after(name, &job.placements, node, glimpse.at))
     }
 
     /// Returns true if a sign is older than the clearing of its node, unless a draft that was open then may rest on
@@ -180,7 +204,7 @@ impl Diagnosis {
                 // The device reported a fault earlier and the job continued; now it failed, which is a new draft.
                 return None;
             }
-            let late = LateFinding::of(glimpse, before);
+            let late = LateFinding::of(glimpse, before, draft.has_fault_limits, catalogue);
             draft.add(glimpse, &self.policy);
             let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
             Some(if again { None } else { Some(late) })
@@ -243,11 +267,9 @@ impl Diagnosis {
             return true;
         }
         let is_of_machine = machine_of(glimpse.entity, glimpse.evidence).is_some();
-        if is_of_machine
-            && context
-                .job(job)
-                .is_some_and(|known| !concerns(known, &glimpse, catalogue))
-        {
+        let is_foreign =
+            |known: &JobContext| !concerns(known, &glimpse, catalogue) || self.worked_after(job, known, &glimpse);
+        if is_of_machine && context.job(job).is_some_and(is_foreign) {
             return false;
         }
         !self.is_in_failure(glimpse.evidence, scope) || lasts(&glimpse, catalogue)
@@ -275,6 +297,7 @@ impl Diagnosis {
         self.opened += 1;
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
         draft.has_cause_limits = self.has_cause_limits;
+        draft.has_fault_limits = self.has_fault_limits;
         let news = self.news(glimpse.at, &draft, context, catalogue);
         // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);

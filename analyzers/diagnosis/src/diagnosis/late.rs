@@ -1,14 +1,18 @@
 //! Late evidence of a concluded failure that does not change the verdict.
 
-use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, Role};
+use rankguard_faults::{Catalogue, classes};
+use rankguard_model::{CaseFinding, ClassId, Classification, Role};
 
 use crate::conclusion::DraftConclusion;
+use crate::knowledge::ClassEntry;
+use crate::own_fault::FirstCause;
 use crate::signal_ref::SignalRef;
 use crate::{DraftChange, DraftId};
 
 /// Reason of a late finding.
 const LATE: &str = "It arrived after the case was concluded and follows from it.";
+/// Reason of a late fault that does not follow from the first cause.
+const OWN: &str = "It arrived after the case was concluded and is a fault of its own.";
 
 /// Class, role and reason of late evidence in its case; the evidence gives the rest of the finding.
 pub(super) struct LateFinding {
@@ -18,9 +22,25 @@ pub(super) struct LateFinding {
 }
 
 impl LateFinding {
-    pub(super) fn of(glimpse: &SignalRef<'_>, before: &DraftConclusion) -> Self {
+    /// Classifies late evidence. `has_fault_limits` allows for faults that do not follow from the first cause.
+    pub(super) fn of(
+        glimpse: &SignalRef<'_>,
+        before: &DraftConclusion,
+        has_fault_limits: bool,
+        catalogue: &Catalogue,
+    ) -> Self {
         let class = glimpse.class();
+        let cause = FirstCause {
+            blamed: &before.blamed,
+            is_machine: ClassEntry::of(catalogue, &before.class).is_machine(),
+            synthetic: before.synthetic == Some(true),
+        };
+        let is_own = |mark: &Classification| {
+            let known = ClassEntry::of(catalogue, &mark.class);
+            has_fault_limits && !glimpse.synthetic && cause.is_beside(known, mark, glimpse.entity)
+        };
         let (role, why) = match glimpse.mark() {
+            Some(mark) if is_own(mark) => (Role::Root, OWN),
             Some(mark) if mark.role == Role::Noise => (Role::Noise, "It arrived after the case was concluded."),
             _ if class == Some(&before.class) => (Role::Confirmation, LATE),
             _ => (Role::Cascade, LATE),
@@ -29,21 +49,22 @@ impl LateFinding {
         Self { class, role, why }
     }
 
-    /// Adds the finding to the changes; equal findings from several marks of a line are added once.
+    /// Adds the finding to the changes. Evidence with several marks is added once, as noise only if all marks are noise.
     pub(super) fn join(self, draft: DraftId, glimpse: &SignalRef<'_>, changes: &mut Vec<DraftChange>) {
-        let is_known = changes.iter().any(|known| match known {
-            DraftChange::Late { draft: other, finding } => *other == draft && self.is(finding, glimpse),
-            _ => false,
+        let known = changes.iter_mut().find_map(|known| match known {
+            DraftChange::Late { draft: other, finding } if *other == draft && finding.evidence == *glimpse.evidence => {
+                Some(finding)
+            }
+            _ => None,
         });
-        if !is_known {
-            let finding = Box::new(self.finding(glimpse));
-            changes.push(DraftChange::Late { draft, finding });
+        match known {
+            Some(known) if known.role == Role::Noise && self.role != Role::Noise => **known = self.finding(glimpse),
+            Some(_) => {}
+            None => {
+                let finding = Box::new(self.finding(glimpse));
+                changes.push(DraftChange::Late { draft, finding });
+            }
         }
-    }
-
-    fn is(&self, finding: &CaseFinding, glimpse: &SignalRef<'_>) -> bool {
-        (&self.class, self.role, self.why) == (&finding.class, finding.role, finding.why.as_str())
-            && *glimpse.evidence == finding.evidence
     }
 
     fn finding(self, glimpse: &SignalRef<'_>) -> CaseFinding {

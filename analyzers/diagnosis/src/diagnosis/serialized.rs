@@ -34,6 +34,8 @@ pub(super) struct SerializedState {
     has_case_ends: bool,
     #[serde(default)]
     has_cause_limits: bool,
+    #[serde(default)]
+    has_fault_limits: bool,
 }
 
 impl From<Diagnosis> for SerializedState {
@@ -49,6 +51,7 @@ impl From<Diagnosis> for SerializedState {
             clearings: diagnosis.clearings,
             has_case_ends: diagnosis.has_case_ends,
             has_cause_limits: diagnosis.has_cause_limits,
+            has_fault_limits: diagnosis.has_fault_limits,
         }
     }
 }
@@ -70,6 +73,7 @@ impl From<SerializedState> for Diagnosis {
             clearings: written.clearings,
             has_case_ends: written.has_case_ends,
             has_cause_limits: written.has_cause_limits,
+            has_fault_limits: written.has_fault_limits,
         }
     }
 }

@@ -10,6 +10,7 @@ use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
 use super::stalled::StallReports;
 use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
+use crate::signal::STANDING_SIGNATURE;
 use crate::signalled_ranks::{explains_complaint, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -91,8 +92,12 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             && ranks.len() == 1
         {
             candidate.root_rank = ranks.first().copied();
-            // Dumps of all ranks are stronger evidence than the message of one rank, so the named rank is blamed.
-            let dumped = |index: usize| scene.signs[index].source == EvidenceSource::FlightRecorder;
+            // Dumps and steps of all ranks are stronger evidence than the message of one rank, so the named rank is
+            // blamed.
+            let dumped = |index: usize| {
+                let sign = &scene.signs[index];
+                sign.source == EvidenceSource::FlightRecorder || sign.is_signed(STANDING_SIGNATURE)
+            };
             if let Some(rank) = candidate.root_rank
                 && candidate.support.iter().any(dumped)
             {

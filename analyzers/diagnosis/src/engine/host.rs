@@ -1,10 +1,12 @@
 //! Engine for the machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
+use std::collections::BTreeSet;
+
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, ProcessExit, Rank, Role, Severity};
 
 use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     let mut found = CandidateMap::new();
@@ -65,15 +67,10 @@ fn suspected(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         CandidateStrength::Outcome,
         0.8,
     );
-    // The launcher's report of the same line names the child; on one node its number is the rank.
-    let number = |other: &Signal| other.field("rank").or_else(|| other.field("local_rank"))?.parse().ok();
+    // The launcher's report of the same line names the child, often by its local rank.
+    let named = |other: &Signal| other.rank_named().or_else(|| first_rank::global_rank(scene, other));
     let same_line = |other: &&Signal| other.evidence == sign.evidence;
-    candidate.root_rank = scene
-        .each()
-        .map(|(_, sign)| sign)
-        .filter(same_line)
-        .find_map(number)
-        .map(Rank);
+    candidate.root_rank = scene.each().map(|(_, sign)| sign).filter(same_line).find_map(named);
     candidate.notes.push(
         "A process was killed and nothing says by whom; a host that ran out of memory is the usual reason, and its kernel log would tell.".to_owned(),
     );
@@ -116,7 +113,12 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
     } else {
         CandidateStrength::Cause
     };
-    let mut candidate = CauseCandidate::new(class, machine_of(sign), index, strength, confidence(sign));
+    let blamed = if scene.has_fault_limits && is_group_limit(sign) {
+        scene.job_entity()
+    } else {
+        machine_of(sign)
+    };
+    let mut candidate = CauseCandidate::new(class, blamed, index, strength, confidence(sign));
     let killed: Vec<_> = scene
         .exits()
         .filter(|(_, exit_sign, _, exit)| same_node(exit_sign, sign) && exit.shell_code() == 137)
@@ -126,6 +128,16 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
     let named_by_another = |(_, _, pid, _): &&(usize, &Signal, u32, ProcessExit)| {
         let mut kills = scene.marks().filter(|(at, other)| *at != index && is_oom(other));
         kills.any(|(_, other)| other.pid() == Some(*pid))
+    };
+    let victims = if scene.has_fault_limits {
+        victims(scene, sign)
+    } else {
+        BTreeSet::new()
+    };
+    // A shell ends with code 137 if its child was killed; a process that was killed itself has to be the named one.
+    let is_another = |(_, _, pid, exit): &(usize, &Signal, u32, ProcessExit)| {
+        let is_killed = matches!(exit, ProcessExit::Signal(_)) && *pid != 0;
+        is_killed && !victims.is_empty() && !victims.contains(pid)
     };
     let child = sign.pid().and_then(|pid| {
         let told = |(at, other): &(usize, &Signal)| {
@@ -146,10 +158,19 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
             _ => "The job's log names the same process id as the kernel.",
         };
         candidate.confirm([at], || note.to_owned());
-    } else if let Some((at, exit_sign, _, exit)) = killed.iter().find(|exit| !named_by_another(exit)) {
+    } else if let Some((at, exit_sign, _, exit)) =
+        killed.iter().find(|exit| !named_by_another(exit) && !is_another(exit))
+    {
         candidate.root_rank = exit_sign.rank();
         let note = || format!("A rank on the same node ended with {exit}, as an out-of-memory kill ends a process.");
         candidate.confirm([*at], note);
+    } else if killed.iter().any(is_another) {
+        // The kernel killed another process, so it explains no kill of a rank.
+        candidate.strength = CandidateStrength::Outcome;
+        candidate.score *= 0.25;
+        candidate
+            .notes
+            .push("The kernel names another process than the rank that was killed.".to_owned());
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job, so it explains little.
         candidate.strength = CandidateStrength::Symptom;
@@ -163,8 +184,35 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
     candidate.root_rank = candidate.root_rank.or(victim).or_else(teller);
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());
+    } else if scene.has_fault_limits && is_group_limit(sign) {
+        // It ends processes of its group only, and explains no silent node.
+        candidate.strength = candidate.strength.min(CandidateStrength::Cause);
     }
     candidate
+}
+
+/// Returns true if a control group reached its own limit: the job or its container used more than it asked for, and the
+/// node had memory left.
+fn is_group_limit(sign: &Signal) -> bool {
+    let is_container = sign
+        .class()
+        .is_some_and(|class| class.as_str() == classes::CONTAINER_OOM_KILL);
+    let text = sign.text.to_ascii_lowercase();
+    let is_group = ["memory cgroup out of memory", "killed as a result of limit of"];
+    is_container
+        || sign.field("constraint") == Some("CONSTRAINT_MEMCG")
+        || is_group.iter().any(|words| text.contains(words))
+}
+
+/// Returns the processes that out-of-memory reports name on the node of a sign. A kill is reported by several lines, not
+/// all of which name the process.
+fn victims(scene: &FailureScene<'_>, sign: &Signal) -> BTreeSet<u32> {
+    if let Some(pid) = sign.pid() {
+        return BTreeSet::from([pid]);
+    }
+    let reports = scene.marks().map(|(_, other)| other);
+    let reports = reports.filter(|other| is_oom(other) && other.source == sign.source && same_node(other, sign));
+    reports.filter_map(Signal::pid).collect()
 }
 
 fn is_oom(sign: &Signal) -> bool {

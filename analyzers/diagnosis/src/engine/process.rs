@@ -6,6 +6,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, ProcessExit, Role};
 
 use super::{FailureFamily, add, confidence, same_node};
+use crate::exit_class::{exit_class, signal_name};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -33,12 +34,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         })
         .or_else(|| scene.exits().find(|(.., exit)| by_itself(*exit)))
         .or_else(|| scene.exits().next())?;
-    let (class, score) = match exit.shell_code() {
-        139 => (classes::SEGFAULT, 0.6),
-        134 => (classes::PROCESS_ABORTED, 0.4),
-        137 | 143 => (classes::KILLED_BY_SIGNAL, 0.5),
-        _ => (classes::RANK_EXIT_UNKNOWN, 0.3),
-    };
+    let (class, score) = exit_class(exit);
     let blamed = sign
         .rank()
         .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
@@ -51,6 +47,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
             class,
             classes::SEGFAULT | classes::PROCESS_ABORTED | classes::KILLED_BY_SIGNAL
         );
+    let left = scene.has_fault_limits && left_first(scene, sign, exit);
     let precedes = |mark: &Signal| {
         if struck_rank.is_some() {
             signalled_ranks::explains_complaint(sign, mark)
@@ -61,18 +58,48 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     if struck && complaint.is_some_and(|(_, mark)| precedes(mark)) {
         let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score + 0.2);
         candidate.root_rank = sign.rank();
+        candidate.notes.extend(signal_note(exit));
         candidate.notes.push(
             "It ended by a signal as its peers lost their connections, and no evidence names the sender.".to_owned(),
         );
         return Some(candidate);
     }
-    Some(CauseCandidate::new(
-        class,
-        blamed,
-        index,
-        CandidateStrength::Outcome,
-        score,
-    ))
+    if left && complaint.is_some_and(|(_, mark)| signalled_ranks::explains_complaint(sign, mark)) {
+        let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, LEFT_SCORE);
+        candidate.root_rank = sign.rank();
+        candidate.notes.push(
+            "It ended first and reported no lost peer, and then its peers lost their connections; why it ended is \
+             not known."
+                .to_owned(),
+        );
+        return Some(candidate);
+    }
+    let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Outcome, score);
+    candidate.notes.extend(signal_note(exit));
+    Some(candidate)
+}
+
+/// Confidence in a rank that ended itself without a message, before its peers lost their connections.
+const LEFT_SCORE: f64 = 0.7;
+
+/// Returns true if a rank ended itself before all others and reports no lost peer.
+fn left_first(scene: &FailureScene<'_>, sign: &Signal, exit: ProcessExit) -> bool {
+    let is_own = sign.timed && signal_name(exit).is_none();
+    let is_first = scene
+        .exits()
+        .all(|(_, other, ..)| other.evidence == sign.evidence || other.timed && other.at > sign.at);
+    is_own
+        && is_first
+        && sign
+            .entity
+            .rank()
+            .is_some_and(|rank| !signalled_ranks::complains(scene, rank))
+}
+
+/// Names the signal of an exit; SIGKILL, SIGTERM, SIGSEGV and SIGABRT are known by their numbers.
+fn signal_note(exit: ProcessExit) -> Option<String> {
+    let name = signal_name(exit).filter(|_| !matches!(exit.shell_code(), 134 | 137 | 139 | 143))?;
+    Some(format!("The process was ended by {name}."))
 }
 
 /// Returns candidates from reports of kernels, shells and launchers about processes that ended.

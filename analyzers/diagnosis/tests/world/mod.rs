@@ -18,6 +18,8 @@ pub(crate) struct World {
     pub(crate) changes: Vec<DraftChange>,
     /// True while the evidence is of a drill.
     pub(crate) is_drill: bool,
+    /// Current generation of the job.
+    pub(crate) generation: Generation,
 }
 
 impl World {
@@ -34,6 +36,7 @@ impl World {
             seq: 0,
             changes: Vec::new(),
             is_drill: false,
+            generation: Generation(1),
         }
     }
 
@@ -111,10 +114,11 @@ impl World {
     }
 
     pub(crate) fn exits(&mut self, ms: i64, rank: u32, exit: ProcessExit) -> &mut Self {
+        let entity = self.rank(rank);
         self.at(
             ms,
             EvidenceSource::Ranks,
-            rank_of(rank),
+            entity,
             EvidenceBody::RankExited {
                 pid: 1000 + rank,
                 exit,
@@ -125,7 +129,8 @@ impl World {
     }
 
     pub(crate) fn says(&mut self, ms: i64, rank: u32, text: &str, mark: Classification) -> &mut Self {
-        self.at(ms, EvidenceSource::JobLog, rank_of(rank), line(text), vec![mark])
+        let entity = self.rank(rank);
+        self.at(ms, EvidenceSource::JobLog, entity, line(text), vec![mark])
     }
 
     pub(crate) fn kernel(&mut self, ms: i64, entity: Entity, text: &str, mark: Classification) -> &mut Self {
@@ -153,7 +158,28 @@ impl World {
             step_ms: 5.0,
             own_ms: None,
         };
-        self.at(ms, EvidenceSource::Ranks, rank_of(rank), body, Vec::new())
+        let entity = self.rank(rank);
+        self.at(ms, EvidenceSource::Ranks, entity, body, Vec::new())
+    }
+
+    /// Begins a later generation of the job at `ms`, on the same nodes.
+    pub(crate) fn restarts(&mut self, ms: i64) -> &mut Self {
+        self.job(|job| {
+            job.generation = job.generation.next();
+            job.since = Some(Timestamp::from_millis(ms));
+        });
+        self.generation = self.generation.next();
+        self
+    }
+
+    /// Returns a rank of the current generation.
+    pub(crate) fn rank(&self, rank: u32) -> Entity {
+        Entity::Rank {
+            job: JobId::from("train"),
+            generation: self.generation,
+            rank: Rank(rank),
+            node: node(rank / 2 + 1),
+        }
     }
 
     /// Reports that no rank has made a step since `ms`, detected by the controller at `found`.

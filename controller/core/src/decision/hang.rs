@@ -3,7 +3,7 @@
 //! Agents report ranks that are silent by their own baseline. In a synchronous job one stopped rank stops all, so a job
 //! hangs when no rank makes steps any more. A case is then opened at once, with the stacks of all ranks merged into one
 //! tree. The restart waits, because an evaluation may take long: it follows after `hang_ms` of silence, or when a rank
-//! exits. A step clears the case. Ranks that NCCL RAS names take precedence over those found by stacks.
+//! exits. A step clears the case. A rank that stands for `hang_ms` while others make steps gets a case without a restart. Ranks that NCCL RAS names take precedence over those found by stacks.
 
 mod silent_ranks;
 
@@ -71,6 +71,7 @@ impl DecisionContext<'_> {
                 .take_while(|line| !line.starts_with(ASIDE))
                 .cloned()
                 .collect(),
+            is_reported: false,
         };
         job.hang.insert(*rank, silent);
         let all = job
@@ -87,8 +88,12 @@ impl DecisionContext<'_> {
             job: name.clone(),
             generation: *generation,
         };
-        if !self.state.timers.contains_key(&timer) {
-            self.state.set_timer(timer, at.after(GATHER), &mut self.actions);
+        // A later check of a single standing rank does not delay the check of all.
+        let due = at.after(GATHER);
+        let known = self.state.timers.get(&timer);
+        let is_watched = known.is_some_and(|known| *known <= due || !self.state.watches_standing_ranks());
+        if !is_watched {
+            self.state.set_timer(timer, due, &mut self.actions);
         }
     }
 
@@ -153,6 +158,8 @@ impl DecisionContext<'_> {
             // A rank that makes steps shows that the job does; agents report again when more ranks fall silent.
             if job.hang.has_no_steps_for(self.at, QUIET) {
                 self.report_hang(name);
+            } else {
+                self.report_standing(name);
             }
             return;
         }
@@ -164,6 +171,45 @@ impl DecisionContext<'_> {
             let job = name.clone();
             self.state
                 .set_timer(TimerKey::Hang { job, generation }, due, &mut self.actions);
+        }
+    }
+
+    /// Reports to diagnosis the ranks that have stood for `hang_ms` while others made steps. Nothing is restarted for
+    /// them, because the job makes progress.
+    fn report_standing(&mut self, name: &JobId) {
+        if !self.state.watches_standing_ranks() {
+            return;
+        }
+        let at = self.at;
+        let limit = Duration::from_millis(self.state.policy.hang_ms);
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return;
+        };
+        let generation = job.generation;
+        let standing = job.hang.take_standing(at, limit);
+        let next = job.hang.next_standing(limit);
+        if let Some(due) = next {
+            let timer = TimerKey::Hang {
+                job: name.clone(),
+                generation,
+            };
+            let due = due.max(at.after(GATHER));
+            self.state.set_timer(timer, due, &mut self.actions);
+        }
+        for (rank, silent) in standing {
+            let text = format!(
+                "job {name}: rank {rank} on {} has made no step since {}, and other ranks make steps",
+                silent.node, silent.since
+            );
+            self.announce(text);
+            self.witness_fact(&CallerFact::RankStands {
+                job: name.clone(),
+                generation,
+                rank,
+                node: silent.node,
+                step: silent.step,
+                since: silent.since,
+            });
         }
     }
 

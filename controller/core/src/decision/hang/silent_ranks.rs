@@ -31,11 +31,37 @@ pub(super) struct SilentRank {
     pub(super) since: Timestamp,
     /// Stack of its main thread, outermost frame first.
     pub(super) frames: Vec<String>,
+    /// True if it was reported to diagnosis as a rank that stands while others make steps.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) is_reported: bool,
 }
 
 impl SilentRanks {
-    pub(super) fn insert(&mut self, rank: Rank, silent: SilentRank) {
+    pub(super) fn insert(&mut self, rank: Rank, mut silent: SilentRank) {
+        let known = self.silent.get(&rank).filter(|known| known.step == silent.step);
+        silent.is_reported |= known.is_some_and(|known| known.is_reported);
         self.silent.insert(rank, silent);
+    }
+
+    /// Returns the ranks that have stood for `limit` while others made steps, and marks them as reported.
+    pub(super) fn take_standing(&mut self, now: Timestamp, limit: Duration) -> Vec<(Rank, SilentRank)> {
+        let moved = self.moved;
+        let is_standing = |silent: &SilentRank| {
+            let due = silent.since.after(limit);
+            !silent.is_reported && due <= now && moved.is_some_and(|moved| moved > silent.since)
+        };
+        let mut standing = Vec::new();
+        for (rank, silent) in self.silent.iter_mut().filter(|(_, silent)| is_standing(silent)) {
+            silent.is_reported = true;
+            standing.push((*rank, silent.clone()));
+        }
+        standing
+    }
+
+    /// Returns the time at which the next rank has stood for `limit`.
+    pub(super) fn next_standing(&self, limit: Duration) -> Option<Timestamp> {
+        let waiting = self.silent.values().filter(|silent| !silent.is_reported);
+        waiting.map(|silent| silent.since.after(limit)).min()
     }
 
     pub(super) fn is_silent(&self, rank: Rank) -> bool {

@@ -1,0 +1,72 @@
+//! Classes of exits without another explanation, and names of signals.
+
+use rankguard_faults::classes;
+use rankguard_model::ProcessExit;
+
+/// Signals by number (Linux, x86-64 and arm64); index 0 is signal 1.
+const SIGNALS: [&str; 31] = [
+    "SIGHUP",
+    "SIGINT",
+    "SIGQUIT",
+    "SIGILL",
+    "SIGTRAP",
+    "SIGABRT",
+    "SIGBUS",
+    "SIGFPE",
+    "SIGKILL",
+    "SIGUSR1",
+    "SIGSEGV",
+    "SIGUSR2",
+    "SIGPIPE",
+    "SIGALRM",
+    "SIGTERM",
+    "SIGSTKFLT",
+    "SIGCHLD",
+    "SIGCONT",
+    "SIGSTOP",
+    "SIGTSTP",
+    "SIGTTIN",
+    "SIGTTOU",
+    "SIGURG",
+    "SIGXCPU",
+    "SIGXFSZ",
+    "SIGVTALRM",
+    "SIGPROF",
+    "SIGWINCH",
+    "SIGIO",
+    "SIGPWR",
+    "SIGSYS",
+];
+
+/// Class of a process that a signal ended whose sender is not known.
+const KILLED: &str = classes::KILLED_BY_SIGNAL;
+
+/// Returns the number of the signal that ended a process, also if a shell reports it as an exit code.
+fn signal_number(exit: ProcessExit) -> Option<i32> {
+    match exit {
+        ProcessExit::Signal(signal) => Some(signal),
+        ProcessExit::Code(code) => Some(code - 128).filter(|signal| (1..=31).contains(signal)),
+    }
+}
+
+/// Returns the name of the signal that ended a process.
+pub(crate) fn signal_name(exit: ProcessExit) -> Option<&'static str> {
+    let number = usize::try_from(signal_number(exit)?).ok()?;
+    SIGNALS.get(number.checked_sub(1)?).copied()
+}
+
+/// Returns the class of an exit that nothing else explains, and its confidence.
+pub(crate) fn exit_class(exit: ProcessExit) -> (&'static str, f64) {
+    match signal_number(exit) {
+        // SIGBUS is a memory fault too: an access to a page that does not exist, often of a truncated file.
+        Some(7 | 11) => (classes::SEGFAULT, 0.6),
+        Some(6 | 8) => (classes::PROCESS_ABORTED, 0.4),
+        Some(_) => (KILLED, 0.5),
+        None => (classes::RANK_EXIT_UNKNOWN, 0.3),
+    }
+}
+
+/// Returns true for signals that the system sends to a process that failed by itself.
+pub(crate) fn is_fault(exit: ProcessExit) -> bool {
+    matches!(signal_number(exit), Some(4 | 5 | 6 | 7 | 8 | 11 | 31))
+}

@@ -1,0 +1,433 @@
+//! Limits of faults: how long one explains failures, which process a kill explains, and faults beside the first cause.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod world;
+
+use std::collections::BTreeMap;
+
+use rankguard_diagnosis::{ConcludedDraft, FailureScene, Signal, diagnose};
+use rankguard_faults::Catalogue;
+use rankguard_model::{
+    CaseFinding, Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
+    Generation, JobId, NodeId, OrderId, ProcessExit, Rank, Role, Sequence, SharedValue, Timestamp, rests_on_drill,
+};
+use world::{World, gpu, line, mark, node, on_node, rank_of, with};
+
+fn off_the_bus() -> Classification {
+    mark("gpu-fallen-off-bus", Role::Root, 0.97)
+}
+
+fn second_gpu(on: u32) -> Entity {
+    Entity::Device {
+        node: node(on),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:dd:00".to_owned(),
+        },
+    }
+}
+
+/// Loses a GPU of node n1 in generation 1, and begins generation 2 on the same nodes at 10 s.
+fn restarted_after_lost_gpu() -> World {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.exits(1_100, 0, ProcessExit::Signal(6));
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "gpu-fallen-off-bus");
+    world.restarts(10_000);
+    world
+}
+
+/// Completes a step on all ranks.
+fn step_all(world: &mut World, ms: i64) {
+    for rank in 0..6 {
+        world.steps(ms, rank, 41);
+    }
+}
+
+fn class(case: &ConcludedDraft) -> &str {
+    case.verdict.class.as_str()
+}
+
+fn role_of<'c>(case: &'c ConcludedDraft, entity: &Entity) -> &'c CaseFinding {
+    case.findings.iter().find(|finding| finding.entity == *entity).unwrap()
+}
+
+fn reasons(case: &ConcludedDraft) -> String {
+    let texts = case.reasoning.iter().map(|reason| reason.text.as_str());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_lasting_fault_still_explains_a_failure_of_the_next_generation() {
+    let mut world = restarted_after_lost_gpu();
+    let case = world.exits(11_000, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+}
+
+#[test]
+fn steps_of_a_later_generation_end_a_lasting_fault() {
+    let mut world = restarted_after_lost_gpu();
+    step_all(&mut world, 15_000);
+    let case = world.exits(20_000, 0, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    // Also for the generation after it, which made no step.
+    world.restarts(30_000);
+    let case = world.exits(31_000, 1, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+}
+
+#[test]
+fn steps_of_some_ranks_of_the_node_do_not_end_a_lasting_fault() {
+    let mut world = restarted_after_lost_gpu();
+    world.steps(15_000, 1, 41).steps(15_000, 2, 41);
+    let case = world.exits(20_000, 0, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+}
+
+#[test]
+fn a_fault_that_is_read_after_later_steps_concerns_no_later_generation() {
+    let mut world = World::new();
+    world.restarts(10_000);
+    step_all(&mut world, 15_000);
+    world.exits(20_000, 0, ProcessExit::Signal(9));
+    world.late(
+        1_000,
+        20_100,
+        EvidenceSource::KernelLog,
+        gpu(1),
+        line("NVRM: Xid 79"),
+        vec![off_the_bus()],
+    );
+    let due = world.diagnosis.due().unwrap();
+    let mut cases = world.diagnosis.conclude(due, Catalogue::builtin());
+    cases.extend(
+        world
+            .diagnosis
+            .conclude(Timestamp::from_millis(60_000), Catalogue::builtin()),
+    );
+    let of_job = cases.iter().find(|case| case.job.is_some()).unwrap();
+    assert_eq!(class(of_job), "killed-by-signal");
+}
+
+#[test]
+fn a_failure_of_the_program_is_not_set_aside_for_an_older_fault() {
+    for name in ["key-error", "cuda-oom", "argparse-error", "file-not-found"] {
+        let mut world = restarted_after_lost_gpu();
+        world.says(11_000, 0, "it failed", mark(name, Role::Root, 0.85));
+        let case = world.exits(11_100, 0, ProcessExit::Code(1)).settle();
+        assert_eq!(class(&case), name);
+        assert_eq!(role_of(&case, &gpu(1)).role, Role::Noise);
+    }
+}
+
+#[test]
+fn a_command_that_does_not_exist_is_not_set_aside_for_an_older_fault() {
+    let mut world = restarted_after_lost_gpu();
+    let job = JobId::from("train");
+    let body = EvidenceBody::OrderFailed {
+        order: OrderId(1),
+        job: job.clone(),
+        generation: world.generation,
+        reason: "spawn ./trian: No such file or directory".to_owned(),
+        newest: None,
+    };
+    world.of_node(10_500, 1, EvidenceSource::Agent, Entity::Job { job }, body);
+    let case = world.settle();
+    assert_eq!(class(&case), "invalid-job-spec");
+    assert_eq!(role_of(&case, &gpu(1)).role, Role::Noise);
+}
+
+#[test]
+fn an_error_that_a_lost_gpu_causes_does_not_hide_it() {
+    let mut world = restarted_after_lost_gpu();
+    world.says(11_000, 0, "CUDA error", mark("cuda-launch-failure", Role::Root, 0.85));
+    let case = world.exits(11_100, 0, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+}
+
+#[test]
+fn a_lasting_fault_limits_no_decision_of_older_rules() {
+    let mut world = World::new();
+    world.diagnosis.set_fault_limits(false);
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.exits(1_100, 0, ProcessExit::Signal(6));
+    world.settle();
+    world.restarts(10_000);
+    step_all(&mut world, 15_000);
+    world.says(20_000, 0, "KeyError: 'loss'", mark("key-error", Role::Root, 0.85));
+    let case = world.exits(20_100, 0, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+}
+
+fn oom_of(pid: &str) -> Classification {
+    with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", pid)])
+}
+
+#[test]
+fn an_oom_kill_of_another_process_does_not_explain_a_killed_rank() {
+    let mut world = World::new();
+    let invoked = mark("host-oom-kill", Role::Root, 0.85);
+    world.kernel(980, on_node(3), "backup invoked oom-killer: gfp_mask=0x140cca", invoked);
+    world.kernel(
+        1_000,
+        on_node(3),
+        "Out of memory: Killed process 77 (backup)",
+        oom_of("77"),
+    );
+    let case = world.exits(9_000, 4, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    assert_eq!(case.verdict.blamed, rank_of(4));
+}
+
+#[test]
+fn an_oom_kill_of_the_child_of_a_shell_explains_its_exit_code() {
+    let mut world = World::new();
+    world.kernel(
+        1_000,
+        on_node(3),
+        "Out of memory: Killed process 77 (python3)",
+        oom_of("77"),
+    );
+    let case = world.exits(1_100, 4, ProcessExit::Code(137)).settle();
+    assert_eq!(class(&case), "host-oom-kill");
+    assert_eq!(case.verdict.blamed, rank_of(4));
+}
+
+#[test]
+fn the_limit_of_a_control_group_is_no_fault_of_its_node() {
+    let mut world = World::new();
+    let text = "Memory cgroup out of memory: Killed process 77 (pt_data_worker)";
+    world.kernel(1_000, on_node(3), text, oom_of("77"));
+    world.silent(1_500, 3);
+    let all = world.settle();
+    assert_eq!(class(&all), "node-crash");
+    let oom = all
+        .verdict
+        .alternatives
+        .iter()
+        .find(|(class, _)| class.as_str() == "host-oom-kill");
+    assert!(oom.is_some(), "{:?}", all.verdict);
+    let mut world = World::new();
+    world.kernel(1_000, on_node(3), text, oom_of("77"));
+    world.says(
+        1_100,
+        4,
+        "DataLoader worker exited",
+        mark("dataloader-worker-crash", Role::Root, 0.5),
+    );
+    let case = world.exits(1_200, 4, ProcessExit::Code(1)).settle();
+    assert!(
+        !matches!(case.verdict.blamed, Entity::Node { .. }),
+        "{:?}",
+        case.verdict
+    );
+    let mut world = World::new();
+    world.kernel(1_000, on_node(3), text, oom_of("77"));
+    let case = world.stalls(900, 40_000).settle();
+    assert_eq!(class(&case), "host-oom-kill");
+    assert!(matches!(case.verdict.blamed, Entity::Job { .. }), "{:?}", case.verdict);
+}
+
+#[test]
+fn a_second_lost_gpu_is_no_consequence_of_the_first() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.kernel(1_300, second_gpu(1), "NVRM: Xid 79", off_the_bus());
+    let link = mark("gpu-nvlink-error", Role::Root, 0.9);
+    world.kernel(1_400, second_gpu(2), "NVRM: Xid 74", link);
+    let case = world.exits(1_500, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(case.verdict.blamed, gpu(1));
+    assert_eq!(role_of(&case, &second_gpu(1)).role, Role::Root);
+    assert_eq!(role_of(&case, &second_gpu(2)).role, Role::Cascade);
+    assert!(
+        reasons(&case).contains("which is a fault of its own"),
+        "{}",
+        reasons(&case)
+    );
+    assert_eq!(case.findings[0].entity, gpu(1));
+}
+
+#[test]
+fn a_second_lost_gpu_that_is_read_late_is_no_consequence_either() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    let case = world.exits(1_500, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(case.verdict.blamed, gpu(1));
+    world.kernel(3_100, second_gpu(1), "NVRM: Xid 79", off_the_bus());
+    let change = format!("{:?}", world.changes.last());
+    assert!(change.contains("role: Root"), "{change}");
+}
+
+#[test]
+fn a_real_fault_behind_a_drill_is_the_cause() {
+    let mut world = World::new();
+    world.is_drill = true;
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.is_drill = false;
+    world.kernel(1_300, second_gpu(2), "NVRM: Xid 79", off_the_bus());
+    let case = world.exits(1_500, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(case.verdict.blamed, second_gpu(2));
+    assert!(!rests_on_drill(&case.findings), "{:?}", case.findings);
+}
+
+#[test]
+fn a_gpu_that_falls_off_the_bus_after_an_exception_is_at_fault_itself() {
+    for lag in [1_000, 20_000] {
+        let mut world = World::new();
+        let exception = mark("gpu-engine-exception", Role::Root, 0.75);
+        world.kernel(1_000, gpu(1), "NVRM: Xid 31", exception);
+        world.kernel(1_000 + lag, gpu(1), "NVRM: Xid 79", off_the_bus());
+        let case = world.exits(1_100 + lag, 0, ProcessExit::Signal(6)).settle();
+        assert_eq!(class(&case), "gpu-fallen-off-bus");
+        assert_eq!(case.verdict.layer, "hardware");
+        assert_eq!(case.verdict.blamed, gpu(1));
+    }
+}
+
+#[test]
+fn an_exception_of_another_gpu_does_not_foretell_a_fault() {
+    let mut world = World::new();
+    let exception = mark("gpu-engine-exception", Role::Root, 0.75);
+    world.kernel(1_000, second_gpu(1), "NVRM: Xid 31", exception);
+    world.kernel(21_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    let case = world.exits(21_100, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(class(&case), "gpu-engine-exception");
+}
+
+#[test]
+fn every_signal_has_a_class_and_a_name() {
+    for (number, class_is, name) in [
+        (1, "killed-by-signal", Some("SIGHUP")),
+        (2, "killed-by-signal", Some("SIGINT")),
+        (3, "killed-by-signal", Some("SIGQUIT")),
+        (4, "killed-by-signal", Some("SIGILL")),
+        (5, "killed-by-signal", Some("SIGTRAP")),
+        (6, "process-aborted", None),
+        (7, "segfault", Some("SIGBUS")),
+        (8, "process-aborted", Some("SIGFPE")),
+        (9, "killed-by-signal", None),
+        (11, "segfault", None),
+        (13, "killed-by-signal", Some("SIGPIPE")),
+        (15, "killed-by-signal", None),
+        (24, "killed-by-signal", Some("SIGXCPU")),
+        (31, "killed-by-signal", Some("SIGSYS")),
+        (34, "killed-by-signal", None),
+    ] {
+        let case = World::new().exits(1_000, 3, ProcessExit::Signal(number)).settle();
+        assert_eq!(class(&case), class_is, "signal {number}");
+        assert_eq!(case.findings[0].class.as_str(), class_is);
+        assert_eq!(case.verdict.root_rank.or(case.verdict.blamed.rank()), Some(Rank(3)));
+        if let Some(name) = name {
+            assert!(reasons(&case).contains(name), "{}", reasons(&case));
+        }
+    }
+    let case = World::new().exits(1_000, 3, ProcessExit::Code(3)).settle();
+    assert_eq!(class(&case), "rank-exit-unknown");
+}
+
+fn lost_peer() -> Classification {
+    mark("connection-reset", Role::Cascade, 0.8)
+}
+
+#[test]
+fn a_rank_that_left_before_its_peers_lost_it_is_no_consequence_of_their_loss() {
+    let mut world = World::new();
+    world.exits(1_000, 2, ProcessExit::Code(3));
+    world.says(1_050, 0, "Connection reset by peer", lost_peer());
+    let case = world.exits(1_200, 0, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "rank-exit-unknown");
+    assert_eq!(
+        (case.verdict.blamed.clone(), case.verdict.root_rank),
+        (rank_of(2), Some(Rank(2)))
+    );
+    assert_eq!(case.findings[0].entity, rank_of(2));
+    assert_eq!(case.findings[0].role, Role::Root);
+}
+
+#[test]
+fn a_survivor_that_left_without_a_message_is_not_the_cause() {
+    let mut world = World::new();
+    world.says(1_000, 0, "Connection reset by peer", lost_peer());
+    let case = world.exits(8_000, 2, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "connection-reset");
+}
+
+#[test]
+fn nodes_with_noise_alone_are_not_counted() {
+    let mut world = World::new();
+    world.says(900, 5, "the rank writes output", mark("none", Role::Noise, 0.9));
+    world.exits(1_000, 0, ProcessExit::Signal(9));
+    let case = world.settle();
+    assert_eq!(case.findings.len(), 2);
+    assert!(!reasons(&case).contains("nodes speak"), "{}", reasons(&case));
+}
+
+#[test]
+fn a_line_with_two_meanings_is_one_finding() {
+    let mut world = World::new();
+    let case = world.exits(1_000, 0, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    let entity = world.rank(2);
+    let marks = vec![mark("none", Role::Noise, 0.9), lost_peer()];
+    world.at(2_600, EvidenceSource::JobLog, entity, line("reset"), marks);
+    let changes: Vec<String> = world.changes.iter().map(|change| format!("{change:?}")).collect();
+    let late: Vec<&String> = changes.iter().filter(|change| change.starts_with("Late")).collect();
+    assert_eq!(late.len(), 1, "{late:?}");
+    assert!(late[0].contains("role: Cascade"), "{late:?}");
+}
+
+#[test]
+fn a_message_of_the_program_in_a_log_of_the_scheduler_is_the_programs() {
+    let mut world = World::new();
+    let entity = world.rank(0);
+    let marks = vec![mark("key-error", Role::Root, 0.9)];
+    world.at(
+        1_000,
+        EvidenceSource::Scheduler,
+        entity,
+        line("KeyError: 'loss'"),
+        marks,
+    );
+    let case = world.exits(1_100, 0, ProcessExit::Code(1)).settle();
+    assert!(
+        reasons(&case).contains("the log of rank 0 says \"KeyError"),
+        "{}",
+        reasons(&case)
+    );
+}
+
+/// Returns the first rank of a kill that a launcher reports by its local rank 1, in a job over three nodes.
+fn first_rank_of_local_1(entity: Entity) -> Option<Rank> {
+    let killed = mark("host-oom-kill", Role::Confirmation, 0.5);
+    let child = with(
+        mark("launcher-child-failed", Role::Confirmation, 0.8),
+        &[("local_rank", "1"), ("exitcode", "-9")],
+    );
+    let evidence = Evidence {
+        id: EvidenceId {
+            node: node(3),
+            seq: Sequence(1),
+        },
+        at: Timestamp::from_millis(1_000),
+        source: EvidenceSource::Launcher,
+        entity,
+        body: line("failed (exitcode: -9) local_rank: 1"),
+        marks: vec![killed, child],
+        synthetic: false,
+    };
+    let signs: Vec<_> = Signal::of(&evidence).into_iter().map(SharedValue::from).collect();
+    let placements: BTreeMap<Rank, NodeId> = (0..6).map(|rank| (Rank(rank), node(rank / 2 + 1))).collect();
+    let job = JobId::from("train");
+    let scene = FailureScene::new(&signs, Some(&job), Generation(1), &placements, Catalogue::builtin());
+    let opinion = diagnose(&scene, Timestamp::from_millis(2_000));
+    assert_eq!(opinion.verdict.class.as_str(), "host-oom-kill");
+    opinion.verdict.root_rank
+}
+
+#[test]
+fn a_local_rank_is_no_global_rank_in_a_job_of_several_nodes() {
+    assert_eq!(first_rank_of_local_1(on_node(3)), Some(Rank(5)));
+    let job = JobId::from("train");
+    assert_eq!(first_rank_of_local_1(Entity::Job { job }), None);
+}
