@@ -276,7 +276,7 @@ impl OrderExecutor {
             return;
         }
         let mut ranks: BTreeMap<(JobId, Generation), usize> = BTreeMap::new();
-        // Ranks whose processes have ended by themselves are not ended by the lease; their exits are being reported.
+        // The lease does not end ranks that have ended by themselves; their exits are being reported.
         for running in self.roster.living() {
             let RankRef { job, generation, .. } = running.rank;
             *ranks.entry((job, generation)).or_default() += 1;

@@ -38,7 +38,7 @@ const SIGNALS: [&str; 31] = [
     "SIGSYS",
 ];
 
-/// Class of a process that a signal ended whose sender is not known.
+/// Class of a process that a signal of an unknown sender ended.
 const KILLED: &str = classes::KILLED_BY_SIGNAL;
 
 /// Returns the number of the signal that ended a process, also if a shell reports it as an exit code.

@@ -318,7 +318,7 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// Withdraws the fault of a case whose verdict has changed.
+    /// Withdraws the fault of a case after a change of its verdict.
     fn withdraw_uncordoned_fault(&mut self, id: CaseId) {
         let of_case = |node: &Node| node.uncordoned_fault.as_ref().is_some_and(|fault| fault.case == id);
         let node = self.state.fleet.iter().find(|(_, node)| of_case(node));

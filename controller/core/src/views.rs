@@ -48,7 +48,7 @@ impl DecisionState {
         self.jobs.values().map(view).chain(foreign).chain(ended).collect()
     }
 
-    /// Returns the jobs of another journal whose ranks have all ended.
+    /// Returns the jobs of another journal that have no running rank.
     fn ended_foreign_jobs(&self, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>) -> Vec<JobView> {
         let is_over = |name: &JobId| !self.jobs.contains_key(name) && self.foreign_nodes(name).is_empty();
         let ends = self.foreign_ends.iter().filter(|(name, _)| is_over(name));

@@ -33,7 +33,7 @@ pub(crate) struct ForeignEnd {
     pub(crate) generation: Generation,
     /// Newest step of its ended ranks.
     pub(crate) step: Option<Step>,
-    /// Ranks whose exits were reported.
+    /// Ranks with reported exits.
     pub(crate) ranks: u32,
     /// First exit with a failure.
     pub(crate) failure: Option<String>,
