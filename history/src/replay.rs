@@ -36,7 +36,7 @@ use serde::Serialize;
 
 use controller_feed::ControllerFeed;
 pub(crate) use engine::{ReplayEngine, node};
-use feed::LogFeed;
+use feed::{LogFeed, LogHeads};
 use files::ReplayInputs;
 use labels::LineLabels;
 use merge::{ItemStream, StreamMerge};
@@ -128,10 +128,10 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
                 .map_err(|problem| problem.to_string()),
         );
     }
-    let newest = feed::newest_moment(&found.logs);
+    let heads = LogHeads::read(&found.logs);
     for log in &found.logs {
         let path = &log.path;
-        let feed = LogFeed::open(log, newest, labels.clone(), brains.len() == 1, &brains[0]);
+        let feed = LogFeed::open(log, &heads, labels.clone(), brains.len() == 1, &brains[0]);
         keep(
             path,
             feed.map(|feed| ItemStream::Log(Box::new(feed)))

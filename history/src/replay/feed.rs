@@ -1,12 +1,13 @@
 //! Log as a stream of classified lines, each with its time, its node and its label, if any.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::path::{Path, PathBuf};
 
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_faults::{LogObservation, StreamContext, Triage};
 use rankguard_model::{Classification, EvidenceSource, NodeId, Rank, Timestamp};
-use rankguard_offline::guess;
+use rankguard_offline::{NodeNames, guess, hosts_of};
 
 use super::engine::ReplayEngine;
 use super::files::LogPath;
@@ -48,7 +49,7 @@ impl LogFeed {
     /// rules for lines that belong together.
     pub(super) fn open(
         log: &LogPath,
-        newest: Option<Timestamp>,
+        heads: &LogHeads,
         labels: Option<LineLabels>,
         whole: bool,
         brain: &ReplayEngine,
@@ -78,7 +79,7 @@ impl LogFeed {
             _ => EvidenceSource::KernelLog,
         };
         let clock = LineClock {
-            hint: guess::year_hint(newest, rankguard_files::modified_ns(path).map(Timestamp)),
+            hint: guess::year_hint(heads.newest, rankguard_files::modified_ns(path).map(Timestamp)),
             ..LineClock::default()
         };
         let rank = guess::rank(&log.root, path);
@@ -87,7 +88,7 @@ impl LogFeed {
         let grouped = form == LineForm::Plain && whole && labels.is_none();
         Ok(Self {
             name: path.display().to_string(),
-            node: guess::node(&log.root, path),
+            node: heads.node(log),
             rank,
             clock,
             lines,
@@ -229,19 +230,42 @@ impl LogFeed {
     }
 }
 
-/// Returns the newest time with a year in the first lines of some logs.
-pub(super) fn newest_moment(logs: &[LogPath]) -> Option<Timestamp> {
-    let moments = logs.iter().filter_map(|log| {
-        let mut lines = BoundedLines::open(&log.path).ok()?;
-        let head = lines.peek().ok()?;
-        let head: Vec<String> = head
-            .split(|byte| *byte == b'\n')
-            .take(guess::SAMPLE)
-            .map(|line| String::from_utf8_lossy(line).into_owned())
-            .collect();
-        guess::newest_moment(&head)
-    });
-    moments.max()
+/// Facts that the first lines of all logs show together.
+#[derive(Default)]
+pub(super) struct LogHeads {
+    /// Newest time with a year: clocks without a year are resolved with it.
+    newest: Option<Timestamp>,
+    /// Names of nodes among the names of folders and files, by the path that was given.
+    nodes: BTreeMap<PathBuf, NodeNames>,
+}
+
+impl LogHeads {
+    pub(super) fn read(logs: &[LogPath]) -> Self {
+        let mut heads = Self::default();
+        let mut hosts: BTreeMap<&Path, Vec<(&Path, BTreeSet<String>)>> = BTreeMap::new();
+        for log in logs {
+            let lines = head_lines(&log.path).unwrap_or_default();
+            heads.newest = heads.newest.max(guess::newest_moment(&lines));
+            hosts.entry(&log.root).or_default().push((&log.path, hosts_of(&lines)));
+        }
+        for (root, files) in hosts {
+            let files = files.iter().map(|(path, hosts)| (*path, hosts));
+            heads.nodes.insert(root.to_owned(), NodeNames::among(root, files));
+        }
+        heads
+    }
+
+    fn node(&self, log: &LogPath) -> Option<NodeId> {
+        self.nodes.get(&log.root)?.node(&log.root, &log.path)
+    }
+}
+
+/// Returns the first lines of a log; `None` if it cannot be read.
+fn head_lines(path: &Path) -> Option<Vec<String>> {
+    let mut lines = BoundedLines::open(path).ok()?;
+    let head = lines.peek().ok()?;
+    let head = head.split(|byte| *byte == b'\n').take(guess::SAMPLE);
+    Some(head.map(|line| String::from_utf8_lossy(line).into_owned()).collect())
 }
 
 /// Parses time, location, text and label of a Blue Gene/L line.
