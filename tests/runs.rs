@@ -395,6 +395,33 @@ fn a_resumption_reports_the_newer_checkpoints_that_it_passes_over() {
         .says(&["job train passed over step 110 of generation 1"]);
 }
 
+#[test]
+fn a_job_without_a_usable_checkpoint_ends_with_the_verdict_about_it() {
+    let mut cluster = Cluster::start(1);
+    let store = cluster.folder("store");
+    submit(&cluster, &store, "train", &["--keep", "1"]).expect(0);
+    // A new agent has no image in memory.
+    cluster.agents.clear();
+    let agent = Cluster::agent(cluster.dir.path(), &cluster.address, "n1");
+    cluster.agents.push(agent);
+    for (file, _) in tree(&store.join("train")) {
+        if file.extension().is_some_and(|ending| ending == "shard") {
+            let mut bytes = fs::read(&file).expect("a shard");
+            bytes.iter_mut().step_by(64).for_each(|byte| *byte ^= 1);
+            fs::write(&file, bytes).expect("written");
+        }
+    }
+    let ran = submit(&cluster, &store, "train", &["--resume-from", "train"]).expect(3);
+    ran.says(&[
+        "job train was stopped: none of its committed checkpoints can be used",
+        "verdict: checkpoint-corrupt",
+    ]);
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    let case = cases.as_array().and_then(|cases| cases.first()).expect("a case");
+    let outcome = case["outcome"].as_str().unwrap_or_default();
+    assert!(outcome.starts_with("the job was stopped: none of its"), "{case:#}");
+}
+
 /// Two controllers claim one folder at one time: one has it, the other is refused, and each checkpoint is of the one.
 #[test]
 fn of_two_controllers_that_claim_a_folder_one_has_it() {

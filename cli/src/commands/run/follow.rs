@@ -25,6 +25,9 @@ const AWAY_MAX: Duration = Duration::from_secs(600);
 /// Maximum wait for the commit of a finished job's last checkpoint. The agents continue afterwards.
 const SAVING_MAX: Duration = Duration::from_secs(600);
 
+/// Maximum wait for the verdict about a stopped job.
+const VERDICT_MAX: Duration = Duration::from_secs(15);
+
 /// Reason of a job that a user cancelled; its earlier cases are not the cause of its end.
 const CANCELLED: &str = "cancelled by its user";
 
@@ -36,6 +39,7 @@ pub(super) struct JobFollower {
     reported: Instant,
     away: Option<Instant>,
     saving: Option<Instant>,
+    settling: Option<Instant>,
     /// True if the start of the job was reported.
     reported_start: bool,
     checkpoints: CheckpointNotes,
@@ -53,6 +57,7 @@ impl JobFollower {
             reported: Instant::now(),
             away: None,
             saving: None,
+            settling: None,
             reported_start: false,
             checkpoints: CheckpointNotes::default(),
             finished: false,
@@ -126,9 +131,20 @@ impl JobFollower {
         self.finished = view.state == JobState::Finished;
         match view.state {
             JobState::Finished => Ok(self.has_saved(view).then_some(CommandExit::Fine)),
+            JobState::Stopped if self.awaits_verdict(view, &cases) => Ok(None),
             JobState::Stopped => Err(stopped(view, &cases)),
             _ => Ok(None),
         }
+    }
+
+    /// True if the evidence about the end of a stopped job is still being gathered, for at most [`VERDICT_MAX`].
+    fn awaits_verdict(&mut self, view: &JobView, cases: &[Case]) -> bool {
+        let is_gathered = |case: &Case| case.job.as_ref() == Some(&view.spec.id) && case.state == CaseState::Open;
+        if view.reason.as_deref() == Some(CANCELLED) || !cases.iter().any(is_gathered) {
+            return false;
+        }
+        let since = *self.settling.get_or_insert_with(Instant::now);
+        since.elapsed() < VERDICT_MAX
     }
 
     /// True if no checkpoint of a finished job is being written, or [`SAVING_MAX`] is over.
@@ -226,7 +242,8 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     if reason == CANCELLED {
         return CliError::failure(what, "`rankguard cases` lists earlier cases").exiting(CommandExit::JobCancelled);
     }
-    let case = cases.iter().rfind(|case| case.job.as_ref() == Some(&view.spec.id));
+    let is_concluded = |case: &&Case| case.job.as_ref() == Some(&view.spec.id) && case.state != CaseState::Open;
+    let case = cases.iter().rfind(is_concluded);
     let Some(case) = case else {
         return CliError::failure(what, "`rankguard cases` lists all cases").exiting(CommandExit::JobFailed);
     };
