@@ -1,5 +1,5 @@
-//! Console conventions of the workspace: output, listings, errors and exit codes. Shared by `rankguard` and the program
-//! of its history commands, which is a binary of its own because it is slow to build.
+//! Console conventions of the workspace: output, listings, words for states and numbers, errors and exit codes. Shared by
+//! `rankguard` and the program of its history commands, which is a binary of its own because it is slow to build.
 
 pub mod catalogue;
 pub mod child;
