@@ -70,7 +70,7 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
     assert!(!csv.stdout.contains(",-"), "{}", csv.stdout);
     rankguard(&cluster.args(&["logs", "bad", "--rank", "9"]))
         .expect(64)
-        .says(&["job bad has no rank 9 in generation", "ranks with output: 0"]);
+        .says(&["job bad has no rank 9 in generation", "ranks of generation"]);
     rankguard(&cluster.args(&["logs", "bad", "--generation", "99"]))
         .expect(64)
         .says(&["job bad has no generation 99; its newest is"]);
