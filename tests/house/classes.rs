@@ -120,7 +120,7 @@ fn weigh(class: &ClassId, entity: &str) -> bool {
 #[cfg(test)]
 mod tests { const CLASS: &str = "host-oom-kill"; }
 "#;
-    let code: ProductionCode = planted.parse().expect("a valid source");
+    let code = ProductionCode::of(planted);
     let wanted = [
         (2, "host-oom-kill"),
         (5, "none"),

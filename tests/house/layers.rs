@@ -154,7 +154,7 @@ fn upward_level_and_unknown_imports_are_seen() {
     );
     let file = |path: &str, source: &str| SourceFile {
         path: Path::new("src").join(path),
-        code: source.parse().expect("a valid source"),
+        code: ProductionCode::of(source),
     };
     let files = [
         file(

@@ -1,13 +1,15 @@
 //! Reader of Rust sources: the tokens of production code with their lines.
+//!
+//! It knows what can hide a token: nested comments, raw strings, characters that look like lifetimes. The lexer of
+//! proc-macro2 would do, but as a dependency of tests it changes how Cargo builds all procedural macros, so that every
+//! foreign crate is compiled once for programs and once more for tests.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
-use proc_macro2::{Delimiter, Group, LexError, TokenStream, TokenTree};
-
-/// Token of a source; groups are flattened, their delimiters are tokens of their own.
+/// Token of a source: a word, a number, a literal, a lifetime or a single punctuation character.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct SourceToken {
     /// Text as written.
     pub(crate) text: String,
@@ -21,6 +23,119 @@ impl SourceToken {
     }
 }
 
+/// Returns the tokens of a source, without comments.
+fn tokens(source: &str) -> Vec<SourceToken> {
+    let mut tokens = Vec::new();
+    let mut line = 1;
+    let mut rest = source;
+    while let Some(first) = rest.chars().next() {
+        let length = token_length(rest, first);
+        let (text, after) = rest.split_at(length);
+        let is_comment = text.starts_with("//") || text.starts_with("/*");
+        if !is_comment && !first.is_whitespace() {
+            tokens.push(SourceToken {
+                text: text.to_owned(),
+                line,
+            });
+        }
+        line += text.matches('\n').count();
+        rest = after;
+    }
+    tokens
+}
+
+/// Returns the bytes of the token, comment or white space at the start of a source.
+fn token_length(rest: &str, first: char) -> usize {
+    let is_word = |character: char| character.is_alphanumeric() || character == '_';
+    let run = |holds: &dyn Fn(char) -> bool| rest.find(|character| !holds(character)).unwrap_or(rest.len());
+    if first.is_whitespace() {
+        return run(&char::is_whitespace);
+    }
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return block_comment_length(rest);
+    }
+    if let Some(length) = string_length(rest) {
+        return length;
+    }
+    match first {
+        '\'' => quote_length(rest),
+        _ if is_word(first) => run(&is_word),
+        _ => first.len_utf8(),
+    }
+}
+
+/// Returns the bytes of a comment that may hold others.
+fn block_comment_length(rest: &str) -> usize {
+    let mut depth = 0;
+    let mut at = 0;
+    while at < rest.len() {
+        let here = &rest.as_bytes()[at..];
+        if here.starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if here.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                break;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    at
+}
+
+/// Returns the bytes of a string literal with its prefix; none if the source starts with something else.
+fn string_length(rest: &str) -> Option<usize> {
+    let prefix = ["br", "cr", "r", "b", "c", ""].into_iter().find(|prefix| {
+        let after = rest.strip_prefix(prefix);
+        after.is_some_and(|after| after.starts_with('"') || prefix.ends_with('r') && after.starts_with('#'))
+    })?;
+    let body = &rest[prefix.len()..];
+    let hashes = body.len() - body.trim_start_matches('#').len();
+    let text = body[hashes..].strip_prefix('"')?;
+    let start = prefix.len() + hashes + 1;
+    if prefix.ends_with('r') {
+        let end = format!("\"{}", "#".repeat(hashes));
+        return Some(start + text.find(&end)? + end.len());
+    }
+    Some(start + escaped_length(text, '"')?)
+}
+
+/// Returns the bytes up to and with the first `end` that is not escaped.
+fn escaped_length(text: &str, end: char) -> Option<usize> {
+    let mut is_escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            _ if is_escaped => is_escaped = false,
+            '\\' => is_escaped = true,
+            _ if character == end => return Some(at + end.len_utf8()),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Returns the bytes of a character or of a lifetime.
+fn quote_length(rest: &str) -> usize {
+    let text = &rest[1..];
+    let mut characters = text.chars();
+    let first = characters.next();
+    let is_character = first == Some('\\') || characters.next() == Some('\'');
+    match escaped_length(text, '\'') {
+        Some(length) if is_character => 1 + length,
+        _ => {
+            1 + text
+                .find(|character: char| !character.is_alphanumeric() && character != '_')
+                .unwrap_or(text.len())
+        }
+    }
+}
+
 /// Tokens of a source outside attributes, comments and `#[cfg(test)]` items.
 #[derive(Default)]
 pub(crate) struct ProductionCode {
@@ -29,82 +144,73 @@ pub(crate) struct ProductionCode {
     test_modules: Vec<String>,
 }
 
-impl FromStr for ProductionCode {
-    type Err = LexError;
-
-    fn from_str(source: &str) -> Result<Self, LexError> {
-        let mut code = Self::default();
-        code.read(source.parse()?);
-        Ok(code)
-    }
-}
-
 impl ProductionCode {
-    fn read(&mut self, stream: TokenStream) {
-        let mut trees = stream.into_iter().peekable();
-        while let Some(tree) = trees.next() {
-            if !is_punct(&tree, '#') {
-                self.push(tree);
+    pub(crate) fn of(source: &str) -> Self {
+        let mut code = Self::default();
+        let all = tokens(source);
+        let is = |index: usize, text: &str| all.get(index).is_some_and(|token| token.text == text);
+        let mut at = 0;
+        while at < all.len() {
+            let is_inner = is(at + 1, "!");
+            let open = at + 1 + usize::from(is_inner);
+            if !is(at, "#") || !is(open, "[") {
+                code.tokens.push(all[at].clone());
+                at += 1;
                 continue;
             }
-            if trees.next_if(|next| is_punct(next, '!')).is_some() {
-                trees.next();
-                continue;
-            }
-            let Some(TokenTree::Group(attribute)) = trees.next() else {
-                continue;
-            };
-            if requires_test(&attribute) {
-                self.test_modules.extend(skip_item(&mut trees));
+            let end = group_end(&all, open);
+            at = end;
+            if !is_inner && requires_test(&all[open..end]) {
+                let item = &all[end..];
+                code.test_modules.extend(module_in_its_file(item));
+                at += item_length(item);
             }
         }
-    }
-
-    fn push(&mut self, tree: TokenTree) {
-        let mut token = |text: String, line| self.tokens.push(SourceToken { text, line });
-        let TokenTree::Group(group) = tree else {
-            return token(tree.to_string(), tree.span().start().line);
-        };
-        let (open, close) = match group.delimiter() {
-            Delimiter::Parenthesis => ("(", ")"),
-            Delimiter::Brace => ("{", "}"),
-            Delimiter::Bracket => ("[", "]"),
-            Delimiter::None => ("", ""),
-        };
-        token(open.to_owned(), group.span_open().start().line);
-        self.read(group.stream());
-        self.tokens.push(SourceToken {
-            text: close.to_owned(),
-            line: group.span_close().start().line,
-        });
+        code
     }
 }
 
-fn is_punct(tree: &TokenTree, wanted: char) -> bool {
-    matches!(tree, TokenTree::Punct(punct) if punct.as_char() == wanted)
+/// Returns the index after the group that opens at an index.
+fn group_end(tokens: &[SourceToken], open: usize) -> usize {
+    let mut depth = 0;
+    for (at, token) in tokens.iter().enumerate().skip(open) {
+        match token.text.as_str() {
+            "(" | "[" | "{" => depth += 1,
+            ")" | "]" | "}" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return at + 1;
+        }
+    }
+    tokens.len()
 }
 
 /// True for `[cfg(test)]` and `[cfg(all(test, ...))]`.
-fn requires_test(attribute: &Group) -> bool {
-    let text: String = attribute.to_string().split_whitespace().collect();
+fn requires_test(attribute: &[SourceToken]) -> bool {
+    let text: String = attribute.iter().map(|token| token.text.as_str()).collect();
     text.starts_with("[cfg(test)") || text.starts_with("[cfg(all(test,")
 }
 
-/// Skips the item after an attribute. Returns its name if it is a module in a file of its own.
-fn skip_item(trees: &mut impl Iterator<Item = TokenTree>) -> Option<String> {
-    let mut words = Vec::new();
-    for tree in trees {
-        match tree {
-            TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => return None,
-            TokenTree::Ident(word) => words.push(word.to_string()),
-            TokenTree::Punct(end) if end.as_char() == ';' => {
-                let keyword = words.iter().position(|word| word == "mod")?;
-                return words.into_iter().nth(keyword + 1);
-            }
-            _ => {}
+/// Returns the number of tokens of an item, with its further attributes.
+fn item_length(tokens: &[SourceToken]) -> usize {
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        match token.text.as_str() {
+            "{" => return group_end(tokens, at),
+            ";" => return at + 1,
+            "(" | "[" => at = group_end(tokens, at),
+            _ => at += 1,
         }
     }
-    None
+    at
+}
+
+/// Returns the name of an item that is a module in a file of its own.
+fn module_in_its_file(item: &[SourceToken]) -> Option<String> {
+    let item = &item[..item_length(item)];
+    let keyword = item.iter().position(|token| token.text == "mod")?;
+    (item.last()?.text == ";").then(|| item[keyword + 1].text.clone())
 }
 
 /// Source file of production code.
@@ -121,9 +227,7 @@ pub(crate) fn production_files(src: &Path) -> Vec<SourceFile> {
     let mut test_paths = Vec::new();
     for path in paths {
         let text = fs::read_to_string(&path).expect("a source is a text file");
-        let code: ProductionCode = text
-            .parse()
-            .unwrap_or_else(|problem| panic!("{}: {problem}", path.display()));
+        let code = ProductionCode::of(&text);
         let folder = children_of(&path);
         test_paths.extend(code.test_modules.iter().map(|name| folder.join(name)));
         files.push(SourceFile { path, code });
@@ -157,6 +261,40 @@ fn children_of(path: &Path) -> PathBuf {
 }
 
 #[test]
+fn tokens_are_found_behind_what_looks_like_others() {
+    let source = r##"a /* "b" /* c */ d */ 'e' '\'' 'f: b'"' "g\"h" r#"i" j"# br"k\" r#l 1.5e3 // "m"
+n::"o" 'p"##;
+    let found: Vec<_> = tokens(source)
+        .into_iter()
+        .map(|token| (token.line, token.text))
+        .collect();
+    let wanted = [
+        (1, "a"),
+        (1, "'e'"),
+        (1, "'\\''"),
+        (1, "'f"),
+        (1, ":"),
+        (1, "b"),
+        (1, "'\"'"),
+        (1, "\"g\\\"h\""),
+        (1, "r#\"i\" j\"#"),
+        (1, "br\"k\\\""),
+        (1, "r"),
+        (1, "#"),
+        (1, "l"),
+        (1, "1"),
+        (1, "."),
+        (1, "5e3"),
+        (2, "n"),
+        (2, ":"),
+        (2, ":"),
+        (2, "\"o\""),
+        (2, "'p"),
+    ];
+    assert_eq!(found, wanted.map(|(line, text)| (line, text.to_owned())));
+}
+
+#[test]
 fn test_items_attributes_and_comments_are_not_production_code() {
     let source = r#"
 //! "comment"
@@ -173,7 +311,7 @@ fn helper(text: [u8; 2]) -> &'static str { "test" }
 #[cfg(not(test))]
 const C: &str = "kept too";
 "#;
-    let code: ProductionCode = source.parse().expect("a valid source");
+    let code = ProductionCode::of(source);
     let literals: Vec<_> = code
         .tokens
         .iter()
