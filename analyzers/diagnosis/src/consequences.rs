@@ -62,7 +62,10 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     for candidate in ranking {
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
         let is_machine = ClassEntry::of(scene.catalogue, &candidate.class).is_outright_fault();
-        if is_machine && support.all(|sign| scene.is_older(sign) || sign.mark().is_none()) {
+        // A silence has no mark, and it is of this generation although it is dated by the last report.
+        let first = &scene.signs[candidate.first];
+        let is_earlier = first.mark().is_some() && scene.is_older(first);
+        if is_machine && is_earlier && support.all(|sign| scene.is_older(sign) || sign.mark().is_none()) {
             candidate.strength = CandidateStrength::Outcome;
             candidate.score *= EARLIER;
             let note =

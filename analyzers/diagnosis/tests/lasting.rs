@@ -139,6 +139,23 @@ fn a_command_that_does_not_exist_is_not_set_aside_for_an_older_fault() {
 }
 
 #[test]
+fn a_silent_node_is_the_cause_beside_the_last_words_of_a_survivor() {
+    let mut world = World::new();
+    world.restarts(500);
+    world.says(
+        1_000,
+        4,
+        "Connection closed",
+        mark("uncaught-exception", Role::Root, 0.6),
+    );
+    world.exits(1_010, 4, ProcessExit::Code(1));
+    world.silent(990, 1);
+    let case = world.settle();
+    assert_eq!(class(&case), "node-crash");
+    assert_eq!(case.verdict.blamed, on_node(1));
+}
+
+#[test]
 fn an_error_that_a_lost_gpu_causes_does_not_hide_it() {
     let mut world = restarted_after_lost_gpu();
     world.says(11_000, 0, "CUDA error", mark("cuda-launch-failure", Role::Root, 0.85));
