@@ -1,7 +1,7 @@
 //! Address files: the listen addresses of the controller in its state directory.
 //!
-//! The file remains when the controller ends: the next one takes the same port if it is free, so that agents with the
-//! old address find it again.
+//! The files remain when the controller ends. With a listen port of 0, the next controller takes the port in
+//! [`ADDRESS_FILE`] if it is free, so that agents with the old address can connect again.
 
 use std::fs;
 use std::io;
@@ -14,10 +14,11 @@ use crate::error::ControllerError;
 
 /// Name of the file with the listen address; holds `host:port` and a line end.
 pub const ADDRESS_FILE: &str = "controller.addr";
-/// Name of the file with the address of the health endpoint.
+/// Name of the file with the address of the endpoint for health and metrics, in the same format.
 pub const METRICS_ADDRESS_FILE: &str = "metrics.addr";
 
-/// Reads the address on which the controller of this state directory listens, or listened last.
+/// Reads the address on which the controller of this state directory listens, or listened last. Fails with
+/// [`io::ErrorKind::InvalidData`] if the file holds no socket address.
 pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
     let path = state_dir.join(ADDRESS_FILE);
     fs::read_to_string(&path)?.trim().parse().map_err(|problem| {
@@ -33,8 +34,8 @@ pub(crate) fn write_address(state_dir: &Path, address: SocketAddr) -> Result<(),
     write_address_file(state_dir, ADDRESS_FILE, address)
 }
 
-/// Writes an address file by an atomic rename. If the disk is full, the old file remains, a warning is logged, and the
-/// controller starts.
+/// Writes an address file by an atomic rename. If the disk or a quota is full, logs a warning and returns `Ok`, and the
+/// old file remains; any other failure is an error.
 pub(crate) fn write_address_file(state_dir: &Path, name: &str, address: SocketAddr) -> Result<(), ControllerError> {
     let path = state_dir.join(name);
     let temp = state_dir.join(format!(".{name}.{}", std::process::id()));

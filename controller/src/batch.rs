@@ -1,4 +1,4 @@
-//! Batches: the events of one journal commit, with the replies that are due after it.
+//! Event batches: collected by the intake, committed to the journal as one transaction, then applied in order.
 
 use std::collections::BTreeSet;
 
@@ -15,11 +15,11 @@ use crate::session_table::SessionId;
 #[derive(Debug, Default)]
 pub(crate) struct EventBatch {
     pub(crate) entries: Vec<BatchEntry>,
-    /// Agents that receive an acknowledgement.
+    /// Nodes with evidence in the batch; their agents receive an acknowledgement after the commit.
     pub(crate) acknowledge: BTreeSet<NodeId>,
-    /// Inbound permits of its evidence.
+    /// Permits of its evidence; dropping them admits more evidence of the same sessions.
     pub(crate) permits: Vec<InboundPermit>,
-    /// Queries, answered after all events have been applied.
+    /// Queries of operators, answered after all events have been applied.
     pub(crate) queries: Vec<OperatorQuery>,
     /// Rank processes that its evidence reports as started.
     pub(crate) started: StartedProcesses,
@@ -28,9 +28,9 @@ pub(crate) struct EventBatch {
 /// Event with its journal entry.
 #[derive(Debug)]
 pub(crate) struct BatchEntry {
-    /// Event as decoded from the entry.
+    /// Event as decoded from the entry, so that the live state is the one that a replay gives.
     pub(crate) stamped: StampedEvent,
-    /// Encoded journal entry.
+    /// Encoded journal entry; empty after [`EventBatch::take_bytes`].
     pub(crate) bytes: Vec<u8>,
     /// Reply that is due after the event.
     pub(crate) after: DeferredReply,
@@ -45,12 +45,12 @@ pub(crate) enum DeferredReply {
         node: NodeId,
         session: SessionId,
     },
-    /// Reply to an operator.
+    /// Result of an operator's command.
     Reply(CommandReply),
 }
 
 impl EventBatch {
-    /// Adds an event. Fails if the event cannot be decoded from its encoded entry.
+    /// Adds an event. Fails if it cannot be encoded, or cannot be decoded from its entry.
     pub(crate) fn push(&mut self, at: Timestamp, event: Event, after: DeferredReply) -> Result<(), serde_json::Error> {
         let bytes = encode(&StampedEvent { at, event })?;
         let stamped = decode(&bytes)?;
@@ -58,8 +58,8 @@ impl EventBatch {
         Ok(())
     }
 
-    /// Adds events that were held while the journal could not be written. An event that cannot be encoded is logged and
-    /// dropped.
+    /// Adds events that were held while the journal could not be written, with the time `at`. Events that cannot be
+    /// encoded are dropped and logged.
     pub(crate) fn events(&mut self, held: Vec<Event>, at: Timestamp) {
         for event in held {
             if let Err(problem) = self.push(at, event, DeferredReply::Nothing) {

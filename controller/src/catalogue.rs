@@ -1,8 +1,8 @@
 //! Catalogue files that operators add to the built-in catalogue: read at the start of the controller and on every
 //! reload request.
 //!
-//! Valid files are journalled as an event, so that the same events give the same verdicts even if the files change.
-//! Invalid files are not journalled.
+//! Valid files are journalled as an event, so that a replay of the journal gives the same verdicts even if the files
+//! change. Invalid files are not journalled.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -24,6 +24,7 @@ pub struct CatalogueFiles {
 }
 
 impl CatalogueFiles {
+    /// Creates the list; no file is read.
     pub fn new(paths: Vec<PathBuf>) -> Self {
         Self {
             paths,
@@ -36,14 +37,16 @@ impl CatalogueFiles {
         self.again.notify_one();
     }
 
-    /// Reads and validates the files; returns them with the version of the merged catalogue.
+    /// Reads and validates the files; returns them with the version of the merged catalogue. Fails if a file cannot be
+    /// read or parsed, or the merged catalogue is invalid.
     pub(crate) fn read(&self) -> Result<(Vec<CatalogueFile>, String), CatalogueFilesError> {
         let (files, catalogue) = CatalogueFile::read(&self.paths, |path| std::fs::read_to_string(path))?;
         let version = catalogue.version();
         Ok((files, version))
     }
 
-    /// Reads the files again on every reload request.
+    /// Reads the files again on every reload request and sends them to the event loop. Errors are logged, and the
+    /// current catalogue remains in use.
     pub(crate) async fn follow(self, inputs: mpsc::Sender<LoopInput>) -> Infallible {
         loop {
             self.again.notified().await;

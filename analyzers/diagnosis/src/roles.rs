@@ -1,4 +1,4 @@
-//! Roles of all evidence once the first cause is chosen.
+//! Role, confidence and reason of each piece of evidence, relative to the chosen first cause.
 
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
@@ -29,7 +29,8 @@ pub(crate) fn findings(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec
     all
 }
 
-/// Returns the findings of a scene without an explanation.
+/// Returns the findings of a scene without a candidate for the first cause, in order of time: each has the role of its
+/// classification, or cascade without one, and confidence 0.1.
 pub(crate) fn without_cause(scene: &FailureScene<'_>) -> Vec<CaseFinding> {
     representatives(scene, None)
         .into_iter()
@@ -41,10 +42,10 @@ pub(crate) fn without_cause(scene: &FailureScene<'_>) -> Vec<CaseFinding> {
         .collect()
 }
 
-/// Returns the sign that represents each evidence id: the one on which the verdict rests, else the
-/// one of highest confidence.
+/// Returns the index of one signal for each evidence id, ascending: the first cause if it is among them, else one that
+/// supports it, else one without the role noise, else the one of highest confidence.
 fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) -> Vec<usize> {
-    // A single sign, the usual case, represents itself.
+    // Most scenes have one signal; sorting is skipped.
     if scene.signs.len() == 1 {
         return vec![0];
     }
@@ -60,7 +61,7 @@ fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) ->
             (sign.mark().map_or(0.0, |mark| mark.confidence) * 1000.0) as u32,
         )
     };
-    // Facts of the caller share one id for each node, so each represents itself.
+    // Facts of the caller have sequence 0 on every node, so each is its own representative.
     let evidence = |index: &usize| &scene.signs[*index].evidence;
     let same = |one: &usize, other: &usize| evidence(one).seq.0 > 0 && evidence(one) == evidence(other);
     let mut told: Vec<usize> = (0..scene.signs.len()).collect();
@@ -74,7 +75,7 @@ fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) ->
     chosen
 }
 
-/// Returns the role of a sign beside the first cause, with confidence and reason.
+/// Returns the role of the signal at `index` relative to the first cause, with confidence (0 to 1) and reason.
 pub(crate) fn role(
     scene: &FailureScene<'_>,
     winner: &CauseCandidate,
@@ -143,7 +144,7 @@ fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFindi
     }
 }
 
-/// Returns the class of a finding: that of its mark, or the default for an exit or a silence.
+/// Returns the class of a finding: that of its classification; exits and facts of the caller have fixed classes.
 fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
         SignalMeaning::Mark(mark) => mark.class.clone(),

@@ -1,4 +1,4 @@
-//! Published failure rates, as priors for a cluster without failures of its own.
+//! Published failure rates, as priors until a cluster has recorded failures of its own.
 
 use std::sync::OnceLock;
 
@@ -10,23 +10,23 @@ use crate::rates::{FailureExtent, FailureRates, RateBelief};
 /// record weighs as much as the publication.
 pub const PRIOR_WEIGHT: f64 = 2.0;
 
-/// Published failure figure.
+/// Failure rate of one published study.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FailurePrior {
-    /// Short name of the publication, for lookup.
+    /// Name of the figure in settings, such as `llama3-2024`.
     pub id: String,
     /// Title of the publication.
     pub title: String,
     /// Address of the publication.
     pub url: String,
-    /// Description of the counted population.
+    /// Hardware, period and figure that the study counted.
     pub population: String,
     /// Number of counted failures.
     pub failures: f64,
     /// Observation time, node-hours.
     pub node_hours: f64,
-    /// Author and method of the split over scopes.
+    /// Author and method of the split over scopes; `None` if there is no split.
     #[serde(default)]
     pub split: Option<String>,
     /// Failures by scope; empty if the source does not report them.
@@ -38,6 +38,7 @@ pub struct FailurePrior {
 #[serde(deny_unknown_fields)]
 struct ScopeFailures {
     scope: FailureExtent,
+    /// Number of counted failures of this scope.
     failures: f64,
 }
 
@@ -68,7 +69,7 @@ impl FailurePrior {
         self.failures / self.node_hours
     }
 
-    /// Returns the share of failures of this scope. A source without a split uses that of the first prior.
+    /// Returns the share of this scope in all failures, 0 to 1. A study without a split uses that of the first prior.
     pub fn share(&self, scope: FailureExtent) -> f64 {
         let told = if self.scopes.is_empty() {
             &Self::all()[0].scopes

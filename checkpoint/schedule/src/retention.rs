@@ -1,7 +1,7 @@
 //! Selection of the committed checkpoints to retain.
 //!
 //! Every rule selects checkpoints to retain; all others may be removed. The newest is always retained, and so is every
-//! checkpoint that a retained one depends on: a delta borrows chunks that lie in the files of earlier ones.
+//! checkpoint that a retained one depends on: a delta refers to chunks in the files of earlier ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ pub struct RetentionCandidate<Id> {
     pub step: Step,
     /// Time of the commit.
     pub at: Timestamp,
-    /// Metric values at this step, by name. NaN is never the best.
+    /// Metric values at this step, by name; NaN values are ignored.
     pub metrics: BTreeMap<String, f64>,
-    /// Earlier checkpoints that store some of its chunks.
+    /// Earlier checkpoints with chunks that it refers to; unknown ids are ignored.
     pub needs: Vec<Id>,
-    /// True if a reader holds a lease.
+    /// True if a reader holds a read lease on it.
     pub leased: bool,
 }
 
@@ -30,21 +30,22 @@ pub struct RetentionCandidate<Id> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RetentionReason {
-    /// Among the newest checkpoints.
+    /// It is among the newest `last` checkpoints.
     Last,
-    /// The step is a multiple of the configured number.
+    /// Its step is a multiple of `every_steps`.
     EverySteps,
-    /// The first of its time period.
+    /// It is the first of its period of `every_ms` milliseconds, counted from the Unix epoch.
     EveryTime,
-    /// Among the best by the configured metric.
+    /// It is among the best `count` checkpoints by the configured metric.
     Best,
-    /// A reader holds a lease.
+    /// A reader holds a read lease on it.
     Leased,
     /// A retained checkpoint depends on it.
     Needed,
 }
 
-/// Returns the checkpoints to retain, each with its reasons; all others may be removed.
+/// Returns the checkpoints to retain, each with its reasons; all others may be removed. The newest checkpoint has the
+/// highest step and, among equal steps, the highest id; it is retained even if `rules.last` is 0.
 pub fn retained_checkpoints<Id: Copy + Ord>(
     rules: &RetentionPolicy,
     all: &[RetentionCandidate<Id>],

@@ -42,7 +42,8 @@ pub fn gamma_p(a: f64, x: f64) -> f64 {
     }
 }
 
-/// Returns the upper function `Q(a, x) = 1 - P(a, x)`, accurate also for tiny results.
+/// Returns the upper function `Q(a, x) = 1 - P(a, x)`. For `x >= a + 1` it is computed without subtraction, so results
+/// near 0 keep their relative accuracy.
 pub fn gamma_q(a: f64, x: f64) -> f64 {
     if x <= 0.0 {
         1.0
@@ -63,7 +64,7 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
     let ln_gamma = ln_gamma(a);
     // P(a, x) lies below x^a / Γ(a + 1), so the solution lies above this bound.
     let lowest = (ln_p + ln_gamma + a.ln()) / a;
-    // Wilson and Hilferty (1931): the cube root is nearly normal.
+    // Wilson and Hilferty (1931): the cube root of a Gamma variable is nearly normal.
     let root = 1.0 - 1.0 / (9.0 * a) + normal_quantile(p) / (3.0 * a.sqrt());
     let mut ln_x = if root > 0.0 {
         lowest.max(a.ln() + 3.0 * root.ln())
@@ -97,11 +98,11 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
     ln_x
 }
 
-/// Maximum number of iterations; 1 to 3 suffice unless `p` is near 0 or 1.
+/// Maximum number of iterations of [`ln_gamma_p_inverse`]; 1 to 3 suffice unless `p` is near 0 or 1.
 const MOST_STEPS: u32 = 60;
 
-/// Returns the quantile of the standard normal distribution at `p`, to seven digits (Wichura 1988, AS 241): close
-/// enough for a start value that usually needs one step.
+/// Returns the quantile of the standard normal distribution at `p`, for `0 < p < 1`, to seven digits (Wichura 1988, AS
+/// 241): accurate enough for a start value after which one Newton step usually suffices.
 fn normal_quantile(p: f64) -> f64 {
     let from_half = p - 0.5;
     if from_half.abs() <= 0.425 {
@@ -122,7 +123,7 @@ fn normal_quantile(p: f64) -> f64 {
     far.copysign(from_half)
 }
 
-/// Number of terms after which both expansions have converged; each needs about `sqrt(a)`.
+/// Returns the maximum number of terms of both expansions; near `x = a` each needs a multiple of `sqrt(a)`.
 fn terms(a: f64) -> u32 {
     (200.0 + 20.0 * a.sqrt()).min(1e7) as u32
 }
@@ -132,7 +133,7 @@ pub(crate) fn factor(a: f64, x: f64) -> f64 {
     (a * x.ln() - x - ln_gamma(a)).exp()
 }
 
-/// Returns `P(a, x)` divided by its factor, as a power series.
+/// Returns `P(a, x) / factor(a, x)` as a power series; converges fast for `x < a + 1`.
 fn series(a: f64, x: f64) -> f64 {
     let mut term = 1.0 / a;
     let mut sum = 1.0 / a;
@@ -148,7 +149,7 @@ fn series(a: f64, x: f64) -> f64 {
     sum
 }
 
-/// Returns `Q(a, x)` divided by its factor, by Lentz's method.
+/// Returns `Q(a, x) / factor(a, x)` as a continued fraction, by Lentz's method; converges fast for `x > a + 1`.
 fn continued_fraction(a: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let mut b = x + 1.0 - a;
@@ -171,7 +172,7 @@ fn continued_fraction(a: f64, x: f64) -> f64 {
     h
 }
 
-/// Returns the logarithm of the binomial coefficient `n` over `k`.
+/// Returns the natural logarithm of the binomial coefficient `n` over `k`, for `k <= n`.
 pub(crate) fn ln_choose(n: usize, k: usize) -> f64 {
     let ln_factorial = |n: usize| ln_gamma(n as f64 + 1.0);
     if k == 0 || k == n {

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use crate::arena::SlotState;
 use crate::format::{BoxError, ChunkDigest, ShardLayoutError};
 
-/// Error of an arena operation.
+/// Error of an operation on an arena: invalid dimensions, a failed system call, or a slot in another state than needed.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum ArenaError {
@@ -57,6 +57,7 @@ pub enum ArenaError {
 }
 
 impl ArenaError {
+    /// Returns the error of a failed system call; `what` completes "cannot ...".
     pub(super) fn system(what: &'static str, errno: Errno) -> Self {
         Self::System {
             what,
@@ -65,7 +66,8 @@ impl ArenaError {
     }
 }
 
-/// Error of a save by a rank. The slot holds no image of this save.
+/// Error of a save by a rank ([`Arena::fill`](crate::arena::Arena::fill),
+/// [`Arena::stream`](crate::arena::Arena::stream)). The slot holds no image of this save.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum FillError {
@@ -89,7 +91,8 @@ pub enum FillError {
     Stuck { slot: u32, patience: Duration },
 }
 
-/// Error of an image that did not pass through a window completely. Nothing of it is usable.
+/// Error of the reader of an image that passes through a window: the image is incomplete, and the bytes that were read
+/// must be discarded.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum StreamError {

@@ -11,19 +11,24 @@ use crate::store::{StoreError, StoreProblem, files};
 /// State of the local manifest.
 enum LocalManifest {
     Intact(Manifest),
+    /// It is unreadable, or is missing although it was listed.
     Damaged(StoreError),
+    /// The checkpoint was not committed here.
     Missing,
 }
 
-/// Manifest to write once everything else is whole.
+/// Manifest of a mirror, to be written after all indexes and images that it names are intact.
 struct ManifestRewrite {
     bytes: Vec<u8>,
+    /// Damage of the local manifest.
     what: String,
+    /// Name of the mirror.
     from: String,
 }
 
 impl CheckpointRepair<'_> {
-    /// Repairs the checkpoint. Returns false if no manifest shows that it was committed.
+    /// Repairs the checkpoint. `committed`: a local manifest was listed; `asked`: the caller named the step, so that a
+    /// checkpoint that only a mirror has is copied. Returns false if no manifest shows that it was committed.
     pub(super) fn checkpoint(&mut self, committed: bool, asked: bool) -> Result<bool, StoreError> {
         let path = self.store.manifest_path(self.job, self.id)?;
         let here = match self.store.manifest(self.job, self.id) {
@@ -85,7 +90,7 @@ impl CheckpointRepair<'_> {
         Ok(intact.then(|| Digest::of(&bytes)))
     }
 
-    /// Counts the intact local indexes that a manifest names, and those that contradict it.
+    /// Counts the intact local indexes with the digest that a manifest states, and those with another digest.
     fn votes(&self, manifest: &Manifest) -> Result<(usize, usize), StoreError> {
         let mut with = 0;
         let mut against = 0;
@@ -99,7 +104,7 @@ impl CheckpointRepair<'_> {
         Ok((with, against))
     }
 
-    /// True if every index that the manifest names exists, here or in a mirror.
+    /// Returns true if every index exists with the digest that the manifest states, here or in a mirror.
     fn can_be_whole(&self, manifest: &Manifest) -> Result<bool, StoreError> {
         for shard in &manifest.shards {
             let there = |mirror: &&dyn MirrorSource| {
@@ -113,7 +118,8 @@ impl CheckpointRepair<'_> {
         Ok(true)
     }
 
-    /// Returns a mirror's manifest of this checkpoint that can be made whole.
+    /// Returns the first manifest of a mirror that is intact, of this checkpoint and can be made whole, with its bytes
+    /// and the mirror's name. Local indexes must support it, as the module documentation of `repair` describes.
     fn manifest_elsewhere(
         &self,
         here: &LocalManifest,
@@ -182,10 +188,12 @@ impl CheckpointRepair<'_> {
         Ok(None)
     }
 
+    /// Decodes an index with the expected digest. Records a problem and returns `None` if it is invalid or of another
+    /// checkpoint.
     fn read_index(&mut self, bytes: &[u8], path: PathBuf, rank: Rank) -> Option<ShardIndex> {
         match ShardIndex::from_bytes(bytes) {
             Ok(index) if index.id() == self.id && index.rank == rank && index.job == *self.job => Some(index),
-            // This is the committed index, but not of this checkpoint: no mirror can have a better one.
+            // The bytes have the digest that the manifest states, so every copy in a mirror is the same.
             other => {
                 let problem = match other {
                     Ok(index) => StoreError::Foreign {

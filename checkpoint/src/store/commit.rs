@@ -14,9 +14,10 @@ pub enum CommitResult {
 }
 
 impl Store {
-    /// Writes the manifest, which makes the checkpoint exist (RG-1). Refuses if a shard or index that the manifest
-    /// names is missing, of another size or digest, or of another checkpoint; if a higher generation has committed (see
-    /// heading `Fencing` of [`crate::store`]); and if a different manifest exists.
+    /// Writes the manifest, which makes the checkpoint exist (RG-1). Returns an error if the manifest is invalid; if a
+    /// shard or index that it names is missing, of another size or digest, or of another checkpoint; if a higher
+    /// generation has committed (see heading `Fencing` of [`crate::store`]); if the folder belongs to another run, or a
+    /// later attempt superseded the checkpoint; and if a different manifest exists.
     ///
     /// Images are not read again: each was verified while it was written and synced before its index; later damage on
     /// disk is detected by `verify` and by every load.
@@ -24,7 +25,8 @@ impl Store {
         self.commit_unless(manifest, &|| false)
     }
 
-    /// Commits unless `given_up` returns `true` right before the manifest is written.
+    /// Commits as [`commit`](Self::commit) does; returns [`StoreError::GivenUp`] if `given_up` returns true immediately
+    /// before the manifest is written.
     pub fn commit_unless(&self, manifest: &Manifest, given_up: &dyn Fn() -> bool) -> Result<CommitResult, StoreError> {
         let job = &manifest.job;
         let id = manifest.id();
@@ -44,7 +46,7 @@ impl Store {
         }
         self.check_run(manifest)?;
         self.load_indexes(manifest)?;
-        // The process that created these folders may have died before it synced their names.
+        // The process that created these folders may have died before it synced their parent directories.
         files::sync_dir(&self.root)?;
         files::sync_dir(&self.job_dir(job)?)?;
         let dir = self.dir(job, id)?;
@@ -73,7 +75,7 @@ impl Store {
             });
         }
         match self.attempts(job)?.superseded_by(id) {
-            // An existing manifest is only confirmed.
+            // A repeated commit of an existing manifest writes nothing and succeeds.
             Some(first) if !self.manifest_path(job, id)?.exists() => Err(StoreError::Superseded {
                 job: job.clone(),
                 id,

@@ -1,4 +1,5 @@
-//! `rankguard agent`.
+//! `rankguard agent`: runs the agent of this node until SIGINT or SIGTERM; SIGHUP reloads the catalogue and identity
+//! files.
 
 use std::path::PathBuf;
 
@@ -79,6 +80,8 @@ pub(crate) enum AgentAction {
     Status(AgentStatusArgs),
 }
 
+/// Runs the agent, or prints its state if `status` is given. Returns an error if the settings are invalid or the agent
+/// cannot run, and the finding exit if ranks are still running after the shutdown.
 pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, CliError> {
     if let Some(AgentAction::Status(args)) = &args.action {
         return local::status(args, common);
@@ -117,6 +120,7 @@ pub(crate) fn run(args: &AgentArgs, common: &CommonArgs) -> Result<CommandExit, 
     block_on(serve(settings))?
 }
 
+/// Runs the agent until a stop signal, and prints how many ranks it ended and how much evidence is not acknowledged.
 async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, CliError> {
     let failed = |problem: Box<dyn std::error::Error + Send + Sync>| {
         CliError::failure(
@@ -161,7 +165,8 @@ async fn serve(settings: rankguard_agent::AgentSettings) -> Result<CommandExit, 
     })
 }
 
-/// Reloads the catalogue files. Files that cannot be used are logged, and the current catalogue stays in use.
+/// Reloads the catalogue files. If one of them cannot be used, the error is logged and the current catalogue remains in
+/// use.
 async fn reload(knowledge: CatalogueHandle) {
     match tokio::task::spawn_blocking(move || knowledge.reload()).await {
         Ok(Ok(())) => {}

@@ -1,4 +1,4 @@
-//! `rankguard diagnose`: passes the options to the log reader.
+//! `rankguard diagnose`: diagnoses a failure from logs, flight-recorder dumps or timings, without a controller.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -45,7 +45,7 @@ pub(crate) struct DiagnoseArgs {
     pub(crate) format: DocumentFormatArgs,
 }
 
-/// Parses a clock offset such as `node-3=0.25`.
+/// Parses a clock offset such as `node-3=0.25`, in seconds; refuses an empty node and a number that is not finite.
 fn clock_offset(text: &str) -> Result<(String, f64), String> {
     let wanted = "write NODE=SECONDS, as in node-3=0.25";
     let (node, seconds) = text.split_once('=').ok_or(wanted)?;
@@ -58,6 +58,8 @@ fn clock_offset(text: &str) -> Result<(String, f64), String> {
     Ok((node.to_owned(), seconds))
 }
 
+/// Diagnoses the named files and prints the result. Returns the finding exit if a failure was found, and an error if
+/// the input cannot be read.
 pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
     let format = match args.format.format {
         DocumentFormat::Table => diagnose::Format::Table,
@@ -95,6 +97,7 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
     })
 }
 
+/// Converts the options for logs; clock offsets become nanoseconds. Fails if a catalogue file is invalid.
 fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::DiagnoseArgs, CliError> {
     Ok(diagnose::DiagnoseArgs {
         paths: args.paths,
@@ -110,10 +113,12 @@ fn logs(args: DiagnoseArgs, format: diagnose::Format) -> Result<diagnose::Diagno
     })
 }
 
-/// [`Write`] adapter of standard output. Whole lines are written, each by one call.
+/// [`Write`] adapter of standard output. Buffers the bytes after the last line end until the line is complete, so that
+/// wrapping and escaping apply to whole lines.
 struct StdoutWriter {
-    /// True for text for people, which is wrapped to the terminal.
+    /// True for text for people, which is wrapped to the width of the terminal.
     is_page: bool,
+    /// Bytes of the incomplete last line.
     line: Vec<u8>,
 }
 
@@ -138,7 +143,7 @@ impl Write for StdoutWriter {
     }
 }
 
-/// [`Write`] adapter of standard error.
+/// [`Write`] adapter of standard error. Escapes characters that control a terminal.
 struct StderrWriter;
 
 impl Write for StderrWriter {

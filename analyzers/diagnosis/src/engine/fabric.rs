@@ -1,7 +1,8 @@
 //! Engine for the network between ranks and its collectives.
 //!
-//! Most reports here are consequences: a peer died, so the sockets of the survivors broke. What can be concluded is
-//! which rank did *not* complain, and if the ranks were in the same collective at all.
+//! Most of its signals are consequences: a peer died, so the sockets of the survivors broke. Candidates come from
+//! signals with the role root, from ranks that waited in different collectives, and from the only rank that reports no
+//! lost peer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +29,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         let (Some(class), Some(mark), Some(known)) = (sign.class(), sign.mark(), scene.known(index)) else {
             continue;
         };
-        // A confirmation alone is no failure; it is added to its class below.
+        // A confirmation alone is no failure; the loop below adds it to the candidates of its class.
         if matches!(mark.role, Role::Noise | Role::Confirmation) {
             continue;
         }
@@ -78,7 +79,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         named.entry(classes::HANG_STALLED_RANKS).or_default().extend(missing);
     }
     let complaints = complaints(scene);
-    // An unresolved name and a host without a route explain a failed rendezvous.
+    // A DNS failure or an unreachable network explains a failed rendezvous, which then is a symptom.
     let nameless = found.iter().any(|candidate| {
         matches!(
             candidate.class.as_str(),
@@ -117,7 +118,8 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     add(all, missing_peer(scene, &complaints, &works));
 }
 
-/// Raises the score of a failed adapter if ranks lost connections.
+/// Raises the score of a failed network adapter if ranks lost connections. The complaints are not added to its support,
+/// so they remain consequences.
 fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandidate) {
     if candidate.strength != CandidateStrength::Overriding {
         return;
@@ -128,8 +130,8 @@ fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandid
     candidate.support = support;
 }
 
-/// Returns a DNS failure if a name was resolved for one address family only and the rendezvous then failed. Alone,
-/// every host without such an address reports this; here no other address was tried.
+/// Returns a DNS failure if PyTorch could not resolve a name for IPv6, tried no other address, and the rendezvous
+/// failed. The message alone is harmless: every host name without an IPv6 address causes it.
 fn unresolved(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
     let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
@@ -154,7 +156,7 @@ fn unresolved(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     Some(candidate)
 }
 
-/// Returns the signs in which a survivor reports a lost peer or connection, or a collective that did not end.
+/// Returns the signals of a cascade: a survivor reports a lost peer or connection, or a collective that did not end.
 fn complaints<'a>(scene: &'a FailureScene<'_>) -> Vec<(usize, &'a Signal)> {
     let complains = |(index, sign): &(usize, &Signal)| {
         let cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
@@ -163,14 +165,18 @@ fn complaints<'a>(scene: &'a FailureScene<'_>) -> Vec<(usize, &'a Signal)> {
     scene.marks().filter(complains).collect()
 }
 
-/// Collective in which a rank was waiting when its watchdog gave up.
+/// Collective in which a rank was waiting when PyTorch's watchdog reported a timeout.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct TimedOutCollective {
+    /// `OpType` of the message, such as `ALLREDUCE`.
     op: String,
+    /// `NumelIn`: number of elements of the input.
     elements: Option<u64>,
+    /// `SeqNum`: number of the collective in its process group.
     seq: Option<u64>,
 }
 
+/// Parses the collective in a timeout message of the watchdog.
 fn work(sign: &Signal) -> Option<TimedOutCollective> {
     let value = |name: &str| {
         let rest = sign.text.split_once(name)?.1;
@@ -187,7 +193,7 @@ fn work(sign: &Signal) -> Option<TimedOutCollective> {
     })
 }
 
-/// Returns the first collective in which each rank gave up.
+/// Returns the first collective that timed out on each rank, with the index of its signal.
 fn works(scene: &FailureScene<'_>) -> BTreeMap<Rank, (usize, TimedOutCollective)> {
     let mut works = BTreeMap::new();
     for (index, sign) in scene.marks() {
@@ -200,8 +206,8 @@ fn works(scene: &FailureScene<'_>) -> BTreeMap<Rank, (usize, TimedOutCollective)
     works
 }
 
-/// Returns a collective mismatch if ranks gave up in different collectives: the program sent them to different
-/// places.
+/// Returns a collective mismatch if ranks timed out in different collectives: the program took different paths on them.
+/// A different operation or size is stronger evidence than a different sequence number.
 fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCollective)>) -> Option<CauseCandidate> {
     let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
     let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
@@ -235,7 +241,8 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
     Some(candidate)
 }
 
-/// Returns the missing rank if survivors complain and exactly one rank reports nothing: it is dead or stalled.
+/// Returns the missing rank, dead or stalled, if survivors complain: a silent rank on a node that they name as the
+/// peer, else the only silent rank, else the only rank that did not time out in a collective.
 fn missing_peer(
     scene: &FailureScene<'_>,
     complaints: &[(usize, &Signal)],
@@ -289,7 +296,7 @@ fn missing_peer(
         .filter(|rank| !speaking.contains(rank) && !exited.contains(rank) && !crashed.contains(rank))
         .copied()
         .collect();
-    // A rank that complains only after the others gave up was the one they waited for.
+    // Ranks that complain but did not time out: the others may have waited for them.
     let late: Vec<Rank> = scene
         .placements
         .keys()
@@ -341,7 +348,8 @@ fn missing_peer(
     Some(candidate)
 }
 
-/// Returns true if a text names a host, as a word of its own or as the last part of a longer name.
+/// Returns true if a text contains a host name of at least three bytes that no letter or digit precedes, and that no
+/// letter, digit or hyphen follows.
 fn names_host(text: &str, host: &str) -> bool {
     host.len() > 2
         && text.match_indices(host).any(|(at, _)| {

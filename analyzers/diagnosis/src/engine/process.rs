@@ -1,4 +1,5 @@
-//! Engine for processes that ended without a known reason; its candidates claim little.
+//! Engine for ended processes, failed starts of ranks and stalls. Candidates for an end without a reason have a low
+//! strength, so that evidence of a cause outranks them.
 
 use std::collections::BTreeSet;
 
@@ -19,10 +20,11 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     add(all, stall(scene));
 }
 
-/// Returns the rank that ended first, classified by its exit.
+/// Returns a candidate for the rank that ended first, with the class of its exit. It is an outcome, or a symptom if its
+/// end explains the lost connections of its peers.
 fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
-    // With comparable clocks, the earliest exit is the first. Otherwise a rank that ended by itself is preferred: one
-    // that a launcher ended by SIGTERM or SIGKILL ended because of another.
+    // A rank that a signal ended comes first, then the earliest exit with a time, then one that ended by itself: a
+    // launcher ends ranks by SIGTERM or SIGKILL because of another rank.
     let by_itself = |exit: ProcessExit| !matches!(exit.shell_code(), 137 | 143);
     let struck_rank = signalled_ranks::struck_rank(scene);
     let (index, sign, _, exit) = struck_rank
@@ -79,7 +81,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     Some(candidate)
 }
 
-/// Confidence in a rank that ended itself without a message, before its peers lost their connections.
+/// Score of a rank that ended itself without a message, before its peers lost their connections.
 const LEFT_SCORE: f64 = 0.7;
 
 /// Returns true if a rank ended itself before all others and reports no lost peer.
@@ -96,13 +98,14 @@ fn left_first(scene: &FailureScene<'_>, sign: &Signal, exit: ProcessExit) -> boo
             .is_some_and(|rank| !signalled_ranks::complains(scene, rank))
 }
 
-/// Names the signal of an exit; SIGKILL, SIGTERM, SIGSEGV and SIGABRT are known by their numbers.
+/// Returns a note with the name of the signal that ended a process; `None` for SIGKILL, SIGTERM, SIGSEGV and SIGABRT,
+/// which readers recognize by the exit code.
 fn signal_note(exit: ProcessExit) -> Option<String> {
     let name = signal_name(exit).filter(|_| !matches!(exit.shell_code(), 134 | 137 | 139 | 143))?;
     Some(format!("The process was ended by {name}."))
 }
 
-/// Returns candidates from reports of kernels, shells and launchers about processes that ended.
+/// Returns one candidate for each class in reports of kernels, shells and launchers about processes that ended.
 fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     let mut all: Vec<CauseCandidate> = Vec::new();
     for (index, sign) in scene
@@ -147,8 +150,8 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     all
 }
 
-/// Returns a candidate for an exit code that no signal produces: the program ended itself, with or without a message.
-/// The launcher's reaction to the other ranks (cancel the step, send SIGTERM) is no evidence.
+/// Returns a candidate for a child that a launcher reports with an exit code of 1 to 127: the program ended itself,
+/// with or without a message. Higher codes stand for signals, which launchers send to the other ranks.
 fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign, code) = scene.marks().find_map(|(index, sign)| {
         let launcher = sign
@@ -195,7 +198,8 @@ fn orders(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     node_start(scene).or_else(|| Some(job_start(scene, index, sign)))
 }
 
-/// Blames a node on which the start failed.
+/// Returns a candidate that blames a node on which the start failed; `None` if neither the agent is the reason nor
+/// ranks of the job started elsewhere.
 fn node_start(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let starts: Vec<(usize, &Signal)> = scene
         .unmarked()
@@ -220,7 +224,8 @@ fn node_start(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     Some(candidate)
 }
 
-/// Blames the job. With one node alone it is not known whether the job or the node is at fault.
+/// Returns a candidate that blames the job. If only one node was tried, the node may be at fault as well, so the score
+/// is at most [`ONE_NODE_SCORE`].
 fn job_start(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> CauseCandidate {
     let (class, score) = StartRefusal::of_job(&sign.text);
     let nodes: BTreeSet<&NodeId> = failed_starts(scene).map(|(_, sign)| &sign.evidence.node).collect();
@@ -242,14 +247,14 @@ fn job_start(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> CauseCand
     candidate
 }
 
-/// Returns the failed starts of ranks.
+/// Returns the signals of failed starts of ranks, with their index.
 fn failed_starts<'a>(scene: &'a FailureScene<'_>) -> impl Iterator<Item = (usize, &'a Signal)> {
     scene
         .unmarked()
         .filter(|(_, sign)| sign.what == SignalMeaning::OrderFailed)
 }
 
-/// Confidence that the job is at fault if its start failed on the only node that was tried.
+/// Maximum score of a job as the cause if its start failed on the only node that was tried.
 const ONE_NODE_SCORE: f64 = 0.7;
 
 /// Kind of a failed start, read from the reason that the agent gives.
@@ -259,12 +264,13 @@ enum StartRefusal {
     Workdir,
     /// A file that does not exist, or is no program.
     Absent,
+    /// The kernel refused access to a file.
     Permission,
-    /// The user of all ranks in the configuration of the agent.
+    /// The user in the setting `agent.rank_user` cannot be used.
     AgentUser,
     /// A file of the agent that cannot be written because its disk is full.
     AgentDisk,
-    /// Another trouble of the agent.
+    /// Another error of the agent: its lease, its fences or the output file of a rank.
     Agent,
     Other,
 }
@@ -295,7 +301,7 @@ impl StartRefusal {
         }
     }
 
-    /// Returns true if the agent is the reason, whatever the job asks for.
+    /// Returns true if the agent is the reason, so that every job would fail on this node.
     fn is_of_agent(self) -> bool {
         matches!(self, Self::AgentUser | Self::AgentDisk | Self::Agent)
     }
@@ -331,7 +337,7 @@ const ABSENT: &[&str] = &["no such file", "not found", "does not exist", "exec f
 /// Returns a candidate for ranks that are alive but make no progress.
 fn stall(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign) = scene.unmarked().find(|(_, sign)| sign.what == SignalMeaning::Stalled)?;
-    // A rank at another location than the others is most likely the one they wait for.
+    // A stall names a rank if stacks or steps show that the others most likely wait for it.
     let (class, blamed, score) = match sign.rank() {
         Some(rank) => (classes::HANG_STALLED_RANKS, scene.rank_entity(rank, sign.node()), 0.6),
         None => (classes::HANG_NO_ERROR, scene.job_entity(), 0.5),

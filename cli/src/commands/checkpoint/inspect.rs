@@ -1,4 +1,5 @@
-//! `rankguard checkpoint ls|verify|explain`: reads a store on disk without a controller and never writes to it.
+//! `rankguard checkpoint ls|verify|explain`: reads a store and never writes to it. `ls` and `verify` accept a directory
+//! or the URL of an object store, `explain` a directory only. A controller is not required.
 
 use std::fs;
 
@@ -18,6 +19,8 @@ use crate::exit::CommandExit;
 use crate::listing;
 use crate::out;
 
+/// Prints the checkpoint folders of a store, with committed, torn and damaged ones. Returns the finding exit if one is
+/// damaged.
 pub(super) fn ls(args: &StoreArgs) -> Result<CommandExit, CliError> {
     let folders = match url::url(&args.dir) {
         Some(url) => {
@@ -38,7 +41,7 @@ pub(super) fn ls(args: &StoreArgs) -> Result<CommandExit, CliError> {
     })
 }
 
-/// Lists the folders of a store on disk.
+/// Lists the checkpoint folders of a store on disk, for each job from oldest to newest.
 fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut folders = Vec::new();
@@ -63,6 +66,8 @@ fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
     Ok(folders)
 }
 
+/// Verifies all checkpoints, or those of one step, and prints the findings. Returns the finding exit if there are
+/// problems or no checkpoints, and an error if `step` has no checkpoint.
 pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit, CliError> {
     let (found, intact, problems) = match url::url(&args.dir) {
         Some(url) => {
@@ -76,7 +81,7 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit,
     }
     listing::print(args.format.format, &found, FOUND);
     if found.is_empty() {
-        // A prefix of an object store without any object looks the same.
+        // A finding, because a mistyped prefix of an object store has no objects either.
         out::note("no checkpoints to verify");
         return Ok(CommandExit::Finding);
     }
@@ -91,7 +96,8 @@ pub(super) fn check(args: &StoreArgs, step: Option<Step>) -> Result<CommandExit,
     })
 }
 
-/// Verifies every byte of a store on disk; returns the findings, and the numbers of intact checkpoints and problems.
+/// Verifies every byte of a store on disk, or of one step; returns the findings, and the numbers of intact checkpoints
+/// and problems.
 fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<FindingRow>, usize, usize), CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut found = Vec::new();
@@ -112,10 +118,14 @@ fn verified(args: &StoreArgs, step: Option<Step>) -> Result<(Vec<FindingRow>, us
 struct UsabilityReport {
     job: JobId,
     checkpoint: String,
+    /// True if a restore accepts it: it is committed and intact.
     usable: bool,
+    /// Sentences: damage, or checks that passed, and copies in memory.
     why: Vec<String>,
 }
 
+/// Prints whether the checkpoints of a step can be used, with reasons; `status` adds the copies in memory. Returns the
+/// finding exit if one of them cannot be used, and an error if there is none.
 pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.dir, args.job.as_deref())?;
     let mut all = Vec::new();
