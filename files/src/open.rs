@@ -1,4 +1,4 @@
-//! Opening of foreign files: a file that is not regular is refused before it is opened.
+//! Opening of files that another program wrote: regular files only, and pipes that the user named.
 
 use std::fs::{File, FileType, Metadata, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -13,7 +13,7 @@ use thiserror::Error;
 use crate::pipe::DeadlinePipe;
 
 /// Virtual file systems of the kernel, by the magic number of `statfs`: proc, sysfs, debugfs, tracefs. Reading their
-/// files may block forever or change state; `/proc/kmsg` does both.
+/// files may block forever or change state: `/proc/kmsg` blocks without messages and removes those that were read.
 const KERNEL_FILE_SYSTEMS: [i64; 4] = [0x9fa0, 0x6265_6572, 0x6462_6720, 0x7472_6163];
 
 /// Kind of a file that is not read.
@@ -22,8 +22,10 @@ pub enum SpecialFile {
     /// Folder, where a file was expected.
     #[error("a folder, not a file")]
     Folder,
+    /// Named pipe (FIFO), where a regular file was expected.
     #[error("a pipe, not a regular file; not read")]
     Pipe,
+    /// Unix domain socket.
     #[error("a socket, not a regular file; not read")]
     Socket,
     /// Character or block device.
@@ -57,8 +59,8 @@ impl From<SpecialFile> for io::Error {
     }
 }
 
-/// Opens a regular file for reading; refuses pipes, sockets, devices, folders and virtual files of the kernel.
-/// Symbolic links are followed. The open itself never waits.
+/// Opens a regular file for reading. Symbolic links are followed, and the open never waits (`O_NONBLOCK`). Pipes,
+/// sockets, devices, folders and virtual files of the kernel give [`ErrorKind::InvalidInput`] with a [`SpecialFile`].
 pub fn open_regular(path: &Path) -> io::Result<File> {
     match open(path)? {
         (file, None) => Ok(file),
@@ -66,8 +68,8 @@ pub fn open_regular(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens a path that the user named: a regular file, or a pipe of which each read waits at most `wait`. `-` is
-/// standard input.
+/// Opens a path that the user named: a regular file, or a pipe; `-` is standard input, which is read as a pipe. A read
+/// of a pipe fails with [`ErrorKind::TimedOut`] after `wait` without data. Other files fail as in [`open_regular`].
 pub fn open_named(path: &Path, wait: Duration) -> io::Result<NamedInput> {
     if path == Path::new("-") {
         let stdin = io::stdin().as_fd().try_clone_to_owned()?;
@@ -89,7 +91,7 @@ pub fn open_named(path: &Path, wait: Duration) -> io::Result<NamedInput> {
 pub struct NamedInput {
     /// Reader of the unmodified bytes.
     pub reader: Box<dyn Read>,
-    /// Size in bytes; `None` for a pipe.
+    /// Size in bytes; `None` for a pipe and for standard input.
     pub bytes: Option<u64>,
 }
 
@@ -102,8 +104,8 @@ impl NamedInput {
     }
 }
 
-/// Opens a file and returns its kind if it is not regular. The path may name another file after the first check, so
-/// the open file is checked again.
+/// Opens a file that the path names as regular. The path may name another file by the time of the open, so the open
+/// file is checked again; its kind is returned if it is not regular.
 fn open(path: &Path) -> io::Result<(File, Option<SpecialFile>)> {
     if let Some(special) = SpecialFile::of(std::fs::metadata(path)?.file_type()) {
         return Err(special.into());

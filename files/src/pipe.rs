@@ -1,4 +1,4 @@
-//! Pipes that the user named; no read waits longer than its limit.
+//! Pipes that the user named. Each read has a deadline, so that a silent writer cannot block the program.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Pipe with a deadline for each read.
+/// Reader of a pipe; a read fails with [`ErrorKind::TimedOut`] if no data arrives in time.
 pub(crate) struct DeadlinePipe {
     file: File,
     wait: Duration,
@@ -18,7 +18,7 @@ impl DeadlinePipe {
         Self { file, wait }
     }
 
-    /// Waits until there are bytes or the writer has closed its end.
+    /// Waits until there are bytes or the writer has closed its end; fails at the deadline.
     fn wait(&self) -> io::Result<()> {
         let deadline = Instant::now() + self.wait;
         loop {

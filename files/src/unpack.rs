@@ -1,4 +1,4 @@
-//! Decompression of packed files, within a ratio.
+//! Decompression of gzip and Zstandard files, with a limit for the ratio of text to packed bytes (RG-11).
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read};
 
@@ -7,10 +7,10 @@ use thiserror::Error;
 
 use crate::zst;
 
-/// Bytes of text that any packed file may expand to.
+/// Bytes of text that a packed file of any size may expand to, 256 MiB.
 const FREE_BYTES: u64 = 256 << 20;
-/// Maximum text bytes for each byte on disk of a larger file. Logs compress to a tenth, the most repetitive to a
-/// hundredth.
+/// Maximum bytes of text for each packed byte, beyond [`FREE_BYTES`]. Logs compress to a tenth, the most repetitive to
+/// a hundredth.
 const RATIO: u64 = 100;
 
 /// Compression format of a file, by its first bytes.
@@ -37,7 +37,7 @@ impl CompressionFormat {
     }
 }
 
-/// A packed file expands to more text than its size allows.
+/// Error of a packed file that expands to more text than its size allows; holds the limit in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
 #[error(
     "it holds more than {0} bytes of text, over {RATIO} times its size on disk; unpack it and name the unpacked file"
@@ -45,7 +45,7 @@ impl CompressionFormat {
 pub struct RatioLimit(u64);
 
 /// Returns a reader of a file's text, decompressed by the format of its first bytes. `packed_bytes` is its size on
-/// disk; if given, it bounds the ratio of packed files.
+/// disk; if given, the reader fails as that of [`within_ratio`] does. Fails if the first bytes cannot be read.
 pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::Result<Box<dyn BufRead>> {
     let text: Box<dyn Read> = match CompressionFormat::of(packed.fill_buf()?) {
         CompressionFormat::Plain => return Ok(packed),
@@ -59,15 +59,18 @@ pub fn unpacked(mut packed: Box<dyn BufRead>, packed_bytes: Option<u64>) -> io::
     Ok(Box::new(BufReader::with_capacity(1 << 16, text)))
 }
 
-/// Limits the text of a packed file of `packed_bytes` to the ratio.
+/// Returns a reader that fails with [`ErrorKind::QuotaExceeded`] and a [`RatioLimit`] if `text` is longer than 256 MiB
+/// and than 100 times `packed_bytes`.
 pub fn within_ratio(text: impl Read, packed_bytes: u64) -> impl Read {
     RatioReader::new(text, packed_bytes)
 }
 
-/// Reader that enforces the ratio.
+/// Reader that fails once more than `limit` bytes were read.
 struct RatioReader<R> {
     text: R,
+    /// Maximum bytes of text.
     limit: u64,
+    /// Bytes until the limit.
     left: u64,
 }
 

@@ -11,16 +11,20 @@ use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
 use crate::certificate::CertificateFields;
 
-/// Identity from one reading of the three files.
+/// Identity from one reading of its three files: authority, certificate and key. The certificate is verified.
 #[derive(Debug)]
 pub(crate) struct LoadedIdentity {
+    /// Fields of this process's certificate.
     pub(crate) card: CertificateFields,
     key: Arc<CertifiedKey>,
+    /// Certificates of the cluster's authority.
     roots: Arc<RootCertStore>,
+    /// Verifier of client certificates.
     callers: Arc<dyn ClientCertVerifier>,
 }
 
 impl LoadedIdentity {
+    /// Combines the parts. Fails if `roots` cannot verify client certificates.
     pub(crate) fn new(
         card: CertificateFields,
         key: Arc<CertifiedKey>,
@@ -39,7 +43,8 @@ impl LoadedIdentity {
         &self.roots
     }
 
-    /// Returns the TLS configuration of a listener: callers must present a certificate, and sessions are not resumed.
+    /// Returns the configuration of a listener for TLS 1.3 and one application protocol: clients must present a
+    /// certificate of the authority, and sessions are not resumed.
     pub(crate) fn server(&self, protocol: &[u8]) -> Result<Arc<ServerConfig>, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(crate::provider()).with_protocol_versions(&[&TLS13])?;
         let builder = builder.with_client_cert_verifier(self.callers.clone());
@@ -49,7 +54,8 @@ impl LoadedIdentity {
         Ok(Arc::new(config))
     }
 
-    /// Returns the TLS configuration of a dialler: `verifier` checks the peer's certificate.
+    /// Returns the configuration of a client for TLS 1.3 and one application protocol: `verifier` checks the server's
+    /// certificate, and sessions are not resumed.
     pub(crate) fn client(
         &self,
         protocol: &[u8],

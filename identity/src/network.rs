@@ -27,7 +27,8 @@ pub use crate::verify::ExpectedPeer;
 use crate::verify::PeerVerifier;
 use crate::wire::PeerStream;
 
-/// Transport of a process. Cheap to clone; all clones share one identity. Two are equal if their files are.
+/// Transport of a process. Clones share the identity and the counters. Two are equal if they have the same identity
+/// files, or none.
 #[derive(Debug, Clone, Default)]
 pub struct PeerTransport {
     identity: Option<TlsIdentity>,
@@ -41,6 +42,7 @@ pub struct PeerTransport {
      (`rankguard identity init` and `issue` create them), or use a loopback address such as 127.0.0.1 and ssh to other machines"
 )]
 pub struct ExposedAddress {
+    /// Refused address.
     pub address: IpAddr,
 }
 
@@ -65,7 +67,8 @@ pub enum DialError {
 }
 
 impl DialError {
-    /// Finds the [`DialError`] below an error of a library that dialled with a [`ChannelConnector`].
+    /// Finds the [`DialError`] in the source chain of an error, such as that of a gRPC channel with a
+    /// [`ChannelConnector`].
     pub fn within<'a>(problem: &'a (dyn std::error::Error + 'static)) -> Option<&'a Self> {
         let mut cause = Some(problem);
         while let Some(error) = cause {
@@ -77,7 +80,7 @@ impl DialError {
         None
     }
 
-    /// Formats the error with its cause, on one line.
+    /// Formats the error as `{error}: {cause}`.
     pub fn words(&self) -> String {
         match std::error::Error::source(self) {
             Some(source) => format!("{self}: {source}"),
@@ -85,7 +88,7 @@ impl DialError {
         }
     }
 
-    /// Returns true if certificates are the cause, on either side, and not the network path.
+    /// Returns true if the cause is the configured identity, or the certificate of either side, and not the network.
     pub fn is_about_identity(&self) -> bool {
         matches!(self, Self::Exposed(_) | Self::Own(_) | Self::Handshake { .. })
     }
@@ -97,7 +100,7 @@ impl PeerTransport {
         Self::default()
     }
 
-    /// Returns the transport for any address, to peers with an identity of the same cluster.
+    /// Returns the transport for any address; connections use TLS with `identity`.
     pub fn with(identity: TlsIdentity) -> Self {
         Self {
             identity: Some(identity),
@@ -115,7 +118,7 @@ impl PeerTransport {
         &self.refusals
     }
 
-    /// Checks that an address may be listened on or dialled.
+    /// Checks that an address may be listened on or dialled: without an identity, only loopback addresses may.
     pub fn may_use(&self, address: IpAddr) -> Result<(), ExposedAddress> {
         if self.identity.is_some() || address.to_canonical().is_loopback() {
             Ok(())
@@ -124,7 +127,7 @@ impl PeerTransport {
         }
     }
 
-    /// Reads the files of the identity again. Unusable files are logged and change nothing.
+    /// Reads the identity files again. If one of them cannot be used, logs the error and retains the identity in use.
     pub fn reload(&self) {
         if let Some(identity) = &self.identity {
             // The identity counts and logs the refusal itself.
@@ -132,8 +135,8 @@ impl PeerTransport {
         }
     }
 
-    /// Checks the files every hour, warns if the certificate expires soon, and passes it to the callback. Never
-    /// returns.
+    /// Checks the files at once and every hour, warns if the certificate expires soon, and passes its fields to the
+    /// callback. Never returns; without an identity it never calls back.
     pub async fn watch(&self, tell: impl FnMut(&CertificateFields)) -> std::convert::Infallible {
         match &self.identity {
             Some(identity) => identity.watch(tell).await,
@@ -141,7 +144,8 @@ impl PeerTransport {
         }
     }
 
-    /// Connects to `address` (host:port), verifies that the peer is the expected one, and that it accepts this side.
+    /// Connects to `address` (`host:port`) within `limit`. With an identity, verifies that the peer is `expected` and
+    /// accepts this side's certificate. Returns a [`DialError`] otherwise.
     pub async fn dial(
         &self,
         address: &str,
@@ -180,7 +184,8 @@ impl PeerTransport {
         let name = ServerName::try_from(host.to_owned()).unwrap_or_else(|_| at.ip().into());
         let secured = TlsConnector::from(config).connect(name, stream).await;
         let mut secured = secured.map_err(|problem| failed(handshake::failed(&problem)))?;
-        // TLS 1.3 reports the peer's verdict on this side's certificate only with the first bytes that come back.
+        // In TLS 1.3 a client's handshake completes before the server has checked its certificate; the first byte or an
+        // alert gives the result.
         let welcome = secured.read_u8().await;
         match welcome {
             Ok(WELCOME) => {}
@@ -198,7 +203,8 @@ impl PeerTransport {
         Ok(PeerStream::tls(secured.into(), caller))
     }
 
-    /// Connects to the first address of the host that may be dialled and accepts.
+    /// Connects to the first address of the host that may be dialled and accepts the connection; otherwise returns the
+    /// error of the last attempt, or [`ExposedAddress`] if no address was allowed.
     async fn connect(&self, address: &str, host: &str) -> Result<(SocketAddr, TcpStream), DialError> {
         let found = tokio::net::lookup_host(address).await;
         let lookup = |source: io::Error| DialError::Lookup {
@@ -220,7 +226,7 @@ impl PeerTransport {
         Err(last.unwrap_or_else(|| lookup(io::Error::from(io::ErrorKind::NotFound))))
     }
 
-    /// Returns a connector for a gRPC channel: dials the channel's address and expects `expected`, within `limit`.
+    /// Returns a connector for a gRPC channel; it calls [`dial`](Self::dial) with the channel's address.
     pub fn connector(&self, expected: ExpectedPeer, limit: Duration) -> ChannelConnector {
         ChannelConnector {
             network: self.clone(),
@@ -238,7 +244,7 @@ impl PartialEq for PeerTransport {
 
 impl Eq for PeerTransport {}
 
-/// Returns the host of an address, without the brackets of IPv6.
+/// Returns the host of an address, without the brackets of IPv6. Fails without a host or a valid port.
 fn host(address: &str) -> Result<&str, DialError> {
     let wrong = || DialError::Address {
         address: address.to_owned(),
@@ -252,7 +258,7 @@ fn host(address: &str) -> Result<&str, DialError> {
     }
 }
 
-/// Connector for a gRPC channel.
+/// Connector for a gRPC channel, made by [`PeerTransport::connector`].
 #[derive(Debug, Clone)]
 pub struct ChannelConnector {
     network: PeerTransport,

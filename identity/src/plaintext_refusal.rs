@@ -1,4 +1,4 @@
-//! Refusal of a peer without TLS, in its own protocol, before the connection is closed.
+//! Refusal of a client without TLS: a message in the protocol of the listener, before the connection is closed.
 
 use std::borrow::Cow;
 use std::io;
@@ -7,29 +7,33 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-/// Limits of time and bytes for which the peer's data are read.
+/// Time limit of a refusal, after which the connection is closed.
 const LIMIT: Duration = Duration::from_secs(1);
+/// Maximum bytes of the client that are read before the refusal, and again after it.
 const BYTES_MAX: u64 = 64 << 10;
 /// Status message for a gRPC caller. Shorter than 127 bytes, so that its length is one byte of HPACK.
 const REQUIRES_TLS: &str = "this port requires TLS: set identity.ca, identity.certificate and identity.key";
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
+/// Type of an HTTP/2 frame with headers.
 const HEADERS: u8 = 1;
+/// Type of an HTTP/2 frame with settings.
 const SETTINGS: u8 = 4;
-/// Flags END_STREAM and END_HEADERS.
+/// Flags END_STREAM and END_HEADERS of a frame with headers: the response is complete.
 const WHOLE: u8 = 5;
 
-/// Protocol of the refusal.
+/// Refusal, by the protocol of the listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum PlaintextRefusal {
-    /// gRPC: the status of the first call.
+    /// Status FAILED_PRECONDITION of the client's first gRPC call.
     Grpc,
-    /// These bytes, sent at once.
+    /// Fixed bytes, sent without waiting for a request.
     Bytes(Cow<'static, [u8]>),
 }
 
 impl PlaintextRefusal {
-    /// Sends the refusal. The peer's data are read, because closing with unread data would discard the refusal.
+    /// Sends the refusal and closes the connection; errors are ignored. The client's data is read before the close,
+    /// because closing a socket with unread data sends a reset, which discards the refusal.
     pub(crate) async fn say(&self, mut stream: TcpStream) {
         let said = async {
             match self {
@@ -43,8 +47,8 @@ impl PlaintextRefusal {
     }
 }
 
-/// Answers one call with the minimum of HTTP/2 (RFC 9113): a connection error would be reported to the user as a
-/// closed connection.
+/// Answers the first call with the minimum of HTTP/2 (RFC 9113): settings, then headers with the gRPC status. After an
+/// HTTP/2 connection error, clients report a closed connection without the reason.
 async fn refuse_first_call(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&frame(SETTINGS, 0, [0; 4], &[])).await?;
     let mut heard = (&mut *stream).take(BYTES_MAX);
@@ -74,6 +78,7 @@ async fn refuse_first_call(stream: &mut TcpStream) -> io::Result<()> {
     stream.write_all(&frame(HEADERS, WHOLE, call, &block)).await
 }
 
+/// Encodes an HTTP/2 frame.
 fn frame(kind: u8, flags: u8, stream: [u8; 4], payload: &[u8]) -> Vec<u8> {
     let length = (payload.len() as u32).to_be_bytes();
     [&length[1..], &[kind, flags], &stream, payload].concat()

@@ -1,4 +1,5 @@
-//! Conversion of evidence, its body and its classifications between wire and model.
+//! Conversion of evidence, its body and its classifications between wire and model. A conversion from the wire returns
+//! a [`WireError`] that names the first invalid field.
 
 use rankguard_model::{
     ClassId, Classification, CopyTier, Evidence, EvidenceBody, EvidenceId, EvidenceSource, FailedCheck, Generation,
@@ -354,7 +355,7 @@ impl TryFrom<v1::Body> for EvidenceBody {
                 exit: required("rank_exited.exit", exited.exit)?,
                 ended_by_agent: exited.ended_by_agent,
             },
-            // A loss may be NaN: that is a fact about the model and is transmitted unchanged.
+            // A loss may be NaN or infinite: diagnosis needs the value, so it is not refused.
             Kind::Progress(progress) => Self::Progress {
                 step: Step(progress.step),
                 loss: progress.loss,

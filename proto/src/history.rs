@@ -1,4 +1,4 @@
-//! Conversion of spool epochs, journal marks and fences between wire and model.
+//! Conversion of spool epochs, journal marks and fences, the history in a join, between wire and model.
 
 use rankguard_model::{Generation, JobFence, JobId, JournalMark, Sequence, SpoolEpoch};
 
@@ -70,10 +70,10 @@ impl TryFrom<v1::JobFence> for JobFence {
     }
 }
 
-/// Entries of a list in a join; agents report fewer.
+/// Maximum entries of each list in a join. Agents send at most 64 fences and 32 epochs.
 const ENTRIES_MAX: usize = 256;
 
-/// Refuses a list with more than [`ENTRIES_MAX`] entries.
+/// Returns the list, or an error for `field` if it has more than [`ENTRIES_MAX`] entries.
 pub(crate) fn at_most<T>(field: &str, values: Vec<T>) -> Result<Vec<T>, WireError> {
     if values.len() > ENTRIES_MAX {
         let count = values.len();
@@ -85,6 +85,7 @@ pub(crate) fn at_most<T>(field: &str, values: Vec<T>) -> Result<Vec<T>, WireErro
     Ok(values)
 }
 
+/// Returns a random id, or an error for `field` if it is 0, which a missing field decodes to.
 fn random(field: &str, value: u64) -> Result<u64, WireError> {
     if value == 0 {
         return Err(WireError::new(field, "0, but such a number is random and never 0"));

@@ -1,4 +1,5 @@
-//! Conversion of orders between wire and model.
+//! Conversion of orders to agents between wire and model. A conversion from the wire returns a [`WireError`] that names
+//! the first invalid field.
 
 use rankguard_model::{
     AgentOrder, CheckpointCall, FinishOrder, Generation, JobId, LaunchOrder, NodeId, PeerAgent, PreflightOrder, Rank,
@@ -131,7 +132,7 @@ impl From<v1::order::Stays> for RetainedSet {
     }
 }
 
-/// Converts a call together with its number.
+/// Converts a checkpoint call and its number, which are one message on the wire.
 impl From<(u64, CheckpointCall)> for v1::CheckpointCalled {
     fn from((number, call): (u64, CheckpointCall)) -> Self {
         let call = match call {

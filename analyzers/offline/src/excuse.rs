@@ -1,4 +1,5 @@
-//! Alarms that the outcome of their run, or work after them, excuses.
+//! Excused alarms: observations that caused no failure, because their run made progress or succeeded afterwards, or had
+//! succeeded before.
 
 use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
@@ -18,8 +19,9 @@ const SHUTDOWN: [&str; 6] = [
     classes::RENDEZVOUS_FAILURE,
 ];
 
-/// Returns true if the run continued or ended well after an alarm, or had ended well before it. A machine's own log
-/// is never excused, because the success of a run does not repair the machine.
+/// Returns true if the run continued or succeeded after an alarm, or had succeeded before it. `causes` are the first
+/// lines of alarms that name a cause. Only logs of jobs, launchers and schedulers have excused alarms: the success of a
+/// run does not repair a machine.
 pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: &[u64]) -> bool {
     let job_log = matches!(stream.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
     if !job_log && stream.source != EvidenceSource::Scheduler {
@@ -33,7 +35,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
         of_scheduler: stream.source == EvidenceSource::Scheduler,
     };
     let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
-    // Training that continues with a finite loss shows that only single steps were bad.
+    // A finite loss after the alarm shows that only single steps were invalid.
     let recovered = numeric && stream.finite_loss.is_some_and(|line| line > seen.last_line);
     let failed = stream.records.failure_after(seen.last_line);
     let later = went_on(&stream.progress, &alarm, failed);
@@ -50,7 +52,8 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
 }
 
-/// Removes the alarms in streams of one job that the job's end, stated in another stream, excuses.
+/// Removes the alarms of job and launcher logs, except numeric ones, if a stream states the success of the whole job
+/// and no stream states a failure. The streams must be of one job.
 pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
     let of_job = |stream: &ReadStream| {
         stream.rank.is_none() && (stream.node.is_none() || stream.source == EvidenceSource::Scheduler)
@@ -71,7 +74,7 @@ pub(crate) fn without_excused(mut streams: Vec<ReadStream>) -> Vec<ReadStream> {
     streams
 }
 
-/// Returns true if a sign concerns the numbers that training computes.
+/// Returns true if a signal is about the values that training computes, such as a NaN loss.
 fn is_numeric(sign: &Signal) -> bool {
     sign.class().is_some_and(|class| {
         matches!(
@@ -81,7 +84,7 @@ fn is_numeric(sign: &Signal) -> bool {
     })
 }
 
-/// Returns true if a sign names a cause and not only the end of a process or connection.
+/// Returns true if a signal has the role root and names more than the end of a process or job.
 pub(crate) fn is_cause(sign: &Signal) -> bool {
     let ending = |class: &str| {
         matches!(

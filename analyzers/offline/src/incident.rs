@@ -1,7 +1,9 @@
-//! Incidents: signs of all streams that belong to one period of trouble.
+//! Incidents: signals of all streams, divided into periods that are diagnosed separately.
 //!
-//! Logs with wall clocks are divided at pauses of [`QUIET`]. A stream without a wall clock cannot be placed in time,
-//! so it joins the others only if there is one period. Logs of unnamed machines are never joined with each other.
+//! Logs with wall clocks are divided at pauses of [`QUIET`]. A stream without a wall clock cannot be placed in time: it
+//! is added to the others if they form one period; otherwise all such streams form one incident. The log of an unnamed
+//! machine is added to the logs of a job only if both name the same process, and never to that of another unnamed
+//! machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use crate::excuse::{is_cause, is_excused, without_excused};
 use crate::outcome::WENT_ON;
 use crate::stream::ReadStream;
 
-/// Pause after which signs belong to different failures.
+/// Pause after which signals belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
 /// Classes of failures that a program can survive: a line of work after one shows that it did.
 const LIVED_WITHOUT: [&str; 8] = [
@@ -28,18 +30,18 @@ const LIVED_WITHOUT: [&str; 8] = [
     classes::TLS_FAILURE,
 ];
 
-/// Sign with its place in a log.
+/// Signal with its place in a log.
 #[derive(Debug, Clone)]
 pub(crate) struct LocatedSignal {
     pub sign: Signal,
     /// Index of the log in the incident.
     pub log: usize,
     pub first_line: u64,
-    /// Last line of its repeats.
+    /// Last line, including folded repeats.
     pub last_line: u64,
-    /// Number of its deciding line.
+    /// Number of the line that decides its class, such as that of the exception in a traceback.
     pub key_line: u64,
-    /// Position in its log, 0 to 1.
+    /// First line divided by the number of lines in its log, 0 to 1.
     pub(crate) position: f64,
 }
 
@@ -52,9 +54,9 @@ pub(crate) struct IncidentLog {
     pub node: Option<NodeId>,
     /// True if its clock was corrected by a measured offset.
     pub measured: bool,
-    /// True if it shows work of a program.
+    /// True if it shows progress or states a success.
     pub worked: bool,
-    /// Last line that shows work, 0 if none does.
+    /// Last line that shows progress, from 1; 0 without one.
     pub last_work: u64,
     /// True if it states that a run failed.
     pub states_failure: bool,
@@ -62,7 +64,7 @@ pub(crate) struct IncidentLog {
     pub lines: u64,
 }
 
-/// Signs that belong together, in the best known order.
+/// Signals that are diagnosed together, ordered by time or, if one has no time, by position in their logs.
 #[derive(Debug, Clone, Default)]
 pub struct Incident {
     pub(crate) logs: Vec<IncidentLog>,
@@ -70,7 +72,8 @@ pub struct Incident {
 }
 
 impl Incident {
-    /// Returns the nodes with wall clocks that order the signs without a measured offset.
+    /// Returns the nodes with clocks that order the signals and were not corrected by a measured offset; none if the
+    /// signals with a time are of one node.
     pub(crate) fn unmeasured_clocks(&self) -> BTreeSet<&NodeId> {
         let timed = self.items.iter().filter(|item| item.sign.timed);
         let logs = timed.filter_map(|item| self.logs.get(item.log));
@@ -88,15 +91,17 @@ impl Incident {
     }
 }
 
-/// Part of one stream without a long pause.
+/// Part of one stream without a pause longer than [`QUIET`].
 struct StreamSegment {
+    /// Index of the stream.
     stream: usize,
+    /// Earliest and latest wall clock of its observations.
     from: Option<Timestamp>,
     to: Option<Timestamp>,
     items: Vec<LocatedSignal>,
 }
 
-/// Builds one incident of all streams regardless of their clocks, because the caller knows that they belong together.
+/// Builds one incident of all streams regardless of their clocks, for callers that know that they are of one job.
 pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     let streams = if streams.len() > 1 {
         without_excused(streams)
@@ -114,7 +119,8 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     incident
 }
 
-/// Divides streams into incidents.
+/// Divides streams into incidents at pauses of their wall clocks, as the module documentation describes. Excused alarms
+/// are left out.
 pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
     let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
@@ -158,7 +164,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             .filter(|(_, home)| home.is_some())
             .map(|(stretch, _)| stretch.stream)
     };
-    // Processes of two machines may have the same number.
+    // Processes of two machines may have the same number, so the match is used only if one machine log has one.
     let one = machines().all(|stream| Some(stream) == machines().next());
     for (stretch, home) in own.into_iter().zip(homes) {
         match home.filter(|_| one) {
@@ -169,8 +175,8 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
 }
 
-/// Returns true if a machine's log and those of a job name the same process: then the job ran on that machine at that
-/// time.
+/// Returns true if a machine's log and those of a job name the same process id, above 1: the job then ran on that
+/// machine.
 fn names_a_process(group: &[StreamSegment], machine: &StreamSegment) -> bool {
     let pids = |stretch: &StreamSegment| -> BTreeSet<u32> {
         stretch.items.iter().filter_map(|item| item.sign.pid()).collect()
@@ -185,6 +191,7 @@ fn is_machine_log(stream: &ReadStream) -> bool {
     matches!(stream.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
 
+/// Builds an incident of segments and the logs that they are from.
 fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
     let place = |stream: usize| used.iter().position(|index| *index == stream).unwrap_or_default();
@@ -216,7 +223,7 @@ fn log(stream: &ReadStream) -> IncidentLog {
     }
 }
 
-/// Orders items by time if every sign has one; otherwise by their position in their own log.
+/// Orders items by time if every signal has one; otherwise by their position in their own log.
 fn order(incident: &mut Incident) {
     if incident.items.iter().all(|item| item.sign.timed) {
         incident
@@ -231,6 +238,7 @@ fn order(incident: &mut Incident) {
     }
 }
 
+/// Divides a stream at pauses of its own clock that are longer than [`QUIET`].
 fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     let mut all = Vec::new();
     let mut start = 0;
@@ -248,6 +256,7 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     all
 }
 
+/// Builds a segment of a range of observations; `None` if all are excused or have no signals.
 fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<StreamSegment> {
     let walls: Vec<Timestamp> = stream.seen[range.clone()].iter().filter_map(|seen| seen.wall).collect();
     let items = items(index, stream, range);
@@ -259,8 +268,8 @@ fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> 
     })
 }
 
-/// Returns true if the program of a log worked on after all its complaints, and complained only of failures that
-/// programs survive: a service, a connection, a clock.
+/// Returns true if a log shows progress after its last observation, or enough after the first, and all its signals are
+/// noise, a nearly full disk, or of a class that programs survive ([`LIVED_WITHOUT`]).
 fn survived(stream: &ReadStream) -> bool {
     let light = |sign: &Signal| {
         let noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
@@ -271,13 +280,15 @@ fn survived(stream: &ReadStream) -> bool {
     let last = stream.seen.iter().map(|seen| seen.last_line).max();
     let first = stream.seen.iter().map(|seen| seen.first_line).min();
     let worked = stream.progress.last().map(|work| work.line);
-    // A complaint that repeats during work does not stop it the last time either.
+    // Progress between observations shows that they do not stop the program, so the last one need not be followed by
+    // progress.
     let between = |first: u64| stream.progress.iter().filter(|work| work.line > first).count() >= WENT_ON;
     let lived = worked > last || first < last && first.is_some_and(between);
     lived && stream.seen.iter().flat_map(|seen| &seen.signs).all(light)
 }
 
-/// Returns the items of a range of observations, without those of a program that worked on afterwards.
+/// Returns the items of a range of observations without excused ones. Those of a program that continued are left out
+/// too, except in kernel logs.
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<LocatedSignal> {
     let mut items = Vec::new();
     let survived = survived(stream);

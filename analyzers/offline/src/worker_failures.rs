@@ -16,14 +16,15 @@ use rankguard_model::{Entity, NodeId, Rank, Timestamp};
 
 use crate::stream::PlacedObservation;
 
-/// Maximum number of failures; no summary lists more workers.
+/// Maximum number of retained summaries; further ones are ignored.
 const KEPT: usize = 65_536;
 
 /// Summaries of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerFailures {
+    /// Summary that is being read; its first line is 0 if there is none.
     open: WorkerSummary,
-    /// Completed summaries, by first line.
+    /// Completed summaries with a rank, in line order.
     done: Vec<WorkerSummary>,
 }
 
@@ -41,7 +42,7 @@ struct WorkerSummary {
 impl WorkerFailures {
     /// Reads a line if it is a field of a summary.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
-        // Most lines are no field; they are not parsed.
+        // Only lines that may be a field are parsed.
         let is_open = self.open.first_line > 0;
         if !(line.contains(" : ") || is_open && line.contains("error_file: ")) {
             return;
@@ -71,6 +72,7 @@ impl WorkerFailures {
         self.open.last_line = number;
     }
 
+    /// Completes the open summary; drops it if it names no rank.
     fn close(&mut self) {
         let done = std::mem::take(&mut self.open);
         if done.rank.is_some() && self.done.len() < KEPT {
@@ -78,7 +80,7 @@ impl WorkerFailures {
         }
     }
 
-    /// Sets times and nodes from the summaries: the time for the lines of a summary, the node for all lines of a
+    /// Sets times and nodes that observations lack: the time for lines within a summary, the node for all signals of a
     /// rank.
     pub(crate) fn place(&mut self, seen: &mut [PlacedObservation]) {
         self.close();
@@ -108,6 +110,7 @@ impl WorkerFailures {
     }
 }
 
+/// Sets the node of a rank's signal if it is unknown.
 fn set_node(sign: &mut Signal, hosts: &BTreeMap<Rank, &NodeId>) {
     if let Entity::Rank { rank, node, .. } = &mut sign.entity
         && node.as_str().is_empty()
@@ -117,7 +120,7 @@ fn set_node(sign: &mut Signal, hosts: &BTreeMap<Rank, &NodeId>) {
     }
 }
 
-/// Returns the host name of a launcher without its domain.
+/// Returns the host in a summary, a name without its domain; `None` for `<N/A>`.
 fn host(text: &str) -> Option<NodeId> {
     let name = text.split_whitespace().next()?;
     let is_address = name.bytes().all(|b| b.is_ascii_digit() || b == b'.');
