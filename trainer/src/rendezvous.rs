@@ -1,5 +1,5 @@
-//! Rendezvous of the ranks: rank 0 listens at the configured address, collects all ranks and sends each the addresses
-//! of the others; then each rank connects to the ranks below it.
+//! Rendezvous of the ranks: rank 0 listens at the configured address, accepts all ranks and sends each the listen
+//! addresses of ranks 1 and above; then each rank connects to the ranks below it and accepts those above it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -16,13 +16,15 @@ use crate::mesh::{CollectiveOp, MeshError, RankMesh, ready};
 /// Pause between two attempts to connect to rank 0, which may not have started yet.
 const RETRY: Duration = Duration::from_millis(20);
 
-/// Deadline of a caller's 48 bytes; a silent unknown peer must not use up the ranks' time.
+/// Maximum time from a connection to the end of its greeting of 48 bytes; slower peers are disconnected.
 const GREETING_WAIT: Duration = Duration::from_secs(5);
 
-/// Maximum callers with an incomplete greeting; beyond it the oldest is disconnected.
+/// Maximum number of callers with an incomplete greeting; beyond it the oldest is disconnected.
 const CALLERS_MAX: usize = 256;
 
-/// Connects this rank with all others. `listener` is rank 0's, if the caller has bound it already.
+/// Connects this rank with all others within `deadline`, which then applies to each collective too. `settings` is the
+/// hash of the settings that all ranks must share; `listener` is rank 0's, if the caller has bound it already. Returns
+/// an error that names the missing ranks, or the peer that refused this rank.
 pub(crate) fn join(
     env: &RankEnv,
     settings: u64,
@@ -52,18 +54,23 @@ pub(crate) fn join(
     })
 }
 
+/// Rendezvous in progress on one rank.
 struct RendezvousCall<'a> {
     env: &'a RankEnv,
+    /// Hash of the settings that all ranks must share.
     settings: u64,
     begun: Instant,
+    /// Deadline of the whole rendezvous.
     until: Instant,
 }
 
 impl RendezvousCall<'_> {
+    /// Returns this rank's greeting, with the port on which it listens; 0 if no rank needs it.
     fn hello(&self, port: u16) -> PeerHello {
         PeerHello::of(self.env, self.settings, port)
     }
 
+    /// Resolves the address of rank 0.
     fn master(&self) -> Result<SocketAddr, MeshError> {
         let place = (self.env.master_addr.as_str(), self.env.master_port);
         let found = place.to_socket_addrs().and_then(|mut all| {
@@ -76,7 +83,7 @@ impl RendezvousCall<'_> {
         })
     }
 
-    /// Collects all other ranks and sends them the addresses of the others; called on rank 0.
+    /// Accepts all other ranks and sends each the listen addresses of ranks 1 and above; called on rank 0.
     fn collect(&self, listener: Option<TcpListener>, streams: &mut [Option<TcpStream>]) -> Result<(), MeshError> {
         let listener = match listener {
             Some(listener) => listener,
@@ -159,7 +166,8 @@ impl RendezvousCall<'_> {
     fn try_master(&self, address: SocketAddr) -> Result<io::Result<(TcpStream, TcpListener, u16)>, MeshError> {
         let attempt = || {
             let mut stream = TcpStream::connect_timeout(&address, self.left())?;
-            // A port without a listener on this host may, rarely, connect to itself.
+            // On the host of rank 0, a socket may get the address itself as its source and connect to itself (TCP
+            // simultaneous open).
             if stream.local_addr()? == stream.peer_addr()? {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
@@ -243,8 +251,9 @@ impl RendezvousCall<'_> {
         Ok(admitted)
     }
 
+    /// Returns the time until the deadline, at least 1 ms.
     fn left(&self) -> Duration {
-        // The system treats a timeout of zero as no timeout.
+        // `TcpStream::connect_timeout` refuses a timeout of zero.
         let left = self.until.saturating_duration_since(Instant::now());
         left.max(Duration::from_millis(1))
     }
@@ -267,6 +276,7 @@ fn lost(rank: u32, address: SocketAddr, source: io::Error) -> MeshError {
     }
 }
 
+/// Returns an error unless the answer is a welcome.
 fn welcome(address: SocketAddr, answer: Option<HelloReply>) -> Result<(), MeshError> {
     let (verdict, generation) = match answer {
         Some(answer) if answer.verdict == HelloVerdict::Welcome => return Ok(()),
@@ -285,21 +295,28 @@ struct PendingPeer {
     stream: TcpStream,
     address: SocketAddr,
     bytes: [u8; HELLO_BYTES],
+    /// Number of bytes received.
     heard: usize,
+    /// Time of the connection.
     since: Instant,
 }
 
+/// State of a peer's greeting.
 enum HelloProgress {
+    /// Incomplete.
     NotYet,
+    /// Complete.
     All,
+    /// The peer closed the connection, or it failed.
     Nothing,
 }
 
 impl PendingPeer {
+    /// Accepts a connection; `None` if there is none.
     fn accept(listener: &TcpListener) -> io::Result<Option<Self>> {
         let (stream, address) = match listener.accept() {
             Ok(accepted) => accepted,
-            // No caller, or one that has closed again: not an error of the listener.
+            // No caller, or one that has closed already: no error of the listener.
             Err(e) if transient(&e) => return Ok(None),
             Err(e) => return Err(e),
         };
@@ -313,6 +330,7 @@ impl PendingPeer {
         }))
     }
 
+    /// Reads available bytes of the greeting without waiting.
     fn listen(&mut self) -> HelloProgress {
         match self.stream.read(&mut self.bytes[self.heard..]) {
             Ok(0) => HelloProgress::Nothing,
@@ -330,6 +348,7 @@ impl PendingPeer {
     }
 }
 
+/// Returns true if an operation on a non-blocking socket may be repeated.
 fn transient(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,31 +1,32 @@
-//! Assignment of samples to steps and ranks. Pure arithmetic: the same at every world size.
+//! Assignment of samples to steps and ranks. The samples of each step and of each virtual rank depend on the settings
+//! only, so they are the same at every world size.
 
 use std::ops::Range;
 
-/// Returns piece `part` of `0..total`, cut into `parts` contiguous pieces that differ by at most one.
+/// Returns piece `part` of `0..total`, cut into `parts` contiguous pieces with lengths that differ by at most one.
 pub(crate) fn piece(total: usize, parts: usize, part: usize) -> Range<usize> {
     total * part / parts..total * (part + 1) / parts
 }
 
-/// Schedule of a run.
+/// Sizes that determine the samples of every step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SampleSchedule {
     /// Number of samples in an epoch.
     pub(crate) samples: usize,
-    /// Number of samples in a step; the last step of an epoch takes the rest.
+    /// Number of samples in a step; the last step of an epoch may have fewer.
     pub(crate) batch: usize,
     /// Number of epochs.
     pub(crate) epochs: u64,
-    /// Number of pieces of a batch.
+    /// Number of pieces of a batch, each computed by one rank; at least the world size.
     pub(crate) virtual_ranks: usize,
 }
 
-/// Samples of one step, as positions in the epoch's order.
+/// Samples of one step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct StepSamples {
     /// Number of the epoch, from 0.
     pub(crate) epoch: u64,
-    /// Positions in the epoch's order.
+    /// Positions in the epoch's shuffled order of samples.
     pub(crate) positions: Range<usize>,
 }
 
@@ -44,7 +45,7 @@ impl SampleSchedule {
         window.epoch * self.samples as u64 + window.positions.start as u64
     }
 
-    /// Returns the samples of the step after `completed` steps.
+    /// Returns the samples of the step that follows `completed` steps.
     pub(crate) fn window(&self, completed: u64) -> StepSamples {
         let begin = (completed % self.steps_per_epoch()) as usize * self.batch;
         StepSamples {
@@ -53,7 +54,8 @@ impl SampleSchedule {
         }
     }
 
-    /// Returns the piece of a window that a virtual rank computes. Empty if there are more virtual ranks than samples.
+    /// Returns the positions of a window that a virtual rank computes; may be empty if the window has fewer samples
+    /// than there are virtual ranks.
     pub(crate) fn share(&self, window: &StepSamples, virtual_rank: usize) -> Range<usize> {
         let share = piece(window.positions.len(), self.virtual_ranks, virtual_rank);
         window.positions.start + share.start..window.positions.start + share.end
@@ -64,7 +66,8 @@ impl SampleSchedule {
         piece(self.virtual_ranks, world_size, rank)
     }
 
-    /// Returns all positions of a window that a rank computes: contiguous, as its virtual ranks are.
+    /// Returns all positions of a window that a rank computes: contiguous, as its virtual ranks are. Requires at least
+    /// one virtual rank for each rank.
     pub(crate) fn consumed_by(&self, window: &StepSamples, rank: usize, world_size: usize) -> Range<usize> {
         let played = self.virtual_ranks_of(rank, world_size);
         let begin = self.share(window, played.start).start;

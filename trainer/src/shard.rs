@@ -8,7 +8,7 @@ use rankguard_checkpoint_format::{Dtype, TensorBox};
 use crate::network::NeuralNetwork;
 use crate::schedule::piece;
 
-/// Kinds of state of each parameter; names in a checkpoint are prefix + tensor name.
+/// Prefixes of tensor names in a checkpoint: parameters, and the first and second moments of Adam.
 pub(crate) const KINDS: [&str; 3] = ["", "adam.m.", "adam.v."];
 
 /// Part of every tensor that one rank owns.
@@ -16,8 +16,9 @@ pub(crate) const KINDS: [&str; 3] = ["", "adam.m.", "adam.v."];
 pub(crate) struct ParameterShard {
     /// Ranges of the flat parameters, in the order of the tensors, empty ones left out.
     ranges: Vec<Range<usize>>,
-    /// The same ranges as boxes, without the prefix of a kind.
+    /// The same ranges as boxes, with tensor names without a prefix of [`KINDS`].
     boxes: Vec<TensorBox>,
+    /// Number of owned elements.
     len: usize,
 }
 
@@ -47,7 +48,7 @@ impl ParameterShard {
         &self.ranges
     }
 
-    /// Returns the boxes of this rank's checkpoint: those of parameters, then of Adam's m, then of v.
+    /// Returns the boxes of this rank's checkpoint: those of parameters, then of the first moments, then of the second.
     pub(crate) fn boxes(&self) -> Vec<TensorBox> {
         let kinds = KINDS.iter().flat_map(|kind| self.boxes.iter().map(move |b| (kind, b)));
         kinds
@@ -65,7 +66,7 @@ impl ParameterShard {
         }
     }
 
-    /// Sets the owned elements of a flat array from exactly `4 * len` bytes.
+    /// Sets the owned elements of a flat array from `4 * len` little-endian bytes; panics if there are fewer.
     pub(crate) fn read(&self, bytes: &[u8], flat: &mut [f32]) {
         let mut rest = bytes;
         for range in &self.ranges {
@@ -81,7 +82,7 @@ pub(crate) fn write_values(values: &[f32], bytes: &mut Vec<u8>) {
     bytes.extend(values.iter().flat_map(|value| value.to_le_bytes()));
 }
 
-/// Sets values from as many little-endian bytes.
+/// Sets values from little-endian bytes, four for each value.
 pub(crate) fn read_values(bytes: &[u8], values: &mut [f32]) {
     for (value, bytes) in values.iter_mut().zip(bytes.as_chunks::<4>().0) {
         *value = f32::from_le_bytes(*bytes);

@@ -1,4 +1,5 @@
-//! Decomposition of pass durations: ordinary duration x stage x worker x data x rest.
+//! Decomposition of pass durations: duration with even stages x stage x worker x data x rest. The rest is a spike if it
+//! is large, else jitter.
 //!
 //! Factors are separated by the ranks that share them. The size of a stage is shared by all data-parallel ranks; the
 //! speed of a worker by all its operations and no others; the length of a microbatch by all stages it passes, forward
@@ -20,27 +21,29 @@ const SPIKE_FROM: f64 = 1.5;
 const TOGETHER_FROM: (f64, f64) = (0.6, 0.8);
 /// Standard deviation of the logarithm of microbatch lengths from which lengths count as varied.
 const VARIED_FROM: f64 = 0.05;
-/// Ratio of the variation of a pipeline's steps to that of its microbatches from which data is not the cause.
+/// Ratio of the variance between a pipeline's steps to that between its microbatches from which slow steps are spells
+/// of the pipeline and not long data.
 const SPELL_FROM: f64 = 4.0;
 
 /// Factors of every pass.
 #[derive(Debug)]
 pub(crate) struct PassFactors {
     slots: Vec<PassSlot>,
+    /// `[op]`: index of its slot; `None` if it is no pass.
     slot_of: Vec<Option<usize>>,
     /// `[instance * microbatches + microbatch]`: length of the microbatch relative to the usual one.
     data: Vec<f64>,
-    /// Mean of `data` over a step.
+    /// `[step]`: mean length of its microbatches, over all data-parallel ranks.
     data_mean: Vec<f64>,
     /// `[dp * steps + step]`: slowness of a whole pipeline that its data does not explain.
     replica: Vec<f64>,
     /// `[worker * steps + step]`: slowness of a worker in that step beyond its usual one.
     spell: Vec<f64>,
-    /// Part of the workers' ratios that all workers of a data-parallel rank have in common.
+    /// `[dp]`: part of the workers' ratios that all workers of a data-parallel rank have in common; 1 with one stage.
     shared: Vec<f64>,
     /// `[worker]`: mean ratio to peers over all steps.
     pub(crate) worker_ratio: Vec<f64>,
-    /// True for workers that count as slow.
+    /// `[worker]`: true if it counts as slow.
     pub(crate) slow: Vec<bool>,
     /// Rank correlation of forward and backward passes of the same microbatch and worker.
     pub(crate) correlation: f64,
@@ -48,19 +51,27 @@ pub(crate) struct PassFactors {
     pub(crate) data_spread: f64,
 }
 
-/// Factors of one pass.
+/// Factors of one pass. The product of `even`, `stage`, `worker`, `data`, `spike` and `jitter` is its duration.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct FactorSplit {
+    /// Usual duration if all stages were of equal size, in seconds. All other factors are ratios.
     pub(crate) even: f64,
+    /// Size of the stage.
     pub(crate) stage: f64,
+    /// Slowness of a slow worker; 1 for others.
     pub(crate) worker: f64,
+    /// Length of the microbatch.
     pub(crate) data: f64,
+    /// Mean length of the microbatches of the step, which replaces `data` in a simulation with even data.
     pub(crate) data_mean: f64,
+    /// Rest from [`SPIKE_FROM`] on; 1 below.
     pub(crate) spike: f64,
+    /// Rest below [`SPIKE_FROM`]; 1 from there on.
     pub(crate) jitter: f64,
 }
 
 impl PassFactors {
+    /// Measures the factors of a job. The parts depend on each other in this order: worker ratios, data, spells.
     pub(crate) fn of(job: &AlignedTrace) -> PassFactors {
         let (slots, slot_of) = slots(job);
         let steps = job.steps.len();
@@ -84,8 +95,8 @@ impl PassFactors {
         factors
     }
 
-    /// Splits each worker's usual ratio from the part that all workers of a data-parallel rank have in common; with one
-    /// stage no split is possible.
+    /// Sets each worker's ratio to its peers, and the part that all workers of a data-parallel rank have in common: the
+    /// lower median of their ratios. With one stage the two cannot be separated.
     fn share(&mut self, job: &AlignedTrace) {
         let stages = job.stages.len();
         for dp in 0..job.dp() {
@@ -104,6 +115,8 @@ impl PassFactors {
         }
     }
 
+    /// Measures the lengths of microbatches and the spells of whole pipelines. Lengths are used only if forward and
+    /// backward passes vary together ([`TOGETHER_FROM`]).
     fn measure_data(&mut self, job: &AlignedTrace) {
         let steps = job.steps.len();
         let dp_count = job.dp();
@@ -151,7 +164,7 @@ impl PassFactors {
             let all: Vec<f64> = (0..data.len()).map(level_of).collect();
             data.iter_mut().zip(all).for_each(|(length, level)| *length /= level);
             self.replica = levels;
-            // A step that is slow on all pipelines alike delays none of them.
+            // Only slowness relative to the other pipelines makes them wait, so the usual level of the step is removed.
             for step in 0..steps {
                 let mut ranks: Vec<f64> = (0..dp_count).map(|dp| self.replica[dp * steps + step]).collect();
                 let usual = lower_median(&mut ranks);
@@ -174,7 +187,8 @@ impl PassFactors {
         }
     }
 
-    /// Returns the length of a microbatch; includes the usual share of its data-parallel rank if lengths vary.
+    /// Returns the length of a microbatch relative to the usual one. If lengths vary, the ratio that all workers of its
+    /// data-parallel rank have in common is part of it.
     fn length(&self, instance: usize, microbatch: usize, dp_count: usize, count: usize) -> f64 {
         let shared = if self.data_spread >= VARIED_FROM {
             self.shared[instance % dp_count]
@@ -184,6 +198,8 @@ impl PassFactors {
         self.data[instance * count + microbatch] * shared
     }
 
+    /// Measures the slowness of each worker in each step that neither its usual ratio, its pipeline nor its data
+    /// explains.
     fn measure_spells(&mut self, job: &AlignedTrace) {
         let steps = job.steps.len();
         let stages = job.stages.len();
@@ -201,7 +217,7 @@ impl PassFactors {
                 }
             }
             for (stage, ratios) in ratios.iter_mut().enumerate() {
-                // The neighbouring passes distinguish a spell from a single long pass.
+                // The median of three or more passes distinguishes a spell from a single long pass.
                 if ratios.len() > 2 {
                     self.spell[(dp * stages + stage) * steps + step] = lower_median(ratios).max(f64::MIN_POSITIVE);
                 }
@@ -209,11 +225,13 @@ impl PassFactors {
         }
     }
 
+    /// Sets the mean ratio of each worker over all steps, and marks the slow workers.
     fn find_slow(&mut self, job: &AlignedTrace) {
         let steps = job.steps.len();
         let stages = job.stages.len();
         let samples = (steps * job.microbatches).max(1) as f64;
-        // With one stage, only averaging separates a rank's data from its speed.
+        // With one stage, a rank's data and speed can be separated only by averaging over its microbatches, so the
+        // bound is raised by three standard errors of a median (1.25 times that of a mean).
         let doubt = if stages == 1 {
             3.0 * 1.25 * self.data_spread / samples.sqrt()
         } else {
@@ -232,7 +250,7 @@ impl PassFactors {
             self.worker_ratio[worker] = ratio;
             self.slow[worker] = job.dp() > 1 && ratio >= SLOW_FROM + doubt;
         }
-        // Next to a far slower rank, a slightly slow one is noise.
+        // An excess below a quarter of the worst one is noise.
         let worst = self.worker_ratio.iter().copied().fold(1.0, f64::max) - 1.0;
         for (slow, ratio) in self.slow.iter_mut().zip(&self.worker_ratio) {
             *slow = *slow && ratio - 1.0 >= 0.25 * worst;
@@ -271,7 +289,7 @@ impl PassFactors {
         })
     }
 
-    /// Returns the level of each stage relative to the usual stage: both passes, forward, backward.
+    /// Returns the level of each stage relative to the lower median of all stages: of both passes, forward, backward.
     pub(crate) fn stage_ratios(&self, job: &AlignedTrace) -> Vec<[f64; 3]> {
         let mut levels = vec![[0.0; 3]; job.stages.len()];
         for slot in &self.slots {
@@ -291,7 +309,8 @@ impl PassFactors {
             .collect()
     }
 
-    /// Returns the steps in which a worker was at least halfway to its worst.
+    /// Returns the numbers of the steps in which a worker's excess was at least half of its worst; none if the worst
+    /// ratio is at most 1.1.
     pub(crate) fn slow_steps(&self, job: &AlignedTrace, worker: usize) -> Vec<i64> {
         let steps = job.steps.len();
         let dp = worker / job.stages.len();
@@ -304,7 +323,8 @@ impl PassFactors {
     }
 }
 
-/// Returns true if the duration of a rank's step predicts that of its next step.
+/// Returns true if the duration of a rank's step predicts that of its next step (correlation above 0.5), or there are
+/// fewer than five pairs of steps. `levels` are `[dp * steps + step]`.
 fn persists(levels: &[f64], steps: usize) -> bool {
     let mut moments = CorrelationSums::default();
     for ranks in levels.chunks(steps.max(1)) {

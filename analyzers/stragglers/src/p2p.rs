@@ -16,7 +16,7 @@ const CLOCK_ERROR_S: f64 = 5e-5;
 /// Result of the matching.
 #[derive(Debug, Default)]
 pub(crate) struct PeerMatches {
-    /// Edges `(before, after)` between passes and the communication that serves them.
+    /// Edges `(before, after)` between passes and the communication that serves them, as indices of operations.
     pub(crate) edges: Vec<(usize, usize)>,
     /// Operations that start together: pairs, and single ones that were never launched or have no peer.
     pub(crate) groups: Vec<Vec<usize>>,
@@ -31,6 +31,7 @@ enum TransferEnd {
     Receive,
 }
 
+/// Types of communication, each with the type of pass that it serves, and its end of the transfer.
 const FAMILIES: [(OpType, OpType, TransferEnd); 4] = [
     (OpType::ForwardSend, OpType::ForwardCompute, TransferEnd::Send),
     (OpType::ForwardRecv, OpType::ForwardCompute, TransferEnd::Receive),
@@ -41,7 +42,7 @@ const FAMILIES: [(OpType, OpType, TransferEnd); 4] = [
 /// Matches every send and receive of the pipeline. `by_start[stage]` holds its operations in order of start.
 pub(crate) fn match_peers(job: &AlignedTrace, by_start: &[Vec<usize>]) -> PeerMatches {
     let mut peers = PeerMatches::default();
-    // Number of chunks of the whole model: no transfer goes beyond its ends.
+    // `chunks` is the number of chunks of a stage, `model_end` that of the model; no transfer goes beyond the model.
     let chunks = job.ops.iter().map(|op| op.chunk).max().unwrap_or(0).saturating_add(1);
     let model_end = chunks.saturating_mul(job.stages.len() as i64);
     let mut launched: BTreeMap<(OpType, usize), Vec<usize>> = BTreeMap::new();
@@ -74,7 +75,7 @@ pub(crate) fn match_peers(job: &AlignedTrace, by_start: &[Vec<usize>]) -> PeerMa
     peers
 }
 
-/// Returns communication operations with the index of the pass that each serves.
+/// Returns the communication operations that serve a pass, each with the index of that pass in `passes`.
 fn serve(job: &AlignedTrace, comms: &[usize], passes: &[usize], end: TransferEnd) -> Vec<(usize, usize)> {
     let start = |op: &usize| job.start[job.at(*op, 0)];
     let stop = |op: &usize| job.end[job.at(*op, 0)];
@@ -85,7 +86,8 @@ fn serve(job: &AlignedTrace, comms: &[usize], passes: &[usize], end: TransferEnd
         TransferEnd::Send => stop(op) >= first_end - CLOCK_ERROR_S,
     };
     let able: Vec<usize> = comms.iter().filter(could_serve).copied().collect();
-    // The very first chunk may have a slot for a receive that it does not need; that one receive may be missing.
+    // The first pass of the model's first chunk needs no receive. If one receive less than passes was recorded, the
+    // first one serves the second pass.
     let skipped = usize::from(end == TransferEnd::Receive && able.len() + 1 == passes.len());
     able.into_iter()
         .enumerate()
@@ -94,7 +96,7 @@ fn serve(job: &AlignedTrace, comms: &[usize], passes: &[usize], end: TransferEnd
         .collect()
 }
 
-/// Returns pass -> send, or previous pass -> receive -> pass.
+/// Returns the edges of a communication operation: pass -> send, or previous pass -> receive -> pass.
 fn edges(passes: &[usize], served: usize, comm: usize, end: TransferEnd) -> impl Iterator<Item = (usize, usize)> {
     let pass = passes[served];
     let before = served.checked_sub(1).map(|index| passes[index]);
@@ -105,6 +107,8 @@ fn edges(passes: &[usize], served: usize, comm: usize, end: TransferEnd) -> impl
     first.into_iter().chain(second)
 }
 
+/// Groups the n-th launched send of each stage with the n-th launched receive of its neighbour, and counts operations
+/// without a peer.
 fn pair(stages: usize, launched: &BTreeMap<(OpType, usize), Vec<usize>>, peers: &mut PeerMatches) {
     let of = |kind, stage| launched.get(&(kind, stage)).map(Vec::as_slice).unwrap_or_default();
     for stage in 0..stages {

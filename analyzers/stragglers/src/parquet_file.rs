@@ -14,10 +14,11 @@ use crate::table::{ColumnTable, ROWS_MAX, TableCell, is_known};
 /// First bytes of every Parquet file.
 pub(crate) const MAGIC: &[u8] = b"PAR1";
 
-/// Maximum unpacked size of a column in bytes; larger ones are refused.
+/// Maximum unpacked size of a column in a row group, 512 MiB; larger ones are left out and reported.
 const COLUMN_BYTES_MAX: i64 = 1 << 29;
 
-/// Reads the known columns of all row groups.
+/// Reads the known columns of all row groups, up to [`ROWS_MAX`] rows. If the file is not valid Parquet, adds a problem
+/// and returns an empty table.
 pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut ProblemList) -> ColumnTable {
     let empty = || ColumnTable {
         label: label.to_owned(),
@@ -26,8 +27,8 @@ pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut ProblemList) -> Col
     };
     let bytes = Bytes::copy_from_slice(bytes);
     let mut found = ProblemList::default();
-    // The library checks most but not all claims of a damaged file: one of its assertions must not end the caller, and
-    // it shares no state that could be left inconsistent.
+    // The Parquet library panics on some damaged files. The panic becomes a problem; it leaves no inconsistent state,
+    // because the table is discarded.
     let read = catch_unwind(AssertUnwindSafe(|| {
         let mut table = empty();
         fill(&mut table, bytes, &mut found).map(|()| table)
@@ -45,6 +46,7 @@ pub(crate) fn read(label: &str, bytes: &[u8], problems: &mut ProblemList) -> Col
     empty()
 }
 
+/// Appends the rows of all row groups to the table.
 fn fill(table: &mut ColumnTable, bytes: Bytes, problems: &mut ProblemList) -> Result<(), ParquetError> {
     let file = SerializedFileReader::new(bytes)?;
     let schema = file.metadata().file_metadata().schema_descr_ptr();
@@ -101,6 +103,7 @@ fn fill(table: &mut ColumnTable, bytes: Bytes, problems: &mut ProblemList) -> Re
     Ok(())
 }
 
+/// Reads one column of a row group; values of other types than numbers and text are absent cells.
 fn cells(
     table: &mut ColumnTable,
     reader: ColumnReader,
@@ -119,13 +122,14 @@ fn cells(
     }
 }
 
+/// Reads up to `rows` values of a column in batches; a null is an absent cell. Returns fewer if the column ends.
 fn values<T: DataType>(
     mut reader: ColumnReaderImpl<T>,
     rows: usize,
     optional: bool,
     mut cell: impl FnMut(&T::T) -> TableCell,
 ) -> Result<Vec<TableCell>, ParquetError> {
-    // Allocates for values that exist, because `rows` is an unverified claim.
+    // The vectors grow with the values that were read, because a damaged file may state any number of rows.
     let mut levels = Vec::new();
     let mut found = Vec::new();
     let mut cells = Vec::new();

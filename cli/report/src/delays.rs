@@ -1,4 +1,4 @@
-//! Duration of a recovery's stages, as one stacked bar.
+//! Stacked bar of the stages of a recovery, from the first evidence to the first new step.
 
 use std::fmt::Write as _;
 
@@ -6,14 +6,18 @@ use rankguard_model::CaseDelays;
 
 use rankguard_console::display_text;
 
-/// A stage of the recovery, with its time after the fault.
+/// Stage of a recovery.
 struct RecoveryStage {
+    /// Name in the legend.
     name: &'static str,
+    /// CSS class.
     class: &'static str,
+    /// End of the stage, milliseconds after the time of the first evidence.
     until: f64,
 }
 
-/// Renders the bar with its legend; `None` if fewer than two stages were measured.
+/// Renders the bar with its legend as HTML; `None` if fewer than two stages were measured, or all ended at once. A
+/// stage that ended before the previous one has no width.
 pub(super) fn bar(delays: &CaseDelays) -> Option<String> {
     let stages: Vec<RecoveryStage> = [
         ("fault seen", "stage-1", delays.evidence_ms),

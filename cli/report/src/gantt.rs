@@ -1,4 +1,4 @@
-//! Gantt panel of nodes and of the ranks on them.
+//! Gantt panel of a job's figure: the states of each node over time and, below them, its ranks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,21 +8,28 @@ use rankguard_model::{JobView, NodeId, StateSpan};
 use super::canvas::{FigurePanel, LEFT, TimeAxis};
 use super::text::{escape, offset};
 
+/// Height of the panel's title; lengths are in user units of the SVG.
 const HEAD: f64 = 22.0;
-/// Height of a node's band and of a rank's bar, and the gaps below them.
+/// Height of the bar with a node's states.
 const BAND: f64 = 7.0;
+/// Distance between two lanes of ranks.
 const LANE: f64 = 17.0;
+/// Height of a rank's bar in its lane.
 const BAR: f64 = 14.0;
+/// Gap below the last lane of a node.
 const GAP: f64 = 9.0;
 
 /// Spans of one node.
 #[derive(Default)]
 struct NodeSpans<'a> {
+    /// States of the node.
     life: Vec<&'a StateSpan>,
+    /// States of its ranks; the spans of one lane do not overlap.
     lanes: Vec<Vec<&'a StateSpan>>,
 }
 
-/// Renders the lowest panel of a job's figure.
+/// Renders the panel from the coordinate `top` downwards. `nodes` are the spans of the nodes; those of ranks are in
+/// `job`.
 pub(super) fn panel(job: &JobView, nodes: &[StateSpan], clock: &TimeAxis, top: f64) -> FigurePanel {
     let mut rows: BTreeMap<&NodeId, NodeSpans<'_>> = BTreeMap::new();
     for span in nodes {
@@ -62,7 +69,8 @@ pub(super) fn panel(job: &JobView, nodes: &[StateSpan], clock: &TimeAxis, top: f
     FigurePanel { height: y - top, svg }
 }
 
-/// Puts a span into a free lane: preferably the lane of the same rank, so that a restarted rank keeps its lane.
+/// Adds a span to a lane that is free at its start, or to a new lane. The lane in which the same rank was last is
+/// preferred, so that a restarted rank remains in its lane.
 fn place<'a>(lanes: &mut Vec<Vec<&'a StateSpan>>, span: &'a StateSpan) {
     let is_free = |lane: &Vec<&StateSpan>| lane.iter().all(|other| other.to.is_some_and(|to| to <= span.from));
     let same = lanes
@@ -74,6 +82,8 @@ fn place<'a>(lanes: &mut Vec<Vec<&'a StateSpan>>, span: &'a StateSpan) {
     }
 }
 
+/// Draws a span with a tooltip; `label` is left out if the bar is too narrow for it. An open span ends at the end of
+/// the axis.
 fn bar(svg: &mut String, span: &StateSpan, clock: &TimeAxis, y: f64, height: f64, label: Option<String>) {
     let from = clock.at(span.from);
     let to = clock.at(span.to.unwrap_or(clock.end));
@@ -105,7 +115,7 @@ fn bar(svg: &mut String, span: &StateSpan, clock: &TimeAxis, y: f64, height: f64
     svg.push_str("</g>");
 }
 
-/// CSS class of a state; an unknown state is neutral.
+/// Returns the CSS class of a state; `is-other` for an unknown one.
 fn class(state: &str) -> &'static str {
     match state {
         "starting" => "is-starting",
@@ -120,7 +130,7 @@ fn class(state: &str) -> &'static str {
     }
 }
 
-/// Shortens long names to their end, which distinguishes nodes.
+/// Shortens names of more than 13 characters to their last 12, which usually distinguish nodes.
 fn shortened(name: &str) -> String {
     let count = name.chars().count();
     if count <= 13 {

@@ -1,4 +1,5 @@
-//! Handmade sample cluster: three failures of one job and a bug in another, as input of a report.
+//! Sample cluster as input of a report, with fixed data: three failures of one job, and a program bug in another. Built
+//! for tests and with the feature `sample`.
 
 use std::collections::BTreeMap;
 
@@ -45,7 +46,7 @@ pub fn cluster() -> (StatusView, Vec<Case>) {
     (status, vec![gpu_lost(), node_lost(), oom(), user_bug()])
 }
 
-/// Returns measurements as a demo adds them.
+/// Returns facts in the format that `rankguard demo` adds to its report.
 pub fn facts() -> Value {
     json!({
         "parameters_identical": true,
@@ -105,7 +106,7 @@ fn spec(name: &str) -> JobSpec {
     }
 }
 
-/// Generations of the disturbed job: nodes, times of start, run and end, and the first step.
+/// Generations of the disturbed job: nodes, times of start, run and end in milliseconds, and the first step.
 const LIVES: [(&[&str], i64, i64, i64, u64); 5] = [
     (&["node-1", "node-2", "node-3"], 1_000, 2_000, 12_000, 0),
     (&["node-1", "node-3", "spare-1"], 13_000, 18_200, 26_000, 90),
@@ -215,8 +216,11 @@ struct SampleCase {
     id: u64,
     class: &'static str,
     blamed: Entity,
+    /// Time of the first evidence, milliseconds after the start of the sample.
     at: i64,
+    /// Delay until the first step after the recovery, milliseconds; `None` without a recovery.
     first_step: Option<i64>,
+    /// Role and text of each finding, in order of time.
     lines: &'static [(Role, &'static str)],
     outcome: &'static str,
 }
