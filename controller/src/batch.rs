@@ -1,4 +1,4 @@
-//! Event batches: collected by the intake, committed to the journal as one transaction, then applied in order.
+//! Event batches: collected by the intake, written to the journal in one commit, then applied in order.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ pub(crate) struct EventBatch {
     pub(crate) entries: Vec<BatchEntry>,
     /// Nodes with evidence in the batch; their agents receive an acknowledgement after the commit.
     pub(crate) acknowledge: BTreeSet<NodeId>,
-    /// Permits of its evidence; dropping them admits more evidence of the same sessions.
+    /// Permits of its evidence; dropping them frees their bytes in the inbound budget.
     pub(crate) permits: Vec<InboundPermit>,
     /// Queries of operators, answered after all events have been applied.
     pub(crate) queries: Vec<OperatorQuery>,

@@ -86,8 +86,8 @@ fn serve(job: &AlignedTrace, comms: &[usize], passes: &[usize], end: TransferEnd
         TransferEnd::Send => stop(op) >= first_end - CLOCK_ERROR_S,
     };
     let able: Vec<usize> = comms.iter().filter(could_serve).copied().collect();
-    // The first pass of the model's first chunk needs no receive. If one receive less than passes was recorded, the
-    // first one serves the second pass.
+    // The first pass of the model's first chunk needs no receive. If the trace has one receive fewer than passes,
+    // its first receive serves the second pass.
     let skipped = usize::from(end == TransferEnd::Receive && able.len() + 1 == passes.len());
     able.into_iter()
         .enumerate()

@@ -101,8 +101,8 @@ pub fn ln_gamma_p_inverse(a: f64, p: f64) -> f64 {
 /// Maximum number of iterations of [`ln_gamma_p_inverse`]; 1 to 3 suffice unless `p` is near 0 or 1.
 const MOST_STEPS: u32 = 60;
 
-/// Returns the quantile of the standard normal distribution at `p`, for `0 < p < 1`, to seven digits (Wichura 1988, AS
-/// 241): accurate enough for a start value after which one Newton step usually suffices.
+/// Returns the quantile of the standard normal distribution at `p`, for `0 < p < 1`, to seven digits (AS 241, Wichura
+/// 1988): accurate enough for a start value after which one Newton step usually suffices.
 fn normal_quantile(p: f64) -> f64 {
     let from_half = p - 0.5;
     if from_half.abs() <= 0.425 {
