@@ -10,13 +10,14 @@ use super::{FaultInjection, RankSelector, disk};
 use crate::collectors::observe::LineOrigin;
 use crate::synthetic_targets::SyntheticTarget;
 
-/// Most lines of one injection, and most bytes of each.
+/// Most lines of one injection.
 const LINES: usize = 256;
+/// Longest line of an injection, bytes.
 const LINE_BYTES: usize = 16 << 10;
-/// Time after an injection in which evidence about its target is still synthetic: collectors poll every few seconds,
-/// and a killed rank still writes lines.
+/// Time after the end of an injection during which evidence about its target is still marked as synthetic: collectors
+/// poll every few seconds, and a killed rank still writes lines.
 const AFTER: Duration = Duration::from_secs(15);
-/// Signals that end a process which does not catch them.
+/// Signals that [`FaultInjection::RankKill`] accepts: each ends a process that does not catch it.
 const ENDING: [Signal; 10] = [
     Signal::HUP,
     Signal::INT,
@@ -31,6 +32,9 @@ const ENDING: [Signal; 10] = [
 ];
 
 impl InjectionExecutor {
+    /// Starts an injection that lasts until `until`; `None` for a single event or for one without an end. Returns its
+    /// description, the entity that it affects, and the action that undoes it. Fails with a reason for the operator;
+    /// the caller then removes the cover of `number`.
     pub(super) fn begin(
         &self,
         number: u64,
@@ -39,7 +43,7 @@ impl InjectionExecutor {
     ) -> Result<(String, Entity, InjectionUndo), String> {
         let shared = &self.0;
         let node = shared.intake.node_entity();
-        // The fault, and the evidence of some seconds after it.
+        // End of the cover: evidence that arrives shortly after the fault is synthetic too.
         let covered = until.unwrap_or_else(Instant::now) + AFTER;
         match wanted {
             FaultInjection::KernelLine { lines } => {
@@ -90,7 +94,7 @@ impl InjectionExecutor {
                         address: device.clone(),
                     },
                 };
-                // Covered before the value is injected.
+                // The cover is added before the value changes, so that no sample of it counts as real.
                 let until = until.unwrap_or(covered);
                 let cover = SyntheticTarget::Metric(about.clone(), metric.clone());
                 shared.intake.covers().add(number, cover, covered);
@@ -151,6 +155,7 @@ impl InjectionExecutor {
         }
     }
 
+    /// Marks evidence about a rank as synthetic until `until`. Returns the entity of the rank.
     fn cover(&self, number: u64, rank: &RankRef, until: Instant) -> Entity {
         let about = self.0.roster.entity(rank);
         self.0
@@ -160,12 +165,14 @@ impl InjectionExecutor {
         about
     }
 
+    /// Queues lines for the executor's thread, which passes them to triage. Fails if the queue is full.
     fn write(&self, writer: LineOrigin, lines: Vec<String>) -> Result<(), String> {
         let sent = self.0.work.try_send(InjectionWork::Lines(writer, lines));
         sent.map_err(|_| "too many lines wait: try again".to_owned())
     }
 
-    /// Returns the running rank that is meant.
+    /// Returns the selected rank in its newest generation. Fails if no such rank runs here, or if it runs in several
+    /// jobs and the selector names none.
     fn find(&self, which: &RankSelector) -> Result<RankRef, String> {
         let running = self.0.roster.running();
         let number = which.rank;
@@ -196,7 +203,8 @@ impl InjectionExecutor {
     }
 }
 
-/// Checks the lines and returns a short description of them.
+/// Checks the number and length of the lines. Returns their number, unless there is only one, and their first 80
+/// characters, for messages.
 fn describe_lines(lines: &[String]) -> Result<String, String> {
     if lines.is_empty() || lines.len() > LINES {
         return Err(format!("{} lines; expected 1 to {LINES}", lines.len()));

@@ -1,33 +1,39 @@
-//! Selection of the pairs to measure next, and of the nodes or links to blame. Pure: the caller requests a round,
-//! measures its pairs concurrently, and records the results.
+//! Selection of the pairs of nodes to measure next, and of the nodes or links to blame. Pure: the caller requests a
+//! round ([`LinkSearch::next`]), measures its pairs concurrently, and records the results.
 //!
-//! First every node measures once, with one partner. The nodes of a bad pair then measure with nodes that were good in
-//! some pair. A node that is bad with all of them is to blame; if both are good with others, the link between the two
-//! is, once it was bad twice. A few rounds find any number of bad nodes: only if no pair at all is good, nothing can be
-//! decided.
+//! Terms:
+//! - A measurement is bad if it failed, or if it is much slower than the best measurements; otherwise it is good.
+//! - A node is proven if at least one of its measurements is good.
 //!
-//! Absent: an absolute limit of latency. If every pair of the first round is equally late, there is nothing to compare
-//! with, and nothing is blamed.
+//! In the first round every node is measured with one partner (with an odd number of nodes, one node with two). Each
+//! node that is not proven is then measured with proven nodes; if all its measurements are bad, it is blamed. If both
+//! nodes of a bad pair are proven, the link between them is blamed after its second bad measurement. A few rounds find
+//! any number of bad nodes. If no node is proven, other pairs are measured until none is left, and nothing can be
+//! blamed.
+//!
+//! Absent: an absolute limit of latency. If every pair of the first round is equally late, there is no faster pair to
+//! compare with, and nothing is blamed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Number of proven nodes that a node must be bad with before it is blamed, because a single link may be bad too.
+/// Number of proven nodes with which a node is measured before it is blamed, because a single link may be bad too.
 const REFERENCES: usize = 2;
-/// Number of bad measurements of a pair before the link between is blamed.
+/// Number of bad measurements of a pair before the link between its nodes is blamed.
 const TWICE: usize = 2;
-/// Quantile of the pairs that is the reference: a few bad nodes make most pairs bad, and the median with them.
+/// Quantile of all bandwidths that is the reference; for latencies it is 1 - `BEST`. The median would be no reference,
+/// because a few bad nodes make most pairs bad.
 const BEST: f64 = 0.9;
 /// Part of the reference bandwidth below which a pair is bad.
 const SLOW: f64 = 0.5;
-/// Multiple of the reference latency above which a pair is bad, and the least latency that is bad, seconds: below it is
-/// scheduler noise.
+/// Multiple of the reference latency above which a pair is bad.
 const LATE: f64 = 10.0;
+/// Latency up to which no pair is bad, seconds: below it, differences are scheduler noise.
 const LATE_LEAST: f64 = 0.002;
 
-/// Two nodes, the lower number first.
+/// Numbers of two nodes, the lower first.
 pub type NodePair = (usize, usize);
 
-/// Result of a measurement.
+/// Bandwidth and latency of one completed measurement.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LinkMeasurement {
     /// Bandwidth, bytes per second.
@@ -36,29 +42,31 @@ pub struct LinkMeasurement {
     pub latency: f64,
 }
 
-/// Measurements so far, over nodes 0 to n-1.
+/// All measurements so far between nodes 0 to `nodes` - 1.
 #[derive(Debug, Clone, PartialEq)]
 pub struct LinkSearch {
+    /// Number of nodes.
     nodes: usize,
     /// Bandwidth below which a pair is bad in any case, bytes per second.
     least: f64,
-    /// All measurements of each pair, in order; none for a failed one.
+    /// All measurements of each pair, oldest first; `None` for one that failed.
     results: BTreeMap<NodePair, Vec<Option<LinkMeasurement>>>,
 }
 
 /// Nodes and links that the results blame.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LinkBlame {
-    /// Nodes that are bad in every pair.
+    /// Nodes without a good measurement.
     pub nodes: Vec<usize>,
-    /// Links between two nodes that are good with others.
+    /// Bad pairs of nodes that are both good with others.
     pub links: Vec<NodePair>,
-    /// Bad pairs without a node to blame: no pair at all is good.
+    /// Bad pairs of which neither a node nor the link can be blamed, because no pair is good.
     pub open: Vec<NodePair>,
 }
 
 impl LinkSearch {
-    /// Creates a search without measurements.
+    /// Creates a search among `nodes` nodes without measurements. A pair below `least` bytes per second is bad in any
+    /// case.
     pub fn new(nodes: usize, least: f64) -> Self {
         Self {
             nodes,
@@ -67,7 +75,8 @@ impl LinkSearch {
         }
     }
 
-    /// Records a measurement. One of a node with itself, or of an unknown node, is ignored.
+    /// Records a measurement of a pair; `None` if it failed. A pair of a node with itself, or with an unknown node, is
+    /// ignored.
     pub fn record(&mut self, (one, other): NodePair, measured: Option<LinkMeasurement>) {
         let pair = (one.min(other), one.max(other));
         if pair.0 != pair.1 && pair.1 < self.nodes {
@@ -75,7 +84,7 @@ impl LinkSearch {
         }
     }
 
-    /// Returns all measurements.
+    /// Returns all measurements of each pair, oldest first; `None` for one that failed.
     pub fn results(&self) -> &BTreeMap<NodePair, Vec<Option<LinkMeasurement>>> {
         &self.results
     }
@@ -149,7 +158,7 @@ impl LinkSearch {
         }
     }
 
-    /// Classifies each measurement as good or bad, against the best of those that did not fail.
+    /// Classifies each measurement as good (true) or bad, against the reference quantiles of those that did not fail.
     fn judged(&self) -> BTreeMap<NodePair, Vec<bool>> {
         let done = || self.results.values().flatten().flatten();
         let fast = quantile(done().map(|it| it.bandwidth).collect(), BEST);
@@ -172,6 +181,7 @@ struct MeasurementRound {
 }
 
 impl MeasurementRound {
+    /// Adds a pair if `wanted` accepts it and neither node is in this round yet.
     fn add(&mut self, pair: NodePair, wanted: impl Fn(NodePair) -> bool) {
         if wanted(pair) && !self.busy.contains(&pair.0) && !self.busy.contains(&pair.1) {
             self.busy.extend([pair.0, pair.1]);
@@ -190,8 +200,8 @@ fn ordered(one: usize, other: usize) -> NodePair {
     (one.min(other), one.max(other))
 }
 
-/// Returns a round of a round-robin tournament (circle method). With an odd number one node rests, except in the first
-/// round, in which it is paired with node 0, or node 0 with node 1.
+/// Returns a round of a round-robin tournament (circle method). With an odd number of nodes, one node of each round has
+/// no partner. In round 0 that node is also paired: with node 0, or node 0 with node 1.
 fn tournament(nodes: usize, round: usize) -> Vec<NodePair> {
     if nodes < 2 {
         return Vec::new();
@@ -213,6 +223,7 @@ fn tournament(nodes: usize, round: usize) -> Vec<NodePair> {
     pairs
 }
 
+/// Returns the value at the quantile `part`, 0 to 1; 0.0 without values.
 fn quantile(mut values: Vec<f64>, part: f64) -> f64 {
     values.sort_by(f64::total_cmp);
     let index = (values.len() as f64 * part) as usize;
@@ -237,7 +248,7 @@ mod tests {
         latency: 1e-4,
     };
 
-    /// Faults of a simulated network; the effect of each is selected by its number.
+    /// Faults of a simulated network. The sum of the node numbers of a pair selects the effect of its fault.
     #[derive(Debug, Clone)]
     struct Truth {
         nodes: usize,
@@ -286,7 +297,7 @@ mod tests {
         }
     }
 
-    /// Fewer than a third of the nodes are bad, and a node has at most one bad link to a good one.
+    /// Returns networks in which fewer than a third of the nodes are bad, and a good node has at most one bad link.
     fn truths() -> impl Strategy<Value = Truth> {
         let parts = (4..40_usize).prop_flat_map(|nodes| {
             let bad = prop::collection::btree_set(0..nodes, 0..=(nodes - 1) / 3);

@@ -1,7 +1,7 @@
 //! Kernel state of a process: state letter, system call, wait channel, threads in uninterruptible sleep.
 //!
-//! Without the right to trace the process, the system call and the kernel stack are absent; state and wait channel
-//! mostly remain.
+//! The system call requires the right to attach to the process (ptrace), the kernel stack `CAP_SYS_ADMIN`; without them
+//! these parts are absent. The wait channel requires only the right to read the process, the state letter none.
 
 use std::fmt;
 use std::fs;
@@ -19,13 +19,13 @@ const FRAMES: usize = 8;
 /// Kernel state of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct KernelState {
-    /// State letter of its `stat`: R, S, D, T, Z ...
+    /// State letter in `/proc/PID/stat`: R, S, D, T, Z ...; `?` by default.
     pub(crate) state: char,
-    /// System call of the main thread.
+    /// System call of the main thread; `None` outside of one, or if it cannot be read.
     pub(crate) syscall: Option<String>,
-    /// Kernel function that the main thread waits in.
+    /// Kernel function in which the main thread waits; `None` if it does not wait, or if it cannot be read.
     pub(crate) wchan: Option<String>,
-    /// Threads that no signal can wake.
+    /// Threads in uninterruptible sleep, which no signal can end; at most 16.
     pub(crate) blocked: Vec<BlockedThread>,
 }
 
@@ -45,7 +45,7 @@ impl Default for KernelState {
 pub(crate) struct BlockedThread {
     pub(crate) thread: u32,
     pub(crate) name: String,
-    /// Kernel stack, innermost first; empty without the right to read it.
+    /// Kernel stack, innermost function first, at most 8; only the wait channel if the stack cannot be read.
     pub(crate) stack: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ impl fmt::Display for KernelState {
 }
 
 impl KernelState {
-    /// Reads the state of a process; none if it is gone.
+    /// Reads the state of a process with its blocked threads; `None` if the process is gone.
     pub(crate) fn of(proc_root: &Path, pid: u32) -> Option<Self> {
         let folder = proc_root.join(pid.to_string());
         let mut own = Self::of_task(&folder)?;
@@ -98,7 +98,8 @@ impl KernelState {
         Some(own)
     }
 
-    /// Reads the state of a thread, or of the main thread of a process.
+    /// Reads the state of one thread from its procfs folder, or of the main thread from that of the process. Blocked
+    /// threads are not listed.
     pub(crate) fn of_task(folder: &Path) -> Option<Self> {
         Some(Self {
             state: TaskStat::read(folder)?.state,
@@ -115,7 +116,8 @@ fn wchan(folder: &Path) -> Option<String> {
     Some(text.trim().to_owned()).filter(|place| !place.is_empty() && place != "0")
 }
 
-/// Reads a kernel stack, innermost first, from lines such as `[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]`.
+/// Reads a kernel stack, innermost function first, from lines such as `[<0>] nfs_wait_bit_killable+0x1e/0x90 [nfs]`.
+/// Without a stack only the wait channel is returned.
 fn kernel_stack(thread: &Path) -> Vec<String> {
     let text = read(&thread.join("stack"));
     let frames = text.lines().filter_map(|line| {
@@ -131,7 +133,9 @@ fn kernel_stack(thread: &Path) -> Vec<String> {
     }
 }
 
-/// Returns the file of a thread's system call, from the link of its descriptor, which queries no file system.
+/// Returns the path of the file on which a thread's system call works; `None` for other calls, and for descriptors
+/// without a path. The path is read from the link in `fd`, which queries no file system, so that a hung one does not
+/// block the reader.
 pub(crate) fn file_waited_for(folder: &Path) -> Option<String> {
     let text = read(&folder.join("syscall"));
     let name = syscall(&text)?;
@@ -143,7 +147,7 @@ pub(crate) fn file_waited_for(folder: &Path) -> Option<String> {
     place.to_str().filter(|place| place.starts_with('/')).map(str::to_owned)
 }
 
-/// System calls among [`NAMES`] with a descriptor as first argument.
+/// System calls among [`NAMES`] with an open file as first argument. Calls on sockets and directories are left out.
 const OF_A_FILE: [&str; 9] = [
     "fcntl",
     "fdatasync",
@@ -156,14 +160,15 @@ const OF_A_FILE: [&str; 9] = [
     "write",
 ];
 
-/// Parses `202 0x7f.. 0x80 ...`; `running`, and `-1 ...` outside of system calls, give none.
+/// Parses the name of a system call from `202 0x7f.. 0x80 ...`. Returns `None` for `running`, and for `-1 ...`, which
+/// the kernel writes for a thread outside of a system call.
 fn syscall(text: &str) -> Option<String> {
     let number: u32 = text.split_ascii_whitespace().next()?.parse().ok()?;
     let name = NAMES.iter().find(|(known, _)| *known == number).map(|(_, name)| *name);
     Some(name.map_or_else(|| format!("system call {number}"), str::to_owned))
 }
 
-/// Names of the system calls that processes are found waiting in, by number.
+/// System calls in which processes are often found waiting, by their number on x86-64.
 #[cfg(target_arch = "x86_64")]
 const NAMES: &[(u32, &str)] = &[
     (0, "read"),
@@ -202,7 +207,7 @@ const NAMES: &[(u32, &str)] = &[
     (449, "futex_waitv"),
 ];
 
-/// The same with the kernel's generic numbers, as on arm64.
+/// System calls in which processes are often found waiting, by the kernel's generic numbers, as on arm64.
 #[cfg(not(target_arch = "x86_64"))]
 const NAMES: &[(u32, &str)] = &[
     (22, "epoll_pwait"),

@@ -1,7 +1,7 @@
 //! Comparison of two checkpoints.
 //!
 //! Tensors that both checkpoints hold in the same boxes and chunks are compared by digest, without reading data.
-//! Tensors that are cut differently (another number of ranks) are compared byte by byte.
+//! Tensors with different boxes or chunks, as after a change of the world size, are compared byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -60,19 +60,21 @@ pub struct TensorType {
 pub struct ChangedTensor {
     pub name: String,
     pub change: TensorChange,
-    /// Type and shape in the first checkpoint.
+    /// Type and shape in the first checkpoint; `None` if it lacks the tensor.
     pub before: Option<TensorType>,
-    /// Type and shape in the second checkpoint.
+    /// Type and shape in the second checkpoint; `None` if it lacks the tensor.
     pub after: Option<TensorType>,
-    /// Number of chunks, where digests were compared.
+    /// Number of chunks; `None` unless digests were compared.
     pub chunks: Option<u64>,
-    /// Number of chunks with different digests.
+    /// Number of chunks with different digests; `None` unless digests were compared.
     pub changed_chunks: Option<u64>,
-    /// Number of elements that differ, where bytes were read.
+    /// Number of elements with different bytes; `None` unless bytes were read.
     pub changed_elements: Option<u64>,
-    /// Greatest absolute difference of two finite floating-point elements, where bytes were read.
+    /// Greatest absolute difference of two finite floating-point elements; `None` without such a pair, or unless bytes
+    /// were read.
     pub max_abs: Option<f64>,
-    /// Number of changed elements of which one side is infinite or NaN, where bytes were read.
+    /// Number of changed elements with an infinity or NaN on one side; `None` for other than floating-point types, or
+    /// unless bytes were read.
     pub not_finite: Option<u64>,
 }
 
@@ -83,11 +85,13 @@ pub struct CheckpointDiff {
     pub same: u64,
     /// Tensors that differ, sorted by name.
     pub differences: Vec<ChangedTensor>,
-    /// Ranks with different small states.
+    /// Ranks that saved different non-tensor states or schema names, ascending.
     pub states: Vec<u32>,
 }
 
-/// Compares two checkpoints of one store. `values` also reads changed tensors and measures their differences.
+/// Compares two checkpoints of one store. With `values`, the bytes of changed tensors are also read to measure the
+/// difference. `progress` receives the number of compared tensors and of all tensors. Fails if bytes that are read do
+/// not match the digests of their checkpoint, or cannot be read.
 pub fn diff(
     store: &Store,
     before: &Checkpoint,
@@ -114,6 +118,7 @@ pub fn diff(
     Ok(found)
 }
 
+/// Returns the ranks with different non-tensor states or schema names.
 fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
     let ranks = before.indexes.len().max(after.indexes.len());
     let state = |checkpoint: &Checkpoint, rank: usize| {
@@ -127,9 +132,10 @@ fn states(before: &Checkpoint, after: &Checkpoint) -> Vec<u32> {
     (0..ranks).filter(differs).map(|rank| rank as u32).collect()
 }
 
-/// Boxes of a tensor by offset and shape, with chunk size and digests.
+/// Chunk size in bytes and digests of each box of a tensor, by offset and shape of the box.
 type DigestsByBox<'a> = BTreeMap<(&'a [u64], &'a [u64]), (u32, &'a [ChunkDigest])>;
 
+/// Either checkpoint of a comparison. A tensor is stored with its first box and the digests of all boxes.
 struct DiffSide<'a> {
     checkpoint: &'a Checkpoint,
     store: &'a Store,
@@ -171,6 +177,7 @@ impl<'a> DiffSide<'a> {
         })
     }
 
+    /// Reads a part of a tensor into `out`, which gets its length.
     fn read(&self, wanted: &TensorBox, out: &mut Vec<u8>) -> Result<(), ExchangeError> {
         out.resize(wanted.bytes().unwrap_or(0) as usize, 0);
         let Checkpoint { manifest, indexes, .. } = self.checkpoint;
@@ -179,6 +186,7 @@ impl<'a> DiffSide<'a> {
     }
 }
 
+/// Compares one tensor; `None` if it is equal in both checkpoints.
 fn compare(
     name: &str,
     first: &DiffSide<'_>,
@@ -229,7 +237,7 @@ fn compare(
     Ok(Some(difference))
 }
 
-/// Returns the number of chunks and of changed chunks; `None` where boxes or chunks are cut differently.
+/// Returns the number of chunks and of changed chunks; `None` if the boxes or the chunk sizes differ.
 fn by_digest(before: &DigestsByBox<'_>, after: &DigestsByBox<'_>) -> Option<(u64, u64)> {
     if !before.keys().eq(after.keys()) {
         return None;
@@ -246,6 +254,7 @@ fn by_digest(before: &DigestsByBox<'_>, after: &DigestsByBox<'_>) -> Option<(u64
     Some((chunks, changed))
 }
 
+/// Reads a tensor from both checkpoints, piece by piece, and measures the difference.
 fn by_bytes(whole: &TensorBox, first: &DiffSide<'_>, second: &DiffSide<'_>) -> Result<ElementDistance, ExchangeError> {
     let mut distance = ElementDistance::default();
     let mut one = Vec::new();

@@ -14,20 +14,20 @@ pub struct CheckpointSummary {
     pub job: String,
     /// Name of the checkpoint's folder.
     pub checkpoint: String,
-    /// Run that wrote it; `None` if its manifest names none.
+    /// Run that wrote the checkpoint; `None` if the manifest names none.
     pub run: Option<RunId>,
-    /// Folder name of the parent checkpoint.
+    /// Folder name of the parent checkpoint; `None` without one.
     pub parent: Option<String>,
     /// Number of ranks that wrote the checkpoint.
     pub world_size: u32,
     /// Size of all tensors in bytes, each counted once at its global shape.
     pub tensor_bytes: u64,
-    /// Size of all rank images in bytes, replicas included.
+    /// Size of all rank images in bytes. A tensor that several ranks hold is counted once for each.
     pub image_bytes: u64,
-    /// Size in bytes of the checkpoint's own shard files.
+    /// Size in bytes of the checkpoint's own shard files, without chunks in files of earlier checkpoints.
     pub stored_bytes: u64,
-    /// `image_bytes` over `stored_bytes`: mean number of uses of a stored byte. `None` if the
-    /// checkpoint has no own files.
+    /// `image_bytes` over `stored_bytes`; above 1 if chunks are stored in other shard files. `None` if the checkpoint
+    /// has no own files.
     pub dedupe_ratio: Option<f64>,
     /// Shard files that hold its chunks: its own and those of earlier checkpoints.
     pub origins: Vec<OriginSummary>,
@@ -61,11 +61,11 @@ pub struct RankSummary {
     pub stored_bytes: u64,
     /// Number of chunks in the image.
     pub chunks: u64,
-    /// Number of chunks that other shard files hold.
+    /// Number of chunks of the image that are stored in other shard files.
     pub borrowed_chunks: u64,
-    /// Schema name of the rank's state.
+    /// Schema name of the rank's state; empty without one.
     pub schema: String,
-    /// Small state of the rank.
+    /// Non-tensor state of the rank.
     pub state: Value,
 }
 
@@ -76,20 +76,21 @@ pub struct TensorSummary {
     pub dtype: Dtype,
     /// Global shape of the tensor.
     pub shape: Vec<u64>,
-    /// Number of distinct boxes.
+    /// Number of boxes with different offset or shape.
     pub boxes: u64,
     /// Ranks that hold at least one box.
     pub ranks: Vec<u32>,
     /// Size of the whole tensor in bytes.
     pub bytes: u64,
-    /// Size in bytes of all boxes on all ranks.
+    /// Size in bytes of the boxes on all ranks; equal boxes are counted once for each rank.
     pub held_bytes: u64,
-    /// Property that differs between ranks; absent if all agree.
+    /// Difference between the boxes of two ranks, such as `different content between rank 0 and rank 1`; absent if all
+    /// agree.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub differs: Option<String>,
 }
 
-/// Describes a checkpoint without reading its images.
+/// Describes a checkpoint from its manifest and indexes; no image is read.
 pub fn show(checkpoint: &Checkpoint) -> CheckpointSummary {
     let manifest = &checkpoint.manifest;
     let ranks: Vec<RankSummary> = checkpoint.indexes.iter().map(rank).collect();
@@ -131,6 +132,7 @@ fn rank(index: &ShardIndex) -> RankSummary {
     }
 }
 
+/// Counts the chunks and bytes in each shard file, sorted by checkpoint and rank.
 fn origins(indexes: &[ShardIndex]) -> Vec<OriginSummary> {
     let mut found = BTreeMap::new();
     for place in indexes.iter().flat_map(ShardIndex::places) {

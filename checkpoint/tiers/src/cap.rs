@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Maximum idle time that a sender may make up for at once.
+/// Burst of a cap: after this idle time or more, the bytes of this time may be sent at once.
 const BURST: Duration = Duration::from_millis(50);
 
 /// Token bucket without a clock: the caller passes the time as a duration since a fixed moment.
@@ -15,13 +15,15 @@ const BURST: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub struct BandwidthBucket {
     bytes_per_second: u64,
+    /// Idle time that accumulates as credit.
     burst: Duration,
-    /// Time at which all admitted bytes are paid for.
+    /// Time at which all booked bytes would be sent at the rate.
     paid: Duration,
 }
 
 impl BandwidthBucket {
-    /// Creates a bucket; a rate of 0 counts as 1, because no wait may be endless (RG-9).
+    /// Creates a bucket that admits the bytes of `burst` at once. A rate of 0 counts as 1, because no wait may be
+    /// endless (RG-9).
     pub fn new(bytes_per_second: u64, burst: Duration) -> Self {
         Self {
             bytes_per_second: bytes_per_second.max(1),
@@ -38,7 +40,7 @@ impl BandwidthBucket {
         from.saturating_sub(now).saturating_sub(self.burst)
     }
 
-    /// Sets the rate of later requests; earlier bookings are unchanged.
+    /// Sets the rate of later requests, at least 1 byte per second; earlier bookings are unchanged.
     pub fn set(&mut self, bytes_per_second: u64) {
         self.bytes_per_second = bytes_per_second.max(1);
     }
@@ -47,7 +49,9 @@ impl BandwidthBucket {
 /// A [`BandwidthBucket`] on the clock of the runtime, shared by all senders. Without a rate it never waits.
 #[derive(Debug)]
 pub struct BandwidthCap {
+    /// Bucket of the current rate; `None` means unlimited.
     bucket: Mutex<Option<BandwidthBucket>>,
+    /// Moment from which the times of the bucket count.
     since: Instant,
 }
 
@@ -69,7 +73,8 @@ impl BandwidthCap {
         self.bucket.lock().expect("no holder of the bucket panics")
     }
 
-    /// Sets the rate from now on: the bandwidth that training leaves free changes during a checkpoint.
+    /// Sets the rate of later requests; `None` means unlimited. The bandwidth that training leaves free changes during
+    /// a checkpoint.
     pub fn set(&self, bytes_per_second: Option<u64>) {
         let mut bucket = self.lock();
         match (bucket.as_mut(), bytes_per_second) {
@@ -78,7 +83,7 @@ impl BandwidthCap {
         }
     }
 
-    /// Waits until `bytes` may be sent.
+    /// Books `bytes` and waits until they may be sent. A wait that is cancelled does not undo the booking.
     pub async fn take(&self, bytes: u64) {
         let now = self.since.elapsed();
         let wait = self.lock().as_mut().map(|bucket| bucket.take(now, bytes));

@@ -1,4 +1,4 @@
-//! Actions that the decision core requests from the shell.
+//! Actions that the decision core requests from the controller's event loop.
 
 use rankguard_checkpoint_format::{CheckpointId, Manifest};
 use rankguard_model::{AgentOrder, Generation, JobId, NodeId, OrderId, Rank, Step, Timestamp};
@@ -15,7 +15,7 @@ pub struct ChunkName {
     pub chunk: u32,
 }
 
-/// Requested effect. The shell carries it out unchanged.
+/// Effect that the decision core requests. The event loop carries it out unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "action", rename_all = "kebab-case")]
 #[allow(
@@ -30,29 +30,28 @@ pub enum Action {
         id: OrderId,
         order: AgentOrder,
     },
-    /// Writes a manifest, then removes checkpoints that retention does not keep. Answered with `ManifestCommitted`
+    /// Writes a manifest, then removes the checkpoints that retention does not keep. The outcome is `ManifestCommitted`
     /// (also if the same manifest already exists) or `ManifestRefused`.
     CommitManifest {
         store: String,
         manifest: Manifest,
-        /// Newest committed checkpoints to retain.
+        /// Number of newest committed checkpoints to retain.
         keep: u32,
-        /// Further checkpoints that the job's retention rules keep.
+        /// Further checkpoints to retain by the job's retention rules.
         pinned: Vec<CheckpointId>,
     },
-    /// Lists the shards of an ended generation in a store, regardless of the node that wrote them. Answered with
-    /// `ShardsFound`.
+    /// Lists the uncommitted shards of an ended generation in a store, of all nodes. The outcome is `ShardsFound`.
     FindShards {
         store: String,
         job: JobId,
-        /// Generation that acts now.
+        /// Current generation of the job; the outcome names it.
         generation: Generation,
         /// Generation that sealed the shards.
         of: Generation,
-        /// Only shards of later steps are listed.
+        /// Step after which shards are listed; all without one.
         after: Option<Step>,
     },
-    /// Reads a checkpoint that a node reported as damaged. Answered with `CheckpointChecked`.
+    /// Reads a checkpoint that a node reported as damaged. The outcome is `CheckpointChecked`.
     CheckCheckpoint {
         store: String,
         job: JobId,
@@ -61,8 +60,9 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         chunk: Option<ChunkName>,
     },
-    /// Sets a timer at a time of the controller's clock; a time in the past fires at once.
+    /// Sets a timer at a time of the controller's clock, in place of an earlier one with the same key. A time in the
+    /// past fires at once.
     SetTimer { timer: TimerKey, at: Timestamp },
-    /// Notifies operators through the log.
+    /// Writes a message for operators to the controller's log.
     Announce { text: String },
 }

@@ -1,4 +1,4 @@
-//! Checkpoint calls: steps that the decision core requests besides those of the job's interval rule.
+//! Checkpoint calls of the decision core: single steps besides those of the interval rule, and new interval rules.
 
 use rankguard_checkpoint_schedule::agreement::{CheckpointCallMessage, JobProgress, StepScheduler};
 use rankguard_model::{CheckpointCall, Generation, Step, Timestamp};
@@ -11,12 +11,14 @@ const OPEN_MAX: usize = 8;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CheckpointCalls {
     caller: StepScheduler,
+    /// Calls that are neither committed nor void, oldest first, and the current rule.
     open: Vec<CheckpointCallMessage>,
-    /// Time of the last call because of a node at risk.
+    /// Time of the last call that was caused by a node at risk; `None` before the first.
     pub at_risk: Option<Timestamp>,
 }
 
 impl CheckpointCalls {
+    /// Creates the calls of a generation; none is open.
     pub fn new(generation: Generation) -> Self {
         Self {
             caller: StepScheduler::new(generation),
@@ -25,13 +27,13 @@ impl CheckpointCalls {
         }
     }
 
-    /// Returns calls with steps that are neither committed nor void, and the current interval rule. They are sent again
-    /// to an agent that rejoins.
+    /// Returns the calls of steps that are neither committed nor void, and the current interval rule. They are sent
+    /// again to an agent that rejoins.
     pub fn open(&self) -> &[CheckpointCallMessage] {
         &self.open
     }
 
-    /// Calls the nearest step that every rank is expected to learn of in time.
+    /// Calls the earliest step before which the call is expected to reach every rank.
     pub fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
         let word = self.caller.call_step(pace);
         if self.open.len() >= OPEN_MAX {
@@ -41,7 +43,7 @@ impl CheckpointCalls {
         word
     }
 
-    /// Calls a new interval rule, which replaces an earlier one.
+    /// Calls a new interval rule, which replaces an earlier one: a checkpoint every `every` steps, none for 0.
     pub fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
         let word = self.caller.call_interval(pace, every);
         self.open
@@ -53,7 +55,8 @@ impl CheckpointCalls {
         word
     }
 
-    /// Records that a rank takes no image of a step, or could not store it.
+    /// Records that a rank takes no image of a step, or could not store it. If the step was called, its call is dropped
+    /// and later calls look further ahead.
     pub fn void(&mut self, step: Step) {
         if self.open.iter().any(|word| names(word, step)) {
             self.caller.record_late_call(step);
@@ -61,7 +64,7 @@ impl CheckpointCalls {
         self.open.retain(|word| !names(word, step));
     }
 
-    /// Records a commit; calls up to its step are dropped.
+    /// Records a commit; calls up to its step are dropped. If the step was called, later calls look less far ahead.
     pub fn committed(&mut self, generation: Generation, step: Step) {
         if generation == self.caller.generation() && self.open.iter().any(|word| names(word, step)) {
             self.caller.record_timely_call();
@@ -71,6 +74,7 @@ impl CheckpointCalls {
     }
 }
 
+/// Returns true if a call is for exactly this step.
 fn names(word: &CheckpointCallMessage, step: Step) -> bool {
     matches!(word.call, CheckpointCall::At { step: called } if called == step)
 }

@@ -1,15 +1,16 @@
-//! Decision core of the controller: [`step`] takes the state and one event and returns actions. No other code decides.
+//! Decision core of the controller: [`step`] takes the state and one event and returns actions. All
+//! decisions of the controller are made here.
 //!
 //! Terms:
 //! - An [`Event`] is an input, an [`Action`] a requested effect. The outcome of an action returns as an event; there is
 //!   no other feedback.
 //! - A [`Plan`] is the wanted state of one job: immutable, with a parent and reasons. [`plan_check`] may refuse it
 //!   before it is carried out.
-//! - A job passes through `Pending > Fencing > Adopting > Launching > Starting > Running`; a failure leads back to
-//!   `Fencing` with the next generation, or to `Stopped`.
+//! - A job passes through `Pending > Fencing > Adopting > Launching > Starting > Running > Finished`; a failure leads
+//!   back to `Fencing` with the next generation, or to `Stopped` ([`JobPhase`]).
 //!
 //! Invariants, checked after every event of a random walk by [`invariants::check`]:
-//! - At most one generation of a job acts (RG-3); commits of a fenced generation are never asked for (RG-1).
+//! - At most one generation of a job acts (RG-3); commits of a fenced generation are never requested (RG-1).
 //! - A node with ranks that no plan places there takes no work until its agent has confirmed that they ended (RG-3).
 //! - A node is cordoned only for a root, and only within the budget (RG-6, RG-7).
 //! - Every phase that waits has a timer (RG-9).

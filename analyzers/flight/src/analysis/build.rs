@@ -10,6 +10,9 @@ use super::combined::{CombinedDumps, GroupIndex, GroupView, MemberView, RankView
 use super::numbering;
 
 impl<'d> CombinedDumps<'d> {
+    /// Combines the dumps of many ranks. Dumps without a rank are left out, and of several of one rank the newest is
+    /// used; both are reported as problems. Ranks below `expected_world`, and members of groups, are added without a
+    /// dump if they have none.
     pub(super) fn build(
         dumps: &'d [RecorderDump],
         expected_world: Option<u32>,
@@ -59,7 +62,7 @@ impl<'d> CombinedDumps<'d> {
             );
         }
         let by_key = world.name_groups(problems);
-        // Bounds the list for an absurd world size.
+        // At most 2^20 ranks are added, so that an absurd world size does not exhaust memory.
         for rank in 0..expected_world.unwrap_or(0).min(1 << 20) {
             world.add_absent(rank);
         }
@@ -75,6 +78,7 @@ impl<'d> CombinedDumps<'d> {
         world
     }
 
+    /// Adds a rank without a dump, unless it is known already.
     fn add_absent(&mut self, rank: u32) {
         self.ranks.entry(rank).or_insert(RankView {
             dump: None,
@@ -83,8 +87,9 @@ impl<'d> CombinedDumps<'d> {
         });
     }
 
-    /// Names groups by name and members, because a split can give several groups the same name. Returns the group
-    /// that each rank means by a name.
+    /// Collects the groups, identified by name and members, because a split can give several groups the same name. A
+    /// group that only entries name consists of the ranks with such entries, and is reported as a problem. Returns the
+    /// group to which each rank refers by a name.
     fn name_groups(&mut self, problems: &mut DumpProblems) -> BTreeMap<(u32, Arc<str>), GroupIndex> {
         let mut indexes: BTreeMap<(Arc<str>, Arc<[u32]>), GroupIndex> = BTreeMap::new();
         let mut meant = BTreeMap::new();

@@ -1,8 +1,9 @@
 //! Mismatches between the members of one operation.
 //!
-//! Follows the rules of PyTorch's `RankOperation.match`, but compares numbers of elements and not shapes: NCCL receives a buffer
-//! and a count, so `[2, 3]` matches `[6]`. Only operations that are pending on some rank are compared, and in each
-//! group only the first mismatch is reported: after it the sequence numbers of the members no longer correspond.
+//! Follows the rules of `Op.match` in PyTorch's flight-recorder analyzer, but compares numbers of elements and not
+//! shapes: NCCL receives a buffer and a count, so `[2, 3]` matches `[6]`. Only operations that are pending on some rank
+//! are compared, and in each group only the first mismatch is reported: after it the sequence numbers of the members no
+//! longer correspond.
 
 use std::collections::BTreeMap;
 
@@ -14,29 +15,34 @@ use crate::report::{CallMismatch, MismatchKind, MismatchSide};
 use super::combined::{CombinedDumps, GroupIndex, GroupView, RankOperation, kind};
 use super::pairs::TransferTable;
 
-/// Mismatch with the blamed ranks and their confidence.
+/// Mismatch with the blamed ranks.
 pub(super) struct BlamedMismatch {
     pub(super) group: GroupIndex,
+    /// Counter of the sequence number.
     pub(super) lane: SequenceKind,
     pub(super) mismatch: CallMismatch,
+    /// Blamed ranks, each with the confidence, 0 to 1; empty if no side can be blamed.
     pub(super) blamed: Vec<(u32, f64)>,
 }
 
 /// Call of the compared operation by one member.
 struct MemberCall<'d> {
     rank: u32,
+    /// Operation names of all entries, joined by ` + `.
     name: String,
+    /// Entries of the call without the closing entry of a launch.
     entries: Vec<&'d DumpEntry>,
     kind: OpKind,
 }
 
-/// Confidence that the smaller side of a mismatch is wrong.
+/// Confidence that a rank outside of the majority is wrong, 0 to 1.
 const MINORITY: f64 = 0.8;
-/// Confidence for each rank if no side has a majority.
+/// Confidence that each rank is wrong if no side has a majority, 0 to 1.
 const EITHER: f64 = 0.4;
-/// Maximum number of ranks that are blamed in a tie.
+/// Maximum number of ranks that are blamed without a majority; if there are more, none is blamed.
 const TIED_RANKS: usize = 8;
 
+/// Returns the first mismatch of the collectives of each group, and the first of its sends and receives.
 pub(super) fn compare(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
     let mut found = Vec::new();
     for (index, group) in world.groups.iter().enumerate() {
@@ -67,6 +73,7 @@ pub(super) fn compare(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
     found
 }
 
+/// Returns the call of an operation by one rank; `None` if the rank has no dump.
 fn call<'d>(world: &CombinedDumps<'d>, rank: u32, op: &RankOperation) -> Option<MemberCall<'d>> {
     let dump = world.ranks.get(&rank)?.dump?;
     let mut entries: Vec<&DumpEntry> = op.entries().map(|at| &dump.entries[at]).collect();
@@ -86,8 +93,10 @@ fn call<'d>(world: &CombinedDumps<'d>, rank: u32, op: &RankOperation) -> Option<
     })
 }
 
+/// Mismatch with the blamed ranks, each with the confidence.
 type MismatchBlame = (CallMismatch, Vec<(u32, f64)>);
 
+/// Compares operations, then sizes, then element types; returns the first mismatch.
 fn differ(world: &CombinedDumps<'_>, group: &GroupView, seq: i64, calls: &[MemberCall<'_>]) -> Option<MismatchBlame> {
     let first = calls.first()?;
     let place = phrases::group_name(&group.id, &group.description);
@@ -115,7 +124,7 @@ fn differ(world: &CombinedDumps<'_>, group: &GroupView, seq: i64, calls: &[Membe
     ratio(group, seq, kind, calls, &place).or_else(|| types(seq, kind, calls, &place))
 }
 
-/// Returns true for inputs and for outputs that must be equal on all members.
+/// Returns two flags for a kind: true if the inputs, and true if the outputs, must have equal sizes on all members.
 fn compared(kind: OpKind) -> (bool, bool) {
     match kind {
         OpKind::AllReduce | OpKind::AllGather | OpKind::ReduceScatter | OpKind::Broadcast => (true, true),
@@ -125,7 +134,7 @@ fn compared(kind: OpKind) -> (bool, bool) {
     }
 }
 
-/// Returns the number of elements of all tensors; `None` if none were recorded.
+/// Returns the number of elements of all inputs, or of all outputs; `None` if none were recorded.
 fn elements(entries: &[&DumpEntry], side: fn(&DumpEntry) -> &[Vec<i64>]) -> Option<i128> {
     let mut tensors = entries.iter().flat_map(|entry| side(entry)).peekable();
     tensors.peek()?;
@@ -136,7 +145,8 @@ fn elements(entries: &[&DumpEntry], side: fn(&DumpEntry) -> &[Vec<i64>]) -> Opti
     Some(tensors.map(count).fold(0, i128::saturating_add))
 }
 
-/// Groups the members by the compared value; `None` if they agree.
+/// Groups the members by the compared value, largest group first; `None` if they agree. Members without a value are
+/// left out.
 fn sides(calls: &[MemberCall<'_>], says: impl Fn(&MemberCall<'_>) -> Option<String>) -> Option<Vec<MismatchSide>> {
     let mut by_word: BTreeMap<String, Vec<&MemberCall<'_>>> = BTreeMap::new();
     for call in calls {
@@ -151,6 +161,7 @@ fn sides(calls: &[MemberCall<'_>], says: impl Fn(&MemberCall<'_>) -> Option<Stri
     })
 }
 
+/// Describes members with equal calls by the call of the lowest rank.
 fn side(calls: &[&MemberCall<'_>]) -> Option<MismatchSide> {
     let lowest = calls.first()?;
     let mut what = phrases::call(lowest.entries.first()?);
@@ -168,6 +179,8 @@ fn side(calls: &[&MemberCall<'_>]) -> Option<MismatchSide> {
     })
 }
 
+/// Describes a mismatch and blames the ranks outside of the majority. Without a majority all ranks are blamed, if they
+/// are at most [`TIED_RANKS`].
 fn describe_mismatch(seq: i64, kind: MismatchKind, sides: Vec<MismatchSide>, place: &str) -> MismatchBlame {
     let ranks: usize = sides.iter().map(|side| side.ranks.len()).sum();
     let blamed = match sides.split_first() {
@@ -204,6 +217,7 @@ fn describe_mismatch(seq: i64, kind: MismatchKind, sides: Vec<MismatchSide>, pla
     )
 }
 
+/// Formats one side as a sentence: its ranks, their call, the frame.
 fn said(side: &MismatchSide) -> String {
     let verb = if side.ranks.len() == 1 { "calls" } else { "call" };
     let frame = side
@@ -214,8 +228,8 @@ fn said(side: &MismatchSide) -> String {
     format!("{} {verb} {}{frame}", phrases::ranks(&side.ranks), side.what)
 }
 
-/// Compares the elements that all members send and receive. Requires the calls of all members; shapes are recorded
-/// since 2.4.
+/// Compares the number of elements that all members send with the number that they receive; blames no rank. Requires
+/// the calls of all members, in dumps since format 2.4, which record these shapes.
 fn total(
     world: &CombinedDumps<'_>,
     group: &GroupView,
@@ -256,7 +270,7 @@ fn total(
     ))
 }
 
-/// Compares input and output of each member.
+/// Compares the input size of each member with its output size.
 fn ratio(group: &GroupView, seq: i64, kind: OpKind, calls: &[MemberCall<'_>], place: &str) -> Option<MismatchBlame> {
     let members = group.ranks.len() as i128;
     let wrong = |call: &&MemberCall<'_>| {
@@ -295,7 +309,8 @@ fn ratio(group: &GroupView, seq: i64, kind: OpKind, calls: &[MemberCall<'_>], pl
     ))
 }
 
-/// Compares element types. One-to-all and all-to-one operations use one side only.
+/// Compares element types: only those of outputs for scatter and broadcast, only those of inputs for gather, otherwise
+/// both. Types of an absent tensor are ignored.
 fn types(seq: i64, kind: OpKind, calls: &[MemberCall<'_>], place: &str) -> Option<MismatchBlame> {
     let inputs = !matches!(kind, OpKind::Scatter | OpKind::Broadcast);
     let outputs = !matches!(kind, OpKind::Gather);
@@ -316,7 +331,7 @@ fn types(seq: i64, kind: OpKind, calls: &[MemberCall<'_>], place: &str) -> Optio
     Some(describe_mismatch(seq, MismatchKind::Dtype, sides(calls, said)?, place))
 }
 
-/// Compares sends with their receives, if they are known to correspond.
+/// Compares the sizes of pending sends with those of their receives, for peers with equally many of both.
 fn compare_pairs(world: &CombinedDumps<'_>) -> Vec<BlamedMismatch> {
     let mut found: Vec<BlamedMismatch> = Vec::new();
     for ((group, from, to), pair) in TransferTable::find(world).aligned() {

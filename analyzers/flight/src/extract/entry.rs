@@ -7,11 +7,14 @@ use rankguard_pickle::{PickleTree, ValueId};
 
 use super::DumpExtractor;
 
-/// Maximum number of tensors of one entry, and of dimensions of one tensor.
+/// Maximum number of tensors of one entry.
 const TENSORS: usize = 1 << 16;
+/// Maximum number of dimensions of one tensor.
 const DIMENSIONS: usize = 64;
 
 impl DumpExtractor<'_, '_> {
+    /// Parses the list of entries, up to the limit of work. Entries that are not in the order of `record_id` are
+    /// sorted.
     pub(super) fn entries(&mut self, id: ValueId) -> Vec<DumpEntry> {
         let tree = self.tree;
         let Some(items) = tree.items(id) else {
@@ -32,6 +35,8 @@ impl DumpExtractor<'_, '_> {
         entries
     }
 
+    /// Parses one entry. Returns `None`, and reports a problem, if it has no group, or is a collective without a
+    /// number.
     fn entry(&mut self, id: ValueId, index: usize) -> Option<DumpEntry> {
         let tree = self.tree;
         let Some(fields) = tree.pairs(id) else {
@@ -145,7 +150,8 @@ impl DumpExtractor<'_, '_> {
         Some(entry)
     }
 
-    /// Parses `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or the name alone in formats before 2.1.
+    /// Parses name and description of a group from `("74", "EXPERT_MODEL_PARALLEL_GROUP")`, or the name alone in
+    /// formats before 2.1.
     fn process_group(&mut self, id: ValueId, entry: &mut DumpEntry) {
         let tree = self.tree;
         let (name, description) = match tree.items(id) {
@@ -160,6 +166,7 @@ impl DumpExtractor<'_, '_> {
         }
     }
 
+    /// Parses the shape of each tensor; sizes that are no integers are left out.
     fn shapes(&mut self, id: ValueId) -> Arc<[Vec<i64>]> {
         let tree = self.tree;
         let mut shapes = Vec::new();
@@ -179,6 +186,7 @@ impl DumpExtractor<'_, '_> {
         self.interner.shapes(&shapes)
     }
 
+    /// Parses a list of names; items that are neither text nor a number are left out.
     fn names(&mut self, id: ValueId) -> Arc<[Arc<str>]> {
         let tree = self.tree;
         let mut names = Vec::new();
@@ -190,7 +198,7 @@ impl DumpExtractor<'_, '_> {
     }
 }
 
-/// Parses a time. The pickle writes `None` for an absent one, the JSON form zero.
+/// Parses a time, nanoseconds since the epoch. `None` if it is absent: the pickle writes `None`, the JSON form 0.
 fn moment(tree: &PickleTree<'_>, id: ValueId) -> Option<i64> {
     tree.integer(id).filter(|nanoseconds| *nanoseconds > 0)
 }

@@ -1,15 +1,16 @@
-//! Merge of the states of several ranks into one.
+//! Merge of the states of several ranks into one value.
 
 use super::PythonValue;
 use crate::problem::ProblemList;
 
-/// Adds to `first` the entries that only `other` has. Where two plain values differ, that of `first` is retained
-/// and the path is reported.
+/// Merges `other` into `first`: dictionaries by key, lists and tuples of equal length item by item, `PerRank` values by
+/// rank. Where other values differ, that of `first` is retained and a problem with its path is added. `path` is the
+/// dotted path of both values; empty for the whole state.
 pub(crate) fn merge(first: &mut PythonValue, other: PythonValue, path: &str, problems: &mut ProblemList) {
     match (first, other) {
         (PythonValue::Dict(pairs), PythonValue::Dict(others)) => {
             for (at, (key, item)) in others.into_iter().enumerate() {
-                // Ranks mostly have the same keys in the same order, so the linear search is rare.
+                // Ranks mostly have the same keys in the same order, so that the linear search below is rare.
                 let is_at = |pair: &(PythonValue, PythonValue)| pair.0 == key;
                 let at = if pairs.get(at).is_some_and(is_at) {
                     Some(at)
@@ -40,6 +41,7 @@ pub(crate) fn merge(first: &mut PythonValue, other: PythonValue, path: &str, pro
     }
 }
 
+/// Returns the path of an entry of the container at `path`.
 fn below(path: &str, part: &str) -> String {
     if path.is_empty() {
         part.to_owned()
@@ -48,6 +50,7 @@ fn below(path: &str, part: &str) -> String {
     }
 }
 
+/// Returns true for equal values. Floats are compared by their bits, so that NaN equals itself.
 fn is_same(one: &PythonValue, other: &PythonValue) -> bool {
     match (one, other) {
         (PythonValue::Float(one), PythonValue::Float(other)) => one.to_bits() == other.to_bits(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rankguard_identity::{DialError, ExposedAddress};
 use serde::{Deserialize, Serialize};
 
-/// Reason for which a receiver refuses a request.
+/// Reason for which a receiver refuses a request; sent as part of its reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
@@ -32,7 +32,8 @@ pub enum TransferRefusal {
     Failed(String),
 }
 
-/// Error of a transfer between two agents. Every message names the peer.
+/// Error of a transfer between two agents. Messages name the peer, except [`BulkError::Exposed`], which names the
+/// address, and [`BulkError::Image`], which is a local error.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum BulkError {
@@ -61,8 +62,7 @@ pub enum BulkError {
 }
 
 impl BulkError {
-    /// Returns true if the same call may succeed later. Data that the peer has accepted is not sent
-    /// again.
+    /// Returns true if the same call may succeed later. A retry does not send data again that the peer has accepted.
     pub fn is_retryable(&self) -> bool {
         match self {
             Self::Io { .. } | Self::Deadline { .. } => true,

@@ -14,50 +14,57 @@ use tokio::runtime::Handle;
 use super::parity_memory::BLOCK;
 use super::{BulkPeer, ImageHolder, ParityMemory, RankLane, SUM_CHUNK_BYTES, SumView};
 
-/// Maximum bytes of an image that are rebuilt at a time; each takes its length times the lane size in memory.
+/// Longest range of an image that is rebuilt at a time, bytes, unless a single chunk is longer. A rebuild holds the
+/// range of every image of the lane in memory.
 const RUN: u64 = 4 << 20;
 
-/// Holder of parities.
+/// Holder of complete parities.
 #[derive(Debug, Clone)]
 pub enum SumHolder {
+    /// Memory of this agent.
     Here(Arc<ParityMemory>),
+    /// Another agent, which is queried over the bulk protocol.
     Peer(Arc<BulkPeer>),
 }
 
-/// Source of a restore that rebuilds lost images. Its inputs are compared with their indexes, and its output is
-/// compared by the caller (RG-2), so parity need not be trusted. Used from threads that may block, on a runtime that
-/// other threads drive.
+/// Source of a restore that rebuilds lost images from parity. Its inputs are compared with their indexes, and its
+/// output is compared by the caller (RG-2), so parity need not be trusted. Calls block while `runtime` queries peers,
+/// so they must come from a thread that may block, and other threads must drive the runtime.
 pub struct RebuildSource<'a> {
     job: JobId,
     checkpoint: CheckpointId,
+    /// All images of the checkpoint, by rank.
     images: BTreeMap<Rank, IndexedImage<'a>>,
-    /// Sources of the surviving images.
+    /// Sources of the surviving images, in the order in which they are tried.
     survivors: Vec<&'a dyn ChunkSource>,
     holders: Vec<SumHolder>,
-    /// Generation that restores.
+    /// Generation that restores: the fencing token of requests to `holders`.
     generation: Generation,
     runtime: Handle,
-    /// Result of the parity query, made once at the first missing chunk.
+    /// Lanes with an available parity. The holders are queried once, at the first request.
     lanes: OnceLock<Vec<LaneHolders>>,
 }
 
-/// Index of one image and the chunk positions from it.
+/// Index of one image, with the layout and the storage locations of its chunks.
 struct IndexedImage<'a> {
     index: &'a ShardIndex,
     chunking: ChunkLayout,
     places: Vec<ChunkPlace>,
 }
 
-/// Lane and the holders of its parities.
+/// Lane with its available parities.
 struct LaneHolders {
     lane: RankLane,
+    /// Length of each parity, bytes.
     bytes: u64,
+    /// Available parities and their holders.
     by: Vec<(SumView, SumHolder)>,
 }
 
 impl<'a> RebuildSource<'a> {
-    /// Creates a source for the checkpoint of these indexes. Requests to `survivors` for the surviving images, and to
-    /// `holders` for parity, carry `generation`.
+    /// Creates a source for the checkpoint of `indexes`, all of one checkpoint; `None` if there are none. Surviving
+    /// images are read from `survivors`. Parity is requested from `holders`; those requests carry `generation` and run
+    /// on `runtime`.
     pub fn new(
         indexes: &'a [ShardIndex],
         survivors: Vec<&'a dyn ChunkSource>,
@@ -83,13 +90,14 @@ impl<'a> RebuildSource<'a> {
         })
     }
 
-    /// Returns the lane that can rebuild a rank's image, if any of its parities is available.
+    /// Returns the lane of a rank's image; `None` if none of its parities is available.
     fn lane(&self, rank: Rank) -> Option<&LaneHolders> {
         let lanes = self.lanes.get_or_init(|| self.find());
         lanes.iter().find(|kept| kept.lane.ranks.contains(&rank))
     }
 
-    /// Queries all holders for parity. Parity over bytes other than the committed ones is ignored.
+    /// Queries all holders for parity and groups it by lane. Parity over other bytes than the committed ones is
+    /// ignored.
     fn find(&self) -> Vec<LaneHolders> {
         let mut lanes: Vec<LaneHolders> = Vec::new();
         for holder in &self.holders {
@@ -114,6 +122,7 @@ impl<'a> RebuildSource<'a> {
         lanes
     }
 
+    /// Returns the complete parities of this checkpoint at one holder.
     fn query_holder(&self, holder: &SumHolder) -> Vec<SumView> {
         match holder {
             SumHolder::Here(sums) => sums.whole(&self.job, self.checkpoint),
@@ -125,6 +134,7 @@ impl<'a> RebuildSource<'a> {
         }
     }
 
+    /// Returns true if a parity covers images with the roots in these indexes, and its length and code fit them.
     fn is_of_these(&self, view: &SumView) -> bool {
         let images = view.lane.ranks.iter().map(|rank| self.images.get(rank));
         let mut longest = 0;
@@ -138,7 +148,7 @@ impl<'a> RebuildSource<'a> {
         same && sound && view.roots.len() == view.lane.ranks.len() && longest == view.bytes
     }
 
-    /// Rebuilds a complete image.
+    /// Rebuilds a complete image. Fails if a chunk cannot be rebuilt, or does not match its digest.
     pub fn image(&self, rank: Rank) -> Result<Vec<u8>, ChunkError> {
         let image = self.images.get(&rank).ok_or("its index is not known")?;
         let ids: Vec<ChunkId> = (0u32..)
@@ -165,9 +175,10 @@ impl<'a> RebuildSource<'a> {
         missing.map_or(Ok(out), Err)
     }
 
-    /// Rebuilds bytes of the image of `rank`, between block boundaries. If there are more parities than lost images,
-    /// one that yields bytes that are not `sound` is replaced by another; if none is sound, the caller refuses the
-    /// bytes.
+    /// Rebuilds a range of the image of `rank`, between block boundaries. If more parities are available than images
+    /// are lost, further combinations are tried until `sound` accepts the bytes. If it accepts none, the bytes of the
+    /// last combination are returned, and the caller of the source refuses them. Fails if fewer parities are available
+    /// than images are lost.
     fn rebuild(
         &self,
         kept: &LaneHolders,
@@ -221,7 +232,8 @@ impl<'a> RebuildSource<'a> {
         })
     }
 
-    /// Reads the same range of a surviving image, padded with zeros; `None` if a part cannot be read as committed.
+    /// Reads a range of a surviving image; bytes beyond its end are zeros. `None` if no source supplies all chunks of
+    /// the range with their committed digests.
     fn survivor(&self, rank: Rank, range: &Range<u64>) -> Option<Vec<u8>> {
         let image = self.images.get(&rank)?;
         let first = image.chunking.chunk_holding(range.start);
@@ -252,7 +264,7 @@ impl<'a> RebuildSource<'a> {
         open.is_empty().then_some(out)
     }
 
-    /// Reads the same range of a parity.
+    /// Reads a range of a parity; `None` if its holder does not supply it.
     fn parity(&self, view: &SumView, holder: &SumHolder, range: &Range<u64>) -> Option<Vec<u8>> {
         let chunk = u64::from(SUM_CHUNK_BYTES);
         let first = range.start / chunk;
@@ -296,8 +308,9 @@ fn put(out: &mut [u8], range: &Range<u64>, at: u64, chunk: &[u8]) {
     }
 }
 
-/// Groups chunks of one image that are rebuilt together: their positions in the request, in order, and the byte range
-/// from the first to the last.
+/// Groups chunks of one image that lie near each other, so that each group is rebuilt at once. Returns, for each group,
+/// the positions of its chunks in `ids`, in the order of the image, and its byte range, which begins at a block
+/// boundary.
 fn stretches(ids: &[&ChunkId]) -> Vec<(Vec<usize>, Range<u64>)> {
     let mut order: Vec<usize> = (0..ids.len()).collect();
     order.sort_by_key(|&nth| (ids[nth].rank, ids[nth].at));
