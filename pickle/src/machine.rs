@@ -1,4 +1,4 @@
-//! Stack machine that reads a pickle.
+//! Stack machine that executes the opcodes of a pickle and collects its values in a [`PickleTree`].
 
 use crate::error::{Error, ParseLimits};
 use crate::memo::MemoTable;
@@ -8,24 +8,26 @@ use crate::tree::{FALSE, NONE, PickleTree, PickledValue, TRUE, ValueId};
 /// Handling of opcodes that ask for a class, a call or an object.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ObjectPolicy {
-    /// Return an error that names it.
+    /// Return [`Error::Refused`] with the opcode, its offset and, if known, the requested name.
     Refuse,
-    /// Return a value that describes the request.
+    /// Return a value that describes the request: [`PickledValue::Global`], [`PickledValue::Object`] or
+    /// [`PickledValue::Persistent`].
     Describe,
 }
 
-/// Values of a pickle; if the pickle is truncated, those before the truncation.
+/// Values of a pickle; if the pickle is truncated, the values before the truncation.
 #[derive(Debug)]
 pub struct UnpickledValues<'a> {
     pub tree: PickleTree<'a>,
-    /// Offset of the truncation, if any.
+    /// Length of a truncated pickle in bytes; `None` for a complete one.
     pub cut: Option<usize>,
-    /// Bytes after the end of the pickle.
+    /// Number of bytes after the end of the pickle.
     pub trailing: usize,
 }
 
 /// Reads one pickle. If it is truncated within its outermost dictionary, the entries before the truncation are
-/// returned.
+/// returned. Fails for a pickle that is invalid, exceeds `limits`, or asks for an object under
+/// [`ObjectPolicy::Refuse`].
 pub fn read<'a>(input: &'a [u8], limits: &ParseLimits, objects: ObjectPolicy) -> Result<UnpickledValues<'a>, Error> {
     let limit = limits.bytes.min(u32::MAX as usize / 4);
     if input.len() > limit {
@@ -66,24 +68,31 @@ pub fn read<'a>(input: &'a [u8], limits: &ParseLimits, objects: ObjectPolicy) ->
     }
 }
 
+/// State of the machine between two opcodes.
 pub(crate) struct StackMachine<'a, 'l> {
     pub(crate) input: &'a [u8],
+    /// Offset of the next byte.
     pub(crate) at: usize,
+    /// Opcode that is executed at present.
     pub(crate) opcode: u8,
+    /// Offset of that opcode.
     opcode_at: usize,
     stack: Vec<ValueId>,
     /// Height of the stack at each open mark.
     marks: Vec<usize>,
     memo: MemoTable,
+    /// Number of pushes so far; see [`ParseLimits::values`].
     pushed: usize,
     pub(crate) tree: PickleTree<'a>,
     limits: &'l ParseLimits,
     objects: ObjectPolicy,
 }
 
+/// Result of a part of an opcode.
 pub(crate) type StepResult<T> = Result<T, Error>;
 
 impl<'a> StackMachine<'a, '_> {
+    /// Executes opcodes up to STOP and returns the value on top.
     fn run(&mut self) -> StepResult<ValueId> {
         loop {
             self.opcode_at = self.at;
@@ -178,7 +187,7 @@ impl<'a> StackMachine<'a, '_> {
         }
     }
 
-    /// Returns the error of an opcode that this machine does not execute.
+    /// Returns the error of an opcode that this machine does not execute, with the requested name if it is known.
     pub(crate) fn refuse(&mut self, byte: u8) -> Error {
         let offset = self.opcode_at;
         let Some(opcode) = op::refused_name(byte) else {
@@ -200,6 +209,7 @@ impl<'a> StackMachine<'a, '_> {
         Error::Refused { opcode, offset, asks }
     }
 
+    /// Returns up to `count` lines of at most the next 160 bytes, for an error message.
     fn lines_ahead(&self, count: usize) -> Option<String> {
         let ahead = self.input.get(self.at..)?;
         let lines = ahead[..ahead.len().min(160)].split(|byte| *byte == b'\n').take(count);
@@ -207,6 +217,7 @@ impl<'a> StackMachine<'a, '_> {
         Some(words.join(" "))
     }
 
+    /// Creates the container of this opcode from its items.
     fn container(&self, items: Vec<ValueId>) -> StepResult<PickledValue> {
         match self.opcode {
             op::EMPTY_LIST | op::LIST => Ok(PickledValue::List(items)),
@@ -217,7 +228,7 @@ impl<'a> StackMachine<'a, '_> {
         }
     }
 
-    /// Adds items to the container on top of the stack.
+    /// Adds items to the container, or to the object, on top of the stack.
     fn extend(&mut self, items: &[ValueId]) -> StepResult<()> {
         let wanted = self.opcode;
         let top = self.top()?;
@@ -235,8 +246,8 @@ impl<'a> StackMachine<'a, '_> {
         Ok(())
     }
 
-    /// Returns the node that receives items for the value on top: the value itself, or the part of an object that
-    /// holds its items or pairs.
+    /// Returns the value that receives items for the value on top: the value itself or, for an object, the container of
+    /// its items or pairs, which is created at first use.
     fn part_that_grows(&mut self, top: ValueId) -> ValueId {
         let PickledValue::Object { items, pairs, .. } = *self.tree.node(top) else {
             return top;
@@ -258,6 +269,7 @@ impl<'a> StackMachine<'a, '_> {
         part
     }
 
+    /// Stores the value on top in the memo, under the key of this opcode; MEMOIZE uses the number of stored values.
     fn remember(&mut self) -> StepResult<()> {
         let key = match self.opcode {
             op::PUT => self.decimal_line()?,
@@ -273,6 +285,7 @@ impl<'a> StackMachine<'a, '_> {
         Ok(())
     }
 
+    /// Pushes the memo value with the key of this opcode.
     fn recall(&mut self) -> StepResult<()> {
         let key = match self.opcode {
             op::GET => self.decimal_line()?,
@@ -286,7 +299,8 @@ impl<'a> StackMachine<'a, '_> {
         self.push(id)
     }
 
-    /// Closes the values on the stack of a truncated pickle as if they were complete.
+    /// Moves the values above each open mark of a truncated pickle into the container below it. Returns the outermost
+    /// value; `None` if it is no dictionary with entries.
     fn salvage(&mut self) -> Option<ValueId> {
         while let Some(mark) = self.marks.pop() {
             let mut items = self.stack.split_off(mark.min(self.stack.len()));
@@ -304,6 +318,7 @@ impl<'a> StackMachine<'a, '_> {
         matches!(self.tree.node(root), PickledValue::Dict(flat) if !flat.is_empty()).then_some(root)
     }
 
+    /// Pushes a value; fails at the limit of values.
     pub(crate) fn push(&mut self, id: ValueId) -> StepResult<()> {
         if self.pushed >= self.limits.values {
             return Err(self.limit("values", self.limits.values));
@@ -318,11 +333,12 @@ impl<'a> StackMachine<'a, '_> {
         self.push(id)
     }
 
-    /// Returns the height of the innermost open mark, below which nothing can be popped.
+    /// Returns the height of the stack at the innermost open mark; values below it cannot be popped.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
 
+    /// Returns the value on top; fails if there is none above the innermost mark.
     pub(crate) fn top(&self) -> StepResult<ValueId> {
         let above = self.stack.len() > self.floor();
         above
@@ -337,6 +353,7 @@ impl<'a> StackMachine<'a, '_> {
         Ok(top)
     }
 
+    /// Closes the innermost mark and pops the values above it, oldest first.
     pub(crate) fn pop_to_mark(&mut self) -> StepResult<Vec<ValueId>> {
         let mark = self.marks.pop().ok_or_else(|| self.malformed("no mark on the stack"))?;
         Ok(self.stack.split_off(mark))
@@ -346,6 +363,7 @@ impl<'a> StackMachine<'a, '_> {
         Ok(self.take(1)?[0])
     }
 
+    /// Reads the next `count` bytes.
     pub(crate) fn take(&mut self, count: usize) -> StepResult<&'a [u8]> {
         let end = self.at.checked_add(count).filter(|end| *end <= self.input.len());
         let end = end.ok_or(Error::Truncated {
@@ -356,6 +374,7 @@ impl<'a> StackMachine<'a, '_> {
         Ok(taken)
     }
 
+    /// Reads an unsigned little-endian number of `count` bytes.
     pub(crate) fn little(&mut self, count: usize) -> StepResult<u64> {
         Ok(self
             .take(count)?
@@ -364,7 +383,7 @@ impl<'a> StackMachine<'a, '_> {
             .fold(0, |value, byte| value << 8 | u64::from(*byte)))
     }
 
-    /// Returns the rest of the line, without its end.
+    /// Reads the rest of the line; returns it without its end.
     pub(crate) fn line(&mut self) -> StepResult<&'a [u8]> {
         let rest = &self.input[self.at..];
         let end = rest.iter().position(|byte| *byte == b'\n');
@@ -375,6 +394,7 @@ impl<'a> StackMachine<'a, '_> {
         Ok(&rest[..end])
     }
 
+    /// Reads the rest of the line as a decimal number.
     fn decimal_line(&mut self) -> StepResult<u64> {
         let line = self.line()?;
         let number = std::str::from_utf8(line).ok().and_then(|text| text.trim().parse().ok());
@@ -398,7 +418,7 @@ impl<'a> StackMachine<'a, '_> {
     }
 }
 
-/// Sanitises foreign text for an error message.
+/// Returns the first 80 characters of foreign text with `?` for control characters, for an error message.
 fn printable(text: &str) -> String {
     text.chars()
         .take(80)

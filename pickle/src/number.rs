@@ -1,4 +1,4 @@
-//! Numbers and text of a pickle.
+//! Opcodes for numbers, text and bytes.
 
 use crate::error::Error;
 use crate::tree::{FALSE, PickledValue, TRUE};
@@ -7,6 +7,7 @@ use crate::machine::{StackMachine, StepResult};
 use crate::opcode as op;
 
 impl StackMachine<'_, '_> {
+    /// Executes an opcode that pushes a number; INT also encodes booleans, as `00` and `01`.
     pub(crate) fn number(&mut self) -> StepResult<()> {
         let node = match self.opcode {
             op::BININT => PickledValue::Int(i64::from(self.little(4)? as u32 as i32)),
@@ -46,6 +47,7 @@ impl StackMachine<'_, '_> {
         self.push_new(node)
     }
 
+    /// Parses a decimal integer; beyond 64 bits it is [`PickledValue::Huge`].
     fn decimal(&self, line: &[u8]) -> StepResult<PickledValue> {
         let text = std::str::from_utf8(line)
             .map_err(|_| self.malformed("no number"))?
@@ -57,6 +59,7 @@ impl StackMachine<'_, '_> {
         Ok(text.parse().map(PickledValue::Int).unwrap_or(PickledValue::Huge))
     }
 
+    /// Executes an opcode that pushes text or bytes.
     pub(crate) fn text(&mut self) -> StepResult<()> {
         let len = match self.opcode {
             op::SHORT_BINUNICODE | op::SHORT_BINBYTES | op::SHORT_BINSTRING => u64::from(self.byte()?),
@@ -81,7 +84,7 @@ impl StackMachine<'_, '_> {
         self.push(id)
     }
 
-    /// Reads text of protocol 0: `repr` of a string, or raw unicode escapes.
+    /// Reads text of protocol 0: a quoted string as `repr` writes it, or text with `\u` escapes.
     fn text_line(&mut self) -> StepResult<()> {
         let line = self.line()?;
         let raw = self.opcode == op::UNICODE;
@@ -99,6 +102,7 @@ impl StackMachine<'_, '_> {
     }
 }
 
+/// Decodes a little-endian integer in two's complement; beyond 64 bits it is [`PickledValue::Huge`].
 fn twos_complement(bytes: &[u8]) -> PickledValue {
     let negative = bytes.last().is_some_and(|byte| byte & 0x80 != 0);
     let filler = if negative { 0xff } else { 0 };
@@ -113,7 +117,8 @@ fn twos_complement(bytes: &[u8]) -> PickledValue {
     }
 }
 
-/// Resolves the escapes of a text. The result is at most three times as long (a Latin-1 byte as UTF-8 takes two).
+/// Resolves the escapes of a text: `\u` and `\U` if it is `raw`, otherwise those of `repr`. The result is at most twice
+/// as long, because a Latin-1 byte of a raw text takes two bytes as UTF-8.
 fn unescaped(body: &[u8], raw: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(body.len());
     let mut rest = body;
@@ -150,6 +155,7 @@ fn unescaped(body: &[u8], raw: bool) -> Vec<u8> {
     out
 }
 
+/// Appends a code of a `repr` as one byte if it fits, and any other code as UTF-8.
 fn push_latin(out: &mut Vec<u8>, code: u32, raw: bool) {
     match (raw, u8::try_from(code)) {
         (false, Ok(byte)) => out.push(byte),

@@ -1,4 +1,4 @@
-//! Opcodes by number and name: those that make plain values, and those that are refused.
+//! Opcodes by number and name: those that make plain values, and those that ask for objects or outside values.
 //!
 //! The table is that of Python's `pickletools.opcodes`, protocols 0 to 5.
 
@@ -15,7 +15,8 @@ macro_rules! opcodes {
             }
         }
 
-        /// Returns the name of an opcode that would import, call, build or fetch.
+        /// Returns the name of an opcode that asks to import, call or build, or for a value outside of the pickle;
+        /// `None` for others.
         pub(crate) fn refused_name(byte: u8) -> Option<&'static str> {
             match byte {
                 $($code => Some(stringify!($other)),)*
@@ -23,7 +24,7 @@ macro_rules! opcodes {
             }
         }
 
-        /// All opcodes that are refused.
+        /// All opcodes that [`crate::ObjectPolicy::Refuse`] refuses.
         #[cfg(test)]
         pub(crate) const REFUSED: &[u8] = &[$($code,)*];
     };
@@ -104,7 +105,7 @@ opcodes! {
     }
 }
 
-/// Opcodes that ask for a class, a call or an object.
+/// Refused opcodes that [`crate::ObjectPolicy::Describe`] records instead.
 pub(crate) const GLOBAL: u8 = 0x63;
 pub(crate) const STACK_GLOBAL: u8 = 0x93;
 pub(crate) const INST: u8 = 0x69;

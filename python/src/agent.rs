@@ -13,7 +13,7 @@ use crate::error::raise;
 use crate::fork_guard::ForkGuard;
 use crate::signals::run_call;
 
-/// Maximum queued step marks while another thread saves; beyond it the oldest are dropped and counted.
+/// Maximum number of step marks that wait while another thread saves; beyond it the oldest are dropped and counted.
 const MAX_MARKS: usize = 1024;
 
 /// A rank's connection to the agent of its node. Calls may come from any thread; they are served one at a time.
@@ -23,9 +23,12 @@ pub(crate) struct Agent {
     marks: Mutex<StepMarks>,
 }
 
+/// Step marks that were not passed to the client yet.
 #[derive(Debug, Default)]
 struct StepMarks {
+    /// Step, loss, duration in ms, and the part in ms in which this rank worked; oldest first.
     waiting: VecDeque<(Step, Option<f64>, f64, Option<f64>)>,
+    /// Number of marks that were dropped beyond [`MAX_MARKS`].
     dropped: u64,
 }
 
@@ -50,25 +53,27 @@ impl Agent {
         })
     }
 
-    /// Returns the steps between checkpoints; 0 without checkpoints.
+    /// Returns the steps between checkpoints by the rule of the launch; 0 without checkpoints. The controller may
+    /// change the rule: use `due`.
     fn checkpoint_every(&self, py: Python<'_>) -> PyResult<u64> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.checkpoint_every()))
     }
 
-    /// Returns true if the job was submitted without a checkpoint store: saves are skipped.
+    /// Returns true if the job was submitted without a checkpoint store: all saves are skipped.
     fn without_store(&self, py: Python<'_>) -> PyResult<bool> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.without_store()))
     }
 
-    /// Returns true if a checkpoint is due at the end of this step.
+    /// Returns true if a checkpoint is due at the end of this step, by the rule or because the controller called it.
     fn due(&self, py: Python<'_>, step: u64) -> PyResult<bool> {
         self.client
             .call(py, "read the checkpoint rule", |client| Ok(client.due(Step(step))))
     }
 
-    /// Returns the counts of saves by outcome, and of step marks that were not sent.
+    /// Returns the counts of saves (`sealed`, `skipped`, `waited`, `replaced`), of void checkpoints (`failed`) and of
+    /// step marks that were not sent (`marks_dropped`).
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.client.call(py, "count saves", |client| {
             let mut counts = conversions::counted(client.counts());
@@ -78,23 +83,24 @@ impl Agent {
         })
     }
 
-    /// Returns the steps with a checkpoint that became void since the last call, each with the reason. Never waits:
-    /// while another thread saves, they are retained for the next call.
+    /// Returns the steps with a checkpoint that became void since the last call, each with the reason, oldest first; at
+    /// most 16. Never waits: while another thread saves, the list is empty, and the steps are retained for the next
+    /// call.
     fn take_failures(&self) -> Vec<(u64, String)> {
         let mut failures = Vec::new();
         self.client.try_use(|client| failures = client.take_failures());
         failures.into_iter().map(|(step, reason)| (step.0, reason)).collect()
     }
 
-    /// Returns the newest step with a void checkpoint, and the reason.
+    /// Returns the newest step with a void checkpoint, and the reason; `None` without one.
     fn last_failure(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
         self.client.call(py, "read the last failure", |client| {
             Ok(client.last_failure().map(|(step, reason)| (step.0, reason.clone())))
         })
     }
 
-    /// Sets the behaviour of a save when no slot is free: `wait` (at most `wait_s` seconds), `replace-oldest` or
-    /// `skip`.
+    /// Sets the behaviour of a save when no slot is free: `wait` (at most `wait_s` seconds, 0 to 1e9), `replace-oldest`
+    /// or `skip`. Raises `ValueError` for other values.
     fn set_when_full(&self, py: Python<'_>, when_full: &str, wait_s: f64) -> PyResult<()> {
         let policy = conversions::policy(when_full, wait_s)?;
         self.client.call(py, "set the policy", |client| {
@@ -103,7 +109,8 @@ impl Agent {
         })
     }
 
-    /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start.
+    /// Fills the buffers from the checkpoint that this generation starts from; `None` for a fresh start. After an error
+    /// the buffers may be partly filled.
     fn restore(&self, py: Python<'_>, wanted: Vec<TensorTuple>) -> PyResult<Option<RestoreTuple>> {
         let mut wanted = entries(wanted)?;
         self.client.call(py, "restore", |client| {
@@ -112,7 +119,8 @@ impl Agent {
         })
     }
 
-    /// Reports a completed step. Never waits: while another thread saves, marks are queued for the next call.
+    /// Reports a completed step of `step_ms` milliseconds, of which this rank worked `own_ms` rather than waited for
+    /// others. Never waits: while another thread saves, marks are queued for the next call.
     #[pyo3(signature = (step, loss, step_ms, own_ms))]
     fn step(&self, step: u64, loss: Option<f64>, step_ms: f64, own_ms: Option<f64>) -> PyResult<()> {
         self.client.check_owner("report a step")?;
@@ -130,7 +138,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Copies the tensors into the arena; they may be changed when it returns.
+    /// Copies the tensors into the arena and reports the image to the agent. The tensors may be changed when it
+    /// returns.
     fn checkpoint(
         &self,
         py: Python<'_>,
@@ -153,7 +162,8 @@ impl Agent {
         })
     }
 
-    /// Starts to copy while the training continues; returns the outcome if the save was skipped.
+    /// Starts to copy while the training continues; the tensors must not change until `finish` returns. Returns the
+    /// outcome if the save was skipped.
     fn begin(
         &self,
         py: Python<'_>,
@@ -169,14 +179,14 @@ impl Agent {
         })
     }
 
-    /// Waits for the rest of a copy that was begun; `None` if none was.
+    /// Waits for the rest of a copy that was begun, and reports the image to the agent; `None` if none was begun.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<SaveTuple>> {
         self.client.call(py, "finish a checkpoint", |client| {
             Ok(client.finish()?.map(conversions::outcome))
         })
     }
 
-    /// Reports that all work of this rank is done. In a fork it does nothing.
+    /// Reports that all work of this rank is done. Does nothing in a fork.
     fn done(&self, py: Python<'_>) -> PyResult<()> {
         if self.client.is_fork() {
             return Ok(());
@@ -184,7 +194,7 @@ impl Agent {
         self.client.call(py, "report the end", RankClient::done)
     }
 
-    /// Closes this process's copy of the socket, in a fork.
+    /// Closes a fork's copy of the socket. Does nothing in the process that connected.
     fn leave_to_parent(&self) {
         self.client.leave(RankClient::leave_to_parent);
     }

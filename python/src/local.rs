@@ -13,7 +13,8 @@ use crate::error::raise;
 use crate::fork_guard::ForkGuard;
 use crate::signals::run_call;
 
-/// A rank that writes its own images. Calls may come from any thread; they are served one at a time.
+/// A rank that writes its own images to a store, without an agent. Calls may come from any thread; they are served one
+/// at a time.
 #[pyclass(frozen, module = "rankguard._rankguard")]
 pub(crate) struct Local {
     rank: ForkGuard<LocalRank>,
@@ -21,8 +22,12 @@ pub(crate) struct Local {
 
 #[pymethods]
 impl Local {
-    /// Opens the store in `dir`. Parameters that are `None` are taken from the environment that torchrun sets, or from
-    /// the store.
+    /// Opens the store in `dir`. A `job`, `rank` or `world_size` of `None` is taken from the environment that torchrun
+    /// sets. If both `rank` and `world_size` are given, the environment is not read, and the default of `job` is
+    /// `local`. A `generation` of `None` is the one after the newest in the store.
+    ///
+    /// `slots` is the number of images in memory, 1 to 3. `commit_within_s` is the longest wait of rank 0 for the
+    /// shards of other ranks. `keep` is the number of newest checkpoints to retain; 0 for all.
     #[new]
     #[pyo3(signature = (dir, *, job=None, rank=None, world_size=None, generation=None, slots=1, when_full="wait",
         wait_s=600.0, commit_within_s=600.0, keep=0))]
@@ -83,7 +88,8 @@ impl Local {
             .call(py, "read the generation", |rank| Ok(rank.generation().0))
     }
 
-    /// Returns step and generation of each committed checkpoint, oldest first.
+    /// Returns step and generation of each committed checkpoint that no later attempt of the run supersedes, oldest
+    /// first.
     fn committed(&self, py: Python<'_>) -> PyResult<Vec<(u64, u64)>> {
         self.rank.call(py, "list checkpoints", |rank| {
             let ids = rank.committed()?;
@@ -91,12 +97,13 @@ impl Local {
         })
     }
 
-    /// Allocates the memory for images of this size now instead of in the first save.
+    /// Allocates the memory for images of this size in bytes now instead of in the first save.
     fn arm(&self, py: Python<'_>, image_bytes: u64) -> PyResult<()> {
         self.rank.call(py, "reserve memory", |rank| rank.arm(image_bytes))
     }
 
-    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` if there is none.
+    /// Fills the buffers from the newest checkpoint, or from that of `step`; `None` if there is none. A damaged
+    /// checkpoint is skipped only in a world of one rank.
     #[pyo3(signature = (wanted, step=None))]
     fn restore(&self, py: Python<'_>, wanted: Vec<TensorTuple>, step: Option<u64>) -> PyResult<Option<RestoreTuple>> {
         let mut wanted = entries(wanted)?;
@@ -129,7 +136,8 @@ impl Local {
         })
     }
 
-    /// Starts to copy while the training continues; returns the outcome if the save was skipped.
+    /// Starts to copy while the training continues; the tensors must not change until `finish` returns. Returns the
+    /// outcome if the save was skipped.
     fn begin(
         &self,
         py: Python<'_>,
@@ -146,14 +154,16 @@ impl Local {
         })
     }
 
-    /// Waits for the rest of a copy that was begun; `None` if none was.
+    /// Waits for the rest of a copy that was begun; `None` if none was begun.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<SaveTuple>> {
         self.rank.call(py, "finish a checkpoint", |rank| {
             Ok(rank.finish()?.map(conversions::outcome))
         })
     }
 
-    /// Waits until everything sealed is durable and committed; returns step and generation of the newest.
+    /// Waits, at most `seconds`, until every sealed image is durable and the newest is committed. Returns step and
+    /// generation of the newest; `None` if none was sealed. Raises an error at the time limit or if an image could not
+    /// be made durable.
     fn wait(&self, py: Python<'_>, seconds: f64) -> PyResult<Option<(u64, u64)>> {
         let limit = conversions::duration(seconds)?;
         self.rank.call(py, "wait for the commit", |rank| {
@@ -167,7 +177,8 @@ impl Local {
             .call(py, "read the state of the writer", |rank| Ok(rank.is_idle()))
     }
 
-    /// Returns the steps that could not be made durable since the last call, each with the reason.
+    /// Returns the steps that could not be made durable since the last call, each with the reason; at most the newest
+    /// 16.
     fn take_failures(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
         self.rank.call(py, "list failures", |rank| {
             let failures = rank.take_failures().into_iter();
@@ -175,7 +186,8 @@ impl Local {
         })
     }
 
-    /// Returns the counts of saves by outcome.
+    /// Returns the counts of saves (`sealed`, `skipped`, `waited`, `replaced`), and of images that could not be made
+    /// durable (`failed`).
     fn counts(&self, py: Python<'_>) -> PyResult<Vec<(&'static str, u64)>> {
         self.rank.call(py, "count saves", |rank| {
             let mut counts = conversions::counted(rank.counts());
@@ -184,7 +196,7 @@ impl Local {
         })
     }
 
-    /// Returns the newest step that could not be made durable, with the reason.
+    /// Returns the newest step that could not be made durable, with the reason; `None` without one.
     fn last_failure(&self, py: Python<'_>) -> PyResult<Option<(u64, String)>> {
         self.rank.call(py, "read the last failure", |rank| {
             Ok(rank.last_failure().map(|(step, reason)| (step.0, reason)))
@@ -199,9 +211,9 @@ impl Local {
         })
     }
 
-    /// Writes sealed images, waits for their commit and releases the memory; returns the steps that were not
-    /// committed, each with the reason. After a wait that failed or was interrupted, it waits for no other rank.
-    /// Further calls, and calls in a fork, do nothing.
+    /// Writes sealed images, waits for their commit and releases the memory; returns the steps that were not made
+    /// durable, each with the reason. After a wait that failed or was interrupted, it waits for no other rank. Further
+    /// calls, and calls in a fork, do nothing.
     fn close(&self, py: Python<'_>) -> PyResult<Vec<(u64, String)>> {
         let failures = run_call(py, "close the session", || {
             self.rank.take().map(LocalRank::close).transpose()
@@ -210,7 +222,7 @@ impl Local {
         Ok(failures.map(|(step, reason)| (step.0, reason)).collect())
     }
 
-    /// Leaves the session to the parent, in a fork.
+    /// Releases a fork's copy of the session; nothing is written. Does nothing in the process that opened it.
     fn leave_to_parent(&self) {
         self.rank.leave(LocalRank::leave_to_parent);
     }

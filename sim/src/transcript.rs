@@ -1,4 +1,4 @@
-//! Transcript of a simulation for review.
+//! Transcript of a simulation, as text for review.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -6,21 +6,25 @@ use std::time::Duration;
 use rankguard_core::{Action, Event};
 use rankguard_model::{AgentOrder, Case, CheckpointCall, EvidenceBody};
 
-/// Lines of one simulation.
+/// Text with a line for each fault, event and action, which begins with the virtual time in seconds since the start,
+/// and with all cases at the end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct WorldTranscript {
     text: String,
 }
 
 impl WorldTranscript {
+    /// Returns the whole text.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
+    /// Appends a line with its time.
     pub(crate) fn note(&mut self, at: Duration, text: &str) {
         let _ = writeln!(self.text, "{:9.3}  {text}", at.as_secs_f64());
     }
 
+    /// Appends an event. Timers, steps, seals and other routine events are left out.
     pub(crate) fn event(&mut self, at: Duration, event: &Event) {
         let line = match event {
             Event::ControllerStarted => "event   controller started".to_owned(),
@@ -48,7 +52,7 @@ impl WorldTranscript {
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             Event::SessionEnded { node, .. } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
-            // Timers are internal to the decision core, and steps are too many to read.
+            // Timers are internal to the decision core, and the lines of steps would be too many to read.
             Event::TimerFired { .. } => return,
             Event::EvidenceArrived { evidence } => match &evidence.body {
                 EvidenceBody::Progress { .. }
@@ -78,6 +82,7 @@ impl WorldTranscript {
         self.note(at, &line);
     }
 
+    /// Appends an action. Timers, commits and `Keep` orders are left out.
     pub(crate) fn action(&mut self, at: Duration, action: &Action) {
         let line = match action {
             Action::Announce { text } => format!("brain   {text}"),
@@ -121,7 +126,7 @@ impl WorldTranscript {
         self.note(at, &line);
     }
 
-    /// Appends a whole case.
+    /// Appends a case: verdict, reasoning, actions and outcome.
     pub(crate) fn case(&mut self, case: &Case) {
         let verdict = &case.verdict;
         let mut line = |text: String| {

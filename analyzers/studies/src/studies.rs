@@ -1,4 +1,4 @@
-//! Catalogue of studies, one a file.
+//! List of all studies, with their options. Each study is a module.
 
 pub(crate) mod availability;
 pub(crate) mod bursts;
@@ -20,24 +20,25 @@ use rankguard_datasets::Dataset;
 use crate::error::StudyError;
 use crate::outcome::StudyResult;
 
-/// Confidence level of intervals.
+/// Confidence level of all intervals, 0 to 1.
 pub(crate) const LEVEL: f64 = 0.95;
 
 /// Options of a study.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct StudyOptions {
-    /// Total number of nodes or devices; overrides the data set's.
+    /// Total number of nodes or devices; the default is that of the data set.
     pub population: Option<u64>,
-    /// Column to group by.
+    /// Column by which rows are grouped; the default depends on the study, such as `node` or `class`.
     pub by: Option<String>,
-    /// Window of bursts, repeats and neighbours in seconds.
+    /// Window in seconds: between failures of a burst (default 900), between repeats of a log event (default 600), or
+    /// between failures of one place (default 60, 1,800 and 86,400 beside each other).
     pub window_s: Option<f64>,
-    /// Replacement in seconds for durations of 0 in fits; default: they are dropped.
+    /// Value in seconds for durations of 0 in fits; by default such durations are dropped.
     pub zeros_s: Option<f64>,
 }
 
 impl StudyOptions {
-    /// Returns the population: the given one, otherwise that of the data set.
+    /// Returns the population: the given one, otherwise that of the data set. Fails if neither is known.
     pub(crate) fn population(&self, data: &Dataset) -> Result<f64, StudyError> {
         let stated = data.population.map(|all| all.count);
         self.population.or(stated).map(|count| count as f64).ok_or_else(|| {
@@ -48,17 +49,19 @@ impl StudyOptions {
         })
     }
 
+    /// Returns the column by which rows are grouped: the given one, otherwise `default`.
     pub(crate) fn by<'a>(&'a self, default: &'a str) -> &'a str {
         self.by.as_deref().unwrap_or(default)
     }
 }
 
-/// Returns the length of the data set's window in seconds.
+/// Returns the length of the data set's window in seconds. Fails if it is unknown or not positive.
 pub(crate) fn length(data: &Dataset) -> Result<f64, StudyError> {
     let length = data.window.map(|(from, to)| to - from).filter(|length| *length > 0.0);
     length.ok_or_else(|| StudyError::missing("the data has no span of time: no rate", "give data with times"))
 }
 
+/// Study that can be run over any data set with the required tables.
 #[derive(Clone, Copy)]
 pub struct Study {
     /// Name on the command line.
@@ -67,7 +70,7 @@ pub struct Study {
     pub about: &'static str,
     /// Required canonical tables and columns.
     pub needs: &'static str,
-    /// Runs the study.
+    /// Function that runs the study. Fails if the data lacks a required input or cannot be read.
     pub run: fn(&Dataset, &StudyOptions) -> Result<StudyResult, StudyError>,
 }
 
@@ -88,7 +91,7 @@ static STUDIES: &[Study] = &[
     retries::STUDY,
 ];
 
-/// Returns all studies.
+/// Returns all studies, in the order in which they are listed.
 pub fn studies() -> &'static [Study] {
     STUDIES
 }

@@ -58,8 +58,8 @@ pub enum JournalError {
 }
 
 impl JournalError {
-    /// Returns true if the file could not be written, read or extended, as on a full disk: the journal itself may be
-    /// intact.
+    /// Returns true for an I/O error while the file was opened, read or written, such as a full disk: the journal
+    /// itself may be intact.
     pub fn is_write_failure(&self) -> bool {
         matches!(self, Self::Storage { source, .. } if matches!(**source, redb::Error::Io(_) | redb::Error::PreviousIo))
     }

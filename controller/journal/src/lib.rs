@@ -1,21 +1,23 @@
 //! Journal: all events of the decision core, in order, on disk.
 //!
-//! One redb file. Table `events`: entry number, counted from 1 without gaps, to a [`StampedEvent`] as JSON. Table `meta`:
-//! the format version and the policy under which the events were decided. A commit is synced before [`Journal::append`]
-//! returns; a process or machine that dies in between leaves the journal at its last complete commit.
+//! One redb file. Table `events`: entry number, counted from 1 without gaps, to a [`StampedEvent`] as JSON. Table
+//! `meta`: the format version and the policy under which the events were decided. A commit is synced before
+//! [`Journal::append`] returns; a process or machine that dies in between leaves the journal at its last complete
+//! commit.
 //!
 //! Snapshots of the state ([`encode_snapshot`], [`Journal::store_slice`]) permit the removal of the oldest entries
 //! ([`Journal::trim`], [`JournalRetention`]). A start reads the newest readable snapshot and replays the entries after
-//! it; readers begin with the oldest one. Snapshots are written and entries removed in slices between commits, so that
-//! no commit waits for them. A journal with removed entries has format 2, which programs without snapshot support
-//! refuse; format 1 is still read.
+//! it. Readers begin with entry 1, or with the oldest snapshot if entries were removed. Snapshots are written and
+//! entries removed in slices between commits, so that no commit waits for them. A journal with removed entries has
+//! format 2, which programs without snapshot support refuse; format 1 is still read.
 //!
-//! The file is locked while it is open, so a second controller on it is refused. Readers ([`scan`], [`read`], [`analyse_journal`])
-//! never write to it, not even to repair a journal of a controller that was killed, and read it while its controller
-//! continues: up to the entry that was the last when they began ([`in_use`] shows that more follows).
+//! The file is locked while a [`Journal`] is open, so a second controller on it is refused. Readers ([`scan`],
+//! [`read()`], [`analyse_journal`]) never write to it, not even to repair a journal of a controller that was killed.
+//! They also read it while its controller continues: up to the entry that was the last when they began ([`in_use`]
+//! shows that more may follow).
 //!
-//! [`analyse_journal`] replays the events through the decision core and derives records: jobs and their attempts, nodes and their
-//! availability, failures, evidence. It adds no values that the journal lacks.
+//! [`analyse_journal`] replays the events through the decision core and derives records: jobs and their attempts, nodes
+//! and their availability, failures, evidence. It adds no values that the journal lacks.
 
 mod analysis;
 mod error;
@@ -55,11 +57,13 @@ pub use store::RestoredState;
 /// Name of the journal file in the state directory.
 pub const JOURNAL_FILE: &str = "journal.redb";
 
-/// Format of a journal that holds all its entries.
+/// Format of a journal that contains all entries.
 const VERSION: u32 = 1;
-/// Format of a journal that begins with a snapshot.
+/// Format of a journal with a snapshot in place of removed entries.
 const VERSION_COMPACTED: u32 = 2;
+/// Table of entries as JSON, by entry number.
 const EVENTS: TableDefinition<u64, &[u8]> = TableDefinition::new("events");
+/// Table of the format version (decimal digits) and the policy (JSON), by name.
 const META: TableDefinition<&str, &[u8]> = TableDefinition::new("meta");
 const META_VERSION: &str = "version";
 const META_POLICY: &str = "policy";
@@ -67,35 +71,37 @@ const META_POLICY: &str = "policy";
 /// Page cache of the database, bytes; small, because a journal is written once and read once.
 const CACHE_BYTES: usize = 16 << 20;
 
-/// Open journal.
+/// Journal that this process has open for writing.
 #[derive(Debug)]
 pub struct Journal {
     path: PathBuf,
     database: Database,
     policy: Policy,
-    /// Number of the last entry.
+    /// Number of the last entry; 0 without one.
     entries: u64,
-    /// Number of the first entry that is present; `entries` + 1 if none is.
+    /// Number of the first entry that is present; `entries` + 1 without one.
     first: u64,
     /// Snapshots, oldest first.
     snapshots: Vec<SnapshotRecord>,
-    /// Bytes of all entries ever appended, known once [`Journal::restore`] has read the newest ones.
+    /// Bytes of all entries ever appended; without those after the newest snapshot until [`Journal::restore`] or
+    /// [`Journal::resume`] is called.
     entry_bytes: u64,
 }
 
-/// Encodes an event as a journal entry.
+/// Encodes an event as a journal entry. Fails if the event has no JSON form.
 pub fn encode(stamped: &StampedEvent) -> Result<Vec<u8>, serde_json::Error> {
     serde_json::to_vec(stamped)
 }
 
-/// Decodes a journal entry.
+/// Decodes a journal entry. Fails if the entry is no JSON, or not an event that this program knows.
 pub fn decode(entry: &[u8]) -> Result<StampedEvent, serde_json::Error> {
     serde_json::from_slice(entry)
 }
 
 impl Journal {
-    /// Opens the journal of a state directory, or creates one under this policy. An existing one retains the policy
-    /// with which it began: see [`Journal::policy`].
+    /// Opens the journal file `path`, or creates it under this policy. An existing one retains the policy with which it
+    /// began: see [`Journal::policy`]. Fails if another process has it open, if the file is no journal or has an
+    /// unknown format, and on I/O errors.
     pub fn open(path: &Path, policy: &Policy) -> Result<Self, JournalError> {
         let path = path.to_owned();
         if !path.exists() {
@@ -133,12 +139,13 @@ impl Journal {
         self.entries
     }
 
-    /// Returns the bytes of all entries ever appended.
+    /// Returns the bytes of all entries ever appended, removed ones included. Correct only after [`Journal::restore`]
+    /// or [`Journal::resume`].
     pub fn entry_bytes(&self) -> u64 {
         self.entry_bytes
     }
 
-    /// Passes every event that is present to `take`, in order.
+    /// Passes every event that is present to `take`, in order. Fails at the first entry that is missing or unreadable.
     pub fn replay(&self, mut take: impl FnMut(StampedEvent)) -> Result<(), JournalError> {
         let mut take = |entry: Result<StampedEvent, JournalError>| {
             take(entry?);
@@ -151,7 +158,8 @@ impl Journal {
         )
     }
 
-    /// Appends entries made by [`encode`]: all of them or, on an error, none. They are on disk when this returns.
+    /// Appends entries made by [`encode`]: all of them or, on an error, none. They are synced to disk before this
+    /// returns.
     pub fn append(&mut self, entries: &[Vec<u8>]) -> Result<(), JournalError> {
         let write = || -> Result<(), redb::Error> {
             let transaction = self.database.begin_write()?;
@@ -169,13 +177,14 @@ impl Journal {
         Ok(())
     }
 
+    /// Begins a read of the newest commit.
     fn view(&self) -> Result<ReadTransaction, JournalError> {
         self.database.begin_read().map_err(|e| storage("read", &self.path, e))
     }
 }
 
-/// Creates a journal without events. It is completed under a temporary name first: a controller that is killed
-/// meanwhile leaves no partial journal that the next one would refuse.
+/// Creates a journal without events. The file is completed under a temporary name and then linked to `path`: a
+/// controller that is killed meanwhile leaves no partial journal that the next one would refuse.
 fn begin(path: &Path, policy: &Policy) -> Result<(), JournalError> {
     let policy = serde_json::to_vec(policy).map_err(|source| JournalError::Policy {
         path: path.to_owned(),
@@ -197,18 +206,18 @@ fn begin(path: &Path, policy: &Policy) -> Result<(), JournalError> {
         }
         transaction.commit()?;
         drop(database);
-        // Unlike a rename, a link never replaces the journal of a controller that started at the same time.
+        // Unlike a rename, a link does not replace the journal of a controller that started at the same time.
         match fs::hard_link(&draft, path) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e.into()),
             _ => fs::remove_file(&draft)?,
         }
-        // The file name must survive a crash as well as its content.
+        // The directory is synced, so that the file name survives a crash as well as the content.
         Ok(File::open(dir)?.sync_all()?)
     };
     write().map_err(|e| storage("begin", path, e))
 }
 
-/// Returns the temporary name of this process, after removing a file of that name.
+/// Returns the temporary name of a new journal, unique to this process, after the removal of an old file of that name.
 fn draft_name(dir: &Path) -> io::Result<PathBuf> {
     let draft = dir.join(format!(".{JOURNAL_FILE}.{}", std::process::id()));
     match fs::remove_file(&draft) {
@@ -231,7 +240,8 @@ fn storage(what: &'static str, path: &Path, source: impl Into<redb::Error>) -> J
     }
 }
 
-/// Opens a file with arbitrary content and classifies the error.
+/// Opens a database with arbitrary content, and converts the error: the file is in use, cannot be read, or is no
+/// journal.
 fn guarded<T>(path: &Path, open: impl FnOnce() -> Result<T, DatabaseError>) -> Result<T, JournalError> {
     let not_a_journal = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::NotAJournal {
         path: path.to_owned(),
@@ -250,6 +260,7 @@ fn guarded<T>(path: &Path, open: impl FnOnce() -> Result<T, DatabaseError>) -> R
     })
 }
 
+/// Returns the policy of a journal with a known format version.
 fn read_meta(view: &ReadTransaction, path: &Path) -> Result<Policy, JournalError> {
     let meta = view.open_table(META).map_err(|e| JournalError::NotAJournal {
         path: path.to_owned(),
@@ -285,7 +296,7 @@ fn policy_of(path: &Path, mut text: impl FnMut(&str) -> Vec<u8>) -> Result<Polic
     })
 }
 
-/// Returns the numbers of the first and the last entry, if there are any.
+/// Returns the numbers of the first and the last entry that are present; `None` if there are none.
 fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Error> {
     let table = view.open_table(EVENTS)?;
     let first = table.first()?.map(|(number, _)| number.value());
@@ -293,10 +304,10 @@ fn held_entries(view: &ReadTransaction) -> Result<Option<(u64, u64)>, redb::Erro
     Ok(first.zip(last))
 }
 
-/// Callback that receives entries one by one.
+/// Callback that receives entries, or their errors, one by one. An error that it returns ends the read.
 type EntryCallback<'a> = &'a mut dyn FnMut(Result<StampedEvent, JournalError>) -> Result<(), JournalError>;
 
-/// Passes the entries from the next expected one on to `order`.
+/// Passes all entries to `order`, from the next one that it expects.
 fn read_events(view: &ReadTransaction, path: &Path, order: &mut EntrySequencer<'_>) -> Result<(), JournalError> {
     let table = view.open_table(EVENTS).map_err(|e| storage("read", path, e))?;
     let entries = table.range(order.next()..).map_err(|e| storage("read", path, e))?;

@@ -19,29 +19,30 @@ use crate::{
     EntryCallback, JOURNAL_FILE, JournalError, META, builder, guarded, held_entries, read_events, read_meta, storage,
 };
 
-/// Beginning of a journal: its first event, or the snapshot in place of the events that retention removed.
+/// Beginning of a journal: the initial state, or that of the snapshot in place of removed events.
 #[derive(Debug, Clone, PartialEq)]
 pub struct JournalStart {
     /// State before the first event that is present.
     pub state: DecisionState,
     /// Number of removed events.
     pub removed: u64,
-    /// Time of the last removed event.
+    /// Time of the last removed event; `None` if none was removed.
     pub removed_to: Option<Timestamp>,
 }
 
-/// Journal that was read.
+/// Content of a journal, in memory.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecordedJournal {
-    /// Settings of the decision core; a replay needs the same.
+    /// Settings of the decision core under which the events were decided; a replay requires the same.
     pub policy: Policy,
-    /// State before the first event.
+    /// State before the first event that is present.
     pub begin: Box<DecisionState>,
-    /// Events in order.
+    /// Events that are present, in order.
     pub events: Vec<StampedEvent>,
 }
 
-/// Reads a whole journal. `path` is the journal or its state directory. Fails if an entry is missing or unreadable.
+/// Reads a whole journal into memory. `path` is the journal file or its state directory. Fails if an entry is missing
+/// or unreadable.
 pub fn read(path: &Path) -> Result<RecordedJournal, JournalError> {
     let mut events = Vec::new();
     let mut begin = None;
@@ -61,8 +62,9 @@ pub fn read(path: &Path) -> Result<RecordedJournal, JournalError> {
     })
 }
 
-/// Passes every entry that is present, or its error, to `take` in order, and returns the policy; memory is bounded. An
-/// error from `take` ends the read. Entries that a controller appends meanwhile are not included.
+/// Passes every entry that is present, or its error, to `take` in order, and returns the policy. `path` is the journal
+/// file or its state directory. An error from `take` ends the read. Entries that a controller appends meanwhile are not
+/// included. Memory is bounded.
 pub fn scan(
     path: &Path,
     take: impl FnMut(Result<StampedEvent, JournalError>) -> Result<(), JournalError>,
@@ -70,7 +72,8 @@ pub fn scan(
     scan_from(path, |_| {}, take)
 }
 
-/// Like [`scan`]; in addition `begin` receives the initial state before the first entry.
+/// Reads a journal as [`scan`] does. Before the first entry, `begin` receives the state from which the entries
+/// continue.
 pub fn scan_from(
     path: &Path,
     begin: impl FnOnce(JournalStart),
@@ -97,7 +100,7 @@ pub fn scan_from(
             let mut order = EntrySequencer::new(&path, next, &mut take);
             match live.events(&mut order) {
                 Ok(()) => Ok(policy),
-                // The rest can be read only after a repair.
+                // The remaining entries can be read only after a repair.
                 Err(LiveReadError::Damaged) => {
                     let (view, _database) = open_repaired(&path)?;
                     read_events(&view, &path, &mut order)?;
@@ -122,6 +125,7 @@ pub fn scan_from(
 /// Record and state of a snapshot.
 pub(crate) type LoadedSnapshot = (SnapshotRecord, DecisionState);
 
+/// Returns the beginning of a journal with this oldest snapshot, and the number of the first entry to read.
 fn beginning(policy: &Policy, snapshot: Option<LoadedSnapshot>) -> (JournalStart, u64) {
     match snapshot {
         None => {
@@ -144,8 +148,8 @@ fn beginning(policy: &Policy, snapshot: Option<LoadedSnapshot>) -> (JournalStart
     }
 }
 
-/// Returns the oldest snapshot with all later entries present, of a journal with removed entries. An unreadable
-/// snapshot is reported to `take`, and the next one is used.
+/// Returns the oldest readable snapshot with all later entries present; `None` if no entries were removed. An
+/// unreadable snapshot is reported to `take`, and the next one is used.
 fn oldest_in(
     view: &ReadTransaction,
     path: &Path,
@@ -166,7 +170,8 @@ fn oldest_in(
     Ok(None)
 }
 
-/// Returns true if reading may begin with this snapshot: entries were removed, and none after the snapshot is missing.
+/// Returns true if a read may begin with this snapshot: entries were removed, and none after the snapshot is missing.
+/// `first` is the first entry that is present.
 pub(crate) fn begins_with(record: &SnapshotRecord, first: Option<u64>) -> bool {
     first.is_none_or(|first| first > 1 && record.entry + 1 >= first)
 }
@@ -183,7 +188,8 @@ pub(crate) fn decoded(path: &Path, record: SnapshotRecord, bytes: &[u8]) -> Resu
     }
 }
 
-/// Passes the evidence of a journal to `take`, in the order of arrival, until `take` returns false.
+/// Passes the evidence of a journal, and the errors of its entries, to `take` in the order of arrival, until `take`
+/// returns false. Fails as [`scan`] does.
 pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>) -> bool) -> Result<(), JournalError> {
     let mut wants = true;
     scan(path, |entry| {
@@ -201,19 +207,21 @@ pub fn evidence(path: &Path, mut take: impl FnMut(Result<Evidence, JournalError>
     .map(drop)
 }
 
-/// Result of a replay.
+/// Result of the replay of a journal.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReplayResult {
-    /// Cases, by number.
+    /// Cases, ascending by number.
     pub cases: Vec<Case>,
-    /// Number of entries.
+    /// Number of replayed entries; an error in place of an entry counts too.
     pub entries: u64,
 }
 
-/// Replays the first `most` entries of a journal and returns the resulting cases, under `catalogue` or under those that
-/// its controller had. `change` modifies all evidence before it is applied, because other rules would have classified
-/// it otherwise. Recorded consequences of the old verdicts (plans, restarts) are unchanged. `problem` receives entries
-/// that cannot be read.
+/// Replays the first `most` entries that are present in a journal, and returns the resulting cases.
+///
+/// With `catalogue`, all evidence is diagnosed under it, and recorded catalogues are ignored; otherwise each applies
+/// from its entry on, as in the controller. `change` modifies all evidence before it is applied, because other rules
+/// would have classified it otherwise. Recorded consequences of the old verdicts (plans, restarts) are unchanged.
+/// `problem` receives the errors of missing and unreadable entries. Fails as [`scan`] does.
 pub fn cases(
     path: &Path,
     most: u64,
@@ -257,8 +265,8 @@ pub fn cases(
     Ok(ReplayResult { cases, entries })
 }
 
-/// Returns true if this is a journal or the state directory of one. A damaged file with the magic number of a journal
-/// counts as one; another redb database does not.
+/// Returns true for a journal and for the state directory of one. A damaged file with the magic number of a redb
+/// database counts as a journal; an intact database without the tables of a journal does not.
 pub fn is_journal(path: &Path) -> bool {
     let path = &journal_path(path);
     let mut begins = [0; MAGIC.len()];
@@ -278,7 +286,7 @@ pub fn in_use(path: &Path) -> bool {
     live.is_some_and(|live| live.holder() == WriterState::InUse)
 }
 
-/// Returns the policy of a journal without reading its events.
+/// Returns the policy of a journal without a read of its events. `path` is the journal file or its state directory.
 pub fn policy(path: &Path) -> Result<Policy, JournalError> {
     let path = journal_path(path);
     match LiveJournal::open(&path).ok().flatten().map(|live| live.policy(&path)) {
@@ -288,15 +296,15 @@ pub fn policy(path: &Path) -> Result<Policy, JournalError> {
     }
 }
 
-/// Returns a journal that can be read page by page: in use, closed, or left consistent by a crash. One with a partial
-/// commit needs a repair, and gives `None`.
+/// Opens a journal that can be read page by page: in use, closed, or left consistent by a crash. Returns `None` for one
+/// with a partial commit, which requires a repair, and for other files.
 fn open_verified(path: &Path) -> Option<LiveJournal> {
     // The repair path reports problems of the file in more detail.
     let live = LiveJournal::open(path).ok().flatten()?;
     (live.holder() != WriterState::Left || live.verify_pages().is_ok()).then_some(live)
 }
 
-/// Returns the journal of a state directory, or the path itself.
+/// Returns the path of the journal in a state directory; the path of a file is returned as it is.
 fn journal_path(path: &Path) -> PathBuf {
     if path.is_dir() {
         path.join(JOURNAL_FILE)
@@ -305,7 +313,7 @@ fn journal_path(path: &Path) -> PathBuf {
     }
 }
 
-/// Opens a journal for reading as it would be after a repair, which is made in memory.
+/// Opens a journal as it would be after a repair, which is made in memory. Fails if a controller has the journal open.
 fn open_repaired(path: &Path) -> Result<(ReadTransaction, Database), JournalError> {
     let overlay = match OverlayFile::open(path) {
         Ok(Some(overlay)) => overlay,
@@ -315,7 +323,7 @@ fn open_repaired(path: &Path) -> Result<(ReadTransaction, Database), JournalErro
         }
         Err(problem) => return Err(storage("open", path, StorageError::Io(problem))),
     };
-    // redb would create a new database in an empty file.
+    // redb would create a new database over an empty file.
     if fs::metadata(path)
         .map_err(|e| storage("open", path, StorageError::Io(e)))?
         .len()

@@ -10,6 +10,7 @@ use crate::ScriptedFault;
 use crate::agent::SimulatedProcess;
 
 impl SimulatedWorld {
+    /// Carries out a fault of the script at the present time.
     pub(super) fn strike(&mut self, fault: &ScriptedFault) {
         self.transcript.note(self.now, &format!("FAULT   {fault:?}"));
         match fault {
@@ -49,6 +50,7 @@ impl SimulatedWorld {
         }
     }
 
+    /// Stops a node with its ranks. The controller learns of its silence after [`SILENCE`].
     pub(super) fn node_lost(&mut self, node: &NodeId) {
         if let Some(agent) = self.agents.get_mut(node).filter(|agent| agent.alive) {
             agent.vanish();
@@ -58,12 +60,14 @@ impl SimulatedWorld {
         }
     }
 
+    /// Lets the ranks of the present generation notice that a peer is gone.
     pub(super) fn notify_peer_loss(&mut self) {
         if let Some(generation) = self.training.as_ref().map(|training| training.generation) {
             self.peer_lost(generation);
         }
     }
 
+    /// Writes XID 79, and XID 45 for each rank of the node, to the kernel log; then the node's ranks abort.
     pub(super) fn gpu_lost(&mut self, node: &NodeId) {
         let Some(ranks) = self
             .agents
@@ -96,6 +100,7 @@ impl SimulatedWorld {
         self.notify_peer_loss();
     }
 
+    /// Kills a rank without a log line.
     pub(super) fn rank_killed(&mut self, rank: Rank) {
         let Some((node, process)) = self.home_of(rank) else {
             return;
@@ -104,6 +109,7 @@ impl SimulatedWorld {
         self.notify_peer_loss();
     }
 
+    /// Kills a rank, with the lines of the kernel's OOM killer.
     pub(super) fn host_oom(&mut self, rank: Rank) {
         let Some((node, process)) = self.home_of(rank) else {
             return;
@@ -128,7 +134,7 @@ impl SimulatedWorld {
         self.notify_peer_loss();
     }
 
-    /// Returns the live node of a rank, and its process there.
+    /// Returns the node on which a rank runs, and its process there; `None` if no live node runs it.
     fn home_of(&self, rank: Rank) -> Option<(NodeId, SimulatedProcess)> {
         let living = self.agents.values().filter(|agent| agent.alive);
         let mut homes = living.filter_map(|agent| Some((agent.node.clone(), agent.ranks.get(&rank)?.clone())));

@@ -1,4 +1,4 @@
-//! Simulated job: all ranks step together.
+//! Simulated job. All ranks complete each step at the same time.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,6 +13,8 @@ use rankguard_model::{
 use super::{SimulatedWorld, TrainingGeneration, WorldEvent};
 
 impl SimulatedWorld {
+    /// Records the start of a rank, which restores step `from` and takes an image every `every` steps. When all ranks
+    /// of the generation have started, they report the restore, and the first step is scheduled.
     pub(super) fn rank_started(
         &mut self,
         generation: Generation,
@@ -64,11 +66,14 @@ impl SimulatedWorld {
         }
     }
 
+    /// Returns the entity of a rank on a node; `None` if it does not run there.
     pub(super) fn entity(&self, node: &NodeId, rank: Rank) -> Option<Entity> {
         let agent = self.agents.get(node)?;
         Some(agent.rank_entity(rank, agent.ranks.get(&rank)?))
     }
 
+    /// Completes a step of all ranks: rank 0 reports progress, images that are due are sealed and reported as durable,
+    /// and the next step is scheduled. After the last step of the script all ranks exit.
     pub(super) fn stepped(&mut self, generation: Generation) {
         let Some(training) = self
             .training
@@ -175,7 +180,8 @@ impl SimulatedWorld {
         );
     }
 
-    /// Returns the differences between replicas. The ranks train data-parallel, so all hold the same values.
+    /// Returns the differences between replicas at a step. The ranks train data-parallel, so all hold the same values,
+    /// except those on a node that computes wrong ones ([`crate::ScriptedFault::NodeCorrupt`]).
     pub(super) fn differing(&self, step: Step) -> Vec<ReplicaDifference> {
         let (Some(training), Some((bad, from))) = (&self.training, &self.corrupt) else {
             return Vec::new();
@@ -193,7 +199,7 @@ impl SimulatedWorld {
         differences(training.ranks.iter().map(replica))
     }
 
-    /// Makes a rank raise the exception of its program.
+    /// Makes a rank write the traceback of an exception and exit with code 1.
     pub(super) fn raise(&mut self, rank: Rank, ranks: &BTreeMap<Rank, NodeId>) {
         let Some(node) = ranks.get(&rank) else { return };
         let Some(process) = self.agents.get(node).and_then(|agent| agent.ranks.get(&rank)).cloned() else {
@@ -216,7 +222,7 @@ impl SimulatedWorld {
         self.peer_lost(process.generation);
     }
 
-    /// Records that one rank is gone: the others notice after a short delay.
+    /// Records that a rank of a generation is gone; the others notice after 20 to 120 ms.
     pub(super) fn peer_lost(&mut self, generation: Generation) {
         if let Some(training) = self
             .training
@@ -230,6 +236,7 @@ impl SimulatedWorld {
         }
     }
 
+    /// Makes the surviving ranks of a generation write NCCL errors and exit with code 1.
     pub(super) fn peers_notice(&mut self, generation: Generation) {
         let Some(training) = self.training.take_if(|training| training.generation == generation) else {
             return;

@@ -1,4 +1,4 @@
-//! Number of log events that remain without repeats.
+//! Study of repeated log events: number of events that remain after repeats within a window are dropped.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -17,19 +17,21 @@ pub(super) const STUDY: Study = Study {
     run,
 };
 
-/// Location, message and second of an event.
+/// Number of the location, number of the message, and time in whole seconds.
 type LogEvent = (u32, u32, f64);
 
 /// Number of events of one file, and of those that remain without repeats.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct CoalescedCounts {
     pub(crate) events: usize,
-    /// Events without repeats anywhere, at the text before the first `:` of the location, and at the whole location.
+    /// Events that remain if repeats are dropped that occur anywhere, at locations with the same text before the first
+    /// `:`, or at the same location.
     pub(crate) by_place: [usize; 3],
 }
 
 impl CoalescedCounts {
-    /// Adds the next events to the counts.
+    /// Adds the next events to the counts. `prefix_of` maps the number of a location to that of its text before the
+    /// first `:`.
     fn see(&mut self, events: &[LogEvent], prefix_of: &[u32], repeats: &mut [RepeatFilter; 3]) {
         let events = || events.iter().copied();
         let prefix = |location: u32| prefix_of[location as usize];
@@ -59,13 +61,14 @@ const PATTERNS: [(&str, &str, &str); 8] = [
     ("L3 error", "", "L3 major internal error"),
 ];
 
-/// Returns the authors' pattern that matches a text.
+/// Returns the name of the pattern that matches a text; `None` if the text stands for itself.
 fn pattern(text: &str) -> Option<&'static str> {
     let fits = |(_, start, end): &&(&str, &str, &str)| text.starts_with(start) && text.ends_with(end);
     PATTERNS.iter().find(fits).map(|(name, ..)| *name)
 }
 
-/// Numbers the distinct texts behind label names; number 0 is the empty text.
+/// Returns a number for each label, by its index in [`LabelColumn::of`]: index 0 is an absent label, and has the empty
+/// text. Equal texts have equal numbers.
 fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
     let mut numbers = HashMap::new();
     let mut number = |name| {
@@ -75,27 +78,28 @@ fn numbered<'a>(names: impl Iterator<Item = &'a str>) -> Vec<u32> {
     std::iter::once("").chain(names).map(&mut number).collect()
 }
 
-/// Rounds a time down to its second; the library's floor is a function call on some processors.
+/// Rounds a time in seconds down; the floor function of the standard library is a function call on some processors.
 fn second(moment: f64) -> f64 {
     let toward_zero = moment as i64 as f64;
     toward_zero - f64::from(u8::from(toward_zero > moment))
 }
 
-/// Block size: each block of events is processed once for each notion of place.
+/// Maximum number of events of a block. All three filters process a block before the next one is read.
 const TOGETHER: usize = 1 << 10;
 
-/// Returns the leading rows of the same file, at most a block, and that file.
+/// Returns the label of the first file in `rows`, and its leading rows, at most a block.
 fn together(files: &LabelColumn, rows: Range<usize>) -> (RowLabel, Range<usize>) {
     let from = rows.start;
     let behind = rows.end.min(rows.start + TOGETHER);
     match files.of.get(from..behind) {
         Some(of) => (of[0], from..from + of.iter().take_while(|file| **file == of[0]).count()),
-        // No row names a file.
+        // The data set has no column of files.
         None => (RowLabel::default(), from..behind),
     }
 }
 
-/// Counts the remaining events by file for a window in whole seconds; a folder may hold several views of one log.
+/// Counts the remaining events of each file, because a folder may hold several views of one log. `window` is in whole
+/// seconds. Fails if a required column is missing.
 pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, CoalescedCounts>, StudyError> {
     let times = data.numbers(Canonical::Events, "time")?;
     let messages = data.labels(Canonical::Events, "message")?;
@@ -121,7 +125,7 @@ pub(crate) fn by_file(data: &Dataset, window: f64) -> Result<BTreeMap<String, Co
         from = part.1.end;
         parts.push(part);
     }
-    // Processes one file after the other, so that only one file's state is held.
+    // Files are processed one after the other, so that the filters of only one file are in memory.
     parts.sort_by_key(|(file, _)| usize::from(*file));
     let mut found = BTreeMap::new();
     let mut events: Vec<LogEvent> = Vec::with_capacity(TOGETHER);

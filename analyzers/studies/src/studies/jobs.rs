@@ -1,4 +1,4 @@
-//! Final states of jobs, their cost, and failures by job size.
+//! Studies of jobs: final states with their cost, and failures by job size.
 
 use std::collections::BTreeMap;
 
@@ -24,15 +24,18 @@ pub(super) const SIZES: Study = Study {
     run: sizes,
 };
 
+/// Row of the table of jobs.
 struct JobRow {
+    /// Value of the column by which jobs are grouped; `(none)` without one.
     state: String,
+    /// Elapsed time, at least 0; `None` if it is unknown.
     seconds: Option<f64>,
     gpus: Option<f64>,
     nodes: Option<f64>,
 }
 
 impl JobRow {
-    /// A job that took no time used no GPUs, even if their number is unknown.
+    /// Returns the GPU-hours; 0 for a job that took no time, even if its number of GPUs is unknown.
     fn gpu_hours(&self) -> Option<f64> {
         let seconds = self.seconds?;
         let gpus = self.gpus.or((seconds == 0.0).then_some(0.0))?;
@@ -40,11 +43,12 @@ impl JobRow {
     }
 }
 
-/// Adds known values; `None` if both are unknown.
+/// Adds the known values; `None` if both are unknown.
 fn sum(one: Option<f64>, other: Option<f64>) -> Option<f64> {
     one.zip(other).map(|(one, other)| one + other).or(one).or(other)
 }
 
+/// Reads all jobs. `by` is the column that gives the state.
 fn jobs(data: &Dataset, by: &str) -> Result<Vec<JobRow>, StudyError> {
     let states = data.strings(Canonical::Jobs, by)?;
     let number = |column| data.f64s(Canonical::Jobs, column);
@@ -130,7 +134,7 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
 
 fn sizes(data: &Dataset, _: &StudyOptions) -> Result<StudyResult, StudyError> {
     let jobs = jobs(data, "state")?;
-    // Nodes rounded up to a power of two: jobs, failures, node-hours.
+    // Jobs, failures and node-hours, by number of nodes rounded up to a power of two.
     let mut sizes: BTreeMap<u64, (u64, u64, f64)> = BTreeMap::new();
     for job in &jobs {
         let (Some(nodes), Some(seconds)) = (job.nodes.filter(|n| *n >= 1.0), job.seconds) else {
