@@ -1,4 +1,4 @@
-//! Loaded data set: its tables and their metadata.
+//! Data set in memory: its tables, files, clock, population and problems.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,10 +16,10 @@ use crate::provenance::{ClockRule, FileRead, Population};
 use crate::source::SourceFormat;
 use crate::table::TableKind;
 
-/// Loaded data set.
+/// Data set of one source, loaded into tables. Clones share the tables.
 #[derive(Clone)]
 pub struct Dataset {
-    /// Name of its [`SourceFormat`].
+    /// Name of the [`SourceFormat`] that recognised the files.
     pub source: &'static str,
     /// Title in one line.
     pub title: &'static str,
@@ -29,13 +29,14 @@ pub struct Dataset {
     pub root: PathBuf,
     /// Files, sorted by path.
     pub files: Vec<FileRead>,
-    /// Meaning of its times.
+    /// Description of the times: unit, origin, time zone.
     pub clock: ClockRule,
-    /// First and last time in seconds of its clock: from the publication, otherwise from the tables.
+    /// First and last time in seconds of the clock: from the publication, otherwise from the tables. `None` if there
+    /// are no times, or if the files have no common origin of time.
     pub window: Option<(f64, f64)>,
-    /// Total number of nodes or devices, where known.
+    /// Total number of nodes or devices, if known.
     pub population: Option<Population>,
-    /// Problems of the input.
+    /// Problems of the input by kind, with the rows lost to them.
     pub problems: ProblemSummary,
     /// Number of rows of each table.
     pub rows: BTreeMap<TableKind, u64>,
@@ -53,7 +54,7 @@ impl fmt::Debug for Dataset {
 }
 
 impl Dataset {
-    /// Returns the path of one of its files.
+    /// Returns the path of a file of this data set: [`FileRead::path`] below the root.
     pub fn path_of(&self, file: &FileRead) -> PathBuf {
         if self.root.is_dir() {
             self.root.join(&file.path)
@@ -67,13 +68,14 @@ impl Dataset {
         self.tables.contains_key(&table)
     }
 
-    /// Returns a table as a lazy frame.
+    /// Returns a table as a lazy frame. Returns an error if the data set lacks the table or it cannot be converted.
     pub fn frame(&self, table: TableKind) -> Result<LazyFrame, Error> {
         let frame = self.table(table)?.frame().map_err(refused(table, "*"))?;
         Ok(frame.lazy())
     }
 
-    /// Returns the number of rows of a table with a number in a column.
+    /// Returns the number of rows that have a number in a column; texts are parsed. Returns an error if the table or
+    /// the column is missing, or if a text is no number.
     pub fn known(&self, table: TableKind, column: &str) -> Result<u64, Error> {
         if let Some(known) = self.table(table)?.known(column) {
             return Ok(known as u64);
@@ -83,7 +85,8 @@ impl Dataset {
         Ok((found.len() - found.null_count()) as u64)
     }
 
-    /// Returns a column of numbers in file order, NaN if absent.
+    /// Returns a column of numbers in file order, NaN if absent; texts are parsed. Returns an error if the table or the
+    /// column is missing, or if a text is no number.
     pub fn numbers(&self, table: TableKind, column: &str) -> Result<Arc<Vec<f64>>, Error> {
         if let Some(numbers) = self.table(table)?.numbers(column) {
             return Ok(numbers);
@@ -94,14 +97,15 @@ impl Dataset {
         Ok(Arc::new(found.map(|number| number.unwrap_or(f64::NAN)).collect()))
     }
 
-    /// Returns a column of numbers in file order.
+    /// Returns a column of numbers in file order, `None` if absent. Returns the errors of [`numbers`](Self::numbers).
     pub fn f64s(&self, table: TableKind, column: &str) -> Result<Vec<Option<f64>>, Error> {
         let numbers = self.numbers(table, column)?;
         let known = |number: &f64| Some(*number).filter(|number| !number.is_nan());
         Ok(numbers.iter().map(known).collect())
     }
 
-    /// Returns a column of texts in file order. Numbers are converted to text.
+    /// Returns a column of texts in file order, `None` if absent. Numbers are converted to text. Returns an error if
+    /// the table or the column is missing.
     pub fn strings(&self, table: TableKind, column: &str) -> Result<Vec<Option<String>>, Error> {
         if let Some(strings) = self.table(table)?.strings(column) {
             return Ok(strings);
@@ -113,7 +117,8 @@ impl Dataset {
             .collect())
     }
 
-    /// Returns a column of texts in file order, each distinct text stored once, which suffices for grouping.
+    /// Returns a column of texts in file order with each distinct text stored once, for grouping. Numbers are converted
+    /// to text. Returns an error if the table or the column is missing.
     pub fn labels(&self, table: TableKind, column: &str) -> Result<Arc<LabelColumn>, Error> {
         if let Some(labels) = self.table(table)?.labels(column) {
             return Ok(labels);
@@ -131,7 +136,8 @@ impl Dataset {
         Ok(found)
     }
 
-    /// Casts a column to another type; the error is that of the frame if a value cannot be cast.
+    /// Casts a column to another type. Returns an error if the table or the column is missing, or if a value cannot be
+    /// cast.
     fn cast(&self, table: TableKind, column: &str, kind: DataType) -> Result<DataFrame, Error> {
         let frame = self.table(table)?.only(column).map_err(refused(table, column))?;
         let frame = frame.lazy().select([col(column).strict_cast(kind)]).collect();
@@ -139,6 +145,7 @@ impl Dataset {
     }
 }
 
+/// Returns a function that converts an error of Polars to one that names the table and the column.
 pub(crate) fn refused(table: TableKind, column: &str) -> impl FnOnce(polars::error::PolarsError) -> Error {
     let column = column.to_owned();
     move |source| Error::Column {
@@ -148,7 +155,7 @@ pub(crate) fn refused(table: TableKind, column: &str) -> impl FnOnce(polars::err
     }
 }
 
-/// Builds the data set from loaded tables.
+/// Builds the data set from the state at the end of loading.
 pub(crate) fn assemble(source: &SourceFormat, load: LoadState) -> Dataset {
     let tables: BTreeMap<TableKind, Arc<TableColumns>> = load
         .tables

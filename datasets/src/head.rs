@@ -1,4 +1,4 @@
-//! Start of a file, from which its source is recognised.
+//! Start of each file of a folder, from which the source format is recognised.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,40 +9,42 @@ use std::path::{Path, PathBuf};
 use crate::columnar;
 use crate::input::unpacked;
 
-/// Number of bytes that are read, after decompression.
+/// Number of bytes read from the start of a file, after decompression.
 const LOOKED_AT: u64 = 32 << 10;
-/// Maximum depth and number of files of a folder.
+/// Maximum depth of folders below the opened one.
 const DEEP: usize = 8;
+/// Maximum number of files in all folders together.
 const MOST_FILES: usize = 8_000;
 
-/// Properties of a file before it is read.
+/// Start and format hints of a file that is not loaded yet.
 #[derive(Debug)]
 pub(crate) struct FileHead {
     pub(crate) path: PathBuf,
-    /// Path relative to the opened one.
+    /// Path relative to the opened one; the file name if the file itself was opened.
     pub(crate) relative: String,
-    /// Start of the file; read as Latin-1 if it is not UTF-8.
+    /// Start of the file without byte order mark; decoded as Latin-1 if it is not UTF-8.
     pub(crate) text: String,
-    /// Raw bytes of the start, if they are not UTF-8.
+    /// Raw bytes of the start; empty if they are UTF-8.
     pub(crate) bytes: Vec<u8>,
-    /// Error of reading the start.
+    /// Error of reading the start, if no byte could be read.
     pub(crate) unreadable: Option<io::Error>,
-    /// Columns and rows of a Parquet file.
+    /// Column names of a Parquet file; empty for other files.
     pub(crate) columns: Vec<String>,
+    /// Number of rows of a Parquet file; 0 for other files.
     pub(crate) parquet_rows: u64,
-    /// Header in a separate file `NAME.header`.
+    /// Content of the file `NAME.header` beside this one.
     pub(crate) header: Option<String>,
 }
 
 impl FileHead {
     fn new(root: &Path, path: PathBuf) -> Self {
         let mut bytes = Vec::new();
-        // A truncated file still has a start.
+        // The start of a truncated file can be read, so an error counts only if no byte was read.
         let looked = unpacked(&path).and_then(|reader| reader.take(LOOKED_AT).read_to_end(&mut bytes));
         let unreadable = looked.err().filter(|_| bytes.is_empty());
         let (text, bytes) = match std::str::from_utf8(&bytes) {
             Ok(text) => (text.to_owned(), Vec::new()),
-            // The limit splits a character.
+            // The limit or a truncation splits the last character, which is dropped.
             Err(problem) if problem.error_len().is_none() => {
                 bytes.truncate(problem.valid_up_to());
                 (String::from_utf8(bytes).unwrap_or_default(), Vec::new())
@@ -71,7 +73,7 @@ impl FileHead {
         }
     }
 
-    /// Returns a line by index, from 0, without its end.
+    /// Returns a line of the start by index, from 0, without its line end; empty if there is no such line.
     pub(crate) fn line(&self, at: usize) -> &str {
         self.text.lines().nth(at).unwrap_or("").trim_end_matches('\r')
     }
@@ -87,7 +89,8 @@ impl FileHead {
     }
 }
 
-/// Reads the short file `NAME.header` beside `NAME.csv`.
+/// Reads the first 4,096 bytes of `NAME.header` beside `NAME.csv`; `None` if it is missing, no regular file or not
+/// UTF-8.
 fn beside(path: &Path) -> Option<String> {
     let mut text = String::new();
     let file = rankguard_files::open_regular(&path.with_extension("header")).ok()?;
@@ -95,7 +98,8 @@ fn beside(path: &Path) -> Option<String> {
     Some(text)
 }
 
-/// Returns the files below a path, sorted, and true if there are more than the limit.
+/// Returns the files below a path, sorted, and true if files or folders beyond the limits were skipped. Returns an
+/// error if the path is neither a file nor a folder that can be listed.
 pub(crate) fn heads(root: &Path) -> io::Result<(Vec<FileHead>, bool)> {
     let mut paths = Vec::new();
     let mut more = false;
@@ -112,7 +116,8 @@ pub(crate) fn heads(root: &Path) -> io::Result<(Vec<FileHead>, bool)> {
     Ok((paths.into_iter().map(|path| FileHead::new(root, path)).collect(), more))
 }
 
-/// Adds the files of a folder. `above` holds its ancestors by device and inode: a link back to one is not followed.
+/// Adds the files of a folder and of its subfolders. `above` holds the ancestors by device and inode: a link back to
+/// one is not followed.
 fn walk(folder: &Path, above: &mut BTreeSet<(u64, u64)>, paths: &mut Vec<PathBuf>, more: &mut bool) -> io::Result<()> {
     let own = fs::metadata(folder)?;
     let own = (own.dev(), own.ino());
@@ -124,6 +129,7 @@ fn walk(folder: &Path, above: &mut BTreeSet<(u64, u64)>, paths: &mut Vec<PathBuf
     walked
 }
 
+/// Adds the files of a folder, and walks its subfolders. Sets `more` if a limit excludes an entry.
 fn entries(
     folder: &Path,
     above: &mut BTreeSet<(u64, u64)>,
@@ -136,7 +142,7 @@ fn entries(
             continue;
         };
         if about.is_dir() && above.len() <= DEEP {
-            // A folder that cannot be listed contains nothing to recognise.
+            // A subfolder that cannot be listed is skipped.
             let _ = walk(&path, above, paths, more);
         } else if about.is_file() && paths.len() < MOST_FILES {
             paths.push(path);

@@ -10,11 +10,14 @@ use crate::repeats::RowDigests;
 use crate::rows::{GrowingTable, LastRow, MAX_ROWS};
 use crate::table::TableKind;
 
-/// Order check of the times of a table in a file: the first with its line, and the last.
+/// Check that the times of a table ascend in a file.
 #[derive(Debug)]
 struct TimeOrderCheck {
+    /// First time of the table in the file or part.
     first: f64,
+    /// Line of the first time, from 1.
     line: u64,
+    /// Time of the previous row.
     last: f64,
 }
 
@@ -26,18 +29,19 @@ pub(crate) struct LoadState {
     pub(crate) tables: BTreeMap<TableKind, GrowingTable>,
     pub(crate) problems: ProblemSummary,
     pub(crate) population: Option<Population>,
-    /// Start and end, if the publication states them.
+    /// Start and end in seconds of the clock, if the publication states them.
     pub(crate) window: Option<(f64, f64)>,
-    /// True if the files count from different zeros, so that no common window exists.
+    /// True if the times of the files have different origins, so that no common window exists.
     pub(crate) no_window: bool,
+    /// Current line, from 1; 0 for a problem of the whole file.
     line: u64,
-    /// True if the first time of this file had an offset.
+    /// True if the first time of this file had a UTC offset; `None` before the first time.
     offset: Option<bool>,
     order: BTreeMap<TableKind, TimeOrderCheck>,
     /// Number of rows lost before this file.
     lost_before: u64,
     repeats: RowDigests,
-    /// Target of rows beyond the limit.
+    /// Table for the values of one row beyond [`MAX_ROWS`], which are discarded.
     spill: Option<GrowingTable>,
 }
 
@@ -51,7 +55,7 @@ impl LoadState {
         }
     }
 
-    /// Starts a file.
+    /// Starts a file: resets the line and the checks within a file.
     pub(crate) fn begin(&mut self, file: FileRead) {
         self.files.push(file);
         self.line = 0;
@@ -72,7 +76,8 @@ impl LoadState {
         part
     }
 
-    /// Returns true if a part that was read separately equals the result of sequential reading.
+    /// Returns true if joining a part that was read separately gives the same result as sequential reading: its times
+    /// agree about offsets, and no table exceeds [`MAX_ROWS`].
     pub(crate) fn fits(&self, part: &Self) -> bool {
         let same_clock = self.offset.zip(part.offset).is_none_or(|(here, there)| here == there);
         same_clock
@@ -112,7 +117,7 @@ impl LoadState {
         }
     }
 
-    /// Ends a file; reports it if it had no row, valid or lost.
+    /// Ends a file; reports a file without any row, valid or lost.
     pub(crate) fn end(&mut self) {
         let lost = self.problems.rows_lost();
         if self.files.last().is_some_and(|file| file.rows_read == 0) && lost == self.lost_before {
@@ -147,7 +152,8 @@ impl LoadState {
         }
     }
 
-    /// Reports a problem that loses the current row.
+    /// Reports a problem that loses the current row. `kind` groups problems; `what` is called only if the problem is
+    /// among the first of its kind, which are retained.
     pub(crate) fn lose(&mut self, kind: &'static str, field: &str, what: impl FnOnce() -> String) {
         if let Some(file) = self.files.last_mut() {
             file.rows_skipped += 1;
@@ -160,6 +166,7 @@ impl LoadState {
         self.say(kind, false, field, what);
     }
 
+    /// Adds a problem at the current line; `loses` is true if it loses a row.
     fn say(&mut self, kind: &'static str, loses: bool, field: &str, what: impl FnOnce() -> String) {
         let file = self.files.last().map_or("", |file| file.path.as_str());
         let line = self.line;
@@ -178,7 +185,7 @@ impl LoadState {
         });
     }
 
-    /// Reports a folder with more files than the limit.
+    /// Reports a folder that is deeper or has more files than the limits, if `more` is true.
     pub(crate) fn whole_folder(&mut self, more: bool) {
         if more {
             self.line = 0;
@@ -188,13 +195,13 @@ impl LoadState {
         }
     }
 
-    /// Records a row of the file verbatim. A repeated row is retained, as in published counts, and reported after the
-    /// file [was read](Self::told_repeats).
+    /// Records the digest of a row. A repeated row is retained, as in published counts, and reported [at the end of the
+    /// file](Self::report_repeats).
     pub(crate) fn repeat(&mut self, row: impl AsRef<[u8]>) {
         self.repeats.add(row.as_ref(), self.line);
     }
 
-    /// Reports the repeated rows of a file that was read.
+    /// Reports the repeated rows of the file, and resets the record of rows.
     pub(crate) fn report_repeats(&mut self) {
         for line in std::mem::take(&mut self.repeats).lines() {
             self.line = line;
@@ -209,14 +216,14 @@ impl LoadState {
         self.tables.get(&table).map_or(0, GrowingTable::len)
     }
 
-    /// Discards the numbers of a column from a row on.
+    /// Sets the numbers of a column to null from a row on; `row` is an index from 0.
     pub(crate) fn forget(&mut self, table: TableKind, column: &str, row: usize) {
         if let Some(rows) = self.tables.get_mut(&table) {
             rows.forget(column, row);
         }
     }
 
-    /// Adds a row to a table.
+    /// Adds a row to a table. A row beyond [`MAX_ROWS`] is reported as lost, and its values are discarded.
     pub(crate) fn row(&mut self, table: TableKind) -> LastRow<'_> {
         if self.len(table) >= MAX_ROWS {
             self.lose("limit", "", || {
@@ -230,7 +237,7 @@ impl LoadState {
             .row()
     }
 
-    /// Reports a time before the previous one of the table in this file.
+    /// Reports a time that is earlier than that of the previous row of the table in this file.
     pub(crate) fn in_order(&mut self, table: TableKind, time: Option<f64>) {
         let Some(time) = time else {
             return;
@@ -253,7 +260,8 @@ impl LoadState {
         }
     }
 
-    /// Reports a file that mixes times with and without offset.
+    /// Reports a time that differs from the first one of the file in having a UTC offset. `without` describes how times
+    /// without offset are interpreted.
     pub(crate) fn offset(&mut self, field: &str, has: bool, without: &str) {
         if *self.offset.get_or_insert(has) != has {
             self.report_kept_row("mixed-offsets", field, || {
@@ -262,7 +270,7 @@ impl LoadState {
         }
     }
 
-    /// Parses a number; an invalid one is reported and becomes null.
+    /// Parses a number. Null markers give `None`; an invalid or infinite number is reported and gives `None`, too.
     pub(crate) fn number(&mut self, field: &str, text: &str) -> Option<f64> {
         if is_null(text) {
             return None;
@@ -274,7 +282,8 @@ impl LoadState {
         value
     }
 
-    /// Parses a time with `read`; an invalid one is reported and becomes null.
+    /// Parses a time with `read`, in seconds. An empty text gives `None`; an invalid time is reported and gives `None`,
+    /// too.
     pub(crate) fn time(&mut self, field: &str, text: &str, read: impl FnOnce(&str) -> Option<f64>) -> Option<f64> {
         if text.is_empty() {
             return None;
@@ -287,12 +296,12 @@ impl LoadState {
     }
 }
 
-/// Returns true if a number field is marked as null.
+/// Returns true if a number field is empty or has a null marker (`NULL`, `NA`).
 pub(crate) fn is_null(text: &str) -> bool {
     matches!(text, "" | "NULL" | "NA")
 }
 
-/// Returns the first characters of a foreign text, for a message.
+/// Returns the first 60 characters of a foreign text, for a message.
 pub(crate) fn cut(text: &str) -> String {
     text.chars().take(60).collect()
 }

@@ -1,11 +1,13 @@
-//! Element types. Names and meanings are those of safetensors, so that files can be exchanged.
+//! Element types of tensors. Names and meanings are those of safetensors, so that tensors can be exchanged with other
+//! programs. Types of less than one byte are not supported.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Element type of a tensor. Only its size matters here: bytes are never interpreted.
+/// Element type of a tensor. Tensor bytes are never interpreted; the type gives the element size. Serialized as the
+/// safetensors name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 #[allow(missing_docs, reason = "the name says all: kind and width in bits")]
@@ -32,7 +34,7 @@ pub enum Dtype {
     C128,
 }
 
-/// Error for a name that is not an element type.
+/// Error: the name is not that of a supported element type.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{name:?} is no element type; known are {}", known())]
 pub struct UnknownDtype {
@@ -44,7 +46,7 @@ fn known() -> String {
     TABLE.map(|(_, name, _)| name).join(", ")
 }
 
-/// Type, name, bytes per element; in the order of the enum.
+/// Type, safetensors name and bytes per element, in the order of the enum: [`Dtype`] is the index.
 const TABLE: [(Dtype, &str, u64); 20] = [
     (Dtype::Bool, "BOOL", 1),
     (Dtype::U8, "U8", 1),
@@ -74,7 +76,7 @@ impl Dtype {
         TABLE[self as usize].2
     }
 
-    /// Returns the safetensors name.
+    /// Returns the safetensors name, such as `BF16`.
     pub fn name(self) -> &'static str {
         TABLE[self as usize].1
     }
@@ -89,6 +91,7 @@ impl fmt::Display for Dtype {
 impl FromStr for Dtype {
     type Err = UnknownDtype;
 
+    /// Parses a safetensors name; upper and lower case differ.
     fn from_str(name: &str) -> Result<Self, UnknownDtype> {
         let found = TABLE.iter().find(|(_, known, _)| *known == name);
         found.map(|(dtype, ..)| *dtype).ok_or_else(|| UnknownDtype {

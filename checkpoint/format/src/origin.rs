@@ -1,5 +1,5 @@
-//! Origin of a chunk: the shard file that stores its bytes, either the own file or that of another shard with equal
-//! bytes.
+//! Origin of a chunk: the shard with the file that stores its bytes, either the shard itself or another one that has a
+//! chunk with equal bytes.
 
 use std::collections::BTreeMap;
 
@@ -15,8 +15,8 @@ pub const MAX_ORIGINS: usize = 1 << 16;
 /// Maximum offset in a file, bytes. Equals the maximum image length, so that sums of the two fit in 64 bits.
 const MAX_PLACE: u64 = 1 << 48;
 
-/// Shard that stores chunks of this one in its file: of an earlier checkpoint of the same job (delta), or of another
-/// rank of the same checkpoint (replica).
+/// Identity of a shard with a file that stores chunks. A shard borrows chunks from an earlier checkpoint of the same
+/// job (delta) or from another rank of the same checkpoint (equal tensors of data-parallel ranks).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ChunkOrigin {
     /// Step of the checkpoint.
@@ -49,7 +49,7 @@ impl ChunkOrigin {
 /// Run of consecutive chunks that are stored consecutively in the file of another shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct BorrowedRun {
-    /// First chunk of the run.
+    /// Index of the first chunk of the run in the borrowing shard.
     pub first: u32,
     /// Number of chunks, at least 1.
     pub count: u32,
@@ -59,7 +59,7 @@ pub struct BorrowedRun {
     pub at: u64,
 }
 
-/// Location of one chunk.
+/// Location of one chunk in the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkPlace {
     /// Shard that stores the chunk in its file.
@@ -70,14 +70,15 @@ pub struct ChunkPlace {
     pub bytes: u32,
 }
 
-/// Chunks that are already on disk, by digest and length; a writer can borrow them instead of writing them.
+/// Chunks that are already in the store, by digest and length; a shard can borrow them instead of storing them again.
 #[derive(Debug, Clone, Default)]
 pub struct KnownChunks {
     places: BTreeMap<(ChunkDigest, u32), (ChunkOrigin, u64)>,
 }
 
 impl KnownChunks {
-    /// Adds every chunk that `index` refers to. Of equal chunks the first added is retained.
+    /// Adds every chunk of `index`, own or borrowed, at the place that stores it. Of equal chunks the first added is
+    /// retained. `index` must be valid.
     pub fn add(&mut self, index: &ShardIndex) {
         for (digest, place) in index.chunks.iter().zip(index.places()) {
             self.places
@@ -86,20 +87,21 @@ impl KnownChunks {
         }
     }
 
-    /// Returns the number of distinct chunks.
+    /// Returns the number of distinct chunks (digest and length).
     pub fn len(&self) -> usize {
         self.places.len()
     }
 
-    /// True if no chunk is known.
+    /// Returns true if no chunk is known.
     pub fn is_empty(&self) -> bool {
         self.places.is_empty()
     }
 }
 
 impl ShardIndex {
-    /// Returns the location of every chunk, in order. Own chunks are stored in image order, each at the next multiple
-    /// of [`TENSOR_ALIGN`], so the file of a shard that borrows nothing is identical to its image.
+    /// Returns the location of every chunk, in image order. Own chunks are stored in this order, each at the next
+    /// multiple of [`TENSOR_ALIGN`], so the file of a shard that borrows nothing is identical to its image. Panics if a
+    /// run refers to no origin: the index must be valid.
     pub fn places(&self) -> Vec<ChunkPlace> {
         let own = self.own();
         let mut places = Vec::with_capacity(self.chunks.len());
@@ -130,7 +132,7 @@ impl ShardIndex {
         places
     }
 
-    /// Returns the origin of chunks that this shard writes: its own file.
+    /// Returns the origin of the chunks that this shard stores itself.
     pub fn own(&self) -> ChunkOrigin {
         ChunkOrigin::new(self.id(), self.rank)
     }
@@ -143,8 +145,8 @@ impl ShardIndex {
         last.map_or(0, |place| place.at + u64::from(place.bytes))
     }
 
-    /// Returns an index of the same image that borrows every known chunk. Known chunks in the own file are not
-    /// borrowed.
+    /// Returns an index of the same image that borrows every known chunk and stores the others itself. Known chunks in
+    /// the file of this shard are not borrowed. Earlier origins and runs of the index are replaced.
     pub fn borrowing(&self, known: &KnownChunks) -> Self {
         let own = self.own();
         let mut origins = BTreeMap::new();
@@ -179,8 +181,9 @@ impl ShardIndex {
     }
 }
 
-/// Validates origins and borrowed runs. Refuses runs that are out of order, reach past the table or refer to no origin,
-/// and an origin that is the shard itself or is newer.
+/// Validates origins and borrowed runs. Refuses more than [`MAX_ORIGINS`] origins, an origin that is the shard itself,
+/// of a newer checkpoint or of an impossible rank, and runs that are empty, out of order, past the last chunk, without
+/// origin, or at an unaligned or too large offset.
 pub(crate) fn check(index: &ShardIndex, chunking: &ChunkLayout) -> Result<(), ShardLayoutError> {
     let origins = index.origins.len();
     if origins > MAX_ORIGINS {

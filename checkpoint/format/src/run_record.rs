@@ -1,8 +1,8 @@
 //! Run records in the folder of a job: `RUN` identifies the run that owns the folder, and each attempt has one
 //! `ATTEMPT-g<generation>`. Both are written once, put-if-absent, and never changed.
 //!
-//! An attempt that starts from a step supersedes the checkpoints that earlier generations committed after that step:
-//! these still exist, but are never selected as a start again ([`AttemptSet::is_superseded`]).
+//! An attempt that starts from a step supersedes the checkpoints of later steps that earlier generations committed:
+//! they are never selected for a restore again ([`AttemptSet::is_superseded`]).
 
 use rankguard_model::{Generation, JobId, RunId, RunStart, Step, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 use crate::envelope::{self, EnvelopeError};
 use crate::{CheckpointId, NameError, check_job};
 
-/// File that identifies the run of a job folder.
+/// Name of the file that identifies the run of a job folder.
 pub const RUN_FILE: &str = "RUN";
 
-/// Maximum size of a record, bytes.
+/// Maximum size of a `RUN` or `ATTEMPT` file, bytes.
 pub const MAX_RECORD_BYTES: usize = 64 << 10;
 
 const RUN_MAGIC: &str = "rankguard-run";
@@ -49,7 +49,7 @@ pub struct AttemptRecord {
     pub created: Timestamp,
 }
 
-/// Reason why bytes are not a valid run record.
+/// Reason why bytes are not a valid run or attempt record.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum RecordError {
@@ -67,7 +67,8 @@ impl RunRecord {
         envelope::seal(RUN_MAGIC, self)
     }
 
-    /// Parses and validates a `RUN` file.
+    /// Parses and validates a `RUN` file. Returns an error if the envelope is damaged or of another kind, or if the job
+    /// name or the run id is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let record: Self = envelope::open(RUN_MAGIC, MAX_RECORD_BYTES, bytes)?;
         check_job(&record.job)?;
@@ -77,12 +78,13 @@ impl RunRecord {
 }
 
 impl AttemptRecord {
-    /// Returns the content of an `ATTEMPT` file.
+    /// Returns the content of an `ATTEMPT-g<generation>` file.
     pub fn to_bytes(&self) -> Vec<u8> {
         envelope::seal(ATTEMPT_MAGIC, self)
     }
 
-    /// Parses and validates an `ATTEMPT` file.
+    /// Parses and validates an `ATTEMPT-g<generation>` file. Returns an error if the envelope is damaged or of another
+    /// kind, or if the job name, the run id or the claim is invalid.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RecordError> {
         let record: Self = envelope::open(ATTEMPT_MAGIC, MAX_RECORD_BYTES, bytes)?;
         check_job(&record.job)?;
@@ -92,6 +94,7 @@ impl AttemptRecord {
     }
 }
 
+/// Validates that a run id is 32 hexadecimal digits; the error holds at most 64 characters of it.
 fn check_run(run: &RunId) -> Result<(), RecordError> {
     let text = run.as_str();
     if text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
@@ -106,7 +109,8 @@ pub fn attempt_file(first: Generation) -> String {
     format!("{ATTEMPT_PREFIX}{}", first.0)
 }
 
-/// Parses an attempt file name into the first generation of the attempt.
+/// Parses an attempt file name into the first generation of the attempt. Returns `None` for other names, also for those
+/// that [`attempt_file`] does not produce, such as with leading zeros.
 pub fn attempt_of(file: &str) -> Option<Generation> {
     let first = Generation(file.strip_prefix(ATTEMPT_PREFIX)?.parse().ok()?);
     (attempt_file(first) == file).then_some(first)
@@ -133,7 +137,7 @@ impl AttemptSet {
         self.attempts.len()
     }
 
-    /// True if there is no attempt, as in folders made before runs had records.
+    /// Returns true if there is no attempt, as in folders of versions without run records.
     pub fn is_empty(&self) -> bool {
         self.attempts.is_empty()
     }
@@ -143,18 +147,19 @@ impl AttemptSet {
         self.attempts.last().map(|(first, _)| *first)
     }
 
-    /// Returns the first generation of the attempt that contains `generation`.
+    /// Returns the first generation of the attempt that contains `generation`; `None` if it precedes all attempts.
     pub fn attempt_with(&self, generation: Generation) -> Option<Generation> {
         let mut earlier = self.attempts.iter().rev().map(|(first, _)| *first);
         earlier.find(|first| *first <= generation)
     }
 
-    /// True if a later attempt started from a step before this checkpoint.
+    /// Returns true if an attempt after the generation of this checkpoint started from an earlier step.
     pub fn is_superseded(&self, id: CheckpointId) -> bool {
         self.superseded_by(id).is_some()
     }
 
-    /// Returns the first generation of the earliest attempt that supersedes a checkpoint.
+    /// Returns the first generation of the earliest attempt that supersedes a checkpoint; `None` if it is not
+    /// superseded.
     pub fn superseded_by(&self, id: CheckpointId) -> Option<Generation> {
         let supersedes = |attempt: &&(Generation, Option<Step>)| {
             attempt.0 > id.generation && attempt.1.is_some_and(|start| start < id.step)

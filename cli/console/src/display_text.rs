@@ -1,4 +1,4 @@
-//! Text of states, numbers and catalogue names for people. States are spelled as in JSON.
+//! Text of states, numbers and catalogue names for terminal output. States are spelled as in JSON.
 
 use rankguard_model::{CaseState, JobState, NodeState, NodeView, Role, Severity};
 
@@ -22,7 +22,7 @@ pub fn node_state(state: NodeState) -> &'static str {
     }
 }
 
-/// Formats the state of a node, and whether it is in use although a verdict blames it.
+/// Returns the state of a node, or `in use although faulty` if a verdict blames a node that could not be cordoned.
 pub fn node_use(node: &NodeView) -> &'static str {
     if node.faulty_in_use.is_some() {
         "in use although faulty"
@@ -62,7 +62,7 @@ pub fn or_dash(value: Option<impl ToString>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
-/// Formats a value of a table or CSV cell; empty for `None`.
+/// Formats a value of a table or CSV cell; `None` gives an empty text.
 pub fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
@@ -73,7 +73,8 @@ pub fn count(number: usize, noun: &str) -> String {
     format!("{number} {noun}{plural}")
 }
 
-/// Formats milliseconds: `640 ms`, `2.41 s`, `3 min 20 s`.
+/// Formats a duration in milliseconds: `0.42 ms`, `640 ms`, `2.41 s`, `3 min 20 s`. Whole milliseconds below 1 s have
+/// no decimals.
 pub fn millis(millis: f64) -> String {
     match millis {
         whole if whole.abs() < 1_000.0 && whole.fract() == 0.0 => format!("{whole:.0} ms"),
@@ -88,7 +89,7 @@ pub fn millis(millis: f64) -> String {
     }
 }
 
-/// Formats bytes with a binary unit: `512 B`, `1.5 GiB`.
+/// Formats a number of bytes with a binary unit up to PiB: `512 B`, `1.5 GiB`.
 pub fn bytes(bytes: u64) -> String {
     let units = ["KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut value = bytes as f64;
@@ -106,7 +107,7 @@ pub fn bytes(bytes: u64) -> String {
     }
 }
 
-/// Formats a category of a taxonomy with its published name.
+/// Formats a category of a taxonomy as `published name (id)`, or its id alone if the catalogue has no other name.
 pub fn category(taxonomy: &str, category: &str) -> String {
     match rankguard_faults::Catalogue::builtin().category_name(taxonomy, category) {
         Some(name) if name != category => format!("{name} ({category})"),
@@ -114,14 +115,15 @@ pub fn category(taxonomy: &str, category: &str) -> String {
     }
 }
 
-/// Returns the short name of a taxonomy, or its id if it is unknown.
+/// Returns the short name of a taxonomy of the built-in catalogue, or its id if it is unknown.
 pub fn taxonomy(id: &str) -> String {
     rankguard_faults::Catalogue::builtin()
         .taxonomy(id)
         .map_or_else(|| id.to_owned(), |taxonomy| taxonomy.short.clone())
 }
 
-/// Formats the sources of a recommendation, by title if the catalogue has it.
+/// Formats the sources of a recommendation: their titles, or the ids that the catalogue does not have. Without a
+/// source, the text states that Rankguard inferred the recommendation.
 pub fn sources(ids: &[String]) -> String {
     if ids.is_empty() {
         return "inferred by Rankguard, not a published recommendation".to_owned();

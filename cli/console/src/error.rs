@@ -1,4 +1,4 @@
-//! Error of a command: a sentence, its causes, and a hint.
+//! Error of a command: a message, its causes, a hint, and the exit code.
 
 use rankguard_model::with_causes;
 use std::error::Error;
@@ -6,7 +6,7 @@ use std::fmt;
 
 use crate::exit::CommandExit;
 
-/// Failure of a command, ready to be printed.
+/// Failure of a command, with the lines to print and the exit code of the process.
 #[derive(Debug)]
 pub struct CliError {
     exit: CommandExit,
@@ -16,7 +16,8 @@ pub struct CliError {
 }
 
 impl CliError {
-    /// Error with [`Exit::Failure`]. `hint` proposes the next step.
+    /// Creates an error with [`CommandExit::Failure`]. `what` is the message without its cause; `hint` proposes the
+    /// next step.
     pub fn failure(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: CommandExit::Failure,
@@ -26,7 +27,7 @@ impl CliError {
         }
     }
 
-    /// Error with [`Exit::Usage`]: a mistake in the arguments or the configuration.
+    /// Creates an error with [`CommandExit::Usage`]: a mistake in the arguments or the configuration.
     pub fn usage(what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self {
             exit: CommandExit::Usage,
@@ -39,7 +40,8 @@ impl CliError {
         Self { exit, ..self }
     }
 
-    /// Adds the cause.
+    /// Sets the cause, which [`lines`](Self::lines) prints after the message with its own causes. An earlier cause is
+    /// replaced.
     pub fn because(self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self {
             source: Some(source.into()),
@@ -51,8 +53,8 @@ impl CliError {
         self.exit
     }
 
-    /// Returns the lines for standard error. Further lines of the error are indented: a name with a line end cannot
-    /// forge a hint.
+    /// Returns the lines for standard error: `error: ` with the message and its causes, then `hint: `. Further lines of
+    /// the error are indented, so that a line end in a name cannot forge a hint.
     pub fn lines(&self) -> String {
         let error = with_causes(self).replace('\n', "\n  ");
         format!("error: {error}\nhint: {}", self.hint)

@@ -6,17 +6,18 @@ use std::time::{Duration, Instant};
 
 use crate::out;
 
-/// Time without output after which a command reports what it does.
+/// Duration of a wait or of work after which the first note is printed.
 pub const QUIET_MAX: Duration = Duration::from_secs(2);
-/// Interval between later notes.
+/// Interval of the notes after the first one.
 pub const REPEAT: Duration = Duration::from_secs(10);
 
-/// Returns the note for work that has taken `elapsed`.
+/// Returns the note for work that has taken `elapsed`: `verifying checkpoints ... (12 s)`.
 pub fn note_text(what: &str, elapsed: Duration) -> String {
     format!("{what} ... ({} s)", elapsed.as_secs())
 }
 
-/// Reports work that takes longer than [`QUIET_MAX`], from a thread of its own, until it is dropped.
+/// Thread that prints a note on standard error after [`QUIET_MAX`] and then every [`REPEAT`]. Dropping the value ends
+/// the thread.
 #[derive(Debug)]
 pub struct WorkNote {
     end: Option<Sender<()>>,
@@ -24,7 +25,7 @@ pub struct WorkNote {
 }
 
 impl WorkNote {
-    /// Starts the clock. `what` describes the work: `verifying checkpoints`.
+    /// Starts the thread. `what` describes the work: `verifying checkpoints`.
     pub fn start(what: impl Into<String>) -> Self {
         Self::start_with(what.into(), QUIET_MAX, REPEAT, out::note)
     }
@@ -39,7 +40,7 @@ impl WorkNote {
                 pause = repeat;
             }
         };
-        // Without a thread the work is done as well, without notes.
+        // If the thread cannot be started, the work runs without notes.
         let thread = std::thread::Builder::new()
             .name("work-note".to_owned())
             .spawn(wait)

@@ -4,15 +4,16 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Command to a rank.
+/// Request of the bench to a rank process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) enum RankRequest {
     /// Copies all tensors into touched memory: the lower bound of a stall.
     Memcpy,
-    /// Copies all tensors into a slot of the arena, digests them and seals the slot. For a window the rank also sends a
-    /// message before the first byte.
+    /// Copies all tensors into a slot of the arena, digests them and seals the slot. If the arena is a window, the rank
+    /// sends an additional empty reply before the first byte.
     Fill { slot: u32, step: u64 },
-    /// Writes as many bytes as the image has to a file, past the page cache, and syncs it: the lower bound of a save.
+    /// Writes as many bytes as the tensors have to a file, past the page cache, and syncs it: the lower bound of a
+    /// save.
     Write { path: PathBuf },
     /// Reads this rank's share, part `rank` of `world`, of each file, past the page cache: the lower bound of a load.
     Read {
@@ -21,7 +22,8 @@ pub(super) enum RankRequest {
         world: u64,
         into: TargetMemory,
     },
-    /// Loads the boxes of rank `rank` of `world`.
+    /// Loads the boxes of rank `rank` of `world`. With `check`, the memory is zeroed first, and the rank compares the
+    /// loaded bytes with those that were saved.
     Load {
         store: PathBuf,
         step: u64,
@@ -31,9 +33,10 @@ pub(super) enum RankRequest {
         into: TargetMemory,
         check: bool,
     },
-    /// Computes on this core, saves meanwhile, and continues until [`Ask::Stop`].
+    /// Runs steps of arithmetic, fills a slot as [`RankRequest::Fill`] does, sends a reply with the stall, and runs
+    /// further steps until [`RankRequest::Stop`] arrives.
     Train { slot: u32, step: u64 },
-    /// Ends the training of [`RankRequest::Train`].
+    /// Ends the steps of [`RankRequest::Train`]; the reply has the lost time.
     Stop,
     /// Ends the process.
     End,
@@ -57,19 +60,19 @@ pub(super) enum LoadTier {
     Disk,
 }
 
-/// Result of a command.
+/// Reply of a rank process to a request.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(super) struct RankReply {
-    /// Duration of the command, in seconds.
+    /// Duration of the request, in seconds; the stall for [`RankRequest::Train`].
     pub(super) seconds: f64,
-    /// Processor time of the whole process during the command, in seconds.
+    /// Processor time of the whole process during the request, in seconds; 0 for [`RankRequest::Train`].
     pub(super) cpu: f64,
-    /// Bytes read; 0 for commands that read nothing.
+    /// Bytes that a [`RankRequest::Load`] read; 0 for other requests.
     pub(super) read: u64,
-    /// Bytes that the load needed.
+    /// Bytes of the tensors that a [`RankRequest::Load`] filled; 0 for other requests.
     pub(super) needed: u64,
-    /// Lost training time for [`RankRequest::Train`], in seconds.
+    /// Stall and slowdown of later steps in [`RankRequest::Train`], in seconds; 0 for other requests.
     pub(super) lost: f64,
-    /// Error text of a failed command.
+    /// Error text of a failed request.
     pub(super) problem: Option<String>,
 }

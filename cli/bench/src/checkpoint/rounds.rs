@@ -1,4 +1,4 @@
-//! Rounds of the measurement: references alternate with the engine.
+//! Rounds of the measurement: plain copies, writes and reads alternate with saves and loads of the engine.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
@@ -23,11 +23,14 @@ pub(super) struct NodeArenas {
     dir: PathBuf,
 }
 
-/// Duration of one save, in seconds.
+/// Times of one save, in seconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SaveTiming {
+    /// Time for which the slowest rank was blocked.
     pub(super) stall: f64,
+    /// Time from the start to the commit.
     pub(super) durable: f64,
+    /// Processor time of this process and all ranks.
     pub(super) cpu: f64,
 }
 
@@ -116,7 +119,8 @@ pub(super) fn measure(options: &BenchOptions, threads: usize, figures: &mut Chec
     Ok(())
 }
 
-/// Runs saves before any load has left memory in the trainers' heaps; returns the first save.
+/// Runs `count` saves before any load, because loads leave memory in the heaps of the ranks. Records the memory figures
+/// and returns the times of the first save.
 fn saves_alone(
     node: &NodeArenas,
     ranks: &mut [RankProcess],
@@ -138,11 +142,14 @@ fn saves_alone(
     Ok(first.unwrap_or_default())
 }
 
-/// Memory that saving needs in addition to the state: the arenas, and the growth of the processes since they were ready
-/// for the first save.
+/// Memory that saving needs in addition to the state, in bytes: the arenas, and the growth of the processes since they
+/// were ready for the first save.
 pub(super) struct MemoryOverhead {
+    /// Process ids of the ranks and of this process.
     processes: Vec<u32>,
+    /// Private memory of all processes before the first save.
     before: u64,
+    /// Highest overhead during a save so far.
     pub(super) most: u64,
 }
 
@@ -157,7 +164,7 @@ impl MemoryOverhead {
         }
     }
 
-    /// Records the peak of each process during a save. Peaks are summed, even if they were not simultaneous.
+    /// Runs a save and records the sum of the peaks of all processes, even if they were not simultaneous.
     pub(super) fn watch(
         &mut self,
         node: &NodeArenas,
@@ -170,12 +177,14 @@ impl MemoryOverhead {
         Ok(saved)
     }
 
+    /// Returns the present overhead, bytes.
     fn now(&self, node: &NodeArenas) -> io::Result<u64> {
         let held: u64 = self.processes.iter().copied().map(memory::private).sum();
         Ok(node.held()? + held.saturating_sub(self.before))
     }
 }
 
+/// Returns the duration of the slowest rank, in seconds.
 pub(super) fn slowest(told: &[RankReply]) -> f64 {
     told.iter().map(|told| told.seconds).fold(0.0, f64::max)
 }
@@ -191,7 +200,7 @@ impl NodeArenas {
         Self::of(options, ranks, dir, |name, bytes| Arena::create(name, 1, bytes))
     }
 
-    /// Creates a node with ranks that save through windows.
+    /// Creates the arenas as windows of `options.window` bytes, through which images are streamed.
     pub(super) fn windowed(options: &BenchOptions, dir: &Path) -> io::Result<Self> {
         let window = |name: &str, bytes| Arena::windowed(name, bytes, options.window);
         Self::of(options, options.ranks, dir, window)
@@ -215,7 +224,8 @@ impl NodeArenas {
     }
 
     /// Loads from disk between two plain reads of the same files, because the throughput of the disk changes from
-    /// second to second. Returns the result of every rank and the mean duration of the two reads.
+    /// second to second. Returns the reply of every rank to the load, and the mean duration of the two reads in
+    /// seconds.
     fn cold(
         &self,
         ranks: &mut [RankProcess],
@@ -245,12 +255,12 @@ impl NodeArenas {
         Ok((cold, f64::midpoint(before, read(ranks)?)))
     }
 
-    /// Memory of all arenas, in bytes.
+    /// Returns the allocated memory of all arenas, in bytes.
     fn held(&self) -> io::Result<u64> {
         self.arenas.iter().map(Arena::held_bytes).sum()
     }
 
-    /// Paths of the arenas for other processes.
+    /// Returns the paths of the arenas for other processes: file descriptors of this process in `/proc`.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         let path = |arena: &Arena| format!("/proc/{}/fd/{}", std::process::id(), arena.as_fd().as_raw_fd()).into();
         self.arenas.iter().map(path).collect()
@@ -273,6 +283,7 @@ impl NodeArenas {
         })
     }
 
+    /// Sends `ask` to every rank, writes the images to the store as they are sealed or streamed, and commits.
     fn write(&self, ranks: &mut [RankProcess], step: u64, ask: &RankRequest) -> io::Result<Vec<RankReply>> {
         let done = std::thread::scope(|scope| {
             let one = |(rank, arena): (&mut RankProcess, &Arena)| {
@@ -286,7 +297,7 @@ impl NodeArenas {
                 }
                 let image = arena.sealed(0).map_err(io::Error::other)?;
                 let write = || self.store.write_shard(image.index(), &image);
-                // As the agent writes a shard.
+                // The agent writes shards in such a thread, too.
                 let written = in_background("shard-writer", write).map_err(io::Error::other)?;
                 Ok((told, written.seal))
             };
@@ -306,7 +317,7 @@ impl NodeArenas {
         Ok(told)
     }
 
-    /// Loads on every rank the boxes that it holds.
+    /// Loads on every rank its own boxes, from the tier and into the memory that `way` names.
     pub(super) fn load(
         &self,
         ranks: &mut [RankProcess],
@@ -326,7 +337,7 @@ impl NodeArenas {
         })
     }
 
-    /// Measures the training time that one save costs while every core computes.
+    /// Measures the training time, in seconds, that one save costs the slowest rank while every rank computes.
     fn train(&self, ranks: &mut [RankProcess], step: u64) -> io::Result<f64> {
         self.arenas
             .iter()
@@ -338,6 +349,7 @@ impl NodeArenas {
         Ok(told.iter().map(|told| told.lost).fold(0.0, f64::max))
     }
 
+    /// Removes the checkpoint of a step from the store.
     pub(super) fn forget(&self, step: u64) -> io::Result<()> {
         self.store.remove(&JobId::from(JOB), id(step)).map_err(io::Error::other)
     }
