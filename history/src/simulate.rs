@@ -1,8 +1,9 @@
-//! `rankguard simulate`: comparison of recovery policies on failure and capacity traces, or on generated ones.
+//! `rankguard simulate`: comparison of checkpoint interval policies on recorded or generated traces of failures, or on
+//! recorded traces of capacity.
 //!
-//! Several sizes, spares, placements or kinds of elasticity give all their combinations, each with every policy on the
-//! same failure schedules. Values that a data set lacks (repair times, population) must be given on the command line;
-//! none is assumed silently.
+//! Each combination of the given sizes, spares, elasticities and placements of copies is a scenario; it runs every
+//! policy on the same failure schedules. Values that a data set lacks (repair times, population) must be given on the
+//! command line; none is assumed silently.
 
 mod args;
 mod calibrate;
@@ -29,7 +30,7 @@ use args::{CopiesArg, ElasticArg, PublishedJob, SimulateAction};
 
 use crate::picture;
 
-/// Probability that the default number of spares suffices.
+/// Probability with which the default number of spares suffices.
 const ENOUGH_SPARES: f64 = 0.99;
 
 /// One combination of the options, with its result.
@@ -40,19 +41,22 @@ struct ScenarioResult {
     spares: u32,
     elastic: Option<ElasticLimits>,
     copies: CopiesArg,
-    /// Projection for this size by the publication's formulas, if the trace is generated.
+    /// Projection for this size by the formulas of Kokolis et al. (HPCA 2025), if the trace is generated.
     projection: Option<EttrProjection>,
     comparison: PolicyComparison,
 }
 
-/// Result of the whole comparison.
+/// Result of all scenarios.
 #[derive(Debug, Serialize)]
 struct SimulationReport {
+    /// Description of the trace.
     trace: String,
     notes: Vec<String>,
     scenarios: Vec<ScenarioResult>,
 }
 
+/// Runs the command and prints the report. Returns an error for an unknown prior, a data set that cannot be used, or a
+/// job that cannot be simulated.
 pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
     if let Some(SimulateAction::Calibrate(args)) = &args.action {
         return calibrate::run(args);
@@ -103,7 +107,7 @@ pub(crate) fn run(args: &SimulateArgs) -> Result<CommandExit, CliError> {
     Ok(CommandExit::Fine)
 }
 
-/// Returns the prior failure rate of a job.
+/// Returns a belief in a failure rate per node-hour with the weight of [`PRIOR_WEIGHT`] failures.
 fn belief(per_node_hour: f64) -> RateBelief {
     RateBelief {
         failures: PRIOR_WEIGHT,
@@ -111,6 +115,7 @@ fn belief(per_node_hour: f64) -> RateBelief {
     }
 }
 
+/// Runs the scenarios on a recorded trace. Adds notes about derived spares and about the replicates.
 fn on_history(
     args: &SimulateArgs,
     trace: &FailureTrace,
@@ -146,7 +151,7 @@ fn on_history(
             args.nodes.clone()
         };
         for nodes in nodes {
-            // Capacity traces are compared with and without elasticity.
+            // By default, jobs on a trace of capacity are compared with and without elasticity.
             let usual = if counted {
                 &[ElasticArg::Off, ElasticArg::Unit(1)][..]
             } else {
@@ -169,6 +174,7 @@ fn on_history(
     Ok(scenarios)
 }
 
+/// Runs the scenarios on generated traces, one for each number of GPUs in `args.synthetic`.
 fn on_synthetic(
     args: &SimulateArgs,
     prior: &FailurePrior,
@@ -190,7 +196,7 @@ fn on_synthetic(
         let nodes = gpus.div_ceil(args.gpus_per_node).max(1);
         let wanted =
             spares::required_spares(spares::in_repair(nodes, lost, repair_s / 3_600.0), ENOUGH_SPARES).unwrap_or(0);
-        // Losses affect whole domains.
+        // A failure of a domain takes all its nodes, so spares are a multiple of the domain.
         let usual = vec![wanted.next_multiple_of(args.domain)];
         for spare in if args.spares.is_empty() { &usual } else { &args.spares } {
             for (elastic, copies) in ways(args, &[ElasticArg::Off]) {
@@ -223,7 +229,7 @@ fn on_synthetic(
     Ok(scenarios)
 }
 
-/// Returns every combination of elasticity and placement.
+/// Returns every combination of elasticity (by default `usual`) and placement of copies (by default spread).
 fn ways(args: &SimulateArgs, usual: &[ElasticArg]) -> Vec<(ElasticArg, CopiesArg)> {
     let elastic = if args.elastic.is_empty() { usual } else { &args.elastic };
     let copies = if args.copies.is_empty() {
@@ -237,6 +243,7 @@ fn ways(args: &SimulateArgs, usual: &[ElasticArg]) -> Vec<(ElasticArg, CopiesArg
     both.collect()
 }
 
+/// Builds the job of a scenario.
 fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies: CopiesArg) -> SimulatedJob {
     let base = match args.case {
         Some(PublishedJob::Bloom) => SimulatedJob::bloom(nodes, args.detect, args.restart),
@@ -271,7 +278,7 @@ fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies
             *placement = CopyPlacement { copies: 2, stride };
         }
     }
-    // A job of one node has no peers.
+    // A job of one node has no peers to hold copies.
     if nodes < 2 {
         job.tiers
             .retain(|tier| !matches!(tier.survives, SurvivedFailures::Peers(_)));
@@ -279,6 +286,7 @@ fn job(args: &SimulateArgs, nodes: u32, spares: u32, elastic: ElasticArg, copies
     job
 }
 
+/// Simulates every policy for one job. Returns an error if the job cannot be simulated.
 fn scenario(
     args: &SimulateArgs,
     job: &SimulatedJob,

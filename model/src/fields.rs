@@ -1,4 +1,4 @@
-//! Fields: the few values that a signature extracts from a text.
+//! Fields: values that the pattern of a signature extracts from a line, and values that are derived from them.
 
 use std::collections::BTreeMap;
 use std::ops::Index;
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use smol_str::SmolStr;
 
-/// Values by name, in the order of the names. A line has few fields, and clones share one allocation, because
-/// classifications and every later holder of the line copy them.
+/// Values by name, in the order of the names. A sorted vector suffices because a line has few fields. Clones share one
+/// allocation until one of them changes (copy on write), because classifications and evidence copy them.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(from = "BTreeMap<SmolStr, SmolStr>", into = "BTreeMap<SmolStr, SmolStr>")]
 pub struct FieldValues(Option<Arc<Vec<(SmolStr, SmolStr)>>>);
@@ -19,11 +19,12 @@ impl FieldValues {
         Self::default()
     }
 
-    /// Creates an empty set with room for `count` fields.
+    /// Creates an empty set with memory for `count` fields; none is allocated for 0.
     pub fn with_capacity(count: usize) -> Self {
         Self((count > 0).then(|| Arc::new(Vec::with_capacity(count))))
     }
 
+    /// Returns the fields as a slice, sorted by name.
     fn all(&self) -> &[(SmolStr, SmolStr)] {
         self.0.as_deref().map_or(&[], Vec::as_slice)
     }
@@ -33,8 +34,8 @@ impl FieldValues {
         Arc::make_mut(self.0.get_or_insert_default())
     }
 
-    /// Returns the position of a name, or the position to insert it at. Names that arrive in order are appended without
-    /// a search.
+    /// Returns the position of a name (`Ok`), or the position at which to insert it (`Err`). A name after the last one
+    /// needs no search.
     fn place(&self, name: &str) -> Result<usize, usize> {
         let all = self.all();
         match all.last() {
@@ -49,7 +50,7 @@ impl FieldValues {
         all.find_map(|(known, value)| (known.as_str() == name).then_some(value))
     }
 
-    /// Returns the value of a name.
+    /// Returns the value of a name; `None` if there is none.
     pub fn get(&self, name: &str) -> Option<&str> {
         self.value(name).map(SmolStr::as_str)
     }
@@ -68,7 +69,7 @@ impl FieldValues {
         }
     }
 
-    /// Sets the value of a name that has none.
+    /// Sets the value of a name that has none; an existing value is retained.
     pub fn fill(&mut self, name: impl Into<SmolStr>, value: impl Into<SmolStr>) {
         let name = name.into();
         if let Err(place) = self.place(&name) {
@@ -103,6 +104,7 @@ impl PartialEq for FieldValues {
 impl Index<&str> for FieldValues {
     type Output = SmolStr;
 
+    /// Returns the value of a name; panics if there is none.
     fn index(&self, name: &str) -> &SmolStr {
         self.value(name).expect("a field that is asked for by index is there")
     }

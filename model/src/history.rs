@@ -1,17 +1,17 @@
-//! History that an agent records of its own spool and of its controller's journal, so that a restored copy of either is
-//! detected (RG-3, RG-4).
+//! History that an agent records of its spool and of its controller's journal. It shows whether either was replaced by
+//! an older copy, such as a backup (RG-3, RG-4).
 
 use serde::{Deserialize, Serialize};
 
 use crate::{Generation, JobId, Sequence};
 
-/// Period in which the sequence numbers of a spool retain their meaning. Every start of the agent begins an epoch, and
-/// so does every renumbering of evidence that was not sent.
+/// Period in which each sequence number of a spool refers to the same evidence. Every start of the agent begins an
+/// epoch, and so does every renumbering of evidence that was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpoolEpoch {
     /// Random id, never 0.
     pub id: u64,
-    /// Newest number of the spool when the epoch ended; for the current epoch, when it was read.
+    /// Newest sequence number of the spool when the epoch ended; for the current epoch, when this value was read.
     pub end: Sequence,
 }
 
@@ -22,7 +22,7 @@ pub struct JournalMark {
     pub journal: u64,
     /// Id of the controller start that wrote the entry. Random, never 0.
     pub life: u64,
-    /// Entries that the journal had.
+    /// Number of entries of the journal, up to and including this one.
     pub position: u64,
 }
 
@@ -33,8 +33,8 @@ pub struct JobFence {
     pub job: JobId,
     /// Newest generation in these orders.
     pub generation: Generation,
-    /// Id of the controller start in which that generation began; 0 if unknown. Two generations are the same only if
-    /// this id is equal, too.
+    /// Id of the controller start in which that generation began; 0 if unknown. Equal numbers are the same generation
+    /// only if this id is equal, too.
     pub life: u64,
 }
 
@@ -47,7 +47,7 @@ pub struct NodeHistory {
     /// Newest journal entry that the agent knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub journal: Option<JournalMark>,
-    /// Newest generation of each job in the latest orders.
+    /// Newest generation of each job in the latest orders of the controller.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub fences: Vec<JobFence>,
 }
@@ -62,16 +62,17 @@ impl NodeHistory {
 /// Finding that a spool is a restored copy: the original delivered more evidence after the copy was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RestoredSpool {
-    /// Numbers up to this one have the same meaning in the copy and in the original; 0 if they share no epoch.
+    /// Sequence numbers up to this one refer to the same evidence in the copy and in the original; 0 if they share no
+    /// epoch.
     pub common: Sequence,
 }
 
-/// Compares the epochs of a spool with those that the node reported at its last join. `acknowledged` is the newest
-/// number that the controller has journalled. Returns `None` if the spool continues from there, or if either side knows
-/// no epochs.
+/// Compares the epochs of a spool (`own`) with those that the node reported at its last join. `acknowledged` is the
+/// newest sequence number of the node in the controller's journal. Returns `None` if the spool is the original, or if
+/// either list is empty.
 ///
-/// The original reports each epoch before it delivers evidence in it. So the spool continues exactly if it contains the
-/// last reported epoch and that epoch had reached every acknowledged number.
+/// An agent reports each epoch before it delivers evidence in it. So a spool is the original if and only if it contains
+/// the last reported epoch and its end there is not below `acknowledged`.
 pub fn restored_spool(own: &[SpoolEpoch], reported: &[SpoolEpoch], acknowledged: Sequence) -> Option<RestoredSpool> {
     let (last, _) = (reported.last()?, own.last()?);
     let own_end = |id: u64| own.iter().rev().find(|epoch| epoch.id == id).map(|epoch| epoch.end);

@@ -1,4 +1,4 @@
-//! Views for operators: the controller's state as plain data, the same for tables, JSON and reports.
+//! Views of the controller's state as plain data, from which the command line makes tables, JSON and reports.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,11 +11,11 @@ use crate::{
 pub struct StatusView {
     /// Time of the view.
     pub at: Timestamp,
-    /// Nodes, by name.
+    /// Nodes, sorted by name.
     pub nodes: Vec<NodeView>,
-    /// State spans of the nodes, oldest first, for a Gantt chart.
+    /// State spans of the nodes in order of their start, the newest 4,096; for a Gantt chart.
     pub node_spans: Vec<StateSpan>,
-    /// Jobs, by name.
+    /// Jobs, sorted by name.
     pub jobs: Vec<JobView>,
     /// Cases that are neither closed nor recovered, and cases that await a decision of an operator.
     pub open_cases: Vec<CaseId>,
@@ -48,17 +48,17 @@ pub struct NodeView {
     /// Case that blames the node although it is in use: the cordon limit permitted no cordon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub faulty_in_use: Option<CaseId>,
-    /// Ranks that the node can run.
+    /// Number of ranks that the node can run.
     pub slots: u32,
     /// Job that has ranks on the node.
     pub job: Option<JobId>,
-    /// Address at which its agent serves other nodes (`host:port`).
+    /// Address at which its agent serves other nodes (`host:port`); empty if it does not.
     #[serde(default)]
     pub address: String,
     /// Failure domain; empty if not configured.
     #[serde(default)]
     pub failure_domain: String,
-    /// Evidence of this node that the controller refused, since the node first joined.
+    /// Number of pieces of evidence from this node that the controller refused, since the node first joined.
     #[serde(default)]
     pub refused_evidence: u64,
     /// Lease: longest time that its ranks run without contact to the controller, milliseconds; 0 if its agent has no
@@ -75,13 +75,13 @@ pub enum JobState {
     Pending,
     /// Old ranks are being ended and new ones started.
     Starting,
-    /// The ranks make steps.
+    /// All ranks run.
     Running,
     /// A failure occurred; evidence is being gathered or a plan carried out.
     Recovering,
-    /// All ranks completed.
+    /// All ranks ended successfully.
     Finished,
-    /// The job was stopped for good.
+    /// The job ended without completion: it was cancelled, or a failure was not recoverable.
     Stopped,
 }
 
@@ -102,10 +102,10 @@ pub struct JobView {
     /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
-    /// Newer checkpoints that this attempt passed over, each with the reason.
+    /// Checkpoints newer than `resumed_from` that this attempt did not start from, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub passed_over: Vec<String>,
-    /// Places of its ranks.
+    /// Node and local rank of each rank.
     pub placements: Vec<RankPlacement>,
     /// Newest reported step.
     pub step: Option<Step>,
@@ -117,17 +117,17 @@ pub struct JobView {
     /// Counts of checkpoint attempts by outcome.
     #[serde(default)]
     pub checkpoint_counts: CheckpointCounts,
-    /// Shards lost to a checkpoint: skipped or replaced because memory was short, called too late, or not written. Each
-    /// voids one attempt.
+    /// Number of shards that a checkpoint lacks, since the submission: the save was skipped, replaced by a newer one or
+    /// too late, its step precedes the checkpoint that the job started from, or the shard could not be stored.
     #[serde(default)]
     pub void_shards: u64,
-    /// Cause of the newest loss.
+    /// Step and cause of the newest missing shard.
     #[serde(default)]
     pub void_reason: Option<String>,
-    /// Copies of images or of whole checkpoints that could not be made.
+    /// Number of copies of images or of whole checkpoints that could not be made.
     #[serde(default)]
     pub copies_failed: u64,
-    /// Cause of the newest failure to copy.
+    /// Step, destination and cause of the newest failed copy.
     #[serde(default)]
     pub copy_reason: Option<String>,
     /// Ranks that are slower than the others, slowest first.
@@ -136,9 +136,9 @@ pub struct JobView {
     /// Nodes that have not confirmed that ranks of its ended generations are gone.
     #[serde(default)]
     pub unconfirmed: Vec<UnconfirmedNode>,
-    /// Thinned progress points, oldest first.
+    /// Progress points, oldest first, at most 4,096: at this number every second one is removed.
     pub progress: Vec<ProgressPoint>,
-    /// State spans of its ranks and nodes, for a Gantt chart.
+    /// State spans of its ranks in order of their start, the newest 4,096; for a Gantt chart.
     pub spans: Vec<StateSpan>,
     /// Time of the submission.
     pub submitted_at: Timestamp,
@@ -155,17 +155,19 @@ pub struct UnconfirmedNode {
     pub state: NodeState,
     /// Time since which its confirmation is missing.
     pub since: Timestamp,
-    /// Explanation for the operator.
+    /// Reason why the confirmation is missing.
     pub reason: String,
-    /// Processes that its agent could not end.
+    /// Processes that its agent could not end, one description each.
     #[serde(default)]
     pub left: Vec<String>,
-    /// True if the node has been away for longer than its lease, within which its agent ends the ranks.
+    /// True if the node has been lost for longer than its lease and the fence limit together, so that its agent has
+    /// ended the ranks. False if its agent has no lease.
     #[serde(default)]
     pub is_lease_over: bool,
 }
 
-/// Rank that has been slower than the others for several comparisons.
+/// Rank that is at least a tenth slower than the median of the ranks: in three comparisons in a row, 10 s apart, and
+/// until three in a row find it as fast as the others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StragglerView {
     /// Rank in the world.
@@ -174,7 +176,7 @@ pub struct StragglerView {
     pub node: NodeId,
     /// Median step time of the rank, milliseconds.
     pub step_ms: f64,
-    /// Median step time of all ranks, milliseconds.
+    /// Median of the step times of all ranks, milliseconds.
     pub usual_ms: f64,
     /// Time since which the rank is reported.
     pub since: Timestamp,
@@ -187,22 +189,22 @@ pub struct CheckpointView {
     pub step: Step,
     /// Generation that wrote it.
     pub generation: Generation,
-    /// Ranks that wrote it.
+    /// Number of ranks that wrote it.
     pub world_size: u32,
     /// Size of all shards, bytes.
     pub bytes: u64,
     /// Time of the commit.
     pub committed_at: Timestamp,
-    /// Stall of each rank, milliseconds, by rank.
+    /// Time for which the save blocked each rank, milliseconds.
     pub stall_ms: Vec<(Rank, f64)>,
-    /// Images of it that were copied to the memory of another node.
+    /// Number of its images that have a replica in the memory of another node.
     #[serde(default)]
     pub copied: u32,
-    /// Images of it covered by a parity in the memory of another node, counted once for every parity. As many lost
-    /// images as the job has parities can be rebuilt when every image is covered by every parity.
+    /// Number of its images that a parity in the memory of another node covers, counted once for every parity. If every
+    /// parity covers every image, as many lost images can be rebuilt as the job has parities.
     #[serde(default)]
     pub in_parity: u32,
-    /// Time at which the mirror was complete.
+    /// Time at which its mirror was complete; absent before, and without a mirror.
     #[serde(default)]
     pub mirrored_at: Option<Timestamp>,
 }
@@ -222,19 +224,19 @@ pub struct ProgressPoint {
     pub step_ms: f64,
 }
 
-/// Period in one state.
+/// Period in which a node or rank had one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct StateSpan {
     /// Node of the span.
     pub node: NodeId,
     /// Rank; absent for a span of the node itself.
     pub rank: Option<Rank>,
-    /// Generation; present for a rank.
+    /// Generation of the rank; absent for a span of the node itself.
     pub generation: Option<Generation>,
-    /// `starting`, `running`, `failed`, `ended`, `spare`, `cordoned`, `lost`, `healthy`.
+    /// State: `starting` or `running` for a rank; `healthy`, `cordoned`, `lost` or `fencing` for a node.
     pub state: String,
     /// Start of the span.
     pub from: Timestamp,
-    /// End of the span; absent for a span that lasts.
+    /// End of the span; absent for the current state.
     pub to: Option<Timestamp>,
 }

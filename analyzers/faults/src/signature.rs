@@ -3,42 +3,42 @@
 use rankguard_model::{ClassId, DeviceKind, EvidenceSource, Role, SmolStr};
 use serde::Deserialize;
 
-/// Recognition rule for a line: pattern, class and role.
+/// Recognition rule for a line: pattern, failure class and role.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Signature {
     /// Signature id, unique in the catalogue.
     pub id: SmolStr,
-    /// Sources to which it applies; empty for all, but without the kernel log if its layer is `user-*` and its class
-    /// is not `cuda-*` or `gpu-*`.
+    /// Sources to which it applies; empty for all. If empty, the kernel log is excluded for a class with a layer
+    /// `user-*`, except for classes `cuda-*` and `gpu-*`.
     #[serde(default)]
     pub sources: Vec<EvidenceSource>,
-    /// Prefilter: at least one of these texts occurs in every line it matches, in any case.
+    /// Prefilter: at least one of these texts occurs in every line that it matches, in upper or lower case.
     pub literals: Vec<String>,
-    /// Regular expression; named groups become fields of the mark.
+    /// Regular expression; named groups become fields of the classification.
     pub pattern: String,
-    /// Excluding expression: a line that matches it too is something else.
+    /// Excluding regular expression: a line that also matches it does not match the signature.
     #[serde(default)]
     pub unless: Option<String>,
-    /// Failure class that it indicates. With `codes`, the family of numbers that are not in the table, without the
-    /// number.
+    /// Failure class that it indicates. With `codes`, the class comes from the table instead; for a number that is not
+    /// in the table it is this class with the number appended, such as `unknown-xid-1000`.
     pub class: ClassId,
-    /// Role in a failure, as far as one line determines it.
+    /// Role in a failure, as far as one line determines it. Default: root.
     #[serde(default = "root")]
     pub role: Role,
     /// Confidence, 0 to 1. A wording that only one failure can produce is above 0.9; a generic exception type about
     /// 0.5.
     pub confidence: f64,
-    /// Entity of the line.
+    /// Entity to which the line refers. Default: [`EntityRule::Stream`].
     #[serde(default)]
     pub entity: EntityRule,
-    /// Table that gives class and role by the captured number.
+    /// Table that gives class, role and confidence by the captured number.
     #[serde(default)]
     pub codes: Option<CodeKind>,
-    /// Source of the wording.
+    /// Address of a page or source file with the wording; empty if not stated.
     #[serde(default)]
     pub source: String,
-    /// Example line, written for this project, that it must match.
+    /// Example line, written for this project. Tests check that the signature matches it.
     pub example: String,
 }
 
@@ -46,13 +46,13 @@ fn root() -> Role {
     Role::Root
 }
 
-/// Table of numbered events.
+/// Table of numbered driver events, and the pattern group that captures the number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CodeKind {
-    /// GPU driver; group `xid`.
+    /// Xid events of the GPU driver; group `xid`.
     Xid,
-    /// NVSwitch driver; group `sxid`.
+    /// SXid events of the NVSwitch driver; group `sxid`.
     Sxid,
 }
 
@@ -67,9 +67,9 @@ pub enum EntityRule {
     Gpu,
     /// Switch of the GPU fabric; group `bdf`.
     Nvswitch,
-    /// Network adapter; group `bdf`, or `nic`.
+    /// Network adapter; group `nic`, else `bdf`.
     Nic,
-    /// Disk; group `disk`, or `bdf`.
+    /// Disk; group `disk`, else `bdf`.
     Disk,
     /// Device of unknown kind at group `bdf`.
     Pci,
@@ -84,7 +84,7 @@ pub enum EntityRule {
 }
 
 impl EntityRule {
-    /// Returns the kind of device, if the rule names one.
+    /// Returns the kind of device, or `None` for a rule without one, which includes [`EntityRule::Pci`].
     pub fn device_kind(self) -> Option<DeviceKind> {
         match self {
             Self::Gpu => Some(DeviceKind::Gpu),

@@ -1,6 +1,6 @@
-//! Reproducible random numbers on every platform: xoshiro256** (Blackman and Vigna 2018), seeded by SplitMix64.
+//! Reproducible random numbers: xoshiro256** (Blackman and Vigna 2018), seeded by SplitMix64.
 
-/// Generator; the same seed gives the same numbers on every platform.
+/// Random number generator. The same seed gives the same bits on every platform. Not for cryptography.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RandomGenerator {
     state: [u64; 4],
@@ -32,27 +32,29 @@ impl RandomGenerator {
         result
     }
 
-    /// Returns a uniform number in (0, 1).
+    /// Returns a uniform number in (0, 1]; never 0, so that its logarithm is finite.
     pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
     }
 
-    /// Returns a uniform number in `0..count`, or 0 if the range is empty. The bias is below `count / 2^64`.
+    /// Returns a uniform integer in `0..count`, or 0 if the range is empty. The relative bias of a value is below
+    /// `count / 2^64`.
     pub fn below(&mut self, count: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(count)) >> 64) as u64
     }
 
-    /// Returns an exponential number with this mean.
+    /// Returns an exponentially distributed number, in the unit of `mean`.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * self.unit().ln()
     }
 
-    /// Returns a Weibull number with this shape and scale.
+    /// Returns a Weibull-distributed number, in the unit of `scale`; `shape` must be above 0.
     pub fn weibull(&mut self, shape: f64, scale: f64) -> f64 {
         scale * (-self.unit().ln()).powf(1.0 / shape)
     }
 
-    /// Returns `count` different numbers of `0..of` in ascending order (Floyd's method), or all if there are no more.
+    /// Returns `count` different integers of `0..of` in ascending order (Floyd's method), or all if `count` is not
+    /// below `of`.
     pub fn sample(&mut self, count: u32, of: u32) -> Vec<u32> {
         if count >= of {
             return (0..of).collect();

@@ -8,23 +8,24 @@ use crate::trace::{FailureTrace, NodeFailure, TraceError};
 /// Parameters of a generated trace.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TraceParameters {
-    /// Nodes of the cluster.
+    /// Number of nodes of the cluster, above 0.
     pub nodes: u32,
-    /// Length of the trace in seconds.
+    /// Length of the trace in seconds, above 0.
     pub span_s: f64,
-    /// Failures a node-hour by scope; a failure of a domain counts once, not for each of its nodes.
+    /// Failures per node-hour, by extent; a failure of a domain counts once, not for each of its nodes.
     pub rates: FailureRates,
     /// Weibull shape of the times between failures of a node: 1 is exponential, below 1 failures are clustered. Nodes
     /// start new, so a shape below 1 gives more failures at the start of a trace than at its end.
     pub shape: f64,
-    /// Nodes of a domain (rack, switch, power).
+    /// Number of nodes of a failure domain (rack, switch, power); 0 counts as 1. The last domain may be smaller.
     pub domain: u32,
-    /// Mean of the exponential repair time of a lost node in seconds.
+    /// Mean of the exponential repair time in seconds; nodes of one domain failure share one repair time.
     pub repair_s: f64,
 }
 
 impl TraceParameters {
-    /// Generates one trace.
+    /// Generates one trace; its causes are the names of the extents. Returns [`TraceError::Empty`] without nodes or
+    /// span, and [`TraceError::Failure`] if the parameters give an invalid time.
     pub fn trace(&self, random: &mut RandomGenerator) -> Result<FailureTrace, TraceError> {
         let causes = FailureExtent::ALL.iter().map(ToString::to_string).collect();
         let mut failures = Vec::new();
@@ -64,7 +65,7 @@ impl TraceParameters {
     }
 }
 
-/// Returns the gamma function above 0: Stirling's series, shifted to where it is accurate.
+/// Returns the gamma function for `x > 0`: Stirling's series at an argument of at least 10, divided back by recurrence.
 fn gamma(x: f64) -> f64 {
     let mut x = x;
     let mut below = 1.0;

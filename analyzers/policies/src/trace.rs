@@ -1,4 +1,4 @@
-//! Trace of failures and absences of a set of nodes, recorded or generated.
+//! Trace of failures and repairs of a set of nodes, recorded or generated.
 
 use rankguard_checkpoint_schedule::rates::FailureExtent;
 
@@ -11,11 +11,12 @@ pub struct NodeFailure {
     pub at_s: f64,
     /// Node number in `0..nodes`.
     pub node: u32,
-    /// Repair time in seconds; ignored for [`Scope::Process`], which leaves the node in service.
+    /// Repair time in seconds; ignored for [`FailureExtent::Process`], which leaves the node in service.
     pub repair_s: f64,
     /// Cause, as an index into the causes of the trace.
     pub cause: u16,
-    /// Extent of the loss: the ranks only, or the node. Nodes that fail together are failures at the same moment.
+    /// Extent of the loss: the ranks only, or the node. Nodes that fail together have one failure each, at the same
+    /// time.
     pub scope: FailureExtent,
 }
 
@@ -24,38 +25,41 @@ pub struct NodeFailure {
 pub struct FailureTrace {
     nodes: u32,
     span_s: f64,
+    /// Names of the causes; [`NodeFailure::cause`] is an index.
     causes: Vec<String>,
+    /// Failures in order of time, then of node.
     failures: Vec<NodeFailure>,
     order: NodeOrder,
 }
 
-/// Meaning of node numbers.
+/// Meaning of node numbers, which decides how [`FailureTrace::draw`] chooses nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NodeOrder {
-    /// Nodes are interchangeable: replicates draw random nodes.
+    /// Nodes are interchangeable: a sample takes random ones.
     Alike,
-    /// Node `i` is available while more than `i` nodes are (a count of nodes): replicates take the first ones.
+    /// The trace records only the number of available nodes; node `i` is available while this number is above `i`. A
+    /// sample takes the nodes with the lowest numbers.
     Count,
 }
 
 /// Error of building a trace.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum TraceError {
-    /// The trace has no nodes or no duration.
+    /// The trace has no nodes, or its span is not a finite number above 0.
     #[error("a trace needs nodes and a span above 0; it has {nodes} nodes and {span_s} s")]
     Empty {
         nodes: u32,
         /// Span in seconds.
         span_s: f64,
     },
-    /// A failure is not valid.
+    /// A time, node, repair time or cause of a failure is out of range.
     #[error("failure {row}: {what}")]
     Failure {
         /// Index in the list, from 0.
         row: usize,
         what: &'static str,
     },
-    /// A sample of the capacity is not valid.
+    /// A sample of the number of available nodes is out of order or has no valid time.
     #[error("sample {row} of the capacity: {what}")]
     Capacity {
         /// Index in the list, from 0.
@@ -65,7 +69,8 @@ pub enum TraceError {
 }
 
 impl FailureTrace {
-    /// Builds a trace from failures in any order.
+    /// Builds a trace of interchangeable nodes from failures in any order. Returns an error if there are no nodes, the
+    /// span is not above 0, or a failure lies outside the span, the nodes or the causes.
     pub fn new(
         nodes: u32,
         span_s: f64,
@@ -99,8 +104,9 @@ impl FailureTrace {
         })
     }
 
-    /// Builds a trace from a changing count of nodes: `(seconds, available)` in order of time; the last value holds
-    /// until the end. A count does not identify nodes, so the node that came last leaves first.
+    /// Builds a trace from samples of the number of available nodes: `(seconds, available)` in order of time. The last
+    /// sample holds until the end. The number does not identify nodes, so the available node with the highest number
+    /// leaves first. Returns an error if samples are out of order, the span is not above 0, or no sample is above 0.
     pub fn of_capacity(points: &[(f64, u32)], span_s: f64) -> Result<Self, TraceError> {
         let nodes = points.iter().map(|(_, count)| *count).max().unwrap_or(0);
         let mut gone: Vec<Option<f64>> = vec![None; nodes as usize];
@@ -154,7 +160,7 @@ impl FailureTrace {
         self.nodes
     }
 
-    /// Returns the length in seconds.
+    /// Returns the length of the trace in seconds.
     pub fn span_s(&self) -> f64 {
         self.span_s
     }
@@ -164,7 +170,7 @@ impl FailureTrace {
         &self.causes
     }
 
-    /// Returns the failures in order of time.
+    /// Returns the failures in order of time, then of node.
     pub fn failures(&self) -> &[NodeFailure] {
         &self.failures
     }
@@ -173,12 +179,12 @@ impl FailureTrace {
         self.order
     }
 
-    /// Returns failures a node-hour, repair time included.
+    /// Returns the failures per node-hour; the hours include repair times.
     pub fn per_node_hour(&self) -> f64 {
         self.failures.len() as f64 / (f64::from(self.nodes) * self.span_s / 3_600.0)
     }
 
-    /// Returns the share of node-time in which nodes are away; overlapping repairs of a node count once.
+    /// Returns the share of node-time in repair, 0 to 1; overlapping repairs of a node count once.
     pub fn away(&self) -> f64 {
         let mut until = vec![0.0_f64; self.nodes as usize];
         let mut away = 0.0;
@@ -195,9 +201,10 @@ impl FailureTrace {
         away / (f64::from(self.nodes) * self.span_s)
     }
 
-    /// Draws a sample of the trace: `nodes` of its nodes, starting at a random time, with the end joined to the start.
-    /// Nodes are drawn at random if they are interchangeable. A circular draw retains every gap between failures of a
-    /// node except the one across the seam; it is valid as far as the trace has no trend.
+    /// Draws a sample of the trace: at most `nodes` of its nodes, chosen by [`NodeOrder`] and renumbered from 0, from a
+    /// random start time, with the end of the trace joined to its start. Such a circular sample retains every gap
+    /// between failures of a node except the one where end and start are joined; it represents the trace only if the
+    /// failure rate has no trend.
     pub fn draw(&self, nodes: u32, random: &mut RandomGenerator) -> Self {
         let chosen = match self.order {
             NodeOrder::Alike => random.sample(nodes, self.nodes),
@@ -219,7 +226,7 @@ impl FailureTrace {
                 failure.at_s - begin + self.span_s
             };
             failures.push(NodeFailure { at_s, node, ..*failure });
-            // A node that is away across the seam is away at the new start.
+            // A node in repair at the start time is in repair at the start of the sample.
             let over = failure.at_s + failure.repair_s - begin;
             if failure.scope != FailureExtent::Process && failure.at_s < begin && over > 0.0 {
                 failures.push(NodeFailure {
@@ -238,6 +245,7 @@ impl FailureTrace {
         }
     }
 
+    /// Returns a copy without failures.
     fn clone_frame(&self) -> Self {
         Self {
             nodes: self.nodes,

@@ -1,4 +1,4 @@
-//! Generated failures and log events, equal in every run.
+//! Generated CSV tables of failures and log events for the benchmark of studies; the same in every run.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, BufWriter, Result, Write};
@@ -6,8 +6,9 @@ use std::path::Path;
 
 use rankguard_datasets::TableKind;
 
-/// Number of nodes of the generated cluster.
+/// Number of nodes in the table of failures.
 pub(super) const NODES: u64 = 20_000;
+/// Failure classes, most frequent first.
 const CLASSES: [&str; 12] = [
     "gpu-memory",
     "gpu-lost",
@@ -23,11 +24,11 @@ const CLASSES: [&str; 12] = [
     "unknown",
 ];
 
-/// SplitMix64 generator with a fixed seed.
+/// SplitMix64 random number generator (Steele and others, 2014); holds its state.
 struct SplitMix64(u64);
 
 impl SplitMix64 {
-    /// Returns a number in [0, 1).
+    /// Returns a uniform random number in [0, 1).
     fn throw(&mut self) -> f64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -35,12 +36,14 @@ impl SplitMix64 {
         ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
+    /// Returns a uniform random integer from 0 to `bound - 1`.
     fn below(&mut self, bound: f64) -> u64 {
         (self.throw() * bound) as u64
     }
 }
 
-/// Writes a table: `failures` failures, or half as many log events, in order of time.
+/// Writes a CSV table in order of time: half of `failures` log events for [`TableKind::Events`], otherwise `failures`
+/// failures. Times are Unix seconds.
 pub(super) fn write(path: &Path, table: TableKind, failures: u64) -> Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
     let mut dice = SplitMix64(7);
@@ -58,14 +61,14 @@ pub(super) fn write(path: &Path, table: TableKind, failures: u64) -> Result<()> 
     }
     writeln!(file, "time,node,class,repair_s")?;
     for _ in 0..failures {
-        // Most follow the previous one within seconds, some at the same moment, some after hours.
+        // Most failures follow the previous one within minutes; 2 % have the same time, and few follow after hours.
         let gap = dice.throw();
         at += if gap < 0.02 {
             0.0
         } else {
             (600.0 * -(1.0 - gap).ln()).powf(1.2).round() / 8.0
         };
-        // A few nodes and a few classes have most failures.
+        // Low numbers are frequent: the first quarter of the nodes and of the classes has half of the failures.
         let node = (dice.throw().powi(2) * NODES as f64) as u64;
         let class = CLASSES[(dice.throw().powi(2) * CLASSES.len() as f64) as usize];
         let repair = (60.0 * (3.0 * dice.throw() + dice.throw() * dice.throw()).exp()).round();
@@ -78,14 +81,15 @@ pub(super) fn write(path: &Path, table: TableKind, failures: u64) -> Result<()> 
     file.flush()
 }
 
-/// Returns the first line of a file.
+/// Returns the first line of a file, without trailing white space.
 pub(super) fn header(path: &Path) -> Result<String> {
     let mut line = String::new();
     BufReader::new(File::open(path)?).read_line(&mut line)?;
     Ok(line.trim_end().to_owned())
 }
 
-/// Returns a mapping in which every known column has its own name.
+/// Returns a mapping file (TOML) for a CSV file with this header: each column with a name that the table knows is
+/// mapped to it, and times are Unix seconds.
 pub(super) fn mapping(table: TableKind, header: &str, population: u64) -> String {
     let known: Vec<&str> = table.columns().iter().map(|(name, _)| *name).collect();
     let columns: String = header

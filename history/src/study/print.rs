@@ -1,10 +1,11 @@
-//! Output of results and figures.
+//! Text and CSV output of study results and reproduced figures.
 
 use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
 use rankguard_console::width::terminal_width;
 use rankguard_studies::{FigureComparison, ReproducedFigure, ResultCell, ResultTable, StudyResult};
 
+/// Prints a study result as text: its definition, tables and problems, and `figures` if there are any.
 pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
     out::line(&format!("{} of {}", outcome.study, outcome.source));
     out::line(&format!("definition: {}", outcome.definition));
@@ -41,6 +42,7 @@ pub(super) fn show(outcome: &StudyResult, figures: &[ReproducedFigure]) {
         .for_each(|problem| out::line(&format!("problem: {}", problem)));
 }
 
+/// Prints a table as CSV with a header. Cells with separators or quotes are quoted; an absent value is an empty cell.
 pub(super) fn csv(table: &ResultTable) {
     let cell = |text: String| {
         if text.contains([',', '"', '\n', '\r']) {
@@ -67,6 +69,7 @@ pub(super) fn csv(table: &ResultTable) {
     }
 }
 
+/// Columns of the table that compares published figures with computed ones.
 pub(super) const FIGURES: &[TableColumn<ReproducedFigure>] = &[
     ("source", |figure| figure.source.to_owned()),
     ("figure", |figure| figure.name.clone()),

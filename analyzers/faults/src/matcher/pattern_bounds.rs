@@ -1,14 +1,15 @@
 //! Digit-blind patterns: bounds on the matches of a pattern over all texts that differ only in their digits.
 //!
-//! A digit in a name (`mlx5_core`) is not a number: it is retained, both in masked texts and in patterns.
+//! Such texts are one kind; its masked text has `0` for every digit. A digit in a name (`mlx5_core`) is not a number:
+//! it is retained, both in masked texts and in patterns.
 //!
-//! `Xid .*: (?P<xid>\d+)` accepts any digit, so it gives the same result for all texts that differ only in their
-//! digits. `exit code 137` does not; widened to `exit code \d\d\d`, a mismatch excludes all texts of the kind.
+//! `Xid .*: (?P<xid>\d+)` accepts any digit, so it gives the same result for all texts of a kind. `exit code 137` does
+//! not; it is widened to `exit code \d\d\d`, and a mismatch of the widened pattern excludes all texts of the kind.
 //!
-//! Conversely, `: 0\b|corrected` without the part that requires a certain digit is narrowed to `corrected`; a match
-//! of the narrowed pattern holds for every text of the kind. Captured fields are at the same positions in all texts
-//! of the kind if the match uses no part that requires certain digits: that match exists for all digits, and none is
-//! preferred to it.
+//! Conversely, `: 0\b|corrected` is narrowed to `corrected`, without the part that requires a certain digit; a match of
+//! the narrowed pattern holds for every text of the kind. Captured fields are at the same positions in all texts of the
+//! kind if the match of the widened pattern uses no part that requires certain digits: that match exists for all
+//! digits, and none is preferred to it.
 
 use regex::Regex;
 use regex_syntax::hir::{self, Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look};
@@ -18,16 +19,17 @@ use super::masked::is_of_a_name;
 /// Digit-blind bounds of a pattern, for ASCII texts.
 #[derive(Debug)]
 pub(super) struct PatternBounds {
-    /// Superset: matches if the pattern matches with some digits; its groups are the parts that require certain
-    /// digits.
+    /// Matches every text of which the pattern matches a variant with other digits. Its groups are the parts that
+    /// require certain digits.
     widened: Regex,
-    /// Subset: matches if the pattern matches with all digits; none if the pattern requires no certain digits.
+    /// Matches only texts of which the pattern matches all variants with other digits; `None` if the pattern requires
+    /// no certain digits, so that the widened pattern is exact.
     narrowed: Option<Regex>,
 }
 
 impl PatternBounds {
-    /// Builds the bounds of a valid pattern, without its named groups. Returns none if its ASCII part is not an
-    /// expression.
+    /// Builds the bounds of a pattern, without its named groups. Returns `None` if the pattern is invalid, or if no
+    /// valid expression remains when it is restricted to ASCII.
     pub(super) fn of(pattern: &str) -> Option<Self> {
         let hir = regex_syntax::parse(pattern).ok()?;
         let (widened, was_blind) = blinded(&hir, DigitReplacement::Any);
@@ -42,17 +44,17 @@ impl PatternBounds {
         })
     }
 
-    /// Returns true if the pattern may match the text with these or other digits.
+    /// Returns false only if the pattern matches no text of the kind of `text`, which is masked and ASCII.
     pub(super) fn may_match(&self, text: &str) -> bool {
         self.widened.is_match(text)
     }
 
-    /// Returns true if the pattern matches the text with any digits.
+    /// Returns true only if the pattern matches every text of the kind.
     pub(super) fn must_match(&self, text: &str) -> bool {
         self.narrowed.as_ref().unwrap_or(&self.widened).is_match(text)
     }
 
-    /// Returns true if the pattern matches at the same positions with any digits.
+    /// Returns true only if the positions of a match are the same in every text of the kind.
     pub(super) fn stays_in(&self, text: &str) -> bool {
         self.narrowed.is_none() || {
             let captures = self.widened.captures(text);
@@ -61,16 +63,16 @@ impl PatternBounds {
     }
 }
 
-/// Replacement of a pattern part that requires certain digits.
+/// Replacement of the digits in a pattern part that requires certain ones.
 #[derive(Debug, Clone, Copy)]
 enum DigitReplacement {
-    /// Matches any digit.
+    /// Any digit, in a capture group: widens the pattern.
     Any,
-    /// Expression that never matches.
+    /// No digit: narrows the pattern.
     Never,
 }
 
-/// Returns the expression with such parts replaced, and true if there were none.
+/// Returns the expression with the parts replaced that require certain digits, and true if there were none.
 fn blinded(hir: &Hir, certain: DigitReplacement) -> (Hir, bool) {
     let mut was_blind = true;
     let blinded = PatternRewriter {
@@ -81,13 +83,15 @@ fn blinded(hir: &Hir, certain: DigitReplacement) -> (Hir, bool) {
     (blinded, was_blind)
 }
 
+/// Rewrites an expression for [`blinded`].
 struct PatternRewriter<'a> {
     certain: DigitReplacement,
+    /// Set to false by the first replacement.
     was_blind: &'a mut bool,
 }
 
 impl PatternRewriter<'_> {
-    /// Returns the blinded expression; `after_letter` is true if a letter precedes it in the text.
+    /// Returns the rewritten expression; `after_letter` is true if [`is_letter`] holds for the preceding one.
     fn blinded(&mut self, hir: &Hir, after_letter: bool) -> Hir {
         match hir.kind() {
             HirKind::Empty => Hir::empty(),
@@ -119,6 +123,7 @@ impl PatternRewriter<'_> {
         }
     }
 
+    /// Rewrites a literal text; the digit of a name is retained.
     fn literal(&mut self, text: &[u8], after_letter: bool) -> Hir {
         // In case-insensitive patterns letters are classes, so the literal part of a name begins with its digit.
         let begins = |at: usize| at == 0 && after_letter && text[0].is_ascii_digit() && text.get(1) == Some(&b'_');
@@ -139,7 +144,7 @@ impl PatternRewriter<'_> {
         self.certain(ClassUnicode::empty())
     }
 
-    /// Replaces a part that requires certain digits; `besides` are the other characters that it allows.
+    /// Replaces a part that requires certain digits; `besides` are the characters that it allows in addition.
     fn certain(&mut self, mut besides: ClassUnicode) -> Hir {
         *self.was_blind = false;
         match self.certain {
@@ -181,7 +186,8 @@ impl PatternRewriter<'_> {
     }
 }
 
-/// Returns true for a class of one letter in any case.
+/// Returns true for a class with only letters in its ASCII part, such as `[Kk\u{212a}]` for `k` in a case-insensitive
+/// pattern.
 fn is_letter(hir: &Hir) -> bool {
     let HirKind::Class(Class::Unicode(class)) = hir.kind() else {
         return false;

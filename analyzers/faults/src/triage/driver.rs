@@ -1,30 +1,32 @@
-//! GPU driver state of a stream: GPUs announced for the next lines, and the driver version.
+//! State of the GPU driver, as its log lines in a stream report it: GPUs that the next lines refer to, and the version.
 
 use super::lane::LaneKey;
 use crate::decode::DriverVersion;
 
-/// Number of lines for which an announced GPU applies.
+/// Number of lines of the stream after an announcement to which the announced GPU applies.
 const ANNOUNCED_LINES: u64 = 3;
 
-/// GPU driver of a stream, from its own log lines.
+/// GPU driver state of one stream.
 #[derive(Debug, Default)]
 pub(super) struct DriverState {
-    /// GPUs that it has announced.
+    /// Announcements in the last [`ANNOUNCED_LINES`] lines, oldest first.
     announced: Vec<AnnouncedGpu>,
-    /// Driver version, once logged.
+    /// Newest driver version that was logged; `None` before.
     version: Option<DriverVersion>,
 }
 
-/// GPU of `NVRM: The NVIDIA GPU 0000:9b:00.0 ...`: the driver names it first and its state in the next lines.
+/// GPU of `NVRM: The NVIDIA GPU 0000:9b:00.0 ...`: the driver reports its state in the next lines.
 #[derive(Debug)]
 struct AnnouncedGpu {
     lane: LaneKey,
+    /// Number of the announcing line in the stream.
     line_no: u64,
+    /// PCI address of the GPU.
     gpu: String,
 }
 
 impl DriverState {
-    /// Updates the state from a line.
+    /// Updates the state from a line. `line_no` must not be lower than in earlier calls.
     pub(super) fn update(&mut self, lane: &LaneKey, text: &str, line_no: u64) {
         self.announced
             .retain(|announced| line_no - announced.line_no <= ANNOUNCED_LINES);
@@ -38,7 +40,8 @@ impl DriverState {
         self.version = announced_driver(text).or(self.version);
     }
 
-    /// Returns the address of the GPU that a line of this lane refers to.
+    /// Returns the PCI address of the GPU that the current line refers to: the last one announced in its lane, within
+    /// [`ANNOUNCED_LINES`] lines.
     pub(super) fn gpu(&self, lane: &LaneKey) -> Option<&str> {
         let announced = self.announced.iter().rfind(|announced| announced.lane == *lane);
         announced.map(|announced| announced.gpu.as_str())
@@ -49,18 +52,18 @@ impl DriverState {
     }
 }
 
-/// Returns true if [`DriverState::update`] uses the text: an announced GPU or a driver version.
+/// Returns true if [`DriverState::update`] takes a GPU or a driver version from the text.
 pub(super) fn is_driver_line(text: &str) -> bool {
     announced_gpu(text).is_some() || announced_driver(text).is_some()
 }
 
-/// Parses `NVRM: The NVIDIA GPU 0000:9b:00.0 (PCI ID: ...)` to the address of the GPU.
+/// Returns the PCI address in `NVRM: The NVIDIA GPU 0000:9b:00.0 (PCI ID: ...)`; `None` for other lines.
 fn announced_gpu(text: &str) -> Option<String> {
     let (_, rest) = text.split_once("NVRM: The NVIDIA GPU ")?;
     Some(rest.split([' ', '(']).next().unwrap_or(rest).to_owned())
 }
 
-/// Parses `NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15 ...` to the driver version.
+/// Returns the version in `NVRM: loading NVIDIA UNIX x86_64 Kernel Module  570.86.15 ...`; `None` for other lines.
 fn announced_driver(text: &str) -> Option<DriverVersion> {
     text.contains("NVRM: loading")
         .then(|| DriverVersion::parse(text))
