@@ -1,4 +1,4 @@
-//! Errors of a rank with its own store.
+//! Errors of a rank without an agent.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use rankguard_model::{Rank, Step};
 
 use crate::CallInterrupted;
 
-/// Error of a call to a local session.
+/// Error of a call to a [`LocalRank`](crate::LocalRank).
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say what each field holds")]
 pub enum LocalError {
@@ -77,7 +77,8 @@ pub enum LocalError {
 }
 
 impl LocalError {
-    /// Returns true if the checkpoint that was read is damaged or missing (RG-2).
+    /// Returns true if the checkpoint that was read is damaged or missing, so that an older one may be restored instead
+    /// (RG-2). Other errors, such as unreadable storage, may be temporary.
     pub(crate) fn is_damage(&self) -> bool {
         let failure = match self {
             Self::Store(problem) => problem.failure(),

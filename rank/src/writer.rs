@@ -1,4 +1,5 @@
-//! Background writer of a local rank: makes sealed images durable and commits them without an agent.
+//! Background writer of a rank without an agent: writes sealed images to the store; on rank 0 it also commits
+//! checkpoints and removes expired ones.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,15 +19,16 @@ use crate::interrupt::{CHECK_INTERVAL, CallInterrupted, check_interrupts};
 use crate::local_error::LocalError;
 use crate::slots::ImageOwner;
 
-/// Shortest and longest poll interval for shards of other ranks in the store: shared file systems deliver no events.
+/// Shortest and longest poll interval for shards of other ranks and for commits: shared file systems deliver no events.
 const LOOKS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
-/// Divisor of the time waited so far that gives the poll interval, which bounds the delay that polling adds to a wait.
+/// Divisor of the time waited so far that gives the poll interval. Polling then adds at most 1/32 to a wait, or the
+/// shortest interval.
 const LOOKS_A_WAIT: u32 = 32;
 
-/// Maximum failures retained for the caller; the newest are retained.
+/// Maximum number of failures retained for [`ImageWriter::take_failures`]; older ones are dropped.
 const MAX_FAILURES: usize = 16;
 
-/// Destination of the images.
+/// Destination of the images, and rules for their commit and retention.
 #[derive(Debug, Clone)]
 pub(crate) struct ImageDestination {
     pub(crate) store: Store,
@@ -37,11 +39,11 @@ pub(crate) struct ImageDestination {
     pub(crate) keep: u32,
     /// Run that the folder belongs to.
     pub(crate) folder: Arc<FolderRun>,
-    /// True at the end of the session: no shard of another rank is waited for any more.
+    /// True once the rank is being closed: waits for other ranks end at the next poll.
     pub(crate) abandoned: Arc<AtomicBool>,
 }
 
-/// Handle of the writer thread.
+/// Handle of the writer thread. Dropping it writes the queued images and joins the thread.
 #[derive(Debug)]
 pub(crate) struct ImageWriter {
     shared: Arc<SharedWriter>,
@@ -59,14 +61,18 @@ struct WriterState {
     queue: VecDeque<WriteTask>,
     /// True while a task is being processed.
     busy: bool,
-    /// True while expired checkpoints are being removed: all images are durable, and no caller waits for the removal.
+    /// True while expired checkpoints are being removed. [`ImageWriter::drain`] does not wait for this.
     clearing: bool,
+    /// True if the thread must end once the queue is empty.
     stop: bool,
+    /// Newest failures that the caller has not taken: step and reason.
     failures: VecDeque<(Step, String)>,
     last_failure: Option<(Step, String)>,
+    /// Number of failures since the start.
     failed: u64,
 }
 
+/// Sealed image that waits to be written.
 #[derive(Debug)]
 struct WriteTask {
     arena: Arc<Arena>,
@@ -79,6 +85,7 @@ impl SharedWriter {
         self.state.lock().expect("no holder of the writer's state panics")
     }
 
+    /// Changes the state and wakes all waiting threads.
     fn update_state(&self, change: impl FnOnce(&mut WriterState)) {
         change(&mut self.lock());
         self.changed.notify_all();
@@ -86,6 +93,7 @@ impl SharedWriter {
 }
 
 impl WriterState {
+    /// Records the failure of a task, if it failed.
     fn note(&mut self, step: Step, ended: Result<(), LocalError>) {
         let Err(problem) = ended else { return };
         self.failed += 1;
@@ -99,6 +107,7 @@ impl WriterState {
 }
 
 impl ImageWriter {
+    /// Starts the writer thread at low priority. Returns an error if it cannot be started.
     pub(crate) fn start(destination: ImageDestination) -> io::Result<Self> {
         let shared = Arc::new(SharedWriter::default());
         let work = {
@@ -117,12 +126,14 @@ impl ImageWriter {
         })
     }
 
+    /// Queues the sealed image in `slot`. The writer releases the slot once the image is written or has failed.
     pub(crate) fn push(&self, arena: Arc<Arena>, slot: u32, step: Step) {
         self.shared
             .update_state(|state| state.queue.push_back(WriteTask { arena, slot, step }));
     }
 
-    /// Releases the slot of the oldest image that is not being written; `None` if there is none.
+    /// Drops the oldest image that is not being written, and releases its slot. Returns its step; `None` if there is
+    /// none.
     pub(crate) fn give_up_oldest(&self) -> Option<Step> {
         let task = self.shared.lock().queue.pop_front()?;
         let _ = task.arena.release(task.slot);
@@ -130,7 +141,8 @@ impl ImageWriter {
         Some(task.step)
     }
 
-    /// Returns when a slot may have become free, at the latest after `limit`.
+    /// Waits until the writer changes its state, for at most `limit`: a slot may then be free. Returns at once if
+    /// nothing is being written.
     pub(crate) fn wait_for_change(&self, limit: Duration) {
         let state = self.shared.lock();
         if !state.queue.is_empty() || state.busy {
@@ -138,7 +150,8 @@ impl ImageWriter {
         }
     }
 
-    /// Waits until nothing is left to write; returns `false` if that takes longer than `limit`.
+    /// Waits until all images are written and all commits are done; returns `false` if that takes longer than `limit`.
+    /// Returns an error if the wait is interrupted.
     pub(crate) fn drain(&self, limit: Duration) -> Result<bool, CallInterrupted> {
         let until = Instant::now() + limit;
         let mut state = self.shared.lock();
@@ -166,13 +179,14 @@ impl ImageWriter {
         state.queue.is_empty() && !state.busy && !state.clearing
     }
 
-    /// Returns the images that could not be made durable since the last call, oldest first.
+    /// Returns the failures since the last call with step and reason, oldest first, at most [`MAX_FAILURES`]: images
+    /// that were not written, checkpoints that were not committed, and removals that failed after a commit.
     pub(crate) fn take_failures(&self) -> Vec<(Step, String)> {
         self.shared.lock().failures.drain(..).collect()
     }
 
-    /// Ends the thread once all queued images are written: each write and each wait for other ranks ends within its
-    /// deadline.
+    /// Ends the thread after all queued images, and joins it. Each wait for other ranks ends at its deadline, or at
+    /// once if [`ImageDestination::abandoned`] is set.
     pub(crate) fn stop(&mut self) {
         if let Some(thread) = self.thread.take() {
             self.shared.update_state(|state| state.stop = true);
@@ -180,17 +194,17 @@ impl ImageWriter {
         }
     }
 
-    /// Forgets the thread in a fork of the process that started it: the fork has no such thread.
+    /// Drops the handle of the thread without joining it: a fork of the process has no such thread.
     pub(crate) fn forget_thread(&mut self) {
         std::mem::forget(self.thread.take());
     }
 
-    /// Returns the newest failure and its reason.
+    /// Returns the newest failure since the start: step and reason.
     pub(crate) fn last_failure(&self) -> Option<(Step, String)> {
         self.shared.lock().last_failure.clone()
     }
 
-    /// Returns the total number of images that could not be made durable.
+    /// Returns the number of failures since the start, including failed commits and removals.
     pub(crate) fn failed(&self) -> u64 {
         self.shared.lock().failed
     }
@@ -202,6 +216,7 @@ impl Drop for ImageWriter {
     }
 }
 
+/// Processes tasks in order until the queue is empty and `stop` is set.
 fn run(shared: &SharedWriter, to: &ImageDestination) {
     loop {
         let task = {
@@ -220,7 +235,7 @@ fn run(shared: &SharedWriter, to: &ImageDestination) {
         };
         let step = task.step;
         let written = persist(&task, to);
-        // Durable or void, the slot is free for the next image; the commit needs only the files.
+        // The slot is released after a success and after a failure; the commit needs only the files.
         let _ = task.arena.release(task.slot);
         shared.changed.notify_all();
         let ended = written.and_then(|written| to.conclude(&written));
@@ -239,13 +254,15 @@ fn run(shared: &SharedWriter, to: &ImageDestination) {
     }
 }
 
+/// Writes a sealed image and its index to the store, durably.
 fn persist(task: &WriteTask, to: &ImageDestination) -> Result<WrittenShard, LocalError> {
     let image = task.arena.sealed(task.slot)?;
     Ok(to.store.write_shard(image.index(), &image)?)
 }
 
 impl ImageDestination {
-    /// Completes a durable shard: rank 0 commits once the other shards are durable, too.
+    /// Completes the checkpoint of a durable shard: rank 0 waits for the shards of the other ranks and commits; other
+    /// ranks have nothing to do.
     fn conclude(&self, written: &WrittenShard) -> Result<(), LocalError> {
         if self.owner.rank != Rank(0) {
             return Ok(());
@@ -264,8 +281,9 @@ impl ImageDestination {
         self.keep > 0 && self.owner.rank == Rank(0)
     }
 
+    /// Removes the checkpoints that exceed the number to retain.
     fn clear(&self) -> Result<(), LocalError> {
-        // In a folder that this program has not adopted, checkpoints of others are not removed.
+        // In a folder of another run, only checkpoints of this generation are removed.
         let own = |id: CheckpointId| self.folder.is_own() || id.generation == self.owner.generation;
         retention::collect_while(&self.store, &self.owner.job, self.keep, &[], &own)?;
         Ok(())
@@ -282,8 +300,8 @@ impl ImageDestination {
         Ok(())
     }
 
-    /// Returns the seal of another rank's shard, once its index exists: an index is written after the image is
-    /// durable.
+    /// Waits for the index of another rank's shard and returns its seal: an index is written after the image is
+    /// durable. Returns an error at `until`, once `abandoned` is set, after an interrupt, and for an invalid index.
     fn seal_of(&self, id: CheckpointId, rank: Rank, until: Instant) -> Result<ShardSeal, LocalError> {
         let path = self.store.index_path(&self.owner.job, id, rank)?;
         let found = self.poll_until(until, || path.symlink_metadata().is_ok())?;
@@ -328,8 +346,8 @@ impl ImageDestination {
         })
     }
 
-    /// Waits until this checkpoint is committed, or was committed and has been superseded and removed since; returns
-    /// `false` if that does not happen in time.
+    /// Waits until this checkpoint or a newer one is committed: the other ranks may have continued, and this one may be
+    /// removed already. Returns `false` at the deadline or once `abandoned` is set.
     pub(crate) fn wait_committed(&self, id: CheckpointId, until: Instant) -> Result<bool, LocalError> {
         let job = &self.owner.job;
         let mut failed = None;
@@ -342,7 +360,7 @@ impl ImageDestination {
         })?;
         failed.map_or(Ok(there), |problem| Err(problem.into()))
     }
-    /// Polls until `there` returns true; returns `false` at the deadline, or if the session has ended.
+    /// Polls until `there` returns true; returns `false` at the deadline or once `abandoned` is set.
     fn poll_until(&self, until: Instant, mut there: impl FnMut() -> bool) -> Result<bool, CallInterrupted> {
         let since = Instant::now();
         while !there() {

@@ -1,25 +1,26 @@
-//! Grouping of records into incidents: repeats within a window, and chains of failures.
+//! Grouping of records in time: repeats of a record within a window, and chains of failures.
 
 use serde::Serialize;
 
 use crate::marks::{MatchBits, TOGETHER};
 use crate::order::TimeOrder;
 
-/// Filter for repeated records with a sliding window. Records arrive in order. A record is a repeat if the previous
-/// record of its place has the same label and is at most `window` older. A repeat moves the window forward; another
-/// label replaces the remembered one. Times are in the unit of the window; pass whole seconds where the published
-/// filter did.
+/// Filter for repeated records with a sliding window. A record has a place (such as a node), a label (such as a
+/// message) and a time. It is a repeat if the previous record of its place has the same label and is at most `window`
+/// older. Each record replaces the previous one of its place, so repeats move the window forward. Times are in the unit
+/// of the window; pass whole seconds if the published filter used them.
 #[derive(Debug, Clone)]
 pub struct RepeatFilter {
     window: f64,
-    /// Last label and time of each place; the time is NaN, and within no window, for a place without a record.
+    /// Last record of each place. The time is NaN for a place without a record, which is within no window.
     last: Vec<LastRecord>,
 }
 
+/// Label and time of a record.
 type LastRecord = (u32, f64);
 
 impl RepeatFilter {
-    /// Creates a filter without records.
+    /// Creates a filter without records. `window` is the greatest time between a record and its repeat, inclusive.
     pub fn new(window: f64) -> Self {
         Self {
             window,
@@ -27,8 +28,9 @@ impl RepeatFilter {
         }
     }
 
-    /// Returns the number of records that are not repeats; each is a place, a label and a time. Place numbers start at
-    /// 0 and are array indexes.
+    /// Adds records, which must be in order of time and after those of earlier calls, and returns the number of them
+    /// that are not repeats. A record is a place, a label and a time. Places are array indexes, so they should be
+    /// small.
     pub fn left(&mut self, records: impl ExactSizeIterator<Item = (u32, u32, f64)> + Clone) -> usize {
         let places = records.clone().map(|(place, ..)| place as usize + 1).max().unwrap_or(0);
         self.last.resize(places.max(self.last.len()), (0, f64::NAN));
@@ -43,22 +45,23 @@ impl RepeatFilter {
     }
 }
 
-/// Chain of failures, each less than the window after its predecessor.
+/// Chain of at least two failures, each less than the window after its predecessor.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct FailureBurst {
-    /// Rank of its first member in [`FailureChains::order`].
+    /// Position of its first member in [`FailureChains::order`], from 0.
     pub first: usize,
     /// Number of members.
     pub members: usize,
-    /// Time from the first to the last member.
+    /// Time from the first to the last member, in the unit of the input.
     pub duration: f64,
 }
 
 /// Failures in time order, and the chains among them.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FailureChains {
+    /// Order of the caller's failures by time.
     pub order: TimeOrder,
-    /// Chains of at least two failures.
+    /// Chains in order of time.
     pub bursts: Vec<FailureBurst>,
 }
 
@@ -69,17 +72,17 @@ impl FailureChains {
     }
 }
 
-/// Finds chains of at least two failures, each less than `window` after its predecessor; times that are not finite are
-/// ignored.
+/// Finds chains of at least two failures, each less than `window` after its predecessor. Times are in any order, in the
+/// unit of the window; those that are not finite are ignored.
 pub fn chains(times: &[f64], window: f64) -> FailureChains {
     let order = TimeOrder::of(times);
     let bursts = of_ordered(&order.moments(times), window);
     FailureChains { order, bursts }
 }
 
-/// Finds chains among sorted times.
+/// Finds chains among sorted times, in blocks of [`TOGETHER`] gaps.
 fn of_ordered(moments: &[f64], window: f64) -> Vec<FailureBurst> {
-    // Allocated once, because growing copies the content repeatedly.
+    // Reserved in advance, because growth copies the content repeatedly.
     let mut bursts = Vec::with_capacity(moments.len() / 4);
     let mut begun = None;
     let mut turn = |rank: usize| match begun.take() {

@@ -1,39 +1,40 @@
-//! Survival curve from lives of which some are censored (Kaplan and Meier 1958).
+//! Survival curve of lifetimes of which some are censored (Kaplan and Meier 1958).
 
 use serde::Serialize;
 
 use crate::normal;
 
-/// One observed life.
+/// One observed lifetime, complete or censored.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ObservedLifetime {
-    /// Time until the event or the censoring.
+    /// Time until the failure or the censoring, in any unit.
     pub time: f64,
-    /// True if the life ended by the event of interest; false if it was censored.
+    /// True if the lifetime ended with a failure; false if it was censored, so that the failure time is unknown.
     pub failed: bool,
 }
 
-/// Step of the curve at an age with a failure.
+/// Step of the survival curve at an age with a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub struct SurvivalStep {
-    /// Age of the step.
+    /// Age of the step, in the unit of the lifetimes.
     pub time: f64,
-    /// Number alive and observed just before.
+    /// Number of lifetimes that reach this age without failure or censoring.
     pub at_risk: usize,
     /// Number of failures at this age.
     pub failed: usize,
     /// Share that survives this age, 0 to 1.
     pub survival: f64,
-    /// Standard error by Greenwood's formula.
+    /// Standard error of `survival` by Greenwood's formula; 0 once all have failed.
     pub error: f64,
-    /// Lower end of the interval, on the log-log scale, which keeps it within 0 and 1.
+    /// Lower end of the confidence interval, computed on the log-log scale, so that it is within 0 and 1; 0 once all
+    /// have failed.
     pub low: f64,
-    /// Upper end of the interval.
+    /// Upper end of the confidence interval; 0 once all have failed.
     pub high: f64,
 }
 
-/// Returns the curve at every age with a failure, with intervals of confidence `level`. At equal ages, failures
-/// come before censoring. Lives with a negative or not finite time are ignored.
+/// Returns a step for every age with a failure, in ascending order, with confidence intervals of `level`, 0 to 1. At
+/// equal ages, failures come before censoring. Lifetimes with a negative or not finite time are ignored.
 pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
     let z = normal::half_width(level);
     let lives = ordered(lives);
@@ -59,7 +60,7 @@ pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
             let end = |sign: f64| survival.powf((sign * spread).exp());
             (end(1.0), end(-1.0), survival * greenwood.sqrt())
         } else {
-            // No one is at risk any more: Greenwood's formula would divide by zero.
+            // All at risk have failed, so Greenwood's formula divides by zero.
             (0.0, 0.0, 0.0)
         };
         steps.push(SurvivalStep {
@@ -75,17 +76,18 @@ pub fn curve(lives: &[ObservedLifetime], level: f64) -> Vec<SurvivalStep> {
     steps
 }
 
-/// Returns the survival at an age: that of the last step up to it.
+/// Returns the survival at an age: that of the last step up to it, or 1 before the first step.
 pub fn at(curve: &[SurvivalStep], time: f64) -> f64 {
     let after = curve.partition_point(|step| step.time <= time);
     after.checked_sub(1).map_or(1.0, |last| curve[last].survival)
 }
 
-/// Returns the first age at which half or fewer survive; `None` if more than half survive the observed time.
+/// Returns the first age that at most half survive; `None` if more than half survive the last step.
 pub fn median(curve: &[SurvivalStep]) -> Option<f64> {
     curve.iter().find(|step| step.survival <= 0.5).map(|step| step.time)
 }
 
+/// Returns the lifetimes with a finite time of at least 0, in ascending order.
 pub(crate) fn ordered(lives: &[ObservedLifetime]) -> Vec<ObservedLifetime> {
     let mut lives: Vec<ObservedLifetime> = lives
         .iter()
@@ -100,7 +102,8 @@ pub(crate) fn ordered(lives: &[ObservedLifetime]) -> Vec<ObservedLifetime> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Weeks in remission of leukaemia patients with 6-MP (Freireich and others, 1963), the textbook's example.
+    /// Weeks in remission of leukaemia patients with 6-MP (Freireich and others, 1963), an example of many textbooks:
+    /// time, and true for a relapse.
     pub(crate) const TREATED: [(f64, bool); 21] = [
         (6.0, true),
         (6.0, true),
@@ -125,7 +128,7 @@ pub(crate) mod tests {
         (35.0, false),
     ];
 
-    /// The same for the placebo group: all relapsed.
+    /// Weeks in remission of the placebo group, in which all relapsed.
     pub(crate) const PLACEBO: [f64; 21] = [
         1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 5.0, 5.0, 8.0, 8.0, 8.0, 8.0, 11.0, 11.0, 12.0, 12.0, 15.0, 17.0, 22.0, 23.0,
     ];
@@ -150,7 +153,7 @@ pub(crate) mod tests {
             .collect()
     }
 
-    /// Survival and Greenwood's errors as the textbooks print them.
+    /// Compares survival and Greenwood's standard errors with the values printed in textbooks.
     #[test]
     fn the_textbook_curve() {
         let steps = curve(&treated(), 0.95);

@@ -1,15 +1,15 @@
 //! Ranked differences between a failing run and healthy runs.
 //!
-//! Five patterns, after L4 (Jiang et al., FSE 2025, arXiv 2503.20263), which finds failure-indicating lines of training
-//! jobs by comparison across jobs, across ranks and over time:
+//! Six patterns ([`NoveltyKind`]), after L4 (Jiang et al., FSE 2025, arXiv 2503.20263), which finds failure-indicating
+//! lines of training jobs by comparison across jobs, across ranks and over time:
 //!
 //! - across runs: templates that are **new**, **missing**, or come in a **burst**;
-//! - across streams of one group: a template that only **one** of many shows, or that **all but one** show;
-//! - over time: a steady template that has **gone quiet** long before its stream ends.
+//! - across streams of one group: a template that **few** of many streams show, or that **all but few** show;
+//! - over time: a frequent template that has **gone quiet** long before its stream ends.
 //!
-//! Templates of both profiles are joined into families together, so a user name that never occurred before is not new.
-//! Scores are between 0 and 1 and order evidence; they are not probabilities. If a single stream shows many templates
-//! (rank 0 logs for all), each of them is weak evidence.
+//! Templates of both profiles are joined into families together, so that a line with a new user name is not a new
+//! template. Scores are between 0 and 1 and order the findings; they are not probabilities. If a single stream shows
+//! many templates of its own (rank 0 logs for all), each of them is weak evidence.
 
 use std::collections::BTreeMap;
 
@@ -19,13 +19,18 @@ use crate::id::TemplateId;
 use crate::novelty::{MAX_NAMES, MAX_NOVELTIES, NoveltyFinding, NoveltyKind};
 use crate::profile::{LinePosition, LogStream, Template, TemplateProfile};
 
-/// One profile's statistics of a family.
+/// Lines of a family in one profile.
 #[derive(Clone, Default)]
 struct FamilyCounts<'a> {
+    /// Number of lines.
     count: u64,
+    /// First line, and its template; `None` without lines.
     first: Option<(LinePosition, &'a Template)>,
+    /// Last line.
     last: Option<LinePosition>,
+    /// Streams with such a line, as indexes.
     streams: crate::marks::NumberSet,
+    /// Runs with such a line, as indexes.
     runs: crate::marks::NumberSet,
 }
 
@@ -41,20 +46,22 @@ impl<'a> FamilyCounts<'a> {
     }
 }
 
-/// Family with the statistics of both profiles.
+/// Family of templates with its lines in both profiles.
 struct ComparedFamily<'a> {
     family: &'a TemplateFamily,
+    /// Ids of its templates, at most [`MAX_NAMES`]; empty for a single template.
     aliases: Vec<TemplateId>,
+    /// True if the family or one of its templates has a word that announces trouble.
     alarming: bool,
     failing: FamilyCounts<'a>,
     healthy: FamilyCounts<'a>,
 }
 
-/// Returns evidence in `failing` relative to `healthy`, strongest first, at most [`MAX_NOVELTIES`].
+/// Returns the findings in `failing` relative to `healthy`, highest score first, at most [`MAX_NOVELTIES`].
 ///
 /// With an empty `healthy` only the patterns across streams apply. Counts are compared as shares of all lines (those of
-/// start-up as counts a run), so runs of different length are comparable; templates that healthy runs show only after
-/// the length of the failing run do not count as missing. Both profiles must pass [`TemplateProfile::check`].
+/// start-up as counts per run), so that runs of different length are comparable. A template is not missing if healthy
+/// runs show it only at later lines than the failing run has. Both profiles must pass [`TemplateProfile::check`].
 pub fn compare(failing: &TemplateProfile, healthy: &TemplateProfile) -> Vec<NoveltyFinding> {
     let mut texts: Vec<&str> = failing
         .templates
@@ -121,13 +128,15 @@ pub fn compare(failing: &TemplateProfile, healthy: &TemplateProfile) -> Vec<Nove
 /// Family that some streams of a group show, and the number of streams in the group.
 type FamilyShare<'a> = (&'a ComparedFamily<'a>, usize);
 
+/// Profiles that are compared.
 struct ProfilePair<'a> {
     failing: &'a TemplateProfile,
     healthy: &'a TemplateProfile,
 }
 
 impl ProfilePair<'_> {
-    /// Builds evidence about streams of the failing run; `concerned` are their numbers.
+    /// Builds a finding about a family. `concerned` are indexes of streams: of the healthy runs for
+    /// [`NoveltyKind::Missing`], else of the failing run.
     fn novelty(
         &self,
         both: &ComparedFamily,
@@ -176,7 +185,7 @@ impl ProfilePair<'_> {
         }
     }
 
-    /// Returns the first that applies of new, missing, burst and quiet.
+    /// Returns the first finding that applies of new, missing, burst and gone quiet; `None` if a profile is empty.
     fn across_runs(&self, both: &ComparedFamily) -> Option<NoveltyFinding> {
         let runs = self.healthy.runs.len();
         if self.healthy.lines == 0 || self.failing.lines == 0 {
@@ -232,8 +241,9 @@ impl ProfilePair<'_> {
         })
     }
 
-    /// Returns the number of lines of a family that a healthy run would have by now: the mean count if healthy runs had
-    /// their last such line by then (start-up lines occur once in a run of any length), otherwise by share of lines.
+    /// Returns the number of lines of a family that a healthy run of the same length has: the mean count per run if the
+    /// last such line of healthy runs is within this length (start-up lines occur once in a run of any length),
+    /// otherwise the share of healthy lines times the lines of the failing run.
     fn expected(&self, both: &ComparedFamily) -> f64 {
         let count = both.healthy.count as f64;
         if both.healthy.last.is_some_and(|last| last.line <= self.reached()) {
@@ -243,7 +253,7 @@ impl ProfilePair<'_> {
         }
     }
 
-    /// Returns the length in lines of the failing run's longest stream.
+    /// Returns the number of lines of the longest stream of the failing run.
     fn reached(&self) -> u64 {
         self.failing
             .streams
@@ -253,6 +263,8 @@ impl ProfilePair<'_> {
             .unwrap_or_default()
     }
 
+    /// Returns a finding for a family without lines in the failing run, if at least 80 % of the healthy runs show it.
+    /// `regular` is this share, and `expected` the number of lines that are missing.
     fn missing(&self, both: &ComparedFamily, expected: f64, regular: f64, trust: f64) -> Option<NoveltyFinding> {
         let (first, _) = both.healthy.first?;
         if regular < 0.8 || first.line > self.reached() {
@@ -276,7 +288,8 @@ impl ProfilePair<'_> {
         Some((shown.len(), shown.len() + silent.len()))
     }
 
-    /// Compares each stream with its group.
+    /// Returns findings about families that at most an eighth of the streams of a group (at least one) show, or do not
+    /// show. With healthy runs, only families count that all their streams of the group show.
     fn across_streams(&self, all: &[ComparedFamily]) -> Vec<NoveltyFinding> {
         let mut groups: Vec<&str> = self
             .failing
@@ -286,7 +299,7 @@ impl ProfilePair<'_> {
             .collect();
         groups.sort_unstable();
         groups.dedup();
-        // Grouped by streams: several templates on the same streams form one piece of evidence.
+        // Several families on the same streams form one finding.
         let mut by_streams: BTreeMap<(NoveltyKind, Vec<u32>), Vec<FamilyShare>> = BTreeMap::new();
         for group in groups {
             for both in all.iter().filter(|both| both.failing.count > 0) {
@@ -303,7 +316,8 @@ impl ProfilePair<'_> {
                 } else {
                     continue;
                 };
-                // New templates are reported already, and a pattern that is uneven in healthy runs may be uneven here.
+                // New templates are reported by `across_runs`, and a template that not all streams of healthy runs show
+                // is no evidence.
                 let (known, unheard) = split(&self.healthy.streams, group, both.healthy.streams.iter());
                 let even = both.healthy.count > 0 && unheard.is_empty() && known.len() >= 3;
                 if self.healthy.lines == 0 || even {
@@ -316,11 +330,11 @@ impl ProfilePair<'_> {
             let discount = (pieces.len() as f64).sqrt();
             pieces.sort_by_key(|(both, _)| (!both.alarming, std::cmp::Reverse(both.failing.count)));
             let others = pieces.len() - 1;
-            // The strongest represents all.
+            // The first represents the others: alarming ones first, then by count.
             let Some((both, peers)) = pieces.first() else { continue };
             let alarm = if both.alarming { 0.25 } else { 0.0 };
             let (verb, score) = match kind {
-                // Many templates that stop on one stream support each other; many that only one stream shows do not.
+                // More templates that one stream lacks raise the score; more that only one stream shows lower it.
                 NoveltyKind::SilentHere => ("silent here", 0.45 + 0.1 * (1.0 - 1.0 / discount)),
                 _ => ("only here", alarm + 0.4 / discount),
             };
@@ -347,7 +361,7 @@ impl ProfilePair<'_> {
     }
 }
 
-/// Returns the relative position of a place in its stream, 0 to 1.
+/// Returns the relative position of a line in its stream, 0 to 1; 0 if the stream is unknown.
 fn share(place: LinePosition, streams: &[LogStream]) -> f64 {
     let lines = streams.get(place.stream as usize).map_or(0, |stream| stream.lines);
     if lines == 0 {
@@ -357,7 +371,7 @@ fn share(place: LinePosition, streams: &[LogStream]) -> f64 {
     }
 }
 
-/// Splits the streams of a group into those among `shown` and the others.
+/// Splits the streams of a group, as indexes, into those among `shown` and the others.
 fn split(streams: &[LogStream], group: &str, shown: impl Iterator<Item = u32>) -> (Vec<u32>, Vec<u32>) {
     let mut marks = crate::marks::NumberSet::default();
     shown.for_each(|number| marks.add(number));
@@ -365,6 +379,7 @@ fn split(streams: &[LogStream], group: &str, shown: impl Iterator<Item = u32>) -
     of_group.partition(|number| marks.has(*number))
 }
 
+/// Formats a number with its noun: `1 line`, `3 lines`.
 fn counted(number: impl TryInto<u64>, noun: &str) -> String {
     let number = number.try_into().unwrap_or(u64::MAX);
     if number == 1 {

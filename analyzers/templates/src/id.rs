@@ -1,4 +1,4 @@
-//! Template ids.
+//! Ids of templates, derived from their text.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,23 +9,25 @@ use crate::mask::MASK;
 use crate::tree::MANY;
 
 const PREFIX: &str = "tpl-";
+/// Number of bytes of the digest in an id.
 const BYTES: usize = 6;
 
 /// Id of a template: the first 48 bits of the BLAKE3 digest of its text, printed as `tpl-9f3a1c07b2e4`.
 ///
-/// A function of the text alone, so it is equal in every run and on every node. A cryptographic digest makes deliberate
-/// collisions cost at least 2^24 tries a pair; among 8,192 templates the chance of an accidental one is 1 in 8 million.
+/// The id depends on the text alone, so it is equal in every run and on every node. With a cryptographic digest,
+/// finding two texts with equal ids takes about 2^24 tries; among 8,192 templates the probability of an accidental
+/// collision is 1 in 8 million.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct TemplateId(u64);
 
-/// Error: the text is not a template id.
+/// Error: the text is not a template id. The error holds the first 40 characters of it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{0}` is not a template id such as tpl-9f3a1c07b2e4")]
 pub struct TemplateIdError(String);
 
 impl TemplateId {
-    /// Returns the id of the template with this text. Both masks of a value count as equal.
+    /// Returns the id of the template with this text. Both placeholders, `<*>` and `<+>`, count as equal.
     pub fn of(text: &str) -> Self {
         let mut hasher = blake3::Hasher::new();
         for (n, part) in text.split(MANY).enumerate() {
@@ -59,6 +61,7 @@ impl From<TemplateId> for String {
 impl FromStr for TemplateId {
     type Err = TemplateIdError;
 
+    /// Parses `tpl-` and 12 lowercase hexadecimal digits.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let digits = text.strip_prefix(PREFIX).filter(|digits| {
             digits.len() == 2 * BYTES && digits.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))

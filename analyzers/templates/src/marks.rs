@@ -1,19 +1,20 @@
-//! Sets of indexes into a list of names.
+//! Sets of indexes into the list of streams or of runs of a profile.
 
 use serde::{Deserialize, Serialize};
 
-/// Set of small numbers, serialised as inclusive ranges.
+/// Set of small numbers as a bitmap; serialised as inclusive ranges in ascending order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<(u32, u32)>", try_from = "Vec<(u32, u32)>")]
 pub(crate) struct NumberSet {
-    /// Without trailing zero words, so that equal sets compare equal.
+    /// Bits of the numbers, 64 a word. There are no trailing zero words, so that equal sets compare equal.
     words: Vec<u64>,
 }
 
-/// Maximum number in a file, above every limit on names.
+/// Exclusive bound of the numbers in a file, above the limits of streams and runs. It bounds the memory of a set.
 const HIGHEST: u32 = 1 << 16;
 
 impl NumberSet {
+    /// Creates a set of one number.
     pub(crate) fn one(number: u32) -> Self {
         let mut marks = Self::default();
         marks.add(number);
@@ -43,6 +44,7 @@ impl NumberSet {
         (0..bits).filter(|number| self.has(*number))
     }
 
+    /// Adds all numbers of another set.
     pub(crate) fn unite(&mut self, other: &Self) {
         if other.words.len() > self.words.len() {
             self.words.resize(other.words.len(), 0);
@@ -52,7 +54,7 @@ impl NumberSet {
         }
     }
 
-    /// Maps the set to the indexes of another list.
+    /// Returns the set with each number replaced by `numbers[number]`; numbers beyond the end of the list are dropped.
     pub(crate) fn renumbered(&self, numbers: &[u32]) -> Self {
         let mut marks = Self::default();
         for number in self.iter() {
@@ -63,7 +65,7 @@ impl NumberSet {
         marks
     }
 
-    /// Returns the highest number plus one.
+    /// Returns the highest number plus one; 0 for an empty set.
     pub(crate) fn end(&self) -> usize {
         self.iter().last().map_or(0, |last| last as usize + 1)
     }
@@ -85,6 +87,7 @@ impl From<NumberSet> for Vec<(u32, u32)> {
 impl TryFrom<Vec<(u32, u32)>> for NumberSet {
     type Error = String;
 
+    /// Returns an error for ranges that are out of order, overlap or reach [`HIGHEST`].
     fn try_from(ranges: Vec<(u32, u32)>) -> Result<Self, Self::Error> {
         let mut marks = Self::default();
         let mut next = 0;

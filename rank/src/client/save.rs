@@ -1,4 +1,4 @@
-//! Save from a trainer's memory into the agent's arena.
+//! Saves of a [`RankClient`]: copies of a trainer's tensors into the agent's arena, in one call or in the background.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -14,16 +14,18 @@ use crate::demand::ArenaDemand;
 use crate::slots::{ImageOwner, SealedSlot, SlotClaim, SlotWrite, borrowed};
 use crate::{BackPressure, ClientError, SaveNotes, SaveOutcome, SaveReport, TensorPart};
 
-/// Poll interval for a full arena: its owner is another process and sends no notification.
+/// Poll interval for a free slot: the agent is another process and sends no notification.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Reasons of a skipped save.
+/// Reason of a save that was skipped because every slot was in use.
 const NO_SLOT: &str = "no slot of the arena was free";
+/// Reason of a save that was skipped because the agent read nothing from the window.
 const NOTHING_TAKEN: &str = "nothing was taken out of its window in time";
 
 impl RankClient {
-    /// Copies the tensors into the arena and reports it to the agent. The tensors may be changed when this returns. A
-    /// save that was begun and not finished is finished first.
+    /// Copies the tensors and the small state into the arena and reports the sealed image to the agent. The tensors may
+    /// be changed when this returns. A save that was begun and not finished is finished first. A skipped save is an
+    /// outcome, not an error; errors are a lost agent, an interrupt, and tensors or states that the arena cannot hold.
     pub fn checkpoint(
         &mut self,
         step: Step,
@@ -33,7 +35,8 @@ impl RankClient {
         self.checkpoint_with(step, tensors, state, &SaveNotes::default())
     }
 
-    /// Saves as [`checkpoint`](Self::checkpoint) does, with notes.
+    /// Saves as [`checkpoint`](Self::checkpoint) does, with notes on the tensors and the state. Returns the same
+    /// errors.
     pub fn checkpoint_with(
         &mut self,
         step: Step,
@@ -57,7 +60,7 @@ impl RankClient {
         self.report_sealed(sealed, started)
     }
 
-    /// Chooses how the image is written to its slot; a streamed image is announced to the agent.
+    /// Returns how the image is written to its slot. A stream through a window is begun and announced to the agent.
     fn way(
         &mut self,
         claim: SlotClaim,
@@ -74,13 +77,15 @@ impl RankClient {
         Ok(way)
     }
 
+    /// Returns the policy that the caller has set, or else that of the agent.
     fn policy(&self) -> BackPressure {
         self.policy.unwrap_or(self.agents_policy)
     }
 
-    /// Starts to copy while the training continues. The tensors must not change until [`finish`](Self::finish) has
-    /// returned: call this after the optimizer's step and `finish` before the next one, so that forward and backward
-    /// run meanwhile. Returns the outcome if the save was skipped.
+    /// Starts a thread that copies the tensors while the training continues. The tensors must not change until
+    /// [`finish`](Self::finish) has returned: call this after the optimizer's step and `finish` before the next one, so
+    /// that forward and backward run meanwhile. Returns `None` if the copy has started, and the report if the save was
+    /// skipped. Returns the errors of [`checkpoint`](Self::checkpoint), and one if the thread cannot be started.
     pub fn begin(
         &mut self,
         step: Step,
@@ -103,7 +108,9 @@ impl RankClient {
         Ok(None)
     }
 
-    /// Waits for the rest of the copy that was begun and reports it to the agent. Returns `None` if none was begun.
+    /// Waits for the end of the copy that was begun and reports the sealed image to the agent. Returns `None` if none
+    /// was begun. An interrupt is an error that leaves the copy running; other errors are a failed copy and a lost
+    /// agent.
     pub fn finish(&mut self) -> Result<Option<SaveReport>, ClientError> {
         let started = Instant::now();
         self.slots.wait_for_copy()?;
@@ -116,7 +123,7 @@ impl RankClient {
         }
     }
 
-    /// Records a skipped save, which is reported to the agent with the next mark.
+    /// Records a skipped save, which the next step mark reports to the agent.
     fn skipped(&mut self, step: Step, started: Instant, why: &'static str) -> SaveReport {
         self.calls.taken(step);
         self.failed.exclude(step);
@@ -127,7 +134,8 @@ impl RankClient {
         }
     }
 
-    /// There is no attempt that this could make void, so the agent receives no report.
+    /// Counts a save of a job without a store. The agent receives no report, because no checkpoint attempt exists that
+    /// the skip makes void.
     fn skipped_without_store(&mut self) -> SaveReport {
         self.slots.counts.skipped += 1;
         SaveReport {
@@ -145,7 +153,7 @@ impl RankClient {
         }
     }
 
-    /// Claims a slot for an image of this size; `None` if the policy skips the save.
+    /// Finishes an earlier save and claims a slot for an image of this size; `None` if the save must be skipped.
     fn claim(&mut self, demand: ArenaDemand) -> Result<Option<SlotClaim>, ClientError> {
         self.finish()?;
         if self.lost {
@@ -157,7 +165,8 @@ impl RankClient {
         Ok(self.slots.claim(self.policy(), look)?)
     }
 
-    /// Reports a sealed slot to the agent; `since` is the time at which the trainer began to wait for this.
+    /// Reports a sealed slot to the agent. The stall of the report is the longer of `sealed.blocked` and the time since
+    /// `since`.
     fn report_sealed(&mut self, sealed: SealedSlot, since: Instant) -> Result<SaveReport, ClientError> {
         let say = Say::SlotSealed(v1::SlotSealed {
             slot: sealed.slot,

@@ -1,26 +1,26 @@
-//! Distribution families for durations.
+//! Families of distributions for durations.
 
 use serde::Serialize;
 
 use crate::normal;
 use crate::special::{gamma_p, ln_gamma};
 
-/// Family with its fitted parameters; durations in the unit of the sample.
+/// Family of distributions with its parameters. Means and scales are in the unit of the sample; shapes have none.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[serde(tag = "family", rename_all = "kebab-case")]
 pub enum Distribution {
     /// Constant hazard `1/mean`.
     Exponential { mean: f64 },
-    /// Hazard falls with age if the shape is below 1.
+    /// Hazard that falls with age if the shape is below 1, and rises if it is above 1.
     Weibull { shape: f64, scale: f64 },
-    /// Logarithms are normal.
+    /// Normal distribution of the natural logarithms.
     Lognormal {
         /// Mean of the logarithms.
         mu: f64,
-        /// Deviation of the logarithms (divisor n).
+        /// Standard deviation of the logarithms (divisor n).
         sigma: f64,
     },
-    /// Sum of `shape` exponential stages, for integer shapes.
+    /// For an integer shape: sum of `shape` exponential durations with mean `scale`.
     Gamma { shape: f64, scale: f64 },
 }
 
@@ -34,7 +34,7 @@ impl Distribution {
         }
     }
 
-    /// Returns the number of free parameters.
+    /// Returns the number of free parameters, for information criteria.
     pub fn parameters(&self) -> u32 {
         match self {
             Self::Exponential { .. } => 1,
@@ -42,7 +42,7 @@ impl Distribution {
         }
     }
 
-    /// Returns the probability of a duration up to `x`.
+    /// Returns the probability of a duration of at most `x`; 0 for `x <= 0`.
     pub fn cdf(&self, x: f64) -> f64 {
         if x <= 0.0 {
             return 0.0;
@@ -55,7 +55,7 @@ impl Distribution {
         }
     }
 
-    /// Returns the logarithm of the density at `x > 0`.
+    /// Returns the natural logarithm of the density at `x`, which must be above 0.
     pub fn ln_density(&self, x: f64) -> f64 {
         match *self {
             Self::Exponential { mean } => -mean.ln() - x / mean,
@@ -71,6 +71,7 @@ impl Distribution {
         }
     }
 
+    /// Returns the mean duration, in the unit of the sample.
     pub fn mean(&self) -> f64 {
         match *self {
             Self::Exponential { mean } => mean,
