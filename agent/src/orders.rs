@@ -3,7 +3,7 @@
 //! Orders are sequential because a fence must be up before the launch that follows it. An order may arrive again; it
 //! takes effect at most once (RG-3).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -14,7 +14,7 @@ use rankguard_faults::classes;
 use rankguard_identity::PeerTransport;
 use rankguard_model::{
     AgentOrder, Entity, EvidenceBody, EvidenceSource, FailedCheck, FinishOrder, Generation, JobId, LEASE_SIGNATURE,
-    LaunchOrder, NodeId, OrderId, PreflightOrder, RankRef, Role,
+    LaunchOrder, NodeId, OrderId, PreflightOrder, RankRef, Role, RunningRank,
 };
 use rustix::process::Signal;
 use tokio::runtime::Handle;
@@ -275,19 +275,13 @@ impl OrderExecutor {
         if self.lease.is_held() {
             return;
         }
-        let mut ranks: BTreeMap<(JobId, Generation), usize> = BTreeMap::new();
-        // The lease does not end ranks that have ended by themselves; their exits are being reported.
-        for running in self.roster.living() {
-            let RankRef { job, generation, .. } = running.rank;
-            *ranks.entry((job, generation)).or_default() += 1;
+        let mut generations = BTreeSet::new();
+        // Supervisors watch the lease as well, and may have ended these ranks already.
+        for RunningRank { rank, .. } in self.roster.running() {
+            generations.insert((rank.job, rank.generation));
         }
-        for ((job, generation), count) in ranks {
-            let ranks = if count == 1 {
-                "1 rank".to_owned()
-            } else {
-                format!("{count} ranks")
-            };
-            let text = format!("{reason}; the agent ends {ranks} of job {job}, generation {generation}");
+        for (job, generation) in generations {
+            let text = format!("{reason}; no rank of job {job}, generation {generation}, runs on");
             tracing::warn!(%job, %generation, "{text}");
             let body = EvidenceBody::Line {
                 text,

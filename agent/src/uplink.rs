@@ -87,7 +87,7 @@ enum SessionLoss {
     Spool(#[from] crate::spool::SpoolError),
     #[error("the state directory is a restored copy: what it holds is sent under new numbers")]
     Renumbered,
-    #[error("the orders are not carried out any more")]
+    #[error("the queue of orders is full")]
     Orders,
     #[error("cannot parse a message of the controller: {0}")]
     Foreign(String),
@@ -361,7 +361,9 @@ impl ControllerUplink {
                     Ok(()) => {}
                     // The controller repeats pending orders when the session is opened again.
                     Err(TrySendError::Full(_)) => return Err(SessionLoss::Orders),
-                    Err(TrySendError::Disconnected(_)) => return Err(SessionLoss::Orders),
+                    // The agent ends. The session stays for the last evidence, because another join would count as the
+                    // return of the node.
+                    Err(TrySendError::Disconnected(_)) => tracing::debug!("an order arrived while the agent ends"),
                 }
             }
             Some(Hear::Joined(_)) => return Err(SessionLoss::Foreign("it answered a join twice".to_owned())),

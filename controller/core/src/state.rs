@@ -167,6 +167,12 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if a job whose ranks end with an agent that was asked to end waits for the end of the agent (since
+    /// rules 6; before, the job could be restarted on the node of that agent).
+    pub(crate) fn awaits_departures(&self) -> bool {
+        self.rules >= 6
+    }
+
     /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
     pub(crate) fn watches_standing_ranks(&self) -> bool {
         self.rules >= 6

@@ -121,9 +121,10 @@ impl DecisionContext<'_> {
             // The conclusion of the case looks at the ranks again.
             return;
         }
+        let awaits_departures = self.state.awaits_departures();
         let is_away = |node: &NodeId| {
-            let node = self.state.fleet.get(node);
-            node.is_some_and(|node| node.session_ended.is_some() && node.lost_since.is_none())
+            let node = self.state.fleet.get(node).filter(|node| node.lost_since.is_none());
+            node.is_some_and(|node| node.session_ended.is_some() || awaits_departures && node.farewell.is_some())
         };
         if ended.iter().any(|(_, node)| is_away(node)) {
             // The node joins again or counts as lost within the silence limit.
