@@ -154,28 +154,31 @@ fn foretells(scene: &FailureScene<'_>, candidate: &CauseCandidate, fault: &Cause
     scene.has_fault_limits && is_device && candidate.support.iter().any(|index| is_exception(&scene.signs[index]))
 }
 
-/// Orders a real hardware fault before a drill: the drill is understood, and the fault needs a repair.
+/// Orders a real fault before a drill: the drill is understood, and the fault needs a repair.
 fn real_first(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
     let is_real = |candidate: &CauseCandidate, drill: &CauseCandidate| {
-        let is_drill = scene.signs[drill.first].synthetic;
-        is_drill && candidate.strength == CandidateStrength::Overriding && is_real_fault(scene, candidate)
+        scene.signs[drill.first].synthetic && is_real_fault(scene, candidate)
     };
     is_real(other, one).cmp(&is_real(one, other))
 }
 
+/// Returns true for a real fault that no drill causes: one of hardware, or an out-of-memory kill of a rank that the
+/// kernel names.
 fn is_real_fault(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     let sign = &scene.signs[candidate.first];
-    let is_fault = scene
-        .known(candidate.first)
-        .is_some_and(|known| known.is_outright_fault());
-    scene.has_fault_limits && is_fault && sign.is_root_mark() && !sign.synthetic
+    let is_hardware = candidate.strength == CandidateStrength::Overriding
+        && scene
+            .known(candidate.first)
+            .is_some_and(|known| known.is_outright_fault());
+    let is_oom = candidate.strength >= CandidateStrength::Cause
+        && candidate.class.as_str() == classes::HOST_OOM_KILL
+        && candidate.root_rank.is_some();
+    scene.has_fault_limits && (is_hardware || is_oom) && sign.is_root_mark() && !sign.synthetic
 }
 
 fn better(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
-    other
-        .strength
-        .cmp(&one.strength)
-        .then_with(|| real_first(scene, one, other))
+    real_first(scene, one, other)
+        .then_with(|| other.strength.cmp(&one.strength))
         .then_with(|| weight(scene, other).total_cmp(&weight(scene, one)))
         .then_with(|| one.first.cmp(&other.first))
         .then_with(|| one.class.cmp(&other.class))

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use rankguard_faults::classes;
+use rankguard_model::{ClassId, Entity, ProcessExit};
 
 use crate::knowledge::ClassEntry;
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, exit_class};
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
 const PANICS: Duration = Duration::from_secs(60);
@@ -38,8 +39,11 @@ const CUDA_OOM: &str = classes::CUDA_OOM;
 /// Classes of a start that failed although the program itself was not yet running.
 const FAILED_STARTS: [&str; 2] = [classes::ENVIRONMENT_SETUP_ERROR, classes::PERMISSION_DENIED];
 
-/// Factor on the score of a fault of an earlier generation beside a failure of the program.
+/// Factor on the score of a fault that is older than the failure, beside another reason.
 const EARLIER: f64 = 0.25;
+/// Time after a fault of a machine for which a program that needs the machine does not run on by itself: its next call
+/// fails. A collective waits longer, and then its own error is between the fault and the failure.
+const OVERCOME: Duration = Duration::from_secs(60);
 
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
@@ -53,26 +57,83 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
     warned(scene, ranking);
 }
 
-/// Demotes faults of machines from before the generation began if the program failed by itself. Such a fault lasts, so
-/// it may still explain a failure without another cause, but the machine worked well enough for the program to start.
+/// Demotes faults of machines that are older than the failure, if the failure has another reason: the program failed by
+/// itself, a process outside the job ended a rank, or the first rank to end was on another machine. Such a fault lasts,
+/// so it may still explain a failure without another reason, but the machine worked well enough to go on.
 fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
-    if !scene.has_fault_limits || !ranking.iter().any(|candidate| is_of_program(scene, candidate)) {
+    if !scene.has_fault_limits {
         return;
     }
+    let own = ranking.iter().filter(|candidate| is_of_program(scene, candidate));
+    let own = own.map(|candidate| candidate.first).min();
+    let own = own.map(|first| &*scene.signs[first]);
+    let first_exit = first_exit(scene);
     for candidate in ranking {
-        let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
-        let is_machine = ClassEntry::of(scene.catalogue, &candidate.class).is_outright_fault();
+        let known = ClassEntry::of(scene.catalogue, &candidate.class);
+        let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
         // A silence has no mark, and it is of this generation although it is dated by the last report.
-        let first = &scene.signs[candidate.first];
-        let is_earlier = first.mark().is_some() && scene.is_older(first);
-        if is_machine && is_earlier && support.all(|sign| scene.is_older(sign) || sign.mark().is_none()) {
-            candidate.strength = CandidateStrength::Outcome;
-            candidate.score *= EARLIER;
-            let note =
-                "It is older than the start of the generation, and what ended the program does not depend on it.";
-            candidate.notes.push(note.to_owned());
+        let fault = &scene.signs[candidate.first];
+        if !(known.is_outright_fault() || is_oom) || fault.mark().is_none() {
+            continue;
         }
+        let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
+        let is_earlier = support.all(|sign| scene.is_older(sign) || sign.mark().is_none());
+        let note = if own.is_some() && is_earlier {
+            "It is older than the start of the generation, and what ended the program does not depend on it."
+        } else if own.is_some_and(|own| is_overcome(scene, candidate, own)) {
+            "The program ran on for more than a minute after it, and what ended the program does not depend on it."
+        } else if is_earlier && first_exit.is_some_and(|exit| is_unrelated(scene, candidate, exit)) {
+            "It is older than the start of the generation, and the first rank that ended shows no effect of it."
+        } else {
+            continue;
+        };
+        candidate.strength = CandidateStrength::Outcome;
+        candidate.score *= EARLIER;
+        candidate.notes.push(note.to_owned());
     }
+}
+
+/// Returns true if the program ran on after the last sign of a fault, and no error of a device or a collective lies
+/// between the two: those lead from a fault to a failure of the program.
+fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -> bool {
+    let support = || fault.support.iter().map(|index| &*scene.signs[index]);
+    let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();
+    let Some(last) = last.filter(|_| own.timed && support().all(|sign| sign.timed)) else {
+        return false;
+    };
+    let is_between = |sign: &Signal| !sign.timed || sign.at >= last && sign.at <= own.at;
+    own.at.since(last) > OVERCOME && !scene.marks().any(|(_, sign)| is_device_error(sign) && is_between(sign))
+}
+
+/// Returns true if the first exit shows no effect of a fault: it was on another machine, or another process killed the
+/// rank, and no rank reports an error of a device or a collective.
+fn is_unrelated(scene: &FailureScene<'_>, fault: &CauseCandidate, first_exit: (&Signal, ProcessExit)) -> bool {
+    let (sign, exit) = first_exit;
+    let is_elsewhere = match (fault.blamed.node(), sign.node()) {
+        (Some(machine), Some(node)) => machine != node,
+        _ => false,
+    };
+    let is_killed = matches!(exit, ProcessExit::Signal(_)) && !exit_class::is_fault(exit);
+    let has_errors = scene
+        .marks()
+        .any(|(_, sign)| is_device_error(sign) && !scene.is_older(sign));
+    (is_elsewhere || is_killed) && !has_errors
+}
+
+/// Returns the first exit with a known time.
+fn first_exit<'a>(scene: &'a FailureScene<'_>) -> Option<(&'a Signal, ProcessExit)> {
+    let exits = scene.exits().filter(|(_, sign, ..)| sign.timed);
+    let first = exits.min_by_key(|(index, sign, ..)| (sign.at, *index));
+    first.map(|(_, sign, _, exit)| (sign, exit))
+}
+
+/// Returns true for an error of a rank that a fault of a device or of a link causes as well.
+fn is_device_error(sign: &Signal) -> bool {
+    let is_of_rank = !matches!(sign.entity, Entity::Device { .. } | Entity::Node { .. });
+    let class = sign.class().map_or("", ClassId::as_str);
+    let is_device = DEVICE_ERRORS.iter().any(|prefix| class.starts_with(prefix));
+    let is_lost = [classes::REMOTE_WORKER_LOST, classes::CONNECTION_RESET].contains(&class);
+    is_of_rank && class != CUDA_OOM && (is_device || is_lost)
 }
 
 /// Returns true if a candidate is a failure of the program, its data or its command line in this generation, which no

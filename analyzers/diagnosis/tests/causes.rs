@@ -174,7 +174,7 @@ fn a_fault_that_lasts_explains_a_failure_of_a_later_job() {
         later.diagnosis = world.diagnosis;
         later.seq = world.seq;
         later.job(|job| job.since = Some(Timestamp::from_millis(5_000)));
-        later.exits(9_000, 0, ProcessExit::Signal(9));
+        later.exits(9_000, 0, ProcessExit::Signal(6));
         let concluded = later
             .diagnosis
             .conclude(Timestamp::from_millis(60_000), Catalogue::builtin());

@@ -81,7 +81,7 @@ fn steps_of_a_later_generation_end_a_lasting_fault() {
 fn steps_of_some_ranks_of_the_node_do_not_end_a_lasting_fault() {
     let mut world = restarted_after_lost_gpu();
     world.steps(15_000, 1, 41).steps(15_000, 2, 41);
-    let case = world.exits(20_000, 0, ProcessExit::Signal(9)).settle();
+    let case = world.exits(20_000, 0, ProcessExit::Signal(6)).settle();
     assert_eq!(class(&case), "gpu-fallen-off-bus");
 }
 
@@ -108,6 +108,90 @@ fn a_fault_that_is_read_after_later_steps_concerns_no_later_generation() {
     );
     let of_job = cases.iter().find(|case| case.job.is_some()).unwrap();
     assert_eq!(class(of_job), "killed-by-signal");
+}
+
+#[test]
+fn an_older_fault_explains_no_exit_without_an_effect_of_it() {
+    // The first rank to end is on another node, or another process killed it.
+    for (rank, exit, expected) in [
+        (2, ProcessExit::Code(3), "rank-exit-unknown"),
+        (0, ProcessExit::Signal(9), "killed-by-signal"),
+        (0, ProcessExit::Signal(6), "gpu-fallen-off-bus"),
+    ] {
+        let mut world = restarted_after_lost_gpu();
+        let case = world.exits(11_000, rank, exit).settle();
+        assert_eq!(class(&case), expected, "rank {rank}: {exit}");
+    }
+    // A rank reports that it lost the rank of the faulty node.
+    let mut world = restarted_after_lost_gpu();
+    world.says(11_000, 2, "it failed", mark("remote-worker-lost", Role::Cascade, 0.8));
+    let case = world.exits(11_100, 2, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+}
+
+/// Returns the class of a failure that was read from logs as a whole: time in milliseconds, entity, classification.
+fn class_of_logs(lines: &[(i64, Entity, Classification)]) -> String {
+    let mut signs = Vec::new();
+    for (number, (ms, entity, mark)) in (1..).zip(lines) {
+        let evidence = Evidence {
+            id: EvidenceId {
+                node: node(1),
+                seq: Sequence(number),
+            },
+            at: Timestamp::from_millis(*ms),
+            source: match entity {
+                Entity::Rank { .. } => EvidenceSource::JobLog,
+                _ => EvidenceSource::KernelLog,
+            },
+            entity: entity.clone(),
+            body: line("it failed"),
+            marks: vec![mark.clone()],
+            synthetic: false,
+        };
+        signs.extend(Signal::of(&evidence).into_iter().map(SharedValue::from));
+    }
+    let placements: BTreeMap<Rank, NodeId> = BTreeMap::new();
+    let scene = FailureScene::new(&signs, None, Generation(1), &placements, Catalogue::builtin());
+    diagnose(&scene, Timestamp::from_millis(10_000_000))
+        .verdict
+        .class
+        .to_string()
+}
+
+#[test]
+fn a_fault_explains_no_failure_of_a_program_that_ran_on_after_it() {
+    let bug = || mark("attribute-error", Role::Root, 0.85);
+    let oom = || mark("host-oom-kill", Role::Root, 0.95);
+    let link = || mark("nic-link-down", Role::Root, 0.9);
+    for (entity, fault) in [(gpu(1), off_the_bus()), (on_node(1), oom()), (on_node(1), link())] {
+        let name = fault.class.clone();
+        let soon = [(1_000, entity.clone(), fault.clone()), (1_500, rank_of(0), bug())];
+        assert_eq!(class_of_logs(&soon), name.as_str());
+        let later = [(1_000, entity.clone(), fault), (3_600_000, rank_of(0), bug())];
+        assert_eq!(class_of_logs(&later), "attribute-error", "{name}");
+    }
+    // An error of the device or of a collective leads from the fault to the failure of the program.
+    for error in ["cuda-launch-failure", "nccl-timeout"] {
+        let lines = [
+            (1_000, gpu(1), off_the_bus()),
+            (601_000, rank_of(0), mark(error, Role::Cascade, 0.8)),
+            (602_000, rank_of(0), bug()),
+        ];
+        assert_eq!(class_of_logs(&lines), "gpu-fallen-off-bus", "{error}");
+    }
+}
+
+#[test]
+fn a_kill_for_memory_of_a_rank_is_no_consequence_of_a_drill_elsewhere() {
+    let mut world = World::new();
+    world.is_drill = true;
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.is_drill = false;
+    let killed = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "1002")]);
+    world.kernel(1_500, on_node(2), "Out of memory: Killed process 1002 (python)", killed);
+    let case = world.exits(1_600, 2, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "host-oom-kill");
+    assert!(!rests_on_drill(&case.findings));
 }
 
 #[test]
