@@ -294,7 +294,7 @@ fn a_faulty_node_beyond_the_cordon_limit_is_shown_as_faulty() {
         });
     }
     let ask = |words: &[&str]| rankguard(&[&words[..1], &["--controller", &cluster.address], &words[1..]].concat());
-    let status = ask(&["status"]).expect(0).says(&["open cases: 2;"]);
+    let status = ask(&["status"]).expect(0).says(&["open: case 2;"]);
     let line = status
         .stdout
         .lines()

@@ -41,6 +41,27 @@ const FAILED_STARTS: [&str; 2] = [classes::ENVIRONMENT_SETUP_ERROR, classes::PER
 
 /// Factor on the score of a fault that is older than the failure, beside another reason.
 const EARLIER: f64 = 0.25;
+/// Errors that a program raises for its own code, arguments or sizes, in the same way on every machine.
+const PROGRAM_ERRORS: [&str; 16] = [
+    classes::ARGPARSE_ERROR,
+    classes::ARGUMENT_OR_CONFIG_INVALID,
+    classes::ATTRIBUTE_ERROR,
+    classes::AUTOGRAD_ERROR,
+    classes::CONFIG_ERROR,
+    classes::CUDA_OOM,
+    classes::DTYPE_MISMATCH,
+    classes::IMPORT_ERROR,
+    classes::KEY_ERROR,
+    classes::PYTHON_INDEX_ERROR,
+    classes::PYTHON_NAME_ERROR,
+    classes::PYTHON_NONE_DEREFERENCE,
+    classes::PYTHON_SYNTAX_ERROR,
+    classes::PYTHON_VALUE_ERROR,
+    classes::TENSOR_SHAPE_MISMATCH,
+    classes::TYPE_ERROR,
+];
+/// Distance of two logs' stamps below which their order proves nothing.
+const STAMP_LAG: Duration = Duration::from_secs(10);
 /// Time after a fault of a machine for which a program that needs the machine does not run on by itself: its next call
 /// fails. A collective waits longer, and then its own error is between the fault and the failure.
 const OVERCOME: Duration = Duration::from_secs(60);
@@ -78,10 +99,12 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         }
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
         let is_earlier = support.all(|sign| scene.is_older(sign) || sign.mark().is_none());
-        let note = if own.is_some() && is_earlier {
+        let note = if own.is_some_and(|own| is_after(fault, own)) {
+            "It came after the program had failed by itself."
+        } else if own.is_some() && is_earlier {
             "It is older than the start of the generation, and what ended the program does not depend on it."
         } else if own.is_some_and(|own| is_overcome(scene, candidate, own)) {
-            "The program ran on for more than a minute after it, and what ended the program does not depend on it."
+            "What ended the program does not depend on it, and no error of a device or a collective lies between the two."
         } else if is_earlier && first_exit.is_some_and(|exit| is_unrelated(scene, candidate, exit)) {
             "It is older than the start of the generation, and the first rank that ended shows no effect of it."
         } else {
@@ -93,16 +116,29 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     }
 }
 
-/// Returns true if the program ran on after the last sign of a fault, and no error of a device or a collective lies
-/// between the two: those lead from a fault to a failure of the program.
+/// Returns true if a fault did not lead to a failure of the program: the failure is a plain error of the program, or the
+/// program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
+/// fault to a failure of the program.
 fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -> bool {
+    let is_plain = own
+        .class()
+        .is_some_and(|class| PROGRAM_ERRORS.contains(&class.as_str()));
     let support = || fault.support.iter().map(|index| &*scene.signs[index]);
     let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();
     let Some(last) = last.filter(|_| own.timed && support().all(|sign| sign.timed)) else {
-        return false;
+        return is_plain && !scene.marks().any(|(_, sign)| is_device_error(sign));
     };
     let is_between = |sign: &Signal| !sign.timed || sign.at >= last && sign.at <= own.at;
-    own.at.since(last) > OVERCOME && !scene.marks().any(|(_, sign)| is_device_error(sign) && is_between(sign))
+    let ran_on = own.at.since(last) > OVERCOME;
+    (is_plain || ran_on) && !scene.marks().any(|(_, sign)| is_device_error(sign) && is_between(sign))
+}
+
+/// Returns true if a fault was first seen long after a plain error of the program.
+fn is_after(fault: &Signal, own: &Signal) -> bool {
+    let is_plain = own
+        .class()
+        .is_some_and(|class| PROGRAM_ERRORS.contains(&class.as_str()));
+    is_plain && own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
 }
 
 /// Returns true if the first exit shows no effect of a fault: it was on another machine, or another process killed the

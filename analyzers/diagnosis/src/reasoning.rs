@@ -205,6 +205,9 @@ fn part_in_failure(
 
 fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
     let why = match winner.strength {
+        CandidateStrength::Overriding if verdict.class.as_str().ends_with("oom-kill") => {
+            "the kernel ended a process for it, whatever the program does"
+        }
         CandidateStrength::Overriding => "it would end ranks whatever the program does",
         CandidateStrength::Cause => "it names its cause itself",
         CandidateStrength::Symptom => "it is a symptom and the cause itself was not seen",
@@ -212,7 +215,8 @@ fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
     };
     let mut text = String::with_capacity(ROOM);
     match &verdict.blamed {
-        Entity::Unknown => text.push_str("No machine is named, so nobody is blamed"),
+        Entity::Unknown if verdict.layer == "hardware" => text.push_str("The logs name no machine to blame"),
+        Entity::Unknown => text.push_str("The logs name no job or rank to blame"),
         entity => {
             text.push_str("The blame is on ");
             subject(&mut text, entity);

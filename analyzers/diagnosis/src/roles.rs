@@ -94,7 +94,7 @@ pub(crate) fn role(
         return (
             Role::Confirmation,
             winner.score,
-            "It says the same as the first cause, or shows its effect.".to_owned(),
+            "It reports the first cause as well, or an effect of it.".to_owned(),
         );
     }
     if sign.mark().is_some_and(|mark| mark.role == Role::Noise) {

@@ -165,10 +165,17 @@ fn a_fault_explains_no_failure_of_a_program_that_ran_on_after_it() {
     let link = || mark("nic-link-down", Role::Root, 0.9);
     for (entity, fault) in [(gpu(1), off_the_bus()), (on_node(1), oom()), (on_node(1), link())] {
         let name = fault.class.clone();
-        let soon = [(1_000, entity.clone(), fault.clone()), (1_500, rank_of(0), bug())];
-        assert_eq!(class_of_logs(&soon), name.as_str());
-        let later = [(1_000, entity.clone(), fault), (3_600_000, rank_of(0), bug())];
-        assert_eq!(class_of_logs(&later), "attribute-error", "{name}");
+        let unclear = || mark("assertion-error", Role::Root, 0.85);
+        for (failed_ms, failure, expected) in [
+            (1_500, bug(), "attribute-error"),
+            (1_500, unclear(), name.as_str()),
+            (3_600_000, unclear(), "assertion-error"),
+        ] {
+            let lines = [(1_000, entity.clone(), fault.clone()), (failed_ms, rank_of(0), failure)];
+            assert_eq!(class_of_logs(&lines), expected, "{name}, {failed_ms} ms");
+        }
+        let reversed = [(1_000, rank_of(0), bug()), (21_000, entity.clone(), fault.clone())];
+        assert_eq!(class_of_logs(&reversed), "attribute-error", "{name}");
     }
     // An error of the device or of a collective leads from the fault to the failure of the program.
     for error in ["cuda-launch-failure", "nccl-timeout"] {

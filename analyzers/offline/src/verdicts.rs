@@ -269,6 +269,6 @@ fn name(entity: &Entity, layer: &str) -> String {
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
         Entity::Unknown if layer == "hardware" => "a machine that the log does not name".to_owned(),
-        Entity::Unknown => "a program that the log does not name".to_owned(),
+        Entity::Unknown => "a program that the log connects with no job or rank".to_owned(),
     }
 }

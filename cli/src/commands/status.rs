@@ -207,7 +207,7 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
             if !status.open_cases.is_empty() {
                 let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
                 out::note(&format!(
-                    "open cases: {}; `rankguard cases show N` shows details",
+                    "open: {}; `rankguard cases show N` shows details",
                     open.join(", ")
                 ));
             }

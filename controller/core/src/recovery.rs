@@ -1,10 +1,10 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::classes;
-use rankguard_model::{Case, CaseId, CaseState, Entity, JobId, NodeId, ReasoningEntry, Severity};
+use rankguard_model::{Case, CaseFinding, CaseId, CaseState, Entity, JobId, NodeId, ReasoningEntry, Role, Severity};
 
 use crate::decision::DecisionContext;
 use crate::fleet::{Cordon, UncordonedFault};
@@ -67,6 +67,7 @@ impl DecisionContext<'_> {
             verdict.class, verdict.layer, verdict.blamed, verdict.confidence
         ));
         let isolated = self.isolate(id, concluded);
+        self.isolate_others(id, concluded);
         let Some(name) = self.suffering_job(concluded, isolated.cordoned()) else {
             let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
             let otherwise = ended.unwrap_or_else(|| "nothing to recover".to_owned());
@@ -227,6 +228,37 @@ impl DecisionContext<'_> {
         if concluded.node_silent {
             return NodeIsolation::None;
         }
+        self.take_out_of_use(id, node, &format!("{} on {}", verdict.class, verdict.blamed))
+    }
+
+    /// Takes the nodes of further hardware faults out of use: each is a fault of its own, and the case restarts the job.
+    fn isolate_others(&mut self, id: CaseId, concluded: &ConcludedDraft) {
+        if !self.state.isolates_every_fault() {
+            return;
+        }
+        let catalogue = self.state.catalogue();
+        let is_fault = |finding: &&CaseFinding| {
+            let class = catalogue.class(&finding.class);
+            let is_hardware =
+                class.is_some_and(|class| class.layer == "hardware" && class.severity == Severity::Failure);
+            is_hardware && finding.role == Role::Root && !finding.synthetic
+        };
+        let mut others: BTreeMap<NodeId, String> = BTreeMap::new();
+        for finding in concluded.findings.iter().filter(is_fault) {
+            if let Entity::Device { node, .. } | Entity::Node { node } = &finding.entity
+                && concluded.verdict.blamed.node() != Some(node)
+            {
+                let fault = format!("{} on {}", finding.class, finding.entity);
+                others.entry(node.clone()).or_insert(fault);
+            }
+        }
+        for (node, fault) in others {
+            self.take_out_of_use(id, node, &fault);
+        }
+    }
+
+    /// Cordons a node for a fault of a case, unless the limit of cordons is reached.
+    fn take_out_of_use(&mut self, id: CaseId, node: NodeId, fault: &str) -> NodeIsolation {
         let Some(entry) = self.state.fleet.get(&node) else {
             return NodeIsolation::None;
         };
@@ -238,11 +270,10 @@ impl DecisionContext<'_> {
             let text = format!("node {node} stays in use: {refusal}; a person must decide");
             self.announce(format!("case {id}: {text}"));
             self.note(Some(id), text);
-            let fault = format!("{} on {}", verdict.class, verdict.blamed);
-            self.keep_in_use(id, &node, &fault, &refusal);
+            self.keep_in_use(id, &node, fault, &refusal);
             return NodeIsolation::Refused(node);
         }
-        let reason = format!("case {id}: {} on {}", verdict.class, verdict.blamed);
+        let reason = format!("case {id}: {fault}");
         self.state.fleet.cordon(
             &node,
             Cordon {

@@ -173,6 +173,12 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if a case takes the nodes of all its hardware faults out of use, not only the blamed one (since
+    /// rules 6).
+    pub(crate) fn isolates_every_fault(&self) -> bool {
+        self.rules >= 6
+    }
+
     /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
     pub(crate) fn watches_standing_ranks(&self) -> bool {
         self.rules >= 6

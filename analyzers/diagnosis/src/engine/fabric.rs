@@ -125,7 +125,7 @@ fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandid
         return;
     }
     let support = candidate.support.clone();
-    let note = || "Ranks lost their connections at about the same time.".to_owned();
+    let note = || "Lost connections are reported as well.".to_owned();
     candidate.confirm(complaints.iter().map(|(index, _)| *index), note);
     candidate.support = support;
 }

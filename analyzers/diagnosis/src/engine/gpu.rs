@@ -101,9 +101,14 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
         })
         .map(|(index, _)| index)
         .collect();
-    candidate.confirm(others, || {
-        "A second source on the same node reports the device as failed.".to_owned()
-    });
+    let named = first.node().filter(|node| !node.as_str().is_empty());
+    let is_here = |index: &usize| named.is_some() && scene.signs[*index].node() == named;
+    let note = if others.iter().any(is_here) {
+        "A second source on the same node reports the device as failed."
+    } else {
+        "A second log, which names no node, reports a failed device."
+    };
+    candidate.confirm(others, || note.to_owned());
     let Some(node) = first.node() else { return };
     let died = exits.on(node);
     if let Some((_, sign)) = died.first() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_faults::classes;
+use rankguard_model::{Entity, NodeId};
 
 use super::{FailureFamily, confidence, roots};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -57,10 +58,24 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                     .filter(|rank| sign.rank().is_none_or(|other| other == *rank));
             })
             .or_insert_with(|| {
-                let mut candidate = CauseCandidate::new(class.clone(), scene.job_entity(), index, strength, score);
+                let blamed = lost_node(sign).unwrap_or_else(|| scene.job_entity());
+                let mut candidate = CauseCandidate::new(class.clone(), blamed, index, strength, score);
                 candidate.root_rank = sign.rank();
                 candidate
             });
     }
     all.extend(found.into_values());
+}
+
+/// Returns the node that a scheduler reports as lost, if the message names one.
+fn lost_node(sign: &Signal) -> Option<Entity> {
+    sign.class()
+        .filter(|class| class.as_str() == classes::SLURM_NODE_FAIL)?;
+    let name = sign.field("node").or_else(|| sign.field("nodes"))?;
+    let name = name.trim_end_matches([',', '.', ':', ';']);
+    // `gpu-[04-07]` and `gpu-04,gpu-05` are several.
+    let is_one = !name.is_empty() && !name.contains(['[', ',', '*']);
+    is_one.then(|| Entity::Node {
+        node: NodeId::from(name),
+    })
 }
