@@ -29,8 +29,8 @@ lint() {
 }
 
 controller_port=$(free_port)
-"$rankguard" controller --listen 127.0.0.1:0 --state-dir "$folder/controller" \
-    --metrics-listen "127.0.0.1:$controller_port" 2>"$folder/controller.log" &
+RANKGUARD_CONTROLLER_METRICS_LISTEN=127.0.0.1:$controller_port \
+    "$rankguard" controller --listen 127.0.0.1:0 --state-dir "$folder/controller" 2>"$folder/controller.log" &
 daemons+=($!)
 for _ in $(seq 300); do [ ! -s "$folder/controller/controller.addr" ] || break; sleep 0.1; done
 
@@ -42,4 +42,4 @@ daemons+=($!)
 echo "4,1,1000000,-;NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus." >>"$folder/kmsg"
 
 lint agent "$agent_port" 'class="gpu-fallen-off-bus"'
-lint controller "$controller_port" 'rankguard_controller_nodes{state="healthy"} 1'
+lint controller "$controller_port" '^rankguard_controller_nodes 1'
