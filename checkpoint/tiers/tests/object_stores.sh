@@ -20,5 +20,6 @@ if ! { [ -e "$folder/azurite-$azurite" ] || { command -v npm > /dev/null &&
     (skip "Azurite $azurite cannot be had (node, npm), so Azure is not tested")
 fi
 cd "$here"
+# With the whole workspace, so that Cargo reuses what `cargo test --workspace` has built.
 exec "$folder/python/bin/python" "$here/object_store_servers.py" "$folder/azurite" \
-    cargo test -p rankguard-checkpoint-tiers --test object_stores -- --nocapture
+    cargo test --workspace --locked --test object_stores -- --nocapture
