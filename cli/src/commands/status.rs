@@ -205,7 +205,7 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                 ));
             }
             if !status.open_cases.is_empty() {
-                let open: Vec<String> = status.open_cases.iter().map(ToString::to_string).collect();
+                let open: Vec<String> = status.open_cases.iter().map(|id| format!("case {id}")).collect();
                 out::note(&format!(
                     "open: {}; `rankguard cases show N` shows details",
                     open.join(", ")
