@@ -38,9 +38,12 @@ pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
         OutputFormat::Json => out::json(&found),
         format => listing::print(format, &found.differences, DIFFERENCES),
     }
+    let mut indexes = before.indexes.iter().chain(after.indexes.iter());
+    let has_no_states = indexes.all(|index| index.state.is_null());
     let states = match found.states.as_slice() {
-        [] => "equal states".to_owned(),
-        ranks => format!("different states on ranks {}", pick::runs(ranks)),
+        [] if has_no_states => "no non-tensor states".to_owned(),
+        [] => "equal non-tensor states".to_owned(),
+        ranks => format!("different non-tensor states on ranks {}", pick::runs(ranks)),
     };
     out::note(&format!(
         "{} and {}: {} tensors equal, {} different; {states}",
