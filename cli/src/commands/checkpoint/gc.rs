@@ -46,6 +46,9 @@ const ROWS: &[TableColumn<GcRow>] = &[
 /// Reason of a checkpoint with a reader.
 const IN_USE: &str = "in use by a reader";
 
+/// Reason of a retained checkpoint that does not load.
+const DAMAGED: &str = "damaged and left for inspection";
+
 pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = open(&args.store.dir, args.store.job.as_deref())?;
     let rules = args.keep.rules();
@@ -126,13 +129,19 @@ fn rows_of(
             bytes: size_of(&store.dir(job, id)?),
         })
     };
+    let attempts = store.attempts(job)?;
+    let damaged: BTreeSet<CheckpointId> = plan.problems.iter().filter_map(|problem| problem.checkpoint).collect();
     let named = |id: &CheckpointId| {
-        let reasons = why.get(id).into_iter().flatten().map(|why| reason(*why));
-        let reasons = reasons.collect::<Vec<_>>().join(", ");
-        match reasons.as_str() {
-            "" => "newer than the retained checkpoints".to_owned(),
-            _ => reasons,
+        let mut reasons: Vec<&str> = why.get(id).into_iter().flatten().map(|why| reason(*why)).collect();
+        if damaged.contains(id) {
+            reasons.push(DAMAGED);
+        } else if reasons.is_empty() && attempts.is_superseded(*id) {
+            reasons.push("superseded by an attempt that has no usable checkpoint yet");
+        } else if reasons.is_empty() {
+            // A damaged checkpoint takes a place of the newest ones, but does not count as retained.
+            reasons.push("one of the newest that load");
         }
+        reasons.join(", ")
     };
     let retained = plan.stays.iter().map(|id| row(*id, "retained", named(id)));
     let leased = plan.leased.iter();
@@ -233,6 +242,36 @@ mod tests {
 
     fn outcomes(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
         rows.iter().map(|row| (row.step, row.what, row.why.as_str())).collect()
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_and_the_one_retained_in_its_place_have_true_reasons() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
+        for step in [10, 20, 30] {
+            save(&store, &job, step, 0.5);
+        }
+        let newest = CheckpointId {
+            step: Step(30),
+            generation: Generation(1),
+        };
+        let shard = store.shard_path(&job, newest, Rank(0)).expect("a valid name");
+        std::fs::remove_file(shard).expect("removed");
+        let rules = RetentionPolicy {
+            last: 1,
+            ..RetentionPolicy::default()
+        };
+        let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
+        assert_eq!(
+            outcomes(&rows),
+            [
+                (10, "removable", "no retention rule matches"),
+                (20, "retained", "one of the newest that load"),
+                (30, "retained", "one of the newest, damaged and left for inspection"),
+            ]
+        );
+        assert_eq!(problems.len(), 1, "{problems:?}");
     }
 
     #[test]
