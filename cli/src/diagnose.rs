@@ -96,6 +96,9 @@ pub(crate) enum DiagnoseError {
     /// None of the paths could be read.
     #[error("no readable input: {0}")]
     NothingReadable(String),
+    /// No failure was found, but a part of the logs was not read.
+    #[error("of {streams} log files, {partial} could not be read to the end")]
+    Incomplete { partial: usize, streams: usize },
     /// Writing the result failed.
     #[error("cannot print the cases")]
     Print(#[from] io::Error),
@@ -114,9 +117,12 @@ pub(crate) struct Diagnoses {
     pub(crate) notes: Vec<String>,
     /// Number of streams read.
     pub(crate) streams: usize,
+    /// Number of streams of which only the beginning, or nothing, was read.
+    pub(crate) partial: usize,
 }
 
-/// Reads the paths, prints the cases to `out` and the problems to `notes`. Returns true if a failure was found.
+/// Reads the paths, prints the cases to `out` and the problems to `notes`. Returns true if a failure was found, and an
+/// error if none was found but a part of the logs was not read.
 pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Write) -> Result<bool, DiagnoseError> {
     let budget = ReadBudget::begin(args.limits);
     let mut found = diagnose(&args.paths, &args.clocks, &args.rules, &budget);
@@ -143,7 +149,14 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
         writeln!(notes, "note: {}", printable(note))?;
     }
     print::print(&found, args.format, out)?;
-    Ok(found.cases.iter().any(OfflineCase::is_failure))
+    let has_failure = found.cases.iter().any(OfflineCase::is_failure);
+    if !has_failure && found.partial > 0 {
+        return Err(DiagnoseError::Incomplete {
+            partial: found.partial,
+            streams: found.streams,
+        });
+    }
+    Ok(has_failure)
 }
 
 /// Reads the paths and concludes cases.
@@ -159,6 +172,7 @@ pub(crate) fn diagnose(
         let files = files::walk(path, &mut found.problems);
         let heads = logs::FileHeads::read(path, &files, budget);
         for file in files {
+            let problems_before = found.problems.len();
             if records::holds_cases(&file, budget) {
                 let Diagnoses {
                     cases,
@@ -185,6 +199,8 @@ pub(crate) fn diagnose(
                 }
             } else if let Some(stream) = logs::read(path, &file, clocks, &heads, rules, budget, &mut found.problems) {
                 found.streams += 1;
+                // A stream with a problem was not read to its end.
+                found.partial += usize::from(found.problems.len() > problems_before);
                 groups.entry(generation_of(&file)).or_default().streams.push(stream);
             }
         }

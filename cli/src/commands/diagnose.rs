@@ -74,6 +74,12 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
         "name log files or folders: plain, .gz or .zst"
     };
     let nothing = |problem: diagnose::DiagnoseError| {
+        let hint = match &problem {
+            diagnose::DiagnoseError::Incomplete { .. } => {
+                "the lines `skipped` give the reasons; raise --read-limit or --time-limit, or use a complete copy"
+            }
+            _ => hint,
+        };
         let why = with_causes(&problem);
         CliError::failure("cannot diagnose", hint).because(printable(&why).into_owned())
     };

@@ -46,6 +46,15 @@ pub(super) fn json_line(document: &impl Serialize, out: &mut dyn Write) -> io::R
 }
 
 fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
+    if found.cases.is_empty() && found.partial > 0 {
+        writeln!(
+            out,
+            "No failure in what was read: {} of {} could not be read to the end.",
+            found.partial,
+            logs(found.streams)
+        )?;
+        return novelties(found, out);
+    }
     if found.cases.is_empty() {
         writeln!(out, "No failure in {}.", logs(found.streams))?;
         return novelties(found, out);

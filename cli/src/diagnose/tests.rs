@@ -191,6 +191,35 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
 }
 
 #[test]
+fn a_log_that_was_not_read_to_its_end_is_not_free_of_failures() {
+    let root = folder(&[("rank-0.err", BUG.as_bytes())]);
+    let mut args = DiagnoseArgs {
+        paths: vec![root.path().to_owned()],
+        healthy: Vec::new(),
+        clocks: BTreeMap::new(),
+        rules: Rules::default(),
+        limits: ReadLimits {
+            text_bytes: Some(10),
+            ..ReadLimits::default()
+        },
+        format: Format::Table,
+    };
+    let mut out = Vec::new();
+    let read = run(&args, &mut out, &mut std::io::sink());
+    assert!(
+        matches!(read, Err(DiagnoseError::Incomplete { partial: 1, streams: 1 })),
+        "{read:?}"
+    );
+    let text = String::from_utf8(out).unwrap();
+    assert_eq!(
+        text,
+        "No failure in what was read: 1 of 1 log could not be read to the end.\n"
+    );
+    args.limits = ReadLimits::default();
+    assert!(run(&args, &mut std::io::sink(), &mut std::io::sink()).unwrap());
+}
+
+#[test]
 fn streams_without_clocks_give_no_first_rank() {
     let root = folder(&[("rank-0.err", BUG.as_bytes()), ("rank-1.err", BUG.as_bytes())]);
     let found = read(root.path());
