@@ -23,6 +23,7 @@ mod recorded;
 mod records;
 mod tally;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -32,6 +33,7 @@ use rankguard_console::error::CliError;
 use rankguard_console::exit::CommandExit;
 use rankguard_console::out;
 use rankguard_console::{FormatArgs, OutputFormat};
+use rankguard_model::EvidenceSource;
 use serde::Serialize;
 
 use controller_feed::ControllerFeed;
@@ -187,16 +189,40 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     tally.seconds = begun.elapsed().as_secs_f64();
     print::print(args.format.format, &tally);
     if tally.cases() == 0 && tally.evidence > 0 {
-        out::note(
-            "lines of job logs open no case by themselves: the controller concludes when a rank ends, which logs do not record; \
-             `rankguard diagnose` reads logs of ended runs",
-        );
+        out::note(&no_case_note(&tally.sources));
     }
     Ok(if tally.cases() > 0 {
         CommandExit::Finding
     } else {
         CommandExit::Fine
     })
+}
+
+/// Explains why evidence of these sources opened no case.
+fn no_case_note(sources: &BTreeSet<EvidenceSource>) -> String {
+    if sources.contains(&EvidenceSource::JobLog) {
+        return "lines of job logs open no case by themselves: the controller concludes when a rank ends, which logs do not \
+                record; `rankguard diagnose` reads logs of ended runs"
+            .to_owned();
+    }
+    let names: BTreeSet<&str> = sources.iter().map(|source| source_name(*source)).collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let from = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" of {}", names.join(", "))
+    };
+    format!("the evidence{from} opens no case by itself; `rankguard diagnose` reads logs of ended runs")
+}
+
+fn source_name(source: EvidenceSource) -> &'static str {
+    match source {
+        EvidenceSource::KernelLog => "the kernel log",
+        EvidenceSource::JobLog => "job logs",
+        EvidenceSource::Launcher => "the launcher",
+        EvidenceSource::Scheduler => "the scheduler",
+        _ => "recordings",
+    }
 }
 
 /// Reports the evidence that was sent to a controller.

@@ -344,8 +344,13 @@ fn a_folder_of_logs_is_replayed_as_it_is_diagnosed() {
     fs::write(node.join("syslog"), kernel).unwrap();
     let trainer = "2026-11-23 10:03:50,100 INFO step 100 loss 2.1\n2026-11-23 10:04:12,100 ERROR CUDA out of memory\n";
     fs::write(dir.path().join("train.log"), trainer).unwrap();
+    fs::write(dir.path().join("gpu-05-syslog"), kernel).unwrap();
     let path = dir.path().to_str().unwrap();
     let replayed = json(&["replay", path, "--format", "json"]);
+    assert!(
+        replayed["problems"].to_string().contains("skipped gpu-05-syslog"),
+        "{replayed:#}"
+    );
     assert_eq!(
         counts(&replayed),
         [("gpu-fallen-off-bus".to_owned(), 1)],
@@ -356,6 +361,15 @@ fn a_folder_of_logs_is_replayed_as_it_is_diagnosed() {
     let notes = String::from_utf8(alone.stderr).unwrap();
     assert!(
         notes.contains("open no case by themselves") && notes.contains("rankguard diagnose"),
+        "{notes}"
+    );
+    let fault =
+        "Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 31, pid=4021, name=python, Ch 00000008, intr 0\n";
+    fs::write(dir.path().join("kern.log"), fault).unwrap();
+    let alone = history(&["replay", dir.path().join("kern.log").to_str().unwrap()]);
+    let notes = String::from_utf8(alone.stderr).unwrap();
+    assert!(
+        notes.contains("the evidence of the kernel log opens no case") && !notes.contains("job logs"),
         "{notes}"
     );
 }

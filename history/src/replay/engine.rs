@@ -67,6 +67,7 @@ impl ReplayEngine {
         };
         if which == 0 {
             tally.evidence += 1;
+            tally.sources.insert(item.source);
         }
         self.observe(&evidence, |concluded, now| tally.conclude(which, concluded, now));
     }

@@ -25,27 +25,55 @@ pub(super) struct LogPath {
 
 /// Maximum folder depth.
 const DEPTH: usize = 16;
+/// Maximum number of skipped files that a problem names.
+const SKIPPED_NAMED: usize = 3;
 
-/// Finds logs in a folder and its subfolders, sorted by name. Links are not followed.
-fn logs_below(folder: &Path, depth: usize, found: &mut Vec<PathBuf>, tally: &mut ReplayTally) {
+/// Files of a folder and its subfolders.
+#[derive(Default)]
+struct FolderFiles {
+    logs: Vec<PathBuf>,
+    /// Files whose names are not names of logs.
+    skipped: Vec<PathBuf>,
+}
+
+/// Finds the files in a folder and its subfolders, sorted by name. Links are not followed.
+fn files_below(folder: &Path, depth: usize, found: &mut FolderFiles, tally: &mut ReplayTally) {
     let entries = match std::fs::read_dir(folder).and_then(|entries| entries.collect::<Result<Vec<_>, _>>()) {
         Ok(entries) => entries,
         Err(problem) => return tally.problem(format!("{}: {problem}", folder.display())),
     };
     let mut paths: Vec<PathBuf> = entries.iter().map(std::fs::DirEntry::path).collect();
     paths.sort();
-    let mut own: Vec<PathBuf> = paths
-        .iter()
-        .filter(|path| path.is_file() && is_log(path))
-        .cloned()
-        .collect();
-    reductions(&mut own, tally);
-    found.append(&mut own);
+    let own = paths.iter().filter(|path| path.is_file()).cloned();
+    let (mut logs, mut skipped): (Vec<PathBuf>, Vec<PathBuf>) = own.partition(|path| is_log(path));
+    reductions(&mut logs, tally);
+    found.logs.append(&mut logs);
+    found.skipped.append(&mut skipped);
     for path in paths.iter().filter(|path| path.is_dir() && !path.is_symlink()) {
         if depth < DEPTH && !rankguard_journal::is_journal(path) {
-            logs_below(path, depth + 1, found, tally);
+            files_below(path, depth + 1, found, tally);
         }
     }
+}
+
+/// Adds a problem that names the files of a folder that are not read, if there are any.
+fn report_skipped(folder: &Path, skipped: &[PathBuf], tally: &mut ReplayTally) {
+    if skipped.is_empty() {
+        return;
+    }
+    let names = skipped.iter().take(SKIPPED_NAMED);
+    let names: Vec<String> = names
+        .map(|path| path.strip_prefix(folder).unwrap_or(path).display().to_string())
+        .collect();
+    let more = match skipped.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    tally.problem(format!(
+        "{}: skipped {}{more}: not logs by their names; name a file itself to replay it",
+        folder.display(),
+        names.join(", ")
+    ));
 }
 
 impl ReplayInputs {
@@ -60,13 +88,14 @@ impl ReplayInputs {
                 all.journals.push(path.clone());
                 continue;
             }
-            let mut found = Vec::new();
+            let mut found = FolderFiles::default();
             if path.is_dir() {
-                logs_below(path, 0, &mut found, tally);
+                files_below(path, 0, &mut found, tally);
+                report_skipped(path, &found.skipped, tally);
             } else {
-                found.push(path.clone());
+                found.logs.push(path.clone());
             }
-            for file in found {
+            for file in found.logs {
                 if recorded::holds_evidence(&file) {
                     all.evidence.push(file);
                 } else if records::holds_cases(&file) {

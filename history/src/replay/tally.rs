@@ -1,10 +1,10 @@
 //! Statistics of a replay: cases, agreement with labels, delays, differences between catalogues.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::classes;
-use rankguard_model::{Case, Classification, Role, Timestamp};
+use rankguard_model::{Case, Classification, EvidenceSource, Role, Timestamp};
 use serde::Serialize;
 
 use super::CASES;
@@ -70,6 +70,8 @@ pub(super) struct ReplayTally {
     pub(super) untimed: u64,
     pub(super) odd: u64,
     pub(super) evidence: u64,
+    /// Sources of the evidence of logs.
+    pub(super) sources: BTreeSet<EvidenceSource>,
     pub(super) seconds: f64,
     /// Cases by class, for each catalogue.
     pub(super) classes: [NamedCounts; 2],
