@@ -189,6 +189,12 @@ fn one_flipped_bit_is_found_and_its_place_is_named() {
         why.contains("cannot be used") && why.contains("rank 1, chunk 1, tensor weight"),
         "{why}"
     );
+    assert!(!why.contains("checkpoint repair"), "{why}");
+    fs::create_dir(dir.path().join(".parity")).expect("made");
+    let why = rankguard(&["checkpoint", "explain", "20", "--dir", &path])
+        .expect(1)
+        .stdout;
+    assert!(why.contains("checkpoint repair --step 20"), "{why}");
     let why = rankguard(&["checkpoint", "explain", "10", "--dir", &path])
         .expect(0)
         .stdout;

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::folder::{failed, nothing_at, open, size_of};
 use super::rows::{FOLDERS, FOUND, FindingRow, FolderRow, findings};
-use super::{StoreArgs, memory, remote, url};
+use super::{StoreArgs, memory, parity, remote, url};
 use crate::display_text;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -133,7 +133,9 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
     for job in jobs {
         let report = verify(&store, &job, Some(step)).map_err(failed)?;
         for id in &report.torn {
-            all.push(torn(&store, &job, *id)?);
+            let mut report = torn(&store, &job, *id)?;
+            report.why.extend(parity_hint(&store, step));
+            all.push(report);
         }
         for checkpoint in &report.checkpoints {
             let damage = report
@@ -143,6 +145,9 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
             let mut why: Vec<String> = damage.map(ToString::to_string).collect();
             if why.is_empty() {
                 why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
+            }
+            if !checkpoint.intact {
+                why.extend(parity_hint(&store, step));
             }
             why.extend(
                 status
@@ -190,6 +195,17 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
     })
 }
 
+/// Names the command that rebuilds damage from parity, if the store has parity.
+fn parity_hint(store: &Store, step: Step) -> Option<String> {
+    let has_parity = parity::usual_root(store).is_dir();
+    has_parity.then(|| {
+        format!(
+            "the store has parity: `rankguard checkpoint repair --step {step} --dir {}` rebuilds what it covers",
+            store.root().display()
+        )
+    })
+}
+
 /// Lists the reasons why an intact checkpoint can be used.
 fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
     let manifest = store.manifest(job, id).map_err(failed)?;
@@ -218,8 +234,16 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
             .filter(|entry| entry.file_name().to_string_lossy().ends_with(ending))
             .count()
     };
+    let committed = store.committed_ids(job).map_err(failed)?;
+    let removal = if committed.iter().any(|other| *other > id) {
+        "a newer checkpoint is committed, so the next collection may remove this folder"
+    } else {
+        "it is removed once a newer checkpoint is committed"
+    };
     let why = vec![
-        "it has no manifest, so it was never committed: a save ended early, or is still being written".to_owned(),
+        "it has no manifest: it was not committed (a save ended early, or is still being written), or its manifest was \
+         removed or lost"
+            .to_owned(),
         format!(
             "{} shards and {} indexes in {}, {} in total",
             names(".shard"),
@@ -227,7 +251,7 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
             dir.display(),
             display_text::bytes(size_of(&dir))
         ),
-        "it is removed once a newer checkpoint is committed".to_owned(),
+        removal.to_owned(),
     ];
     Ok(UsabilityReport {
         job: job.clone(),
