@@ -24,11 +24,13 @@ mod evaluation;
 mod tests;
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rankguard_console::display_text::count;
 use rankguard_faults::{Catalogue, SignatureMatcher};
 use rankguard_files::{ReadBudget, ReadLimits};
 use rankguard_model::printable;
@@ -167,10 +169,18 @@ pub(crate) fn diagnose(
     budget: &ReadBudget,
 ) -> Diagnoses {
     let mut found = Diagnoses::default();
+    let mut read_files = BTreeSet::new();
+    let mut nodes = BTreeSet::new();
     for path in paths {
         let mut groups: BTreeMap<Option<JobGeneration>, LogGroup> = BTreeMap::new();
-        let files = files::walk(path, &mut found.problems);
+        let mut files = files::walk(path, &mut found.problems);
+        if paths.len() > 1 {
+            skip_read(path, &mut files, &mut read_files, &mut found.notes);
+        }
         let heads = logs::FileHeads::read(path, &files, budget);
+        if !clocks.is_empty() {
+            nodes.extend(files.iter().filter_map(|file| heads.nodes.node(path, file)));
+        }
         for file in files {
             let problems_before = found.problems.len();
             if records::holds_cases(&file, budget) {
@@ -216,5 +226,30 @@ pub(crate) fn diagnose(
             }
         }
     }
+    for node in clocks.keys().filter(|node| !nodes.contains(*node)) {
+        found.notes.push(format!(
+            "--clock-offset of node {node} is not used: no file or folder is named after it"
+        ));
+    }
     found
+}
+
+/// Removes the files that an earlier path contains, and adds a note about them.
+fn skip_read(path: &Path, files: &mut Vec<PathBuf>, read_files: &mut BTreeSet<PathBuf>, notes: &mut Vec<String>) {
+    let mut own = Vec::new();
+    files.retain(|file| {
+        let real_path = fs::canonicalize(file).unwrap_or_else(|_| file.clone());
+        let is_new = !read_files.contains(&real_path);
+        own.push(real_path);
+        is_new
+    });
+    let skipped = own.len() - files.len();
+    read_files.extend(own);
+    if skipped > 0 {
+        notes.push(format!(
+            "{}: {} read with an earlier path, and not again",
+            path.display(),
+            count(skipped, "file")
+        ));
+    }
 }

@@ -220,6 +220,28 @@ fn a_log_that_was_not_read_to_its_end_is_not_free_of_failures() {
 }
 
 #[test]
+fn a_file_that_two_paths_contain_is_read_once() {
+    let root = folder(&[("rank-0.err", BUG.as_bytes())]);
+    let paths = [root.path().to_owned(), root.path().join("rank-0.err")];
+    let found = diagnose(&paths, &BTreeMap::new(), &Rules::default(), &unlimited());
+    assert_eq!((found.streams, found.cases.len()), (1, 1));
+    assert!(
+        found.notes[0].contains("1 file read with an earlier path"),
+        "{:?}",
+        found.notes
+    );
+}
+
+#[test]
+fn an_offset_of_a_node_without_a_file_is_reported() {
+    let root = folder(&[("node-01/rank-0.err", BUG.as_bytes())]);
+    let clocks = BTreeMap::from([(NodeId::from("node-01"), 5), (NodeId::from("node-99"), 5)]);
+    let found = diagnose(&[root.path().to_owned()], &clocks, &Rules::default(), &unlimited());
+    assert_eq!(found.notes.len(), 1, "{:?}", found.notes);
+    assert!(found.notes[0].contains("node-99 is not used"), "{:?}", found.notes);
+}
+
+#[test]
 fn streams_without_clocks_give_no_first_rank() {
     let root = folder(&[("rank-0.err", BUG.as_bytes()), ("rank-1.err", BUG.as_bytes())]);
     let found = read(root.path());
