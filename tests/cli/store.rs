@@ -75,6 +75,10 @@ fn a_store_lists_what_is_committed_and_what_is_torn() {
         .expect(0)
         .stdout;
     assert_eq!(csv.lines().count(), 4, "{csv}");
+    let job = dir.path().join("demo").display().to_string();
+    rankguard(&["checkpoint", "ls", "--dir", &job])
+        .expect(64)
+        .says(&["is the folder of a job", "--job demo"]);
     rankguard(&["checkpoint", "verify", "--dir", &path])
         .expect(0)
         .says(&["2 intact, 0 problems"]);

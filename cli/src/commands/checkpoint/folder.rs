@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE};
 use rankguard_checkpoint::{Store, StoreError};
 use rankguard_model::{JobId, Step};
 
@@ -15,6 +16,7 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
         return Err(url::refuse(url));
     }
     read_folder(dir, "set --dir to the directory of `rankguard run --checkpoint-dir`")?;
+    refuse_job_folder(dir)?;
     let store = Store::at(dir);
     let jobs = store.jobs().map_err(failed)?;
     match job.map(JobId::from) {
@@ -36,6 +38,25 @@ pub(super) fn open(dir: &Path, job: Option<&str>) -> Result<(Store, Vec<JobId>),
             ))
         }
     }
+}
+
+/// Returns an error if `dir` holds checkpoints itself, because it is then the folder of a job.
+fn refuse_job_folder(dir: &Path) -> Result<(), CliError> {
+    let is_checkpoint = |entry: &fs::DirEntry| {
+        let is_named = entry.file_name().to_string_lossy().parse::<CheckpointId>().is_ok();
+        is_named && entry.path().join(MANIFEST_FILE).is_file()
+    };
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    if !entries.any(|entry| is_checkpoint(&entry)) {
+        return Ok(());
+    }
+    let full = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    let hint = match (full.parent(), full.file_name()) {
+        (Some(store), Some(job)) => format!("set --dir {} --job {}", store.display(), job.to_string_lossy()),
+        _ => "set --dir to its parent".to_owned(),
+    };
+    let what = format!("{} is the folder of a job, not a checkpoint store", dir.display());
+    Err(CliError::usage(what, hint))
 }
 
 /// Returns an error unless `dir` is a readable directory.
