@@ -124,6 +124,12 @@ fn a_packed_bomb_ends_at_its_ratio_rg_11() {
     finish(command(&words).spawn().expect("it starts"), LIMIT)
         .expect(1)
         .says(&["the limit of 1048576 bytes", "--read-limit"]);
+    // Options of other input are refused.
+    for option in ["--world", "--meta"] {
+        rankguard(&["diagnose", option, "4", path(&bomb)])
+            .expect(64)
+            .says(&[option]);
+    }
     rankguard(&["diagnose", "--read-limit", "much", path(&bomb)])
         .expect(64)
         .says(&["500MiB"]);

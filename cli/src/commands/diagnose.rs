@@ -23,13 +23,13 @@ pub(crate) struct DiagnoseArgs {
     #[arg(long, value_name = "DIR", conflicts_with_all = ["paths", "timings", "healthy", "clock_offset", "catalogue"])]
     pub(crate) flight_recorder: Option<PathBuf>,
     /// Number of ranks of the job, if some left no dump
-    #[arg(long, value_name = "RANKS", requires = "flight_recorder")]
+    #[arg(long, value_name = "RANKS", requires = "flight_recorder", conflicts_with_all = ["paths", "timings"])]
     pub(crate) world: Option<u32>,
     /// Instead of logs: timings of operations (Parquet, CSV or JSON lines) or of steps; reports what slows the job down
     #[arg(long, value_name = "FILE", conflicts_with_all = ["paths", "healthy", "clock_offset", "catalogue"])]
     pub(crate) timings: Option<PathBuf>,
     /// Sizes of the timed job: `key: value` lines such as `dp_size: 4`
-    #[arg(long, value_name = "FILE", requires = "timings")]
+    #[arg(long, value_name = "FILE", requires = "timings", conflicts_with_all = ["paths", "flight_recorder"])]
     pub(crate) meta: Option<PathBuf>,
     /// Logs of a successful run, for comparison; differences in the failing logs count as evidence; may be repeated
     #[arg(long, value_name = "PATH")]

@@ -43,7 +43,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "POLICY", value_delimiter = ',')]
     pub(super) policy: Vec<IntervalPolicy>,
     /// Nodes of the job; default: those of the trace less the spares
-    #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
+    #[arg(long, value_name = "NODES", value_delimiter = ',', conflicts_with = "synthetic", value_parser = clap::value_parser!(u32).range(1..=1_048_576))]
     pub(super) nodes: Vec<u32>,
     /// Spare nodes; default: as many as the planner requests
     #[arg(long, value_name = "NODES", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(0..=100_000))]
