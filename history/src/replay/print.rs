@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_console::OutputFormat;
+use rankguard_console::display_text::count;
 use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
 use serde::Serialize;
@@ -132,6 +133,10 @@ fn document(tally: &ReplayTally) -> ReplayReport {
     }
 }
 
+fn counted(number: u64, noun: &str) -> String {
+    count(usize::try_from(number).unwrap_or(usize::MAX), noun)
+}
+
 pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
     let document = document(tally);
     match format {
@@ -184,10 +189,10 @@ pub(super) fn print(format: OutputFormat, tally: &ReplayTally) {
     }
     let delay = |value: Option<f64>| value.map_or("-".to_owned(), |value| format!("{value:.1} s"));
     out::note(&format!(
-        "{} lines, {} evidence records, {} cases in {:.2} s: {:.0} lines/s; delay from first evidence to case, in log time: median {}, 99 % within {}",
-        document.lines,
-        document.evidence,
-        tally.cases(),
+        "{}, {}, {} in {:.2} s: {:.0} lines/s; delay from first evidence to case, in log time: median {}, 99 % within {}",
+        counted(document.lines, "line"),
+        counted(document.evidence, "evidence record"),
+        counted(tally.cases(), "case"),
         document.seconds,
         document.lines_per_s,
         delay(document.delay_median_s),

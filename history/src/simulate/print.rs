@@ -1,6 +1,7 @@
 //! Output of the comparison as text or JSON.
 
 use rankguard_console::OutputFormat;
+use rankguard_console::display_text::count;
 use rankguard_console::listing::{self, TableColumn};
 use rankguard_console::out;
 use rankguard_policies::compare::{MeanEstimate, PolicyResult};
@@ -64,7 +65,7 @@ fn intervals(row: &PolicyResult) -> String {
 
 /// Returns the label of a scenario.
 pub(super) fn label(of: &ScenarioResult) -> String {
-    let mut text = format!("{} nodes", of.nodes);
+    let mut text = count(of.nodes as usize, "node");
     if of.spares > 0 {
         text.push_str(&format!(" + {}", of.spares));
     }

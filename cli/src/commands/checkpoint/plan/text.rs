@@ -71,8 +71,8 @@ pub(super) fn lines(question: &PlanInputs, answer: &PlanReport) -> Vec<String> {
 fn failures(answer: &PlanReport) -> Vec<String> {
     let rating = &answer.failures;
     let mut lines = vec![format!(
-        "{} nodes with {:.1} GiB of state each: expected time between failures {}{}.",
-        answer.nodes,
+        "{} with {:.1} GiB of state each: expected time between failures {}{}.",
+        display_text::count(answer.nodes as usize, "node"),
         answer.state_gib_per_node,
         seconds(rating.mttf_h * 3_600.0),
         rating.mttf_h_between.map_or_else(String::new, |(low, high)| {
