@@ -79,7 +79,7 @@ fn story(runtime: &tokio::runtime::Runtime, url: &str) {
         let nowhere = ObjectTier::open(&url.replace("://", "://no")).unwrap();
         let error = nowhere.push(&from, &job(), id(10, 1)).await.expect_err("no bucket");
         assert!(
-            !error.is_retryable() && error.to_string().contains("does the bucket"),
+            !error.is_retryable() && error.to_string().contains("create the bucket or container"),
             "{error}"
         );
 
