@@ -273,6 +273,25 @@ fn a_fault_of_a_node_that_stays_in_use_is_blamed_until_its_ranks_make_steps() {
     assert_eq!(cluster.class_of(case), "gpu-fallen-off-bus");
 }
 
+/// Loses GPUs of nodes 1 and 2 within a second; returns true if node 2 is cordoned or marked as faulty, too.
+fn takes_second_node_out_of_use(rules: u32) -> bool {
+    let mut cluster = Cluster::running(policy(rules));
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_millis(700));
+    cluster.loses_gpu(2);
+    cluster.wait(Duration::from_secs(8));
+    let node_of = |number| cluster.state.fleet().get(&node(number)).expect("it joined");
+    assert!(node_of(1).cordon.is_some());
+    node_of(2).cordon.is_some() || node_of(2).uncordoned_fault.is_some()
+}
+
+#[test]
+fn every_node_that_lost_a_gpu_is_taken_out_of_use() {
+    assert!(takes_second_node_out_of_use(RULES));
+    assert!(!takes_second_node_out_of_use(5));
+}
+
 #[test]
 fn a_case_beyond_the_cordon_limit_ends_with_the_node_in_use() {
     let mut cluster = Cluster::new(policy(RULES));

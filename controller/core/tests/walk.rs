@@ -330,6 +330,15 @@ fn rg_9_the_loss_of_a_node_whose_ranks_have_completed_is_no_failure_of_the_job()
 
 /// The agent of node 1 is asked to end: it reports that, the exits of its ranks, and that nothing is left of them.
 fn is_asked_to_end(cluster: &mut Cluster) {
+    reports_its_end(cluster);
+    let last_heard = Some(cluster.now);
+    cluster.tell(Event::SessionEnded {
+        node: node(1),
+        last_heard,
+    });
+}
+
+fn reports_its_end(cluster: &mut Cluster) {
     let mark = mark("maintenance", Role::Confirmation, FAREWELL_SIGNATURE, &[]);
     let text = "the agent was asked to end and takes its ranks along";
     cluster.node_says(1, EvidenceSource::Agent, line(text), vec![mark]);
@@ -343,11 +352,29 @@ fn is_asked_to_end(cluster: &mut Cluster) {
         left: Vec::new(),
     };
     cluster.node_says(1, EvidenceSource::Agent, body, Vec::new());
+}
+
+/// Returns the generation some seconds after the reports of an ending agent, before and after the end of its session.
+fn generations_around_an_end(policy: Policy) -> (Generation, Generation) {
+    let mut cluster = Cluster::checkpointed(policy, rankguard_model::CheckpointTiers::default());
+    reports_its_end(&mut cluster);
+    cluster.wait(Duration::from_secs(3));
+    let before = cluster.generation();
     let last_heard = Some(cluster.now);
     cluster.tell(Event::SessionEnded {
         node: node(1),
         last_heard,
     });
+    cluster.wait(Duration::from_secs(3));
+    (before, cluster.generation())
+}
+
+#[test]
+fn ranks_that_end_with_their_agent_are_not_restarted_before_its_end() {
+    let (before, after) = generations_around_an_end(policy());
+    assert_eq!((before, after), (Generation(1), Generation(2)));
+    let older = Policy { rules: 5, ..policy() };
+    assert_ne!(generations_around_an_end(older).0, Generation(1), "the old rules hold");
 }
 
 #[test]

@@ -154,22 +154,11 @@ impl DecisionContext<'_> {
 
     /// Records the step of a foreign rank. Returns true if the evidence is one.
     pub(super) fn foreign_rank_stepped(&mut self, evidence: &Evidence) -> bool {
-        let Entity::Rank {
-            job,
-            generation,
-            rank,
-            node,
-        } = &evidence.entity
-        else {
+        let Some((rank, node)) = rank_on_node(&evidence.entity) else {
             return false;
         };
         let EvidenceBody::Progress { step, .. } = &evidence.body else {
             return false;
-        };
-        let rank = RankRef {
-            job: job.clone(),
-            generation: *generation,
-            rank: *rank,
         };
         let entry = self.state.fleet.get_mut(node);
         let mut known = entry.into_iter().flat_map(|entry| &mut entry.foreign);
@@ -182,38 +171,26 @@ impl DecisionContext<'_> {
 
     /// Handles the exit of a foreign rank. Returns true if the evidence is one.
     pub(super) fn foreign_rank_ended(&mut self, evidence: &Evidence) -> bool {
-        let Entity::Rank {
-            job,
-            generation,
-            rank,
-            node,
-        } = &evidence.entity
-        else {
+        let Some((rank, node)) = rank_on_node(&evidence.entity) else {
             return false;
         };
         let EvidenceBody::RankExited { exit, .. } = &evidence.body else {
             return false;
         };
-        let rank = RankRef {
-            job: job.clone(),
-            generation: *generation,
-            rank: *rank,
-        };
         if !self.is_foreign(node, &rank) {
             return false;
         }
         self.announce(format!(
-            "rank {} of job {job}, generation {generation}, on node {node} has ended ({exit}); this journal has no record of \
-             the job",
-            rank.rank
+            "rank {} of job {}, generation {}, on node {node} has ended ({exit}); this journal has no record of the job",
+            rank.rank, rank.job, rank.generation
         ));
         let entry = self.state.fleet.get(node);
         let known = entry.and_then(|entry| entry.foreign.iter().find(|foreign| foreign.rank == rank));
         let step = known.and_then(|foreign| foreign.step);
         let at = self.at;
         let failure = (*exit != ProcessExit::Code(0)).then(|| format!("rank {} on node {node}: {exit}", rank.rank));
-        self.state.foreign_ends.record(job, at, |end| {
-            end.generation = end.generation.max(*generation);
+        self.state.foreign_ends.record(&rank.job, at, |end| {
+            end.generation = end.generation.max(rank.generation);
             end.step = end.step.max(step);
             end.ranks += 1;
             if end.failure.is_none() {
@@ -235,6 +212,25 @@ impl DecisionContext<'_> {
             self.offer_node();
         }
     }
+}
+
+/// Returns the rank of evidence about a rank, and its node.
+fn rank_on_node(entity: &Entity) -> Option<(RankRef, &NodeId)> {
+    let Entity::Rank {
+        job,
+        generation,
+        rank,
+        node,
+    } = entity
+    else {
+        return None;
+    };
+    let rank = RankRef {
+        job: job.clone(),
+        generation: *generation,
+        rank: *rank,
+    };
+    Some((rank, node))
 }
 
 /// Formats the foreign ranks of a node, a text for each generation.
