@@ -5,7 +5,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{ConcludedDraft, FailureScene, Signal, diagnose};
+use rankguard_diagnosis::{ConcludedDraft, FailureScene, SceneVerdict, Signal, diagnose};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CaseFinding, Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
@@ -129,8 +129,13 @@ fn an_older_fault_explains_no_exit_without_an_effect_of_it() {
     assert_eq!(class(&case), "gpu-fallen-off-bus");
 }
 
-/// Returns the class of a failure that was read from logs as a whole: time in milliseconds, entity, classification.
+/// Returns the class of a failure that was read from logs as a whole.
 fn class_of_logs(lines: &[(i64, Entity, Classification)]) -> String {
+    verdict_of_logs(lines).verdict.class.to_string()
+}
+
+/// Diagnoses logs that were read as a whole: time in milliseconds, entity, classification.
+fn verdict_of_logs(lines: &[(i64, Entity, Classification)]) -> SceneVerdict {
     let mut signs = Vec::new();
     for (number, (ms, entity, mark)) in (1..).zip(lines) {
         let evidence = Evidence {
@@ -140,7 +145,7 @@ fn class_of_logs(lines: &[(i64, Entity, Classification)]) -> String {
             },
             at: Timestamp::from_millis(*ms),
             source: match entity {
-                Entity::Rank { .. } => EvidenceSource::JobLog,
+                Entity::Rank { .. } | Entity::Job { .. } => EvidenceSource::JobLog,
                 _ => EvidenceSource::KernelLog,
             },
             entity: entity.clone(),
@@ -153,9 +158,35 @@ fn class_of_logs(lines: &[(i64, Entity, Classification)]) -> String {
     let placements: BTreeMap<Rank, NodeId> = BTreeMap::new();
     let scene = FailureScene::new(&signs, None, Generation(1), &placements, Catalogue::builtin());
     diagnose(&scene, Timestamp::from_millis(10_000_000))
-        .verdict
-        .class
-        .to_string()
+}
+
+#[test]
+fn a_lost_node_is_blamed_by_the_name_that_the_scheduler_gives() {
+    let lost = |field: &str, name: &str| with(mark("slurm-node-fail", Role::Root, 0.94), &[(field, name)]);
+    for (field, name, expected) in [
+        ("node", "gpu-04", Some("gpu-04")),
+        ("nodes", "gpu-04,", Some("gpu-04")),
+        ("nodes", "gpu-[04-07]", None),
+    ] {
+        let opinion = verdict_of_logs(&[(1_000, Entity::Unknown, lost(field, name))]);
+        assert_eq!(opinion.verdict.class.as_str(), "slurm-node-fail");
+        let blamed = opinion.verdict.blamed.node().map(NodeId::as_str);
+        assert_eq!(blamed, expected, "{name}");
+    }
+}
+
+#[test]
+fn a_second_source_is_on_the_same_node_only_if_it_names_that_node() {
+    let error = || mark("cuda-launch-failure", Role::Root, 0.8);
+    let reasons_with = |entity: Entity| {
+        let opinion = verdict_of_logs(&[(1_000, gpu(1), off_the_bus()), (1_200, entity, error())]);
+        let texts = opinion.reasoning.iter().map(|reason| reason.text.as_str());
+        texts.collect::<Vec<_>>().join("\n")
+    };
+    assert!(reasons_with(rank_of(0)).contains("A second source on the same node"));
+    let job = JobId::from("train");
+    let unnamed = reasons_with(Entity::Job { job });
+    assert!(unnamed.contains("A second log, which names no node"), "{unnamed}");
 }
 
 #[test]
