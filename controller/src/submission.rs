@@ -121,7 +121,7 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
     } else {
         format!(
             "cannot resume job {id}: it is active, at generation {}; end it with `rankguard cancel {id}`",
-            job.generation
+            job.generation()
         )
     }))
 }

@@ -9,7 +9,7 @@ const OPEN_MAX: usize = 8;
 
 /// Checkpoint calls of one generation of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CheckpointCalls {
+pub(crate) struct CheckpointCalls {
     caller: StepScheduler,
     /// Calls that are neither committed nor void, oldest first, and the current rule.
     open: Vec<CheckpointCallMessage>,
@@ -19,7 +19,7 @@ pub struct CheckpointCalls {
 
 impl CheckpointCalls {
     /// Creates the calls of a generation; none is open.
-    pub fn new(generation: Generation) -> Self {
+    pub(crate) fn new(generation: Generation) -> Self {
         Self {
             caller: StepScheduler::new(generation),
             open: Vec::new(),
@@ -29,12 +29,12 @@ impl CheckpointCalls {
 
     /// Returns the calls of steps that are neither committed nor void, and the current interval rule. They are sent
     /// again to an agent that rejoins.
-    pub fn open(&self) -> &[CheckpointCallMessage] {
+    pub(crate) fn open(&self) -> &[CheckpointCallMessage] {
         &self.open
     }
 
     /// Calls the earliest step before which the call is expected to reach every rank.
-    pub fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
+    pub(crate) fn call(&mut self, pace: &JobProgress) -> CheckpointCallMessage {
         let word = self.caller.call_step(pace);
         if self.open.len() >= OPEN_MAX {
             self.open.remove(0);
@@ -44,7 +44,7 @@ impl CheckpointCalls {
     }
 
     /// Calls a new interval rule, which replaces an earlier one: a checkpoint every `every` steps, none for 0.
-    pub fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
+    pub(crate) fn rule(&mut self, pace: &JobProgress, every: u64) -> CheckpointCallMessage {
         let word = self.caller.call_interval(pace, every);
         self.open
             .retain(|word| !matches!(word.call, CheckpointCall::Every { .. }));
@@ -57,7 +57,7 @@ impl CheckpointCalls {
 
     /// Records that a rank takes no image of a step, or could not store it. If the step was called, its call is dropped
     /// and later calls look further ahead.
-    pub fn void(&mut self, step: Step) {
+    pub(crate) fn void(&mut self, step: Step) {
         if self.open.iter().any(|word| names(word, step)) {
             self.caller.record_late_call(step);
         }
@@ -65,7 +65,7 @@ impl CheckpointCalls {
     }
 
     /// Records a commit; calls up to its step are dropped. If the step was called, later calls look less far ahead.
-    pub fn committed(&mut self, generation: Generation, step: Step) {
+    pub(crate) fn committed(&mut self, generation: Generation, step: Step) {
         if generation == self.caller.generation() && self.open.iter().any(|word| names(word, step)) {
             self.caller.record_timely_call();
         }

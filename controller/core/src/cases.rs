@@ -309,7 +309,7 @@ impl DecisionContext<'_> {
                     let generation = job
                         .as_ref()
                         .and_then(|name| self.state.jobs.get(name))
-                        .map(|job| job.generation);
+                        .map(|job| job.generation());
                     self.state.cases.open(draft, job, generation, first_at, self.at);
                 }
                 DraftChange::Late { draft, finding } => self.state.cases.join(draft, *finding),
@@ -403,7 +403,7 @@ impl DecisionContext<'_> {
             });
         }
         if let Some(job) = self.state.jobs.get_mut(&plan.job) {
-            job.case = Some(id);
+            job.recover_from(id);
         }
     }
 
@@ -441,7 +441,7 @@ impl DecisionContext<'_> {
             .state
             .jobs
             .get(name)
-            .is_some_and(|job| job.generation_step.is_some());
+            .is_some_and(|job| job.generation_step().is_some());
         let is_step_known = has_stepped || !self.state.refills_budgets();
         if let Some(case) = self.case_of(name) {
             case.state = CaseState::Recovered;
@@ -458,7 +458,7 @@ impl DecisionContext<'_> {
             }
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.case = None;
+            job.end_recovery();
         }
     }
 
@@ -470,7 +470,7 @@ impl DecisionContext<'_> {
             case.outcome = Some(format!("the job was stopped: {reason}"));
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.case = None;
+            job.end_recovery();
         }
     }
 
@@ -485,7 +485,7 @@ impl DecisionContext<'_> {
     }
 
     fn case_of(&mut self, name: &JobId) -> Option<&mut Case> {
-        let id = self.state.jobs.get(name)?.case?;
+        let id = self.state.jobs.get(name)?.case()?;
         self.state.cases.get_mut(id)
     }
 }

@@ -225,13 +225,13 @@ impl DecisionContext<'_> {
 
 /// Returns the node of a rank in the job's current plan.
 pub(crate) fn node_of(job: &Job, rank: Rank) -> Option<NodeId> {
-    job.plan.as_ref()?.node_of(rank).cloned()
+    job.plan()?.node_of(rank).cloned()
 }
 
 fn fence_order(name: &JobId, job: &Job, node: &NodeId) -> AgentOrder {
     AgentOrder::Fence {
         job: name.clone(),
-        generation: job.generation,
+        generation: job.generation(),
         reserve_port: job.nodes().first() == Some(node),
         nodes: job.launch_record.members().to_vec(),
     }

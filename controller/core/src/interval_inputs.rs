@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 /// Measured costs, observed failures and the current interval, over all generations of a job.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct IntervalInputs {
+pub(crate) struct IntervalInputs {
     /// Failure rates of its nodes, starting with the prior.
     pub rates: FailureRates,
     /// Time up to which node-hours have been counted.
@@ -24,7 +24,7 @@ pub struct IntervalInputs {
 impl IntervalInputs {
     /// Creates the inputs without measurements; `every` is the interval of the job specification, steps, and `rates` is
     /// the prior.
-    pub fn new(every: u64, rates: FailureRates) -> Self {
+    pub(crate) fn new(every: u64, rates: FailureRates) -> Self {
         Self {
             rates,
             watched_to: None,

@@ -76,7 +76,7 @@ fn no_node_serves_two_jobs(state: &DecisionState) -> Option<String> {
 
 fn ranks_are_numbered_without_gaps(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
-        let places: Vec<_> = job.plan.iter().flat_map(Plan::placements).collect();
+        let places: Vec<_> = job.plan().into_iter().flat_map(Plan::placements).collect();
         let gap = places
             .iter()
             .enumerate()
@@ -89,7 +89,7 @@ fn a_job_has_the_size_it_allows(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
         let range = job.spec.nodes;
         let nodes = job.nodes().len();
-        let allowed = job.plan.is_none() || (range.min as usize..=range.max as usize).contains(&nodes);
+        let allowed = job.plan().is_none() || (range.min as usize..=range.max as usize).contains(&nodes);
         (!allowed).then(|| format!("{} has {nodes} nodes", job.spec.id))
     })
 }
@@ -98,7 +98,7 @@ fn a_job_has_the_size_it_allows(state: &DecisionState) -> Option<String> {
 fn every_waiting_phase_has_a_timer(state: &DecisionState) -> Option<String> {
     let waits = |job: &&Job| {
         matches!(
-            job.phase,
+            job.phase(),
             JobPhase::Pending { .. }
                 | JobPhase::Fencing { .. }
                 | JobPhase::Adopting { .. }
@@ -107,9 +107,9 @@ fn every_waiting_phase_has_a_timer(state: &DecisionState) -> Option<String> {
     };
     living(state).filter(waits).find_map(|job| {
         let timer = state.timers.keys().any(
-            |timer| matches!(timer, crate::TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation),
+            |timer| matches!(timer, crate::TimerKey::PhaseDeadline { job: name, generation } if *name == job.spec.id && *generation == job.generation()),
         );
-        (!timer).then(|| format!("{} waits in {:?} without one", job.spec.id, job.phase))
+        (!timer).then(|| format!("{} waits in {:?} without one", job.spec.id, job.phase()))
     })
 }
 
@@ -122,7 +122,7 @@ fn ended_ranks_are_followed(state: &DecisionState) -> Option<String> {
         let name = &job.spec.id;
         let timer = crate::TimerKey::EndedRanks {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
         };
         let is_followed = state.cases.is_settling(name) || state.timers.contains_key(&timer) || job.hang.case.is_some();
         let ended = job.ended_ranks();
@@ -145,11 +145,13 @@ fn cordons_stay_within_the_budget(state: &DecisionState) -> Option<String> {
 
 /// RG-6: the number of restarts without a checkpoint in between is limited.
 fn restarts_stay_within_the_budget(state: &DecisionState) -> Option<String> {
-    let over = |job: &&Job| job.fruitless > job.spec.max_restarts;
+    let over = |job: &&Job| job.fruitless_restarts() > job.spec.max_restarts;
     let job = state.jobs.values().find(over)?;
     Some(format!(
         "{} was restarted {} times without a checkpoint, {} are allowed",
-        job.spec.id, job.fruitless, job.spec.max_restarts
+        job.spec.id,
+        job.fruitless_restarts(),
+        job.spec.max_restarts
     ))
 }
 
@@ -171,16 +173,18 @@ fn every_fence_has_a_deadline(state: &DecisionState) -> Option<String> {
 fn one_generation_may_commit(state: &DecisionState) -> Option<String> {
     state.jobs.values().find_map(|job| {
         let committable = job.committable()?;
-        let adopting = matches!(job.phase, JobPhase::Adopting { .. });
+        let adopting = matches!(job.phase(), JobPhase::Adopting { .. });
         let right = if adopting {
-            job.checkpoints.trained() == committable && committable < job.generation
+            job.checkpoints.trained() == committable && committable < job.generation()
         } else {
-            committable == job.generation
+            committable == job.generation()
         };
         (!right).then(|| {
             format!(
                 "{} is of generation {} and {committable} may commit in {:?}",
-                job.spec.id, job.generation, job.phase
+                job.spec.id,
+                job.generation(),
+                job.phase()
             )
         })
     })
@@ -231,20 +235,27 @@ fn a_generation_has_at_most_one_open_case(state: &DecisionState) -> Option<Strin
 
 /// RG-3: no generation acts under a number that a node has received in an order before.
 fn generations_lie_above_their_floors(state: &DecisionState) -> Option<String> {
-    let acts = |job: &&Job| !matches!(job.phase, JobPhase::Pending { .. });
+    let acts = |job: &&Job| !job.is_pending();
     living(state).filter(acts).find_map(|job| {
         let floor = state.floors.of(&job.spec.id);
-        (job.generation <= floor).then(|| format!("{} acts as {} and was ordered {floor}", job.spec.id, job.generation))
+        (job.generation() <= floor)
+            .then(|| format!("{} acts as {} and was ordered {floor}", job.spec.id, job.generation()))
     })
 }
 
 /// RG-3: checkpoint calls go only to the generation that acts.
 fn calls_are_of_the_generation_that_acts(state: &DecisionState) -> Option<String> {
     living(state).find_map(|job| {
-        let stale = job.calls.open().iter().find(|word| word.generation != job.generation)?;
+        let stale = job
+            .calls
+            .open()
+            .iter()
+            .find(|word| word.generation != job.generation())?;
         Some(format!(
             "{} is of generation {} and calls generation {}",
-            job.spec.id, job.generation, stale.generation
+            job.spec.id,
+            job.generation(),
+            stale.generation
         ))
     })
 }

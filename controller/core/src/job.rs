@@ -1,12 +1,22 @@
-//! Jobs and their life cycle.
+//! A job with its life cycle: the aggregate that all decisions about a job read and change.
+//!
+//! The fields of the life cycle are private to this module. `phases` has one method for each transition, `ranks`
+//! tracks which ranks run, ended and completed, `budget` counts restarts, and `records` retains what reports show.
+//! The other fields are state machines with methods of their own.
+
+mod budget;
+mod phases;
+mod ranks;
+mod records;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(crate) use phases::GenerationStart;
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_checkpoint_schedule::rates::FailureRates;
 use rankguard_checkpoint_schedule::retention::RetentionPolicy;
 use rankguard_model::{
-    CaseId, CheckpointPolicy, Generation, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, RunId,
+    CaseId, CheckpointPolicy, Generation, JobId, JobSpec, JobState, NodeId, ProgressPoint, Rank, RestoreBytes, RunId,
     RunStart, StateSpan, Step, Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -22,11 +32,6 @@ use crate::launch_record::LaunchRecord;
 use crate::progress_mark::ProgressMark;
 use crate::start_record::StartRecord;
 use crate::step_times::StepTimes;
-
-/// Progress points retained for reports; beyond it every second one is dropped, so that the whole run remains visible.
-const PROGRESS_POINTS_MAX: usize = 4_096;
-/// Spans retained for reports; beyond it the oldest are dropped.
-const SPANS_MAX: usize = 4_096;
 
 /// Life-cycle phase of a job, with the state of that phase.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -72,83 +77,83 @@ pub enum JobPhase {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Job {
     pub spec: JobSpec,
-    pub phase: JobPhase,
+    phase: JobPhase,
     /// Current generation; 0 before the first plan.
-    pub generation: Generation,
+    generation: Generation,
     /// Plan of the current generation.
-    pub plan: Option<Plan>,
+    plan: Option<Plan>,
     /// Deadline of the current phase, if it has one.
-    pub deadline: Option<Timestamp>,
+    deadline: Option<Timestamp>,
     /// Ranks of this generation that agents reported as started.
-    pub running: BTreeSet<Rank>,
+    running: BTreeSet<Rank>,
     /// Processes and restore points of its ranks, for the authorisation of later evidence.
-    pub launch_record: LaunchRecord,
+    pub(crate) launch_record: LaunchRecord,
     /// Ranks of this generation that exited with code 0.
-    pub completed: BTreeSet<Rank>,
+    completed: BTreeSet<Rank>,
     /// Ranks of this generation that their agent no longer runs and whose exits it has not reported yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
-    pub exits_due: BTreeSet<Rank>,
+    exits_due: BTreeSet<Rank>,
     /// Newest step that any generation reported.
-    pub step: Option<Step>,
+    step: Option<Step>,
     /// Newest step that this generation reported; at a failure, the difference to the checkpoint is lost.
-    pub generation_step: Option<Step>,
+    generation_step: Option<Step>,
     /// Run that owns its checkpoint folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub run: Option<RunId>,
+    pub(crate) run: Option<RunId>,
     /// Checkpoint from which this attempt of the run started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resumed_from: Option<RunStart>,
     /// Newer checkpoints that this attempt passed over, each with the reason.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub passed_over: Vec<String>,
+    pub(crate) passed_over: Vec<String>,
     pub checkpoints: JobCheckpoints,
     /// Called steps, in addition to those of the interval rule.
-    pub calls: CheckpointCalls,
+    pub(crate) calls: CheckpointCalls,
     /// Inputs of the checkpoint interval.
-    pub rhythm: IntervalInputs,
+    pub(crate) rhythm: IntervalInputs,
     /// Retries by failure signature.
-    pub retries: BTreeMap<String, u32>,
+    retries: BTreeMap<String, u32>,
     /// Restarts after failures since the last committed checkpoint. The limit holds across different failures: work
     /// that is lost every time is not worth its GPU hours.
-    pub fruitless: u32,
+    fruitless: u32,
     /// Progress that refills `retries` and `fruitless`.
     #[serde(default)]
-    pub progress_mark: ProgressMark,
+    pub(crate) progress_mark: ProgressMark,
     /// Signs of life of this generation besides steps.
     #[serde(default)]
-    pub activity: JobActivity,
+    pub(crate) activity: JobActivity,
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub growth: Option<PendingGrowth>,
+    growth: Option<PendingGrowth>,
     /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::brain`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub waiting_since_step: Option<Step>,
+    waiting_since_step: Option<Step>,
     /// Preflight results of the nodes of the coming generation.
-    pub answers: PreflightResults,
+    pub(crate) answers: PreflightResults,
     /// Nodes that failed preflight for this job.
     pub refused: BTreeSet<NodeId>,
     /// Starts of its ranks by node.
     #[serde(default, skip_serializing_if = "StartRecord::is_empty")]
-    pub starts: StartRecord,
+    pub(crate) starts: StartRecord,
     /// Number of times each node has moved the job to another generation ([`crate::GenerationFloors`]).
-    pub floor_raises: BTreeMap<NodeId, u32>,
+    pub(crate) floor_raises: BTreeMap<NodeId, u32>,
     /// Number of times the content of its store has moved the job to another generation.
-    pub store_raises: u32,
+    pub(crate) store_raises: u32,
     /// Ranks that are silent although their processes live.
-    pub hang: SilentRanks,
+    pub(crate) hang: SilentRanks,
     /// Step times of its ranks.
-    pub tempo: StepTimes,
+    pub(crate) tempo: StepTimes,
     /// Bytes that the ranks of this generation restored, by tier.
-    pub restored: RestoreBytes,
+    pub(crate) restored: RestoreBytes,
     /// Case from which the job is recovering.
-    pub case: Option<CaseId>,
+    case: Option<CaseId>,
     /// Thinned progress points, oldest first.
-    pub progress: Vec<ProgressPoint>,
+    progress: Vec<ProgressPoint>,
     /// State spans of its ranks.
-    pub spans: Vec<StateSpan>,
+    spans: Vec<StateSpan>,
     pub submitted_at: Timestamp,
     /// Time at which it finished or was stopped.
-    pub ended_at: Option<Timestamp>,
+    ended_at: Option<Timestamp>,
 }
 
 impl Job {
@@ -198,30 +203,94 @@ impl Job {
         }
     }
 
+    /// Returns its phase.
+    pub fn phase(&self) -> &JobPhase {
+        &self.phase
+    }
+
+    /// Returns the current generation; 0 before the first plan.
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// Returns the plan of the current generation.
+    pub fn plan(&self) -> Option<&Plan> {
+        self.plan.as_ref()
+    }
+
+    /// Returns the deadline of the current phase, if it has one.
+    pub fn deadline(&self) -> Option<Timestamp> {
+        self.deadline
+    }
+
+    /// Sets the deadline of the current phase.
+    pub(crate) fn set_deadline(&mut self, at: Timestamp) {
+        self.deadline = Some(at);
+    }
+
+    /// Returns the newest step that any generation reported.
+    pub fn step(&self) -> Option<Step> {
+        self.step
+    }
+
+    /// Returns the newest step that this generation reported.
+    pub fn generation_step(&self) -> Option<Step> {
+        self.generation_step
+    }
+
+    /// Returns the case from which the job is recovering.
+    pub fn case(&self) -> Option<CaseId> {
+        self.case
+    }
+
+    /// Records the case from which the job is recovering.
+    pub(crate) fn recover_from(&mut self, case: CaseId) {
+        self.case = Some(case);
+    }
+
+    /// Ends the recovery.
+    pub(crate) fn end_recovery(&mut self) {
+        self.case = None;
+    }
+
+    /// Ends the recovery if it is the recovery from this case.
+    pub(crate) fn end_recovery_from(&mut self, case: CaseId) {
+        self.case = self.case.filter(|open| *open != case);
+    }
+
+    /// Returns the pending growth onto more nodes.
+    pub(crate) fn growth(&self) -> Option<&PendingGrowth> {
+        self.growth.as_ref()
+    }
+
+    /// Begins to wait for the checkpoint at which the job grows.
+    pub(crate) fn plan_growth(&mut self, growth: PendingGrowth) {
+        self.growth = Some(growth);
+    }
+
+    /// Ends the wait for a growth.
+    pub(crate) fn end_growth(&mut self) {
+        self.growth = None;
+    }
+
+    /// Records the checkpoint that the ranks of its generation are ordered to load.
+    pub(crate) fn note_restore_point(&mut self, checkpoint: (Generation, Step)) {
+        self.launch_record.restores(self.generation, checkpoint);
+    }
+
+    /// Returns the time at which the job finished or was stopped.
+    pub fn ended_at(&self) -> Option<Timestamp> {
+        self.ended_at
+    }
+
     /// Returns true if the job finished or was stopped.
     pub fn is_over(&self) -> bool {
         matches!(self.phase, JobPhase::Finished | JobPhase::Stopped { .. })
     }
 
-    /// Returns the generation that may commit checkpoints now (RG-3): none while old ranks are being ended, the last
-    /// one before the next starts. A finished job may still commit its own, because agents write sealed shards after
-    /// the ranks have exited.
-    pub fn committable(&self) -> Option<Generation> {
-        match self.phase {
-            JobPhase::Fencing { .. } => None,
-            JobPhase::Adopting {
-                stage: AdoptionStage::Committing,
-                ..
-            } => Some(self.checkpoints.trained()),
-            JobPhase::Adopting { .. } => None,
-            JobPhase::Stopped { .. } => None,
-            _ => Some(self.generation),
-        }
-    }
-
     /// Returns true if the job is running and no generation has reported a step.
     pub fn reports_no_steps(&self) -> bool {
-        matches!(self.phase, JobPhase::Running) && self.step.is_none()
+        self.is_running() && self.step.is_none()
     }
 
     /// Returns the nodes of its generation, in group order.
@@ -233,22 +302,6 @@ impl Job {
     pub(crate) fn places(&self) -> BTreeMap<Rank, NodeId> {
         let placements = self.plan.iter().flat_map(Plan::placements);
         placements.map(|place| (place.rank, place.node)).collect()
-    }
-
-    /// Returns the nodes with ranks of its generation that have not completed.
-    pub(crate) fn nodes_with_work(&self) -> BTreeSet<NodeId> {
-        let open = self.places().into_iter();
-        let open = open.filter(|(rank, _)| !self.completed.contains(rank));
-        open.map(|(_, node)| node).collect()
-    }
-
-    /// Returns the ranks that ended without completion, with their nodes. Empty before all ranks have started.
-    pub(crate) fn ended_ranks(&self) -> Vec<(Rank, NodeId)> {
-        if !matches!(self.phase, JobPhase::Starting | JobPhase::Running) {
-            return Vec::new();
-        }
-        let is_gone = |(rank, _): &(Rank, NodeId)| !self.running.contains(rank) && !self.completed.contains(rank);
-        self.places().into_iter().filter(is_gone).collect()
     }
 
     /// Returns the state for operators.
@@ -265,56 +318,34 @@ impl Job {
         }
     }
 
-    /// Records a step for reports.
-    pub fn record_progress(&mut self, point: ProgressPoint) {
-        if self.progress.len() >= PROGRESS_POINTS_MAX {
-            let mut keep = false;
-            self.progress.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        self.progress.push(point);
-    }
-
-    /// Returns the metrics of a step: those of the newest report of its generation that is not later.
-    pub fn metrics_at(&self, generation: Generation, step: Step) -> BTreeMap<String, f64> {
-        let before = |point: &&ProgressPoint| point.generation == generation && point.step <= step;
-        let point = self.progress.iter().rev().find(before);
-        point
-            .and_then(|point| point.loss)
-            .map(|loss| BTreeMap::from([("loss".to_owned(), loss)]))
-            .unwrap_or_default()
-    }
-
     /// Returns the committed checkpoints and complete attempts that retention keeps.
     pub fn retained_checkpoints(&self, policy: &CheckpointPolicy, now: Timestamp) -> Vec<CheckpointId> {
         let metrics = |generation, step| self.metrics_at(generation, step);
         self.checkpoints.retained_checkpoints(&rules(policy), now, metrics)
     }
+}
 
-    /// Opens a span of a rank and closes its previous one.
-    pub fn open_span(&mut self, at: Timestamp, node: &NodeId, rank: Rank, state: &str) {
-        let generation = self.generation;
-        self.close_spans(at, |span| span.rank == Some(rank));
-        if self.spans.len() >= SPANS_MAX {
-            self.spans.remove(0);
-        }
-        self.spans.push(StateSpan {
-            node: node.clone(),
-            rank: Some(rank),
-            generation: Some(generation),
-            state: state.to_owned(),
-            from: at,
-            to: None,
-        });
+/// Lookups of a job for events that may concern a job that is over, or an earlier generation.
+pub(crate) trait JobLookup {
+    /// Returns the job if this is its current generation.
+    fn in_generation(&mut self, name: &JobId, generation: Generation) -> Option<&mut Job>;
+    /// Returns the job unless it is over.
+    fn live(&self, name: &JobId) -> Option<&Job>;
+    /// Returns the job unless it is over.
+    fn live_mut(&mut self, name: &JobId) -> Option<&mut Job>;
+}
+
+impl JobLookup for BTreeMap<JobId, Job> {
+    fn in_generation(&mut self, name: &JobId, generation: Generation) -> Option<&mut Job> {
+        self.get_mut(name).filter(|job| job.generation == generation)
     }
 
-    /// Closes the open spans that match.
-    pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&StateSpan) -> bool) {
-        for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
-            span.to = Some(at);
-        }
+    fn live(&self, name: &JobId) -> Option<&Job> {
+        self.get(name).filter(|job| !job.is_over())
+    }
+
+    fn live_mut(&mut self, name: &JobId) -> Option<&mut Job> {
+        self.get_mut(name).filter(|job| !job.is_over())
     }
 }
 

@@ -80,7 +80,7 @@ impl DecisionContext<'_> {
             .jobs
             .iter()
             .filter(|(_, job)| job.is_over())
-            .map(|(name, job)| (job.ended_at, name.clone()))
+            .map(|(name, job)| (job.ended_at(), name.clone()))
             .collect();
         over.sort();
         for (_, name) in &over {
@@ -126,10 +126,14 @@ impl DecisionState {
                 of_jobs(|job| job.checkpoints.committed.len()),
                 COMMITTED_MAX + 64,
             ),
-            ("progress points", of_jobs(|job| job.progress.len()), 4_096),
-            ("spans of ranks", of_jobs(|job| job.spans.len()), 4_096),
-            ("retried failures", of_jobs(|job| job.retries.len()), RETRIES_MAX),
-            ("running ranks", of_jobs(|job| job.running.len()), of_jobs(world_size)),
+            ("progress points", of_jobs(|job| job.progress().len()), 4_096),
+            ("spans of ranks", of_jobs(|job| job.spans().len()), 4_096),
+            ("retried failures", of_jobs(|job| job.retried_failures()), RETRIES_MAX),
+            (
+                "running ranks",
+                of_jobs(|job| job.running().len()),
+                of_jobs(Job::world_size),
+            ),
         ];
         histories.into_iter().find(|(_, length, most)| length > most)
     }
@@ -163,7 +167,7 @@ impl DecisionState {
         let used: BTreeSet<CaseId> = self
             .jobs
             .values()
-            .filter_map(|job| job.case.or(job.hang.case))
+            .filter_map(|job| job.case().or(job.hang.case))
             .collect();
         let is_done = |case: &Case| !case.is_open() && !used.contains(&case.id);
         let mut count = 0;
@@ -189,28 +193,6 @@ impl DecisionState {
             self.seen.remove(&node);
         }
     }
-}
-
-impl Job {
-    /// Thins the record of a job that is over.
-    fn thin(&mut self) {
-        while self.progress.len() > POINTS_OVER_MAX {
-            let mut keep = false;
-            self.progress.retain(|_| {
-                keep = !keep;
-                keep
-            });
-        }
-        let many = self.spans.len().saturating_sub(POINTS_OVER_MAX);
-        self.spans.drain(..many);
-        self.tempo = crate::StepTimes::default();
-        self.hang = crate::SilentRanks::default();
-        self.answers = crate::PreflightResults::default();
-    }
-}
-
-fn world_size(job: &Job) -> usize {
-    job.plan.as_ref().map_or(0, |plan| plan.world_size() as usize)
 }
 
 /// Returns the bytes of a case's texts.

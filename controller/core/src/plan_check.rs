@@ -38,7 +38,7 @@ pub fn plan_check(state: &DecisionState, plan: &Plan) -> Vec<PlanProblem> {
         return vec![PlanProblem::NoSuchJob];
     };
     let mut problems = Vec::new();
-    if plan.generation <= job.generation.max(state.floors.of(&plan.job)) {
+    if plan.generation <= job.generation().max(state.floors.of(&plan.job)) {
         problems.push(PlanProblem::GenerationNotNewer(plan.generation));
     }
     let range = job.spec.nodes;

@@ -8,7 +8,7 @@ use rankguard_model::{Case, CaseFinding, CaseId, CaseState, Entity, JobId, NodeI
 
 use crate::decision::DecisionContext;
 use crate::fleet::{Cordon, UncordonedFault};
-use crate::limits::{ACTIONS_MAX, RETRIES_MAX};
+use crate::limits::ACTIONS_MAX;
 use crate::{Job, JobPhase, Node};
 
 /// Recovery for a verdict.
@@ -74,7 +74,7 @@ impl DecisionContext<'_> {
             return self.close(id, isolated.outcome(otherwise));
         };
         let is_isolated = isolated.cordoned().is_some();
-        let older = self.state.jobs.get(&name).and_then(|job| job.case);
+        let older = self.state.jobs.get(&name).and_then(|job| job.case());
         let older = older.filter(|older| *older != id);
         if !self.state.recovers_with_life()
             && let Some(older) = older
@@ -99,7 +99,7 @@ impl DecisionContext<'_> {
             }
             RecoveryDecision::Restart => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
-                    job.case = Some(id);
+                    job.recover_from(id);
                 }
                 // The case is recovering even if the restart has to wait for nodes.
                 if let Some(case) = self.state.cases.get_mut(id) {
@@ -113,7 +113,7 @@ impl DecisionContext<'_> {
             }
             RecoveryDecision::Stop(reason) => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
-                    job.case = Some(id);
+                    job.recover_from(id);
                 }
                 self.stop_job(&name, format!("{reason} (case {id})"));
             }
@@ -122,7 +122,7 @@ impl DecisionContext<'_> {
 
     /// Records the job that a case restarts or stops, if the case concerns none.
     fn attribute(&mut self, id: CaseId, name: &JobId) {
-        let generation = self.state.jobs.get(name).map(|job| job.generation);
+        let generation = self.state.jobs.get(name).map(|job| job.generation());
         let is_recorded = self.state.avoids_suspected_nodes();
         if let Some(case) = self
             .state
@@ -148,13 +148,13 @@ impl DecisionContext<'_> {
         if !matches!(case.state, CaseState::Open | CaseState::Recovering) {
             return;
         }
-        let is_restart = job.plan.as_ref().is_some_and(|plan| Some(plan.id) == case.plan);
+        let is_restart = job.plan().is_some_and(|plan| Some(plan.id) == case.plan);
         let is_launched = matches!(
-            job.phase,
+            job.phase(),
             JobPhase::Launching { .. } | JobPhase::Starting | JobPhase::Running
         );
-        let failed_again = is_restart && is_launched && concluded.generation == Some(job.generation);
-        let has_worked = job.generation_step.is_some() || job.step.is_none() && job.activity.has_life();
+        let failed_again = is_restart && is_launched && concluded.generation == Some(job.generation());
+        let has_worked = job.generation_step().is_some() || job.step().is_none() && job.activity.has_life();
         let was_idle = job.activity.case == Some(older);
         if was_idle {
             // Nothing was restarted for it.
@@ -316,7 +316,7 @@ impl DecisionContext<'_> {
 
     /// Describes the end of a job that was stopped.
     fn end_of(&self, name: &JobId) -> Option<String> {
-        match &self.state.jobs.get(name)?.phase {
+        match self.state.jobs.get(name)?.phase() {
             JobPhase::Stopped { reason } => Some(format!("the job was stopped: {reason}")),
             _ => None,
         }
@@ -397,11 +397,11 @@ impl DecisionContext<'_> {
         };
         if concluded
             .generation
-            .is_some_and(|generation| generation < job.generation)
+            .is_some_and(|generation| generation < job.generation())
         {
             return RecoveryDecision::Nothing("the job went on to a later generation meanwhile");
         }
-        if matches!(job.phase, JobPhase::Pending { .. }) {
+        if job.is_pending() {
             return RecoveryDecision::Nothing("the job waits for nodes already");
         }
         let works_on = if ignores_completed {
@@ -416,7 +416,7 @@ impl DecisionContext<'_> {
         }
         job.progress_mark.answer(&concluded.signature);
         if worked_long {
-            job.fruitless = 0;
+            job.reset_fruitless();
         }
         let must_restart = on_isolated || lost_node || waits_for_store;
         if concluded.order_failed && compares_starts {
@@ -426,7 +426,7 @@ impl DecisionContext<'_> {
         if must_restart {
             return RecoveryDecision::Restart;
         }
-        if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step.is_none() {
+        if concluded.order_failed && START_REFUSALS.contains(&verdict.class.as_str()) && job.step().is_none() {
             return RecoveryDecision::Stop(format!(
                 "{}; the same command cannot start, so it is not tried again",
                 concluded.headline
@@ -435,18 +435,12 @@ impl DecisionContext<'_> {
         let user = USER_LAYERS.contains(&verdict.layer.as_str());
         let user = user || concluded.order_failed;
         let limit = if user { retries_max } else { job.spec.max_restarts };
-        if job.retries.len() >= RETRIES_MAX && !job.retries.contains_key(&concluded.signature) {
-            job.retries.pop_first();
-        }
         if worked_long && !user {
-            job.retries.remove(&concluded.signature);
+            job.reset_retries(&concluded.signature);
         }
-        let count = job.retries.entry(concluded.signature.clone()).or_insert(0);
-        if *count < limit {
-            *count += 1;
+        let Err(times) = job.retry(&concluded.signature, limit) else {
             return RecoveryDecision::Restart;
-        }
-        let times = *count;
+        };
         let what = concluded.headline.clone();
         RecoveryDecision::Stop(if limit == 0 {
             if user {

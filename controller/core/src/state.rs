@@ -304,8 +304,8 @@ impl DecisionState {
 
     /// Returns the controller start in which a generation began; 0 if that is unknown or the generation is not current.
     pub fn life_of(&self, job: &JobId, generation: Generation) -> u64 {
-        let job = self.jobs.get(job).filter(|job| job.generation == generation);
-        let plan = job.and_then(|job| job.plan.as_ref());
+        let job = self.jobs.get(job).filter(|job| job.generation() == generation);
+        let plan = job.and_then(|job| job.plan());
         plan.filter(|plan| plan.generation == generation)
             .map_or(0, |plan| plan.life)
     }
@@ -367,12 +367,12 @@ impl<'de> Deserialize<'de> for DecisionState {
 /// Returns the context of a job for diagnosis; `None` if it was never placed. Under older rules a finished job
 /// continued to occupy its nodes.
 pub(crate) fn placed(job: &Job, has_case_ends: bool) -> Option<JobContext> {
-    let plan = job.plan.as_ref()?;
+    let plan = job.plan()?;
     Some(JobContext {
-        generation: job.generation,
+        generation: job.generation(),
         placements: job.places(),
         stopping: job.is_over(),
         since: has_case_ends.then_some(plan.made_at),
-        ended_at: job.ended_at.filter(|_| has_case_ends),
+        ended_at: job.ended_at().filter(|_| has_case_ends),
     })
 }

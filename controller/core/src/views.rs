@@ -273,24 +273,24 @@ fn without_steps(job: &Job) -> String {
 }
 
 fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
-    let reason = match &job.phase {
+    let reason = match job.phase() {
         JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
         JobPhase::Stopped { reason } => Some(reason.clone()),
-        JobPhase::Finished => job.checkpoints.counts.warning(job.step),
+        JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         _ => job.hang.restart_wait_reason(hang_ms),
     };
-    let placements: Vec<RankPlacement> = job.plan.iter().flat_map(Plan::placements).collect();
+    let placements: Vec<RankPlacement> = job.plan().into_iter().flat_map(Plan::placements).collect();
     JobView {
         spec: job.spec.clone(),
         state: job.state(),
         reason,
-        generation: job.generation,
+        generation: job.generation(),
         run: job.run.clone(),
         resumed_from: job.resumed_from.clone(),
         passed_over: job.passed_over.clone(),
-        step: job.step,
+        step: job.step(),
         checkpoints: job.checkpoints.committed.clone(),
         // Images of a job without a store, which earlier agents took, are never saved.
         saving: job
@@ -306,10 +306,10 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         copy_reason: job.checkpoints.copy_reason.clone(),
         stragglers: stragglers(job),
         unconfirmed: Vec::new(),
-        progress: job.progress.clone(),
-        spans: job.spans.clone(),
+        progress: job.progress().to_vec(),
+        spans: job.spans().to_vec(),
         submitted_at: job.submitted_at,
-        ended_at: job.ended_at,
+        ended_at: job.ended_at(),
     }
 }
 
@@ -325,9 +325,8 @@ fn store_wait_reason(job: &Job) -> Option<String> {
 
 /// Returns the reason why a job waits, and names its ranks that run meanwhile.
 fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
-    let runs = |(rank, node): (rankguard_model::Rank, NodeId)| {
-        (job.running.contains(&rank) && fleet.is_live(&node)).then_some(node)
-    };
+    let runs =
+        |(rank, node): (rankguard_model::Rank, NodeId)| (job.is_alive(rank) && fleet.is_live(&node)).then_some(node);
     let nodes: Vec<NodeId> = job.places().into_iter().filter_map(runs).collect();
     if nodes.is_empty() {
         return missing.to_owned();
@@ -338,7 +337,7 @@ fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
     let (noun, verb) = if count == 1 { ("rank", "runs") } else { ("ranks", "run") };
     format!(
         "{missing}; {count} {noun} of generation {} still {verb} on {names}",
-        job.generation
+        job.generation()
     )
 }
 

@@ -249,7 +249,7 @@ fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_
     cluster.looks.clear();
     cluster.tell(Event::ControllerStarted);
     assert_eq!(cluster.looks.len(), 1);
-    let phase = &cluster.state.jobs()[&job()].phase;
+    let phase = cluster.state.jobs()[&job()].phase();
     assert!(
         matches!(
             phase,
@@ -261,7 +261,10 @@ fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_
         "{phase:?}"
     );
     cluster.rank_says(0, EvidenceBody::RankStarted { pid: 1 }, Vec::new());
-    assert!(matches!(cluster.state.jobs()[&job()].phase, JobPhase::Launching { .. }));
+    assert!(matches!(
+        cluster.state.jobs()[&job()].phase(),
+        JobPhase::Launching { .. }
+    ));
 }
 
 #[test]
@@ -290,7 +293,7 @@ fn rg_1_what_is_durable_only_after_its_ranks_have_ended_well_is_committed_all_th
         };
         cluster.rank_says(rank, exited, Vec::new());
     }
-    assert_eq!(cluster.state.jobs()[&job()].phase, JobPhase::Finished);
+    assert_eq!(*cluster.state.jobs()[&job()].phase(), JobPhase::Finished);
     let saving = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].saving;
     assert_eq!(saving(&cluster), Some(Step(50)), "whoever waits for the end can tell");
     for rank in 0..8 {

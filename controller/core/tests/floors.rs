@@ -152,7 +152,7 @@ fn ranks_whose_start_was_reported_to_a_lost_journal_count_as_started() {
             alive(1, &[number * 2, number * 2 + 1]),
         );
     }
-    let phase = &cluster.state.jobs()[&job()].phase;
+    let phase = cluster.state.jobs()[&job()].phase();
     assert!(matches!(phase, rankguard_core::JobPhase::Starting), "{phase:?}");
 }
 
@@ -245,6 +245,6 @@ fn a_number_that_has_written_to_the_store_is_not_used_again() {
     cluster.obey();
     found(&mut cluster, 5);
     assert_eq!(cluster.generation(), Generation(6));
-    let phase = &cluster.state.jobs()[&job()].phase;
+    let phase = cluster.state.jobs()[&job()].phase();
     assert!(matches!(phase, rankguard_core::JobPhase::Launching { .. }), "{phase:?}");
 }

@@ -44,7 +44,7 @@ fn nodes(cluster: &Cluster) -> Vec<NodeId> {
 }
 
 fn phase(cluster: &Cluster) -> &JobPhase {
-    &cluster.state.jobs()[&job()].phase
+    cluster.state.jobs()[&job()].phase()
 }
 
 #[test]

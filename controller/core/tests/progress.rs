@@ -32,7 +32,7 @@ impl Cluster {
 
     /// All ranks store their shard of a step, and the manifest is written.
     fn checkpoint(&mut self, step: u64) {
-        let world_size = self.job().plan.as_ref().expect("it is placed").world_size();
+        let world_size = self.job().plan().expect("it is placed").world_size();
         for rank in 0..world_size {
             let seal = ShardSeal {
                 rank: Rank(rank),
@@ -188,7 +188,7 @@ fn a_job_that_makes_step_marks_is_judged_by_them_although_its_ranks_are_busy() {
     for rank in 0..4 {
         cluster.activity(rank, "busy");
     }
-    assert!(matches!(cluster.job().phase, JobPhase::Starting));
+    assert!(matches!(cluster.job().phase(), JobPhase::Starting));
     cluster.wait(Duration::from_secs(105));
     assert!(cluster.generation() > generation, "it is started anew");
 }

@@ -92,7 +92,7 @@ fn settle(cluster: &mut Cluster, bad: &[(u32, &str)]) {
 }
 
 fn stop_reason(cluster: &Cluster) -> String {
-    match &cluster.state.jobs()[&job()].phase {
+    match cluster.state.jobs()[&job()].phase() {
         JobPhase::Stopped { reason } => reason.clone(),
         other => panic!("{other:?}"),
     }
@@ -100,7 +100,7 @@ fn stop_reason(cluster: &Cluster) -> String {
 
 fn is_started_on(cluster: &Cluster, nodes: &[u32]) {
     let job = &cluster.state.jobs()[&job()];
-    assert!(matches!(job.phase, JobPhase::Starting), "{:?}", job.phase);
+    assert!(matches!(job.phase(), JobPhase::Starting), "{:?}", job.phase());
     let nodes: Vec<NodeId> = nodes.iter().map(|number| node(*number)).collect();
     assert_eq!(job.nodes(), nodes);
 }
@@ -160,8 +160,8 @@ fn without_another_node_the_job_waits_for_the_node_at_fault() {
     let mut cluster = Cluster::new(Policy::default());
     submit(&mut cluster, 4, 4);
     settle(&mut cluster, &[(1, NO_WORKDIR)]);
-    let JobPhase::Pending { missing, .. } = &cluster.state.jobs()[&job()].phase else {
-        panic!("{:?}", cluster.state.jobs()[&job()].phase);
+    let JobPhase::Pending { missing, .. } = cluster.state.jobs()[&job()].phase() else {
+        panic!("{:?}", cluster.state.jobs()[&job()].phase());
     };
     assert!(
         missing.contains("without node-1, where its ranks do not start"),

@@ -38,7 +38,7 @@ fn unmarked(policy: Policy) -> Cluster {
     for rank in 0..8 {
         cluster.activity(rank, "output");
     }
-    assert!(matches!(cluster.job().phase, JobPhase::Running));
+    assert!(matches!(cluster.job().phase(), JobPhase::Running));
     cluster
 }
 
@@ -192,7 +192,7 @@ fn waiting(policy: Policy) -> Cluster {
     cluster.falls_silent(3);
     cluster.wait(Duration::from_secs(10));
     assert!(
-        matches!(cluster.job().phase, JobPhase::Pending { .. }),
+        matches!(cluster.job().phase(), JobPhase::Pending { .. }),
         "{:?}",
         cluster.announced
     );
@@ -218,7 +218,7 @@ fn a_returned_agent_without_its_ranks_reports_their_exits_before_the_job_is_judg
     let mut cluster = waiting(policy());
     cluster.joins(3, "1", &[6]);
     assert!(
-        matches!(cluster.job().phase, JobPhase::Pending { .. }),
+        matches!(cluster.job().phase(), JobPhase::Pending { .. }),
         "the exit of rank 7 is awaited"
     );
     cluster.is_killed(7);
@@ -323,7 +323,7 @@ fn rg_9_the_loss_of_a_node_whose_ranks_have_completed_is_no_failure_of_the_job()
     old.falls_silent(3);
     old.wait(Duration::from_secs(30));
     assert!(
-        matches!(old.job().phase, JobPhase::Pending { .. }),
+        matches!(old.job().phase(), JobPhase::Pending { .. }),
         "the old rules hold"
     );
 }
@@ -508,13 +508,13 @@ fn a_sign_of_life_while_other_ranks_start_counts() {
     cluster.orders = first.to_vec();
     cluster.obey();
     cluster.activity(0, "output");
-    assert!(matches!(cluster.job().phase, JobPhase::Launching { .. }));
+    assert!(matches!(cluster.job().phase(), JobPhase::Launching { .. }));
     cluster.orders = vec![last.clone()];
     cluster.obey();
     assert!(
-        matches!(cluster.job().phase, JobPhase::Running),
+        matches!(cluster.job().phase(), JobPhase::Running),
         "{:?}",
-        cluster.job().phase
+        cluster.job().phase()
     );
 }
 

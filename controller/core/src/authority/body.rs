@@ -162,7 +162,7 @@ fn check_fence(claim: SubmittedEvidence<'_>, name: &JobId, generation: Generatio
         return Ok(());
     }
     let about = check_job(claim, name)?;
-    if generation > about.job.generation {
+    if generation > about.job.generation() {
         return void(format!("the controller knows no generation {generation} of job {name}"));
     }
     Ok(())

@@ -3,7 +3,7 @@
 use rankguard_model::{Entity, Generation, JobId, NodeId, Rank};
 
 use super::{AuthorityResult, AuthorityRule, SubmittedEvidence, refuse, void};
-use crate::{DecisionState, Job, JobPhase, Plan};
+use crate::{DecisionState, Job, Plan};
 
 /// Subject of a claim, resolved against the state. It always belongs to the sender.
 pub(super) enum EvidenceSubject<'a> {
@@ -69,7 +69,7 @@ pub(super) fn check_job<'a>(claim: SubmittedEvidence<'a>, name: &JobId) -> Autho
     if is_current || plans.clone().any(|plan| plan.nodes.contains(claim.sender)) {
         return Ok(JobSubject { job, is_current });
     }
-    if plans.count() as u64 != job.generation.0 {
+    if plans.count() as u64 != job.generation().0 {
         return void(format!(
             "plans of job {name} were forgotten, and one of them may have used the node"
         ));
@@ -102,8 +102,8 @@ fn check_rank<'a>(
             format!("rank {rank} of generation {generation} of job {name} was placed on {place}"),
         );
     }
-    let is_current = generation == job.generation;
-    let waits = matches!(job.phase, JobPhase::Fencing { .. } | JobPhase::Adopting { .. });
+    let is_current = generation == job.generation();
+    let waits = job.is_between_generations();
     if is_current && waits {
         return refuse(
             AuthorityRule::NotLaunched,
@@ -137,7 +137,7 @@ impl<'a> PlanHistory<'a> {
     pub(super) fn of(state: &'a DecisionState, job: &'a Job) -> Self {
         Self {
             state,
-            next: job.plan.as_ref(),
+            next: job.plan(),
         }
     }
 }

@@ -45,15 +45,15 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let has_ranks = match job.phase {
+        let has_ranks = match job.phase() {
             // Ranks may run on while their job waits for nodes.
             JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } => true,
             // The first ranks may work while the last ones start; agents report only changes.
             JobPhase::Launching { .. } => counts_early,
             _ => false,
         };
-        let acts = job.generation == *generation && has_ranks;
-        if !acts || !job.running.contains(rank) {
+        let acts = job.generation() == *generation && has_ranks;
+        if !acts || !job.is_alive(*rank) {
             return;
         }
         let was_idle = job.activity.idle_since().is_some();
@@ -65,7 +65,7 @@ impl DecisionContext<'_> {
     /// `Starting => Running` of a job that has reported no step, after the first sign of life.
     pub(super) fn take_life(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        let is_unmarked = matches!(job.phase, JobPhase::Starting) && job.step.is_none();
+        let is_unmarked = matches!(job.phase(), JobPhase::Starting) && job.step().is_none();
         if !is_unmarked || !job.activity.has_life() {
             return;
         }
@@ -80,7 +80,7 @@ impl DecisionContext<'_> {
     /// program that waits for requests. Its ranks live, and only their exits can show a failure.
     pub(super) fn run_quietly(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        if matches!(job.phase, JobPhase::Starting) && self.state.recovers_with_life() {
+        if matches!(job.phase(), JobPhase::Starting) && self.state.recovers_with_life() {
             self.run_without_steps(name);
             self.recover_with_life(
                 name,
@@ -92,7 +92,7 @@ impl DecisionContext<'_> {
     /// Closes the case of a restarted job, unless a rank has ended or another failure of the job is being examined.
     fn recover_with_life(&mut self, name: &JobId, how: &str) {
         let job = self.state.jobs.get(name);
-        let is_recovering = job.is_some_and(|job| job.case.is_some() && job.ended_ranks().is_empty());
+        let is_recovering = job.is_some_and(|job| job.case().is_some() && job.ended_ranks().is_empty());
         if is_recovering && !self.state.cases.is_settling(name) {
             self.note_recovered(name, self.at, how);
             self.offer_node();
@@ -115,10 +115,10 @@ impl DecisionContext<'_> {
             return self.wait_at_most(name, stall_ms);
         }
         if let Some(case) = job.activity.case.take() {
-            job.case = job.case.filter(|open| *open != case);
+            job.end_recovery_from(case);
             self.close(case, "its ranks work again; nothing was restarted".to_owned());
         }
-        if self.state.jobs.get(name).is_some_and(|job| job.case.is_some()) {
+        if self.state.jobs.get(name).is_some_and(|job| job.case().is_some()) {
             self.wait_at_most(name, self.life_ms());
         }
     }
@@ -134,7 +134,7 @@ impl DecisionContext<'_> {
             return false;
         }
         job.activity.case = Some(id);
-        job.case = Some(id);
+        job.recover_from(id);
         if let Some(case) = self.state.cases.get_mut(id) {
             case.state = CaseState::Recovering;
         }
@@ -148,7 +148,7 @@ impl DecisionContext<'_> {
     fn report_idle(&mut self, name: &JobId, since: Timestamp) {
         let stall_ms = self.state.policy.stall_ms;
         let Some(job) = self.state.jobs.get(name) else { return };
-        let generation = job.generation;
+        let generation = job.generation();
         let due = since.after(std::time::Duration::from_millis(stall_ms));
         if due <= self.at {
             return self.witness_fact(&CallerFact::JobIdle {
@@ -169,12 +169,12 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if !is_counted || job.generation != generation || !matches!(job.phase, JobPhase::Starting | JobPhase::Running) {
+        if !is_counted || job.generation() != generation || !job.has_started() {
             return;
         }
         job.activity.commit(at);
-        let has_stepped = job.generation_step.is_some();
-        if matches!(job.phase, JobPhase::Starting) {
+        let has_stepped = job.generation_step().is_some();
+        if matches!(job.phase(), JobPhase::Starting) {
             self.run_without_steps(name);
         }
         self.watch_stall(name);
@@ -190,20 +190,16 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        job.phase = JobPhase::Running;
-        job.checkpoints.suspicions.readable();
-        for place in job.places() {
-            if job.running.contains(&place.0) {
-                job.open_span(at, &place.1, place.0, "running");
-            }
-        }
+        let mut working = job.places();
+        working.retain(|rank, _| job.is_alive(*rank));
+        job.run(at, working);
         self.offer_node();
     }
 
     /// Returns true if the job is judged by its signs of life rather than by steps.
     pub(super) fn is_judged_by_activity(&self, name: &JobId) -> bool {
         let job = self.state.jobs.get(name);
-        let is_alive = job.is_some_and(|job| job.step.is_none() && job.activity.has_life());
+        let is_alive = job.is_some_and(|job| job.step().is_none() && job.activity.has_life());
         is_alive && self.state.refills_budgets()
     }
 
@@ -211,14 +207,14 @@ impl DecisionContext<'_> {
     pub(super) fn judge_activity(&mut self, name: &JobId) {
         let stall_ms = self.state.policy.stall_ms;
         let Some(job) = self.state.jobs.get(name) else { return };
-        let generation = job.generation;
+        let generation = job.generation();
         let is_saved = job.spec.checkpoint.is_some();
         let hung_from = job.activity.hung_from(stall_ms);
         let watches_idle = self.state.watches_idle_jobs();
         let idle_since = job.activity.idle_since().filter(|_| watches_idle);
         let newest = job.activity.newest_sign().filter(|_| watches_idle);
         let is_whole = job.ended_ranks().is_empty() || !self.state.follows_ended_ranks();
-        if hung_from.is_none_or(|due| due > self.at) && job.case.is_some() && is_whole {
+        if hung_from.is_none_or(|due| due > self.at) && job.case().is_some() && is_whole {
             self.note_recovered(name, self.at, "the ranks of the job work again; it reports no steps");
             self.offer_node();
         }

@@ -17,8 +17,9 @@ use rankguard_model::{
 use serde::{Deserialize, Serialize};
 
 use super::DecisionContext;
+use crate::job::JobLookup;
 use crate::job::rules;
-use crate::{Action, Job, JobPhase};
+use crate::{Action, Job};
 
 /// Stage of the adoption.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,8 +51,7 @@ impl DecisionContext<'_> {
         if wait == 0 || job.spec.checkpoint.is_none() || job.checkpoints.trained() == Generation(0) {
             return self.launch(name, port);
         }
-        let stage = AdoptionStage::Looking { asked: None };
-        job.phase = JobPhase::Adopting { port, stage };
+        job.adopt(port);
         self.wait_at_most(name, wait);
         self.look_for_shards(name);
     }
@@ -59,20 +59,14 @@ impl DecisionContext<'_> {
     /// Requests a listing of the store if the job is in that stage.
     pub(super) fn look_for_shards(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        let looking = matches!(
-            &job.phase,
-            JobPhase::Adopting {
-                stage: AdoptionStage::Looking { .. },
-                ..
-            }
-        );
+        let looking = matches!(job.adoption(), Some(AdoptionStage::Looking { .. }));
         let Some(policy) = job.spec.checkpoint.as_ref().filter(|_| looking) else {
             return;
         };
         self.actions.push(Action::FindShards {
             store: policy.store.clone(),
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
             of: job.checkpoints.trained(),
             after: job.checkpoints.newest().map(|newest| newest.step),
         });
@@ -86,14 +80,10 @@ impl DecisionContext<'_> {
         seals: &[ShardSeal],
         problem: Option<&str>,
     ) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+        let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
-        let JobPhase::Adopting {
-            stage: AdoptionStage::Looking { asked },
-            ..
-        } = &job.phase
-        else {
+        let Some(AdoptionStage::Looking { asked }) = job.adoption() else {
             return;
         };
         let asked = *asked;
@@ -118,12 +108,10 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if let JobPhase::Adopting { stage, .. } = &mut job.phase {
-            *stage = AdoptionStage::Asking {
-                from,
-                waiting: waiting.clone(),
-            };
-        }
+        job.set_adoption(AdoptionStage::Asking {
+            from,
+            waiting: waiting.clone(),
+        });
         for node in &waiting {
             self.order_to_finish(name, node);
         }
@@ -148,11 +136,7 @@ impl DecisionContext<'_> {
     /// Orders a node to write its shards if the job waits for that. Repeating the order is harmless.
     pub(super) fn order_to_finish(&mut self, name: &JobId, node: &NodeId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        let JobPhase::Adopting {
-            stage: AdoptionStage::Asking { from, waiting },
-            ..
-        } = &job.phase
-        else {
+        let Some(AdoptionStage::Asking { from, waiting }) = job.adoption() else {
             return;
         };
         let Some(policy) = job.spec.checkpoint.as_ref().filter(|_| waiting.contains(node)) else {
@@ -160,7 +144,7 @@ impl DecisionContext<'_> {
         };
         let finish = FinishOrder {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
             of: job.checkpoints.trained(),
             after: job.checkpoints.newest().map(|newest| newest.step),
             store: policy.store.clone(),
@@ -195,22 +179,10 @@ impl DecisionContext<'_> {
             return;
         };
         let node = &evidence.id.node;
-        let Some(job) = self
-            .state
-            .jobs
-            .get_mut(name)
-            .filter(|job| job.generation == *generation)
-        else {
+        let Some(job) = self.state.jobs.in_generation(name, *generation) else {
             return;
         };
-        if let JobPhase::Adopting {
-            stage: AdoptionStage::Asking { from, waiting },
-            ..
-        } = &mut job.phase
-            && from == done
-        {
-            waiting.remove(node);
-        }
+        job.shards_written(node, *done);
         if let Some(problem) = failed {
             self.announce(format!(
                 "node {node} could not finish a checkpoint of job {name}: {problem}"
@@ -224,8 +196,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let between = matches!(job.phase, JobPhase::Fencing { .. } | JobPhase::Adopting { .. });
-        if !between || generation >= job.generation || generation != job.checkpoints.trained() {
+        if !job.is_between_generations() || generation >= job.generation() || generation != job.checkpoints.trained() {
             return;
         }
         let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
@@ -241,9 +212,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if let JobPhase::Adopting { stage, .. } = &mut job.phase {
-            *stage = AdoptionStage::Committing;
-        }
+        job.set_adoption(AdoptionStage::Committing);
         let manifest = job.checkpoints.complete(name, job.checkpoints.trained());
         if let Some(manifest) = &manifest {
             let step: Step = manifest.step;

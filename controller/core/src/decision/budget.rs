@@ -18,12 +18,12 @@ impl DecisionContext<'_> {
             return;
         };
         if !is_refilled {
-            job.fruitless = 0;
+            job.reset_fruitless();
             return;
         }
         if job.progress_mark.commit(step) {
             // Shards that an ended generation sealed were trained before the failure that is being answered.
-            let is_adopted = generation < job.generation;
+            let is_adopted = generation < job.generation();
             job.refill_budget(is_adopted);
         }
     }
@@ -45,26 +45,8 @@ impl DecisionContext<'_> {
     /// first one.
     pub(crate) fn has_worked_long(&self, job: &Job) -> bool {
         let limit = self.state.policy.stall_ms.saturating_mul(2);
-        let is_known = job.step.is_some() || !job.checkpoints.committed.is_empty();
+        let is_known = job.step().is_some() || !job.checkpoints.committed.is_empty();
         let worked = job.activity.worked_ms(self.at);
         self.state.refills_budgets() && limit > 0 && !is_known && worked >= limit
-    }
-}
-
-impl Job {
-    /// Resets fruitless restarts and retries. If the progress was made before the failure that is being answered now,
-    /// that failure remains counted once.
-    fn refill_budget(&mut self, is_before_failure: bool) {
-        if !is_before_failure {
-            self.fruitless = 0;
-            self.retries.clear();
-            return;
-        }
-        self.fruitless = self.fruitless.min(1);
-        let mark = &self.progress_mark;
-        self.retries.retain(|signature, _| mark.is_answered(signature));
-        for count in self.retries.values_mut() {
-            *count = (*count).min(1);
-        }
     }
 }

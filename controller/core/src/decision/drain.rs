@@ -7,7 +7,6 @@
 use rankguard_model::{Generation, JobId, NodeId, Step};
 
 use super::DecisionContext;
-use crate::JobPhase;
 use crate::fleet::Cordon;
 
 impl DecisionContext<'_> {
@@ -40,8 +39,8 @@ impl DecisionContext<'_> {
     pub(super) fn drain_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
-        let runs = matches!(job.phase, JobPhase::Running | JobPhase::Starting);
-        let is_free = job.case.is_none() && !self.state.cases.is_settling(name);
+        let runs = job.has_started();
+        let is_free = job.case().is_none() && !self.state.cases.is_settling(name);
         let works_on = job.nodes_with_work();
         let counts_completed = !self.state.ignores_completed_ranks();
         let drained: Vec<NodeId> = job
@@ -51,7 +50,7 @@ impl DecisionContext<'_> {
             .filter(|node| counts_completed || works_on.contains(node))
             .cloned()
             .collect();
-        if drained.is_empty() || job.generation != generation || !is_newest || !runs || !is_free {
+        if drained.is_empty() || job.generation() != generation || !is_newest || !runs || !is_free {
             return;
         }
         let mut taken = self.state.nodes_of_other_jobs(name);

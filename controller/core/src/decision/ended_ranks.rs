@@ -15,6 +15,7 @@ use rankguard_model::{
 };
 
 use super::DecisionContext;
+use crate::job::JobLookup;
 use crate::{JobPhase, TimerKey};
 
 /// Ranks that a text names.
@@ -38,32 +39,24 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let is_launched = matches!(
-            job.phase,
-            JobPhase::Pending { .. } | JobPhase::Starting | JobPhase::Running
-        );
-        if !is_launched {
+        if !job.is_pending() && !job.has_started() {
             return;
         }
         let theirs = info.running.iter().map(|running| &running.rank);
         let alive: BTreeSet<Rank> = theirs
-            .filter(|rank| rank.job == *name && rank.generation == job.generation)
+            .filter(|rank| rank.job == *name && rank.generation == job.generation())
             .map(|rank| rank.rank)
             .collect();
-        let here = job.places().into_iter().filter(|(_, node)| *node == info.node);
-        let absent: Vec<Rank> = here
-            .map(|(rank, _)| rank)
-            .filter(|rank| job.running.contains(rank) && !alive.contains(rank))
-            .collect();
+        let mut absent = job.ranks_on(&info.node);
+        absent.retain(|rank| job.is_alive(*rank) && !alive.contains(rank));
         for rank in &absent {
-            job.running.remove(rank);
-            job.activity.end_rank(at, *rank);
-            job.close_spans(at, |span| span.rank == Some(*rank));
-            if !is_restarted {
-                job.exits_due.insert(*rank);
+            if is_restarted {
+                job.rank_ended(at, *rank);
+            } else {
+                job.rank_exit_due(at, *rank);
             }
         }
-        if !job.exits_due.is_empty() {
+        if job.awaits_exits() {
             self.watch_ended_ranks(name, self.state.policy.fence_ms);
         } else if !absent.is_empty() {
             self.watch_ended_ranks(name, self.state.policy.settle_ms);
@@ -84,8 +77,8 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(name).filter(|_| self.state.follows_ended_ranks()) else {
             return;
         };
-        match job.phase {
-            JobPhase::Pending { .. } if job.plan.is_some() => self.place(name, None, Vec::new()),
+        match job.phase() {
+            JobPhase::Pending { .. } if job.plan().is_some() => self.place(name, None, Vec::new()),
             JobPhase::Starting | JobPhase::Running
                 if !job.ended_ranks().is_empty() && !self.state.cases.is_settling(name) =>
             {
@@ -99,7 +92,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(name) else { return };
         let timer = TimerKey::EndedRanks {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
         };
         let due = self.at.after(Duration::from_millis(millis));
         if self.state.timers.get(&timer).is_none_or(|known| *known > due) {
@@ -109,11 +102,11 @@ impl DecisionContext<'_> {
 
     /// Restarts a job of which ranks have ended and no verdict has followed.
     pub(super) fn ended_ranks_due(&mut self, name: &JobId, generation: Generation) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+        let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
-        let had_exits_due = !std::mem::take(&mut job.exits_due).is_empty();
-        if matches!(job.phase, JobPhase::Pending { .. }) && had_exits_due {
+        let had_exits_due = job.drop_exits_due();
+        if job.is_pending() && had_exits_due {
             return self.place(name, None, Vec::new());
         }
         let ended = job.ended_ranks();
@@ -153,7 +146,7 @@ impl DecisionContext<'_> {
             None => self.open_ended_case(name, generation, ended, &what),
         };
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.case = Some(id);
+            job.recover_from(id);
         }
         if let Some(case) = self.state.cases.get_mut(id) {
             case.state = CaseState::Recovering;

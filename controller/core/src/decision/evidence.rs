@@ -1,8 +1,9 @@
 //! Effects of evidence on the progress of plans and checkpoints.
 
-use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, ProgressPoint, Rank};
+use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, ProgressPoint};
 
 use super::DecisionContext;
+use crate::job::JobLookup;
 use crate::job::rules;
 use crate::{Action, JobPhase};
 
@@ -104,38 +105,20 @@ impl DecisionContext<'_> {
         let at = self.at;
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
-        let Some(job) = self
-            .state
-            .jobs
-            .get_mut(name)
-            .filter(|job| job.generation == *generation)
-        else {
+        let Some(job) = self.state.jobs.in_generation(name, *generation) else {
             return;
         };
-        if job.plan.as_ref().is_none_or(|plan| rank.0 >= plan.world_size()) {
+        if job.plan().is_none_or(|plan| rank.0 >= plan.world_size()) {
             return;
         }
         match &evidence.body {
             EvidenceBody::RankStarted { pid } => {
-                job.running.insert(*rank);
-                job.launch_record.started(*rank, *pid);
-                job.open_span(at, node, *rank, "starting");
-                if let JobPhase::Launching { waiting, .. } = &mut job.phase {
-                    waiting.remove(rank);
-                }
+                job.rank_started(at, node, *rank, *pid);
                 self.advance(name);
             }
             EvidenceBody::RankExited { exit, .. } => {
-                job.running.remove(rank);
-                job.exits_due.remove(rank);
-                job.close_spans(at, |span| span.rank == Some(*rank));
-                job.activity.end_rank(at, *rank);
-                if exit.is_success() {
-                    job.completed.insert(*rank);
-                    if let JobPhase::Launching { waiting, .. } = &mut job.phase {
-                        waiting.remove(rank);
-                    }
-                } else {
+                job.rank_exited(at, *rank, exit.is_success());
+                if !exit.is_success() {
                     self.rank_gave_up(name, *rank);
                 }
                 self.advance(name);
@@ -147,25 +130,20 @@ impl DecisionContext<'_> {
                 own_ms,
             } => {
                 job.tempo.note(*rank, *step, *step_ms, *own_ms);
-                let is_first = job.generation_step.is_none();
-                job.step = job.step.max(Some(*step));
-                job.generation_step = job.generation_step.max(Some(*step));
-                if *rank == Rank(0) {
-                    let point = ProgressPoint {
-                        at: evidence.at,
-                        generation: *generation,
-                        step: *step,
-                        loss: *loss,
-                        step_ms: *step_ms,
-                    };
-                    job.record_progress(point);
-                }
+                let point = ProgressPoint {
+                    at: evidence.at,
+                    generation: *generation,
+                    step: *step,
+                    loss: *loss,
+                    step_ms: *step_ms,
+                };
+                let is_first = job.step_reported(*rank, point);
                 self.rank_moved(name, *rank, *step);
                 self.note_step(name, *step);
                 let Some(job) = self.state.jobs.get(name) else { return };
-                if matches!(job.phase, JobPhase::Starting) || is_first && matches!(job.phase, JobPhase::Running) {
+                if matches!(job.phase(), JobPhase::Starting) || is_first && job.is_running() {
                     self.first_step(name, evidence.at);
-                } else if matches!(job.phase, JobPhase::Running) {
+                } else if job.is_running() {
                     self.watch_stall(name);
                     self.watch_tempo(name);
                 }
@@ -203,8 +181,8 @@ impl DecisionContext<'_> {
     /// Journals of controllers that launched without a store listing contain no listing event, but their ranks started.
     fn note_start_without_listing(&mut self, name: &JobId, generation: Generation, body: &EvidenceBody) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        if let (JobPhase::Adopting { port, .. }, EvidenceBody::RankStarted { .. }) = (&job.phase, body)
-            && job.generation == generation
+        if let (JobPhase::Adopting { port, .. }, EvidenceBody::RankStarted { .. }) = (job.phase(), body)
+            && job.generation() == generation
         {
             let port = *port;
             self.launch(name, port);

@@ -58,22 +58,22 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(&rank.job) else {
             return Some(rank.generation.next());
         };
-        let current = rank.generation == job.generation;
+        let current = rank.generation == job.generation();
         if job.is_over() {
             // The report may be older than the exit that completed the job.
-            let completed = current && job.completed.contains(&rank.rank);
-            return (!completed).then(|| job.generation.max(rank.generation).next());
+            let completed = current && job.has_completed(rank.rank);
+            return (!completed).then(|| job.generation().max(rank.generation).next());
         }
         if current && node_of(job, rank.rank).as_ref() == Some(node) {
             return None;
         }
-        if matches!(&job.phase, JobPhase::Fencing { waiting, .. } if waiting.contains(node))
-            && rank.generation < job.generation
+        if matches!(job.phase(), JobPhase::Fencing { waiting, .. } if waiting.contains(node))
+            && rank.generation < job.generation()
         {
             return None;
         }
-        if rank.generation < job.generation {
-            Some(job.generation)
+        if rank.generation < job.generation() {
+            Some(job.generation())
         } else {
             Some(rank.generation.next())
         }
@@ -87,7 +87,7 @@ impl DecisionContext<'_> {
                 .state
                 .jobs
                 .get(&job)
-                .filter(|job| job.generation == request.generation);
+                .filter(|job| job.generation() == request.generation);
             // No other node takes part in a generation without a plan.
             let nodes = current.map_or_else(|| vec![node.clone()], |job| job.launch_record.members().to_vec());
             let order = AgentOrder::Fence {
@@ -146,7 +146,7 @@ impl DecisionContext<'_> {
         let request = request.filter(|request| request.generation <= generation);
         let case = match &request {
             Some(request) => request.case,
-            None => self.state.jobs.get(name).and_then(|job| job.case),
+            None => self.state.jobs.get(name).and_then(|job| job.case()),
         };
         let confirmed = request.is_some() && left.is_empty();
         if let Some(request) = request {

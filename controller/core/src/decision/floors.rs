@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use rankguard_model::{Generation, JobFence, JobId, JournalMark, NodeId, NodeInfo, Rank, RunningRank, restored_spool};
 
 use super::DecisionContext;
-use crate::{Job, JobPhase, JournalLoss, Plan};
+use crate::job::JobLookup;
+use crate::{Job, JobPhase, JournalLoss};
 
 /// Times that one node may move a job to another generation during the job's life; then the job excludes the node.
 const RAISES_MAX: u32 = 8;
@@ -53,38 +54,34 @@ impl DecisionContext<'_> {
     /// have been reported to a lost part of the journal.
     fn take_running(&mut self, name: &JobId, info: &NodeInfo) {
         let is_restored = self.is_restored(info);
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
-        let theirs = |running: &&RunningRank| running.rank.job == *name && running.rank.generation == job.generation;
+        let theirs = |running: &&RunningRank| running.rank.job == *name && running.rank.generation == job.generation();
         let alive: BTreeSet<Rank> = info
             .running
             .iter()
             .filter(theirs)
             .map(|running| running.rank.rank)
             .collect();
-        match &mut job.phase {
+        match job.phase() {
             JobPhase::Pending { .. } | JobPhase::Finished | JobPhase::Stopped { .. } => {}
             // Ranks start after this phase, so a lost plan with the same number started these.
             JobPhase::Fencing { .. } | JobPhase::Adopting { .. } => {
-                let generation = job.generation;
+                let generation = job.generation();
                 if !alive.is_empty() {
                     self.raise_floor(&info.node, name, generation);
                 }
             }
-            JobPhase::Launching { waiting, .. } => {
-                waiting.retain(|rank| !alive.contains(rank));
-                job.running.extend(alive);
+            JobPhase::Launching { .. } => {
+                job.ranks_listed(alive);
                 self.advance(name);
             }
             JobPhase::Starting | JobPhase::Running => {
-                let here = job.plan.iter().flat_map(Plan::placements);
-                let here = here.filter(|place| place.node == info.node).map(|place| place.rank);
-                let ended = here
-                    .filter(|rank| !alive.contains(rank) && !job.completed.contains(rank))
-                    .count();
-                if is_restored && ended > 0 {
-                    let generation = job.generation;
+                let here = job.ranks_on(&info.node);
+                let has_ended = |rank: &Rank| !alive.contains(rank) && !job.has_completed(*rank);
+                if is_restored && here.iter().any(has_ended) {
+                    let generation = job.generation();
                     self.raise_floor(&info.node, name, generation);
                 }
             }
@@ -103,9 +100,9 @@ impl DecisionContext<'_> {
 
     fn take_floor(&mut self, node: &NodeId, fence: &JobFence) {
         let is_known = |job: &Job| {
-            let life = job.plan.as_ref().map_or(0, |plan| plan.life);
+            let life = job.plan().map_or(0, |plan| plan.life);
             let is_other = fence.life != 0 && life != 0 && fence.life != life;
-            fence.generation < job.generation || (fence.generation == job.generation && !is_other)
+            fence.generation < job.generation() || (fence.generation == job.generation() && !is_other)
         };
         if self.state.jobs.get(&fence.job).is_some_and(is_known) {
             return;
@@ -117,7 +114,7 @@ impl DecisionContext<'_> {
     pub(super) fn order_refused(&mut self, name: &JobId, node: &NodeId, ordered: Generation, newest: Generation) {
         let Some(job) = self.state.jobs.get(name) else { return };
         // A refused order that the next generation has overtaken is expected.
-        let is_overtaken = newest <= job.generation && ordered != job.generation;
+        let is_overtaken = newest <= job.generation() && ordered != job.generation();
         if job.nodes().contains(node) && !is_overtaken {
             self.raise_floor(node, name, newest);
         }
@@ -138,11 +135,11 @@ impl DecisionContext<'_> {
                  ignored"
             ));
         }
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
         // A job that waits for nodes starts above the floor anyway.
-        if job.plan.is_none() || job.generation > generation {
+        if job.plan().is_none() || job.generation() > generation {
             return;
         }
         *job.floor_raises.entry(node.clone()).or_default() += 1;
@@ -161,7 +158,7 @@ impl DecisionContext<'_> {
         newest: Option<Generation>,
     ) -> bool {
         let is_looking =
-            |job: &&mut Job| job.generation == generation && matches!(job.phase, JobPhase::Adopting { .. });
+            |job: &&mut Job| job.generation() == generation && matches!(job.phase(), JobPhase::Adopting { .. });
         let (Some(job), Some(newest)) = (self.state.jobs.get_mut(name).filter(is_looking), newest) else {
             return false;
         };
@@ -177,7 +174,7 @@ impl DecisionContext<'_> {
     /// Excludes a node that repeatedly raises the generation of a job, because such reports do not come from a lost
     /// journal (RG-6).
     fn ignore_node(&mut self, node: &NodeId, name: &JobId) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
         if !job.refused.insert(node.clone()) {

@@ -13,6 +13,7 @@ use rankguard_model::{AgentOrder, ClassId, FailedCheck, Generation, JobId, NodeI
 use serde::{Deserialize, Serialize};
 
 use super::DecisionContext;
+use crate::job::JobLookup;
 use crate::policy::PreflightMode;
 use crate::{Job, JobPhase};
 
@@ -121,7 +122,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(name) else { return };
         let wanted = PreflightOrder {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
             command: job.spec.command.clone(),
             env: job.spec.env.clone(),
             workdir: job.spec.workdir.clone(),
@@ -166,10 +167,10 @@ impl DecisionContext<'_> {
         failed: &[FailedCheck],
         environment: &BTreeMap<String, String>,
     ) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+        let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
-        if !matches!(job.phase, JobPhase::Fencing { .. }) || !job.answers.waiting.remove(node) {
+        if !matches!(job.phase(), JobPhase::Fencing { .. }) || !job.answers.waiting.remove(node) {
             return;
         }
         let nodes = job.nodes().to_vec();

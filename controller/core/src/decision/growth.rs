@@ -10,8 +10,8 @@ use std::time::Duration;
 use rankguard_model::{CheckpointCall, Generation, JobId, Step};
 
 use super::DecisionContext;
+use crate::TimerKey;
 use crate::growth::PendingGrowth;
-use crate::{JobPhase, TimerKey};
 
 impl DecisionContext<'_> {
     pub(super) fn grow(&mut self, name: &JobId) {
@@ -24,7 +24,7 @@ impl DecisionContext<'_> {
             return self.place_grown(name);
         }
         let is_saved = job.spec.checkpoint.is_some();
-        match &job.growth {
+        match job.growth() {
             None if is_saved => self.call_before_growth(name),
             Some(growth) if growth.until > self.at => self.ask_growth_at(name, growth.until),
             Some(_) if !job.checkpoints.committed.is_empty() || job.checkpoints.counts.void > 0 => {
@@ -42,7 +42,7 @@ impl DecisionContext<'_> {
         let limit = self.life_ms();
         let Some(job) = self.state.jobs.get(name) else { return };
         let worked = job.activity.worked_ms(self.at);
-        if job.generation_step.is_some() || worked >= limit {
+        if job.generation_step().is_some() || worked >= limit {
             return self.place_grown(name);
         }
         let again = self.at.after(Duration::from_millis(limit - worked));
@@ -54,7 +54,7 @@ impl DecisionContext<'_> {
             .state
             .jobs
             .get(name)
-            .is_some_and(|job| job.generation_step.is_some())
+            .is_some_and(|job| job.generation_step().is_some())
         {
             self.state.policy.adopt_ms
         } else {
@@ -72,7 +72,7 @@ impl DecisionContext<'_> {
                 Some(CheckpointCall::At { step }) => Some(step),
                 _ => None,
             };
-            job.growth = Some(PendingGrowth { step, until });
+            job.plan_growth(PendingGrowth { step, until });
         }
         self.ask_growth_at(name, until);
     }
@@ -81,16 +81,16 @@ impl DecisionContext<'_> {
     pub(super) fn grow_after_commit(&mut self, name: &JobId, generation: Generation, step: Step) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let at = self.at;
-        let is_awaited = job.growth.as_ref().is_some_and(|growth| growth.allows(at, step));
+        let is_awaited = job.growth().is_some_and(|growth| growth.allows(at, step));
         let is_newest = job.checkpoints.newest().is_some_and(|newest| newest.step == step);
-        if job.generation != generation || !is_awaited || !is_newest {
+        if job.generation() != generation || !is_awaited || !is_newest {
             return;
         }
         if self.can_grow(name) {
             return self.place_grown(name);
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.growth = None;
+            job.end_growth();
         }
         // If nodes are still free afterwards, the job requests growth again.
         self.offer_node();
@@ -100,7 +100,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get(name) else {
             return false;
         };
-        if !matches!(job.phase, JobPhase::Running) || job.case.is_some() || self.state.cases.is_settling(name) {
+        if !job.is_running() || job.case().is_some() || self.state.cases.is_settling(name) {
             return false;
         }
         let mut taken = self.state.nodes_of_other_jobs(name);

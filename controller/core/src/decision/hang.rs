@@ -15,7 +15,7 @@ use rankguard_model::{
 };
 
 use super::DecisionContext;
-use crate::{JobPhase, TimerKey};
+use crate::TimerKey;
 use silent_ranks::SilentRank;
 pub use silent_ranks::SilentRanks;
 
@@ -58,7 +58,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let acts = job.generation == *generation && matches!(job.phase, JobPhase::Starting | JobPhase::Running);
+        let acts = job.generation() == *generation && job.has_started();
         if !acts || self.state.policy.hang_ms == 0 {
             return;
         }
@@ -75,9 +75,9 @@ impl DecisionContext<'_> {
         };
         job.hang.insert(*rank, silent);
         let all = job
-            .running
+            .running()
             .iter()
-            .all(|rank| job.hang.is_silent(*rank) || job.completed.contains(rank));
+            .all(|rank| job.hang.is_silent(*rank) || job.has_completed(*rank));
         if job.hang.told {
             return;
         }
@@ -109,7 +109,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        if mark.fields.get("generation") != Some(job.generation.to_string().as_str()) {
+        if mark.fields.get("generation") != Some(job.generation().to_string().as_str()) {
             return;
         }
         let named = mark.fields.iter().filter_map(|(field, words)| {
@@ -136,7 +136,7 @@ impl DecisionContext<'_> {
         }
         job.hang.told = false;
         if let Some(case) = job.hang.case.take() {
-            job.case = job.case.filter(|open| *open != case);
+            job.end_recovery_from(case);
             self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
         }
     }
@@ -150,7 +150,7 @@ impl DecisionContext<'_> {
 
     pub(super) fn hang_due(&mut self, name: &JobId, generation: Generation) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        if job.generation != generation || !matches!(job.phase, JobPhase::Starting | JobPhase::Running) {
+        if job.generation() != generation || !job.has_started() {
             return;
         }
         let Some(since) = job.hang.since() else { return };
@@ -185,7 +185,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let generation = job.generation;
+        let generation = job.generation();
         let standing = job.hang.take_standing(at, limit);
         let next = job.hang.next_standing(limit);
         if let Some(due) = next {
@@ -220,7 +220,7 @@ impl DecisionContext<'_> {
         };
         let Some(since) = job.hang.since() else { return };
         job.hang.told = true;
-        let generation = job.generation;
+        let generation = job.generation();
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
         // Diagnosis concludes before the restart, however long the silence has lasted.
@@ -267,11 +267,10 @@ impl DecisionContext<'_> {
         let merged = job.hang.stacks();
         let suspects = job.hang.suspects(&merged.odd, &job.places());
         // A job with an ended rank cannot make the step that would clear the case, so it is restarted now.
-        let ranks = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
-        let waits = due > at && job.running.len() + job.completed.len() >= ranks;
+        let waits = due > at && job.is_whole();
         if waits {
             job.hang.case = Some(id);
-            job.case = Some(id);
+            job.recover_from(id);
         }
         let why = job.hang.restart_wait_reason(hang_ms);
         if let Some(case) = self.state.cases.get_mut(id) {
@@ -299,8 +298,8 @@ impl DecisionContext<'_> {
             return;
         };
         // An earlier silence of the same generation may have been concluded already; it is the same failure.
-        let known = job.hang.case.take().or(job.case);
-        let generation = job.generation;
+        let known = job.hang.case.take().or(job.case());
+        let generation = job.generation();
         let same = |case: &&rankguard_model::Case| {
             case.job.as_ref() == Some(name) && case.generation == Some(generation) && case.state != CaseState::Open
         };

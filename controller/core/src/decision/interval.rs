@@ -8,7 +8,7 @@ use rankguard_model::{JobId, Timestamp, Verdict};
 
 use super::DecisionContext;
 use super::risk::{call_order, pace};
-use crate::{JobPhase, Plan};
+use crate::Plan;
 
 /// Measured images before their cost is used.
 const IMAGES_MIN: u32 = 3;
@@ -37,12 +37,7 @@ impl DecisionContext<'_> {
         };
         self.watch_hours(name);
         let at = self.at;
-        let Some(job) = self
-            .state
-            .jobs
-            .get_mut(name)
-            .filter(|job| matches!(job.phase, JobPhase::Running))
-        else {
+        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.is_running()) else {
             return;
         };
         // All ranks wait for the slowest at the next collective.

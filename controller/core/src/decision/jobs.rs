@@ -4,16 +4,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{
-    AgentOrder, CaseId, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestoreBytes, RestorePoint,
-    StoreClaim, Timestamp,
+    AgentOrder, CaseId, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestorePoint, StoreClaim, Timestamp,
 };
 
 use super::runs::passed_over_void;
 use super::{DecisionContext, STOP_GRACE_MS, count, fence_order};
-use crate::calls::CheckpointCalls;
-use crate::job_activity::JobActivity;
+use crate::job::{GenerationStart, JobLookup};
 use crate::plan::{Plan, PlanKind};
-use crate::step_times::StepTimes;
 use crate::{AdoptionStage, Job, JobPhase, TimerKey, plan_check};
 
 impl DecisionContext<'_> {
@@ -31,7 +28,7 @@ impl DecisionContext<'_> {
         }
         let name = spec.id.clone();
         let mut job = Job::new(spec.clone(), self.at, self.state.policy.prior_rates());
-        job.deadline = Some(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
+        job.set_deadline(self.at.after(Duration::from_millis(self.state.policy.pending_ms)));
         if let Some(claim) = claim {
             self.take_claim(&mut job, claim);
             job.passed_over.extend(passed_over_void(spec, claim, newest_void));
@@ -47,10 +44,10 @@ impl DecisionContext<'_> {
 
     /// Selects nodes for a job and begins its next generation; without enough nodes the job waits.
     pub(crate) fn place(&mut self, name: &JobId, case: Option<CaseId>, reasons: Vec<String>) {
-        let Some(job) = self.state.jobs.get(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live(name) else {
             return;
         };
-        if case.is_none() && matches!(job.phase, JobPhase::Pending { .. }) && !job.exits_due.is_empty() {
+        if case.is_none() && job.is_pending() && job.awaits_exits() {
             // A returned agent reports the exits of its ranks next; they may complete the job.
             return;
         }
@@ -59,16 +56,12 @@ impl DecisionContext<'_> {
         let range = job.spec.nodes;
         let slots = job.spec.ranks_per_node;
         let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
-        let gathered = match job.phase {
-            JobPhase::Pending { gathered, .. } => gathered,
-            // A job that already ran does not wait for its full size.
-            _ => true,
-        };
+        let gathered = job.may_start_smaller();
         if let Some(id) = case
-            && job.fruitless >= job.spec.max_restarts
+            && job.is_budget_spent()
             && !self.waits_for_store(name)
         {
-            let reason = self.spent_budget_text(id, job.fruitless);
+            let reason = self.spent_budget_text(id, job.fruitless_restarts());
             return self.stop_job(name, reason);
         }
         let enough = if gathered { range.min } else { range.max };
@@ -80,9 +73,9 @@ impl DecisionContext<'_> {
         }
         let plan = Plan {
             id: self.state.next_plan,
-            parent: job.plan.as_ref().map(|plan| plan.id),
+            parent: job.plan().map(|plan| plan.id),
             job: name.clone(),
-            generation: job.generation.max(self.state.floors.of(name)).next(),
+            generation: job.generation().max(self.state.floors.of(name)).next(),
             life: self.state.lives.current(),
             kind: PlanKind::of(job.nodes(), &nodes),
             nodes,
@@ -138,13 +131,7 @@ impl DecisionContext<'_> {
                 count(slots, "slot"),
             )
         };
-        let was_pending = matches!(job.phase, JobPhase::Pending { .. });
-        job.phase = JobPhase::Pending {
-            missing: missing.clone(),
-            gathered,
-        };
-        if !was_pending {
-            self.note_waiting_step(name);
+        if job.wait_for_nodes(missing.clone(), gathered) {
             self.announce(format!("job {name} {missing}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
         }
@@ -165,7 +152,7 @@ impl DecisionContext<'_> {
         // An agent that was asked to end has reported the ends of its ranks.
         let has_ended = |node: &&NodeId| {
             let node = self.state.fleet.get(node);
-            node.is_some_and(|node| node.has_ended_ranks(&name, job.generation.next()))
+            node.is_some_and(|node| node.has_ended_ranks(&name, job.generation().next()))
         };
         let left: Vec<NodeId> = left.filter(|node| !has_ended(node)).cloned().collect();
         for node in &left {
@@ -181,29 +168,13 @@ impl DecisionContext<'_> {
         let at = self.at;
         let waits = self.waits_for_store(&name);
         if let Some(job) = self.state.jobs.get_mut(&name) {
-            job.generation = plan.generation;
-            job.fruitless += u32::from(plan.case.is_some() && !waits);
-            if plan.case.is_some() {
-                job.progress_mark.restart(job.step);
-            }
-            job.activity = JobActivity::default();
-            job.growth = None;
-            job.plan = Some(plan);
-            job.running.clear();
-            job.launch_record.begin(members.clone());
-            job.hang = super::SilentRanks::default();
-            job.tempo = StepTimes::default();
-            job.answers = super::PreflightResults::default();
-            job.restored = RestoreBytes::default();
-            job.completed.clear();
-            job.exits_due.clear();
-            job.checkpoints.fence();
-            job.calls = CheckpointCalls::new(job.generation);
-            job.close_spans(at, |_| true);
-            job.phase = JobPhase::Fencing {
-                waiting: waiting.clone(),
-                port: None,
+            let start = GenerationStart {
+                is_fruitless: plan.case.is_some() && !waits,
+                members: members.clone(),
+                fenced: waiting.clone(),
+                plan,
             };
+            job.begin(start, at);
         }
         self.state.place(&name);
         self.wait_at_most(&name, self.state.policy.gate_wait_ms());
@@ -240,19 +211,10 @@ impl DecisionContext<'_> {
         node: &NodeId,
         master_port: Option<u16>,
     ) {
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| job.generation == generation) else {
+        let Some(job) = self.state.jobs.in_generation(name, generation) else {
             return;
         };
-        let first = job.nodes().first() == Some(node);
-        if let JobPhase::Fencing { waiting, port } = &mut job.phase {
-            if first {
-                *port = port.or(master_port);
-            }
-            // The first node has answered only once it has also reserved a port.
-            if !first || port.is_some() {
-                waiting.remove(node);
-            }
-        }
+        job.node_fenced(node, master_port);
         self.advance(name);
     }
 
@@ -262,29 +224,18 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let world_size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
-        match &job.phase {
-            // A manifest that is being written, or a checkpoint that is being checked, decides where the next
-            // generation starts.
-            JobPhase::Fencing {
-                waiting,
-                port: Some(port),
-            } if waiting.is_empty()
-                && job.answers.waiting.is_empty()
-                && job.checkpoints.committing.is_none()
-                && !job.checkpoints.suspicions.is_checking() =>
-            {
-                let port = *port;
-                self.adopt(name, port);
+        match job.phase() {
+            JobPhase::Fencing { .. } => {
+                if let Some(port) = job.fenced_port() {
+                    self.adopt(name, port);
+                }
             }
             JobPhase::Adopting {
-                port,
                 stage: AdoptionStage::Asking { from, waiting },
+                ..
             } if waiting.is_empty() => {
-                let port = *port;
                 let asked = Some(*from);
-                let stage = AdoptionStage::Looking { asked };
-                job.phase = JobPhase::Adopting { port, stage };
+                job.set_adoption(AdoptionStage::Looking { asked });
                 self.look_for_shards(name);
             }
             JobPhase::Adopting {
@@ -295,8 +246,7 @@ impl DecisionContext<'_> {
                 self.launch(name, port);
             }
             JobPhase::Launching { waiting, .. } if waiting.is_empty() => {
-                job.phase = JobPhase::Starting;
-                job.activity.start(self.at);
+                job.start(self.at);
                 self.note_launched(name);
                 self.wait_at_most(name, self.state.policy.first_step_ms);
                 self.take_life(name);
@@ -306,12 +256,8 @@ impl DecisionContext<'_> {
             JobPhase::Pending { .. } if !completes_waiting => {}
             // A job without step marks is judged by its exits alone. A job that waits for nodes has nothing left to do
             // if its ranks ran to completion.
-            JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. }
-                if world_size > 0 && job.completed.len() == world_size =>
-            {
-                job.phase = JobPhase::Finished;
-                job.ended_at = Some(self.at);
-                job.deadline = None;
+            JobPhase::Starting | JobPhase::Running | JobPhase::Pending { .. } if job.is_completed() => {
+                job.finish(self.at);
                 self.state.place(name);
                 self.drop_timer(name);
                 self.note_recovered(name, self.at, "the job completed");
@@ -326,15 +272,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let ranks = job
-            .plan
-            .iter()
-            .flat_map(Plan::placements)
-            .map(|place| place.rank)
-            .collect();
-        job.phase = JobPhase::Launching { waiting: ranks, port };
-        job.checkpoints.launched(job.generation);
-        let lost_from = job.generation_step.take();
+        let lost_from = job.launch(port);
         let restored = job
             .checkpoints
             .newest()
@@ -350,7 +288,7 @@ impl DecisionContext<'_> {
     pub(super) fn launch_node(&mut self, name: &JobId, node: &NodeId, port: u16) {
         self.note_restore_point(name);
         let Some(job) = self.state.jobs.get(name) else { return };
-        let Some(plan) = &job.plan else { return };
+        let Some(plan) = job.plan() else { return };
         let host = |node: &NodeId| {
             self.state
                 .fleet
@@ -361,7 +299,7 @@ impl DecisionContext<'_> {
         let places = plan.placements();
         let launch = LaunchOrder {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
             command: job.spec.command.clone(),
             env: job.spec.env.clone(),
             workdir: job.spec.workdir.clone(),
@@ -381,7 +319,7 @@ impl DecisionContext<'_> {
                 .collect(),
             master_addr: plan.nodes.first().map(host).unwrap_or_default(),
             master_port: port,
-            restart_count: u32::try_from(job.generation.0.saturating_sub(1)).unwrap_or(u32::MAX),
+            restart_count: u32::try_from(job.generation().0.saturating_sub(1)).unwrap_or(u32::MAX),
             max_restarts: job.spec.max_restarts,
             checkpoint_every: match &job.spec.checkpoint {
                 Some(_) if self.state.policy.adapt => job.rhythm.governor.every(),
@@ -417,18 +355,14 @@ impl DecisionContext<'_> {
             && let Some(newest) = job.checkpoints.newest()
         {
             let checkpoint = (newest.generation, newest.step);
-            job.launch_record.restores(job.generation, checkpoint);
+            job.note_restore_point(checkpoint);
         }
     }
 
     pub(super) fn first_step(&mut self, name: &JobId, at: Timestamp) {
         let now = self.at;
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.phase = JobPhase::Running;
-            job.checkpoints.suspicions.readable();
-            for place in job.plan.iter().flat_map(Plan::placements).collect::<Vec<_>>() {
-                job.open_span(now, &place.node, place.rank, "running");
-            }
+            job.run(now, job.places());
         }
         self.drop_timer(name);
         self.watch_stall(name);
@@ -445,16 +379,13 @@ impl DecisionContext<'_> {
     /// Stops a job for good.
     pub(crate) fn stop_job(&mut self, name: &JobId, reason: String) {
         let at = self.at;
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
-        job.phase = JobPhase::Stopped { reason: reason.clone() };
-        job.ended_at = Some(at);
-        job.deadline = None;
-        job.close_spans(at, |_| true);
-        let generation = job.generation;
+        job.stop(reason.clone(), at);
+        let generation = job.generation();
         let nodes = job.nodes().to_vec();
-        let case = job.case;
+        let case = job.case();
         self.state.place(name);
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));

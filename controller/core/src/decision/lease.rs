@@ -4,7 +4,6 @@ use rankguard_diagnosis::CallerFact;
 use rankguard_model::{Evidence, EvidenceBody, Generation, JobId, LEASE_SIGNATURE};
 
 use super::DecisionContext;
-use crate::JobPhase;
 
 impl DecisionContext<'_> {
     /// Handles the report that an agent ended ranks by lease. If the plan still places them there, it is a failure of
@@ -26,8 +25,8 @@ impl DecisionContext<'_> {
         }
         let placed = self.state.jobs.get(&name).is_some_and(|job| {
             // A job that waits for nodes does not count on ranks that have ended.
-            let waits = matches!(job.phase, JobPhase::Pending { .. }) && self.state.follows_ended_ranks();
-            let acts = !job.is_over() && job.generation == generation && !waits;
+            let waits = job.is_pending() && self.state.follows_ended_ranks();
+            let acts = !job.is_over() && job.generation() == generation && !waits;
             acts && job.nodes().contains(node)
         });
         if placed {

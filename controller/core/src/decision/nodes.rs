@@ -8,7 +8,7 @@ use rankguard_model::{JobId, NodeId, NodeInfo, Rank, StateSpan, Timestamp};
 use super::agent_returns::loss_of_ranks;
 use super::risk::call_order;
 use super::{DecisionContext, fence_order};
-use crate::{AdoptionStage, JobPhase, Plan, TimerKey};
+use crate::{JobPhase, TimerKey};
 
 /// Node spans retained for reports; beyond it the oldest are dropped.
 const NODE_SPANS_MAX: usize = 4_096;
@@ -53,24 +53,19 @@ impl DecisionContext<'_> {
     /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
     pub(super) fn ranks_vanished(&mut self, info: &NodeInfo, since: Timestamp, has_run_on: bool) {
         let vanished = self.state.jobs.iter().any(|(name, job)| {
-            let awaited = !matches!(
-                job.phase,
-                JobPhase::Pending { .. } | JobPhase::Fencing { .. } | JobPhase::Adopting { .. }
-            );
+            let awaited = !job.is_pending() && !job.is_between_generations();
             let alive: BTreeSet<Rank> = info
                 .running
                 .iter()
-                .filter(|running| running.rank.job == *name && running.rank.generation == job.generation)
+                .filter(|running| running.rank.job == *name && running.rank.generation == job.generation())
                 .map(|running| running.rank.rank)
                 .collect();
             awaited
                 && !job.is_over()
-                && job.plan.iter().flat_map(Plan::placements).any(|place| {
-                    place.node == info.node
-                        && job.running.contains(&place.rank)
-                        && !job.completed.contains(&place.rank)
-                        && !alive.contains(&place.rank)
-                })
+                && job
+                    .ranks_on(&info.node)
+                    .iter()
+                    .any(|rank| job.is_alive(*rank) && !job.has_completed(*rank) && !alive.contains(rank))
         });
         if vanished {
             self.witness_fact(&loss_of_ranks(info.node.clone(), since, has_run_on));
@@ -98,20 +93,11 @@ impl DecisionContext<'_> {
                 since: last_heard,
             });
         }
-        // Its old ranks cannot be fenced; they cannot commit either (RG-3), so no phase waits for them.
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
         for name in names {
             if let Some(job) = self.state.jobs.get_mut(&name) {
                 job.close_spans(last_heard, |span| span.node == *node);
-                let wanted = job.plan.as_ref().is_some_and(|plan| plan.nodes.contains(node));
-                match &mut job.phase {
-                    JobPhase::Fencing { waiting, .. } if !wanted => drop(waiting.remove(node)),
-                    JobPhase::Adopting {
-                        stage: AdoptionStage::Asking { waiting, .. },
-                        ..
-                    } => drop(waiting.remove(node)),
-                    _ => {}
-                }
+                job.node_lost(node);
             }
             self.advance(&name);
         }
@@ -120,7 +106,7 @@ impl DecisionContext<'_> {
     /// Repeats the orders for which a job waits on a node. Repeating them is harmless.
     pub(super) fn repeat_orders(&mut self, name: &JobId, node: &NodeId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        match &job.phase {
+        match job.phase() {
             JobPhase::Fencing { waiting, .. } if waiting.contains(node) => {
                 let order = fence_order(name, job, node);
                 let asked = job.answers.waiting.contains(node);
@@ -133,12 +119,7 @@ impl DecisionContext<'_> {
             JobPhase::Adopting { .. } => self.order_to_finish(name, node),
             JobPhase::Launching { waiting, port } => {
                 let port = *port;
-                let awaited = job
-                    .plan
-                    .iter()
-                    .flat_map(Plan::placements)
-                    .any(|place| place.node == *node && waiting.contains(&place.rank));
-                if awaited {
+                if job.ranks_on(node).iter().any(|rank| waiting.contains(rank)) {
                     self.launch_node(name, node, port);
                 }
             }
@@ -161,7 +142,7 @@ impl DecisionContext<'_> {
             let Some(job) = self.state.jobs.get(&name) else {
                 continue;
             };
-            match job.phase {
+            match job.phase() {
                 JobPhase::Pending { .. } => self.place(&name, None, Vec::new()),
                 JobPhase::Starting | JobPhase::Running if job.nodes().len() < job.spec.nodes.max as usize => {
                     self.ask_growth(&name);

@@ -7,7 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{AgentOrder, CheckpointCall, Evidence, JobId, NodeId, Role, Timestamp};
 
 use super::DecisionContext;
-use crate::{Job, JobPhase};
+use crate::Job;
 
 /// Classes of recovered or announced faults: the ranks still run, but may fail soon.
 const RISKS: [&str; 11] = [
@@ -46,9 +46,11 @@ impl DecisionContext<'_> {
     pub(super) fn snapshot_on_risk(&mut self, node: &NodeId, why: &str) {
         let pause = self.state.policy.risk_ms;
         let at = self.at;
-        let of = self.state.jobs.iter().find(|(_, job)| {
-            matches!(job.phase, JobPhase::Running) && job.spec.checkpoint.is_some() && job.nodes().contains(node)
-        });
+        let of = self
+            .state
+            .jobs
+            .iter()
+            .find(|(_, job)| job.is_running() && job.spec.checkpoint.is_some() && job.nodes().contains(node));
         let Some(name) = of.map(|(name, _)| name.clone()).filter(|_| pause > 0) else {
             return;
         };
@@ -87,9 +89,12 @@ impl DecisionContext<'_> {
 
 /// Returns the pace of a job; `None` before this generation's first step.
 pub(super) fn pace(at: Timestamp, job: &Job) -> Option<JobProgress> {
-    let report = job.progress.last().filter(|point| point.generation == job.generation);
+    let report = job
+        .progress()
+        .last()
+        .filter(|point| point.generation == job.generation());
     Some(JobProgress {
-        newest: job.generation_step?,
+        newest: job.generation_step()?,
         since_ms: report.map_or(0.0, |point| at.millis_since(point.at) as f64),
         step_ms: report.map_or(STEP_MS, |point| point.step_ms),
     })

@@ -60,7 +60,7 @@ impl DecisionState {
 
     /// Returns the newest known generation of a job name.
     pub fn generation_floor(&self, name: &JobId) -> Generation {
-        let own = self.jobs.get(name).map(|job| job.generation);
+        let own = self.jobs.get(name).map(|job| job.generation());
         own.into_iter().chain([self.floors.of(name)]).max().unwrap_or_default()
     }
 

@@ -35,7 +35,7 @@ impl DecisionContext<'_> {
         let mut jobs = self.state.jobs.values().filter(|job| !job.is_over());
         let runs = |job: &crate::Job| {
             let mut places = job.places().into_iter();
-            places.any(|(rank, place)| place == *node && job.running.contains(&rank))
+            places.any(|(rank, place)| place == *node && job.is_alive(rank))
         };
         has_farewell && !jobs.any(runs)
     }

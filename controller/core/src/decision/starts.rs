@@ -53,7 +53,7 @@ impl DecisionContext<'_> {
                 },
             ) => {
                 let job = self.state.jobs.get_mut(name)?;
-                if job.generation == *generation {
+                if job.generation() == *generation {
                     job.starts.start(node, *generation);
                 }
                 Some(name.clone())
@@ -68,8 +68,8 @@ impl DecisionContext<'_> {
                 _,
             ) => {
                 let job = self.state.jobs.get_mut(name)?;
-                let is_launching = matches!(job.phase, JobPhase::Launching { .. });
-                if !is_launching || job.generation != *generation || !job.nodes().contains(node) {
+                let is_launching = matches!(job.phase(), JobPhase::Launching { .. });
+                if !is_launching || job.generation() != *generation || !job.nodes().contains(node) {
                     return None;
                 }
                 job.starts.fail(node, *generation);
@@ -85,7 +85,7 @@ impl DecisionContext<'_> {
         let retries_max = self.state.policy.user_retries;
         let job = self.state.jobs.get(name)?;
         let tried = job.starts.failed();
-        let mut failed = job.starts.failed_in(job.generation);
+        let mut failed = job.starts.failed_in(job.generation());
         failed.extend(concluded.verdict.blamed.node().cloned());
         let is_of_node = concluded.verdict.blamed.node().is_some();
         // A shortage of memory passes; a missing file does not.
@@ -104,12 +104,8 @@ impl DecisionContext<'_> {
             ));
             return None;
         }
-        if !lasts {
-            let count = job.retries.entry(signature).or_insert(0);
-            if *count < retries_max {
-                *count += 1;
-                return None;
-            }
+        if !lasts && job.retry(&signature, retries_max).is_ok() {
+            return None;
         }
         let headline = &concluded.headline;
         let on = names(&tried);

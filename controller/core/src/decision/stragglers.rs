@@ -15,7 +15,7 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let world = job.plan.as_ref().map_or(0, crate::Plan::world_size) as usize;
+        let world = job.plan().map_or(0, crate::Plan::world_size) as usize;
         for (rank, change) in job.tempo.look(at, world) {
             match change {
                 SpeedChange::Slow(slow) => self.rank_slow(name, rank, slow),
@@ -27,7 +27,7 @@ impl DecisionContext<'_> {
     fn rank_slow(&mut self, name: &JobId, rank: Rank, slow: SlowRank) {
         let Some(job) = self.state.jobs.get(name) else { return };
         let Some(node) = node_of(job, rank) else { return };
-        let generation = job.generation;
+        let generation = job.generation();
         let text = format!(
             "rank {rank} on {node} takes {:.1} ms a step and the others {:.1} ms: {:.0} % more",
             slow.step_ms,

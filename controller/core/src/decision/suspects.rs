@@ -13,6 +13,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Classification, Entity, Evidence, EvidenceSource, Generation, JobId, NodeId, Rank, Step};
 
 use super::DecisionContext;
+use crate::job::JobLookup;
 use crate::{Action, CheckFinding, ChunkName};
 
 impl DecisionContext<'_> {
@@ -30,7 +31,7 @@ impl DecisionContext<'_> {
         if evidence.source != EvidenceSource::Checkpoint {
             return;
         }
-        let Some(job) = self.state.jobs.get_mut(name).filter(|job| !job.is_over()) else {
+        let Some(job) = self.state.jobs.live_mut(name) else {
             return;
         };
         for mark in &evidence.marks {
@@ -46,7 +47,7 @@ impl DecisionContext<'_> {
             }
             let newest = job.checkpoints.newest().map(|view| (view.generation, view.step));
             if mark.fields.get("restore") == Some("unavailable")
-                && *generation == job.generation
+                && *generation == job.generation()
                 && newest == Some((id.generation, id.step))
             {
                 return self.checkpoint_unreadable(name, id);
@@ -199,7 +200,7 @@ impl DecisionContext<'_> {
 
     /// Announces the text, and notes it in the job's case if there is one.
     fn note_restore(&mut self, name: &JobId, text: String) {
-        let case = self.state.jobs.get(name).and_then(|job| job.case);
+        let case = self.state.jobs.get(name).and_then(|job| job.case());
         self.note(case, text.clone());
         self.announce(text);
     }

@@ -11,13 +11,13 @@ use std::collections::BTreeSet;
 use rankguard_model::{JobId, NodeId};
 
 use super::DecisionContext;
-use crate::{Job, JobPhase, Plan};
+use crate::Job;
 
 impl DecisionContext<'_> {
     /// Records the step of a job that begins to wait for nodes.
     pub(super) fn note_waiting_step(&mut self, name: &JobId) {
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.waiting_since_step = job.generation_step;
+            job.note_waiting_step();
         }
     }
 
@@ -32,8 +32,7 @@ impl DecisionContext<'_> {
     pub(super) fn resume_waiting(&mut self, name: &JobId) {
         self.drop_timer(name);
         if let Some(job) = self.state.jobs.get_mut(name) {
-            job.phase = JobPhase::Running;
-            job.deadline = None;
+            job.resume();
         }
         self.announce(format!(
             "job {name} goes on: its ranks have run on, and their nodes may be used again"
@@ -51,21 +50,14 @@ impl DecisionContext<'_> {
     /// Returns true if all ranks of a waiting job are alive or completed, and made progress since the wait began. For a
     /// job that has reported no step a sign of life of any rank suffices.
     pub(super) fn works_while_waiting(&self, job: &Job) -> bool {
-        let is_waiting = matches!(job.phase, JobPhase::Pending { .. });
-        if !is_waiting || !self.state.completes_waiting_jobs() {
+        if !job.is_pending() || !self.state.completes_waiting_jobs() {
             return false;
         }
-        let size = job.plan.as_ref().map_or(0, Plan::world_size) as usize;
-        let is_whole = size > 0 && job.running.len() + job.completed.len() == size;
         let are_live = if self.state.ignores_completed_ranks() {
             job.nodes_with_work().iter().all(|node| self.state.fleet.is_live(node))
         } else {
             job.nodes().iter().all(|node| self.state.fleet.is_live(node))
         };
-        let moves = match job.generation_step {
-            Some(step) => Some(step) > job.waiting_since_step,
-            None => job.activity.is_active(),
-        };
-        is_whole && are_live && moves
+        job.is_whole() && are_live && job.moved_while_waiting()
     }
 }

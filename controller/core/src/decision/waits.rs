@@ -7,7 +7,7 @@ use rankguard_diagnosis::CallerFact;
 use rankguard_model::{Generation, JobId, NodeId};
 
 use super::{DecisionContext, node_of};
-use crate::{AdoptionStage, JobPhase, TimerKey};
+use crate::{AdoptionStage, Job, JobPhase, TimerKey};
 
 impl DecisionContext<'_> {
     pub(super) fn wait_at_most(&mut self, name: &JobId, millis: u64) {
@@ -15,10 +15,10 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        job.deadline = Some(at);
+        job.set_deadline(at);
         let timer = TimerKey::PhaseDeadline {
             job: name.clone(),
-            generation: job.generation,
+            generation: job.generation(),
         };
         self.state.set_timer(timer, at, &mut self.actions);
     }
@@ -38,10 +38,7 @@ impl DecisionContext<'_> {
         match timer {
             TimerKey::Settle => self.conclude(),
             TimerKey::Gather { job } => {
-                if let Some(JobPhase::Pending { gathered, .. }) =
-                    self.state.jobs.get_mut(job).map(|entry| &mut entry.phase)
-                {
-                    *gathered = true;
+                if self.state.jobs.get_mut(job).is_some_and(Job::end_gathering) {
                     self.place(job, None, Vec::new());
                 }
             }
@@ -55,13 +52,13 @@ impl DecisionContext<'_> {
     }
 
     pub(super) fn phase_overdue(&mut self, name: &JobId, generation: Generation) {
-        let Some(job) = self.state.jobs.get(name).filter(|job| job.generation == generation) else {
+        let Some(job) = self.state.jobs.get(name).filter(|job| job.generation() == generation) else {
             return;
         };
-        match &job.phase {
+        match job.phase() {
             JobPhase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
             JobPhase::Pending { missing, .. } => {
-                let since = job.case.map(|case| format!(" (case {case})")).unwrap_or_default();
+                let since = job.case().map(|case| format!(" (case {case})")).unwrap_or_default();
                 let reason = format!(
                     "{missing}; nothing changed within {} ms{since}",
                     self.state.policy.pending_ms
@@ -101,7 +98,7 @@ impl DecisionContext<'_> {
                     return self.judge_activity(name);
                 }
                 // A program without step marks and checkpoints is judged by its exits alone.
-                if job.step.is_some() || job.spec.checkpoint.is_some() {
+                if job.step().is_some() || job.spec.checkpoint.is_some() {
                     let since = self.at;
                     self.witness_fact(&CallerFact::JobStalled {
                         job: name.clone(),

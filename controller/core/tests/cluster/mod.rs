@@ -211,7 +211,7 @@ impl Cluster {
         let node = node(rank / 2);
         let entity = Entity::Rank {
             job: job(),
-            generation: self.state.jobs()[&job()].generation,
+            generation: self.state.jobs()[&job()].generation(),
             rank: Rank(rank),
             node: node.clone(),
         };
@@ -298,6 +298,6 @@ impl Cluster {
     }
 
     pub(crate) fn generation(&self) -> Generation {
-        self.state.jobs()[&job()].generation
+        self.state.jobs()[&job()].generation()
     }
 }

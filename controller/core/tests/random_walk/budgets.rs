@@ -16,9 +16,8 @@ pub(super) struct BudgetJudge {
 impl BudgetJudge {
     /// Checks a job after an event.
     pub(super) fn judge(&mut self, name: &JobId, job: &Job) {
-        let is_restarted =
-            job.generation > self.generation && job.plan.as_ref().is_some_and(|plan| plan.case.is_some());
-        self.generation = job.generation;
+        let is_restarted = job.generation() > self.generation && job.plan().is_some_and(|plan| plan.case.is_some());
+        self.generation = job.generation();
         self.restarts += u32::from(is_restarted);
         let newest = job
             .checkpoints
@@ -28,14 +27,14 @@ impl BudgetJudge {
         if let Some(view) = newest {
             self.furthest = Some(view.step);
             // Work of an ended generation was done before the failure that is being answered.
-            self.restarts = self.restarts.min(u32::from(view.generation < job.generation));
+            self.restarts = self.restarts.min(u32::from(view.generation < job.generation()));
             assert!(
-                job.fruitless <= self.restarts,
+                job.fruitless_restarts() <= self.restarts,
                 "{name} has committed and keeps {} restarts",
-                job.fruitless
+                job.fruitless_restarts()
             );
         }
-        let JobPhase::Stopped { reason } = &job.phase else {
+        let JobPhase::Stopped { reason } = job.phase() else {
             return;
         };
         if !std::mem::replace(&mut self.is_stopped, true) && reason.contains("brought it no further") {

@@ -73,7 +73,10 @@ fn a_plan_on_a_lost_node_is_refused() {
         });
     }
     walk.make(&Move::Submit { job: 0, min: 1, max: 2 });
-    let plan = walk.state.jobs()[&job(0)].plan.clone().expect("two nodes are enough");
+    let plan = walk.state.jobs()[&job(0)]
+        .plan()
+        .cloned()
+        .expect("two nodes are enough");
     walk.make(&Move::Silence { node: 1 });
     let problems = rankguard_core::plan_check(&walk.state, &plan);
     assert!(
@@ -113,12 +116,12 @@ fn walks_reach_the_states_that_matter() {
                 if !job.checkpoints.committed.is_empty() {
                     seen.insert("committed", true);
                 }
-                if job.generation > Generation(1) {
+                if job.generation() > Generation(1) {
                     seen.insert("second generation", true);
                 }
                 let committing = job.checkpoints.committing.as_ref();
-                if matches!(job.phase, rankguard_core::JobPhase::Adopting { .. })
-                    && committing.is_some_and(|manifest| manifest.generation < job.generation)
+                if matches!(job.phase(), rankguard_core::JobPhase::Adopting { .. })
+                    && committing.is_some_and(|manifest| manifest.generation < job.generation())
                 {
                     seen.insert("adopted", true);
                     seen.entry("adopted out of memory").or_insert(asked);
@@ -144,7 +147,7 @@ fn walks_reach_the_states_that_matter() {
 
 /// Returns the nodes that are ordered to write shards of a step.
 fn adopters(state: &DecisionState) -> BTreeSet<NodeId> {
-    let stages = state.jobs().values().filter_map(|job| match &job.phase {
+    let stages = state.jobs().values().filter_map(|job| match job.phase() {
         rankguard_core::JobPhase::Adopting {
             stage: AdoptionStage::Asking { waiting, .. },
             ..

@@ -123,7 +123,7 @@ impl Walk {
                 let Some(entry) = self.state.jobs().get(&job(number)) else {
                     return;
                 };
-                let generation = Generation(entry.generation.0.saturating_sub(u64::from(old)));
+                let generation = Generation(entry.generation().0.saturating_sub(u64::from(old)));
                 let ended = self.end_below(&node(at), &job(number), generation);
                 let body = EvidenceBody::Fenced {
                     job: job(number),
@@ -204,7 +204,7 @@ impl Walk {
                 step,
                 world,
             } => {
-                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan.clone()) else {
+                let Some(plan) = self.state.jobs().get(&job(number)).and_then(|job| job.plan().cloned()) else {
                     return;
                 };
                 let seal = ShardSeal {
@@ -223,7 +223,7 @@ impl Walk {
                 let Some(entry) = self.state.jobs().get(&job(number)) else {
                     return;
                 };
-                let Some(plan) = entry.plan.clone() else { return };
+                let Some(plan) = entry.plan().cloned() else { return };
                 let newest = entry.checkpoints.newest().map_or(0, |newest| newest.step.0);
                 for rank in 0..plan.world_size() {
                     let seal = ShardSeal {

@@ -165,12 +165,12 @@ impl Walk {
             self.budgets.entry(name.clone()).or_default().judge(name, job);
             let before = self
                 .generations
-                .insert(name.clone(), job.generation)
+                .insert(name.clone(), job.generation())
                 .unwrap_or_default();
             assert!(
-                before <= job.generation,
+                before <= job.generation(),
                 "RG-3: {name} went from generation {before} to {}",
-                job.generation
+                job.generation()
             );
             if let Some(committable) = job.committable() {
                 let newest = self.commits.insert(name.clone(), committable).unwrap_or_default();
@@ -221,8 +221,8 @@ impl Walk {
         marks: Vec<Classification>,
     ) {
         let Some(job) = self.state.jobs().get(name) else { return };
-        let generation = Generation(job.generation.0.saturating_sub(u64::from(old)));
-        let Some(plan) = &job.plan else { return };
+        let generation = Generation(job.generation().0.saturating_sub(u64::from(old)));
+        let Some(plan) = job.plan() else { return };
         let places = plan.placements();
         let place = places[usize::from(rank) % places.len()].clone();
         if let EvidenceBody::RankExited { .. } = &body {
@@ -417,7 +417,7 @@ impl Walk {
 
     /// Writes a shard to the store; every fifth is not reported.
     pub(super) fn seal(&mut self, job: &JobId, seal: ShardSeal) {
-        let generation = self.state.jobs()[job].generation;
+        let generation = self.state.jobs()[job].generation();
         self.store
             .entry((job.clone(), generation))
             .or_default()

@@ -60,7 +60,7 @@ impl JournalAnalyser {
     }
 
     fn job(&self, name: &JobId, job: &CoreJob) -> JobRecord {
-        let (state, reason) = match &job.phase {
+        let (state, reason) = match job.phase() {
             JobPhase::Finished => ("completed", None),
             JobPhase::Stopped { reason } if reason == CANCELLED => ("cancelled", Some(reason.clone())),
             JobPhase::Stopped { reason } => ("failed", Some(reason.clone())),
@@ -71,12 +71,12 @@ impl JournalAnalyser {
             job: name.clone(),
             submitted: job.submitted_at,
             started: self.started.get(name).copied(),
-            ended: job.ended_at,
+            ended: job.ended_at(),
             state,
             reason,
-            nodes: job.plan.as_ref().map(|plan| plan.nodes.len() as u64),
-            ranks: job.plan.as_ref().map(|plan| u64::from(plan.world_size())),
-            step: job.step,
+            nodes: job.plan().map(|plan| plan.nodes.len() as u64),
+            ranks: job.plan().map(|plan| u64::from(plan.world_size())),
+            step: job.step(),
         }
     }
 
@@ -92,16 +92,16 @@ impl JournalAnalyser {
                     ),
                     None => (Some(next.made_at), "other", None),
                 },
-                None => match &job.phase {
-                    JobPhase::Finished => (job.ended_at, "completed", None),
-                    JobPhase::Stopped { reason } if reason == CANCELLED => (job.ended_at, "cancelled", None),
+                None => match job.phase() {
+                    JobPhase::Finished => (job.ended_at(), "completed", None),
+                    JobPhase::Stopped { reason } if reason == CANCELLED => (job.ended_at(), "cancelled", None),
                     JobPhase::Stopped { .. } => match self.last_case(name, plan) {
                         Some(case) => (
-                            job.ended_at.map(|ended| self.failed_at(case, plan, ended)),
+                            job.ended_at().map(|ended| self.failed_at(case, plan, ended)),
                             self.failed_as(case),
                             Some(case),
                         ),
-                        None => (job.ended_at, "failed", None),
+                        None => (job.ended_at(), "failed", None),
                     },
                     _ => (None, "running", None),
                 },

@@ -1,0 +1,130 @@
+//! Ranks of the current generation: which run, which have ended, and which have completed.
+
+use std::collections::BTreeSet;
+
+use rankguard_model::{NodeId, ProgressPoint, Rank, Timestamp};
+
+use super::{Job, JobPhase};
+use crate::Plan;
+
+impl Job {
+    /// Returns the number of ranks of its generation; 0 before the first plan.
+    pub fn world_size(&self) -> usize {
+        self.plan.as_ref().map_or(0, |plan| plan.world_size() as usize)
+    }
+
+    /// Returns true if agents report the rank as running.
+    pub fn is_alive(&self, rank: Rank) -> bool {
+        self.running.contains(&rank)
+    }
+
+    /// Returns true if the rank exited with code 0.
+    pub fn has_completed(&self, rank: Rank) -> bool {
+        self.completed.contains(&rank)
+    }
+
+    /// Returns the ranks that agents report as running.
+    pub fn running(&self) -> &BTreeSet<Rank> {
+        &self.running
+    }
+
+    /// Returns true if all ranks exited with code 0.
+    pub fn is_completed(&self) -> bool {
+        self.world_size() > 0 && self.completed.len() == self.world_size()
+    }
+
+    /// Returns true if every rank runs or has completed.
+    pub fn is_whole(&self) -> bool {
+        self.world_size() > 0 && self.running.len() + self.completed.len() == self.world_size()
+    }
+
+    /// Records a rank that an agent reports as started.
+    pub(crate) fn rank_started(&mut self, at: Timestamp, node: &NodeId, rank: Rank, pid: u32) {
+        self.running.insert(rank);
+        self.launch_record.started(rank, pid);
+        self.open_span(at, node, rank, "starting");
+        self.launched(rank);
+    }
+
+    /// Records ranks that an agent lists as running.
+    pub(crate) fn ranks_listed(&mut self, alive: BTreeSet<Rank>) {
+        alive.iter().for_each(|rank| self.launched(*rank));
+        self.running.extend(alive);
+    }
+
+    /// Records the exit of a rank.
+    pub(crate) fn rank_exited(&mut self, at: Timestamp, rank: Rank, is_success: bool) {
+        self.rank_ended(at, rank);
+        self.exits_due.remove(&rank);
+        if is_success {
+            self.completed.insert(rank);
+            self.launched(rank);
+        }
+    }
+
+    /// Records a rank that its agent no longer runs and whose exit it will report.
+    pub(crate) fn rank_exit_due(&mut self, at: Timestamp, rank: Rank) {
+        self.rank_ended(at, rank);
+        self.exits_due.insert(rank);
+    }
+
+    /// Records a rank that no longer runs.
+    pub(crate) fn rank_ended(&mut self, at: Timestamp, rank: Rank) {
+        self.running.remove(&rank);
+        self.activity.end_rank(at, rank);
+        self.close_spans(at, |span| span.rank == Some(rank));
+    }
+
+    /// Returns true if agents have yet to report exits of ranks that they no longer run.
+    pub(crate) fn awaits_exits(&self) -> bool {
+        !self.exits_due.is_empty()
+    }
+
+    /// Waits no longer for reports of exits. Returns true if the job waited for one.
+    pub(crate) fn drop_exits_due(&mut self) -> bool {
+        !std::mem::take(&mut self.exits_due).is_empty()
+    }
+
+    /// Records a step. Returns true if it is the first of this generation.
+    pub(crate) fn step_reported(&mut self, rank: Rank, point: ProgressPoint) -> bool {
+        let is_first = self.generation_step.is_none();
+        self.step = self.step.max(Some(point.step));
+        self.generation_step = self.generation_step.max(Some(point.step));
+        if rank == Rank(0) {
+            self.record_progress(point);
+        }
+        is_first
+    }
+
+    /// Waits no longer for the start of a rank.
+    fn launched(&mut self, rank: Rank) {
+        if let JobPhase::Launching { waiting, .. } = &mut self.phase {
+            waiting.remove(&rank);
+        }
+    }
+
+    /// Returns the ranks of its generation on a node.
+    pub(crate) fn ranks_on(&self, node: &NodeId) -> Vec<Rank> {
+        let placements = self.plan.iter().flat_map(Plan::placements);
+        placements
+            .filter(|place| place.node == *node)
+            .map(|place| place.rank)
+            .collect()
+    }
+
+    /// Returns the nodes with ranks of its generation that have not completed.
+    pub(crate) fn nodes_with_work(&self) -> BTreeSet<NodeId> {
+        let open = self.places().into_iter();
+        let open = open.filter(|(rank, _)| !self.completed.contains(rank));
+        open.map(|(_, node)| node).collect()
+    }
+
+    /// Returns the ranks that ended without completion, with their nodes. Empty before all ranks have started.
+    pub(crate) fn ended_ranks(&self) -> Vec<(Rank, NodeId)> {
+        if !self.has_started() {
+            return Vec::new();
+        }
+        let is_gone = |(rank, _): &(Rank, NodeId)| !self.running.contains(rank) && !self.completed.contains(rank);
+        self.places().into_iter().filter(is_gone).collect()
+    }
+}

@@ -1,0 +1,90 @@
+//! Records of a job for reports: progress points and state spans, each limited in number.
+
+use std::collections::BTreeMap;
+
+use rankguard_model::{Generation, NodeId, ProgressPoint, Rank, StateSpan, Step, Timestamp};
+
+use super::Job;
+use crate::decision::{PreflightResults, SilentRanks};
+use crate::limits::POINTS_OVER_MAX;
+use crate::step_times::StepTimes;
+
+/// Progress points retained for reports; beyond it every second one is dropped, so that the whole run remains visible.
+const PROGRESS_POINTS_MAX: usize = 4_096;
+/// Spans retained for reports; beyond it the oldest are dropped.
+const SPANS_MAX: usize = 4_096;
+
+impl Job {
+    /// Returns thinned progress points, oldest first.
+    pub fn progress(&self) -> &[ProgressPoint] {
+        &self.progress
+    }
+
+    /// Returns the state spans of its ranks.
+    pub fn spans(&self) -> &[StateSpan] {
+        &self.spans
+    }
+
+    /// Records a step for reports.
+    pub fn record_progress(&mut self, point: ProgressPoint) {
+        if self.progress.len() >= PROGRESS_POINTS_MAX {
+            self.halve_progress();
+        }
+        self.progress.push(point);
+    }
+
+    /// Returns the metrics of a step: those of the newest report of its generation that is not later.
+    pub fn metrics_at(&self, generation: Generation, step: Step) -> BTreeMap<String, f64> {
+        let before = |point: &&ProgressPoint| point.generation == generation && point.step <= step;
+        let point = self.progress.iter().rev().find(before);
+        point
+            .and_then(|point| point.loss)
+            .map(|loss| BTreeMap::from([("loss".to_owned(), loss)]))
+            .unwrap_or_default()
+    }
+
+    /// Opens a span of a rank and closes its previous one.
+    pub fn open_span(&mut self, at: Timestamp, node: &NodeId, rank: Rank, state: &str) {
+        let generation = self.generation;
+        self.close_spans(at, |span| span.rank == Some(rank));
+        if self.spans.len() >= SPANS_MAX {
+            self.spans.remove(0);
+        }
+        self.spans.push(StateSpan {
+            node: node.clone(),
+            rank: Some(rank),
+            generation: Some(generation),
+            state: state.to_owned(),
+            from: at,
+            to: None,
+        });
+    }
+
+    /// Closes the open spans that match.
+    pub fn close_spans(&mut self, at: Timestamp, which: impl Fn(&StateSpan) -> bool) {
+        for span in self.spans.iter_mut().filter(|span| span.to.is_none() && which(span)) {
+            span.to = Some(at);
+        }
+    }
+
+    /// Thins the record of a job that is over.
+    pub(crate) fn thin(&mut self) {
+        while self.progress.len() > POINTS_OVER_MAX {
+            self.halve_progress();
+        }
+        let many = self.spans.len().saturating_sub(POINTS_OVER_MAX);
+        self.spans.drain(..many);
+        self.tempo = StepTimes::default();
+        self.hang = SilentRanks::default();
+        self.answers = PreflightResults::default();
+    }
+
+    /// Drops every second progress point, so that the whole run remains visible.
+    fn halve_progress(&mut self) {
+        let mut keep = false;
+        self.progress.retain(|_| {
+            keep = !keep;
+            keep
+        });
+    }
+}
