@@ -4,8 +4,9 @@
 //! 1. Evidence of a rank belongs to the generation that it names, evidence of a job to the generation that acted when
 //!    it happened.
 //! 2. Evidence of a machine (node, device) belongs to the jobs that used the machine when it happened. A job that has
-//!    ended uses nothing; evidence from around its end may be reported up to `settle` later. A generation uses nothing
-//!    before it was placed; of older evidence, only outright faults and storage failures concern it, because they last.
+//!    ended uses nothing; evidence from around its end may be reported up to `settle` later, and belongs to a failure of
+//!    the job if there is one, otherwise to the machine. A generation uses nothing before it was placed; of older
+//!    evidence, only outright faults and storage failures concern it, because they last.
 //!    Such a fault concerns no later failure once all ranks of the job on the node have completed steps in a generation
 //!    that began after it, and it gives way to a failure of the program itself ([`crate::FailureScene`]).
 //! 3. A concluded failure takes in evidence of its own generation. Of machines it takes in evidence that happened

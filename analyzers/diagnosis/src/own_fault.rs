@@ -20,14 +20,18 @@ pub(crate) struct FirstCause<'a> {
 
 impl FirstCause<'_> {
     /// Returns true if a mark about an entity reports a fault that does not follow from this cause: a real fault beside
-    /// a drill, a fault of hardware after a failure of software, or the fault of another device.
+    /// a drill, a fault of hardware after a failure of software, or the fault of another device or node.
     pub(crate) fn is_beside(&self, known: ClassEntry<'_>, mark: &Classification, entity: &Entity) -> bool {
         let class = mark.class.as_str();
         let is_fault = mark.role == Role::Root && known.is_outright_fault() && known.layer() == "hardware";
         let is_link = LINKS.iter().any(|part| class.contains(part));
         let is_device = |entity: &Entity| matches!(entity, Entity::Device { .. });
         let is_other_device = is_device(entity) && is_device(self.blamed) && entity != self.blamed;
-        is_fault && !is_link && (self.synthetic || !self.is_machine || is_other_device)
+        let is_other_node = match (entity.node(), self.blamed.node()) {
+            (Some(node), Some(blamed)) => node != blamed && !node.as_str().is_empty() && !blamed.as_str().is_empty(),
+            _ => false,
+        };
+        is_fault && !is_link && (self.synthetic || !self.is_machine || is_other_device || is_other_node)
     }
 }
 

@@ -10,16 +10,19 @@ use crate::signal_ref::{MeaningRef, SignalRef};
 use crate::{DraftPolicy, JobContext, PlacementIndex};
 
 /// Calls `each` with every scope of a sign: for a machine each job on it that `concerns` accepts, or the node itself if
-/// there is none.
+/// `each` returns false for all of them, because their work has ended.
 pub(crate) fn each_scope<'a>(
     glimpse: &SignalRef<'a>,
     context: &'a PlacementIndex,
     policy: &DraftPolicy,
     concerns: impl Fn(&JobId, &JobContext) -> bool,
-    mut each: impl FnMut(ScopeRef<'a>),
+    mut each: impl FnMut(ScopeRef<'a>) -> bool,
 ) {
     let machine = match glimpse.entity {
-        Entity::Rank { job, generation, .. } => return each(ScopeRef::Job(job, *generation)),
+        Entity::Rank { job, generation, .. } => {
+            each(ScopeRef::Job(job, *generation));
+            return;
+        }
         Entity::Job { job } => {
             let known = context.job(job);
             let generation = known.map(|known| known.generation).unwrap_or_default();
@@ -31,7 +34,8 @@ pub(crate) fn each_scope<'a>(
             } else {
                 generation
             };
-            return each(ScopeRef::Job(job, generation));
+            each(ScopeRef::Job(job, generation));
+            return;
         }
         Entity::Node { node } | Entity::Device { node, .. } => node,
         Entity::Unknown => &glimpse.evidence.node,
@@ -40,8 +44,7 @@ pub(crate) fn each_scope<'a>(
     let users = context.jobs_on(machine);
     let users = users.filter(|(job, known)| is_in_use(known, glimpse.at, policy) && concerns(job, known));
     for (job, known) in users {
-        idle = false;
-        each(ScopeRef::Job(job, known.generation));
+        idle &= !each(ScopeRef::Job(job, known.generation));
     }
     if idle {
         each(ScopeRef::Node(machine));

@@ -16,6 +16,17 @@ use crate::signal_ref::SignalRef;
 use crate::storage::{is_answer, is_over};
 use crate::{DraftChange, DraftId, DraftScope, JobContext, PlacementIndex, Signal};
 
+/// Result of the intake of a sign into the failures of one scope.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ScopeIntake {
+    /// A failure took the sign in, or it was dropped.
+    Taken,
+    /// No failure takes the sign in; it may open one.
+    Free,
+    /// The job of the scope has ended, and no failure of it takes the sign in: it concerns the machine.
+    Ended,
+}
+
 impl Diagnosis {
     /// Handles a new flight-recorder dump: an open draft waits for the others; a draft concluded without them is
     /// weighed again once all dumps are present.
@@ -76,17 +87,20 @@ impl Diagnosis {
         each_scope(glimpse, context, &policy, is_concerned, |scope| {
             if self.is_cleared(glimpse, scope) {
                 remember = false;
-                return DraftChange::Dropped {
+                DraftChange::Dropped {
                     evidence: glimpse.evidence.clone(),
                     why: "it happened before its node was cleared".to_owned(),
                 }
                 .join(changes);
+                return true;
             }
-            let found_none = !self.belongs(now, glimpse, scope, context, catalogue, changes);
+            let intake = self.intake(now, glimpse, scope, context, catalogue, changes);
+            let found_none = intake == ScopeIntake::Free;
             if found_none && opens && self.drafts.len() < self.policy.drafts {
                 self.open_draft(now, glimpse, scope, context, catalogue).join(changes);
             }
             remember |= found_none;
+            intake != ScopeIntake::Ended
         });
         if remember {
             self.memory.insert_signal(glimpse, &self.policy);
@@ -132,8 +146,8 @@ impl Diagnosis {
     }
 
     /// Adds a sign to the open draft or a concluded failure of its scope, or drops it if its generation may no longer
-    /// act. Returns false if none applies.
-    fn belongs(
+    /// act.
+    fn intake(
         &mut self,
         now: Timestamp,
         glimpse: &SignalRef<'_>,
@@ -141,7 +155,7 @@ impl Diagnosis {
         context: &PlacementIndex,
         catalogue: &Catalogue,
         changes: &mut Vec<DraftChange>,
-    ) -> bool {
+    ) -> ScopeIntake {
         let of = self.drafts.of_scope(scope);
         let (open, done) = of.map_or((None, None), |of| (of.open, of.newest_done()));
         if let Some(id) = open {
@@ -153,7 +167,7 @@ impl Diagnosis {
                 }
             });
             DraftChange::Joined { draft: id }.join(changes);
-            return true;
+            return ScopeIntake::Taken;
         }
         let (stale, stopping) = match scope {
             ScopeRef::Node(_) => (false, false),
@@ -162,7 +176,12 @@ impl Diagnosis {
                 .map_or((false, false), |known| (known.generation > generation, known.stopping)),
         };
         if self.join(now, glimpse, (scope, done), stale, catalogue, changes) {
-            return true;
+            return ScopeIntake::Taken;
+        }
+        // The end of a job does not end a fault of its machines.
+        let is_of_machine = machine_of(glimpse.entity, glimpse.evidence).is_some();
+        if stopping && !stale && is_of_machine && self.has_fault_limits {
+            return ScopeIntake::Ended;
         }
         if stale || stopping {
             let why = if stale {
@@ -175,8 +194,9 @@ impl Diagnosis {
                 why: why.to_owned(),
             };
             dropped.join(changes);
+            return ScopeIntake::Taken;
         }
-        stale || stopping
+        ScopeIntake::Free
     }
 
     /// Adds late evidence to a concluded failure: the `newest` of its scope, or a newer one that concerns its node.
