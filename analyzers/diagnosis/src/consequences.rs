@@ -6,7 +6,8 @@ use rankguard_faults::classes;
 use rankguard_model::{ClassId, Entity, ProcessExit};
 
 use crate::knowledge::ClassEntry;
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, exit_class};
+use crate::program_errors::is_plain_error;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, engine_exceptions, exit_class};
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
 const PANICS: Duration = Duration::from_secs(60);
@@ -41,25 +42,6 @@ const FAILED_STARTS: [&str; 2] = [classes::ENVIRONMENT_SETUP_ERROR, classes::PER
 
 /// Factor on the score of a fault that is older than the failure, beside another reason.
 const EARLIER: f64 = 0.25;
-/// Errors that a program raises for its own code, arguments or sizes, in the same way on every machine.
-const PROGRAM_ERRORS: [&str; 16] = [
-    classes::ARGPARSE_ERROR,
-    classes::ARGUMENT_OR_CONFIG_INVALID,
-    classes::ATTRIBUTE_ERROR,
-    classes::AUTOGRAD_ERROR,
-    classes::CONFIG_ERROR,
-    classes::CUDA_OOM,
-    classes::DTYPE_MISMATCH,
-    classes::IMPORT_ERROR,
-    classes::KEY_ERROR,
-    classes::PYTHON_INDEX_ERROR,
-    classes::PYTHON_NAME_ERROR,
-    classes::PYTHON_NONE_DEREFERENCE,
-    classes::PYTHON_SYNTAX_ERROR,
-    classes::PYTHON_VALUE_ERROR,
-    classes::TENSOR_SHAPE_MISMATCH,
-    classes::TYPE_ERROR,
-];
 /// Distance of two logs' stamps below which their order proves nothing.
 const STAMP_LAG: Duration = Duration::from_secs(10);
 /// Time after a fault of a machine for which a program that needs the machine does not run on by itself: its next call
@@ -70,6 +52,7 @@ const OVERCOME: Duration = Duration::from_secs(60);
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     if ranking.len() > 1 {
         earlier_faults(scene, ranking);
+        engine_exceptions::demote_foreign(scene, ranking);
         panics(scene, ranking);
         limits(ranking);
         afterwards(scene, ranking);
@@ -120,9 +103,7 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
 /// program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
 /// fault to a failure of the program.
 fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -> bool {
-    let is_plain = own
-        .class()
-        .is_some_and(|class| PROGRAM_ERRORS.contains(&class.as_str()));
+    let is_plain = is_plain_error(own);
     let support = || fault.support.iter().map(|index| &*scene.signs[index]);
     let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();
     let Some(last) = last.filter(|_| own.timed && support().all(|sign| sign.timed)) else {
@@ -135,9 +116,7 @@ fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -
 
 /// Returns true if a fault was first seen long after a plain error of the program.
 fn is_after(fault: &Signal, own: &Signal) -> bool {
-    let is_plain = own
-        .class()
-        .is_some_and(|class| PROGRAM_ERRORS.contains(&class.as_str()));
+    let is_plain = is_plain_error(own);
     is_plain && own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
 }
 

@@ -3,6 +3,7 @@
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
+use crate::engine_exceptions::is_beside_plain_error;
 use crate::exit_class::exit_class;
 use crate::own_fault::is_own_fault;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
@@ -91,11 +92,12 @@ pub(crate) fn role(
         );
     }
     if winner.support.contains(index) {
-        return (
-            Role::Confirmation,
-            winner.score,
-            "It reports the first cause as well, or an effect of it.".to_owned(),
-        );
+        let why = if sign.what == SignalMeaning::AgentReturned {
+            "The agent returned on the same boot, so the node itself did not crash."
+        } else {
+            "It reports the first cause as well, or an effect of it."
+        };
+        return (Role::Confirmation, winner.score, why.to_owned());
     }
     if sign.mark().is_some_and(|mark| mark.role == Role::Noise) {
         return (Role::Noise, 0.9, "Its signature says that it means nothing.".to_owned());
@@ -103,6 +105,10 @@ pub(crate) fn role(
     if is_own_fault(scene, winner, index) {
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
         return (Role::Root, 0.8, why);
+    }
+    if is_beside_plain_error(scene, winner, sign) {
+        let why = "It names no process of the job, and it explains no error of the program.";
+        return (Role::Noise, 0.6, why.to_owned());
     }
     let comparable = sign.timed && first.timed;
     if comparable && sign.at < first.at && sign.mark().is_some() {

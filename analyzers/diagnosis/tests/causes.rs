@@ -382,5 +382,9 @@ fn a_silent_agent_that_returns_on_the_same_boot_revises_the_crash() {
     };
     assert_eq!(revised.verdict.class.as_str(), "node-agent-silent");
     assert!(revised.node_silent);
+    assert_eq!(revised.verdict.layer, "platform");
+    assert_eq!(revised.clears, "the agent registers again");
+    let roles: Vec<Role> = revised.findings.iter().map(|finding| finding.role).collect();
+    assert_eq!(roles, [Role::Root, Role::Confirmation], "{:?}", revised.findings);
     assert!(read.agent_returned(now, &node(1), Catalogue::builtin()).is_empty());
 }

@@ -570,3 +570,188 @@ fn a_local_rank_is_no_global_rank_in_a_job_of_several_nodes() {
     let job = JobId::from("train");
     assert_eq!(first_rank_of_local_1(Entity::Job { job }), None);
 }
+
+/// Ends the job on purpose at `ms`: it finished, or it was cancelled.
+fn end_job(world: &mut World, ms: i64) {
+    world.job(|job| {
+        job.stopping = true;
+        job.ended_at = Some(Timestamp::from_millis(ms));
+    });
+}
+
+#[test]
+fn a_fault_just_after_the_end_of_a_job_is_a_failure_of_its_node() {
+    for (failed_at, name) in [
+        (900, "before"),
+        (1_000, "at"),
+        (1_200, "soon"),
+        (2_499, "late"),
+        (9_000, "long"),
+    ] {
+        let mut world = World::new();
+        end_job(&mut world, 1_000);
+        let reported_at = failed_at.max(1_100);
+        let marks = vec![off_the_bus()];
+        world.late(
+            failed_at,
+            reported_at,
+            EvidenceSource::KernelLog,
+            gpu(1),
+            line("Xid 79"),
+            marks,
+        );
+        assert_eq!(world.opened(), 1, "{name}: {:?}", world.changes);
+        let case = world.settle();
+        assert_eq!(case.job, None, "{name}");
+        assert_eq!(
+            (class(&case), &case.verdict.blamed),
+            ("gpu-fallen-off-bus", &gpu(1)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn a_fault_that_is_reported_after_its_job_was_stopped_for_it_remains_the_cause() {
+    let mut world = World::new();
+    let case = world.exits(1_000, 0, ProcessExit::Code(3)).settle();
+    assert_eq!(class(&case), "rank-exit-unknown");
+    end_job(&mut world, 2_600);
+    world.kernel(2_700, gpu(1), "NVRM: Xid 79", off_the_bus());
+    assert_eq!(world.opened(), 1, "{:?}", world.changes);
+    let change = format!("{:?}", world.changes.last());
+    assert!(
+        change.starts_with("Some(Revised") && change.contains("gpu-fallen-off-bus"),
+        "{change}"
+    );
+}
+
+#[test]
+fn a_fault_after_the_end_of_a_job_is_dropped_under_older_rules() {
+    let mut world = World::new();
+    world.diagnosis.set_fault_limits(false);
+    end_job(&mut world, 1_000);
+    world.kernel(1_200, gpu(1), "NVRM: Xid 79", off_the_bus());
+    assert_eq!(world.opened(), 0, "{:?}", world.changes);
+}
+
+#[test]
+fn a_lost_gpu_is_no_consequence_of_a_fault_of_another_node() {
+    let mut world = World::new();
+    world.kernel(1_000, on_node(1), "nvlink", mark("nic-link-down", Role::Root, 0.9));
+    let case = world.exits(1_100, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(case.verdict.blamed, on_node(1));
+    world.kernel(2_700, gpu(2), "NVRM: Xid 79", off_the_bus());
+    let change = format!("{:?}", world.changes.last());
+    assert!(change.contains("role: Root"), "{change}");
+}
+
+fn key_error() -> Classification {
+    mark("key-error", Role::Root, 0.9)
+}
+
+#[test]
+fn a_handled_error_did_not_end_a_rank_that_was_killed() {
+    for (later, exit, expected) in [
+        (3_000, ProcessExit::Signal(9), "killed-by-signal"),
+        (300, ProcessExit::Signal(9), "killed-by-signal"),
+        (3_000, ProcessExit::Signal(15), "killed-by-signal"),
+        // A shell reports the end of its child.
+        (3_000, ProcessExit::Code(137), "killed-by-signal"),
+        // A program may crash while an error ends it.
+        (300, ProcessExit::Signal(11), "key-error"),
+        (300, ProcessExit::Code(1), "key-error"),
+        (3_000, ProcessExit::Code(1), "key-error"),
+        (3_000, ProcessExit::Signal(6), "key-error"),
+    ] {
+        let mut world = World::new();
+        world.says(1_000, 1, "KeyError: 'loss'", key_error());
+        let case = world.exits(1_000 + later, 1, exit).settle();
+        assert_eq!(class(&case), expected, "{later} ms, {exit}");
+        let rank = case.verdict.root_rank.or(case.verdict.blamed.rank());
+        assert_eq!(rank, Some(Rank(1)), "{later} ms, {exit}");
+    }
+}
+
+#[test]
+fn an_error_of_a_rank_that_was_killed_for_the_end_of_another_remains_the_cause() {
+    let mut world = World::new();
+    world.says(1_000, 1, "KeyError: 'loss'", key_error());
+    world.says(1_010, 2, "KeyError: 'loss'", key_error());
+    world.exits(1_100, 1, ProcessExit::Code(1));
+    let case = world.exits(1_400, 2, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "key-error");
+}
+
+#[test]
+fn an_exception_of_another_process_is_no_cause_of_a_plain_error() {
+    let exception = |pid: &str| with(mark("gpu-engine-exception", Role::Root, 0.95), &[("pid", pid)]);
+    for (xid_at, pid, expected) in [
+        (1_300, "4711", "key-error"),
+        (800, "4711", "key-error"),
+        // The process of rank 1.
+        (800, "1001", "gpu-engine-exception"),
+    ] {
+        let mut world = World::new();
+        if xid_at < 1_000 {
+            world.kernel(xid_at, gpu(1), "NVRM: Xid 31", exception(pid));
+        }
+        world.says(1_000, 1, "KeyError: 'loss'", key_error());
+        world.exits(1_050, 1, ProcessExit::Code(1));
+        if xid_at > 1_000 {
+            world.kernel(xid_at, gpu(1), "NVRM: Xid 31", exception(pid));
+        }
+        let case = world.settle();
+        assert_eq!(class(&case), expected, "{xid_at} {pid}");
+        if pid == "4711" {
+            assert_eq!(role_of(&case, &gpu(1)).role, Role::Noise, "{xid_at}");
+            assert_eq!(case.verdict.root_rank, Some(Rank(1)));
+        }
+    }
+}
+
+#[test]
+fn a_real_failure_beside_a_drill_is_its_own_case() {
+    let oom = with(mark("host-oom-kill", Role::Root, 0.95), &[("pid", "1002")]);
+    for (expected, drill_at) in [
+        ("key-error", 1_000),
+        ("key-error", 1_400),
+        ("host-oom-kill", 1_000),
+        ("gpu-fallen-off-bus", 1_000),
+    ] {
+        let mut world = World::new();
+        let drill = |world: &mut World| {
+            world.is_drill = true;
+            world.kernel(drill_at, gpu(1), "NVRM: Xid 79", off_the_bus());
+            world.is_drill = false;
+        };
+        if drill_at < 1_200 {
+            drill(&mut world);
+        }
+        match expected {
+            "key-error" => {
+                world.says(1_200, 2, "KeyError: 'loss'", key_error());
+                world.exits(1_250, 2, ProcessExit::Code(1));
+            }
+            "host-oom-kill" => {
+                world.kernel(1_200, on_node(2), "Out of memory: Killed process 1002", oom.clone());
+                world.exits(1_250, 2, ProcessExit::Signal(9));
+            }
+            _ => {
+                world.kernel(1_200, second_gpu(2), "NVRM: Xid 79", off_the_bus());
+                world.exits(1_250, 2, ProcessExit::Signal(6));
+            }
+        }
+        if drill_at > 1_200 {
+            drill(&mut world);
+        }
+        let case = world.settle();
+        assert_eq!(class(&case), expected, "{drill_at}");
+        assert_eq!(case.verdict.blamed.node(), Some(&node(2)), "{expected} {drill_at}");
+        assert!(
+            !rests_on_drill(&case.findings),
+            "{expected} {drill_at}: {:?}",
+            case.findings
+        );
+    }
+}

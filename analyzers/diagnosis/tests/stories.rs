@@ -527,6 +527,9 @@ fn a_rank_that_stood_still_after_a_traceback_died_of_it_and_a_kill_is_no_confirm
     assert_eq!(case.verdict.class.as_str(), "key-error");
     let exit = case.findings.iter().find(|it| it.class.as_str() == "killed-by-signal");
     assert_eq!(exit.map(|it| it.role), Some(Role::Cascade), "{:#?}", case.findings);
+    // A program that hangs in its end is silent for longer.
+    let soon = killed_after_traceback(4_000, Some(2_900), 9);
+    assert_eq!(soon.verdict.class.as_str(), "killed-by-signal");
     let at_once = killed_after_traceback(1_500, Some(400), 6);
     assert_eq!(at_once.verdict.class.as_str(), "key-error");
 }

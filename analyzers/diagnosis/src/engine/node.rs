@@ -13,6 +13,9 @@ const NEAR: Duration = Duration::from_secs(10);
 /// Difference of clocks up to which a report counts as earlier.
 const CLOCKS: Duration = Duration::from_secs(2);
 
+/// Layer of an agent that was silent while its node ran on.
+const AGENT_LAYER: &str = "platform";
+
 /// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
 /// may be silent. A node that reported its end before is in maintenance.
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -46,6 +49,12 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         if has_returned {
             let note = "The agent returned on the same boot, so the node itself did not crash.";
             candidate.notes.push(note.to_owned());
+        }
+        if has_returned && scene.has_fault_limits {
+            candidate.layer = Some(AGENT_LAYER.to_owned());
+            // The reports of one silence do not follow from each other.
+            let same = scene.silent().filter(|(_, other)| other.node() == Some(node));
+            candidate.support.extend(same.map(|(index, _)| index));
         }
         Some(candidate)
     }));

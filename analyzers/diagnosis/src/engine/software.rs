@@ -7,6 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, LAST_OUTPUT, NodeId, OUTPUT_AGE_FIELD, ProcessExit, Rank};
 
 use super::{FailureFamily, confidence, roots};
+use crate::program_errors::is_plain_class;
 use crate::signal::CHECK_SIGNATURE;
 use crate::signalled_ranks::struck_rank;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -92,6 +93,13 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
                 "Rank {rank} wrote output for {seconds:.1} s after this report, and then a signal ended it: it did not \
                  end of what it reported."
             ));
+        } else if is_contradicted(scene, class, rank, newest) {
+            candidate.strength = CandidateStrength::Outcome;
+            candidate.score *= CONTRADICTED;
+            candidate.notes.push(format!(
+                "A program that does not handle this error ends with an exit code, and a signal killed rank {rank}: it \
+                 did not end of what it reported."
+            ));
         } else {
             let exits = scene.exits().filter(|(_, sign, _, exit)| {
                 sign.rank() == Some(rank) && (!scene.has_cause_limits || confirms(newest, sign, *exit))
@@ -153,12 +161,49 @@ fn went_on(scene: &FailureScene<'_>, rank: Rank, report: &Signal) -> Option<Dura
         .exits()
         .filter(|(_, sign, ..)| sign.timed && sign.rank() == Some(rank));
     let (_, end, ..) = ends.find(|(.., exit)| is_killed(*exit))?;
+    let age = output_age(scene, end)?;
+    let lasted = end.at.before(age).since(report.at);
+    (lasted >= APART).then_some(lasted)
+}
+
+/// Returns the time from the last output of a rank to its end by a signal, if the agent reports it.
+fn output_age(scene: &FailureScene<'_>, end: &Signal) -> Option<Duration> {
     let (_, last) = scene
         .marks()
         .find(|(_, mark)| mark.is_signed(LAST_OUTPUT) && mark.evidence == end.evidence)?;
-    let age = Duration::from_millis(last.field(OUTPUT_AGE_FIELD)?.parse().ok()?);
-    let lasted = end.at.before(age).since(report.at);
-    (lasted >= APART).then_some(lasted)
+    Some(Duration::from_millis(last.field(OUTPUT_AGE_FIELD)?.parse().ok()?))
+}
+
+/// Silence after a report from which on its rank counts as hanging in the end that the error caused.
+const HANGS: Duration = Duration::from_secs(5);
+
+/// Factor on the score of a report that the end of its rank contradicts.
+const CONTRADICTED: f64 = 0.25;
+
+/// Returns true if a plain error did not end the rank that reports it: a signal from outside ended it later. A launcher
+/// kills ranks for the end of another one, and a program may crash while an error ends it, so a kill soon after the
+/// report counts only if it is SIGKILL and the first end in the failure. A rank that wrote nothing for [`HANGS`] was
+/// ending of its error when it was killed.
+fn is_contradicted(scene: &FailureScene<'_>, class: &str, rank: Rank, report: &Signal) -> bool {
+    if !scene.has_fault_limits || !is_plain_class(class) || !report.timed {
+        return false;
+    }
+    let first_end = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.timed)
+        .map(|(_, sign, ..)| sign.at)
+        .min();
+    let is_from_outside = |end: &Signal, exit: ProcessExit| {
+        let is_apart = end.at.since(report.at) >= APART;
+        let is_first_kill = exit.shell_code() == 137 && first_end == Some(end.at);
+        let has_hung = output_age(scene, end).is_some_and(|age| age >= HANGS);
+        end.timed && end.at >= report.at && is_killed(exit) && (is_apart || is_first_kill) && !has_hung
+    };
+    let mut ends = scene
+        .exits()
+        .filter(|(_, sign, ..)| sign.rank() == Some(rank))
+        .peekable();
+    ends.peek().is_some() && ends.all(|(_, end, _, exit)| is_from_outside(end, exit))
 }
 
 /// Returns true if a rank without a message of its own was ended by a signal, or ended before the message.
