@@ -312,7 +312,13 @@ impl DecisionContext<'_> {
                         .map(|job| job.generation());
                     self.state.cases.open(draft, job, generation, first_at, self.at);
                 }
-                DraftChange::Late { draft, finding } => self.state.cases.join(draft, *finding),
+                DraftChange::Late { draft, finding } => {
+                    let case = self.state.cases.drafts.get(&draft).copied();
+                    self.state.cases.join(draft, (*finding).clone());
+                    if let Some(id) = case {
+                        self.isolate_late(id, &finding);
+                    }
+                }
                 DraftChange::Revised(concluded) => {
                     if let Some(id) = self.state.cases.conclude(&concluded) {
                         self.revise(id, &concluded);

@@ -174,6 +174,7 @@ impl DecisionContext<'_> {
             Event::CaseNoted { case, note } => self.take_note(*case, note),
             Event::NodeUncordoned { node } => {
                 self.forget_refusals(node);
+                self.note_return_to_use(node);
                 self.state.fleet.uncordon(node);
                 self.settle_uncordoned_fault(node, &format!("an operator accepted node {node} for use"));
                 self.state.diagnosis.clear_node(self.at, node);

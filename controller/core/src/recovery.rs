@@ -1,10 +1,13 @@
 //! Planner: maps a verdict to the cheapest sufficient recovery.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::classes;
-use rankguard_model::{Case, CaseFinding, CaseId, CaseState, Entity, JobId, NodeId, ReasoningEntry, Role, Severity};
+use rankguard_model::{
+    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, Role, Severity,
+};
 
 use crate::decision::DecisionContext;
 use crate::fleet::{Cordon, UncordonedFault};
@@ -51,11 +54,16 @@ impl NodeIsolation {
     /// Returns the outcome of a case for which nothing else is done.
     fn outcome(&self, otherwise: String) -> String {
         match self {
-            Self::Cordoned(node) => format!("node {node} takes no more ranks"),
-            Self::Refused(node) => format!("node {node} stays in use, because the cordon limit is reached"),
+            Self::Cordoned(node) => cordon_outcome(node),
+            Self::Refused(node) => format!("node {node} stayed in use, because the cordon limit was reached"),
             Self::None => otherwise,
         }
     }
+}
+
+/// Returns the outcome of a case that only took a node out of use.
+fn cordon_outcome(node: &NodeId) -> String {
+    format!("node {node} was taken out of use")
 }
 
 impl DecisionContext<'_> {
@@ -83,6 +91,9 @@ impl DecisionContext<'_> {
         }
         if concluded.stalled && !is_isolated && (self.watch_hang(id, &name) || self.awaits_life(id, &name)) {
             return self.overtake(older, id, &name, concluded);
+        }
+        if self.state.records_returns() {
+            self.note_return_of_failure(id, &name, concluded);
         }
         let decision = self.answer(&name, concluded, is_isolated);
         if !matches!(decision, RecoveryDecision::Nothing(_)) {
@@ -184,13 +195,51 @@ impl DecisionContext<'_> {
         }
         let class = |id| self.state.cases.all().get(&id).map(|case| case.verdict.class.clone());
         let is_same = class(older).is_some() && class(older) == class(newer);
-        self.close(older, format!("the restart failed too, see case {newer}"));
+        let lasted = self.duration_of_restart(older, newer);
+        self.close(
+            older,
+            match lasted.filter(|_| !is_same) {
+                None => format!("the restart failed too, see case {newer}"),
+                Some(lasted) => {
+                    let seconds = lasted.as_secs_f64();
+                    format!("another failure ended the restarted ranks after {seconds:.1} s, see case {newer}")
+                }
+            },
+        );
         if is_same {
             self.note(
                 Some(newer),
                 format!("the failure of case {older} came back after a restart"),
             );
         }
+    }
+
+    /// Returns the time from the start of the ranks that were restarted for a case to the failure of a newer case.
+    fn duration_of_restart(&self, older: CaseId, newer: CaseId) -> Option<Duration> {
+        let cases = self.state.cases.all();
+        let before = cases.get(&older)?;
+        let launched = u64::try_from(before.delays.launched_ms?).ok()?;
+        let launched_at = before.first_at.after(Duration::from_millis(launched));
+        Some(cases.get(&newer)?.first_at.since(launched_at))
+    }
+
+    /// Notes in a case that the failure of an earlier case, which counted as recovered, has come back.
+    fn note_return_of_failure(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) {
+        let is_earlier = |case: &&Case| {
+            case.id < id
+                && case.job.as_ref() == Some(name)
+                && case.state == CaseState::Recovered
+                && case.verdict.class == concluded.verdict.class
+                && case.verdict.root_rank == concluded.verdict.root_rank
+        };
+        let cases = self.state.cases.all().values();
+        let Some(earlier) = cases.rev().find(is_earlier).map(|case| case.id) else {
+            return;
+        };
+        self.note(
+            Some(id),
+            format!("the failure of case {earlier} came back after the job had worked again"),
+        );
     }
 
     /// Handles a verdict that late evidence changed. A node that is now blamed is cordoned, and a job that was
@@ -202,18 +251,48 @@ impl DecisionContext<'_> {
             verdict.class, verdict.blamed
         ));
         self.withdraw_uncordoned_fault(id);
-        let NodeIsolation::Cordoned(node) = self.isolate(id, concluded) else {
-            return;
-        };
+        let isolated = self.isolate(id, concluded);
+        self.isolate_others(id, concluded);
+        if let NodeIsolation::Cordoned(node) = isolated {
+            self.move_job_away(id, &node, &verdict.class);
+        }
+    }
+
+    /// Places a job elsewhere that works on a node for which a fault was reported late.
+    fn move_job_away(&mut self, id: CaseId, node: &NodeId, class: &ClassId) {
         let moved = self
             .state
             .jobs
             .iter()
-            .find(|(_, job)| !job.is_over() && self.works_on(job, &node));
+            .find(|(_, job)| !job.is_over() && self.works_on(job, node));
         if let Some(name) = moved.map(|(name, _)| name.clone()) {
-            let reasons = vec![format!("case {id}: {} on {node} was seen only now", verdict.class)];
+            let reasons = vec![format!("case {id}: {class} on {node} was seen only now")];
             self.place(&name, Some(id), reasons);
         }
+    }
+
+    /// Takes the node of a fault of hardware out of use that joined a concluded case and does not follow from its
+    /// first cause.
+    pub(crate) fn isolate_late(&mut self, id: CaseId, finding: &CaseFinding) {
+        if !self.state.isolates_every_fault() || !self.is_hardware_fault(finding) {
+            return;
+        }
+        let (Entity::Device { node, .. } | Entity::Node { node }) = &finding.entity else {
+            return;
+        };
+        let has_cordon = self.state.fleet.get(node).is_some_and(|entry| entry.cordon.is_some());
+        let fault = format!("{} on {}", finding.class, finding.entity);
+        let isolated = self.take_out_of_use(id, node.clone(), &fault);
+        if isolated.cordoned().is_some() && !has_cordon {
+            self.move_job_away(id, node, &finding.class);
+        }
+    }
+
+    /// Returns true for a finding about a real fault of hardware that does not follow from another finding.
+    fn is_hardware_fault(&self, finding: &CaseFinding) -> bool {
+        let class = self.state.catalogue().class(&finding.class);
+        let is_hardware = class.is_some_and(|class| class.layer == "hardware" && class.severity == Severity::Failure);
+        is_hardware && finding.role == Role::Root && !finding.synthetic
     }
 
     /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).
@@ -236,15 +315,12 @@ impl DecisionContext<'_> {
         if !self.state.isolates_every_fault() {
             return;
         }
-        let catalogue = self.state.catalogue();
-        let is_fault = |finding: &&CaseFinding| {
-            let class = catalogue.class(&finding.class);
-            let is_hardware =
-                class.is_some_and(|class| class.layer == "hardware" && class.severity == Severity::Failure);
-            is_hardware && finding.role == Role::Root && !finding.synthetic
-        };
         let mut others: BTreeMap<NodeId, String> = BTreeMap::new();
-        for finding in concluded.findings.iter().filter(is_fault) {
+        let faults = concluded
+            .findings
+            .iter()
+            .filter(|finding| self.is_hardware_fault(finding));
+        for finding in faults {
             if let Entity::Device { node, .. } | Entity::Node { node } = &finding.entity
                 && concluded.verdict.blamed.node() != Some(node)
             {
@@ -311,6 +387,31 @@ impl DecisionContext<'_> {
                 "node {node} is in use although faulty: {refusal}; `rankguard node cordon {node}` takes it out of use, \
                  `rankguard node uncordon {node}` accepts it"
             ));
+        }
+    }
+
+    /// Records in the cases that took a node out of use that an operator returns it to use. Call it before the cordon
+    /// is lifted.
+    pub(crate) fn note_return_to_use(&mut self, node: &NodeId) {
+        let at = self.at;
+        let cordon = self.state.fleet.get(node).and_then(|entry| entry.cordon.as_ref());
+        let Some(cordon) = cordon.filter(|_| self.state.records_returns()) else {
+            return;
+        };
+        let first = cordon.case;
+        let outcome = cordon_outcome(node);
+        for case in self.state.cases.all_mut() {
+            let is_outcome = case.outcome.as_ref() == Some(&outcome);
+            if !is_outcome && Some(case.id) != first {
+                continue;
+            }
+            if is_outcome {
+                case.outcome = Some(format!("{outcome}; an operator returned it to use at {at}"));
+            }
+            if case.actions.len() < ACTIONS_MAX {
+                let text = format!("an operator returned node {node} to use");
+                case.actions.push(ReasoningEntry { at, text });
+            }
         }
     }
 

@@ -179,6 +179,12 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if cases record that an operator returned their node to use, and that an earlier failure came back
+    /// (since rules 6).
+    pub(crate) fn records_returns(&self) -> bool {
+        self.rules >= 6
+    }
+
     /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
     pub(crate) fn watches_standing_ranks(&self) -> bool {
         self.rules >= 6

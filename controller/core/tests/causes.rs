@@ -6,10 +6,10 @@ mod cluster;
 use std::time::Duration;
 
 use cluster::{Cluster, job, node};
-use rankguard_core::{Event, Policy, RULES};
+use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
-    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeInfo, ProcessExit, Rank,
-    RankRef, Role, RunningRank, Timestamp,
+    CaseState, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeInfo,
+    ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
 };
 
 const BOOT: &str = "5e4a3f52-4b8e-4f4e-8a2e-0d3b6f2f8a11";
@@ -303,8 +303,8 @@ fn a_case_beyond_the_cordon_limit_ends_with_the_node_in_use() {
     assert_eq!(
         outcomes,
         [
-            "node node-3 takes no more ranks",
-            "node node-1 stays in use, because the cordon limit is reached",
+            "node node-3 was taken out of use",
+            "node node-1 stayed in use, because the cordon limit was reached",
         ]
     );
 }
@@ -323,7 +323,62 @@ fn a_case_of_a_running_job_beyond_the_cordon_limit_names_the_node_in_use() {
     cluster.loses_gpu(1);
     cluster.wait(Duration::from_secs(8));
     let outcome = cluster.cases()[1].outcome.clone();
-    let expected = "node node-1 stays in use, because the cordon limit is reached; every rank of the job is alive, so \
+    let expected = "node node-1 stayed in use, because the cordon limit was reached; every rank of the job is alive, so \
                     nothing is restarted";
     assert_eq!(outcome.as_deref(), Some(expected));
+}
+
+#[test]
+fn a_case_records_that_an_operator_returned_its_node_to_use() {
+    let outcome_after_uncordon = |rules: u32| {
+        let mut cluster = Cluster::new(policy(rules));
+        cluster.loses_gpu(3);
+        cluster.wait(Duration::from_secs(8));
+        cluster.tell(Event::NodeUncordoned { node: node(3) });
+        let returned_at = cluster.now;
+        cluster.wait(Duration::from_secs(60));
+        let case = cluster.cases()[0];
+        let last = case.actions.last().map(|action| action.text.clone());
+        (case.outcome.clone().expect("an outcome"), last, returned_at)
+    };
+    let (outcome, last, returned_at) = outcome_after_uncordon(RULES);
+    let expected = format!("node node-3 was taken out of use; an operator returned it to use at {returned_at}");
+    assert_eq!(outcome, expected);
+    assert_eq!(last.as_deref(), Some("an operator returned node node-3 to use"));
+    let (outcome, last, _) = outcome_after_uncordon(5);
+    assert_eq!(outcome, "node node-3 was taken out of use");
+    assert_eq!(last.as_deref(), Some("node node-3 cordoned"));
+}
+
+#[test]
+fn a_gpu_that_is_lost_just_after_a_job_takes_its_node_out_of_use() {
+    for rules in [RULES, 5] {
+        let mut cluster = Cluster::running(policy(rules));
+        cluster.tell(Event::JobCancelled { job: job() });
+        cluster.obey();
+        cluster.wait(Duration::from_millis(700));
+        cluster.loses_gpu(2);
+        cluster.wait(Duration::from_secs(8));
+        let cordon = cluster.state.fleet().get(&node(2)).and_then(|node| node.cordon.clone());
+        assert_eq!(cordon.is_some(), rules == RULES, "{:?}", cluster.cases());
+    }
+}
+
+#[test]
+fn a_gpu_that_is_lost_after_the_verdict_takes_its_node_out_of_use() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(0, text("KeyError: 'loss'"), vec![mark("key-error", Role::Root)]);
+    cluster.exits(0, ProcessExit::Code(1));
+    while cluster.cases()[0].state == CaseState::Open {
+        cluster.wait(Duration::from_millis(100));
+    }
+    assert_eq!(cluster.class_of(0), "key-error");
+    cluster.loses_gpu(2);
+    assert_eq!(cluster.class_of(0), "key-error");
+    cluster.wait(Duration::from_secs(8));
+    let cordon = cluster.state.fleet().get(&node(2)).and_then(|node| node.cordon.clone());
+    assert!(cordon.is_some(), "{:?}", cluster.cases());
+    // The job needs four nodes.
+    let phase = &cluster.state.jobs()[&job()].phase;
+    assert!(matches!(phase, JobPhase::Pending { .. }), "{phase:?}");
 }

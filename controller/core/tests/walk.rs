@@ -465,7 +465,7 @@ fn a_restart_failed_only_if_its_own_generation_failed_before_it_worked() {
     cluster.falls_silent(2);
     cluster.wait(Duration::from_secs(10));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
-    assert_eq!(outcome, "the ranks of the job work again; it reports no steps");
+    assert_eq!(outcome, "the ranks of the job worked again; it reports no steps");
     // The restarted ranks fail at once.
     let mut cluster = unmarked(policy());
     cluster.is_killed(1);
@@ -475,6 +475,19 @@ fn a_restart_failed_only_if_its_own_generation_failed_before_it_worked() {
     cluster.wait(Duration::from_secs(5));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
     assert_eq!(outcome, "the restart failed too, see case 2");
+    // The restarted ranks run without a sign of life, and then another failure ends them.
+    let mut cluster = unmarked(policy());
+    cluster.is_killed(1);
+    cluster.wait(Duration::from_secs(5));
+    cluster.restarts();
+    cluster.wait(Duration::from_secs(9));
+    cluster.exits(1, ProcessExit::Code(3), false);
+    cluster.wait(Duration::from_secs(5));
+    let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
+    assert_eq!(
+        outcome,
+        "another failure ended the restarted ranks after 9.0 s, see case 2"
+    );
     // Another failure comes while the old ranks are being ended.
     let mut cluster = Cluster::checkpointed(policy(), rankguard_model::CheckpointTiers::default());
     cluster.is_killed(1);
@@ -483,6 +496,30 @@ fn a_restart_failed_only_if_its_own_generation_failed_before_it_worked() {
     cluster.wait(Duration::from_secs(5));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
     assert_eq!(outcome, "another failure followed before the job ran again, see case 2");
+}
+
+#[test]
+fn a_failure_that_comes_back_after_a_recovery_names_the_earlier_case() {
+    let mut cluster = unmarked(policy());
+    cluster.is_killed(1);
+    cluster.wait(Duration::from_secs(5));
+    cluster.restarts();
+    cluster.activity(0, "output");
+    assert_eq!(cluster.cases()[0].state, CaseState::Recovered);
+    let before = cluster.cases()[0].clone();
+    cluster.wait(Duration::from_secs(4));
+    cluster.is_killed(1);
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(*cluster.cases()[0], before);
+    let actions: Vec<&str> = cluster.cases()[1]
+        .actions
+        .iter()
+        .map(|action| action.text.as_str())
+        .collect();
+    assert_eq!(
+        actions[0],
+        "the failure of case 1 came back after the job had worked again"
+    );
 }
 
 #[test]

@@ -72,7 +72,7 @@ impl DecisionContext<'_> {
         self.run_without_steps(name);
         self.wait_at_most(name, self.life_ms());
         if self.state.recovers_with_life() {
-            self.recover_with_life(name, "the ranks of the job work again; it reports no steps");
+            self.recover_with_life(name, "the ranks of the job worked again; it reports no steps");
         }
     }
 
@@ -84,7 +84,7 @@ impl DecisionContext<'_> {
             self.run_without_steps(name);
             self.recover_with_life(
                 name,
-                "the ranks of the job live; it reports no steps and shows no activity",
+                "the ranks of the job lived; it reported no steps and showed no activity",
             );
         }
     }
@@ -116,7 +116,7 @@ impl DecisionContext<'_> {
         }
         if let Some(case) = job.activity.case.take() {
             job.end_recovery_from(case);
-            self.close(case, "its ranks work again; nothing was restarted".to_owned());
+            self.close(case, "its ranks worked again; nothing was restarted".to_owned());
         }
         if self.state.jobs.get(name).is_some_and(|job| job.case().is_some()) {
             self.wait_at_most(name, self.life_ms());
@@ -179,7 +179,7 @@ impl DecisionContext<'_> {
         }
         self.watch_stall(name);
         if !has_stepped {
-            self.note_recovered(name, at, "the job commits checkpoints again");
+            self.note_recovered(name, at, "the job committed checkpoints again");
             self.offer_node();
         }
     }
@@ -215,7 +215,7 @@ impl DecisionContext<'_> {
         let newest = job.activity.newest_sign().filter(|_| watches_idle);
         let is_whole = job.ended_ranks().is_empty() || !self.state.follows_ended_ranks();
         if hung_from.is_none_or(|due| due > self.at) && job.case().is_some() && is_whole {
-            self.note_recovered(name, self.at, "the ranks of the job work again; it reports no steps");
+            self.note_recovered(name, self.at, "the ranks of the job worked again; it reports no steps");
             self.offer_node();
         }
         if !is_saved || stall_ms == 0 {

@@ -366,7 +366,7 @@ impl DecisionContext<'_> {
         }
         self.drop_timer(name);
         self.watch_stall(name);
-        self.note_recovered(name, at, "the job makes steps again");
+        self.note_recovered(name, at, "the job made steps again");
         self.offer_node();
     }
 

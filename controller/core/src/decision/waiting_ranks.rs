@@ -35,9 +35,9 @@ impl DecisionContext<'_> {
             job.resume();
         }
         self.announce(format!(
-            "job {name} goes on: its ranks have run on, and their nodes may be used again"
+            "job {name} goes on: its ranks have run on, and their nodes could be used again"
         ));
-        self.note_recovered(name, self.at, "its ranks went on, and their nodes may be used again");
+        self.note_recovered(name, self.at, "its ranks went on, and their nodes could be used again");
         self.watch_stall(name);
     }
 

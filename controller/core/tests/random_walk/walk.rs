@@ -127,11 +127,12 @@ impl Walk {
 
     pub(super) fn tell(&mut self, event: Event) {
         self.now = self.now.after(std::time::Duration::from_millis(1));
+        let is_return = matches!(event, Event::NodeUncordoned { .. });
         let stamped = StampedEvent { at: self.now, event };
         let cordoned = self.state.fleet().cordoned_by_verdict();
         let actions = step(&mut self.state, &stamped);
         self.journal.push(stamped);
-        self.cases.look(&self.state, self.now);
+        self.cases.look(&self.state, self.now, is_return);
         let fleet = self.state.fleet();
         let limit = self.state.policy().cordon_budget(fleet.live());
         if fleet.cordoned_by_verdict() > cordoned {
