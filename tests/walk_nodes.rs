@@ -205,7 +205,7 @@ fn stopped_ranks_of_a_job_without_steps_are_reported() {
         list(&cluster, &["cases", "--open"]).is_empty().then_some(())
     });
     let closed = list(&cluster, &["cases"])[0]["outcome"].clone();
-    assert_eq!(closed, "its ranks work again; nothing was restarted");
+    assert_eq!(closed, "its ranks worked again; nothing was restarted");
     rankguard(&["cancel", "still", "--controller", &cluster.address]);
 }
 
@@ -385,4 +385,85 @@ fn ranks_that_a_fence_ends_are_no_consequences_of_a_lost_node() {
         |finding: &&Value| finding["entity"]["node"] == survivor.as_str() && finding["role"] != "noise";
     assert_eq!(findings.iter().find(is_of_survivor), None, "{case:#}");
     rankguard(&["cancel", "pair", "--controller", &cluster.address]);
+}
+
+/// Starts a controller, and an agent that follows a file as its kernel log. Evidence from around the end of a job is
+/// reported for 3 s.
+fn start_with_kernel_log(lines: &str) -> (nodes::Cluster, Daemon, std::path::PathBuf) {
+    let settings = "[controller.policy]\ngather_ms = 200\nsettle_ms = 3_000\n";
+    let mut cluster = nodes::Cluster::start_configured(0, 1, settings);
+    cluster.is_forged = true;
+    let kernel_log = cluster.dir.path().join("kernel.log");
+    fs::write(&kernel_log, lines).expect("written");
+    let state = cluster.dir.path().join("n1");
+    let words = [
+        "agent",
+        "--node",
+        "n1",
+        "--slots",
+        "1",
+        "--kernel-log",
+        text_of(&kernel_log),
+    ];
+    let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
+    let agent = Daemon::start(&[&words[..], &place].concat(), &cluster.dir.path().join("n1.log"));
+    cluster.joined(1);
+    (cluster, agent, kernel_log)
+}
+
+fn append(path: &Path, line: &str) {
+    use std::io::Write;
+
+    let mut file = fs::File::options().append(true).open(path).expect("opens");
+    writeln!(file, "{line}").expect("written");
+}
+
+/// Returns the kernel's line about a lost GPU.
+fn lost_gpu(bus: &str) -> String {
+    format!("NVRM: Xid (PCI:0000:{bus}:00): 79, pid=77, name=x, GPU has fallen off the bus.")
+}
+
+#[test]
+fn a_gpu_that_is_lost_just_after_a_job_takes_its_node_out_of_use_until_an_operator_returns_it() {
+    let (cluster, _agent, kernel_log) = start_with_kernel_log("");
+    run(&cluster, &["--name", "one", "--", "true"]).expect(0);
+    append(&kernel_log, &lost_gpu("9b"));
+    let node = || list(&cluster, &["status", "nodes"])[0].clone();
+    until("the node to be out of use", LIMIT, || {
+        (node()["state"] == "cordoned").then_some(())
+    });
+    let case = until("the outcome", LIMIT, || {
+        let case = list(&cluster, &["cases"]).first()?.clone();
+        case["outcome"].is_string().then_some(case)
+    });
+    assert_eq!(case["verdict"]["class"], "gpu-fallen-off-bus", "{case:#}");
+    assert!(case["job"].is_null(), "{case:#}");
+    assert_eq!(case["outcome"], "node n1 was taken out of use");
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address]);
+    let shown = shown.expect(0).stdout;
+    for wanted in [
+        "node n1 was taken out of use; an operator returned it to use at 20",
+        "an operator returned node n1 to use",
+    ] {
+        assert!(shown.contains(wanted), "{wanted:?} is not in:\n{shown}");
+    }
+}
+
+#[test]
+fn a_fault_of_an_earlier_boot_is_over() {
+    let line = format!("2020-01-01T03:00:00.000000+00:00 n1 kernel: {}\n", lost_gpu("9b"));
+    let (cluster, _agent, kernel_log) = start_with_kernel_log(&line);
+    let state = cluster.dir.path().join("n1");
+    until("the old line to be read", LIMIT, || {
+        let ran = rankguard(&["agent", "status", "--state-dir", text_of(&state), "--format", "json"]);
+        ran.stdout.contains("0000:9b:00").then_some(())
+    });
+    append(&kernel_log, &lost_gpu("bb"));
+    let case = until("a case", LIMIT, || {
+        let case = list(&cluster, &["cases"]).first()?.clone();
+        (case["verdict"]["class"] == "gpu-fallen-off-bus").then_some(case)
+    });
+    assert!(case["verdict"]["blamed"].to_string().contains("0000:bb:00"), "{case:#}");
+    assert_eq!(list(&cluster, &["cases"]).len(), 1);
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rankguard_faults::{LogObservation, classes};
-use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, RankRef, Timestamp};
+use rankguard_model::{Classification, Entity, EvidenceBody, EvidenceSource, RankRef, Role, Timestamp};
 
 use super::gpu::XidMerger;
+use super::uptime::boot_moment;
 use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
 use crate::intake::EvidenceIntake;
@@ -51,6 +52,7 @@ impl LineReporter {
     ) -> PendingEvidence {
         let entity = self.entity(writer, &observation);
         let at = moment(observation.at, read, live);
+        let is_over = *writer == LineOrigin::Kernel && !live && is_of_earlier_boot(at, boot_moment());
         let LogObservation {
             text,
             context,
@@ -64,6 +66,11 @@ impl LineReporter {
             // The users of a disk or server at the time of an old line are unknown.
             if live {
                 self.who_uses(&text, &mut marks);
+            }
+        }
+        if is_over {
+            for mark in marks.iter_mut().filter(|mark| mark.role == Role::Root) {
+                mark.role = Role::Confirmation;
             }
         }
         PendingEvidence::now(self.source, entity, EvidenceBody::Line { text, context, repeats })
@@ -172,6 +179,15 @@ fn moment(own: Option<Timestamp>, read: Timestamp, live: bool) -> Timestamp {
     own.filter(plausible).unwrap_or(read)
 }
 
+/// Greatest difference between time zones: many logs stamp their lines without one.
+const ZONES: Duration = Duration::from_secs(14 * 3600);
+
+/// Returns true if a line of the kernel is of an earlier boot, in whatever time zone it is stamped. A boot ends the
+/// faults before it, so such a line is no failure of the present.
+fn is_of_earlier_boot(at: Timestamp, booted: Timestamp) -> bool {
+    at.after(ZONES) < booted
+}
+
 /// Most remembered reads. Triage holds a line for a few seconds; this covers many times that.
 const READS: usize = 1024;
 
@@ -226,6 +242,21 @@ mod tests {
         check(108 * HOUR, true, 100 * HOUR);
         check(108 * HOUR, false, 100 * HOUR);
         assert_eq!(moment(None, read, true), read);
+    }
+
+    #[test]
+    fn a_line_is_of_an_earlier_boot_in_every_time_zone() {
+        let booted = Timestamp(100 * HOUR);
+        for (at, expect) in [
+            (101, false),
+            (100, false),
+            (87, false),
+            (86, false),
+            (85, true),
+            (0, true),
+        ] {
+            assert_eq!(is_of_earlier_boot(Timestamp(at * HOUR), booted), expect, "{at}");
+        }
     }
 
     #[test]
