@@ -30,9 +30,11 @@ impl LateFinding {
         catalogue: &Catalogue,
     ) -> Self {
         let class = glimpse.class();
+        let first = ClassEntry::of(catalogue, &before.class);
         let cause = FirstCause {
             blamed: &before.blamed,
-            is_machine: ClassEntry::of(catalogue, &before.class).is_machine(),
+            is_machine: first.is_machine(),
+            is_network: first.layer() == "network",
             synthetic: before.synthetic == Some(true),
         };
         let is_own = |mark: &Classification| {
