@@ -190,7 +190,10 @@ impl Draft {
 
     /// Returns the time of the last report of a node whose silence it contains.
     pub(crate) fn silence_of(&self, node: &NodeId) -> Option<Timestamp> {
-        let is_silence = |sign: &&SharedValue<Signal>| sign.what == SignalMeaning::Silent && sign.node() == Some(node);
+        let is_silence = |sign: &&SharedValue<Signal>| {
+            let is_absence = matches!(sign.what, SignalMeaning::Silent | SignalMeaning::AgentEnded);
+            is_absence && sign.node() == Some(node)
+        };
         self.signs.iter().find(is_silence).map(|sign| sign.at)
     }
 

@@ -6,6 +6,9 @@ use rankguard_faults::classes;
 use crate::program_errors::{is_plain_class, is_plain_error};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
+/// Field of agents for a process that is outside all jobs of its node.
+const FOREIGN_PROCESS: &str = "foreign_process";
+
 /// Factor on the score of such an exception beside a plain error.
 const FOREIGN: f64 = 0.25;
 
@@ -28,16 +31,30 @@ pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandi
     }
 }
 
-/// Returns true if a sign is an engine exception that does not concern a failure by a plain error.
-pub(crate) fn is_beside_plain_error(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
-    scene.has_fault_limits && is_plain_error(&scene.signs[winner.first]) && is_foreign(scene, sign)
+/// Returns the reason for which an engine exception has nothing to do with a first cause; `None` if it may have.
+pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> Option<&'static str> {
+    if !scene.has_fault_limits {
+        return None;
+    }
+    if is_of_foreign_process(sign) {
+        return Some("It names a process outside the job.");
+    }
+    let is_beside = is_plain_error(&scene.signs[winner.first]) && is_foreign(scene, sign);
+    is_beside.then_some("It names no process of the job, and it explains no error of the program.")
+}
+
+/// Returns true for an engine exception of a process that is outside all jobs, by the report of the agent.
+pub(crate) fn is_of_foreign_process(sign: &Signal) -> bool {
+    is_exception(sign) && sign.field(FOREIGN_PROCESS).is_some()
+}
+
+fn is_exception(sign: &Signal) -> bool {
+    sign.class()
+        .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
 }
 
 /// Returns true for an engine exception that names no process of the job that ended.
 fn is_foreign(scene: &FailureScene<'_>, sign: &Signal) -> bool {
-    let is_exception = sign
-        .class()
-        .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION);
     let names_rank = sign.rank().is_some() || scene.exits().any(|(_, _, pid, _)| sign.pid() == Some(pid));
-    is_exception && !names_rank
+    is_exception(sign) && !names_rank
 }

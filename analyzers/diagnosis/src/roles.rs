@@ -3,7 +3,7 @@
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
-use crate::engine_exceptions::is_beside_plain_error;
+use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
 use crate::own_fault::is_own_fault;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
@@ -106,8 +106,7 @@ pub(crate) fn role(
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
         return (Role::Root, 0.8, why);
     }
-    if is_beside_plain_error(scene, winner, sign) {
-        let why = "It names no process of the job, and it explains no error of the program.";
+    if let Some(why) = reason_beside(scene, winner, sign) {
         return (Role::Noise, 0.6, why.to_owned());
     }
     let comparable = sign.timed && first.timed;
@@ -124,7 +123,9 @@ pub(crate) fn role(
         SignalMeaning::Exit { .. } => {
             "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
         }
-        SignalMeaning::Silent | SignalMeaning::AgentReturned => "The silence follows from the first cause.".to_owned(),
+        SignalMeaning::Silent | SignalMeaning::AgentReturned | SignalMeaning::AgentEnded => {
+            "The silence follows from the first cause.".to_owned()
+        }
         _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
             "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
         }
@@ -155,7 +156,9 @@ fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
         SignalMeaning::Mark(mark) => mark.class.clone(),
         SignalMeaning::Exit { exit, .. } => exit_class(*exit).0.into(),
-        SignalMeaning::Silent | SignalMeaning::AgentReturned => classes::NODE_AGENT_SILENT.into(),
+        SignalMeaning::Silent | SignalMeaning::AgentReturned | SignalMeaning::AgentEnded => {
+            classes::NODE_AGENT_SILENT.into()
+        }
         SignalMeaning::Stalled => classes::HANG_NO_ERROR.into(),
         SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => classes::UNKNOWN.into(),
     }

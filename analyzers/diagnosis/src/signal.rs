@@ -48,6 +48,8 @@ pub enum SignalMeaning {
     Silent,
     /// An agent stopped reporting and returned on the same boot of its node.
     AgentReturned,
+    /// An agent stopped reporting and its connection was closed.
+    AgentEnded,
     /// A job makes no progress although its ranks are alive.
     Stalled,
     /// An order to start ranks failed.
@@ -59,7 +61,7 @@ pub enum SignalMeaning {
 impl SignalMeaning {
     /// Returns true if a node or its agent stopped reporting.
     pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Silent | Self::AgentReturned)
+        matches!(self, Self::Silent | Self::AgentReturned | Self::AgentEnded)
     }
 }
 
@@ -76,6 +78,13 @@ pub enum CallerFact {
     AgentReturned {
         node: NodeId,
         /// Time of its last report before.
+        since: Timestamp,
+    },
+    /// A node has been silent beyond the limit, and the connection of its agent was closed when its reports ended. The
+    /// kernel closes the connections of a process that ends, and not those of a machine that stops.
+    AgentEnded {
+        node: NodeId,
+        /// Time of its last report.
         since: Timestamp,
     },
     /// The start of a job's ranks failed on one node, and ranks of the job started on another.
@@ -160,6 +169,13 @@ impl Signal {
                 Entity::Node { node: node.clone() },
                 SignalMeaning::AgentReturned,
                 format!("the agent of node {node} sent no report after {since} and returned on the same boot"),
+            ),
+            CallerFact::AgentEnded { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::AgentEnded,
+                format!("the agent of node {node} sent no report after {since}, and its connection was closed"),
             ),
             CallerFact::StartsElsewhere { job, node, on, since } => (
                 node.clone(),

@@ -646,6 +646,18 @@ fn a_lost_gpu_is_no_consequence_of_a_fault_of_another_node() {
     assert!(change.contains("role: Root"), "{change}");
 }
 
+#[test]
+fn an_error_of_a_local_disk_is_no_consequence_of_a_lost_link() {
+    for (disk, expected) in [("sda1", Role::Root), ("nvme0n1", Role::Root), ("rbd0", Role::Cascade)] {
+        let mut world = World::new();
+        world.kernel(1_000, on_node(1), "Link DOWN", mark("nic-link-down", Role::Root, 0.9));
+        let error = with(mark("storage-io-error", Role::Root, 0.9), &[("disk", disk)]);
+        let case = world.kernel(1_500, second_gpu(1), "EXT4-fs error", error).settle();
+        assert_eq!(class(&case), "nic-link-down");
+        assert_eq!(role_of(&case, &second_gpu(1)).role, expected, "{disk}");
+    }
+}
+
 fn key_error() -> Classification {
     mark("key-error", Role::Root, 0.9)
 }
@@ -707,6 +719,21 @@ fn an_exception_of_another_process_is_no_cause_of_a_plain_error() {
             assert_eq!(role_of(&case, &gpu(1)).role, Role::Noise, "{xid_at}");
             assert_eq!(case.verdict.root_rank, Some(Rank(1)));
         }
+    }
+}
+
+#[test]
+fn an_exception_of_a_process_outside_the_job_explains_no_exit() {
+    for (field, expected) in [
+        ("foreign_process", "rank-exit-unknown"),
+        ("engine", "gpu-engine-exception"),
+    ] {
+        let mut world = World::new();
+        let fields = [("pid", "4711"), (field, "yes")];
+        let exception = with(mark("gpu-engine-exception", Role::Root, 0.95), &fields);
+        world.kernel(900, gpu(1), "NVRM: Xid 31", exception);
+        let case = world.exits(1_000, 1, ProcessExit::Code(3)).settle();
+        assert_eq!(class(&case), expected);
     }
 }
 

@@ -185,6 +185,11 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if a silent node whose agent closed its connection is distinguished from one that stopped (since rules 6).
+    pub(crate) fn distinguishes_ended_agents(&self) -> bool {
+        self.rules >= 6
+    }
+
     /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
     pub(crate) fn watches_standing_ranks(&self) -> bool {
         self.rules >= 6

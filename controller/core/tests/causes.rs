@@ -151,6 +151,28 @@ fn a_silent_agent_that_returns_on_the_same_boot_revises_its_case() {
 }
 
 #[test]
+fn an_agent_whose_connection_was_closed_is_no_crashed_node() {
+    for (rules, has_closed, expected) in [
+        (RULES, true, ("node-agent-silent", "platform")),
+        (RULES, false, ("node-crash", "hardware")),
+        (5, true, ("node-crash", "hardware")),
+    ] {
+        let mut cluster = Cluster::running(policy(rules));
+        if has_closed {
+            let last_heard = Some(cluster.now);
+            cluster.tell(Event::SessionEnded {
+                node: node(1),
+                last_heard,
+            });
+        }
+        cluster.falls_silent(1);
+        cluster.wait(Duration::from_secs(8));
+        let verdict = &cluster.cases()[0].verdict;
+        assert_eq!((verdict.class.as_str(), verdict.layer.as_str()), expected, "{rules}");
+    }
+}
+
+#[test]
 fn an_event_on_an_idle_node_is_no_cause_of_the_next_job() {
     let mut cluster = Cluster::new(policy(RULES));
     let entity = Entity::Node { node: node(2) };

@@ -180,7 +180,8 @@ impl Diagnosis {
         }
         // The end of a job does not end a fault of its machines.
         let is_of_machine = machine_of(glimpse.entity, glimpse.evidence).is_some();
-        if stopping && !stale && is_of_machine && self.has_fault_limits {
+        let is_report = glimpse.mark().is_some() && glimpse.evidence.seq.0 > 0;
+        if stopping && !stale && is_of_machine && is_report && self.has_fault_limits {
             return ScopeIntake::Ended;
         }
         if stale || stopping {

@@ -11,6 +11,7 @@ use rankguard_faults::classes;
 use rankguard_model::{ClassId, EvidenceSource, Rank, Severity};
 
 use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
+use crate::engine_exceptions::is_of_foreign_process;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -139,6 +140,7 @@ fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
             sign.class()
                 .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
         })
+        .filter(|(_, sign)| !scene.has_fault_limits || !is_of_foreign_process(sign))
         .collect();
     let (first, sign) = *marks.first()?;
     let mut candidate = CauseCandidate::new(

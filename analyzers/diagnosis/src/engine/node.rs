@@ -16,8 +16,12 @@ const CLOCKS: Duration = Duration::from_secs(2);
 /// Layer of an agent that was silent while its node ran on.
 const AGENT_LAYER: &str = "platform";
 
+/// Score of an agent whose connection was closed: a network may close connections as well.
+const ENDED_SCORE: f64 = 0.7;
+
 /// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
-/// may be silent. A node that reported its end before is in maintenance.
+/// may be silent. So it is if the agent returned on the same boot, or its connection was closed. A node that reported its
+/// end before is in maintenance.
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     all.extend(scene.silent().filter_map(|(index, sign)| {
         let node = sign.node()?;
@@ -26,8 +30,9 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         }
         let ranks = scene.ranks_on(node);
         let complaints = complaints(scene, node, sign.at);
-        let has_returned = has_returned(scene, node);
-        let is_agent = has_returned || ranks.is_empty() && complaints.is_empty();
+        let has_returned = has_meaning(scene, node, &SignalMeaning::AgentReturned);
+        let has_ended = has_meaning(scene, node, &SignalMeaning::AgentEnded);
+        let is_agent = has_returned || has_ended || ranks.is_empty() && complaints.is_empty();
         let class = if is_agent {
             classes::NODE_AGENT_SILENT
         } else {
@@ -38,7 +43,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             Entity::Node { node: node.clone() },
             index,
             CandidateStrength::Overriding,
-            0.8,
+            if has_ended && !has_returned { ENDED_SCORE } else { 0.8 },
         );
         candidate.root_rank = ranks.first().copied();
         let before = candidate.support.clone();
@@ -50,7 +55,12 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             let note = "The agent returned on the same boot, so the node itself did not crash.";
             candidate.notes.push(note.to_owned());
         }
-        if has_returned && scene.has_fault_limits {
+        if has_ended && !has_returned {
+            let note = "Its connection was closed, as the kernel does for a process that ends: the agent ended, and \
+                        the node itself may run on.";
+            candidate.notes.push(note.to_owned());
+        }
+        if (has_returned || has_ended) && scene.has_fault_limits {
             candidate.layer = Some(AGENT_LAYER.to_owned());
             // The reports of one silence do not follow from each other.
             let same = scene.silent().filter(|(_, other)| other.node() == Some(node));
@@ -60,10 +70,10 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     }));
 }
 
-/// Returns true if the agent of a silent node returned on the same boot.
-fn has_returned(scene: &FailureScene<'_>, node: &NodeId) -> bool {
+/// Returns true if a silence of a node has this meaning.
+fn has_meaning(scene: &FailureScene<'_>, node: &NodeId, what: &SignalMeaning) -> bool {
     let mut silences = scene.silent();
-    silences.any(|(_, sign)| sign.what == SignalMeaning::AgentReturned && sign.node() == Some(node))
+    silences.any(|(_, sign)| sign.what == *what && sign.node() == Some(node))
 }
 
 /// Returns the signs of other nodes that show the loss of a peer: complaints about connections and collectives, and

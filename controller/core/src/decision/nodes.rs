@@ -82,15 +82,21 @@ impl DecisionContext<'_> {
 
     /// `(Healthy | Cordoned) => Lost`: the node has been silent beyond the limit, or its agent has ended.
     pub(super) fn lose_node(&mut self, node: &NodeId, last_heard: Timestamp) {
+        let entry = self.state.fleet.get(node);
+        let has_ended = entry.is_some_and(|entry| entry.session_ended.is_some() && entry.farewell.is_none());
+        let has_ended = has_ended && self.state.distinguishes_ended_agents();
         self.state.fleet.lose(self.at, node);
         self.state.timers.remove(&TimerKey::Fence { node: node.clone() });
         self.watch_departed();
         self.node_span(node);
         let mut jobs = self.state.jobs.values().filter(|job| !job.is_over());
         if jobs.any(|job| self.works_on(job, node)) {
-            self.witness_fact(&CallerFact::NodeSilent {
-                node: node.clone(),
-                since: last_heard,
+            let since = last_heard;
+            let node = node.clone();
+            self.witness_fact(&if has_ended {
+                CallerFact::AgentEnded { node, since }
+            } else {
+                CallerFact::NodeSilent { node, since }
             });
         }
         let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
