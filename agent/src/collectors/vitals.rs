@@ -39,7 +39,7 @@ const COUNTERS: &[CounterRule] = &[
     CounterRule {
         metric: "host.edac_corrected",
         step: 100,
-        class: classes::HOST_MEMORY_FAULT,
+        class: classes::HOST_MEMORY_CORRECTED_ERRORS,
         role: Role::Confirmation,
         confidence: 0.4,
     },

@@ -196,7 +196,8 @@ pub const GPU_ECC_CONTAINED: &str = "gpu-ecc-contained";
 /// Corrected memory errors come so often that the memory is about to fail.
 pub const GPU_ECC_DEGRADING: &str = "gpu-ecc-degrading";
 
-/// Device memory has an error that ECC cannot correct, confined to one process (XID 94) or not (XID 48, 95).
+/// Device memory has an error that ECC cannot correct and that the hardware did not confine to one process (XID 48,
+/// 95).
 pub const GPU_ECC_UNCORRECTABLE: &str = "gpu-ecc-uncorrectable";
 
 /// The kernel log shows an exception of a compute engine or of the GPU's memory unit; as a rule the program on the GPU
@@ -251,6 +252,9 @@ pub const HCCL_TIMEOUT: &str = "hccl-timeout";
 /// The processor or the memory of a host reports errors that were not corrected.
 pub const HOST_CPU_OR_MEMORY_ERROR: &str = "host-cpu-or-memory-error";
 
+/// Errors of host memory that ECC corrected: no data were lost.
+pub const HOST_MEMORY_CORRECTED_ERRORS: &str = "host-memory-corrected-errors";
+
 /// Host memory is defective: uncorrectable errors or corrupted pages.
 pub const HOST_MEMORY_FAULT: &str = "host-memory-fault";
 
@@ -259,6 +263,9 @@ pub const HOST_OOM_ALLOC: &str = "host-oom-alloc";
 
 /// The kernel or the scheduler killed a process because host memory was used up.
 pub const HOST_OOM_KILL: &str = "host-oom-kill";
+
+/// A processor or the chassis of a host is too hot and slows down or stops, or its cooling fails.
+pub const HOST_THERMAL: &str = "host-thermal";
 
 /// A task waits in the kernel for longer than its limit (uninterruptible sleep).
 pub const HUNG_TASK: &str = "hung-task";

@@ -23,7 +23,7 @@ const WAITS: [(&str, &str); 12] = [
     ("another-port-taken", classes::PORT_IN_USE),
     ("batch-size-found", classes::CUDA_OOM),
     ("container-made", classes::K8S_VOLUME_UNBOUND),
-    ("cpu-cooled", classes::GPU_THERMAL),
+    ("cpu-cooled", classes::HOST_THERMAL),
     ("kubernetes-job-completed", classes::EXTERNAL_TERMINATION),
     ("pod-assigned", classes::K8S_UNSCHEDULABLE),
     ("pod-assigned", classes::K8S_VOLUME_UNBOUND),

@@ -173,7 +173,7 @@ fn a_machine_check_is_what_its_record_says() {
     let memory = "[1.1] EDAC MC0: 4 CE error on CPU#0Channel#2_DIMM#0 (channel:2 slot:0 page:0x0)";
     assert_eq!(of("kmsg", announced).class, "cpu-hardware-error");
     let both: Vec<String> = (0..4).map(|_| format!("{announced}\n{memory}")).collect();
-    assert_eq!(of("kmsg", &both.join("\n")).class, "host-memory-fault");
+    assert_eq!(of("kmsg", &both.join("\n")).class, "host-memory-corrected-errors");
 }
 
 #[test]

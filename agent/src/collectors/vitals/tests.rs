@@ -65,7 +65,7 @@ fn errors_that_grow_are_told_at_their_steps() {
     host.put("sys/devices/system/edac/mc/mc0/ce_count", "106\n");
     assert_eq!(host.look(true), []);
     host.put("sys/devices/system/edac/mc/mc0/ce_count", "107\n");
-    let wanted = one("host.edac_corrected", 108.0, Some("host-memory-fault"));
+    let wanted = one("host.edac_corrected", 108.0, Some("host-memory-corrected-errors"));
     assert_eq!(host.look(true), wanted);
     host.put("sys/devices/system/edac/mc/mc0/ue_count", "1\n");
     let wanted = one("host.edac_uncorrected", 1.0, Some("host-memory-fault"));

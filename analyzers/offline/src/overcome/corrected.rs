@@ -30,7 +30,8 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
 /// Returns true for a corrected error, or an announcement of machine checks without severity.
 fn is_corrected(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    sign.is_signed("edac-ce") || class == classes::PCIE_CORRECTED_ERRORS || sign.text.contains(ANNOUNCED)
+    [classes::HOST_MEMORY_CORRECTED_ERRORS, classes::PCIE_CORRECTED_ERRORS].contains(&class)
+        || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns corrected errors into noise.

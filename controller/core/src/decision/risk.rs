@@ -10,11 +10,12 @@ use super::DecisionContext;
 use crate::Job;
 
 /// Classes of recovered or announced faults: the ranks still run, but may fail soon.
-const RISKS: [&str; 11] = [
+const RISKS: [&str; 12] = [
     classes::GPU_ECC_CONTAINED,
     classes::GPU_ECC_DEGRADING,
     classes::GPU_ROW_REMAP_PENDING,
     classes::GPU_THERMAL,
+    classes::HOST_THERMAL,
     classes::MAINTENANCE,
     classes::NIC_LINK_FLAP,
     classes::NODE_DAMAGE,
