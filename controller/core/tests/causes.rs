@@ -401,6 +401,6 @@ fn a_gpu_that_is_lost_after_the_verdict_takes_its_node_out_of_use() {
     let cordon = cluster.state.fleet().get(&node(2)).and_then(|node| node.cordon.clone());
     assert!(cordon.is_some(), "{:?}", cluster.cases());
     // The job needs four nodes.
-    let phase = &cluster.state.jobs()[&job()].phase;
+    let phase = cluster.state.jobs()[&job()].phase();
     assert!(matches!(phase, JobPhase::Pending { .. }), "{phase:?}");
 }
