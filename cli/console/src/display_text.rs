@@ -1,6 +1,6 @@
 //! Text of states, numbers and catalogue names for terminal output. States are spelled as in JSON.
 
-use rankguard_model::{CaseState, JobState, NodeState, NodeView, Role, Severity};
+use rankguard_model::{Case, CaseState, JobState, NodeState, NodeView, Role, Severity};
 
 pub fn job_state(state: JobState) -> &'static str {
     match state {
@@ -28,6 +28,15 @@ pub fn node_use(node: &NodeView) -> &'static str {
         "in use although faulty"
     } else {
         node_state(node.state)
+    }
+}
+
+/// Returns the state of a case, or `awaits decision` if an operator has to decide about it.
+pub fn case_progress(case: &Case) -> &'static str {
+    if case.awaits_operator.is_some() {
+        "awaits decision"
+    } else {
+        case_state(case.state)
     }
 }
 

@@ -12,7 +12,7 @@ use super::case_filter::CaseFilterArgs;
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use crate::client::ClientError;
-use crate::display_text::{self, case_state, or_dash, or_empty, role};
+use crate::display_text::{self, case_progress, or_dash, or_empty, role};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -101,7 +101,7 @@ pub(crate) struct CasesShowArgs {
 
 const COLUMNS: &[TableColumn<Case>] = &[
     ("case", |case| case.id.to_string()),
-    ("state", |case| case_state(case.state).to_owned()),
+    ("state", |case| case_progress(case).to_owned()),
     ("since", |case| case.first_at.to_string()),
     ("job", |case| or_empty(case.job.as_ref())),
     ("class", class_words),
@@ -259,7 +259,7 @@ fn page(case: &Case) -> String {
     let verdict = &case.verdict;
     let mut page = CaseText(String::new());
     page.line(&format!("case {}: {}", case.id, verdict.class));
-    page.fact("state", case_state(case.state));
+    page.fact("state", case_progress(case));
     page.fact("blamed", &verdict.blamed.to_string());
     page.fact("root rank", &or_dash(verdict.root_rank));
     if case.is_synthetic() {
