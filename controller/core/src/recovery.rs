@@ -223,7 +223,7 @@ impl DecisionContext<'_> {
         Some(cases.get(&newer)?.first_at.since(launched_at))
     }
 
-    /// Notes in a case that the failure of an earlier case, which counted as recovered, has come back.
+    /// Notes in a case that an earlier one of the job, which counts as recovered, was of the same class and rank.
     fn note_return_of_failure(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) {
         let is_earlier = |case: &&Case| {
             case.id < id
@@ -238,7 +238,7 @@ impl DecisionContext<'_> {
         };
         self.note(
             Some(id),
-            format!("the failure of case {earlier} came back after the job had worked again"),
+            format!("case {earlier} was of the same class and rank, and the job had worked again after it"),
         );
     }
 

@@ -179,8 +179,8 @@ impl DecisionState {
         self.rules >= 6
     }
 
-    /// Returns true if cases record that an operator returned their node to use, and that an earlier failure came back
-    /// (since rules 6).
+    /// Returns true if cases record that an operator returned their node to use, and that an earlier failure of the
+    /// job was of the same class (since rules 6).
     pub(crate) fn records_returns(&self) -> bool {
         self.rules >= 6
     }

@@ -518,7 +518,7 @@ fn a_failure_that_comes_back_after_a_recovery_names_the_earlier_case() {
         .collect();
     assert_eq!(
         actions[0],
-        "the failure of case 1 came back after the job had worked again"
+        "case 1 was of the same class and rank, and the job had worked again after it"
     );
 }
 
