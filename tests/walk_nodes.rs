@@ -311,6 +311,9 @@ fn a_faulty_node_beyond_the_cordon_limit_is_shown_as_faulty() {
         .expect(0)
         .says(&["case 2 awaits an operator: node n2 is in use although faulty"]);
     assert!(open.stdout.contains("gpu-fallen-off-bus"), "{}", open.stdout);
+    assert!(open.stdout.contains("awaits decision"), "{}", open.stdout);
+    let shown = rankguard(&["cases", "show", "2", "--controller", &cluster.address]).expect(0);
+    assert!(shown.stdout.contains("awaits decision"), "{}", shown.stdout);
     let show = |node: &str| {
         rankguard(&["node", "show", node, "--controller", &cluster.address])
             .expect(0)
@@ -466,4 +469,51 @@ fn a_fault_of_an_earlier_boot_is_over() {
     });
     assert!(case["verdict"]["blamed"].to_string().contains("0000:bb:00"), "{case:#}");
     assert_eq!(list(&cluster, &["cases"]).len(), 1);
+}
+
+#[test]
+fn an_exception_of_a_process_outside_the_job_does_not_explain_the_end_of_a_rank() {
+    let (cluster, _agent, kernel_log) = start_with_kernel_log("");
+    let state = cluster.dir.path().join("n1");
+    let go = cluster.dir.path().join("go");
+    let script = format!("until [ -e {} ]; do sleep 0.1; done; exit 3", go.display());
+    let words = [
+        "--detach",
+        "--name",
+        "left",
+        "--max-restarts",
+        "0",
+        "--",
+        "sh",
+        "-c",
+        &script,
+    ];
+    run(&cluster, &words).expect(0);
+    let status = || rankguard(&["agent", "status", "--state-dir", text_of(&state), "--format", "json"]);
+    until("the rank to run", LIMIT, || {
+        let view: Value = serde_json::from_str(&status().stdout).ok()?;
+        view["ranks"][0]["pid"].as_u64()
+    });
+    // This test runs outside the job.
+    let pid = std::process::id();
+    let text = "name=blender, Ch 00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS";
+    append(
+        &kernel_log,
+        &format!("NVRM: Xid (PCI:0000:3b:00): 31, pid={pid}, {text}"),
+    );
+    until("the line to be read", LIMIT, || {
+        status().stdout.contains("blender").then_some(())
+    });
+    fs::write(&go, "").expect("written");
+    let case = until("a verdict", LIMIT, || {
+        let case = list(&cluster, &["cases"]).first()?.clone();
+        case["outcome"].is_string().then_some(case)
+    });
+    let is_first = fs::read_link("/proc/self/ns/pid").is_ok_and(|link| link.as_os_str() == "pid:[4026531836]");
+    let expected = if is_first {
+        "rank-exit-unknown"
+    } else {
+        "gpu-engine-exception"
+    };
+    assert_eq!(case["verdict"]["class"], expected, "{case:#}");
 }

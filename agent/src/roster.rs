@@ -6,7 +6,7 @@
 mod line;
 mod pace;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -30,6 +30,9 @@ const MEMORY: Duration = Duration::from_secs(60);
 
 /// Maximum calls retained for a rank that has not connected yet: the controller has no more open at a time.
 const CALLS_KEPT: usize = 8;
+
+/// Maximum number of processes from a process to the first one of the machine.
+const ANCESTORS_MAX: usize = 64;
 
 /// Maximum length of the reason of a failed checkpoint sent to a rank, characters.
 const REASON_MAX: usize = 1_000;
@@ -298,6 +301,33 @@ impl RankRoster {
         let found = ranks.iter().filter(|(_, entry)| entry.pid() == Some(pid));
         let newest = found.max_by_key(|(rank, entry)| (entry.ended.is_none(), rank.generation));
         newest.map(|(rank, _)| rank.clone())
+    }
+
+    /// Returns true if a process runs that neither is a rank nor descends from one, from its supervisor or from this
+    /// process.
+    pub(crate) fn is_foreign_process(&self, pid: u32) -> bool {
+        let ranks = self.lock();
+        let processes: Vec<RankProcess> = ranks.values().filter_map(|entry| entry.process).collect();
+        drop(ranks);
+        let mut own: BTreeSet<u32> = processes
+            .iter()
+            .flat_map(|process| [process.pid, process.supervisor])
+            .collect();
+        own.insert(std::process::id());
+        let mut next = pid;
+        for _ in 0..ANCESTORS_MAX {
+            let Some(process) = ProcessEntry::read(next).filter(ProcessEntry::is_alive) else {
+                return false;
+            };
+            if own.contains(&process.pid) || own.contains(&process.session) {
+                return false;
+            }
+            if process.parent <= 1 {
+                return true;
+            }
+            next = process.parent;
+        }
+        false
     }
 
     /// Returns the newest generation's rank of this number, in any job of this node.

@@ -17,6 +17,12 @@ use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 use crate::roster::RankRoster;
 use crate::spool::Spool;
 
+/// Field of a classification whose process is outside all jobs of the node.
+const FOREIGN_PROCESS: &str = "foreign_process";
+
+/// First namespace of process numbers (`PROC_PID_INIT_INO` of the kernel).
+const FIRST_PID_NAMESPACE: &str = "pid:[4026531836]";
+
 /// Writer of the lines.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum LineOrigin {
@@ -66,6 +72,7 @@ impl LineReporter {
             // The users of a disk or server at the time of an old line are unknown.
             if live {
                 self.who_uses(&text, &mut marks);
+                self.note_foreign_processes(&mut marks);
             }
         }
         if is_over {
@@ -100,6 +107,21 @@ impl LineReporter {
             };
             if let Some(failing) = failing {
                 self.uses.annotate_mark(failing, mark);
+            }
+        }
+    }
+
+    /// Adds to each classification that names a process whether the process is outside all jobs of this node. Nothing is
+    /// added for a process that has ended, because its ancestors are unknown, nor in a container, where the numbers of
+    /// processes differ from those of the kernel.
+    fn note_foreign_processes(&self, marks: &mut [Classification]) {
+        if !is_in_first_pid_namespace() {
+            return;
+        }
+        for mark in marks {
+            let pid = mark.fields.get("pid").and_then(|pid| pid.parse().ok());
+            if pid.is_some_and(|pid| self.roster.is_foreign_process(pid)) {
+                mark.fields.insert(FOREIGN_PROCESS, "yes".to_owned());
             }
         }
     }
@@ -162,6 +184,12 @@ impl LineReporter {
         let rank = pid.and_then(|pid| self.roster.rank_of_pid(pid)).or_else(by_number);
         rank.map_or_else(|| self.intake.node_entity(), |rank| self.roster.entity(&rank))
     }
+}
+
+/// Returns true if this process has the kernel's own numbers of processes.
+fn is_in_first_pid_namespace() -> bool {
+    let namespace = std::fs::read_link("/proc/self/ns/pid");
+    namespace.is_ok_and(|link| link.as_os_str() == FIRST_PID_NAMESPACE)
 }
 
 /// Greatest plausible difference between the stamp of a line that was just written and the read time. Beyond it the
