@@ -76,14 +76,14 @@ mod tests {
     fn names_and_texts_of_a_node_are_plain_and_short() {
         assert_eq!(problem(&info("gpu-17.rack_3")), None);
         for name in ["", "a b", "a/b", "\u{1b}[2J", "n1\n", &"n".repeat(129)] {
-            let told = problem(&info(name)).expect("refused");
-            assert!(told.starts_with("`node`:") && !told.chars().any(is_hidden), "{told:?}");
+            let text = problem(&info(name)).expect("refused");
+            assert!(text.starts_with("`node`:") && !text.chars().any(is_hidden), "{text:?}");
         }
-        let mut told = info("n1");
-        told.failure_domain = "rack\u{1b}]0;x\u{7}".to_owned();
-        assert!(problem(&told).is_some_and(|told| told.starts_with("`failure_domain`:")));
-        let mut told = info("n1");
-        told.slots = u32::MAX;
-        assert!(problem(&told).is_some_and(|told| told.starts_with("`slots`:")));
+        let mut node = info("n1");
+        node.failure_domain = "rack\u{1b}]0;x\u{7}".to_owned();
+        assert!(problem(&node).is_some_and(|text| text.starts_with("`failure_domain`:")));
+        let mut node = info("n1");
+        node.slots = u32::MAX;
+        assert!(problem(&node).is_some_and(|text| text.starts_with("`slots`:")));
     }
 }

@@ -20,17 +20,20 @@ pub(crate) struct NodeLiveness {
 
 #[derive(Debug)]
 struct LivenessTable {
-    heard: BTreeMap<NodeId, Timestamp>,
+    last_heard: BTreeMap<NodeId, Timestamp>,
     checked: Timestamp,
 }
 
 impl NodeLiveness {
     /// Creates a table that watches these nodes; each has the whole limit from `now` on.
     pub(crate) fn new(limit: Duration, nodes: impl IntoIterator<Item = NodeId>, now: Timestamp) -> Self {
-        let heard = nodes.into_iter().map(|node| (node, now)).collect();
+        let last_heard = nodes.into_iter().map(|node| (node, now)).collect();
         Self {
             limit,
-            table: Mutex::new(LivenessTable { heard, checked: now }),
+            table: Mutex::new(LivenessTable {
+                last_heard,
+                checked: now,
+            }),
         }
     }
 
@@ -47,28 +50,28 @@ impl NodeLiveness {
 
     /// Watches a node that joined.
     pub(crate) fn watch(&self, node: &NodeId, now: Timestamp) {
-        self.locked(|table| table.heard.insert(node.clone(), now));
+        self.locked(|table| table.last_heard.insert(node.clone(), now));
     }
 
     /// Records a message of a watched node. A node that was declared silent must join again.
     pub(crate) fn record_message(&self, node: &NodeId, now: Timestamp) {
         self.locked(|table| {
-            if let Some(heard) = table.heard.get_mut(node) {
-                *heard = now.max(*heard);
+            if let Some(last_heard) = table.last_heard.get_mut(node) {
+                *last_heard = now.max(*last_heard);
             }
         });
     }
 
     /// Returns the time of the last message of a watched node.
     pub(crate) fn last_heard(&self, node: &NodeId) -> Option<Timestamp> {
-        self.locked(|table| table.heard.get(node).copied())
+        self.locked(|table| table.last_heard.get(node).copied())
     }
 
     /// Returns true if a node sent a message within half the limit, so that its agent counts as live.
     pub(crate) fn is_live(&self, node: &NodeId, now: Timestamp) -> bool {
         self.locked(|table| {
-            let heard = table.heard.get(node);
-            heard.is_some_and(|heard| now.since(*heard) < self.limit / 2)
+            let last_heard = table.last_heard.get(node);
+            last_heard.is_some_and(|last_heard| now.since(*last_heard) < self.limit / 2)
         })
     }
 
@@ -78,10 +81,12 @@ impl NodeLiveness {
             let late = now.since(table.checked) > self.limit / 2;
             table.checked = now;
             if late {
-                table.heard.values_mut().for_each(|heard| *heard = now);
+                table.last_heard.values_mut().for_each(|last_heard| *last_heard = now);
                 return Vec::new();
             }
-            let fallen = table.heard.extract_if(.., |_, heard| now.since(*heard) > self.limit);
+            let fallen = table
+                .last_heard
+                .extract_if(.., |_, last_heard| now.since(*last_heard) > self.limit);
             fallen
                 .map(|(node, last_heard)| Event::NodeFellSilent { node, last_heard })
                 .collect()

@@ -81,12 +81,12 @@ impl ReaderThread {
         rows: &'scope (impl Fn(&mut InputFile, &mut LoadState) + Sync),
     ) -> Self {
         let (jobs, mine) = mpsc::channel();
-        let (told, done) = mpsc::channel();
+        let (sender, done) = mpsc::channel();
         scope.spawn(move || {
             // Stops when the receiver is gone.
             mine.into_iter()
                 .map(|job| one(job, rows))
-                .all(|done| told.send(done).is_ok())
+                .all(|done| sender.send(done).is_ok())
         });
         Self { jobs, done }
     }

@@ -214,8 +214,8 @@ fn matching(count: u64) -> ReplayFigure {
 /// Measures matching and diagnosis if every line is a failure of another node.
 fn storm(count: u64) -> ReplayFigure {
     let catalogue = Catalogue::builtin();
-    let mut brain = ReplayEngine::new(catalogue);
-    let matcher = brain.matcher();
+    let mut engine = ReplayEngine::new(catalogue);
+    let matcher = engine.matcher();
     let mut marked = 0;
     let mut cases = 0;
     let begun = Instant::now();
@@ -228,9 +228,9 @@ fn storm(count: u64) -> ReplayFigure {
         marked += 1;
         // Ten a second: the worst day of a cluster of a thousand nodes.
         let at = Timestamp::from_millis(i64::try_from(number * 100).unwrap_or(i64::MAX));
-        brain.observe(&evidence(number, at, None, text.to_owned(), marks), |_, _| cases += 1);
+        engine.observe(&evidence(number, at, None, text.to_owned(), marks), |_, _| cases += 1);
     }
-    brain.finish_with(|_, _| cases += 1);
+    engine.finish_with(|_, _| cases += 1);
     figure(
         "storm: every line another node's failure",
         count,
@@ -243,8 +243,8 @@ fn storm(count: u64) -> ReplayFigure {
 
 /// Measures a log with occasional failures.
 fn log(count: u64, every: u64) -> ReplayFigure {
-    let mut brain = ReplayEngine::new(Catalogue::builtin());
-    let mut triage = Triage::new(brain.matcher(), StreamContext::new(EvidenceSource::KernelLog));
+    let mut engine = ReplayEngine::new(Catalogue::builtin());
+    let mut triage = Triage::new(engine.matcher(), StreamContext::new(EvidenceSource::KernelLog));
     let mut marked = 0_u64;
     let mut cases = 0;
     let mut spent = 0.0;
@@ -265,14 +265,14 @@ fn log(count: u64, every: u64) -> ReplayFigure {
         for seen in found {
             marked += 1;
             let at = seen.at.unwrap_or_default();
-            brain.observe(&evidence(marked, at, seen.host, seen.text, seen.marks), |_, _| {
+            engine.observe(&evidence(marked, at, seen.host, seen.text, seen.marks), |_, _| {
                 cases += 1
             });
         }
         spent += begun.elapsed().as_secs_f64();
     }
     let begun = Instant::now();
-    brain.finish_with(|_, _| cases += 1);
+    engine.finish_with(|_, _| cases += 1);
     spent += begun.elapsed().as_secs_f64();
     figure(
         "events: a log through triage and diagnosis",
@@ -307,11 +307,11 @@ fn figure(
 
 /// Measures pandas on the first lines of the same log.
 fn peer(python: &Path, every: u64) -> Result<ReplayFigure, String> {
-    let said = |problem: std::io::Error| problem.to_string();
+    let text_of = |problem: std::io::Error| problem.to_string();
     let path = std::env::temp_dir().join(format!("rankguard-bench-replay-{}.log", std::process::id()));
     let mut text = Vec::new();
     (0..PEER_LINES).for_each(|number| write_line(&mut text, number, every));
-    std::fs::write(&path, &text).map_err(said)?;
+    std::fs::write(&path, &text).map_err(text_of)?;
     drop(text);
     let ran = Command::new(python)
         .arg("-c")
@@ -320,7 +320,7 @@ fn peer(python: &Path, every: u64) -> Result<ReplayFigure, String> {
         .stdin(Stdio::null())
         .output();
     let _ = std::fs::remove_file(&path);
-    let ran = ran.map_err(said)?;
+    let ran = ran.map_err(text_of)?;
     if !ran.status.success() {
         let problem = String::from_utf8_lossy(&ran.stderr);
         return Err(problem.lines().last().unwrap_or("python failed").to_owned());

@@ -98,8 +98,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
         .as_deref()
         .map(|path| read_labels(path, &found.logs))
         .transpose()?;
-    let mut brains = vec![ReplayEngine::new(&catalogue)];
-    brains.extend(against.as_deref().map(ReplayEngine::new));
+    let mut engines = vec![ReplayEngine::new(&catalogue)];
+    engines.extend(against.as_deref().map(ReplayEngine::new));
     let begun = Instant::now();
     let mut streams = Vec::new();
     let mut unread = Vec::new();
@@ -110,7 +110,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     for path in &found.cases {
         match args.into {
             Some(_) => tally.problem(format!("{}: cases have no time and are not sent", path.display())),
-            None => records::replay(path, &brains, &mut tally),
+            None => records::replay(path, &engines, &mut tally),
         }
     }
     for path in &found.journals {
@@ -119,7 +119,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
                 path,
                 EvidenceRecording::of_journal(path, &mut tally).map(ItemStream::Recorded),
             ),
-            None => journal::replay(path, &brains, given, &mut tally)?,
+            None => journal::replay(path, &engines, given, &mut tally)?,
         }
     }
     for path in &found.evidence {
@@ -133,7 +133,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
     let heads = LogHeads::read(&found.logs);
     for log in &found.logs {
         let path = &log.path;
-        let feed = LogFeed::open(log, &heads, labels.clone(), brains.len() == 1, &brains[0]);
+        let feed = LogFeed::open(log, &heads, labels.clone(), engines.len() == 1, &engines[0]);
         keep(
             path,
             feed.map(|feed| ItemStream::Log(Box::new(feed)))
@@ -159,7 +159,7 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
         begun,
     };
     if let Some(mut into) = into {
-        merge.run(&brains, &mut tally, |item, wait, tally| {
+        merge.run(&engines, &mut tally, |item, wait, tally| {
             if !wait.is_zero() {
                 // Send pending evidence before the pause.
                 into.flush()?;
@@ -173,17 +173,17 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
         tally.seconds = begun.elapsed().as_secs_f64();
         return Ok(sent_into(args, sent, &tally));
     }
-    let mut own: Vec<ReplayEngine> = brains.iter().map(ReplayEngine::twin).collect();
-    merge.run(&brains, &mut tally, |item, wait, tally| {
+    let mut own: Vec<ReplayEngine> = engines.iter().map(ReplayEngine::twin).collect();
+    merge.run(&engines, &mut tally, |item, wait, tally| {
         std::thread::sleep(wait);
         tally.differ(item);
-        for (which, brain) in own.iter_mut().enumerate() {
-            brain.take(item, which, tally);
+        for (which, engine) in own.iter_mut().enumerate() {
+            engine.take(item, which, tally);
         }
         Ok(())
     })?;
-    for (which, brain) in own.iter_mut().enumerate() {
-        brain.finish(which, &mut tally);
+    for (which, engine) in own.iter_mut().enumerate() {
+        engine.finish(which, &mut tally);
     }
     merge.finish(&mut tally);
     tally.seconds = begun.elapsed().as_secs_f64();
@@ -238,7 +238,7 @@ fn sent_into(args: &ReplayArgs, sent: u64, tally: &ReplayTally) -> CommandExit {
         lines: tally.lines,
         sent,
         seconds: tally.seconds,
-        problems: tally.told(),
+        problems: tally.problem_texts(),
     };
     match args.format.format {
         OutputFormat::Json => out::json(&report),

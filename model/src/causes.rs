@@ -8,10 +8,10 @@ pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut below = error.source();
     while let Some(cause) = below {
-        let told = cause.to_string();
-        if !text.contains(&told) {
+        let message = cause.to_string();
+        if !text.contains(&message) {
             text.push_str(": ");
-            text.push_str(&told);
+            text.push_str(&message);
         }
         below = cause.source();
     }
@@ -29,7 +29,7 @@ mod tests {
         source: Option<Box<Told>>,
     }
 
-    fn told(what: &'static str, below: Option<Told>) -> Told {
+    fn error(what: &'static str, below: Option<Told>) -> Told {
         Told {
             what,
             source: below.map(Box::new),
@@ -38,9 +38,9 @@ mod tests {
 
     #[test]
     fn every_cause_is_told_once() {
-        let disk = told("no space left on device", None);
-        let repeats = told("cannot write 0.shard: no space left on device", Some(disk));
-        let error = told("cannot save step 7", Some(repeats));
+        let disk = error("no space left on device", None);
+        let repeats = error("cannot write 0.shard: no space left on device", Some(disk));
+        let error = error("cannot save step 7", Some(repeats));
         let want = "cannot save step 7: cannot write 0.shard: no space left on device";
         assert_eq!(with_causes(&error), want);
     }

@@ -206,8 +206,8 @@ mod tests {
         let mut all = LookupMap::default();
         (0..100).for_each(|name| *all.of(&Colliding(name)) += u32::from(name) + 1);
         all.set(Colliding(3), 40);
-        let told: Vec<_> = [0, 3, 99, 100].map(|name| all.get(&Colliding(name)).copied()).to_vec();
-        assert_eq!(told, [Some(1), Some(40), Some(100), None]);
+        let found: Vec<_> = [0, 3, 99, 100].map(|name| all.get(&Colliding(name)).copied()).to_vec();
+        assert_eq!(found, [Some(1), Some(40), Some(100), None]);
         let mut fewer = all.clone();
         fewer.update_or_remove(&Colliding(3), |_| true);
         fewer.update_or_remove(&Colliding(4), |value| *value == 0);

@@ -404,23 +404,23 @@ impl TryFrom<v1::Body> for EvidenceBody {
                 took_ms: finite("copied.took_ms", copied.took_ms)?,
                 failed: copied.failed,
             },
-            Kind::ShardsFinished(told) => Self::ShardsFinished {
-                job: JobId::from(name("shards_finished.job", told.job)?),
-                generation: Generation(told.generation),
-                from: known::<v1::HeldIn>("shards_finished.from", told.from)?.try_into()?,
-                shards: told.shards,
-                failed: told.failed,
+            Kind::ShardsFinished(report) => Self::ShardsFinished {
+                job: JobId::from(name("shards_finished.job", report.job)?),
+                generation: Generation(report.generation),
+                from: known::<v1::HeldIn>("shards_finished.from", report.from)?.try_into()?,
+                shards: report.shards,
+                failed: report.failed,
             },
             Kind::FlightDump(flight) => Self::FlightDump {
                 dump: flight.dump,
                 left_out: flight.left_out,
             },
             Kind::RankFinished(body::RankFinished {}) => Self::RankFinished,
-            Kind::Preflighted(told) => Self::Preflighted {
-                job: JobId::from(name("preflighted.job", told.job)?),
-                generation: Generation(told.generation),
-                failed: repeated("preflighted.failed", told.failed)?,
-                environment: told.environment,
+            Kind::Preflighted(report) => Self::Preflighted {
+                job: JobId::from(name("preflighted.job", report.job)?),
+                generation: Generation(report.generation),
+                failed: repeated("preflighted.failed", report.failed)?,
+                environment: report.environment,
             },
             Kind::OrderFailed(failed) => Self::OrderFailed {
                 order: OrderId(failed.order),

@@ -28,12 +28,12 @@ impl CheckpointCalls {
     /// Receives a call; returns the step of which no image will be taken.
     pub(crate) fn receive_call(&mut self, number: u64, call: CheckpointCall) -> Option<Step> {
         let generation = self.follower.generation();
-        let heard = self.follower.accept_call(&CheckpointCallMessage {
+        let accepted = self.follower.accept_call(&CheckpointCallMessage {
             generation,
             number,
             call,
         });
-        match (heard, call) {
+        match (accepted, call) {
             // A late change of the rule costs attempts between the old and the new one; those are void without a
             // report.
             (CallResponse::TooLate { step }, CheckpointCall::At { .. }) => Some(step),

@@ -171,12 +171,12 @@ impl SimulatedWorld {
     /// Runs until no event is left or the script ends.
     pub fn play(mut self) -> SimulationOutcome {
         let end = Duration::from_millis(self.script.end_ms);
-        while let Some(((at, _), happening)) = self.queue.pop_first() {
+        while let Some(((at, _), event)) = self.queue.pop_first() {
             if at > end {
                 break;
             }
             self.now = at;
-            self.handle_event(happening);
+            self.handle_event(event);
         }
         let cases: Vec<_> = self.brain.cases().values().cloned().collect();
         for case in &cases {
@@ -192,8 +192,8 @@ impl SimulatedWorld {
         }
     }
 
-    fn handle_event(&mut self, happening: WorldEvent) {
-        match happening {
+    fn handle_event(&mut self, event: WorldEvent) {
+        match event {
             WorldEvent::Told(event) => self.apply_event(event),
             WorldEvent::Ordered(node, order) => self.apply_order(&node, order),
             WorldEvent::Stepped(generation) => self.stepped(generation),
@@ -316,13 +316,13 @@ impl SimulatedWorld {
         moment(self.now)
     }
 
-    fn later(&mut self, delay: Duration, happening: WorldEvent) {
-        self.at(self.now + delay, happening);
+    fn later(&mut self, delay: Duration, event: WorldEvent) {
+        self.at(self.now + delay, event);
     }
 
-    fn at(&mut self, at: Duration, happening: WorldEvent) {
+    fn at(&mut self, at: Duration, event: WorldEvent) {
         self.tickets += 1;
-        self.queue.insert((at, self.tickets), happening);
+        self.queue.insert((at, self.tickets), event);
     }
 }
 

@@ -113,7 +113,7 @@ impl JournalAnalyser {
                     silent = Some((node.clone(), *last_heard));
                 }
                 if let Some(event_record) = event_record(at, event) {
-                    take(JournalRecord::Happening(event_record));
+                    take(JournalRecord::Event(event_record));
                 }
             }
         }
@@ -125,7 +125,7 @@ impl JournalAnalyser {
     fn seen(&mut self, evidence: Evidence, take: &mut impl FnMut(JournalRecord)) {
         let node = evidence.entity.node().unwrap_or(&evidence.id.node).clone();
         let value = |metric: &str, value: f64, unit: &str| {
-            JournalRecord::Value(MetricSample {
+            JournalRecord::Sample(MetricSample {
                 at: evidence.at,
                 node: node.clone(),
                 metric: metric.to_owned(),
@@ -166,7 +166,7 @@ impl JournalAnalyser {
             _ => {}
         }
         let text = evidence_text(&evidence);
-        take(JournalRecord::Seen(EvidenceRecord { evidence, text }));
+        take(JournalRecord::Evidence(EvidenceRecord { evidence, text }));
     }
 
     /// Compares the fleet with its previous state and records changes.

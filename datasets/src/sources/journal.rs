@@ -42,7 +42,7 @@ fn role(head: &FileHead) -> Option<&'static str> {
 }
 
 fn read(_: &'static str, head: &FileHead, _: &mut InputFile, load: &mut LoadState) {
-    let ended = quietly(|| analyse_journal(&head.path, |told| take(told, load)));
+    let ended = quietly(|| analyse_journal(&head.path, |record| take(record, load)));
     match ended {
         Ok(Ok(end)) => finish(&end, load),
         Ok(Err(problem)) => load.cut_short(&io::Error::other(with_causes(&problem))),
@@ -102,8 +102,8 @@ fn span(from: Timestamp, to: Timestamp) -> f64 {
     (to.0 as f64 - from.0 as f64) / 1e9
 }
 
-fn take(told: JournalRecord, load: &mut LoadState) {
-    match told {
+fn take(record: JournalRecord, load: &mut LoadState) {
+    match record {
         JournalRecord::Problem(problem) => {
             if let JournalError::Gap { entry, .. } | JournalError::Unreadable { entry, .. } = &problem {
                 load.at(*entry);
@@ -115,9 +115,9 @@ fn take(told: JournalRecord, load: &mut LoadState) {
                 )
             });
         }
-        JournalRecord::Seen(seen) => event(&seen, load),
-        JournalRecord::Value(value) => sample(&value, load),
-        JournalRecord::Happening(happening) => news(&happening, load),
+        JournalRecord::Evidence(evidence) => evidence_row(&evidence, load),
+        JournalRecord::Sample(value) => sample(&value, load),
+        JournalRecord::Event(event) => controller_event(&event, load),
         JournalRecord::Interval(interval) => outage(&interval, load),
         JournalRecord::Usable { at, nodes } => {
             load.row(TableKind::Capacity)
@@ -136,7 +136,7 @@ fn top(marks: &[Classification]) -> Option<&Classification> {
     marks.iter().find(|mark| mark.role != Role::Noise).or(marks.first())
 }
 
-fn event(seen: &EvidenceRecord, load: &mut LoadState) {
+fn evidence_row(seen: &EvidenceRecord, load: &mut LoadState) {
     let evidence = &seen.evidence;
     let mark = top(&evidence.marks);
     let role = mark.map_or("", |mark| match mark.role {
@@ -161,12 +161,12 @@ fn event(seen: &EvidenceRecord, load: &mut LoadState) {
         .text("x_evidence", &text);
 }
 
-fn news(happening: &EventRecord, load: &mut LoadState) {
+fn controller_event(event: &EventRecord, load: &mut LoadState) {
     load.row(TableKind::Events)
-        .num("time", seconds(happening.at))
-        .text("node", happening.node.as_ref().map_or("", |node| node.as_str()))
-        .text("message", &happening.text)
-        .text("x_kind", happening.what);
+        .num("time", seconds(event.at))
+        .text("node", event.node.as_ref().map_or("", |node| node.as_str()))
+        .text("message", &event.text)
+        .text("x_kind", event.what);
 }
 
 fn sample(value: &MetricSample, load: &mut LoadState) {

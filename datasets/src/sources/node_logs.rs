@@ -131,25 +131,25 @@ fn read(_: &'static str, _: &FileHead, input: &mut InputFile, load: &mut LoadSta
             continue;
         }
         load.read_row();
-        let said = parse(line).unwrap_or(LogLineParts {
+        let parts = parse(line).unwrap_or(LogLineParts {
             time: None,
             uptime: None,
             severity: "",
             message: line,
         });
-        if said.time.is_none() && said.uptime.is_none() {
+        if parts.time.is_none() && parts.uptime.is_none() {
             load.report_kept_row("no-time", "time", || {
                 "no time, it goes on from the line before; kept with null".to_owned()
             });
         }
-        let label = xid(said.message).map(|code| format!("Xid {code}")).unwrap_or_default();
-        load.in_order(TableKind::Events, said.time);
+        let label = xid(parts.message).map(|code| format!("Xid {code}")).unwrap_or_default();
+        load.in_order(TableKind::Events, parts.time);
         load.row(TableKind::Events)
-            .num("time", said.time)
+            .num("time", parts.time)
             .text("label", &label)
-            .text("severity", said.severity)
-            .text("message", said.message)
-            .num("x_uptime_s", said.uptime)
+            .text("severity", parts.severity)
+            .text("message", parts.message)
+            .num("x_uptime_s", parts.uptime)
             .text("x_file", &file);
     }
 }

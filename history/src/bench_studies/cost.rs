@@ -50,6 +50,6 @@ fn middle(mut values: Vec<f64>) -> f64 {
 
 /// Returns the processor time of this process so far.
 fn processor() -> Duration {
-    let told = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(told.tv_sec.unsigned_abs(), u32::try_from(told.tv_nsec).unwrap_or(0))
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
 }

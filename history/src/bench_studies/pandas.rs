@@ -46,13 +46,13 @@ pub(super) fn ask(
         .stdin(Stdio::null())
         .output();
     let ran = ran.map_err(|problem| format!("{}: {problem}", python.display()))?;
-    let said = String::from_utf8_lossy(&ran.stdout);
+    let stdout = String::from_utf8_lossy(&ran.stdout);
     if !ran.status.success() {
         let problem = String::from_utf8_lossy(&ran.stderr);
         return Err(problem.lines().last().unwrap_or("python failed").to_owned());
     }
     // The script writes NaN, which is not JSON, for an undefined number.
-    let answers = said
+    let answers = stdout
         .lines()
         .map(|line| serde_json::from_str(&line.replace("NaN", "0.0")));
     answers

@@ -52,7 +52,7 @@ impl LogFeed {
         heads: &LogHeads,
         labels: Option<LineLabels>,
         whole: bool,
-        brain: &ReplayEngine,
+        engine: &ReplayEngine,
     ) -> io::Result<Self> {
         let path = log.path.as_path();
         let mut lines = BoundedLines::open(path)?;
@@ -95,7 +95,7 @@ impl LogFeed {
             form,
             source,
             labels,
-            triage: grouped.then(|| Triage::new(brain.matcher(), stream)),
+            triage: grouped.then(|| Triage::new(engine.matcher(), stream)),
             ready: VecDeque::new(),
             at: Timestamp(0),
             done: false,
@@ -103,7 +103,7 @@ impl LogFeed {
     }
 
     /// Returns the next item; unclassified lines are only counted.
-    pub(super) fn next(&mut self, brains: &[ReplayEngine], tally: &mut ReplayTally) -> Option<ReplayItem> {
+    pub(super) fn next(&mut self, engines: &[ReplayEngine], tally: &mut ReplayTally) -> Option<ReplayItem> {
         let mut bytes = Vec::new();
         loop {
             if let Some(item) = self.ready.pop_front() {
@@ -131,7 +131,7 @@ impl LogFeed {
                 let found = triage.push(&raw, Timestamp(0));
                 found.into_iter().for_each(|observation| self.keep(observation, tally));
             } else {
-                self.judge(&raw, brains, tally);
+                self.judge(&raw, engines, tally);
             }
         }
     }
@@ -173,7 +173,7 @@ impl LogFeed {
     }
 
     /// Classifies one line by every catalogue.
-    fn judge(&mut self, raw: &str, brains: &[ReplayEngine], tally: &mut ReplayTally) {
+    fn judge(&mut self, raw: &str, engines: &[ReplayEngine], tally: &mut ReplayTally) {
         let cleaned = clean(raw);
         let (at, node, text, label) = match self.form {
             LineForm::Plain => {
@@ -199,7 +199,7 @@ impl LogFeed {
                 )
             }
         };
-        let marks: Vec<Vec<Classification>> = brains.iter().map(|brain| brain.marks(self.source, text)).collect();
+        let marks: Vec<Vec<Classification>> = engines.iter().map(|engine| engine.marks(self.source, text)).collect();
         if let Some(label) = &label {
             tally.judge(label.as_deref(), marks.first().map_or(&[], Vec::as_slice));
         }

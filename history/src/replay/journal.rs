@@ -13,7 +13,7 @@ use super::tally::ReplayTally;
 /// Replays a journal with every catalogue. `given` is true if the first one is not the built-in one.
 pub(super) fn replay(
     path: &Path,
-    brains: &[ReplayEngine],
+    engines: &[ReplayEngine],
     given: bool,
     tally: &mut ReplayTally,
 ) -> Result<(), CliError> {
@@ -22,13 +22,13 @@ pub(super) fn replay(
     }
     // Entries written meanwhile are ignored, so that all catalogues read the same ones.
     let mut most = u64::MAX;
-    for (which, brain) in brains.iter().enumerate() {
+    for (which, engine) in engines.iter().enumerate() {
         let changed = given || which > 0;
         // The core's state needs a static reference, and a replay has only one or two catalogues, so the
         // leak is bounded.
-        let catalogue = changed.then(|| &*Box::leak(Box::new(brain.catalogue().clone())));
-        let matcher = brain.matcher();
-        let first = brains[0].matcher();
+        let catalogue = changed.then(|| &*Box::leak(Box::new(engine.catalogue().clone())));
+        let matcher = engine.matcher();
+        let first = engines[0].matcher();
         let mut evidence = 0_u64;
         let mut problems = Vec::new();
         let mut differ = Vec::new();
@@ -44,8 +44,8 @@ pub(super) fn replay(
                 {
                     let before = marks(piece, &first, given);
                     let top = |marks: &[rankguard_model::Classification]| {
-                        let said = marks.iter().find(|mark| mark.role != Role::Noise);
-                        said.map_or("none".to_owned(), |mark| mark.class.to_string())
+                        let classification = marks.iter().find(|mark| mark.role != Role::Noise);
+                        classification.map_or("none".to_owned(), |mark| mark.class.to_string())
                     };
                     let before = top(&before);
                     let after = top(&now);

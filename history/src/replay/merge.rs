@@ -17,10 +17,10 @@ pub(super) enum ItemStream {
 }
 
 impl ItemStream {
-    fn next(&mut self, brains: &[ReplayEngine], given: bool, tally: &mut ReplayTally) -> Option<ReplayItem> {
+    fn next(&mut self, engines: &[ReplayEngine], given: bool, tally: &mut ReplayTally) -> Option<ReplayItem> {
         match self {
-            Self::Log(feed) => feed.next(brains, tally),
-            Self::Recorded(recorded) => recorded.next(brains, given, tally),
+            Self::Log(feed) => feed.next(engines, tally),
+            Self::Recorded(recorded) => recorded.next(engines, given, tally),
         }
     }
 }
@@ -39,14 +39,14 @@ impl StreamMerge {
     /// Passes every item to `take`, with the wait until it is due.
     pub(super) fn run(
         &mut self,
-        brains: &[ReplayEngine],
+        engines: &[ReplayEngine],
         tally: &mut ReplayTally,
         mut take: impl FnMut(&ReplayItem, Duration, &mut ReplayTally) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
         let given = self.given;
         let mut heads: Vec<Option<ReplayItem>> = Vec::new();
         for stream in &mut self.streams {
-            heads.push(stream.next(brains, given, tally));
+            heads.push(stream.next(engines, given, tally));
         }
         let mut first = None;
         loop {
@@ -61,7 +61,7 @@ impl StreamMerge {
             let since = item.at.0.saturating_sub(*first.get_or_insert(item.at.0)) as f64 / 1e9 / self.speed;
             let due = Duration::try_from_secs_f64(since.max(0.0)).unwrap_or_default();
             take(&item, due.saturating_sub(self.begun.elapsed()), tally)?;
-            heads[at] = self.streams[at].next(brains, given, tally);
+            heads[at] = self.streams[at].next(engines, given, tally);
         }
     }
 

@@ -129,7 +129,7 @@ fn document(tally: &ReplayTally) -> ReplayReport {
         confusion: cells(&tally.confusion),
         differences: tally.differences.values().cloned().collect(),
         cases: tally.listed.clone(),
-        problems: tally.told(),
+        problems: tally.problem_texts(),
     }
 }
 

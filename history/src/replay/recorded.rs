@@ -77,7 +77,12 @@ impl EvidenceRecording {
 
     /// Returns the next item; unclassified lines are only counted. `given` is true if the first catalogue is not the
     /// built-in one.
-    pub(super) fn next(&mut self, brains: &[ReplayEngine], given: bool, tally: &mut ReplayTally) -> Option<ReplayItem> {
+    pub(super) fn next(
+        &mut self,
+        engines: &[ReplayEngine],
+        given: bool,
+        tally: &mut ReplayTally,
+    ) -> Option<ReplayItem> {
         loop {
             let evidence = self.piece(tally)?;
             tally.lines += 1;
@@ -86,10 +91,10 @@ impl EvidenceRecording {
             } else {
                 self.at = evidence.at
             }
-            let marks: Vec<Vec<Classification>> = brains
+            let marks: Vec<Vec<Classification>> = engines
                 .iter()
                 .enumerate()
-                .map(|(which, brain)| marks(&evidence, &brain.matcher(), given || which > 0))
+                .map(|(which, engine)| marks(&evidence, &engine.matcher(), given || which > 0))
                 .collect();
             let text = match &evidence.body {
                 EvidenceBody::Line { .. } if marks.iter().all(Vec::is_empty) => continue,

@@ -25,7 +25,7 @@ pub(super) fn holds_cases(path: &Path) -> bool {
 }
 
 /// Classifies every case by each catalogue and compares it with its label.
-pub(super) fn replay(path: &Path, brains: &[ReplayEngine], tally: &mut ReplayTally) {
+pub(super) fn replay(path: &Path, engines: &[ReplayEngine], tally: &mut ReplayTally) {
     let mut reader = match File::open(path) {
         Ok(file) => BufReader::new(file),
         Err(problem) => return tally.problem(format!("{}: {problem}", path.display())),
@@ -54,8 +54,8 @@ pub(super) fn replay(path: &Path, brains: &[ReplayEngine], tally: &mut ReplayTal
                 let lines: u64 = record.sources.iter().map(|source| source.lines.len() as u64).sum();
                 tally.lines += lines;
                 let mut classes = Vec::new();
-                for (which, brain) in brains.iter().enumerate() {
-                    let case = record.clone().classify_with(brain.catalogue(), &brain.matcher());
+                for (which, engine) in engines.iter().enumerate() {
+                    let case = record.clone().classify_with(engine.catalogue(), &engine.matcher());
                     if which == 0 {
                         tally.evidence += case.key_lines.len() as u64;
                     }

@@ -41,8 +41,8 @@ pub(super) struct ConfusionCounts {
 
 impl ConfusionCounts {
     pub(super) fn precision(self) -> Option<f64> {
-        let said = self.true_positive + self.false_positive;
-        (said > 0).then(|| self.true_positive as f64 / said as f64)
+        let positive = self.true_positive + self.false_positive;
+        (positive > 0).then(|| self.true_positive as f64 / positive as f64)
     }
 
     pub(super) fn recall(self) -> Option<f64> {
@@ -118,8 +118,8 @@ impl ReplayTally {
     }
 
     /// Returns the problems, and the number of others.
-    pub(super) fn told(&self) -> Vec<String> {
-        let mut told = self.problems.clone();
+    pub(super) fn problem_texts(&self) -> Vec<String> {
+        let mut texts = self.problems.clone();
         for (count, what) in [
             (self.more_problems, "more problems"),
             (self.back, "lines are out of order; the clock is not set back"),
@@ -130,17 +130,17 @@ impl ReplayTally {
             (self.odd, "lines do not have the format of their log and are skipped"),
         ] {
             if count > 0 {
-                told.push(format!("{count} {what}"));
+                texts.push(format!("{count} {what}"));
             }
         }
-        told
+        texts
     }
 
     /// Counts a labelled line and its classification by the first catalogue.
     pub(super) fn judge(&mut self, label: Option<&str>, marks: &[Classification]) {
-        let said = alarming(marks);
-        count(&mut self.lines_judged, label.is_some(), said);
-        if label.is_some() || said {
+        let is_alarming = alarming(marks);
+        count(&mut self.lines_judged, label.is_some(), is_alarming);
+        if label.is_some() || is_alarming {
             let label = label.unwrap_or("none").to_owned();
             *self.lines_by_label.entry((label, top(marks))).or_default() += 1;
         }
@@ -247,8 +247,8 @@ impl ReplayTally {
     }
 }
 
-fn count(table: &mut ConfusionCounts, there: bool, said: bool) {
-    let cell = match (there, said) {
+fn count(table: &mut ConfusionCounts, is_labelled: bool, is_alarming: bool) {
+    let cell = match (is_labelled, is_alarming) {
         (true, true) => &mut table.true_positive,
         (false, true) => &mut table.false_positive,
         (true, false) => &mut table.false_negative,

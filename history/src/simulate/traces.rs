@@ -123,8 +123,8 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
         } else {
             FailureExtent::Node
         };
-        let told = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair);
-        let Some(repair_s) = told.or((scope == FailureExtent::Process).then_some(0.0)) else {
+        let known = repairs[at].filter(|repair| *repair >= 0.0).or(args.repair);
+        let Some(repair_s) = known.or((scope == FailureExtent::Process).then_some(0.0)) else {
             without_repair += 1;
             continue;
         };
@@ -255,12 +255,12 @@ fn population(data: &Dataset, system: Option<&str>, args: &SimulateArgs) -> Resu
         if let Some((_, Some(count))) = both.find(|(name, _)| name.as_deref() == Some(system)) {
             return Ok(*count as u32);
         }
-    } else if let Some(told) = &data.population
+    } else if let Some(population) = &data.population
         && ["node", "server"]
             .iter()
-            .any(|word| told.unit.to_lowercase().contains(word))
+            .any(|word| population.unit.to_lowercase().contains(word))
     {
-        return Ok(told.count.min(u64::from(u32::MAX)) as u32);
+        return Ok(population.count.min(u64::from(u32::MAX)) as u32);
     }
     Err(CliError::usage(
         format!("{} has no number of observed nodes", data.title),

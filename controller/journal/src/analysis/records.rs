@@ -12,11 +12,11 @@ pub enum JournalRecord {
     /// Unreadable entry: it is skipped, and its consequences are unknown.
     Problem(JournalError),
     /// Evidence that arrived. Progress of ranks and durable shards are recorded as values only.
-    Seen(EvidenceRecord),
+    Evidence(EvidenceRecord),
     /// Number from evidence.
-    Value(MetricSample),
+    Sample(MetricSample),
     /// Event other than evidence.
-    Happening(EventRecord),
+    Event(EventRecord),
     /// Span of a node.
     Interval(StateInterval),
     /// Number of usable nodes from a time on.

@@ -253,12 +253,12 @@ fn readers_of_a_compacted_journal_begin_with_its_oldest_snapshot_while_it_is_wri
     assert!(begin.removed > 10 && begin.removed_to == Some(Timestamp::from_millis(next - 1)));
     assert!(begin.state == expected(next));
     let mut end = None;
-    let told = analyse_journal(&path, |told| {
-        if let JournalRecord::Problem(problem) = told {
+    let summary = analyse_journal(&path, |record| {
+        if let JournalRecord::Problem(problem) = record {
             end = Some(problem);
         }
     });
-    assert_eq!(told.expect("readable").removed, begin.removed);
+    assert_eq!(summary.expect("readable").removed, begin.removed);
     assert!(end.is_none(), "{end:?}");
 }
 

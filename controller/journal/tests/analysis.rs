@@ -9,12 +9,12 @@ use rankguard_sim::{FaultScript, SimulatedWorld};
 const EPOCH_NS: i64 = 1_704_067_200_000_000_000;
 
 /// Runs a script, writes its journal like a controller, and analyses it.
-fn told(script: &str) -> (JournalSummary, Vec<JournalRecord>) {
-    told_of(script, |_| {})
+fn analysis(script: &str) -> (JournalSummary, Vec<JournalRecord>) {
+    analysis_of(script, |_| {})
 }
 
 /// Like the plain analysis; `change` edits each event before it is journalled.
-fn told_of(script: &str, change: impl Fn(&mut Event)) -> (JournalSummary, Vec<JournalRecord>) {
+fn analysis_of(script: &str, change: impl Fn(&mut Event)) -> (JournalSummary, Vec<JournalRecord>) {
     let script = FaultScript::parse(script).expect("a script");
     let policy = script.policy.clone();
     let ended = SimulatedWorld::new(script).play();
@@ -41,8 +41,8 @@ fn of_sim(name: &str) -> String {
 }
 
 macro_rules! all {
-    ($told:expr, $kind:ident) => {
-        $told.iter().filter_map(|one| match one {
+    ($records:expr, $kind:ident) => {
+        $records.iter().filter_map(|one| match one {
             JournalRecord::$kind(one) => Some(one),
             _ => None,
         })
@@ -51,9 +51,9 @@ macro_rules! all {
 
 #[test]
 fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
-    let (end, told) = told(&of_sim("node-lost"));
+    let (end, records) = analysis(&of_sim("node-lost"));
     assert_eq!((end.nodes, end.open), (3, 0));
-    let failures: Vec<_> = all!(told, Failure).collect();
+    let failures: Vec<_> = all!(records, Failure).collect();
     assert_eq!(failures.len(), 1);
     assert_eq!(failures[0].blamed.node().map(|node| node.as_str()), Some("node-1"));
     // The node was lost 2 s after the start and joined again a little after 7 s.
@@ -61,14 +61,14 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
     let back = since(failures[0].back.expect("it came back").0);
     assert!((7.0..7.5).contains(&back), "{back}");
     assert!(failures[0].recovered.is_some());
-    let lost: Vec<_> = all!(told, Interval)
+    let lost: Vec<_> = all!(records, Interval)
         .filter(|interval| interval.state == "lost")
         .collect();
     assert_eq!(lost.len(), 1);
     assert_eq!(lost[0].node.as_str(), "node-1");
     assert!((1.5..=2.0).contains(&since(lost[0].from.0)), "since it last spoke");
     assert!((since(lost[0].to.0) - back).abs() < 1e-9 && !lost[0].is_cut);
-    let attempts: Vec<_> = all!(told, Attempt)
+    let attempts: Vec<_> = all!(records, Attempt)
         .map(|attempt| (attempt.ranks, attempt.state, attempt.kind))
         .collect();
     assert_eq!(
@@ -79,11 +79,11 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
             (6, "completed", "grow")
         ]
     );
-    let jobs: Vec<_> = all!(told, Job)
+    let jobs: Vec<_> = all!(records, Job)
         .map(|job| (job.state, job.ranks, job.step.map(|step| step.0)))
         .collect();
     assert_eq!(jobs, [("completed", Some(6), Some(120))]);
-    let counts: Vec<u64> = told
+    let counts: Vec<u64> = records
         .iter()
         .filter_map(|one| match one {
             JournalRecord::Usable { nodes, .. } => Some(*nodes),
@@ -92,9 +92,9 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
         .collect();
     assert_eq!(counts, [1, 2, 3, 2, 3]);
     // Every node's time is covered once, from its first join to the end.
-    for node in all!(told, Node) {
+    for node in all!(records, Node) {
         let mut at = node.joined;
-        for interval in all!(told, Interval).filter(|interval| interval.node == node.node) {
+        for interval in all!(records, Interval).filter(|interval| interval.node == node.node) {
             assert_eq!(interval.from, at);
             at = interval.to;
         }
@@ -104,12 +104,12 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
 
 #[test]
 fn a_lost_gpu_keeps_its_node_away_until_the_end_and_a_bug_ends_the_job() {
-    let (_, gpu) = told(&of_sim("gpu-lost"));
+    let (_, gpu) = analysis(&of_sim("gpu-lost"));
     let failure = all!(gpu, Failure).next().expect("a failure");
     assert_eq!(failure.class.as_str(), "gpu-fallen-off-bus");
     assert_eq!((failure.back, failure.scope.to_string().as_str()), (None, "node"));
     assert!(all!(gpu, Interval).any(|interval| interval.state == "cordoned" && interval.is_cut));
-    let (_, bug) = told(&of_sim("user-bug"));
+    let (_, bug) = analysis(&of_sim("user-bug"));
     let job = all!(bug, Job).next().expect("a job");
     assert_eq!(job.state, "failed");
     assert!(all!(bug, Failure).count() >= 2, "it came back after its retry");
@@ -127,8 +127,8 @@ fn what_was_made_up_says_so() {
             evidence.synthetic = true;
         }
     };
-    let (_, all) = told_of(&of_sim("gpu-lost"), made_up);
+    let (_, all) = analysis_of(&of_sim("gpu-lost"), made_up);
     assert!(all!(all, Failure).all(|failure| failure.is_synthetic) && all!(all, Failure).count() == 1);
-    let (_, all) = told(&of_sim("gpu-lost"));
+    let (_, all) = analysis(&of_sim("gpu-lost"));
     assert!(all!(all, Failure).all(|failure| !failure.is_synthetic));
 }
