@@ -119,6 +119,11 @@ fn a_second_agent_of_one_name_is_refused_by_name_and_the_first_keeps_its_session
         text.contains("joined").then_some(())
     });
     drop(other);
+    // A refusal is no loss of a session, and its repeats are not logged.
+    let text = fs::read_to_string(&log).expect("its log");
+    assert!(!text.contains("lost the session") && !text.contains("entity"), "{text}");
+    let refused = text.lines().filter(|line| line.contains("has an agent already"));
+    assert_eq!(refused.count(), 1, "{text}");
 }
 
 #[test]
@@ -264,6 +269,54 @@ fn what_was_reported_before_a_node_was_cleared_is_not_blamed_again() {
     assert_eq!(lost["verdict"]["blamed"]["node"], "n2", "{lost:#}");
     assert!(!lost["findings"].to_string().contains("gpu-fallen-off-bus"), "{lost:#}");
     rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+}
+
+/// The view of an agent alone: a job has only the evidence of its own time, and a fault that an operator cleared is over.
+#[test]
+fn without_a_controller_a_cleared_fault_is_not_the_verdict_of_later_jobs() {
+    let kernel = tempfile::NamedTempFile::new().expect("a file");
+    let settings = "[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n[agent]\nlease_ms = 10_000\n";
+    let cluster = nodes::Cluster::start_kernel_log(settings, kernel.path());
+    let state = cluster.dir.path().join("n1");
+    let local = || -> Vec<Value> {
+        let words = ["cases", "--local", "--state-dir", text_of(&state), "--format", "json"];
+        serde_json::from_str(&rankguard(&words).expect(0).stdout).expect("JSON")
+    };
+    let listed = || -> Vec<Value> {
+        let cases = cluster.ask(&["cases", "--format", "json"]);
+        cases.as_array().cloned().unwrap_or_default()
+    };
+    fs::write(kernel.path(), format!("{XID}\n")).expect("written");
+    until("the case of the fault", LIMIT, || {
+        of_class(&listed(), "gpu-fallen-off-bus")
+            .filter(|case| case["state"] == "closed")
+            .map(|_| ())
+    });
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+    // A death without words of its own: an outright fault of the machine would explain it.
+    let words = [
+        "run",
+        "--controller",
+        &cluster.address,
+        "--name",
+        "later",
+        "--max-restarts",
+        "0",
+    ];
+    rankguard(&[&words[..], &["--", "sh", "-c", "sleep 1; kill -9 $$"]].concat()).expect(3);
+    let class_of = |cases: &[Value]| -> Vec<String> {
+        let of_job = cases.iter().filter(|case| case["job"] == "later");
+        of_job.map(|case| case["verdict"]["class"].to_string()).collect()
+    };
+    let wanted = class_of(&listed());
+    assert!(
+        !wanted.is_empty() && !wanted.contains(&"\"gpu-fallen-off-bus\"".to_owned()),
+        "{wanted:?}"
+    );
+    let alone = local();
+    assert_eq!(class_of(&alone), wanted, "{alone:#?}");
+    let fault = of_class(&alone, "gpu-fallen-off-bus").expect("the fault is still a case of its own");
+    assert_eq!(fault["job"], Value::Null, "{fault:#}");
 }
 
 #[test]
@@ -438,6 +491,81 @@ fn cases_are_narrowed_by_name_and_unknown_names_are_errors() {
     ] {
         rankguard(&cluster.args(&[&["cases"], &wrong[..]].concat())).expect(64);
     }
+}
+
+const SITE_TAXONOMY: &str = r#"
+schema = "failure-taxonomy/1"
+id = "site-tickets"
+title = "Queues of our tickets"
+short = "site-tickets"
+axis = "who repairs it"
+
+[citation]
+authors = ["operations"]
+venue = "internal"
+year = 2026
+url = "https://example.org/tickets"
+
+[[dimension]]
+id = "queue"
+name = "Queue"
+definition = "The team that takes the ticket."
+
+[[category]]
+id = "program"
+name = "program"
+dimension = "queue"
+definition = "The owner of the program."
+classes = ["key-error"]
+"#;
+
+/// Categories of a taxonomy of the site, from controller.catalogue, narrow cases as published ones do.
+#[test]
+fn cases_are_narrowed_by_a_taxonomy_of_the_site() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let ours = folder.path().join("ours.toml");
+    fs::write(&ours, SITE_TAXONOMY).expect("written");
+    let settings = format!(
+        "[controller]\ncatalogue = ['{}']\n[controller.policy]\ngather_ms = 200\nsettle_ms = 300\nuser_retries = 0\n",
+        ours.display()
+    );
+    let cluster = nodes::Cluster::start_configured(1, 1, &settings);
+    let fails = "printf 'Traceback (most recent call last):\\n  File \"a.py\", line 1, in <module>\\nKeyError: 1\\n' >&2; exit 1";
+    let words = [
+        "run",
+        "--controller",
+        &cluster.address,
+        "--name",
+        "a",
+        "--",
+        "sh",
+        "-c",
+        fails,
+    ];
+    rankguard(&words).expect(3);
+    let list = |category: &str| {
+        let words = [
+            "cases",
+            "--controller",
+            &cluster.address,
+            "--format",
+            "json",
+            "--taxonomy",
+            category,
+        ];
+        rankguard(&words)
+    };
+    let count = |ran: support::Ran| -> usize {
+        let cases: Value = serde_json::from_str(&ran.expect(0).stdout).expect("JSON");
+        cases.as_array().map_or(0, Vec::len)
+    };
+    assert_eq!(count(list("site-tickets:program")), 1);
+    assert_eq!(count(list("hu-nsdi2024:node-failure")), 0);
+    list("site-tickets:machin")
+        .expect(64)
+        .says(&["there is no category \"site-tickets:machin\""]);
+    let shown = rankguard(&["cases", "show", "1", "--controller", &cluster.address]).expect(0);
+    assert!(shown.stdout.contains("site-tickets: program"), "{}", shown.stdout);
 }
 
 #[test]

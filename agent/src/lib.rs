@@ -98,6 +98,6 @@ pub use stacks::serve_stack_calls;
 pub use supervisor::{check_rank_user, restrict_process, supervise_ranks};
 pub use views::{
     AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
-    FileSystemView, GapView, HostView, IdentityView, InjectionRecord, LeaseView, MigView, OtlpView, PressureView,
-    RankRightsView, RankView, SeriesView, SpoolView, UplinkView,
+    FileSystemView, GapView, GenerationView, HostView, IdentityView, InjectionRecord, LeaseView, MigView, OtlpView,
+    PressureView, RankRightsView, RankView, SeriesView, SpoolView, UplinkView,
 };

@@ -13,7 +13,7 @@ use std::time::Duration;
 use rankguard_identity::{DialError, ExpectedPeer};
 use rankguard_model::{
     AgentOrder, ClockOffset, Evidence, Generation, JobId, JournalMark, NodeHistory, NodeInfo, OrderId, PeerAgent,
-    Sequence, SpoolEpoch, Step,
+    Sequence, SpoolEpoch, Step, Timestamp,
 };
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind as Say;
@@ -77,7 +77,7 @@ impl UplinkHandle {
 enum SessionLoss {
     #[error("connect: {0}")]
     Connect(String),
-    #[error("{0}")]
+    #[error("{}", shown_status(.0))]
     Status(Box<tonic::Status>),
     #[error("the controller closed the session")]
     Closed,
@@ -91,6 +91,14 @@ enum SessionLoss {
     Orders,
     #[error("cannot parse a message of the controller: {0}")]
     Foreign(String),
+}
+
+/// Returns the message of a status, or the name of its code.
+fn shown_status(status: &tonic::Status) -> String {
+    match status.message() {
+        "" => status.code().to_string(),
+        message => message.to_owned(),
+    }
 }
 
 impl From<tonic::Status> for SessionLoss {
@@ -143,21 +151,31 @@ impl ControllerUplink {
         let mut was_renumbered = false;
         loop {
             let started = Instant::now();
-            let lost = self.session(&mut filter).await;
+            let mut has_joined = false;
+            let lost = self.session(&mut filter, &mut has_joined).await;
+            if has_joined {
+                said = None;
+            }
             self.board.session(&self.settings.controller, Some(lost.to_string()));
             // The next session reports the new epoch.
             let is_renumbered = matches!(
                 lost,
                 SessionLoss::Renumbered | SessionLoss::Spool(SpoolError::EpochEnded)
             );
-            match lost {
+            if has_joined {
+                tracing::warn!(%lost, "lost the session with the controller");
+            } else {
+                let problem = match lost {
+                    SessionLoss::Connect(problem) => problem,
+                    other => other.to_string(),
+                };
                 // Logged as a warning only once, because connecting is retried indefinitely.
-                SessionLoss::Connect(problem) if said.as_ref() != Some(&problem) => {
+                if said.as_ref() == Some(&problem) {
+                    tracing::debug!(problem, "no session with the controller yet");
+                } else {
                     tracing::warn!(problem, "no session with the controller yet");
                     said = Some(problem);
                 }
-                SessionLoss::Connect(problem) => tracing::debug!(problem, "the controller does not answer"),
-                lost => tracing::warn!(%lost, "lost the session with the controller"),
             }
             // A session that lasted shows that the controller works: restart with short pauses.
             if started.elapsed() > self.settings.intervals.controller_silence {
@@ -175,14 +193,19 @@ impl ControllerUplink {
         }
     }
 
-    async fn session(&mut self, filter: &mut OffsetFilter) -> SessionLoss {
-        match self.run_session(filter).await {
+    /// Runs one session; sets `has_joined` once the controller has accepted it.
+    async fn session(&mut self, filter: &mut OffsetFilter, has_joined: &mut bool) -> SessionLoss {
+        match self.run_session(filter, has_joined).await {
             Ok(never) => match never {},
             Err(lost) => lost,
         }
     }
 
-    async fn run_session(&mut self, filter: &mut OffsetFilter) -> Result<std::convert::Infallible, SessionLoss> {
+    async fn run_session(
+        &mut self,
+        filter: &mut OffsetFilter,
+        has_joined: &mut bool,
+    ) -> Result<std::convert::Infallible, SessionLoss> {
         let silence = self.settings.intervals.controller_silence;
         let connector = self.settings.network.connector(ExpectedPeer::Controller, silence);
         let connected = self.endpoint.connect_with_connector(connector).await;
@@ -217,8 +240,10 @@ impl ControllerUplink {
         };
         self.lease.renew(proofs.joined());
         self.take_joined(&joined)?;
+        self.take_clearing(joined.cleared, filter);
         self.lease.set_witnesses(peers(joined.witnesses));
         self.board.session(&self.settings.controller, None);
+        *has_joined = true;
         tracing::info!(
             controller = self.settings.controller,
             acknowledged = joined.acknowledged,
@@ -315,6 +340,13 @@ impl ControllerUplink {
         Ok(())
     }
 
+    fn take_clearing(&self, cleared: Option<v1::NodeCleared>, filter: &OffsetFilter) {
+        if let Some(cleared) = cleared {
+            let clock = filter.estimate().unwrap_or_default();
+            self.board.node_cleared(clock.to_node(Timestamp(cleared.at_ns)));
+        }
+    }
+
     fn handle_message(
         &self,
         kind: Option<Hear>,
@@ -329,6 +361,7 @@ impl ControllerUplink {
                 self.spool.ack(Sequence(ack.sequence), Some(ack.position))?;
             }
             Some(Hear::Witnesses(list)) => self.lease.set_witnesses(peers(list.witnesses)),
+            Some(Hear::Cleared(cleared)) => self.take_clearing(Some(cleared), filter),
             Some(Hear::Void(void)) => {
                 let (job, generation) = (JobId::from(void.job), Generation(void.generation));
                 self.roster
@@ -340,11 +373,7 @@ impl ControllerUplink {
                 }
                 let sent = echo.sent_ns;
                 let controller = echo.controller_ns;
-                filter.observe(
-                    rankguard_model::Timestamp(sent),
-                    rankguard_model::Timestamp(controller),
-                    clock::now(),
-                );
+                filter.observe(Timestamp(sent), Timestamp(controller), clock::now());
             }
             Some(Hear::Order(frame)) => {
                 let order = frame
@@ -381,7 +410,7 @@ fn peers(listed: Vec<v1::Peer>) -> Vec<PeerAgent> {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::{Entity, EvidenceBody, EvidenceId, EvidenceSource, NodeId, Timestamp};
+    use rankguard_model::{Entity, EvidenceBody, EvidenceId, EvidenceSource, NodeId};
 
     use super::*;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 
-use rankguard_model::{Evidence, EvidenceSource, NodeId, RankRef, Step, Timestamp};
+use rankguard_model::{Evidence, EvidenceSource, Generation, JobId, NodeId, RankRef, Step, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// State of an agent at one moment.
@@ -68,6 +68,21 @@ pub struct AgentView {
     /// Newest classified evidence and rank exits, oldest first. Numbered from 1 since the agent started; these are not
     /// the sequence numbers of the spool.
     pub findings: Vec<Evidence>,
+    /// Newest generations of jobs that started ranks here, oldest first.
+    #[serde(default)]
+    pub generations: Vec<GenerationView>,
+    /// Newest clearing of the node by an operator (uncordon) that the controller reported, on the node's clock.
+    #[serde(default)]
+    pub cleared: Option<Timestamp>,
+}
+
+/// Generation of a job that started ranks on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GenerationView {
+    pub job: JobId,
+    pub generation: Generation,
+    /// Start of its first rank, on the node's clock.
+    pub since: Timestamp,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -380,7 +380,6 @@ impl EventLoop {
             snapshot_pause: self.keeper.pause,
             sessions: self.roster.len(),
             nodes: self.state.fleet().len(),
-            jobs: self.state.jobs().len(),
             cases: self.state.cases().len(),
             cases_removed: self.state.removed().cases,
             jobs_removed: self.state.removed().jobs,
@@ -413,6 +412,11 @@ impl EventLoop {
                 count.report(&self.state, &mut self.roster);
             }
             self.witnesses.observe(&stamped.event);
+            if let Event::NodeUncordoned { node } = &stamped.event
+                && let Some(cleared) = self.clearing_of(node)
+            {
+                self.roster.send(node, Kind::Cleared(cleared));
+            }
             if let DeferredReply::Welcome { node, session } = &after {
                 let joined = v1::Joined {
                     acknowledged: self.acknowledged.get(node).map_or(0, |sequence| sequence.0),
@@ -420,6 +424,7 @@ impl EventLoop {
                     witnesses: self.witnesses.welcome(self.state.fleet(), node),
                     spool_epochs: epochs,
                     journal: self.state.lives().mark(position).as_ref().map(Into::into),
+                    cleared: self.clearing_of(node),
                 };
                 self.roster.welcome(node, *session, joined);
             }
@@ -446,6 +451,12 @@ impl EventLoop {
         let known = self.state.fleet().get(node);
         let epochs = known.map(|node| node.info.history.epochs.iter());
         epochs.into_iter().flatten().map(Into::into).collect()
+    }
+
+    /// Returns the newest clearing of a node, for its agent.
+    fn clearing_of(&self, node: &NodeId) -> Option<v1::NodeCleared> {
+        let cleared = self.state.node_cleared_at(node)?;
+        Some(v1::NodeCleared { at_ns: cleared.0 })
     }
 
     /// Returns the current time; in a replay the time of the evidence.

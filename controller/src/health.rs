@@ -46,7 +46,6 @@ pub(crate) struct HealthView {
     pub(crate) snapshot_pause: Duration,
     pub(crate) sessions: usize,
     pub(crate) nodes: usize,
-    pub(crate) jobs: usize,
     pub(crate) cases: usize,
     /// Closed cases and finished jobs that retention removed from memory.
     pub(crate) cases_removed: u64,
@@ -206,7 +205,11 @@ impl SharedHealth {
             ),
             ("sessions", "Agents that are connected", view.sessions as f64),
             ("nodes", "Nodes that are known", view.nodes as f64),
-            ("jobs", "Jobs that are known, finished ones included", view.jobs as f64),
+            (
+                "jobs",
+                "Jobs that are known, finished ones included",
+                view.counts.known_jobs() as f64,
+            ),
             ("cases", "Cases that are known, closed ones included", view.cases as f64),
             (
                 "cases_removed_total",

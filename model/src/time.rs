@@ -126,6 +126,11 @@ impl ClockOffset {
     pub fn to_controller(self, node_time: Timestamp) -> Timestamp {
         Timestamp(node_time.0.saturating_sub(self.offset_ns))
     }
+
+    /// Converts a time on the controller's clock to the node's clock.
+    pub fn to_node(self, controller_time: Timestamp) -> Timestamp {
+        Timestamp(controller_time.0.saturating_add(self.offset_ns))
+    }
 }
 
 #[cfg(test)]

@@ -77,6 +77,16 @@ impl Cluster {
         cluster
     }
 
+    /// One node of one slot whose agent reads a file as its kernel log.
+    #[allow(dead_code, reason = "not every test program has a kernel log")]
+    pub(crate) fn start_kernel_log(text: &str, kernel_log: &Path) -> Self {
+        let mut cluster = Self::start_configured(0, 1, text);
+        let agent = Self::agent_reading(path(kernel_log), 1, CONFIG, cluster.dir.path(), &cluster.address, "n1");
+        cluster.agents.push(agent);
+        cluster.joined(1);
+        cluster
+    }
+
     /// Starts the controller, in the state that it may have had.
     pub(crate) fn controller(dir: &Path, address: &str) -> Daemon {
         let config = dir.join(CONFIG);
@@ -117,6 +127,10 @@ impl Cluster {
 
     /// Starts an agent with this many slots.
     pub(crate) fn agent_of(slots: u32, config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
+        Self::agent_reading("off", slots, config, dir, address, node)
+    }
+
+    fn agent_reading(kernel_log: &str, slots: u32, config: &str, dir: &Path, address: &str, node: &str) -> Daemon {
         let slots = slots.to_string();
         let config = dir.join(config);
         let state = dir.join(node);
@@ -130,7 +144,7 @@ impl Cluster {
             "--failure-domain",
             &domain,
         ];
-        let more = ["--slots", &slots, "--kernel-log", "off", "--controller", address];
+        let more = ["--slots", &slots, "--kernel-log", kernel_log, "--controller", address];
         let words = [&words[..], &more, &["--state-dir", path(&state)]].concat();
         Daemon::start(&words, &dir.join(format!("{node}.log")))
     }

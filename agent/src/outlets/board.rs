@@ -11,7 +11,8 @@ use rankguard_model::{
 use crate::clock;
 use crate::pending_evidence::PendingEvidence;
 use crate::views::{
-    CheckView, CodeView, FileSystemView, GapView, HostView, InjectionRecord, MigView, SeriesView, UplinkView,
+    CheckView, CodeView, FileSystemView, GapView, GenerationView, HostView, InjectionRecord, MigView, SeriesView,
+    UplinkView,
 };
 
 /// Maximum number of series. A node has about ten devices and about ten classes that ever occur on them.
@@ -22,6 +23,8 @@ const CODES: [&str; 2] = ["xid", "sxid"];
 const INJECTIONS: usize = 64;
 /// Number of evidence records retained for the agent's view.
 const FINDINGS: usize = 256;
+/// Number of generations retained for the agent's view: a finding names at most one.
+const GENERATIONS: usize = FINDINGS;
 
 /// Shared counters. Cheap to clone; all clones share one set.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +43,8 @@ pub(crate) struct BoardState {
     pub(crate) beyond: u64,
     pub(crate) findings: VecDeque<Evidence>,
     noted: u64,
+    pub(crate) generations: VecDeque<GenerationView>,
+    pub(crate) cleared: Option<Timestamp>,
     pub(crate) uplink: UplinkView,
     pub(crate) checks: BTreeMap<String, CheckView>,
     pub(crate) mig_devices: Vec<MigView>,
@@ -82,6 +87,7 @@ impl StatusBoard {
             gap.what.clone_from(what);
         }
         counts.mark(sighting);
+        counts.count_start(sighting);
         let speaks = !sighting.marks.is_empty() || matches!(sighting.body, EvidenceBody::RankExited { .. });
         if speaks {
             counts.noted += 1;
@@ -132,6 +138,12 @@ impl StatusBoard {
         if ended.is_some() {
             uplink.problem = ended;
         }
+    }
+
+    /// Records that an operator cleared this node, on the node's clock.
+    pub(crate) fn node_cleared(&self, at: Timestamp) {
+        let mut counts = self.lock();
+        counts.cleared = counts.cleared.max(Some(at));
     }
 
     /// Records the result of a plug-in check.
@@ -213,6 +225,27 @@ impl BoardState {
             let count = self.codes.entry(key).or_default();
             *count = count.saturating_add(repeats);
         }
+    }
+
+    /// Records the first start of a rank of each generation.
+    fn count_start(&mut self, sighting: &PendingEvidence) {
+        let (EvidenceBody::RankStarted { .. }, Entity::Rank { job, generation, .. }) =
+            (&sighting.body, &sighting.entity)
+        else {
+            return;
+        };
+        let is_known = |known: &GenerationView| known.job == *job && known.generation == *generation;
+        if self.generations.iter().any(is_known) {
+            return;
+        }
+        if self.generations.len() >= GENERATIONS {
+            self.generations.pop_front();
+        }
+        self.generations.push_back(GenerationView {
+            job: job.clone(),
+            generation: *generation,
+            since: sighting.at,
+        });
     }
 
     pub(crate) fn codes(&self) -> Vec<CodeView> {

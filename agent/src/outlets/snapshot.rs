@@ -74,6 +74,8 @@ impl ViewSource {
             mig_devices: counts.mig_devices,
             checks: counts.checks.into_values().collect(),
             findings: counts.findings.into(),
+            generations: counts.generations.into(),
+            cleared: counts.cleared,
         }
     }
 }

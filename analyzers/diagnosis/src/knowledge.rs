@@ -43,9 +43,9 @@ impl<'a> ClassEntry<'a> {
         )
     }
 
-    /// Returns its categories in the primary taxonomies; none for an unknown class.
-    pub(crate) fn taxonomies(&self) -> SharedValue<BTreeMap<String, Vec<String>>> {
-        self.class.map(|class| class.taxonomies.clone()).unwrap_or_default()
+    /// Returns its categories in the primary taxonomies and in those of user files; none for an unknown class.
+    pub(crate) fn taxonomies(&self, catalogue: &Catalogue) -> SharedValue<BTreeMap<String, Vec<String>>> {
+        catalogue.taxonomies_of(self.id)
     }
 
     /// Returns its mitigation; an unknown class returns that of an unknown failure.

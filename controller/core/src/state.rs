@@ -308,6 +308,11 @@ impl DecisionState {
         self.removed
     }
 
+    /// Returns the time at which an operator last cleared a node (uncordon).
+    pub fn node_cleared_at(&self, node: &NodeId) -> Option<Timestamp> {
+        self.diagnosis.cleared_at(node)
+    }
+
     /// Returns the controller starts on the journal.
     pub fn lives(&self) -> &ControllerStarts {
         &self.lives

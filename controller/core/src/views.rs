@@ -48,6 +48,15 @@ impl DecisionState {
         self.jobs.values().map(view).chain(foreign).chain(ended).collect()
     }
 
+    /// Returns the states of the jobs of other journals, as `status` lists them.
+    pub fn foreign_job_states(&self) -> Vec<JobState> {
+        let running = self.fleet.iter().flat_map(|(_, node)| &node.foreign);
+        let running: BTreeSet<&JobId> = running.map(|running| &running.rank.job).collect();
+        let ended = self.ended_foreign_jobs(&BTreeMap::new());
+        let running = running.into_iter().map(|_| JobState::Running);
+        running.chain(ended.into_iter().map(|view| view.state)).collect()
+    }
+
     /// Returns the jobs of another journal that have no running rank.
     fn ended_foreign_jobs(&self, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>) -> Vec<JobView> {
         let is_over = |name: &JobId| !self.jobs.contains_key(name) && self.foreign_nodes(name).is_empty();
@@ -191,7 +200,8 @@ fn foreign_job(
         state: JobState::Running,
         reason: Some(format!(
             "this controller has no record of the job, another journal began it; its ranks run on and are not restarted: \
-             `rankguard cancel {name}` ends them, `rankguard run --resume-from {name}` replaces them"
+             `rankguard cancel {name}` ends them; if the job has a checkpoint store, `rankguard run --resume-from {name}` replaces \
+             them"
         )),
         generation: ranks
             .iter()

@@ -64,10 +64,18 @@ impl StateCounts {
                 counts.void_in_row = counts.void_in_row.max(attempts.void_in_row);
             }
         }
+        for foreign in state.foreign_job_states() {
+            add(&mut counts.jobs, &JOB_STATES, foreign);
+        }
         for case in state.cases().values().filter(|case| case.is_open()) {
             *counts.open_cases.entry(case.verdict.class.to_string()).or_default() += 1;
         }
         counts
+    }
+
+    /// Returns the number of known jobs.
+    pub(crate) fn known_jobs(&self) -> u64 {
+        self.jobs.iter().sum()
     }
 
     /// Returns the metrics with labels.

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use rankguard_agent::GenerationView;
 use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseDelays, CaseId, CaseState, Entity, Evidence, Generation, JobId, Timestamp};
+use rankguard_model::{Case, CaseDelays, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 
 use super::{agent_view, read_catalogue};
 use crate::args::CommonArgs;
 use crate::error::CliError;
+use crate::out;
 
 /// Concludes cases from the newest findings of this node's agent, with the diagnosis engine of the controller.
 pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) -> Result<Vec<Case>, CliError> {
@@ -21,7 +23,29 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
         .iter()
         .map(|rank| (rank.rank.job.clone(), rank.rank.generation))
         .collect();
-    Ok(knowledge.with_catalogue(|catalogue| conclude(&view.findings, &running, view.now, catalogue)))
+    if !view.uplink.connected {
+        out::note(
+            "the agent has no session with the controller: it does not know which nodes operators have uncordoned since",
+        );
+    }
+    let history = NodeHistory {
+        node: &view.node,
+        findings: &view.findings,
+        generations: &view.generations,
+        running,
+        cleared: view.cleared,
+    };
+    Ok(knowledge.with_catalogue(|catalogue| conclude(&history, view.now, catalogue)))
+}
+
+/// What an agent knows of its node.
+struct NodeHistory<'a> {
+    node: &'a NodeId,
+    findings: &'a [Evidence],
+    generations: &'a [GenerationView],
+    running: BTreeSet<JobGeneration>,
+    /// Newest clearing of the node by an operator.
+    cleared: Option<Timestamp>,
 }
 
 /// A generation of a job.
@@ -42,17 +66,19 @@ fn spans_of_jobs(findings: &[Evidence]) -> BTreeMap<JobGeneration, (Timestamp, T
     spans
 }
 
-fn conclude(
-    findings: &[Evidence],
-    running: &BTreeSet<JobGeneration>,
-    now: Timestamp,
-    catalogue: &Catalogue,
-) -> Vec<Case> {
+fn conclude(history: &NodeHistory<'_>, now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
+    let findings = history.findings;
     let spans = spans_of_jobs(findings);
+    let starts: BTreeMap<JobGeneration, Timestamp> = history
+        .generations
+        .iter()
+        .map(|known| ((known.job.clone(), known.generation), known.since))
+        .collect();
     let mut diagnosis = Diagnosis::new(DraftPolicy::default());
     let mut context = PlacementIndex::default();
     let mut cases: BTreeMap<DraftId, (ConcludedDraft, CaseState)> = BTreeMap::new();
     let mut clock = Timestamp(i64::MIN);
+    let mut uncleared = history.cleared;
     for evidence in findings {
         clock = clock.max(evidence.at);
         if let Entity::Rank {
@@ -69,14 +95,19 @@ fn conclude(
             }
             known.placements.insert(*rank, node.clone());
             let key = (job.clone(), *generation);
+            known.since = starts.get(&key).copied();
             let last = spans.get(&key).map(|(_, last)| *last);
-            known.ended_at = last.filter(|_| !running.contains(&key));
+            known.ended_at = last.filter(|_| !history.running.contains(&key));
             context.set(job.clone(), known);
         }
         while let Some(due) = diagnosis.due().filter(|due| *due <= clock) {
             for done in diagnosis.conclude(due, catalogue) {
                 cases.insert(done.draft, (done, CaseState::Closed));
             }
+        }
+        if let Some(cleared) = uncleared.filter(|cleared| *cleared < evidence.at) {
+            diagnosis.clear_node(cleared, history.node);
+            uncleared = None;
         }
         for change in diagnosis.observe(clock, evidence, &context, catalogue) {
             match change {
@@ -132,8 +163,8 @@ fn case(done: ConcludedDraft, state: CaseState, id: CaseId) -> Case {
 #[cfg(test)]
 mod tests {
     use rankguard_model::{
-        ClassId, Classification, Device, DeviceKind, EvidenceBody, EvidenceId, EvidenceSource, FieldValues, Generation,
-        JobId, NodeId, ProcessExit, Rank, Role, Sequence,
+        ClassId, Classification, Device, DeviceKind, EvidenceBody, EvidenceId, EvidenceSource, FieldValues,
+        ProcessExit, Rank, Role, Sequence,
     };
 
     use super::*;
@@ -196,14 +227,20 @@ mod tests {
         ]
     }
 
+    fn concluded(findings: &[Evidence], running: &BTreeSet<JobGeneration>, now: i64) -> Vec<Case> {
+        let history = NodeHistory {
+            node: &NodeId::from("a"),
+            findings,
+            generations: &[],
+            running: running.clone(),
+            cleared: None,
+        };
+        conclude(&history, Timestamp(now * SECOND), Catalogue::builtin())
+    }
+
     #[test]
     fn the_agent_s_own_findings_become_the_case_that_a_controller_would_make() {
-        let cases = conclude(
-            &lost_gpu_and_dead_rank(),
-            &BTreeSet::new(),
-            Timestamp(1000 * SECOND),
-            Catalogue::builtin(),
-        );
+        let cases = concluded(&lost_gpu_and_dead_rank(), &BTreeSet::new(), 1000);
         assert!(
             cases
                 .iter()
@@ -229,7 +266,7 @@ mod tests {
         fault.at = Timestamp(160 * SECOND);
         findings.push(fault);
         let jobs = |running: &BTreeSet<JobGeneration>| -> Vec<Option<JobId>> {
-            let cases = conclude(&findings, running, Timestamp(1000 * SECOND), Catalogue::builtin());
+            let cases = concluded(&findings, running, 1000);
             let holds = |case: &&Case| case.findings.iter().any(|it| it.class.as_str() == "gpu-fallen-off-bus");
             cases.iter().filter(holds).map(|case| case.job.clone()).collect()
         };
@@ -241,16 +278,40 @@ mod tests {
 
     #[test]
     fn a_failure_of_this_moment_is_open_and_nothing_is_no_case() {
-        let cases = conclude(
-            &lost_gpu_and_dead_rank(),
-            &BTreeSet::new(),
-            Timestamp(101 * SECOND),
-            Catalogue::builtin(),
-        );
+        let cases = concluded(&lost_gpu_and_dead_rank(), &BTreeSet::new(), 101);
         assert!(!cases.is_empty() && cases.iter().any(|case| case.state == CaseState::Open));
-        assert_eq!(
-            conclude(&[], &BTreeSet::new(), Timestamp(0), Catalogue::builtin()).len(),
-            0
+        assert_eq!(concluded(&[], &BTreeSet::new(), 0).len(), 0);
+    }
+
+    /// Rule 5 of the attribution: a clearing ends the earlier evidence of the node.
+    #[test]
+    fn a_fault_that_an_operator_cleared_explains_no_later_failure() {
+        let mut findings = lost_gpu_and_dead_rank();
+        findings[1].at = Timestamp(130 * SECOND);
+        let generations = [GenerationView {
+            job: JobId::from("llm"),
+            generation: Generation(1),
+            since: Timestamp(120 * SECOND),
+        }];
+        let classes = |cleared: Option<i64>| -> Vec<(Option<JobId>, String)> {
+            let history = NodeHistory {
+                node: &NodeId::from("a"),
+                findings: &findings,
+                generations: &generations,
+                running: BTreeSet::new(),
+                cleared: cleared.map(|at| Timestamp(at * SECOND)),
+            };
+            let cases = conclude(&history, Timestamp(1000 * SECOND), Catalogue::builtin());
+            let class = |case: Case| (case.job, case.verdict.class.to_string());
+            cases.into_iter().map(class).collect()
+        };
+        let job = Some(JobId::from("llm"));
+        assert!(classes(None).contains(&(job.clone(), "gpu-fallen-off-bus".to_owned())));
+        let cleared = classes(Some(110));
+        assert!(
+            cleared.contains(&(None, "gpu-fallen-off-bus".to_owned())),
+            "{cleared:?}"
         );
+        assert!(cleared.contains(&(job, "killed-by-signal".to_owned())), "{cleared:?}");
     }
 }
