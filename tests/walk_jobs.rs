@@ -3,6 +3,8 @@
 mod support;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
@@ -138,9 +140,22 @@ fn an_agent_that_is_stopped_in_order_is_maintenance_and_its_job_moves_at_once() 
     assert_eq!(told[0]["verdict"]["class"], "maintenance", "{:#}", told[0]);
 }
 
+/// The page that Prometheus reads from the controller.
+fn metrics(cluster: &Cluster) -> String {
+    let address = fs::read_to_string(cluster.dir.path().join("controller/metrics.addr")).expect("its address");
+    let mut stream = TcpStream::connect(address.trim()).expect("it listens");
+    stream
+        .write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        .expect("it reads");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("it answers");
+    page
+}
+
 #[test]
 fn rg_5_ranks_of_a_lost_journal_run_on_until_an_operator_cancels_them() {
-    let mut cluster = Cluster::start_configured(2, 1, PATIENT);
+    let settings = PATIENT.replacen("[controller]\n", "[controller]\nmetrics_listen = '127.0.0.1:0'\n", 1);
+    let mut cluster = Cluster::start_configured(2, 1, &settings);
     let folder = start_ticking(&cluster, "2");
     cluster.controller.kill();
     let state = cluster.dir.path().join("controller");
@@ -173,20 +188,52 @@ fn rg_5_ranks_of_a_lost_journal_run_on_until_an_operator_cancels_them() {
     ];
     let refused = rankguard(&words);
     assert_ne!(refused.code, Some(0));
-    assert!(refused.stderr.contains("rankguard cancel llm"), "{}", refused.stderr);
-    rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+    refused.says(&[
+        "rankguard cancel llm",
+        "if it has a checkpoint store, `--resume-from llm`",
+    ]);
+    let cancelled = rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+    cancelled.says(&["stopping job llm; its committed checkpoints are kept, if it has a checkpoint store"]);
     until("the ranks to end", LIMIT, || (ticking(&folder) == 0).then_some(()));
     until("the nodes to be free", LIMIT, || {
         let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
         let free = |node: &Value| node["state"] == "healthy" && node["reason"].is_null();
         nodes.as_array()?.iter().all(free).then_some(())
     });
+    // The metrics count the job as `status --all` lists it.
+    until("the metrics of the ended job", LIMIT, || {
+        let page = metrics(&cluster);
+        let lines: Vec<&str> = page.lines().collect();
+        let has = |line: &str| lines.contains(&line);
+        let is_stopped = has("rankguard_controller_jobs_by_state{state=\"stopped\"} 1");
+        (is_stopped && has("rankguard_controller_jobs 1")).then_some(())
+    });
+    // Their output is still on the nodes, of which the controller has no record either.
+    let output = rankguard(&["logs", "llm", "--tail", "1", "--controller", &cluster.address]).expect(0);
+    let lines: Vec<&str> = output.stdout.lines().collect();
+    assert!(
+        lines.contains(&"[rank 0] tick") && lines.contains(&"[rank 1] tick"),
+        "{lines:?}"
+    );
     let log = fs::read_to_string(cluster.dir.path().join("controller.log")).expect("its log");
     let ended = |node: &str| format!("node {node} ended 1 processes of job llm below generation 2");
     assert!(
         log.contains(&ended("n1")) || log.contains("ended") && log.contains("job llm"),
         "{log}"
     );
+}
+
+/// A job without a checkpoint store has nothing to keep and nothing to resume from.
+#[test]
+fn a_job_without_a_store_is_offered_no_checkpoints() {
+    let cluster = Cluster::start_configured(1, 1, PATIENT);
+    start_ticking(&cluster, "1");
+    let refused = rankguard(&["run", "--controller", &cluster.address, "--name", "llm", "--", "true"]);
+    assert!(!refused.stderr.contains("--resume-from"), "{}", refused.stderr);
+    let refused = refused.says(&["job name llm is already used", "that job has no checkpoint store"]);
+    assert_ne!(refused.code, Some(0));
+    let cancelled = rankguard(&["cancel", "llm", "--controller", &cluster.address]).expect(0);
+    assert!(!cancelled.stderr.contains("checkpoint"), "{}", cancelled.stderr);
 }
 
 #[test]

@@ -208,7 +208,7 @@ impl BatchBuilder<'_> {
                 let is_same =
                     |event: &Event| matches!(event, Event::JobSubmitted { spec: other, .. } if other.id == spec.id);
                 if self.batch.entries.iter().any(|entry| is_same(&entry.stamped.event)) {
-                    return Err(submission::name_taken(&spec.id));
+                    return Err(submission::name_taken(self.state, &spec.id));
                 }
                 if let Some(refusal) = submission::name_refusal(self.state, &spec) {
                     return Err(refusal);

@@ -101,7 +101,7 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
         let id = &spec.id;
         return Some(CommandRefusal::Exists(format!(
             "job {id} runs on node {node}, begun by a controller with another journal; `rankguard cancel {id}` ends its \
-             ranks, `--resume-from {id}` goes on from its checkpoints"
+             ranks; if it has a checkpoint store, `--resume-from {id}` replaces them and goes on from its checkpoints"
         )));
     }
     if !state.has_job_name(&spec.id) || state.may_replace(spec) {
@@ -113,7 +113,7 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
         ResumePlace::Path(_) => true,
     });
     let Some(job) = state.jobs().get(&spec.id).filter(|_| resumes_itself) else {
-        return Some(name_taken(&spec.id));
+        return Some(name_taken(state, &spec.id));
     };
     let id = &spec.id;
     Some(CommandRefusal::Exists(if job.is_over() {
@@ -127,10 +127,15 @@ pub(crate) fn name_refusal(state: &DecisionState, spec: &JobSpec) -> Option<Comm
 }
 
 /// Returns the refusal of a name that is in use.
-pub(crate) fn name_taken(id: &JobId) -> CommandRefusal {
-    CommandRefusal::Exists(format!(
-        "job name {id} is already used; choose another, or continue from its checkpoints with `--resume-from {id}`"
-    ))
+pub(crate) fn name_taken(state: &DecisionState, id: &JobId) -> CommandRefusal {
+    let known = state.jobs().get(id);
+    let has_store = known.is_some_and(|job| job.spec.checkpoint.is_some());
+    let alternative = match known {
+        Some(_) if has_store => format!(", or continue from its checkpoints with `--resume-from {id}`"),
+        Some(_) => "; that job has no checkpoint store, so there is nothing to continue from".to_owned(),
+        None => format!(", or, if that job has a checkpoint store, continue with `--resume-from {id}`"),
+    };
+    CommandRefusal::Exists(format!("job name {id} is already used; choose another{alternative}"))
 }
 
 #[cfg(test)]

@@ -40,9 +40,19 @@ pub(crate) async fn run(args: &CancelArgs, client: &ControllerClient) -> Result<
             "job {job} was already stopped: {}",
             before.and_then(|view| view.reason).unwrap_or_default()
         )),
-        _ => out::note(&format!("stopping job {job}; its checkpoints are kept")),
+        _ => out::note(&format!("stopping job {job}{}", store_note(before.as_ref()))),
     }
     report_end(client, &job).await
+}
+
+/// Describes what a stop leaves in the checkpoint store of a job.
+fn store_note(view: Option<&JobView>) -> &'static str {
+    match view {
+        Some(view) if view.spec.checkpoint.is_some() => "; its committed checkpoints are kept",
+        // The controller has no record of a job that another journal began.
+        Some(view) if !view.spec.command.is_empty() => "",
+        _ => "; its committed checkpoints are kept, if it has a checkpoint store",
+    }
 }
 
 /// Waits until no process of a stopped job is left, and reports nodes where processes may be left.

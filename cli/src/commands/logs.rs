@@ -173,7 +173,12 @@ impl LogReader {
         nodes: &[NodeView],
         network: &PeerTransport,
     ) {
-        for node in nodes_of(view, generation) {
+        let mut places = nodes_of(view, generation);
+        if places.is_empty() && generation > Generation(0) {
+            // The controller does not know where the generation ran, as with jobs that another journal began.
+            places = nodes.iter().map(|known| known.node.clone()).collect();
+        }
+        for node in places {
             let known = nodes.iter().find(|view| view.node == node);
             let read = match known {
                 Some(known) if known.state != NodeState::Lost => {
