@@ -422,6 +422,68 @@ fn a_job_without_a_usable_checkpoint_ends_with_the_verdict_about_it() {
     assert!(outcome.starts_with("the job was stopped: none of its"), "{case:#}");
 }
 
+/// Ends an agent and the images in its memory, and starts another one in its place.
+fn replace_agent(cluster: &mut Cluster) {
+    cluster.agents.clear();
+    let agent = Cluster::agent_of(2, "test.toml", cluster.dir.path(), &cluster.address, "n1");
+    cluster.agents.push(agent);
+    until("the agent to join", LIMIT, || {
+        let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+        (nodes[0]["state"] == "healthy").then_some(())
+    });
+}
+
+/// A job whose newest checkpoint lost a shard, or has wrong bytes in one, goes on from it where parity covers that, and
+/// from an older one where it does not.
+#[test]
+fn a_job_restores_a_damaged_checkpoint_through_its_parity() {
+    let mut cluster = Cluster::start_of(1, 2, "");
+    let store = cluster.folder("store");
+    let two = ["--ranks-per-node", "2", "--keep", "20"];
+    submit(&cluster, &store, "train", &two).expect(0);
+    let trained = parameters(&cluster, "train");
+    let resume = [&two[..], &["--resume-from", "train"]].concat();
+    let protect = [
+        "checkpoint",
+        "parity",
+        "--dir",
+        path(&store),
+        "--group-size",
+        "2",
+        "--parity",
+        "1",
+    ];
+    rankguard(&protect).expect(0);
+    let shard = |folder: &str, rank: u32| store.join("train").join(folder).join(format!("rank-{rank:05}.shard"));
+    let newest = "000000000110-g1";
+    replace_agent(&mut cluster);
+    fs::remove_file(shard(newest, 1)).expect("a shard");
+    let ran = submit(&cluster, &store, "train", &resume).expect(0);
+    let ran = ran.says(&["job train resumes from train step 110"]);
+    assert!(!ran.stderr.contains("passed over"), "{}", ran.stderr);
+    assert_eq!(parameters(&cluster, "train"), trained);
+    let cases = cluster.ask(&["cases", "--format", "json"]);
+    assert_eq!(cases.as_array().map(Vec::len), Some(0), "{cases:#}");
+    // Wrong bytes in the other shard as well are more than one parity rebuilds.
+    replace_agent(&mut cluster);
+    let mut bytes = fs::read(shard(newest, 0)).expect("a shard");
+    bytes.iter_mut().step_by(64).for_each(|byte| *byte ^= 1);
+    fs::write(shard(newest, 0), bytes).expect("written");
+    let ran = submit(
+        &cluster,
+        &store,
+        "train",
+        &[&two[..], &["--resume-from", "train:110"]].concat(),
+    )
+    .expect(0);
+    assert_eq!(parameters(&cluster, "train"), trained, "{}", ran.stderr);
+    let job = job(&cluster, "train");
+    assert!(
+        job["generation"].as_u64() > Some(3),
+        "another generation from an older step: {job:#}"
+    );
+}
+
 /// Two controllers claim one folder at one time: one has it, the other is refused, and each checkpoint is of the one.
 #[test]
 fn of_two_controllers_that_claim_a_folder_one_has_it() {

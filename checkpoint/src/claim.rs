@@ -346,7 +346,13 @@ impl FolderClaim<'_> {
                 }
                 // Unavailable storage is no reason to start from an older step.
                 Err(problem) if problem.failure().may_pass() && is_start => return Err(problem.into()),
-                Err(problem) if is_start => passed_over.push((*id, rankguard_model::with_causes(&problem))),
+                Err(problem) if is_start => match self.rebuildable(store, job, *id) {
+                    Some((held, manifest)) => {
+                        lease = Some(held);
+                        views.push(view_of(&manifest, self.request.at));
+                    }
+                    None => passed_over.push((*id, passed_over_reason(store, job, *id, &problem))),
+                },
                 Err(_) => {}
             }
             if views.len() >= CHECKPOINTS_MAX {
@@ -355,6 +361,17 @@ impl FolderClaim<'_> {
         }
         views.reverse();
         Ok((views, passed_over, lease))
+    }
+
+    /// Returns a lease and the manifest of a checkpoint of this run whose indexes are intact and that has parity: a
+    /// restore rebuilds its shards from that. If it cannot, the job goes on from an older checkpoint.
+    fn rebuildable(&self, store: &Store, job: &JobId, id: CheckpointId) -> Option<(CheckpointLease, Manifest)> {
+        let is_own = store.root() == self.store.root() && *job == self.request.job;
+        if !is_own || !store.has_parity(job, id) {
+            return None;
+        }
+        let lease = store.lease(job, id).ok()?;
+        Some((lease, store.describe(job, id).ok()?.manifest))
     }
 
     fn absent(&self, source: &ResumeSource, problem: &str, committed: &[CheckpointId]) -> ClaimError {
@@ -461,6 +478,15 @@ fn uncommitted_after(
         found.push((id, "not committed: not every rank has written its shard".to_owned()));
     }
     Ok(found)
+}
+
+/// Describes why a checkpoint is passed over, and the command that may rebuild it.
+fn passed_over_reason(store: &Store, job: &JobId, id: CheckpointId, problem: &StoreError) -> String {
+    let reason = rankguard_model::with_causes(problem);
+    match store.parity_repair(job, id) {
+        Some(command) => format!("{reason}; it has parity, `{command}` may rebuild it"),
+        None => reason,
+    }
 }
 
 fn describe_passed_over((id, reason): &(CheckpointId, String)) -> String {

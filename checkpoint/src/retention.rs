@@ -4,7 +4,8 @@ use rankguard_model::JobId;
 
 use crate::format::{AttemptSet, CheckpointId};
 use crate::store::remove::{BorrowedShards, RemovalResult};
-use crate::store::{CheckpointLease, Store, StoreError, StoreProblem};
+use crate::store::{CheckpointLease, Store, StoreError, StoreProblem, VerifyDepth};
+use crate::verify::verify_images;
 
 /// Callback that returns true if a file of a checkpoint may be removed now.
 pub type RemovalCheck<'a> = &'a dyn Fn(CheckpointId) -> bool;
@@ -35,16 +36,25 @@ pub struct CollectionPlan {
     pub leased: Vec<CheckpointId>,
     /// Retained committed checkpoints, oldest first.
     pub stays: Vec<CheckpointId>,
-    /// Checkpoints newer than the oldest retained one that do not load and are therefore not counted.
+    /// Checkpoints newer than the oldest retained one that are damaged and therefore not counted.
     pub problems: Vec<StoreProblem>,
+    /// Checkpoints of which every byte was read and is as committed, newest first; empty at the depth of names.
+    pub verified: Vec<CheckpointId>,
     /// Checkpoints to remove that a later attempt of the run superseded.
     pub superseded: Vec<CheckpointId>,
     /// Attempts of the run at planning time.
     attempts: AttemptSet,
 }
 
-/// Plans a collection without removing anything; see [`collect`].
-pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> Result<CollectionPlan, StoreError> {
+/// Plans a collection without removing anything; see [`collect`]. At [`VerifyDepth::Bytes`] the newest `keep`
+/// checkpoints count only if every byte is as committed.
+pub fn plan(
+    store: &Store,
+    job: &JobId,
+    keep: u32,
+    pinned: &[CheckpointId],
+    depth: VerifyDepth,
+) -> Result<CollectionPlan, StoreError> {
     let attempts = store.attempts(job)?;
     let mut plan = CollectionPlan {
         attempts: attempts.clone(),
@@ -59,7 +69,14 @@ pub fn plan(store: &Store, job: &JobId, keep: u32, pinned: &[CheckpointId]) -> R
             break;
         }
         match store.load(job, *id) {
-            Ok(_) => kept.push(*id),
+            Ok(_) if depth == VerifyDepth::Names => kept.push(*id),
+            Ok(checkpoint) => match verify_images(store, &checkpoint)? {
+                damage if damage.is_empty() => {
+                    plan.verified.push(*id);
+                    kept.push(*id);
+                }
+                damage => plan.problems.extend(damage),
+            },
             Err(error) => plan
                 .problems
                 .push(StoreProblem::of(*id, store.dir(job, *id)?, None, &error)),
@@ -108,7 +125,7 @@ pub fn collect_while(
     pinned: &[CheckpointId],
     may_remove: RemovalCheck<'_>,
 ) -> Result<CollectionReport, StoreError> {
-    let plan = plan(store, job, keep, pinned)?;
+    let plan = plan(store, job, keep, pinned, VerifyDepth::Names)?;
     carry_out_while(store, job, plan, may_remove)
 }
 

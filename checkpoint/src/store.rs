@@ -67,6 +67,9 @@ pub use work_record::WorkRecord;
 
 use crate::format::{CheckpointId, MANIFEST_FILE, check_job, index_file, shard_file};
 
+/// Directory of parity in a store; no valid job name.
+const PARITY_FOLDER: &str = ".parity";
+
 /// Checkpoint store in a directory.
 #[derive(Debug, Clone)]
 pub struct Store {
@@ -88,6 +91,28 @@ impl Store {
 
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Returns the usual directory of the parity of all jobs.
+    pub fn parity_root(&self) -> PathBuf {
+        self.root.join(PARITY_FOLDER)
+    }
+
+    /// Returns true if the usual directory has parity of a checkpoint. Only a repair shows whether it suffices to rebuild
+    /// what is lost.
+    pub fn has_parity(&self, job: &JobId, id: CheckpointId) -> bool {
+        self.parity_root().join(job.as_str()).join(id.to_string()).is_dir()
+    }
+
+    /// Returns the command that rebuilds damaged parts of a checkpoint from its parity; `None` without parity.
+    pub fn parity_repair(&self, job: &JobId, id: CheckpointId) -> Option<String> {
+        self.has_parity(job, id).then(|| {
+            format!(
+                "rankguard checkpoint repair --step {} --job {job} --dir {}",
+                id.step,
+                self.root.display()
+            )
+        })
     }
 
     /// Returns the folder of a job.

@@ -171,17 +171,31 @@ impl LocalRank {
                 Err(problem) if problem.is_damage() => self.restore_one(id, wanted),
                 other => other,
             };
-            match restored {
+            match restored.map_err(|problem| self.with_repair(id, problem)) {
                 Ok(restored) => {
                     self.to.folder.restored(id);
                     return Ok(Some(restored));
                 }
+                // Damage that one command repairs must not lose steps.
+                Err(problem @ LocalError::Repairable { .. }) => return Err(problem),
                 // Unreadable storage, or boxes that no checkpoint has, must not lose steps.
                 Err(problem) if self.to.owner.world_size > 1 || !problem.is_damage() => return Err(problem),
                 Err(problem) => first_problem = first_problem.or(Some(problem)),
             }
         }
         first_problem.map_or(Ok(None), Err)
+    }
+
+    /// Adds the command that repairs damage, if the checkpoint has parity.
+    fn with_repair(&self, id: CheckpointId, problem: LocalError) -> LocalError {
+        let command = self.to.store.parity_repair(&self.to.owner.job, id);
+        match command.filter(|_| problem.is_damage()) {
+            Some(command) => {
+                let problem = Box::new(problem);
+                LocalError::Repairable { problem, command }
+            }
+            None => problem,
+        }
     }
 
     fn restore_one(

@@ -31,6 +31,10 @@ pub enum LocalError {
         id: CheckpointId,
         problem: Box<RestoreError>,
     },
+    #[error(
+        "{problem}; it has parity: `{command}` rebuilds what that covers; to go on from an older checkpoint, name its step"
+    )]
+    Repairable { problem: Box<LocalError>, command: String },
     #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
     #[error(

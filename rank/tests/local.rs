@@ -143,6 +143,20 @@ fn rg_2_a_damaged_checkpoint_is_passed_over_alone_and_refused_among_others() {
         "{error}"
     );
     assert!(error.to_string().contains("tensor w"), "{error}");
+
+    // With parity, one command repairs it: no steps are lost silently.
+    let store = Store::at(dir.path());
+    fs::create_dir_all(store.parity_root().join("local").join(newest.to_string())).unwrap();
+    let (boxed, mut buffer) = rows(0..8);
+    let error = local.restore_into(&mut [(boxed, &mut buffer)], None).unwrap_err();
+    let command = format!(
+        "`rankguard checkpoint repair --step 2 --job local --dir {}`",
+        dir.path().display()
+    );
+    assert!(error.to_string().contains(&command), "{error}");
+    let (boxed, mut buffer) = rows(0..8);
+    let restored = local.restore_into(&mut [(boxed, &mut buffer)], Some(Step(1))).unwrap();
+    assert_eq!(restored.map(|one| one.step), Some(Step(1)));
 }
 
 #[test]

@@ -161,3 +161,13 @@ fn a_plan_that_cannot_be_made_names_the_figure() {
         .expect(64)
         .says(&["NAME:BLOCKING_S"]);
 }
+
+#[test]
+fn a_plan_for_one_node_has_a_singular_noun() {
+    let one: Vec<&str> = PLAN
+        .iter()
+        .map(|word| if *word == "128" { "1" } else { word })
+        .collect();
+    let text = rankguard(&one).expect(0).stdout;
+    assert!(text.contains("1 node with ") && !text.contains("1 nodes"), "{text}");
+}

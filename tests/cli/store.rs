@@ -194,15 +194,98 @@ fn one_flipped_bit_is_found_and_its_place_is_named() {
         "{why}"
     );
     assert!(!why.contains("checkpoint repair"), "{why}");
-    fs::create_dir(dir.path().join(".parity")).expect("made");
+    fs::create_dir_all(dir.path().join(".parity/demo/000000000020-g1")).expect("made");
     let why = rankguard(&["checkpoint", "explain", "20", "--dir", &path])
         .expect(1)
         .stdout;
-    assert!(why.contains("checkpoint repair --step 20"), "{why}");
+    let repair = format!("it has parity: `rankguard checkpoint repair --step 20 --job demo --dir {path}` rebuilds");
+    assert!(why.contains(&repair), "{why}");
     let why = rankguard(&["checkpoint", "explain", "10", "--dir", &path])
         .expect(0)
         .stdout;
     assert!(why.contains("can be used"), "{why}");
+}
+
+/// Every reason that `checkpoint explain` gives, from a store with that fault.
+#[test]
+fn explain_gives_the_reason_why_a_checkpoint_can_or_cannot_be_used() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let store = store(dir.path());
+    let path = dir.path().display().to_string();
+    let folder = |step: u64| dir.path().join("demo").join(format!("{step:012}-g1"));
+    let explain = |step: &str, code: i32| rankguard(&["checkpoint", "explain", step, "--dir", &path]).expect(code);
+    let says = |ran: crate::support::Ran, parts: &[&str]| {
+        for part in parts {
+            assert!(ran.stdout.contains(part), "{part:?} is not in:\n{}", ran.stdout);
+        }
+    };
+    says(
+        explain("20", 0),
+        &["can be used", "its manifest lists every shard (2 shards)"],
+    );
+    says(
+        explain("30", 1),
+        &[
+            "cannot be used",
+            "it was not committed (a save ended early, or is still being written), or its manifest was removed or lost",
+            "2 shards and 2 indexes in",
+            "it is removed once a newer checkpoint is committed",
+        ],
+    );
+    // Of one rank only, with singular nouns.
+    for name in ["rank-00001.shard", "rank-00001.index"] {
+        fs::remove_file(folder(30).join(name)).expect("removed");
+    }
+    says(explain("30", 1), &["1 shard and 1 index in"]);
+    fs::remove_file(folder(10).join("MANIFEST")).expect("it is committed");
+    let ran = explain("10", 1);
+    assert!(!ran.stdout.contains("never committed"), "{}", ran.stdout);
+    says(
+        ran,
+        &[
+            "its manifest was removed or lost",
+            "a newer checkpoint is committed, so the next collection may remove this folder",
+        ],
+    );
+    let shard = folder(20).join("rank-00001.shard");
+    let bytes = fs::read(&shard).expect("a shard");
+    fs::write(&shard, &bytes[..100]).expect("cut off");
+    says(explain("20", 1), &["cannot be used", "rank-00001.shard"]);
+    fs::remove_file(&shard).expect("removed");
+    says(explain("20", 1), &["cannot be used", "rank-00001.shard"]);
+    fs::write(&shard, bytes).expect("written");
+    fs::write(folder(20).join("rank-00000.index"), "x").expect("written");
+    says(explain("20", 1), &["cannot be used", "rank-00000.index"]);
+    explain("77", 2).says(&["no checkpoint of step 77"]);
+    drop(store);
+}
+
+/// Wrong bytes are seen only by reading: a collection must not leave them as the only checkpoint.
+#[test]
+fn gc_reads_what_it_retains_before_it_removes_anything() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    store(dir.path());
+    let path = dir.path().display().to_string();
+    let gc = ["checkpoint", "gc", "--dir", &path, "--keep", "1"];
+    let dry = [&gc[..], &["--dry-run"]].concat();
+    rankguard(&dry).expect(0).says(&[
+        "1 of 2 would be removed",
+        "every byte of 1 checkpoint to retain was read and is as committed",
+    ]);
+    let shard = dir.path().join("demo/000000000020-g1/rank-00001.shard");
+    let mut bytes = fs::read(&shard).expect("a shard");
+    bytes[1500] ^= 1;
+    fs::write(&shard, bytes).expect("written");
+    let ran = rankguard(&gc).expect(1).says(&["removed 0 of ", "rank 1, chunk 1"]);
+    for reason in [
+        "one of the newest that are intact",
+        "one of the newest, damaged and left for inspection",
+    ] {
+        assert!(ran.stdout.contains(reason), "{reason:?} is not in:\n{}", ran.stdout);
+    }
+    rankguard(&["checkpoint", "verify", "--dir", &path, "--step", "10"])
+        .expect(0)
+        .says(&["1 intact, 0 problems"]);
 }
 
 /// A mistyped prefix of an object store looks like one that nobody wrote to.

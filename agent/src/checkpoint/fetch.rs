@@ -8,6 +8,7 @@ use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::restore::{RankRestore, assemble_many};
 use rankguard_checkpoint::source::{ArenaSource, ChunkSource};
 use rankguard_checkpoint::{Checkpoint, CheckpointLease, ReadFailure, Store, StoreError};
+use rankguard_checkpoint_tiers::parity::ParityMirror;
 use rankguard_model::{EvidenceSource, RestoreBytes, RestorePoint, with_causes};
 
 use super::arenas::RankArena;
@@ -15,6 +16,9 @@ use super::error::RankServiceError;
 use super::joint::RestoreRequest;
 use super::rank_service::RankService;
 use super::retry::try_until;
+
+/// Maximum number of repaired chunks of a restore that are reported one by one.
+const REPAIRS_REPORTED: usize = 8;
 
 /// Returns the id of the checkpoint that a generation starts from.
 pub(super) fn id_of(point: &RestorePoint) -> CheckpointId {
@@ -140,6 +144,9 @@ impl RankService {
         sources.extend(rebuilt.iter().map(|rebuilt| rebuilt as &dyn ChunkSource));
         sources.push(&store);
         sources.extend(mirror.iter().map(|mirror| &**mirror));
+        // Last, because it reads several shards for each chunk.
+        let parity = ParityMirror::new(&store, &store.parity_root());
+        sources.push(&parity);
         work(&sources)
     }
 
@@ -169,10 +176,29 @@ impl RankService {
                     let _ = wish.arena.release(wish.slot);
                 }
             })?;
-        for repair in &report.repairs {
+        for repair in report.repairs.iter().take(REPAIRS_REPORTED) {
             tracing::warn!(repair, "a damaged copy of a chunk was passed over");
             self.all.intake.gap(EvidenceSource::Checkpoint, repair.clone(), None);
         }
+        if let Some(text) = self.summary_of_repairs(checkpoint, report.repairs.len()) {
+            self.all.intake.gap(EvidenceSource::Checkpoint, text, None);
+        }
         Ok(report.bytes)
+    }
+
+    /// Describes the repairs that are not reported one by one, and names the command that makes them permanent.
+    fn summary_of_repairs(&self, checkpoint: &Checkpoint, repairs: usize) -> Option<String> {
+        let store = Store::at(&self.launch.checkpoint_store);
+        let id = checkpoint.id();
+        let command = store.parity_repair(&self.rank.job, id).filter(|_| repairs > 0);
+        let more = repairs.saturating_sub(REPAIRS_REPORTED);
+        if command.is_none() && more == 0 {
+            return None;
+        }
+        let mut text = format!("checkpoint {id} was restored, but copies of {repairs} chunks are damaged or missing");
+        if let Some(command) = command {
+            text += &format!("; `{command}` rebuilds them in the store");
+        }
+        Some(text)
     }
 }

@@ -1,7 +1,7 @@
 //! Evidence for the controller about a failed restore: proven damage, or unreadable storage (RG-2).
 
-use rankguard_checkpoint::ReadFailure;
 use rankguard_checkpoint::restore::RestoreError;
+use rankguard_checkpoint::{ReadFailure, Store};
 use rankguard_faults::classes;
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, RestorePoint, Role};
 
@@ -16,8 +16,11 @@ impl RankService {
         let Some(mark) = self.mark_of(point, problem) else {
             return;
         };
+        let store = Store::at(&self.launch.checkpoint_store);
+        let command = store.parity_repair(&self.rank.job, id_of(point));
+        let hint = command.map(|command| format!("; the checkpoint has parity, try `{command}`"));
         let body = EvidenceBody::Line {
-            text: reason.to_owned(),
+            text: format!("{reason}{}", hint.unwrap_or_default()),
             context: Vec::new(),
             repeats: 1,
         };

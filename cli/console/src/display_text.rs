@@ -76,9 +76,13 @@ pub fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Formats a number with its noun: `1 rank`, `3 ranks`. The plural of `noun` is formed with an s.
+/// Formats a number with its noun: `1 rank`, `3 ranks`, `2 indexes`. The plural of `noun` is formed with (e)s.
 pub fn count(number: usize, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
+    let plural = match number {
+        1 => "",
+        _ if noun.ends_with(['x', 's']) => "es",
+        _ => "s",
+    };
     format!("{number} {noun}{plural}")
 }
 
@@ -90,11 +94,11 @@ pub fn millis(millis: f64) -> String {
         small if small.abs() < 9.95 => format!("{small:.2} ms"),
         short if short.abs() < 999.5 => format!("{short:.0} ms"),
         medium if medium.abs() < 99_950.0 => format!("{:.2} s", medium / 1e3),
-        long => format!(
-            "{} min {:02.0} s",
-            (long / 60_000.0).trunc(),
-            (long % 60_000.0).abs() / 1e3
-        ),
+        long => {
+            // Rounded first, so that 59.9 s become a minute.
+            let seconds = (long / 1e3).round();
+            format!("{} min {:02.0} s", (seconds / 60.0).trunc(), (seconds % 60.0).abs())
+        }
     }
 }
 
@@ -171,10 +175,33 @@ mod tests {
     }
 
     #[test]
+    fn one_thing_has_a_singular_noun() {
+        assert_eq!(
+            [
+                count(0, "case"),
+                count(1, "case"),
+                count(2, "case"),
+                count(1, "index"),
+                count(2, "index")
+            ],
+            ["0 cases", "1 case", "2 cases", "1 index", "2 indexes"]
+        );
+    }
+
+    #[test]
     fn numbers_get_the_unit_that_fits() {
         assert_eq!(
             [millis(0.42), millis(640.4), millis(2_412.0), millis(200_000.0)],
             ["0.42 ms", "640 ms", "2.41 s", "3 min 20 s"]
+        );
+        assert_eq!(
+            [
+                millis(119_999.0),
+                millis(119_400.0),
+                millis(-119_999.0),
+                millis(61_000.0)
+            ],
+            ["2 min 00 s", "1 min 59 s", "-2 min 00 s", "1 min 01 s"]
         );
         assert_eq!(
             [bytes(12), bytes(2_048), bytes(3 << 30)],

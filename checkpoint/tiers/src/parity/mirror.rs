@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rankguard_checkpoint::failure::SourceFailure;
 use rankguard_checkpoint::format::{CheckpointId, index_file};
 use rankguard_checkpoint::repair::MirrorSource;
 use rankguard_checkpoint::source::{ChunkError, ChunkId, ChunkSource, SourceTier};
-use rankguard_checkpoint::{Checkpoint, Store};
-use rankguard_model::{JobId, Rank};
+use rankguard_checkpoint::{Checkpoint, ReadFailure, Store};
+use rankguard_model::{JobId, Rank, with_causes};
 
 use super::ParityError;
 use super::files::{ParityTempFile, degraded_group, descriptor_files, io_error, read_descriptor};
@@ -69,6 +70,21 @@ impl ParityMirror {
         Ok(groups)
     }
 
+    /// Reads a chunk as its parity restores it; `None` if no group covers it.
+    fn restored_chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ParityError> {
+        // A chunk may be stored in the file of an earlier checkpoint, which has parity of its own.
+        let groups = self.groups(&id.job, id.place.file.id())?;
+        let found = groups
+            .iter()
+            .find_map(|group| Some((group, group.place(id.place.file)?)));
+        let Some((group, member)) = found else {
+            return Ok(None);
+        };
+        let mut bytes = vec![0; id.place.bytes as usize];
+        group.read(member, id.place.at, &mut bytes)?;
+        Ok(Some(bytes))
+    }
+
     fn copy(&self, job: &JobId, id: CheckpointId, name: &str) -> Result<Option<Vec<u8>>, ChunkError> {
         let path = self.folder(job, id).join(name);
         match fs::read(&path) {
@@ -87,18 +103,16 @@ impl ChunkSource for ParityMirror {
         format!("parity in {}", self.root.display())
     }
 
+    /// An error proves nothing about the store: parity is an addition to it, so its absence or failure makes the store
+    /// neither better nor unreadable.
     fn chunk(&self, id: &ChunkId) -> Result<Option<Vec<u8>>, ChunkError> {
-        // A chunk may be stored in the file of an earlier checkpoint, which has parity of its own.
-        let groups = self.groups(&id.job, id.place.file.id())?;
-        let found = groups
-            .iter()
-            .find_map(|group| Some((group, group.place(id.place.file)?)));
-        let Some((group, member)) = found else {
-            return Ok(None);
-        };
-        let mut bytes = vec![0; id.place.bytes as usize];
-        group.read(member, id.place.at, &mut bytes)?;
-        Ok(Some(bytes))
+        self.restored_chunk(id).map_err(|problem| {
+            let failure = SourceFailure {
+                failure: ReadFailure::Missing,
+                text: with_causes(&problem),
+            };
+            failure.into()
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::UNIX_EPOCH;
 
 use rankguard_checkpoint::format::CheckpointId;
 use rankguard_checkpoint::retention::{self, CollectionPlan};
+use rankguard_checkpoint::store::VerifyDepth;
 use rankguard_checkpoint::{Store, StoreError, StoreProblem};
 use rankguard_checkpoint_schedule::retention::{RetentionCandidate, RetentionReason, retained_checkpoints};
 use rankguard_console::waiting::WorkNote;
@@ -46,7 +47,10 @@ const ROWS: &[TableColumn<GcRow>] = &[
 /// Reason of a checkpoint with a reader.
 const IN_USE: &str = "in use by a reader";
 
-/// Reason of a retained checkpoint that does not load.
+/// Maximum number of damaged places in the output for one checkpoint.
+const PROBLEMS_SHOWN: usize = 3;
+
+/// Reason of a retained checkpoint that is damaged.
 const DAMAGED: &str = "damaged and left for inspection";
 
 pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
@@ -54,11 +58,13 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let rules = args.keep.rules();
     let mut rows = Vec::new();
     let mut problems = Vec::new();
+    let mut verified = 0;
     let work = WorkNote::start("reading checkpoints");
     for job in jobs {
-        let (of_job, found) = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
-        rows.extend(of_job);
-        problems.extend(found);
+        let found = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
+        rows.extend(found.rows);
+        problems.extend(found.problems);
+        verified += found.verified;
         uploads::end_unfinished(&store, &job, args.dry_run)?;
     }
     drop(work);
@@ -73,9 +79,13 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     } else {
         format!("removed {} of {}, {bytes}", removed.len(), rows.len())
     });
-    for problem in &problems {
-        out::note(&problem.to_string());
+    if verified > 0 {
+        out::note(&format!(
+            "before that, every byte of {} to retain was read and is as committed",
+            display_text::count(verified, "checkpoint")
+        ));
     }
+    report_problems(&problems);
     Ok(if problems.is_empty() {
         CommandExit::Fine
     } else {
@@ -83,18 +93,52 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     })
 }
 
-fn collect(
-    store: &Store,
-    job: &JobId,
-    rules: &RetentionPolicy,
-    dry_run: bool,
-) -> Result<(Vec<GcRow>, Vec<StoreProblem>), StoreError> {
+/// Prints the problems of retained checkpoints, at most [`PROBLEMS_SHOWN`] for each.
+fn report_problems(problems: &[StoreProblem]) {
+    let mut shown: BTreeMap<_, usize> = BTreeMap::new();
+    for problem in problems {
+        let count = shown.entry((problem.file.parent(), problem.checkpoint)).or_default();
+        *count += 1;
+        if *count <= PROBLEMS_SHOWN {
+            out::note(&problem.to_string());
+        }
+    }
+    let hidden: usize = shown.values().map(|count| count.saturating_sub(PROBLEMS_SHOWN)).sum();
+    if hidden > 0 {
+        out::note(&format!(
+            "{} more; `rankguard checkpoint verify` lists all",
+            display_text::count(hidden, "problem")
+        ));
+    }
+}
+
+/// Result of a collection in one job.
+#[derive(Debug)]
+struct JobCollection {
+    rows: Vec<GcRow>,
+    problems: Vec<StoreProblem>,
+    /// Number of retained checkpoints of which every byte was read and is as committed.
+    verified: usize,
+}
+
+/// Collects the checkpoints of a job. Before anything is removed, the newest checkpoints to retain are read: wrong bytes
+/// must not take the place of the only checkpoint that restores.
+fn collect(store: &Store, job: &JobId, rules: &RetentionPolicy, dry_run: bool) -> Result<JobCollection, StoreError> {
     let why = retained_checkpoints(rules, &all(store, job)?);
     let pinned: Vec<CheckpointId> = why.keys().copied().collect();
-    let plan = retention::plan(store, job, rules.last, &pinned)?;
+    let mut plan = retention::plan(store, job, rules.last, &pinned, VerifyDepth::Names)?;
+    if !plan.checkpoints.is_empty() {
+        plan = retention::plan(store, job, rules.last, &pinned, VerifyDepth::Bytes)?;
+    }
+    let verified = plan.verified.len();
     let mut rows = rows_of(store, job, &plan, &why)?;
     if dry_run {
-        return Ok((rows, plan.problems));
+        let problems = plan.problems;
+        return Ok(JobCollection {
+            rows,
+            problems,
+            verified,
+        });
     }
     let collected = retention::carry_out(store, job, plan)?;
     let removed = collected.checkpoints.iter().chain(&collected.superseded);
@@ -110,7 +154,11 @@ fn collect(
             (row.what, row.why) = ("retained", "in use, or other checkpoints share its chunks".to_owned());
         }
     }
-    Ok((rows, collected.problems))
+    Ok(JobCollection {
+        rows,
+        problems: collected.problems,
+        verified,
+    })
 }
 
 fn rows_of(
@@ -139,7 +187,7 @@ fn rows_of(
             reasons.push("superseded by an attempt that has no usable checkpoint yet");
         } else if reasons.is_empty() {
             // A damaged checkpoint takes a place of the newest ones, but does not count as retained.
-            reasons.push("one of the newest that load");
+            reasons.push("one of the newest that are intact");
         }
         reasons.join(", ")
     };
@@ -262,16 +310,66 @@ mod tests {
             last: 1,
             ..RetentionPolicy::default()
         };
-        let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
+        let JobCollection { rows, problems, .. } = collect(&store, &job, &rules, true).expect("readable");
         assert_eq!(
             outcomes(&rows),
             [
                 (10, "removable", "no retention rule matches"),
-                (20, "retained", "one of the newest that load"),
+                (20, "retained", "one of the newest that are intact"),
                 (30, "retained", "one of the newest, damaged and left for inspection"),
             ]
         );
         assert_eq!(problems.len(), 1, "{problems:?}");
+    }
+
+    #[test]
+    fn wrong_bytes_do_not_take_the_place_of_the_only_usable_checkpoint() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
+        for step in [10, 20, 30] {
+            save(&store, &job, step, 0.5);
+        }
+        let newest = CheckpointId {
+            step: Step(30),
+            generation: Generation(1),
+        };
+        let shard = store.shard_path(&job, newest, Rank(0)).expect("a valid name");
+        let mut bytes = std::fs::read(&shard).expect("a shard");
+        bytes[7] ^= 1;
+        std::fs::write(&shard, bytes).expect("written");
+        let rules = RetentionPolicy {
+            last: 1,
+            ..RetentionPolicy::default()
+        };
+        let damaged = (30, "retained", "one of the newest, damaged and left for inspection");
+        let intact = (20, "retained", "one of the newest that are intact");
+        let found = collect(&store, &job, &rules, true).expect("readable");
+        let removable = (10, "removable", "no retention rule matches");
+        assert_eq!(outcomes(&found.rows), [removable, intact, damaged]);
+        assert_eq!((found.verified, found.problems.len()), (1, 1), "{:?}", found.problems);
+        let found = collect(&store, &job, &rules, false).expect("removable");
+        let removed = (10, "removed", "no retention rule matches");
+        assert_eq!(outcomes(&found.rows), [removed, intact, damaged]);
+        // If nothing is intact, nothing is removed.
+        let older = CheckpointId {
+            step: Step(20),
+            generation: Generation(1),
+        };
+        save(&store, &job, 40, 0.5);
+        for id in [
+            older,
+            CheckpointId {
+                step: Step(40),
+                ..older
+            },
+        ] {
+            let shard = store.shard_path(&job, id, Rank(0)).expect("a valid name");
+            std::fs::write(&shard, [0; 64]).expect("written");
+        }
+        let found = collect(&store, &job, &rules, false).expect("readable");
+        assert!(found.rows.iter().all(|row| row.what == "retained"), "{:?}", found.rows);
+        assert_eq!(found.rows.len(), 3);
     }
 
     #[test]
@@ -303,7 +401,7 @@ mod tests {
             (30, "retained", "multiple of --keep-every"),
         ];
         let newest = (50, "retained", "one of the newest");
-        let (rows, problems) = collect(&store, &job, &rules, true).expect("readable");
+        let JobCollection { rows, problems, .. } = collect(&store, &job, &rules, true).expect("readable");
         let removable = (40, "removable", "no retention rule matches");
         assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removable, newest]);
         assert_eq!(
@@ -311,11 +409,11 @@ mod tests {
             (Vec::new(), 5)
         );
 
-        let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
+        let rows = collect(&store, &job, &rules, false).expect("removable").rows;
         let removed = (40, "removed", "no retention rule matches");
         assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removed, newest]);
         drop(lease);
-        let (rows, _) = collect(&store, &job, &rules, false).expect("removable");
+        let rows = collect(&store, &job, &rules, false).expect("removable").rows;
         assert_eq!(
             outcomes(&rows),
             [(10, "removed", "no retention rule matches"), stay[0], stay[1], newest]

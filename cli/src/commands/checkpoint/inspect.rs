@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::folder::{failed, nothing_at, open, size_of};
 use super::rows::{FOLDERS, FOUND, FindingRow, FolderRow, findings};
-use super::{StoreArgs, memory, parity, remote, url};
+use super::{StoreArgs, memory, remote, url};
 use crate::display_text;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -134,7 +134,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
         let report = verify(&store, &job, Some(step)).map_err(failed)?;
         for id in &report.torn {
             let mut report = torn(&store, &job, *id)?;
-            report.why.extend(parity_hint(&store, step));
+            report.why.extend(parity_hint(&store, &job, *id));
             all.push(report);
         }
         for checkpoint in &report.checkpoints {
@@ -147,7 +147,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
                 why = reasons(&store, &job, checkpoint.id, checkpoint.chunks)?;
             }
             if !checkpoint.intact {
-                why.extend(parity_hint(&store, step));
+                why.extend(parity_hint(&store, &job, checkpoint.id));
             }
             why.extend(
                 status
@@ -195,22 +195,20 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
     })
 }
 
-/// Names the command that rebuilds damage from parity, if the store has parity.
-fn parity_hint(store: &Store, step: Step) -> Option<String> {
-    let has_parity = parity::usual_root(store).is_dir();
-    has_parity.then(|| {
-        format!(
-            "the store has parity: `rankguard checkpoint repair --step {step} --dir {}` rebuilds what it covers",
-            store.root().display()
-        )
-    })
+/// Names the command that rebuilds damage from parity, if the checkpoint has parity.
+fn parity_hint(store: &Store, job: &JobId, id: CheckpointId) -> Option<String> {
+    let command = store.parity_repair(job, id)?;
+    Some(format!("it has parity: `{command}` rebuilds what that covers"))
 }
 
 /// Lists the reasons why an intact checkpoint can be used.
 fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<Vec<String>, CliError> {
     let manifest = store.manifest(job, id).map_err(failed)?;
     let mut why = vec![
-        format!("its manifest lists the shards of all {} ranks", manifest.world_size),
+        format!(
+            "its manifest lists every shard ({})",
+            display_text::count(manifest.world_size as usize, "shard")
+        ),
         "the digest of every index matches the manifest".to_owned(),
         format!(
             "the digests of all {chunks} chunks ({}) match their indexes",
@@ -245,9 +243,9 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
          removed or lost"
             .to_owned(),
         format!(
-            "{} shards and {} indexes in {}, {} in total",
-            names(".shard"),
-            names(".index"),
+            "{} and {} in {}, {} in total",
+            display_text::count(names(".shard"), "shard"),
+            display_text::count(names(".index"), "index"),
             dir.display(),
             display_text::bytes(size_of(&dir))
         ),

@@ -1,8 +1,5 @@
 //! `rankguard checkpoint parity`: adds parity to the shards of a store.
 
-use std::path::PathBuf;
-
-use rankguard_checkpoint::Store;
 use rankguard_checkpoint_tiers::parity::{ParityError, ProtectionReport, protect, prune};
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
@@ -39,7 +36,7 @@ const UNDER: &[TableColumn<ParityLine>] = &[
 
 pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
-    let root = args.to.clone().unwrap_or_else(|| usual_root(&store));
+    let root = args.to.clone().unwrap_or_else(|| store.parity_root());
     let mut all = Vec::new();
     let work = WorkNote::start("computing parity");
     for job in jobs {
@@ -69,11 +66,6 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
         out::note("no committed checkpoints");
     }
     Ok(CommandExit::Fine)
-}
-
-/// Returns the directory of the parity unless another is given.
-pub(super) fn usual_root(store: &Store) -> PathBuf {
-    store.root().join(".parity")
 }
 
 fn failed(problem: ParityError) -> CliError {

@@ -11,7 +11,6 @@ use serde::Serialize;
 
 use super::args::RepairArgs;
 use super::folder::{failed, nothing_at, open, read_folder};
-use super::parity;
 use super::remote::mirror;
 use crate::display_text::{count, or_dash, or_empty};
 use crate::error::CliError;
@@ -101,7 +100,7 @@ fn parity_root(args: &RepairArgs, store: &Store) -> Result<Option<PathBuf>, CliE
         )?;
         return Ok(Some(root.clone()));
     }
-    let usual = parity::usual_root(store);
+    let usual = store.parity_root();
     if usual.is_dir() {
         return Ok(Some(usual));
     }

@@ -105,12 +105,12 @@ pub(super) fn run(args: &ShowArgs) -> Result<CommandExit, CliError> {
     }
     let ratio = shown.dedupe_ratio.map(|ratio| format!(", each used {ratio:.2} times"));
     out::note(&format!(
-        "job {}, checkpoint {}: {} tensors, {} on {} ranks; {} of images, {} in its own files{}",
+        "job {}, checkpoint {}: {}, {} on {}; {} of images, {} in its own files{}",
         shown.job,
         shown.checkpoint,
-        shown.tensors.len(),
+        display_text::count(shown.tensors.len(), "tensor"),
         display_text::bytes(shown.tensor_bytes),
-        shown.world_size,
+        display_text::count(shown.world_size as usize, "rank"),
         display_text::bytes(shown.image_bytes),
         display_text::bytes(shown.stored_bytes),
         ratio.unwrap_or_default()
