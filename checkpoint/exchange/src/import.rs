@@ -36,6 +36,8 @@ pub struct ImportReport {
     pub bytes: u64,
     /// Entries that were left out, with the reason.
     pub problems: Vec<ImportProblem>,
+    /// True if the checkpoint was committed before with the same content; then nothing was written.
+    pub is_already_imported: bool,
 }
 
 /// Opens `path`: a `.safetensors` file, a directory of such files, or a DCP directory. Compares stored checksums and
@@ -69,7 +71,23 @@ pub fn import(
 ) -> Result<ImportReport, ExchangeError> {
     check(store, foreign, of)?;
     let (states, mut problems) = states(foreign, of.ranks)?;
+    problems.extend(foreign.problems.iter().cloned());
+    let mut report = ImportReport {
+        format: foreign.format,
+        tensors: foreign.parts.len() as u64,
+        bytes: foreign.bytes(),
+        problems,
+        is_already_imported: false,
+    };
     let total = foreign.bytes().saturating_mul(2);
+    if store.committed_ids(of.job)?.contains(&of.id) {
+        if !holds(store, foreign, of, states, progress)? {
+            let path = store.manifest_path(of.job, of.id)?;
+            return Err(StoreError::Conflict { path }.into());
+        }
+        report.is_already_imported = true;
+        return Ok(report);
+    }
     let mut done = 0;
     let mut seals = Vec::with_capacity(of.ranks as usize);
     for (rank, (boxes, state)) in cut(foreign, of.ranks).into_iter().zip(states).enumerate() {
@@ -87,13 +105,43 @@ pub fn import(
     }
     let manifest = Manifest::from_seals(of.job, of.id, None, &seals)?;
     store.commit(&manifest)?;
-    problems.extend(foreign.problems.iter().cloned());
-    Ok(ImportReport {
-        format: foreign.format,
-        tensors: foreign.parts.len() as u64,
-        bytes: foreign.bytes(),
-        problems,
-    })
+    Ok(report)
+}
+
+/// Returns true if the committed checkpoint has the tensors, bytes and states that an import would write.
+fn holds(
+    store: &Store,
+    foreign: &ForeignCheckpoint,
+    of: &ImportTarget<'_>,
+    states: Vec<Value>,
+    progress: ProgressCallback<'_>,
+) -> Result<bool, ExchangeError> {
+    let checkpoint = store.load(of.job, of.id)?;
+    if checkpoint.indexes.len() != states.len() {
+        return Ok(false);
+    }
+    let mut done = 0;
+    let ranks = cut(foreign, of.ranks).into_iter().zip(states);
+    for ((boxes, state), committed) in ranks.zip(&checkpoint.indexes) {
+        let image = RankImage::new(foreign, &boxes);
+        let mut count = |bytes| {
+            done += bytes;
+            progress(done, foreign.bytes());
+        };
+        let counted = CountingImage {
+            image: &image,
+            count: Mutex::new(&mut count),
+        };
+        let index = crate::shard::index_of(of, committed.rank, boxes, state, &counted)?;
+        let is_same = index.tensors == committed.tensors
+            && index.state == committed.state
+            && index.chunk_bytes == committed.chunk_bytes
+            && index.chunks == committed.chunks;
+        if !is_same {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Checks in advance every condition of the commit, and that the parts of each tensor leave no holes.
@@ -120,11 +168,9 @@ fn check(store: &Store, foreign: &ForeignCheckpoint, of: &ImportTarget<'_>) -> R
         return Err(ExchangeError::Unfit { what });
     }
     let committed = store.committed_ids(&job)?;
-    if committed.contains(&id) {
-        let path = store.manifest_path(&job, id)?;
-        return Err(StoreError::Conflict { path }.into());
-    }
-    if let Some(newer) = committed.into_iter().find(|other| other.generation > id.generation) {
+    let is_committed = committed.contains(&id);
+    let newer = committed.into_iter().find(|other| other.generation > id.generation);
+    if let Some(newer) = newer.filter(|_| !is_committed) {
         return Err(StoreError::Fenced { job, id, newer }.into());
     }
     for (name, dtype, shape) in foreign.tensors() {

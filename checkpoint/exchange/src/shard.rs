@@ -32,16 +32,14 @@ pub(crate) fn as_index(parts: &[TensorPart]) -> ShardIndex {
     }
 }
 
-/// Reads the image twice: once for its digests, and once to write the bytes, which must still match
-/// them.
-pub(crate) fn write(
-    store: &Store,
+/// Reads the image once and returns its index with all digests.
+pub(crate) fn index_of(
     of: &ImportTarget<'_>,
     rank: Rank,
     boxes: Vec<TensorBox>,
     state: Value,
     image: &dyn ImageSource,
-) -> Result<ShardSeal, ExchangeError> {
+) -> Result<ShardIndex, ExchangeError> {
     let (tensors, end) = ShardIndex::lay_out(boxes);
     let image_bytes = end.unwrap_or(u64::MAX);
     let chunk_bytes = chunk_bytes_for(image_bytes);
@@ -67,5 +65,19 @@ pub(crate) fn write(
         ..ShardIndex::new(of.job, of.id)
     };
     index.set_chunks(digests);
+    Ok(index)
+}
+
+/// Reads the image twice: once for its digests, and once to write the bytes, which must still match
+/// them.
+pub(crate) fn write(
+    store: &Store,
+    of: &ImportTarget<'_>,
+    rank: Rank,
+    boxes: Vec<TensorBox>,
+    state: Value,
+    image: &dyn ImageSource,
+) -> Result<ShardSeal, ExchangeError> {
+    let index = index_of(of, rank, boxes, state, image)?;
     Ok(store.write_shard(&index, image)?.seal)
 }

@@ -56,8 +56,13 @@ pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
     } else {
         CommandExit::Finding
     };
+    let already = if imported.is_already_imported {
+        "already imported with the same content, nothing was written: "
+    } else {
+        ""
+    };
     out::note(&format!(
-        "job {job}, checkpoint {id}: {}, {}, from {}, for {}; {}",
+        "job {job}, checkpoint {id}: {already}{}, {}, from {}, for {}; {}",
         display_text::count(usize::try_from(imported.tensors).unwrap_or(usize::MAX), "tensor"),
         display_text::bytes(imported.bytes),
         imported.format,
@@ -72,6 +77,7 @@ pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
     };
     match args.format.format {
         OutputFormat::Json => out::json(&output),
+        OutputFormat::Table if output.imported.problems.is_empty() => {}
         format => listing::print(format, &output.imported.problems, PROBLEMS),
     }
     Ok(exit)
