@@ -220,6 +220,11 @@ fn a_configuration_is_checked_with_its_files() {
     let told = rankguard(&with(&["config", "check"], &mixed)).expect(1);
     assert!(told.stdout.contains("--identity-key: identity.key:"), "{}", told.stdout);
     assert!(told.stdout.contains("is not the key of"), "{}", told.stdout);
+    // A client with it names the cause once.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address").to_string();
+    let told = rankguard(&with(&["status", "--controller", &address], &mixed)).expect(2);
+    assert_eq!(told.stderr.matches("is not the key of").count(), 1, "{}", told.stderr);
     fs::set_permissions(&one.key, fs::Permissions::from_mode(0o644)).expect("changed");
     let told = rankguard(&with(&["config", "check"], &one)).expect(1);
     assert!(

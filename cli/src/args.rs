@@ -50,7 +50,7 @@ impl CommonArgs {
         self.load(flags).map_err(|mistakes| {
             CliError::usage(
                 mistakes.to_string(),
-                "`rankguard config show` lists every setting with its meaning",
+                "`rankguard config check` lists all mistakes, of files and addresses too; `rankguard config show` every setting with its meaning",
             )
         })
     }

@@ -62,6 +62,9 @@ pub(crate) struct SettingLine {
     pub(crate) meaning: &'static str,
 }
 
+/// Variables that are no settings.
+const OTHER_VARIABLES: [&str; 1] = ["RANKGUARD_CONFIG"];
+
 /// Maximum size of a configuration file, in bytes.
 const FILE_BYTES: u64 = 16 << 20;
 
@@ -187,6 +190,26 @@ impl ResolvedConfig {
     }
 }
 
+/// Returns a note for each variable that looks like one of Rankguard and is none. Those with the name of a section are
+/// mistakes and not listed here.
+pub(crate) fn unknown_variables(names: impl IntoIterator<Item = OsString>) -> Vec<String> {
+    let is_known = |name: &str| {
+        KEYS.iter().any(|key| key.env() == name)
+            || OTHER_VARIABLES.contains(&name)
+            || rankguard_model::RESERVED_VARIABLES.contains(&name)
+            || is_ours(name)
+    };
+    let names = names.into_iter().filter_map(|name| name.into_string().ok());
+    let unknown = names.filter(|name| name.starts_with("RANKGUARD_") && !is_known(name));
+    let describe = |name: String| match find::nearest_variable(&name) {
+        Some(near) => format!("environment {name}: no such setting, it is ignored; did you mean {near}?"),
+        None => format!("environment {name}: no such setting, it is ignored"),
+    };
+    let mut notes: Vec<String> = unknown.map(describe).collect();
+    notes.sort();
+    notes
+}
+
 /// True if a variable's name begins with that of a section of settings.
 fn is_ours(name: &str) -> bool {
     ["AGENT", "CLIENT", "CONTROLLER", "IDENTITY", "LOG"]
@@ -285,6 +308,27 @@ mod tests {
             .controller()
             .policy
             .prior_rates()
+    }
+
+    #[test]
+    fn variables_that_are_no_settings_are_noted() {
+        let names = [
+            "RANKGUARD_NOSUCH",
+            "RANKGUARD_CONTROLER",
+            "RANKGUARD_CONTROLLER",
+            "RANKGUARD_SOCKET",
+            "RANKGUARD_CONFIG",
+            "RANKGUARD_AGENT_SLOT",
+            "HOME",
+        ];
+        let notes = unknown_variables(names.map(OsString::from));
+        assert_eq!(
+            notes,
+            [
+                "environment RANKGUARD_CONTROLER: no such setting, it is ignored; did you mean RANKGUARD_CONTROLLER?",
+                "environment RANKGUARD_NOSUCH: no such setting, it is ignored",
+            ]
+        );
     }
 
     #[test]

@@ -82,9 +82,13 @@ impl DialError {
 
     /// Formats the error as `{error}: {cause}`.
     pub fn words(&self) -> String {
-        match std::error::Error::source(self) {
-            Some(source) => format!("{self}: {source}"),
-            None => self.to_string(),
+        match self {
+            // The message lists the causes.
+            Self::Own(_) => self.to_string(),
+            _ => match std::error::Error::source(self) {
+                Some(source) => format!("{self}: {source}"),
+                None => self.to_string(),
+            },
         }
     }
 

@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 
 use crate::args::{CommonArgs, FormatArgs};
-use crate::config::{ConfigMistake, ConfigMistakes, SettingLine};
+use crate::config::{ConfigMistake, ConfigMistakes, SettingLine, unknown_variables};
 use crate::display_text;
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -47,6 +47,9 @@ pub(crate) fn run(args: &ConfigArgs, common: &CommonArgs) -> Result<CommandExit,
             }
             mistakes.sort();
             mistakes.dedup();
+            for note in unknown_variables(std::env::vars_os().map(|(name, _)| name)) {
+                out::note(&note);
+            }
             if mistakes.is_empty() {
                 out::note("no mistakes found");
             }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use rankguard_console::catalogue::CatalogueArgs;
 use rankguard_faults::{
-    ActionBasis, CategoryReference, ClassKind, DriverEvent, Explanation, FatalityScope, SignatureExample,
+    ActionBasis, Catalogue, CategoryReference, ClassKind, DriverEvent, Explanation, FatalityScope, SignatureExample,
     SignatureMatcher, explain,
 };
 
@@ -41,7 +41,7 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<CommandExit, CliError> {
     let catalogue = args.catalogue.read()?;
     let matcher = SignatureMatcher::new(&catalogue);
     let query = args.words.join(" ");
-    let found = explain(&catalogue, &matcher, &query);
+    let found = explain_words(&catalogue, &matcher, &query)?;
     if found.is_empty() {
         let close = catalogue.similar_classes(query.trim());
         let hint = if close.is_empty() {
@@ -62,6 +62,43 @@ pub(crate) fn run(args: &ExplainArgs) -> Result<CommandExit, CliError> {
         format => listing::print(format, &found, COLUMNS),
     }
     Ok(CommandExit::Fine)
+}
+
+/// Explains a class in any case, each of several codes, or a line.
+fn explain_words(catalogue: &Catalogue, matcher: &SignatureMatcher, query: &str) -> Result<Vec<Explanation>, CliError> {
+    let mut found = Vec::new();
+    match codes(query) {
+        Some((family, numbers)) => {
+            if let Some(wrong) = numbers.iter().find(|number| number.parse::<u32>().is_err()) {
+                let what = format!("{wrong} is not a code of {family}");
+                return Err(CliError::usage(
+                    what,
+                    format!("name numbers from 0, as in `{family} 79`"),
+                ));
+            }
+            for number in numbers {
+                found.extend(explain(catalogue, matcher, &format!("{family} {number}")));
+            }
+        }
+        None => found = explain(catalogue, matcher, query),
+    }
+    if found.is_empty() {
+        // Ids of classes are in lower case.
+        found = explain(catalogue, matcher, &query.to_lowercase());
+    }
+    Ok(found)
+}
+
+/// Splits `XID 79 48` into the family and its numbers; `None` for any other text.
+fn codes(query: &str) -> Option<(&str, Vec<&str>)> {
+    let (family, rest) = query.trim().split_once(char::is_whitespace)?;
+    let is_family = ["xid", "sxid"].iter().any(|known| family.eq_ignore_ascii_case(known));
+    let numbers: Vec<&str> = rest
+        .split(|letter: char| letter.is_whitespace() || letter == ',')
+        .filter(|number| !number.is_empty())
+        .collect();
+    let is_number = |number: &&str| number.parse::<i64>().is_ok();
+    (is_family && !numbers.is_empty() && numbers.iter().all(is_number)).then_some((family, numbers))
 }
 
 /// Page that is built fact by fact.
@@ -229,8 +266,6 @@ fn announcement(announcement: &SignatureExample) -> String {
 
 #[cfg(test)]
 mod tests {
-    use rankguard_faults::Catalogue;
-
     use super::*;
 
     fn page_of(query: &str) -> String {
@@ -253,6 +288,25 @@ mod tests {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+    }
+
+    #[test]
+    fn several_codes_are_all_explained_and_what_is_no_code_is_refused() {
+        let subjects = |query: &str| -> Result<Vec<String>, String> {
+            let found = explain_words(Catalogue::builtin(), &SignatureMatcher::builtin(), query);
+            let found = found.map_err(|problem| problem.lines())?;
+            Ok(found.into_iter().map(|it| it.subject).collect())
+        };
+        let two = Ok(vec!["XID 79".to_owned(), "XID 48".to_owned()]);
+        assert_eq!((subjects("XID 79 48"), subjects("xid 79, 48")), (two.clone(), two));
+        assert!(subjects("XID -1").is_err_and(|lines| lines.contains("-1 is not a code of XID")));
+        assert!(subjects("XID 79 -1").is_err());
+        assert_eq!(
+            subjects("GPU-FALLEN-OFF-BUS"),
+            Ok(vec!["gpu-fallen-off-bus".to_owned()])
+        );
+        let line = "Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
+        assert!(subjects(line).is_ok_and(|found| !found.is_empty()));
     }
 
     #[test]
