@@ -62,6 +62,17 @@ fn labels_are_compared_and_delays_are_in_the_clock_of_the_log() {
     let delay = found["cases"][0]["delay_s"].as_f64().unwrap();
     assert!((0.5..=5.0).contains(&delay), "{delay}");
     assert_eq!(found["cases"][0]["first_s"].as_f64(), Some(1_740_823_201.0));
+    // A label beyond the end is of another log.
+    fs::write(labels, "11,gpu\n").unwrap();
+    let ran = history(&["replay", log, "--labels", labels]);
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        text.contains("a label of line 11, but") && text.contains("has 4 lines"),
+        "{text}"
+    );
+    let ran = history(&["replay", log, "--into", "foo"]);
+    let text = String::from_utf8_lossy(&ran.stderr);
+    assert!(text.contains("\"foo\" is not an address; expected host:port"), "{text}");
 }
 
 #[test]

@@ -138,8 +138,12 @@ async fn feed(
     mut batches: mpsc::Receiver<Vec<v1::Evidence>>,
     ready: std::sync::mpsc::Sender<u64>,
 ) -> Result<(), String> {
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|_| format!("{address:?} is not an address; expected host:port"))?;
+    let wrong = || format!("{address:?} is not an address; expected host:port");
+    let (host, port) = address.rsplit_once(':').ok_or_else(wrong)?;
+    if host.is_empty() || port.parse::<u16>().is_err() {
+        return Err(wrong());
+    }
+    let endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(|_| wrong())?;
     let channel = endpoint.connect_timeout(CONNECT_LIMIT).connect().await;
     let channel = channel.map_err(|problem| format!("cannot reach the controller: {problem}"))?;
     let (up, messages) = mpsc::channel(4);

@@ -120,6 +120,14 @@ impl LogFeed {
                         tally.problem(format!("{}: read up to line {read} only: {problem}", self.name));
                     }
                     self.done = true;
+                    let read = self.lines.number();
+                    let last_label = self.labels.as_ref().map_or(0, LineLabels::last_line);
+                    if last_label > read {
+                        tally.problem(format!(
+                            "--labels has a label of line {last_label}, but {} has {read} lines: it may be of another log",
+                            self.name
+                        ));
+                    }
                     let rest = self.triage.as_mut().map(Triage::flush).unwrap_or_default();
                     rest.into_iter().for_each(|observation| self.keep(observation, tally));
                     continue;

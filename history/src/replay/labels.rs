@@ -34,6 +34,11 @@ impl LineLabels {
         Ok(Self(Arc::new(labels)))
     }
 
+    /// Returns the largest line number with a label.
+    pub(super) fn last_line(&self) -> u64 {
+        self.0.keys().next_back().copied().unwrap_or_default()
+    }
+
     pub(super) fn of(&self, line: u64) -> Option<&str> {
         self.0.get(&line).map(String::as_str).filter(|label| *label != "-")
     }
