@@ -112,6 +112,38 @@ fn a_command_that_cannot_start_stops_the_job_at_once() {
         "it is not tried again",
     ]);
     assert!(!ran.stderr.contains("was not found"), "{}", ran.stderr);
+    // A program of another system, started by its path as users do.
+    fs::write(cluster.dir.path().join("prog"), foreign_program()).expect("written");
+    fs::set_permissions(cluster.dir.path().join("prog"), fs::Permissions::from_mode(0o755)).expect("set");
+    let mut run = command(&cluster.args(&["run", "--name", "foreign", "--", "./prog"]));
+    run.current_dir(cluster.dir.path());
+    let ran = finish(run.spawn().expect("the program starts"), LIMIT)
+        .expect(3)
+        .says(&[
+            "cannot execute `./prog` on node n1: the dynamic loader that",
+            "prog names does not exist; it was built for another system",
+            "it is not tried again",
+        ]);
+    assert!(!ran.stderr.contains("was not found"), "{}", ran.stderr);
+    assert_eq!(job(&cluster, "foreign")["generation"], 1);
+}
+
+/// Returns this test program with the name of a dynamic loader that no system has.
+fn foreign_program() -> Vec<u8> {
+    let mut bytes = fs::read(std::env::current_exe().expect("this program")).expect("it can be read");
+    let at = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
+    let headers = usize::try_from(at(&bytes, 0x20)).expect("a file offset");
+    let count = usize::from(u16::from_le_bytes([bytes[0x38], bytes[0x39]]));
+    const PT_INTERP: u32 = 3;
+    const HEADER_BYTES: usize = 56;
+    let mut programs = (0..count).map(|nth| headers + nth * HEADER_BYTES);
+    let kind = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("4 bytes"));
+    let interpreter = programs
+        .find(|at| kind(*at) == PT_INTERP)
+        .expect("it is linked dynamically");
+    let name = usize::try_from(at(&bytes, interpreter + 8)).expect("a file offset");
+    bytes[name..name + 4].copy_from_slice(b"/no/");
+    bytes
 }
 
 #[test]

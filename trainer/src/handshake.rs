@@ -1,5 +1,5 @@
-//! Handshake between two ranks: 48 bytes each way identify both, so that unknown peers and ranks of another generation
-//! are refused before any gradient is used (RG-3).
+//! Handshake between two ranks: the caller sends a greeting of 48 bytes, and the listener an answer of 16 bytes with its
+//! verdict. Unknown callers and ranks of another generation are refused before any gradient is used (RG-3).
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 

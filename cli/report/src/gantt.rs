@@ -97,7 +97,7 @@ fn bar(svg: &mut String, span: &StateSpan, clock: &TimeAxis, y: f64, height: f64
     let _ = write!(
         svg,
         "<g><title>{}: {who} {}, {} to {until}</title>\
-         <rect class=\"bar {}\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2.5\"/>",
+         <rect class=\"{}\" x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2.5\"/>",
         escape(span.node.as_str()),
         escape(&span.state),
         offset(span.from, clock.start),

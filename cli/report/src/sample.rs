@@ -281,7 +281,7 @@ fn oom() -> Case {
     let outcome = "restarted in place";
     case(SampleCase {
         id: 3,
-        class: "host-out-of-memory",
+        class: classes::HOST_OOM_KILL,
         blamed,
         at: 48_000,
         first_step: Some(1_600),

@@ -39,7 +39,7 @@ pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Opt
     let label = escape(describe(job, cases, &clock));
     let _ = write!(
         svg,
-        "<figure class=\"wide\"><div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Figure, may be scrolled\">\
+        "<figure><div class=\"scroll\" role=\"group\" tabindex=\"0\" aria-label=\"Figure, may be scrolled\">\
          <svg viewBox=\"0 0 {WIDTH} {height:.0}\" role=\"img\" aria-label=\"{label}\"><title>Job {name} over time</title>"
     );
     time_axis(&mut svg, &clock, top);
@@ -80,7 +80,7 @@ fn time_axis(svg: &mut String, clock: &TimeAxis, bottom: f64) {
         let _ = write!(
             svg,
             "<line class=\"grid\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{TOP}\" y2=\"{bottom:.1}\"/>\
-             <text class=\"tick\" x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
+             <text x=\"{x:.1}\" y=\"{:.1}\" text-anchor=\"middle\">{label}</text>",
             bottom + 16.0
         );
     }
