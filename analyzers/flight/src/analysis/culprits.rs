@@ -209,6 +209,9 @@ fn direct(world: &CombinedDumps<'_>, waits: &WaitIndex, reasons: &[usize], rank:
             .collect();
         waiters.sort_unstable();
         let why = match cause {
+            WaitCause::Missing if waits[0].targets.iter().all(|target| world.ranks[target].dump.is_none()) => {
+                "whose calls no dump shows"
+            }
             WaitCause::Missing => "which never called it",
             WaitCause::NotStarted => "whose kernel alone has not started",
             _ => "which has not come to it",
