@@ -9,10 +9,63 @@ use crate::problem::ProblemList;
 use crate::report::{CauseKind, SlownessReport, StepTime};
 use crate::statistics::{lower_median, mean};
 use crate::step_causes::{communication, loading, outliers, own_causes};
-use crate::step_table::{OwnTimeSource, arrange, most};
+use crate::step_table::{OwnTimeSource, StepTable, arrange, most};
 
 /// Ratio of the second cause to the first from which the verdict is `mixed`.
 const MIXED_FROM: f64 = 0.85;
+
+/// Ratio between the medians of the earlier and the later steps from which the time of a step changed.
+const CHANGED_FROM: f64 = 1.2;
+/// Minimum number of steps in each part.
+const PART: usize = 5;
+/// Number of places at which the steps are divided; of a longer table some are left out.
+const SPLITS: usize = 200;
+/// Ratio of one rank's time in one step to the median of that step from which it is reported.
+const SINGLE_FROM: f64 = 1.5;
+
+/// Describes a lasting change of the step time: the split whose parts differ most by their medians.
+fn changed(table: &StepTable<'_>) -> Option<String> {
+    let times: Vec<f64> = table
+        .steps
+        .iter()
+        .map(|(_, rows)| most(rows.iter().map(|row| row.duration)))
+        .collect();
+    let splits = PART..(times.len() + 1).saturating_sub(PART);
+    let parts = splits.step_by((times.len() / SPLITS).max(1)).map(|at| {
+        let before = lower_median(&mut times[..at].to_vec());
+        let after = lower_median(&mut times[at..].to_vec());
+        let ratio = before.max(after) / before.min(after).max(f64::MIN_POSITIVE);
+        // Of equal medians, the split that leaves the least spread is the moment of the change.
+        let spread = |part: &[f64], middle: f64| part.iter().map(|time| (time - middle).abs()).sum::<f64>();
+        let rest = spread(&times[..at], before) + spread(&times[at..], after);
+        (at, before, after, ratio, rest)
+    });
+    let (at, before, after, ratio, _) = parts.min_by(|a, b| a.4.total_cmp(&b.4))?;
+    (ratio >= CHANGED_FROM).then(|| {
+        format!(
+            "The time of a step changed at step {}: from {before:.4} s to {after:.4} s (medians).",
+            table.steps[at].0
+        )
+    })
+}
+
+/// Describes the only step in which a rank took much longer than the others.
+fn single_step(table: &StepTable<'_>) -> Option<String> {
+    let excess = table.steps.iter().filter_map(|(step, rows)| {
+        let own = table.own(rows);
+        let usual = lower_median(&mut own.clone());
+        let (at, longest) = own.iter().copied().enumerate().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let is_long = usual > 0.0 && longest >= SINGLE_FROM * usual;
+        is_long.then_some((*step, table.ranks[at], longest, usual))
+    });
+    let excess: Vec<_> = excess.collect();
+    let [(step, rank, longest, usual)] = excess[..] else {
+        return None;
+    };
+    Some(format!(
+        "In step {step} rank {rank} took {longest:.4} s and the usual rank {usual:.4} s; a single step shows no lasting cause."
+    ))
+}
 
 /// Analyses per-step timings.
 pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemList) -> SlownessReport {
@@ -34,11 +87,14 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemLis
     let ratios = table.rank_ratios();
     let outliers = outliers(&ratios);
     let mut reasoning = vec![format!(
-        "{} steps of {} ranks were compared by {}; a step takes {observed:.4} s.",
+        "{} steps of {} ranks were compared by {}; a step takes {observed:.4} s on average.",
         table.steps.len(),
         table.ranks.len(),
         table.own.words()
     )];
+    reasoning.extend(changed(&table));
+    let single = single_step(&table);
+    reasoning.extend(single.clone().filter(|_| outliers.is_empty()));
     let blind = table.own == OwnTimeSource::Duration && outliers.is_empty();
     let mut causes = if blind {
         Vec::new()
@@ -78,11 +134,11 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemLis
         )
     }));
     if blind {
-        reasoning.push(
-            "All ranks' steps last equally long, as in every synchronous job: the others wait for the slow one, so who it is \
-             cannot be told. Record compute_s, or comm_s, for each rank and step."
-                .to_owned(),
-        );
+        let equal = if single.is_some() { "Otherwise all" } else { "All" };
+        reasoning.push(format!(
+            "{equal} ranks' steps last equally long, as in every synchronous job: the others wait for the slow one, so who \
+             it is cannot be told. Record compute_s, or comm_s, for each rank and step."
+        ));
     }
     if table.ranks.len() < 2 {
         reasoning.push("There is one rank, and nothing to compare it with.".to_owned());

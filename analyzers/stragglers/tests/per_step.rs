@@ -179,3 +179,48 @@ fn rows_come_from_json_lines_too() {
         (CauseKind::SlowWorker, Some(2))
     );
 }
+
+/// Rows of four ranks with whole steps only; `time` gives the length by rank and step.
+fn whole_steps(steps: usize, time: impl Fn(usize, usize) -> f64) -> Vec<StepTiming> {
+    let each = (0..steps).flat_map(|step| (0..4).map(move |rank| (rank, step)));
+    each.map(|(rank, step)| StepTiming {
+        rank: rank as i64,
+        stage: None,
+        step: step as i64,
+        duration: time(rank, step),
+        compute: None,
+        communication: None,
+        data: None,
+        tokens: None,
+    })
+    .collect()
+}
+
+#[test]
+fn one_long_step_of_one_rank_is_named() {
+    let rows = whole_steps(50, |rank, step| if (rank, step) == (2, 30) { 5.0 } else { 1.0 });
+    let reasoning = report(rows).reasoning.join("\n");
+    assert!(
+        reasoning.contains("In step 30 rank 2 took 5.0000 s and the usual rank 1.0000 s"),
+        "{reasoning}"
+    );
+    assert!(
+        reasoning.contains("Otherwise all ranks' steps last equally long"),
+        "{reasoning}"
+    );
+}
+
+#[test]
+fn a_lasting_change_of_the_step_time_is_named() {
+    let rows = whole_steps(50, |_, step| if step < 25 { 1.0 } else { 2.0 });
+    let reasoning = report(rows).reasoning.join("\n");
+    assert!(
+        reasoning.contains("The time of a step changed at step 25: from 1.0000 s to 2.0000 s"),
+        "{reasoning}"
+    );
+    let steady = report(whole_steps(50, |_, _| 1.0)).reasoning.join("\n");
+    assert!(
+        !steady.contains("changed at") && !steady.contains("In step"),
+        "{steady}"
+    );
+}
