@@ -1,9 +1,10 @@
 //! Demotion of candidates that look like causes but follow from another candidate.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{ClassId, Entity, ProcessExit};
+use rankguard_model::{ClassId, Entity, EvidenceSource, ProcessExit};
 
 use crate::knowledge::ClassEntry;
 use crate::program_errors::is_plain_error;
@@ -51,6 +52,7 @@ const OVERCOME: Duration = Duration::from_secs(60);
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     if ranking.len() > 1 {
+        kills(scene, ranking);
         earlier_faults(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
         panics(scene, ranking);
@@ -77,7 +79,8 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
         // A silence has no mark, and it is of this generation although it is dated by the last report.
         let fault = &scene.signs[candidate.first];
-        if !(known.is_outright_fault() || is_oom) || fault.mark().is_none() {
+        let is_fault = known.is_outright_fault() || is_oom || is_of_kernel(fault, known);
+        if !is_fault || fault.mark().is_none() {
             continue;
         }
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
@@ -96,6 +99,56 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         candidate.strength = CandidateStrength::Outcome;
         candidate.score *= EARLIER;
         candidate.notes.push(note.to_owned());
+    }
+}
+
+/// Returns true for a file system or an engine of a GPU that the kernel reports: it may be of another program.
+fn is_of_kernel(fault: &Signal, known: ClassEntry<'_>) -> bool {
+    let is_engine = fault
+        .class()
+        .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION);
+    fault.source == EvidenceSource::KernelLog && (is_engine || known.layer() == "storage")
+}
+
+/// Lets the kernel's report of an out-of-memory kill go before reports of the same kill by schedulers: they follow from
+/// it, and it names the process.
+fn kills(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_kill = |candidate: &CauseCandidate| candidate.class.as_str().ends_with("oom-kill");
+    let source = |candidate: &CauseCandidate| scene.signs[candidate.first].source;
+    let of_kernel = |candidate: &CauseCandidate| is_kill(candidate) && source(candidate) == EvidenceSource::KernelLog;
+    let of_scheduler =
+        |candidate: &CauseCandidate| is_kill(candidate) && source(candidate) == EvidenceSource::Scheduler;
+    let kernels: Vec<usize> = (0..ranking.len()).filter(|at| of_kernel(&ranking[*at])).collect();
+    let nodes: BTreeSet<_> = kernels
+        .iter()
+        .map(|at| scene.signs[ranking[*at].first].node())
+        .collect();
+    // With kills on several nodes it is unknown which of them the scheduler reports.
+    let (Some(at), 1, true) = (kernels.first().copied(), nodes.len(), scene.has_fault_limits) else {
+        return;
+    };
+    let mut reports = ranking
+        .iter()
+        .filter(|candidate| of_scheduler(candidate))
+        .cloned()
+        .peekable();
+    if reports.peek().is_none() || ranking[at].strength < CandidateStrength::Cause {
+        return;
+    }
+    let reports: Vec<CauseCandidate> = reports.collect();
+    let kernel = &mut ranking[at];
+    for report in &reports {
+        kernel.strength = kernel.strength.max(report.strength);
+        kernel.score = kernel.score.max(report.score);
+        kernel.support.extend(report.support.iter());
+        kernel.support.insert(report.first);
+        kernel.root_rank = kernel.root_rank.or(report.root_rank);
+    }
+    if let Some(rank) = kernel.root_rank {
+        kernel.blamed = scene.rank_entity(rank, scene.signs[kernel.first].node());
+    }
+    for candidate in ranking.iter_mut().filter(|candidate| of_scheduler(candidate)) {
+        candidate.strength = CandidateStrength::Outcome;
     }
 }
 

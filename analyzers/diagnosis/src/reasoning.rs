@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
@@ -210,12 +211,17 @@ fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
         }
         CandidateStrength::Overriding => "it would end ranks whatever the program does",
         CandidateStrength::Cause => "it names its cause itself",
+        CandidateStrength::Symptom if verdict.class.as_str() == classes::JOB_CANCELLED => {
+            "it was cancelled from outside"
+        }
         CandidateStrength::Symptom => "it is a symptom and the cause itself was not seen",
         CandidateStrength::Outcome => "only the ending was seen, not why",
     };
     let mut text = String::with_capacity(ROOM);
     match &verdict.blamed {
-        Entity::Unknown if verdict.layer == "hardware" => text.push_str("The logs name no machine to blame"),
+        Entity::Unknown if matches!(verdict.layer.as_str(), "hardware" | "platform") => {
+            text.push_str("The logs name no machine to blame")
+        }
         Entity::Unknown => text.push_str("The logs name no job or rank to blame"),
         entity => {
             text.push_str("The blame is on ");

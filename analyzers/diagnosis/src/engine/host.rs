@@ -219,13 +219,21 @@ fn is_oom(sign: &Signal) -> bool {
     sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"))
 }
 
-/// Returns the only task that a scheduler reports as killed for its memory.
+/// Returns the only task that a scheduler reports as killed for its memory: among those that it names in words, else
+/// among all that were killed.
 fn victim_named(scene: &FailureScene<'_>) -> Option<Rank> {
-    let killed = scene.marks().filter(|(_, sign)| {
+    let killed = scene.marks().map(|(_, sign)| sign).filter(|sign| {
         sign.class()
             .is_some_and(|class| class.as_str() == classes::HOST_OOM_KILL)
     });
-    let mut named = killed.filter_map(|(_, sign)| sign.rank_named());
-    let first = named.next()?;
-    named.all(|other| other == first).then_some(first)
+    let named: Vec<(bool, Rank)> = killed
+        .filter_map(|sign| Some((sign.is_root_mark(), sign.rank_named()?)))
+        .collect();
+    let has_words = scene.has_fault_limits && named.iter().any(|(in_words, _)| *in_words);
+    let mut ranks = named
+        .into_iter()
+        .filter(|(in_words, _)| *in_words || !has_words)
+        .map(|(_, rank)| rank);
+    let first = ranks.next()?;
+    ranks.all(|other| other == first).then_some(first)
 }
