@@ -37,7 +37,7 @@ use rankguard_model::printable;
 use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
-use rankguard_offline::{OfflineCase, add, conclude, incidents, join};
+use rankguard_offline::{OfflineCase, add, conclude_each, incidents, join, machine_fact};
 
 use generations::{JobGeneration, LogGroup, generation_of, merged};
 
@@ -220,10 +220,14 @@ pub(crate) fn diagnose(
             join(&mut incidents, dumps);
             let concluded = incidents
                 .iter()
-                .filter_map(|incident| conclude(incident, &rules.catalogue));
+                .flat_map(|incident| conclude_each(incident, &rules.catalogue));
             for case in concluded {
                 add(&mut found.cases, case);
             }
+            let facts = incidents
+                .iter()
+                .filter_map(|incident| machine_fact(incident, &rules.catalogue));
+            found.notes.extend(facts.map(|fact| fact.to_string()));
         }
     }
     for node in clocks.keys().filter(|node| !nodes.contains(*node)) {

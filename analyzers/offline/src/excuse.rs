@@ -43,6 +43,9 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     if job_log && (later >= WENT_ON || ended_well || recovered) {
         return true;
     }
+    if stream.records.is_in_success(&alarm) {
+        return true;
+    }
     if !numeric && stream.records.excuse(&alarm, &stream.progress, causes) {
         return true;
     }

@@ -33,6 +33,11 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
     {
         return EvidenceSource::Host;
     }
+    // The head of a table of `sacct`.
+    let lists_jobs = |line: &&&String| line.contains("JobID") && line.contains("State") && line.contains("ExitCode");
+    if filled.iter().take(3).any(|line| lists_jobs(&line)) {
+        return EvidenceSource::Scheduler;
+    }
     let speaks = |words: &[&str]| {
         filled
             .iter()

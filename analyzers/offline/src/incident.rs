@@ -1,6 +1,7 @@
 //! Incidents: signals of all streams, divided into periods that are diagnosed separately.
 //!
-//! Logs with wall clocks are divided at pauses of [`QUIET`]. A stream without a wall clock cannot be placed in time: it
+//! Logs with wall clocks are divided at pauses of [`QUIET`]. A timeout is reported when its wait ends, and what it waited
+//! for failed before or during the wait, so the time of a reported wait belongs to its incident. A stream without a wall clock cannot be placed in time: it
 //! is added to the others if they form one period; otherwise all such streams form one incident. The log of an unnamed
 //! machine is added to the logs of a job only if both name the same process, and never to that of another unnamed
 //! machine.
@@ -10,11 +11,11 @@ use std::time::Duration;
 
 use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
-use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
+use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{is_cause, is_excused, without_excused};
 use crate::outcome::WENT_ON;
-use crate::stream::ReadStream;
+use crate::stream::{PlacedObservation, ReadStream, before};
 
 /// Pause after which signals belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
@@ -69,6 +70,8 @@ pub(crate) struct IncidentLog {
 pub struct Incident {
     pub(crate) logs: Vec<IncidentLog>,
     pub(crate) items: Vec<LocatedSignal>,
+    /// True if the logs of jobs state that their run ended well.
+    pub(crate) ended_well: bool,
 }
 
 impl Incident {
@@ -91,11 +94,23 @@ impl Incident {
     }
 }
 
+impl Incident {
+    /// Returns the part of the incident that is about one machine or device.
+    pub(crate) fn of_entity(&self, entity: &Entity) -> Self {
+        let items = self.items.iter().filter(|item| item.sign.entity == *entity);
+        Self {
+            logs: self.logs.clone(),
+            items: items.cloned().collect(),
+            ended_well: self.ended_well,
+        }
+    }
+}
+
 /// Part of one stream without a pause longer than [`QUIET`].
 struct StreamSegment {
     /// Index of the stream.
     stream: usize,
-    /// Earliest and latest wall clock of its observations.
+    /// Earliest and latest wall clock of its observations; a timeout begins when its wait began.
     from: Option<Timestamp>,
     to: Option<Timestamp>,
     items: Vec<LocatedSignal>,
@@ -114,7 +129,11 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
         .enumerate()
         .flat_map(|(index, stream)| items(index, stream, 0..stream.seen.len()))
         .collect();
-    let mut incident = Incident { logs, items };
+    let mut incident = Incident {
+        logs,
+        items,
+        ended_well: false,
+    };
     order(&mut incident);
     incident
 }
@@ -191,6 +210,18 @@ fn is_machine_log(stream: &ReadStream) -> bool {
     matches!(stream.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
 
+/// Returns true if a log of a job states that the run ended well, none states a failure, and none of the whole job worked
+/// without stating its end.
+fn ended_well(streams: &[ReadStream]) -> bool {
+    let of_jobs = || streams.iter().filter(|stream| !is_machine_log(stream));
+    let is_open = |stream: &ReadStream| {
+        let works = stream.rank.is_none() && !stream.progress.is_empty();
+        works && !stream.records.states_success()
+    };
+    of_jobs().any(|stream| stream.records.states_success())
+        && !of_jobs().any(|stream| stream.records.states_failure() || is_open(stream))
+}
+
 /// Builds an incident of segments and the logs that they are from.
 fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
@@ -198,6 +229,7 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     let mut incident = Incident {
         logs: used.iter().map(|index| log(&streams[*index])).collect(),
         items: Vec::new(),
+        ended_well: ended_well(streams),
     };
     for stretch in group {
         let log = place(stretch.stream);
@@ -238,14 +270,14 @@ fn order(incident: &mut Incident) {
     }
 }
 
-/// Divides a stream at pauses of its own clock that are longer than [`QUIET`].
+/// Divides a stream at pauses of its own clock that are longer than [`QUIET`]. A reported wait is no pause.
 fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     let mut all = Vec::new();
     let mut start = 0;
     let mut newest: Option<Timestamp> = None;
     for (at, seen) in stream.seen.iter().enumerate() {
-        if let (Some(before), Some(now)) = (newest, seen.own_clock)
-            && now.since(before) > QUIET
+        if let (Some(newest), Some(now)) = (newest, seen.own_clock)
+            && before(now, seen.wait).since(newest) > QUIET
         {
             all.extend(stretch(index, stream, start..at));
             start = at;
@@ -258,14 +290,32 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
 
 /// Builds a segment of a range of observations; `None` if all are excused or have no signals.
 fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<StreamSegment> {
-    let walls: Vec<Timestamp> = stream.seen[range.clone()].iter().filter_map(|seen| seen.wall).collect();
+    let seen = &stream.seen[range.clone()];
+    let from = first_moment(seen);
+    let to = seen.iter().filter_map(|seen| seen.wall).max();
     let items = items(index, stream, range);
-    (!items.is_empty()).then(|| StreamSegment {
+    (!items.is_empty()).then_some(StreamSegment {
         stream: index,
-        from: walls.iter().min().copied(),
-        to: walls.iter().max().copied(),
+        from,
+        to,
         items,
     })
+}
+
+/// Returns the earliest wall clock of observations, where a timeout begins with its wait. A timeout without a clock ended
+/// before the next clock.
+fn first_moment(seen: &[PlacedObservation]) -> Option<Timestamp> {
+    let mut waited = Duration::ZERO;
+    let mut first: Option<Timestamp> = None;
+    for one in seen {
+        waited = waited.max(one.wait);
+        if let Some(wall) = one.wall {
+            let from = before(wall, waited);
+            first = Some(first.map_or(from, |first| first.min(from)));
+            waited = Duration::ZERO;
+        }
+    }
+    first
 }
 
 /// Returns true if a log shows progress after its last observation, or enough after the first, and all its signals are

@@ -27,13 +27,15 @@ mod statement;
 mod stream;
 mod tasks;
 mod verdicts;
+mod wait;
 mod worker_failures;
 
 pub use error_file::{ErrorFile, error_file};
 pub use flight::{NamedDump, join};
 pub use incident::{Incident, incidents};
 pub use node_names::{NodeNames, hosts_of};
+pub use overcome::{MachineFact, machine_fact};
 pub use reading::{StreamOrigin, StreamReader};
 pub use record::{CaseRecord, RecordError, RecordStream};
 pub use stream::ReadStream;
-pub use verdicts::{ClassAlternative, DecidingLine, OfflineCase, add, conclude};
+pub use verdicts::{ClassAlternative, DecidingLine, OfflineCase, add, conclude, conclude_each};

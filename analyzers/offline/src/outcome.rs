@@ -50,6 +50,8 @@ pub(crate) struct RunRecord {
     /// Number of the scheduler's job, if the line has one.
     pub(crate) job: Option<u64>,
     pub(crate) event: RunEvent,
+    /// True in a description of a pod, which lists its whole life below its phase.
+    pub(crate) describes: bool,
 }
 
 /// Place of an alarm in its stream.
@@ -155,6 +157,16 @@ impl RunRecords {
             .any(|other| other.event == RunEvent::Started && between.contains(&other.line));
         let lines = work.iter().filter(|work| between.contains(&work.line)).count();
         !started && lines < WENT_ON && agree(end.job, alarm.job)
+    }
+
+    /// Returns true if the alarm is in the description of a pod that succeeded: what it lists happened before.
+    pub(crate) fn is_in_success(&self, alarm: &AlarmSpan) -> bool {
+        // One alarm stands for all its repeats, which may be in descriptions of several pods.
+        [alarm.first_line, alarm.last_line].iter().all(|line| {
+            let mut above = self.0.iter().rev().filter(|record| record.line < *line);
+            let phase = above.find(|record| record.describes);
+            phase.is_some_and(|record| record.success().is_some())
+        })
     }
 
     /// Returns true if the scheduler ends the run in these lines. Launchers also end what has ended by itself.

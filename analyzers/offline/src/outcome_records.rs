@@ -4,11 +4,11 @@ use rankguard_faults::line::{LineClock, clean, parse};
 
 use crate::outcome::{EndSource, RunEvent, RunRecord, RunResult};
 use crate::progress::{is_completion, is_done};
-use crate::statement::statement;
+use crate::statement::{statement, states_end_only};
 
 /// Substrings of which one occurs in every end record that noise may follow, in the case that its writer
 /// uses.
-pub(crate) const END_HINTS: [&str; 8] = [
+pub(crate) const END_HINTS: [&str; 10] = [
     "raining",
     "RAINING",
     "stopped: `max_",
@@ -17,6 +17,8 @@ pub(crate) const END_HINTS: [&str; 8] = [
     "train_runtime",
     "run_st",
     "omplete",
+    "Status:  ",
+    "xiting with ",
 ];
 
 /// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
@@ -38,20 +40,23 @@ pub(crate) const ALARM_HINTS: [&str; 13] = [
 ];
 
 /// States of Slurm in which a job did not complete its work.
-const FAILED_STATES: [&str; 9] = [
+const FAILED_STATES: [&str; 12] = [
     "BOOT_FAIL",
     "CANCELLED",
     "CANCELLED+",
     "DEADLINE",
     "FAILED",
+    "LAUNCH_FAILED",
     "NODE_FAIL",
+    "OUT_OF_ME+",
     "OUT_OF_MEMORY",
     "PREEMPTED",
+    "RECONFIG_FAIL",
     "TIMEOUT",
 ];
 
 /// Phrases before the exit status of a process.
-const STATUSES: [&str; 10] = [
+const STATUSES: [&str; 12] = [
     "exit code",
     "exit status",
     "exit_status",
@@ -59,6 +64,8 @@ const STATUSES: [&str; 10] = [
     "exit_code",
     "exited with code",
     "exited with status",
+    "exiting with code",
+    "exiting with status",
     "exited, code=exited, status",
     "return code",
     "returned with code",
@@ -112,12 +119,14 @@ pub(crate) fn record(number: u64, line: &str) -> Option<RunRecord> {
         rank: parsed.rank.filter(|_| !of_job),
         job: job_number(line),
         event,
+        describes: pod_phase(&parsed.text.to_ascii_lowercase()).is_some(),
     })
 }
 
 fn event(text: &str) -> Option<RunEvent> {
     let lower = text.to_ascii_lowercase();
     mlperf(&lower)
+        .or_else(|| pod_phase(&lower))
         .or_else(|| slurm(text))
         .or_else(|| launcher(text, &lower))
         .or_else(|| exit_status(&lower))
@@ -146,6 +155,20 @@ fn mlperf(lower: &str) -> Option<RunEvent> {
     stopped.then(|| ended(lower.contains("\"success\""), EndSource::Framework))
 }
 
+/// Parses the phase in a description of a pod: `Status:  Succeeded`, `phase: Failed`.
+fn pod_phase(lower: &str) -> Option<RunEvent> {
+    let (key, phase) = lower.trim().split_once(':')?;
+    if !["phase", "status"].contains(&key) {
+        return None;
+    }
+    match phase.trim() {
+        "succeeded" => Some(ended(true, EndSource::Framework)),
+        "failed" => Some(ended(false, EndSource::Framework)),
+        "pending" | "running" => Some(RunEvent::Started),
+        _ => None,
+    }
+}
+
 /// Parses final states of `scontrol show job` and `sacct`, the record of slurmctld, and cancelled steps.
 fn slurm(text: &str) -> Option<RunEvent> {
     if let Some((_, state)) = text.split_once("JobState=") {
@@ -160,7 +183,7 @@ fn slurm(text: &str) -> Option<RunEvent> {
         return Some(ended(false, EndSource::Scheduler));
     }
     // A row of `sacct`: state, then exit code and signal.
-    let words: Vec<&str> = text.split([' ', '|']).filter(|word| !word.is_empty()).collect();
+    let words: Vec<&str> = row_cells(text).collect();
     let row = words.first()?.starts_with(|c: char| c.is_ascii_digit());
     let state = words
         .iter()
@@ -170,6 +193,12 @@ fn slurm(text: &str) -> Option<RunEvent> {
         let clean = *state == "COMPLETED" && words.contains(&"0:0");
         ended(clean, EndSource::Scheduler)
     })
+}
+
+/// Returns the words of a row of `sacct`, as a table or with delimiters.
+fn row_cells(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c.is_whitespace() || c == '|')
+        .filter(|word| !word.is_empty())
 }
 
 /// Returns true for `0:0`, `1:0`, `0:9`: exit code and signal.
@@ -243,7 +272,14 @@ fn framework(text: &str, lower: &str) -> Option<RunEvent> {
     if summary || is_done(text) || is_run_time(lower) {
         return Some(ended(true, EndSource::Framework));
     }
-    statement(lower).map(|result| RunEvent::Ended(result, EndSource::Framework))
+    let result = statement(lower)?;
+    // Failures need no second sign.
+    let source = if result == RunResult::Success && states_end_only(lower) {
+        EndSource::Work
+    } else {
+        EndSource::Framework
+    };
+    Some(RunEvent::Ended(result, source))
 }
 
 /// Returns true for `Training time 0:12:03`, `total training time: 201 s`: the total printed after
@@ -296,7 +332,7 @@ pub(crate) fn job_number(text: &str) -> Option<u64> {
     let keys = ["JobId=", "JobID=", "StepId=", "*** STEP ", "*** JOB ", "Job <", " job "];
     let named = keys.iter().find_map(|key| number(text.split_once(key)?.1));
     let row = || {
-        let words: Vec<&str> = text.split_whitespace().collect();
+        let words: Vec<&str> = row_cells(text).collect();
         let state = words
             .iter()
             .any(|word| *word == "COMPLETED" || FAILED_STATES.contains(word));
@@ -326,6 +362,13 @@ mod tests {
         );
         check("812   train  COMPLETED   0:0", Some(ended(true, EndSource::Scheduler)));
         check("812   train  FAILED   1:0", Some(ended(false, EndSource::Scheduler)));
+        check("812|train|DEADLINE|0:0", Some(ended(false, EndSource::Scheduler)));
+        check("812|train|COMPLETED|0:0", Some(ended(true, EndSource::Scheduler)));
+        check(
+            "812  train  OUT_OF_ME+  0:125",
+            Some(ended(false, EndSource::Scheduler)),
+        );
+        check("exiting with code 0", Some(ended(true, EndSource::Process)));
         check(
             "main process exited, exit code: 0",
             Some(ended(true, EndSource::Process)),
@@ -338,6 +381,10 @@ mod tests {
         check("[n1][INFO] Process 77 exits successfully.", None);
         check("Process 77 exits successfully.", Some(ended(true, EndSource::Work)));
         check("Epoch 3/3: loss 0.4", Some(ended(true, EndSource::Work)));
+        check(
+            "Job finished at Wed Mar  4 10:00:52",
+            Some(ended(true, EndSource::Work)),
+        );
     }
 
     #[test]

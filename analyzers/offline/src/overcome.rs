@@ -3,6 +3,7 @@
 //!
 //! Progress that excuses any earlier alarm is not handled here; [`crate::incident`] weighs it, also across streams.
 
+mod beside_success;
 mod corrected;
 mod demotion;
 
@@ -14,6 +15,8 @@ use rankguard_model::Role;
 
 use crate::incident::LocatedSignal;
 use crate::stream::PlacedObservation;
+pub(crate) use beside_success::{ENDED_WELL, is_beside_success, is_lasting};
+pub use beside_success::{MachineFact, machine_fact};
 pub(crate) use corrected::only_corrected;
 use demotion::{NEAR, silence};
 

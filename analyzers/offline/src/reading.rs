@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
 use rankguard_diagnosis::Signal;
-use rankguard_faults::line::{LineClock, YearHint};
+use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{
     Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence, Timestamp,
@@ -18,6 +18,7 @@ use crate::overcome;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::tasks::forget_task_ranks;
+use crate::wait::stated_wait;
 use crate::worker_failures::WorkerFailures;
 
 /// Job of offline logs; there is no fleet to query.
@@ -31,6 +32,11 @@ const STRETCH: usize = 64 << 10;
 const PROGRESS: usize = 16;
 /// Number of progress lines with a rank that count as one without.
 const NAMED_RANKS: usize = 32;
+/// Maximum part of the last line that is searched for an exception, bytes.
+const TAIL: usize = 4 << 10;
+/// Confidence of an exception that the last line of a log names after the word for an error: it was caught, and nothing
+/// shows that the program ended with it.
+const LOGGED_LAST: f64 = 0.35;
 /// Maximum part of a line that is searched for progress, bytes; triage reads the whole line.
 const LINE_BYTES: usize = 10 << 20;
 
@@ -71,6 +77,8 @@ pub struct StreamReader {
     partial: Option<Vec<u8>>,
     /// Number of the last line that triage had parsed at the previous block.
     last_read: u64,
+    /// End of the bytes read so far, at most [`TAIL`].
+    tail: Vec<u8>,
     end_hints: [Finder<'static>; END_HINTS.len()],
     alarm_hints: [Finder<'static>; ALARM_HINTS.len()],
 }
@@ -107,6 +115,7 @@ impl StreamReader {
             has_local_ranks: false,
             partial: None,
             last_read: 0,
+            tail: Vec::new(),
             end_hints: END_HINTS.map(Finder::new),
             alarm_hints: ALARM_HINTS.map(Finder::new),
         }
@@ -120,6 +129,8 @@ impl StreamReader {
     /// Reads the next line, without its end.
     pub fn push(&mut self, line: &str) {
         self.look(line);
+        self.keep_tail(line.as_bytes());
+        self.keep_tail(b"\n");
         for observation in self.triage.push(line, Timestamp(0)) {
             self.add_observation(observation);
         }
@@ -128,6 +139,7 @@ impl StreamReader {
     /// Reads the next bytes: any number of lines, the first and the last possibly incomplete. Invalid UTF-8 is
     /// accepted. Progress is only searched after a parsed line, so that a healthy log costs no more than its scan.
     pub fn push_block(&mut self, block: &[u8]) {
+        self.keep_tail(block);
         let mut rest = block;
         while !rest.is_empty() {
             let most = &rest[..rest.len().min(STRETCH)];
@@ -137,6 +149,44 @@ impl StreamReader {
                 self.add_observation(observation);
             }
             self.follow(stretch);
+        }
+    }
+
+    /// Retains the end of what was read.
+    fn keep_tail(&mut self, bytes: &[u8]) {
+        self.tail.extend_from_slice(&bytes[bytes.len().saturating_sub(TAIL)..]);
+        let excess = self.tail.len().saturating_sub(TAIL);
+        self.tail.drain(..excess);
+    }
+
+    /// Adds the exception that the last line of a job's log names after the word for an error, if nothing was observed
+    /// there.
+    fn add_logged_last(&mut self) {
+        let is_of_job = matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+        let tail = String::from_utf8_lossy(&self.tail).into_owned();
+        let line = tail.trim_end().lines().next_back().unwrap_or_default();
+        let blank = tail[tail.trim_end().len()..].matches('\n').count().saturating_sub(1) as u64;
+        let number = self.lines.saturating_sub(blank);
+        let is_seen = self.seen.iter().any(|seen| seen.last_line >= number);
+        let Some(exception) = logged_exception(line).filter(|_| is_of_job && !is_seen) else {
+            return;
+        };
+        let clock = LineClock {
+            hint: self.origin.year,
+            ..LineClock::default()
+        };
+        let at = line::parse(&line::clean(line), &clock).at;
+        let mut found = self.triage.push(exception, Timestamp(0));
+        found.extend(self.triage.flush());
+        for mut observation in found {
+            observation.at = at;
+            observation.line_no = number;
+            observation.last_line_no = number;
+            observation.key_line_no = number;
+            for mark in &mut observation.marks {
+                mark.confidence = mark.confidence.min(LOGGED_LAST);
+            }
+            self.add_observation(observation);
         }
     }
 
@@ -230,6 +280,7 @@ impl StreamReader {
         for observation in self.triage.flush() {
             self.add_observation(observation);
         }
+        self.add_logged_last();
         self.seen.sort_by_key(|seen| seen.first_line);
         self.failures.place(&mut self.seen);
         if self.has_local_ranks {
@@ -273,6 +324,7 @@ impl StreamReader {
             wall,
             own_clock,
             retried,
+            wait: stated_wait(&observation.text).unwrap_or_default(),
         });
     }
 
@@ -323,6 +375,28 @@ impl StreamReader {
             synthetic: false,
         }
     }
+}
+
+/// Returns the exception that a line logs as an error, from its name on: `ERROR trainer.py:88 KeyError: 'acc'`.
+fn logged_exception(line: &str) -> Option<&str> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+    let mut starts = line
+        .char_indices()
+        .filter(|(at, c)| is_word(*c) && !line[..*at].ends_with(is_word))
+        .map(|(at, _)| at);
+    starts.find_map(|at| {
+        let rest = &line[at..];
+        let end = rest.find(|c| !is_word(c)).unwrap_or(rest.len());
+        let name = rest[..end].rsplit('.').next().unwrap_or_default();
+        let is_exception = name.starts_with(|c: char| c.is_ascii_uppercase())
+            && ["Error", "Exception"]
+                .iter()
+                .any(|ending| name.len() > ending.len() && name.ends_with(ending));
+        let mut before = line[..at].split(|c: char| !c.is_ascii_alphabetic());
+        let is_error = before.any(|word| ["ERROR", "CRITICAL", "FATAL"].contains(&word));
+        let is_raised = rest[end..].is_empty() || rest[end..].starts_with([':', '(']);
+        (is_exception && is_error && is_raised).then_some(rest)
+    })
 }
 
 #[cfg(test)]

@@ -44,6 +44,13 @@ const DOUBT: [&str; 9] = [
     "not", "error", "errors", "failed", "failures", "before", "until", "if", "when",
 ];
 
+/// Runs whose end a batch script prints in the same words after a failure: `echo "Job finished at $(date)"`.
+const SCRIPTED: [&str; 2] = ["job", "script"];
+/// Words for the end of a run that do not mean that its work is complete.
+const OVER: [&str; 2] = ["done", "finished"];
+/// Words that state more than an end.
+const SUCCEEDED: [&str; 5] = ["job-controller", "succeeded", "success", "successful", "successfully"];
+
 /// Maximum number of words used of a line.
 const WORDS: usize = 40;
 
@@ -85,15 +92,28 @@ fn sentence(words: &[&str]) -> Option<RunResult> {
     if words.iter().any(|word| DOUBT.contains(word)) {
         return None;
     }
-    let done = |at: usize| {
-        let part = at.checked_sub(1).is_some_and(|before| PARTS.contains(&words[before]));
-        let mut rest = words[at + 1..].iter();
-        // Skips the number or name of the run.
-        let ended = rest.find(|word| !BETWEEN.contains(word) && !word.bytes().any(|b| b.is_ascii_digit()));
-        !part && ended.is_some_and(|word| ENDED.contains(word))
-    };
     let mut subjects = (0..words.len()).filter(|at| RUNS.contains(&words[*at]));
-    subjects.any(done).then_some(RunResult::Success)
+    subjects.any(|at| has_ended(words, at)).then_some(RunResult::Success)
+}
+
+/// Returns true if a lower-case line states only that a job or script ended, not that it succeeded. "Job completed" is
+/// such a line too if nothing is before it: Kubernetes lists it as the message of an event.
+pub(crate) fn states_end_only(lower: &str) -> bool {
+    let words = words(lower, |c| !c.is_ascii_alphanumeric() && c != '_' && c != '-');
+    let is_subject = |at: &usize| RUNS.contains(&words[*at]) && has_ended(&words, *at);
+    let subjects: Vec<&str> = (0..words.len()).filter(is_subject).map(|at| words[at]).collect();
+    let is_scripted = subjects.iter().all(|subject| SCRIPTED.contains(subject));
+    let is_over = words.first() == subjects.first() || words.iter().any(|word| OVER.contains(word));
+    !subjects.is_empty() && is_scripted && is_over && !words.iter().any(|word| SUCCEEDED.contains(word))
+}
+
+/// Returns true if the words after a subject state its end: `run 12 has finished`.
+fn has_ended(words: &[&str], at: usize) -> bool {
+    let part = at.checked_sub(1).is_some_and(|before| PARTS.contains(&words[before]));
+    let mut rest = words[at + 1..].iter();
+    // Skips the number or name of the run.
+    let ended = rest.find(|word| !BETWEEN.contains(word) && !word.bytes().any(|b| b.is_ascii_digit()));
+    !part && ended.is_some_and(|word| ENDED.contains(word))
 }
 
 #[cfg(test)]
@@ -115,6 +135,27 @@ mod tests {
         );
         check("Status: Succeeded", Some(RunResult::Success));
         check("job 5 status=FAILED", Some(RunResult::Failure));
+    }
+
+    #[test]
+    fn scripts_state_the_end_of_a_job_and_not_its_success() {
+        for line in [
+            "job finished",
+            "job 12 finished at wed mar 4 10:00:52",
+            "job completed",
+            "script done",
+        ] {
+            assert!(states_end_only(line), "{line}");
+        }
+        for line in [
+            "job finished successfully",
+            "job-controller job completed",
+            "training finished",
+            "job succeeded",
+            "phase: completed",
+        ] {
+            assert!(!states_end_only(line), "{line}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Result of reading a log: observations with their place, progress and run records.
 
+use std::time::Duration;
+
 use rankguard_diagnosis::Signal;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
@@ -45,4 +47,12 @@ pub(crate) struct PlacedObservation {
     pub(crate) own_clock: Option<Timestamp>,
     /// True if the program itself reports a retry.
     pub(crate) retried: bool,
+    /// Wait that the line reports to have ended in vain; zero without one.
+    pub(crate) wait: Duration,
+}
+
+/// Returns the time that is a wait before another time.
+pub(crate) fn before(at: Timestamp, wait: Duration) -> Timestamp {
+    let wait = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
+    Timestamp(at.0.saturating_sub(wait))
 }

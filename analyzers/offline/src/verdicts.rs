@@ -5,17 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within};
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
-    Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
+    CaseFinding, Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
 };
 use serde::Serialize;
 
 use crate::certainty::EndEvidence;
 use crate::incident::{Incident, LocatedSignal};
-use crate::overcome;
+use crate::overcome::{self, is_lasting, machine_fact};
 use crate::reading::JOB;
 
 /// Maximum number of quoted lines in a case.
 const KEY_LINES: usize = 8;
+/// Maximum number of further cases of an incident.
+const OWN_FAULTS: usize = 16;
 /// Minimum confidence of a symptom or an outcome that is a failure by itself.
 const WORTH_A_CASE: f64 = 0.3;
 
@@ -33,7 +35,7 @@ pub struct OfflineCase {
     pub blamed: String,
     /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
-    /// Blamed node, if known.
+    /// Node of the blamed entity, or of the rank that failed first, if known.
     pub root_node: Option<NodeId>,
     /// Confidence of the verdict, 0 to 1.
     pub confidence: f64,
@@ -110,16 +112,56 @@ impl OfflineCase {
     }
 }
 
-/// Returns the case of an incident by a catalogue; none if nothing failed.
+/// Returns the case of an incident by a catalogue; none if nothing failed. [`machine_fact`] returns what machines reported
+/// beside a run that ended well.
 pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
+    judge(incident, catalogue).map(|judged| judged.case)
+}
+
+/// Returns all cases of an incident: that of its first cause, and one of each lasting fault of hardware that the first
+/// cause does not explain.
+pub fn conclude_each(incident: &Incident, catalogue: &Catalogue) -> Vec<OfflineCase> {
+    let Some(judged) = judge(incident, catalogue) else {
+        return Vec::new();
+    };
+    let own = judged.own_faults.into_iter().map(|entity| incident.of_entity(&entity));
+    let others: Vec<OfflineCase> = own.filter_map(|own| conclude(&own, catalogue)).collect();
+    std::iter::once(judged.case).chain(others).collect()
+}
+
+/// Case of an incident.
+struct JudgedIncident {
+    case: OfflineCase,
+    /// Machines and devices with lasting faults that the first cause does not explain.
+    own_faults: Vec<Entity>,
+}
+
+/// Returns machines and devices with lasting faults of hardware that are neither the first cause nor explained by it.
+fn own_faults(incident: &Incident, findings: &[CaseFinding], catalogue: &Catalogue) -> Vec<Entity> {
+    let mut own: Vec<Entity> = Vec::new();
+    for finding in findings.iter().skip(1) {
+        let is_explained = !matches!(finding.role, Role::Root | Role::Noise);
+        let mut items = incident.items.iter();
+        let item = items.find(|item| item.sign.evidence == finding.evidence && is_lasting(&item.sign, catalogue));
+        let Some(entity) = item.filter(|_| !is_explained).map(|item| &item.sign.entity) else {
+            continue;
+        };
+        let is_new = !own.contains(entity) && Some(entity) != findings.first().map(|first| &first.entity);
+        if is_new && own.len() < OWN_FAULTS {
+            own.push(entity.clone());
+        }
+    }
+    own
+}
+
+fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
+    if machine_fact(incident, catalogue).is_some() {
+        return None;
+    }
     let signs: Vec<SharedValue<Signal>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
-    let placements: BTreeMap<Rank, NodeId> = incident
-        .logs
-        .iter()
-        .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId::from("")))))
-        .collect();
+    let placements = placements(incident);
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
@@ -139,8 +181,11 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
     let verdict = opinion.verdict;
     let first = verdict.first_cause.as_ref().and_then(item_of);
     let end = first.map(|first| EndEvidence::of(incident, first));
-    let root_node = verdict.blamed.node().filter(|node| !node.as_str().is_empty()).cloned();
-    Some(OfflineCase {
+    let blamed = verdict.blamed.node();
+    let of_rank = verdict.root_rank.and_then(|rank| placements.get(&rank));
+    let root_node = blamed.or(of_rank).filter(|node| !node.as_str().is_empty()).cloned();
+    let own_faults = own_faults(incident, &opinion.findings, catalogue);
+    let case = OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
         class: verdict.class.to_string(),
         layer: verdict.layer.clone(),
@@ -171,9 +216,38 @@ pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCas
             .map(|reason| reason.text)
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
+            .chain(overcome::is_beside_success(incident).then(|| overcome::ENDED_WELL.to_owned()))
             .collect(),
         clears: opinion.clears,
-    })
+    };
+    Some(JudgedIncident { case, own_faults })
+}
+
+/// Returns the node of each rank: that of its log, or the one that a launcher or scheduler names for it; an empty name if
+/// it is unknown.
+fn placements(incident: &Incident) -> BTreeMap<Rank, NodeId> {
+    let of_logs = incident
+        .logs
+        .iter()
+        .filter_map(|log| Some((log.rank?, log.node.clone().unwrap_or_else(|| NodeId::from("")))));
+    let mut placements: BTreeMap<Rank, NodeId> = of_logs.collect();
+    for item in &incident.items {
+        let Some((rank, node)) = named_place(&item.sign) else {
+            continue;
+        };
+        let place = placements.entry(rank).or_insert_with(|| NodeId::from(""));
+        if place.as_str().is_empty() {
+            *place = node;
+        }
+    }
+    placements
+}
+
+/// Returns the rank and the node that one line names together: `process rank 3 with PID 2211 on node gpu-04`.
+fn named_place(sign: &Signal) -> Option<(Rank, NodeId)> {
+    let rank = sign.rank_named()?;
+    let node = sign.field("node").filter(|node| !node.contains(['[', ',']))?;
+    Some((rank, NodeId::from(node.split('.').next()?)))
 }
 
 /// Counts the different failure classes of the signs: two weak ones together are significant.
@@ -219,7 +293,7 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }
 
-fn key_lines(incident: &Incident, findings: &[rankguard_model::CaseFinding]) -> Vec<DecidingLine> {
+fn key_lines(incident: &Incident, findings: &[CaseFinding]) -> Vec<DecidingLine> {
     let mut wanted: Vec<_> = findings.iter().filter(|finding| finding.role != Role::Noise).collect();
     wanted.sort_by_key(|finding| finding.role);
     wanted
@@ -268,7 +342,9 @@ fn name(entity: &Entity, layer: &str) -> String {
         Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
-        Entity::Unknown if layer == "hardware" => "a machine that the log does not name".to_owned(),
+        Entity::Unknown if matches!(layer, "hardware" | "platform") => {
+            "a machine that the log does not name".to_owned()
+        }
         Entity::Unknown => "a program that the log connects with no job or rank".to_owned(),
     }
 }
