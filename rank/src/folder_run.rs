@@ -1,17 +1,16 @@
 //! Run of a local rank's folder: each folder belongs to one run.
 //!
 //! An empty folder becomes that of a new run with its first commit. A folder with checkpoints is adopted by a restore;
-//! a program that does not restore saves beside them, removes none of them, and cannot save a step that already
-//! exists.
+//! a program that does not restore cannot save there. Its checkpoints would supersede newer steps of the earlier run,
+//! which retention would then remove.
 
-use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::claim::random_run;
 use rankguard_checkpoint::format::{AttemptRecord, CheckpointId, RunRecord};
-use rankguard_model::{RunId, RunStart, Step, Timestamp};
+use rankguard_model::{RunId, RunStart, Timestamp};
 
 use crate::local_error::LocalError;
 use crate::slots::ImageOwner;
@@ -19,8 +18,8 @@ use crate::slots::ImageOwner;
 /// State of the folder at the program's start, and its adoption.
 #[derive(Debug)]
 pub(crate) struct FolderRun {
-    /// Checkpoints that earlier generations committed, by step.
-    found: BTreeMap<Step, CheckpointId>,
+    /// Newest checkpoint that an earlier generation committed.
+    found: Option<CheckpointId>,
     /// True if no earlier generation left anything.
     is_new: bool,
     /// First checkpoint that was restored.
@@ -36,11 +35,7 @@ impl FolderRun {
         let committed = store.committed_ids(&owner.job)?;
         let newest = store.newest_generation(&owner.job)?;
         Ok(Self {
-            found: committed
-                .into_iter()
-                .filter(is_earlier)
-                .map(|id| (id.step, id))
-                .collect(),
+            found: committed.into_iter().filter(is_earlier).max_by_key(|id| id.step),
             is_new: newest.is_none_or(|newest| newest >= owner.generation),
             start: OnceLock::new(),
             run: Mutex::default(),
@@ -54,12 +49,12 @@ impl FolderRun {
 
     /// Returns true if everything in the folder belongs to this program's run.
     pub(crate) fn is_own(&self) -> bool {
-        (self.is_new && self.found.is_empty()) || self.start.get().is_some()
+        (self.is_new && self.found.is_none()) || self.start.get().is_some()
     }
 
-    /// Returns the committed checkpoint that conflicts with a save of this step.
-    pub(crate) fn standing(&self, step: Step) -> Option<CheckpointId> {
-        self.found.get(&step).copied().filter(|_| !self.is_own())
+    /// Returns the newest checkpoint of an earlier run that this program has not restored from.
+    pub(crate) fn unadopted(&self) -> Option<CheckpointId> {
+        self.found.filter(|_| !self.is_own())
     }
 
     /// Returns the run for manifests; the first call writes its records. `None` if the folder is not this program's.

@@ -236,7 +236,7 @@ impl LocalRank {
         notes: &SaveNotes,
     ) -> Result<SaveReport, LocalError> {
         let started = Instant::now();
-        self.refuse_standing(step)?;
+        self.refuse_unadopted(step)?;
         let sizes = tensors.iter().map(|(boxed, data)| (boxed, data.len() as u64));
         let Some(slot) = self.claim(demand(sizes, Some(state))?)? else {
             return Ok(skipped(started));
@@ -258,7 +258,7 @@ impl LocalRank {
         notes: SaveNotes,
     ) -> Result<Option<SaveReport>, LocalError> {
         let started = Instant::now();
-        self.refuse_standing(step)?;
+        self.refuse_unadopted(step)?;
         let sizes = parts
             .iter()
             .map(|part| (&part.boxed, (*part.data).as_ref().len() as u64));
@@ -340,13 +340,13 @@ impl LocalRank {
         self.writer.last_failure()
     }
 
-    /// Refuses a step that another program has committed in the folder.
-    fn refuse_standing(&self, step: Step) -> Result<(), LocalError> {
-        let Some(standing) = self.to.folder.standing(step) else {
+    /// Refuses to save into a folder with checkpoints that this program has not restored from.
+    fn refuse_unadopted(&self, step: Step) -> Result<(), LocalError> {
+        let Some(newest) = self.to.folder.unadopted() else {
             return Ok(());
         };
         let path = self.to.store.job_dir(&self.to.owner.job)?;
-        Err(LocalError::StepExists { step, standing, path })
+        Err(LocalError::NotRestored { step, newest, path })
     }
 
     /// Ends the session: writes sealed images and waits for their commit, but for no other rank once a wait has failed

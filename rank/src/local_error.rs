@@ -38,12 +38,13 @@ pub enum LocalError {
     #[error("cannot restore tensor {name}: it has {needs} bytes and the buffer {has}")]
     Buffer { name: String, has: u64, needs: u64 },
     #[error(
-        "cannot save step {step}: checkpoint {standing} is committed in {} and this program did not restore from there; restore first, or save into another folder",
+        "cannot save step {step}: {} holds checkpoints of an earlier run up to {newest}, and this program did not restore \
+         from there; restore first, or save under another job name or into another folder",
         path.display()
     )]
-    StepExists {
+    NotRestored {
         step: Step,
-        standing: CheckpointId,
+        newest: CheckpointId,
         path: PathBuf,
     },
     #[error("no checkpoint of step {step} is committed in {}", path.display())]

@@ -308,7 +308,7 @@ fn open_keeping(dir: &Path, generation: u64, keep: u32) -> LocalRank {
 }
 
 #[test]
-fn a_program_that_does_not_restore_removes_nothing_of_another_and_saves_no_step_twice() {
+fn a_program_that_does_not_restore_saves_nothing_beside_an_earlier_run() {
     let dir = tempfile::tempdir().unwrap();
     let part = rows(0..8);
     let mut first = open_keeping(dir.path(), 1, 0);
@@ -318,24 +318,24 @@ fn a_program_that_does_not_restore_removes_nothing_of_another_and_saves_no_step_
     }
     drop(first);
     let mut stranger = open_keeping(dir.path(), 2, 1);
-    for step in [1, 2] {
-        save(&mut stranger, step, &part, &json!({}));
-        stranger.wait(LIMIT).unwrap();
-    }
     let tensors = [(part.0.clone(), part.1.as_slice())];
-    let refused = stranger.checkpoint(Step(3), &tensors, &json!({}), &SaveNotes::default());
-    let text = refused.unwrap_err().to_string();
-    assert!(
-        text.contains("cannot save step 3") && text.contains("restore first"),
-        "{text}"
+    for step in [1, 3, 1000, 1001] {
+        let refused = stranger.checkpoint(Step(step), &tensors, &json!({}), &SaveNotes::default());
+        let text = refused.unwrap_err().to_string();
+        for expected in [&format!("cannot save step {step}"), "1000", "restore first"] {
+            assert!(text.contains(expected), "{expected}: {text}");
+        }
+    }
+    assert_eq!(stranger.wait(LIMIT).unwrap(), None);
+    assert_eq!(committed(dir.path()), [(3, 1), (1000, 1)]);
+    assert_eq!(
+        load(&mut stranger, 0..8).1.map(|restored| restored.step),
+        Some(Step(1000))
     );
+    save(&mut stranger, 1001, &part, &json!({}));
+    stranger.wait(LIMIT).unwrap();
     drop(stranger);
-    let all = committed(dir.path());
-    assert!(
-        all.contains(&(3, 1)) && all.contains(&(1000, 1)) && all.contains(&(2, 2)),
-        "{all:?}"
-    );
-    assert!(!all.contains(&(1, 2)), "its own are collected: {all:?}");
+    assert_eq!(committed(dir.path()), [(1001, 2)]);
 }
 
 #[test]
