@@ -637,13 +637,20 @@ fn a_fault_after_the_end_of_a_job_is_dropped_under_older_rules() {
 
 #[test]
 fn a_lost_gpu_is_no_consequence_of_a_fault_of_another_node() {
-    let mut world = World::new();
-    world.kernel(1_000, on_node(1), "nvlink", mark("nic-link-down", Role::Root, 0.9));
-    let case = world.exits(1_100, 0, ProcessExit::Signal(6)).settle();
-    assert_eq!(case.verdict.blamed, on_node(1));
-    world.kernel(2_700, gpu(2), "NVRM: Xid 79", off_the_bus());
-    let change = format!("{:?}", world.changes.last());
-    assert!(change.contains("role: Root"), "{change}");
+    for (on, expected) in [(2, Role::Root), (1, Role::Cascade)] {
+        let mut world = World::new();
+        world.kernel(
+            1_000,
+            on_node(1),
+            "Machine check",
+            mark("host-memory-fault", Role::Root, 0.98),
+        );
+        let lost = mark("gpu-fallen-off-bus", Role::Root, 0.8);
+        world.kernel(1_300, gpu(on), "NVRM: Xid 79", lost);
+        let case = world.exits(1_500, 0, ProcessExit::Signal(6)).settle();
+        assert_eq!(case.verdict.blamed, on_node(1));
+        assert_eq!(role_of(&case, &gpu(on)).role, expected, "node {on}");
+    }
 }
 
 #[test]
