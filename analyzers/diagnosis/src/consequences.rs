@@ -52,7 +52,7 @@ const OVERCOME: Duration = Duration::from_secs(60);
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     if ranking.len() > 1 {
-        kills(scene, ranking);
+        merge_kill_reports(scene, ranking);
         earlier_faults(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
         panics(scene, ranking);
@@ -73,13 +73,14 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let own = ranking.iter().filter(|candidate| is_of_program(scene, candidate));
     let own = own.map(|candidate| candidate.first).min();
     let own = own.map(|first| &*scene.signs[first]);
+    let is_plain = own.is_some_and(is_plain_error);
     let first_exit = first_exit(scene);
     for candidate in ranking {
         let known = ClassEntry::of(scene.catalogue, &candidate.class);
         let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
         // A silence has no mark, and it is of this generation although it is dated by the last report.
         let fault = &scene.signs[candidate.first];
-        let is_fault = known.is_outright_fault() || is_oom || is_of_kernel(fault, known);
+        let is_fault = known.is_outright_fault() || is_oom || is_plain && is_of_kernel(fault, known);
         if !is_fault || fault.mark().is_none() {
             continue;
         }
@@ -102,7 +103,8 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     }
 }
 
-/// Returns true for a file system or an engine of a GPU that the kernel reports: it may be of another program.
+/// Returns true for a file system or an engine of a GPU that the kernel reports: no plain error of a program follows from
+/// it.
 fn is_of_kernel(fault: &Signal, known: ClassEntry<'_>) -> bool {
     let is_engine = fault
         .class()
@@ -112,7 +114,7 @@ fn is_of_kernel(fault: &Signal, known: ClassEntry<'_>) -> bool {
 
 /// Lets the kernel's report of an out-of-memory kill go before reports of the same kill by schedulers: they follow from
 /// it, and it names the process.
-fn kills(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+fn merge_kill_reports(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let is_kill = |candidate: &CauseCandidate| candidate.class.as_str().ends_with("oom-kill");
     let source = |candidate: &CauseCandidate| scene.signs[candidate.first].source;
     let of_kernel = |candidate: &CauseCandidate| is_kill(candidate) && source(candidate) == EvidenceSource::KernelLog;
@@ -169,8 +171,7 @@ fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -
 
 /// Returns true if a fault was first seen long after a plain error of the program.
 fn is_after(fault: &Signal, own: &Signal) -> bool {
-    let is_plain = is_plain_error(own);
-    is_plain && own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
+    is_plain_error(own) && own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
 }
 
 /// Returns true if the first exit shows no effect of a fault: it was on another machine, or another process killed the

@@ -15,7 +15,7 @@ use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{is_cause, is_excused, without_excused};
 use crate::outcome::WENT_ON;
-use crate::stream::{PlacedObservation, ReadStream, before};
+use crate::stream::{PlacedObservation, ReadStream, wait_start};
 
 /// Pause after which signals belong to different failures.
 const QUIET: Duration = Duration::from_secs(120);
@@ -277,7 +277,7 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     let mut newest: Option<Timestamp> = None;
     for (at, seen) in stream.seen.iter().enumerate() {
         if let (Some(newest), Some(now)) = (newest, seen.own_clock)
-            && before(now, seen.wait).since(newest) > QUIET
+            && wait_start(now, seen.wait).since(newest) > QUIET
         {
             all.extend(stretch(index, stream, start..at));
             start = at;
@@ -310,7 +310,7 @@ fn first_moment(seen: &[PlacedObservation]) -> Option<Timestamp> {
     for one in seen {
         waited = waited.max(one.wait);
         if let Some(wall) = one.wall {
-            let from = before(wall, waited);
+            let from = wait_start(wall, waited);
             first = Some(first.map_or(from, |first| first.min(from)));
             waited = Duration::ZERO;
         }

@@ -23,7 +23,7 @@ pub(crate) const END_HINTS: [&str; 10] = [
 
 /// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
 /// after an alarm.
-pub(crate) const ALARM_HINTS: [&str; 13] = [
+pub(crate) const ALARM_HINTS: [&str; 15] = [
     " done",
     " Done",
     "inished",
@@ -31,7 +31,9 @@ pub(crate) const ALARM_HINTS: [&str; 13] = [
     "xit",
     "EXIT",
     "CANCELLED",
+    "DEADLINE",
     "FAIL",
+    "PREEMPTED",
     "TIMEOUT",
     "OUT_OF_ME",
     "ChildFailed",

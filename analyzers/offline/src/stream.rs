@@ -51,8 +51,8 @@ pub(crate) struct PlacedObservation {
     pub(crate) wait: Duration,
 }
 
-/// Returns the time that is a wait before another time.
-pub(crate) fn before(at: Timestamp, wait: Duration) -> Timestamp {
+/// Returns the start of a wait that ended at a time.
+pub(crate) fn wait_start(at: Timestamp, wait: Duration) -> Timestamp {
     let wait = i64::try_from(wait.as_nanos()).unwrap_or(i64::MAX);
     Timestamp(at.0.saturating_sub(wait))
 }
