@@ -203,7 +203,15 @@ fn what_cannot_be_imported_is_a_failure_with_its_place() {
     import(&sound, &["--ranks", "0"]).expect(64);
     assert!(!Path::new(&case.store).join("demo").exists(), "nothing was written");
     import(&sound, &[]).expect(0);
-    import(&sound, &[]).expect(2).says(&["nothing is overwritten"]);
+    // The same content again changes nothing; other content is refused.
+    let again = import(&sound, &[]).expect(0);
+    let again = again.says(&["already imported with the same content, nothing was written"]);
+    assert_eq!(again.stdout, "", "a table without a row has no heading");
+    let changed = file(case.dir.path(), "b.safetensors", &[2.0]);
+    import(&changed, &[]).expect(2).says(&["nothing is overwritten"]);
+    rankguard(&["checkpoint", "verify", "--dir", &case.store])
+        .expect(0)
+        .says(&["1 intact, 0 problems"]);
     rankguard(&["checkpoint", "show", "2", "--dir", &case.store])
         .expect(2)
         .says(&["no committed checkpoint of step 2"]);

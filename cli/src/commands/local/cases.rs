@@ -312,6 +312,6 @@ mod tests {
             cleared.contains(&(None, "gpu-fallen-off-bus".to_owned())),
             "{cleared:?}"
         );
-        assert!(cleared.contains(&(job, "killed-by-signal".to_owned())), "{cleared:?}");
+        assert!(cleared.contains(&(job, "process-aborted".to_owned())), "{cleared:?}");
     }
 }
