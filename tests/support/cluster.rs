@@ -51,7 +51,8 @@ impl Cluster {
         cluster
     }
 
-    fn folder() -> Self {
+    /// A folder without processes.
+    pub(crate) fn folder() -> Self {
         let cluster = Self {
             dir: tempfile::tempdir().expect("a temporary folder"),
             address: NOBODY.to_owned(),
