@@ -197,6 +197,9 @@ impl CheckpointService {
         self.remember(&launch.job, keep);
         self.arenas.release(&launch.job, |held| Some(held) != keep);
         self.release_kept(&launch.job, |id| Some((id.generation, id.step)) != keep);
+        if let Some(committed) = keep {
+            self.arenas.mark_durable(&launch.job, committed);
+        }
         self.mirrors.start(launch);
         self.membership.launch(launch);
         self.arenas.release_unsealed(&launch.job, launch.generation);

@@ -1,10 +1,33 @@
 """Forks and signals of a rank that an agent serves."""
 
+import sys
+
 import pytest
 
 import cluster
 
 pytestmark = pytest.mark.skipif(cluster.program() is None, reason="there is no rankguard to test: cargo build")
+
+EACH_STEP = """
+import os, pathlib, time
+import numpy, rankguard
+
+rank, generation = int(os.environ["RANK"]), os.environ["RANKGUARD_GENERATION"]
+rankguard.init()
+state = {"w": numpy.zeros(1000), "step": 0}
+rankguard.restore(state)
+
+def barrier(n):
+    pathlib.Path(f"{generation}-{n}-{rank}").touch()
+    while not pathlib.Path(f"{generation}-{n}-{1 - rank}").exists():
+        time.sleep(0.001)
+
+for n in range(state["step"] + 1, 100_000):
+    state["step"] = n
+    barrier(n)
+    rankguard.step(n)
+    rankguard.checkpoint(state)
+"""
 
 RANK = """
 import multiprocessing, os, signal, socket, sys, threading, time
@@ -72,3 +95,29 @@ def test_forks_of_a_rank_keep_nothing_of_its_session_and_do_not_speak_for_it(tmp
         assert steps and set(steps) <= {1, 2, 3}, running.log()
     finally:
         running.close()
+
+
+def test_a_job_that_saves_each_step_commits_on_after_its_agent_was_killed(tmp_path) -> None:
+    site = cluster.Cluster(tmp_path)
+    try:
+        script, store = tmp_path / "each.py", tmp_path / "store"
+        script.write_text(EACH_STEP)
+        run = site.run("each", [sys.executable, str(script)], 2, store, 1, "--keep", "5")
+
+        def newest() -> int:
+            return max(cluster.committed(store, "each"), default=0)
+
+        def await_commits(count: int) -> None:
+            start = newest()
+            cluster.until(f"{count} more commits", lambda: newest() >= start + count or None, 20)
+
+        for _ in range(3):
+            await_commits(10)
+            site.kill_agent("n1")
+            site.return_agent("n1")
+        await_commits(20)
+        assert run.poll() is None
+        site.cancel("each")
+        run.wait(60)
+    finally:
+        site.close()

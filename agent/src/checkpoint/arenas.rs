@@ -228,6 +228,22 @@ impl ArenaTable {
         list.retain(ArenaEntry::is_worth_keeping);
     }
 
+    /// Marks the images of a committed checkpoint as durable, so that its ranks overwrite them. A killed agent leaves
+    /// an image sealed whose shard the store has already: nobody would write it again, and its rank would wait for the
+    /// slot.
+    pub(super) fn mark_durable(&self, job: &JobId, committed: (Generation, Step)) {
+        for place in self.of(job) {
+            let arena = &place.arena;
+            let images = arena.sealed_images();
+            let of = |image: &&SealedImage<'_>| (image.index().generation, image.index().step) == committed;
+            for image in images.iter().filter(of) {
+                if arena.begin_write(image.slot(), committed.0).unwrap_or(false) {
+                    let _ = arena.make_durable(image.slot(), committed.0);
+                }
+            }
+        }
+    }
+
     /// Frees a slot after an image became durable, if the arena has no empty slot: releases the oldest image that is
     /// neither this one nor committed. Of attempts that were never committed (for example during a full disk) only the
     /// newest is worth its memory, and without a free slot no further checkpoint would be possible.
@@ -393,6 +409,23 @@ mod tests {
         let refused = arenas.arena_for(asked(&job, 1, 1 << 20), |_| Err(RankServiceError::NoArena));
         assert!(refused.is_err());
         assert_eq!(arenas.of(&job).len(), 3, "what was there is untouched");
+    }
+
+    /// A killed agent leaves the image of a committed checkpoint as sealed.
+    #[test]
+    fn the_image_of_a_committed_checkpoint_is_overwritten_by_the_next_generation() {
+        let arenas = arenas();
+        let job = JobId::from("train");
+        let place = arenas
+            .arena_for(asked(&job, 0, 4096), |_| Ok(()))
+            .expect("memory for a small arena");
+        fill(&place.arena, 10);
+        assert_eq!(place.arena.slot_to_fill(None), None, "it is not written yet");
+        arenas.mark_durable(&job, (Generation(1), Step(9)));
+        assert_eq!(place.arena.slot_to_fill(None), None, "another checkpoint is committed");
+        arenas.mark_durable(&job, (Generation(1), Step(10)));
+        assert_eq!(place.arena.slot_to_fill(None), Some(0));
+        assert_eq!(steps(&place.arena), [10], "until then it is restored from");
     }
 
     #[test]
