@@ -103,6 +103,38 @@ def test_void_checkpoints_are_counted_with_their_reason(tmp_path, small_disk, no
         cluster.close()
 
 
+ALTERNATING = """
+import os, sys, time
+import numpy
+import rankguard
+
+rankguard.init()
+state = {"weights": numpy.zeros(8)}
+rankguard.restore(state)
+for n in range(1, 26):
+    rankguard.step(n)
+    if n % 2 == int(os.environ["RANK"]):
+        rankguard.checkpoint(state)
+    time.sleep(0.02)
+rankguard.done()
+"""
+
+
+def test_checkpoints_that_one_rank_leaves_out_are_reported(tmp_path) -> None:
+    cluster = Cluster(tmp_path, slots=2)
+    try:
+        script = tmp_path / "rank.py"
+        script.write_text(ALTERNATING)
+        run = cluster.run("odd", [sys.executable, str(script)], 2, tmp_path / "store", 1, restarts=0)
+        assert run.wait(120) == 0, cluster.log()
+        output = (tmp_path / "run-odd.log").read_text()
+        assert "no checkpoint was committed" in output and "saved step" in output, output
+        view = cluster.job("odd")
+        assert view["checkpoint_counts"]["committed"] == 0 and view["checkpoint_counts"]["void"] > 5, view
+    finally:
+        cluster.close()
+
+
 def test_a_local_store_counts_them_too(small_disk: pathlib.Path) -> None:
     numpy: Any = pytest.importorskip("numpy")
     import rankguard

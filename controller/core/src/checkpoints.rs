@@ -37,6 +37,9 @@ pub struct JobCheckpoints {
     /// Counts of attempts by outcome.
     #[serde(default)]
     pub counts: CheckpointCounts,
+    /// Attempts that were counted as void because a rank went on without its shard.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    passed: BTreeSet<(Generation, Step)>,
     /// Copies and parities in the memory of other nodes, for checkpoints that are not committed.
     #[serde(with = "pairs")]
     early: BTreeMap<(Generation, Step), UncommittedCopies>,
@@ -136,6 +139,43 @@ impl JobCheckpoints {
         };
     }
 
+    /// Returns the steps of a generation with at least one durable shard and no commit, oldest first.
+    pub fn open_steps(&self, generation: Generation) -> Vec<Step> {
+        self.attempts.steps(generation).collect()
+    }
+
+    /// Counts attempts as void that lack the shard of a rank with a durable shard of a later step: a rank saves its
+    /// steps in order. Such an attempt is committed all the same if the shard arrives after all. Attempts of `before`
+    /// that are no longer tracked gave way to later ones, and are void as well.
+    pub fn count_passed_attempts(&mut self, generation: Generation, before: &[Step]) {
+        let steps = self.open_steps(generation);
+        for gone in before.iter().filter(|step| !steps.contains(step)) {
+            if !self.passed.remove(&(generation, *gone)) && !self.attempts.is_void(generation, *gone) {
+                let reason = format!("step {gone} was not complete before later steps replaced it");
+                self.counts.count_void(*gone, &reason);
+            }
+        }
+        // Step of the newest durable shard of each rank, over the steps that were looked at; newest step first.
+        let mut newest: BTreeMap<Rank, Step> = BTreeMap::new();
+        for step in steps.into_iter().rev() {
+            let Some(images) = self.attempts.images(generation, step) else {
+                continue;
+            };
+            let lacking = newest.iter().find(|(rank, _)| !images.contains_key(rank));
+            let lacking = lacking.map(|(rank, later)| (*rank, *later));
+            for rank in images.keys() {
+                newest.entry(*rank).or_insert(step);
+            }
+            if let Some((rank, later)) = lacking
+                && !self.attempts.is_void(generation, step)
+                && self.passed.insert((generation, step))
+            {
+                let reason = format!("rank {rank} saved step {later} without step {step}");
+                self.counts.count_void(step, &reason);
+            }
+        }
+    }
+
     /// Returns the generation of the ranks that were started last; 0 before the first.
     pub fn trained(&self) -> Generation {
         self.trained
@@ -203,6 +243,7 @@ impl JobCheckpoints {
         }
         let open: BTreeSet<(Generation, Step)> = self.attempts.complete_attempts().collect();
         self.stall_ms.retain(|key, _| key.1 > step || open.contains(key));
+        self.passed.retain(|key| key.1 > step);
         self.committing = None;
         self.forget_overtaken(generation, step);
         let known = |known: &CheckpointView| (known.step, known.generation) >= (step, generation);
@@ -387,6 +428,7 @@ impl JobCheckpoints {
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
         self.early
             .retain(|key, _| key.0 >= generation || Some(*key) == committing);
+        self.passed.retain(|key| key.0 >= generation);
     }
 }
 
@@ -457,6 +499,43 @@ mod tests {
         );
         assert!(all.committed.iter().all(|view| view.world_size == 2));
         assert!(all.durable(&job, ONE, seal(0, 300), &rules).is_none(), "told again");
+    }
+
+    #[test]
+    fn an_attempt_that_a_rank_has_passed_counts_as_void_once() {
+        let job = JobId::from("llm");
+        let rules = RetentionPolicy::default();
+        let mut all = JobCheckpoints::default();
+        for step in 1..=25 {
+            let rank = u32::from(step % 2 == 1);
+            let before = all.open_steps(ONE);
+            assert_eq!(all.durable(&job, ONE, seal(rank, step), &rules), None);
+            all.count_passed_attempts(ONE, &before);
+        }
+        // The newest step of each rank may still become complete.
+        assert_eq!((all.counts.void, all.counts.committed), (23, 0));
+        let newest = all.counts.newest_void.clone().expect("counted");
+        assert_eq!(newest.reason, "rank 1 saved step 25 without step 24");
+
+        // The reports of one agent may all arrive before those of another.
+        let mut late = JobCheckpoints::default();
+        for rank in 0..2 {
+            for step in 1..=5 {
+                let before = late.open_steps(ONE);
+                late.durable(&job, ONE, seal(rank, step), &rules);
+                late.count_passed_attempts(ONE, &before);
+            }
+        }
+        assert_eq!(late.counts.void, 0);
+
+        // Rank 1 is far behind.
+        let mut apart = JobCheckpoints::default();
+        for step in 1..=100 {
+            let before = apart.open_steps(ONE);
+            apart.durable(&job, ONE, seal(0, step), &rules);
+            apart.count_passed_attempts(ONE, &before);
+        }
+        assert!(apart.counts.void > 50, "{:?}", apart.counts);
     }
 
     /// RG-2: an unreadable checkpoint is retained until a later generation has reached its step, and counts for no rule

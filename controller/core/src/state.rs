@@ -190,6 +190,11 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if a checkpoint attempt counts as void once a rank goes on without its shard (since rules 6).
+    pub(crate) fn counts_passed_attempts(&self) -> bool {
+        self.rules >= 6
+    }
+
     /// Returns true if a case is opened for a rank that stands while others make steps (since rules 6).
     pub(crate) fn watches_standing_ranks(&self) -> bool {
         self.rules >= 6

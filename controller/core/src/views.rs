@@ -199,8 +199,8 @@ fn foreign_job(
         spec: spec.clone(),
         state: JobState::Running,
         reason: Some(format!(
-            "this controller has no record of the job, another journal began it; its ranks run on and are not restarted: \
-             `rankguard cancel {name}` ends them; if the job has a checkpoint store, `rankguard run --resume-from {name}` replaces \
+            "this controller has no record of the job, another journal began it; its ranks run on, are not restarted, and \
+             none of their checkpoints is committed: `rankguard cancel {name}` ends them; if the job has a checkpoint store, `rankguard run --resume-from {name}` replaces \
              them"
         )),
         generation: ranks

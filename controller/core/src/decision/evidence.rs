@@ -103,6 +103,7 @@ impl DecisionContext<'_> {
             return;
         };
         let at = self.at;
+        let counts_passed = self.state.counts_passed_attempts();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
@@ -160,7 +161,12 @@ impl DecisionContext<'_> {
             EvidenceBody::ShardDurable { seal } => {
                 let rules = job.spec.checkpoint.as_ref().map(rules).unwrap_or_default();
                 let manifest = if job.committable() == Some(*generation) {
-                    job.checkpoints.durable(name, *generation, seal.clone(), &rules)
+                    let before = job.checkpoints.open_steps(*generation);
+                    let manifest = job.checkpoints.durable(name, *generation, seal.clone(), &rules);
+                    if counts_passed {
+                        job.checkpoints.count_passed_attempts(*generation, &before);
+                    }
+                    manifest
                 } else {
                     None
                 };
