@@ -363,8 +363,8 @@ impl FolderClaim<'_> {
         Ok((views, passed_over, lease))
     }
 
-    /// Returns a lease and the manifest of a checkpoint of this run whose indexes are intact and that has parity: a
-    /// restore rebuilds its shards from that. If it cannot, the job goes on from an older checkpoint.
+    /// Returns a lease and the manifest of a checkpoint of this run with intact indexes and parity: a restore
+    /// rebuilds its shards from the parity. If it cannot, the job goes on from an older checkpoint.
     fn rebuildable(&self, store: &Store, job: &JobId, id: CheckpointId) -> Option<(CheckpointLease, Manifest)> {
         let is_own = store.root() == self.store.root() && *job == self.request.job;
         if !is_own || !store.has_parity(job, id) {

@@ -228,9 +228,9 @@ impl ArenaTable {
         list.retain(ArenaEntry::is_worth_keeping);
     }
 
-    /// Marks the images of a committed checkpoint as durable, so that its ranks overwrite them. A killed agent leaves
-    /// an image sealed whose shard the store has already: nobody would write it again, and its rank would wait for the
-    /// slot.
+    /// Marks the images of a committed checkpoint as durable, so that its ranks overwrite them. A killed agent may
+    /// leave an image as sealed although the store has its shard. It is not written again, so its rank would wait for
+    /// the slot without end.
     pub(super) fn mark_durable(&self, job: &JobId, committed: (Generation, Step)) {
         for place in self.of(job) {
             let arena = &place.arena;

@@ -17,7 +17,7 @@ use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 use crate::roster::RankRoster;
 use crate::spool::Spool;
 
-/// Field of a classification whose process is outside all jobs of the node.
+/// Field of a classification that names a process outside all jobs of the node.
 const FOREIGN_PROCESS: &str = "foreign_process";
 
 /// First namespace of process numbers (`PROC_PID_INIT_INO` of the kernel).
@@ -210,7 +210,7 @@ fn moment(own: Option<Timestamp>, read: Timestamp, live: bool) -> Timestamp {
 /// Greatest difference between time zones: many logs stamp their lines without one.
 const ZONES: Duration = Duration::from_secs(14 * 3600);
 
-/// Returns true if a line of the kernel is of an earlier boot, in whatever time zone it is stamped. A boot ends the
+/// Returns true if a line of the kernel is of an earlier boot, in every time zone of its stamp. A boot ends the
 /// faults before it, so such a line is no failure of the present.
 fn is_of_earlier_boot(at: Timestamp, booted: Timestamp) -> bool {
     at.after(ZONES) < booted

@@ -44,7 +44,7 @@ const DOUBT: [&str; 9] = [
     "not", "error", "errors", "failed", "failures", "before", "until", "if", "when",
 ];
 
-/// Runs whose end a batch script prints in the same words after a failure: `echo "Job finished at $(date)"`.
+/// Kinds of runs for which a batch script prints the same end after a failure: `echo "Job finished at $(date)"`.
 const SCRIPTED: [&str; 2] = ["job", "script"];
 /// Words for the end of a run that do not mean that its work is complete.
 const OVER: [&str; 2] = ["done", "finished"];

@@ -23,7 +23,7 @@ const SPLITS: usize = 200;
 /// Ratio of one rank's time in one step to the median of that step from which it is reported.
 const SINGLE_FROM: f64 = 1.5;
 
-/// Describes a lasting change of the step time: the split whose parts differ most by their medians.
+/// Describes a lasting change of the step time: the split into the two parts with the greatest difference of medians.
 fn changed(table: &StepTable<'_>) -> Option<String> {
     let times: Vec<f64> = table
         .steps

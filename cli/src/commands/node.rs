@@ -211,7 +211,7 @@ fn occupied(status: &StatusView, node: &str) -> Option<String> {
 
 /// A node and its history.
 #[derive(Debug, Serialize)]
-struct NodeHistory {
+struct NodeReport {
     #[serde(flatten)]
     node: NodeView,
     /// States of the node, oldest first.
@@ -236,7 +236,7 @@ struct NodeCase {
     outcome: Option<String>,
 }
 
-async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory, CliError> {
+async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeReport, CliError> {
     let status = client.status().await?;
     let cases = client.cases().await?;
     let Some(node) = status.nodes.iter().find(|node| node.node == *name) else {
@@ -247,7 +247,7 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeHistory
         };
         return Err(CliError::usage(format!("there is no node {name}"), hint));
     };
-    Ok(NodeHistory {
+    Ok(NodeReport {
         node: node.clone(),
         states: status
             .node_spans
@@ -312,7 +312,7 @@ const CASES: &[TableColumn<NodeCase>] = &[
     ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 
-fn print(history: &NodeHistory, format: DocumentFormat) -> Result<CommandExit, CliError> {
+fn print(history: &NodeReport, format: DocumentFormat) -> Result<CommandExit, CliError> {
     match format {
         DocumentFormat::Json => out::json(history),
         DocumentFormat::Jsonl => out::json_line(history),

@@ -185,7 +185,8 @@ impl DecisionState {
         self.rules >= 6
     }
 
-    /// Returns true if a silent node whose agent closed its connection is distinguished from one that stopped (since rules 6).
+    /// Returns true if the end of an agent, which closes its connection, is distinguished from a node that stopped
+    /// (since rules 6).
     pub(crate) fn distinguishes_ended_agents(&self) -> bool {
         self.rules >= 6
     }

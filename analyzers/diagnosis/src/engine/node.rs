@@ -16,7 +16,7 @@ const CLOCKS: Duration = Duration::from_secs(2);
 /// Layer of an agent that was silent while its node ran on.
 const AGENT_LAYER: &str = "platform";
 
-/// Score of an agent whose connection was closed: a network may close connections as well.
+/// Score of an agent with a closed connection: a network may close connections as well.
 const ENDED_SCORE: f64 = 0.7;
 
 /// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent

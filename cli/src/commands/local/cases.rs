@@ -28,7 +28,7 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
             "the agent has no session with the controller: it does not know which nodes operators have uncordoned since",
         );
     }
-    let history = NodeHistory {
+    let history = LocalHistory {
         node: &view.node,
         findings: &view.findings,
         generations: &view.generations,
@@ -39,7 +39,7 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
 }
 
 /// What an agent knows of its node.
-struct NodeHistory<'a> {
+struct LocalHistory<'a> {
     node: &'a NodeId,
     findings: &'a [Evidence],
     generations: &'a [GenerationView],
@@ -66,7 +66,7 @@ fn spans_of_jobs(findings: &[Evidence]) -> BTreeMap<JobGeneration, (Timestamp, T
     spans
 }
 
-fn conclude(history: &NodeHistory<'_>, now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
+fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -> Vec<Case> {
     let findings = history.findings;
     let spans = spans_of_jobs(findings);
     let starts: BTreeMap<JobGeneration, Timestamp> = history
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn concluded(findings: &[Evidence], running: &BTreeSet<JobGeneration>, now: i64) -> Vec<Case> {
-        let history = NodeHistory {
+        let history = LocalHistory {
             node: &NodeId::from("a"),
             findings,
             generations: &[],
@@ -294,7 +294,7 @@ mod tests {
             since: Timestamp(120 * SECOND),
         }];
         let classes = |cleared: Option<i64>| -> Vec<(Option<JobId>, String)> {
-            let history = NodeHistory {
+            let history = LocalHistory {
                 node: &NodeId::from("a"),
                 findings: &findings,
                 generations: &generations,

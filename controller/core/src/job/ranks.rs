@@ -62,7 +62,7 @@ impl Job {
         }
     }
 
-    /// Records a rank that its agent no longer runs and whose exit it will report.
+    /// Records a rank that its agent no longer runs; the agent will report its exit.
     pub(crate) fn rank_exit_due(&mut self, at: Timestamp, rank: Rank) {
         self.rank_ended(at, rank);
         self.exits_due.insert(rank);
