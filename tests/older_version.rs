@@ -64,8 +64,8 @@ fn the_journal_of_an_older_controller_and_the_spool_of_its_agent_are_continued()
     let cases = cluster.ask(&["cases", "--format", "json"]);
     // Newest first. That version revised the last case of `bug` by the lost GPU.
     let class_of = |name: &str| {
-        let cases = cases.as_array().into_iter().flatten();
-        let case = cases.filter(|case| case["job"] == name).last();
+        let mut cases = cases.as_array().into_iter().flatten().rev();
+        let case = cases.find(|case| case["job"] == name);
         case.map(|case| case["verdict"]["class"].clone()).unwrap_or_default()
     };
     assert_eq!(class_of("bug"), "rank-exit-unknown");

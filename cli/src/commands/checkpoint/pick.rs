@@ -1,5 +1,6 @@
 //! Selection of one checkpoint of a store by a reference, and progress notes.
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -89,7 +90,11 @@ pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
             "`rankguard checkpoint ls` lists the checkpoints; select another --step or --generation"
         }
         ExchangeError::Restore(_) => "`rankguard checkpoint verify` lists all damage",
-        _ => "check the free space and the permissions of this user",
+        ExchangeError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
+            "check the path; its parent directory must exist"
+        }
+        ExchangeError::Io { .. } => "check the free space and the permissions of this user",
+        _ => "`rankguard checkpoint show` lists the tensors of a checkpoint",
     };
     CliError::failure(what, hint).because(problem)
 }
