@@ -80,7 +80,7 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
         // A silence has no mark, and it is of this generation although it is dated by the last report.
         let fault = &scene.signs[candidate.first];
-        let is_fault = known.is_outright_fault() || is_oom || is_plain && is_of_kernel(fault, known);
+        let is_fault = known.is_outright_fault() || is_oom || is_plain && is_of_kernel(scene, fault, known);
         if !is_fault || fault.mark().is_none() {
             continue;
         }
@@ -103,13 +103,11 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     }
 }
 
-/// Returns true for a file system or an engine of a GPU that the kernel reports: no plain error of a program follows from
-/// it.
-fn is_of_kernel(fault: &Signal, known: ClassEntry<'_>) -> bool {
-    let is_engine = fault
-        .class()
-        .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION);
-    fault.source == EvidenceSource::KernelLog && (is_engine || known.layer() == "storage")
+/// Returns true for a file system, or an engine of a GPU without a link to a rank, that the kernel reports: it may be of
+/// another program.
+fn is_of_kernel(scene: &FailureScene<'_>, fault: &Signal, known: ClassEntry<'_>) -> bool {
+    let is_kernel = fault.source == EvidenceSource::KernelLog;
+    is_kernel && (engine_exceptions::is_foreign(scene, fault) || known.layer() == "storage")
 }
 
 /// Lets the kernel's report of an out-of-memory kill go before reports of the same kill by schedulers: they follow from

@@ -54,7 +54,7 @@ fn is_exception(sign: &Signal) -> bool {
 }
 
 /// Returns true for an engine exception that names no process of the job that ended.
-fn is_foreign(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+pub(crate) fn is_foreign(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     let names_rank = sign.rank().is_some() || scene.exits().any(|(_, _, pid, _)| sign.pid() == Some(pid));
     is_exception(sign) && !names_rank
 }

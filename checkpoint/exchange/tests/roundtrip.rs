@@ -167,6 +167,9 @@ fn a_committed_step_is_not_overwritten_and_a_stale_generation_is_refused_at_once
     let file = dir.path().join("in.safetensors");
     fs::write(&file, safetensors(&two())).unwrap();
     imported(&store, &file, 1, 2);
+    let mut changed = two();
+    changed.get_mut("b").unwrap().2[0] ^= 1;
+    fs::write(&file, safetensors(&changed)).unwrap();
     let into = |step, generation, ranks| {
         let mut at = id(step);
         at.generation.0 = generation;

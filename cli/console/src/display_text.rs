@@ -201,7 +201,7 @@ mod tests {
                 millis(-119_999.0),
                 millis(61_000.0)
             ],
-            ["2 min 00 s", "1 min 59 s", "-2 min 00 s", "1 min 01 s"]
+            ["2 min 00 s", "1 min 59 s", "-2 min 00 s", "61.00 s"]
         );
         assert_eq!(
             [bytes(12), bytes(2_048), bytes(3 << 30)],
