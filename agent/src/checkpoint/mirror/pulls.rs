@@ -130,8 +130,8 @@ mod tests {
         for result in [true, false] {
             let pull = || {
                 pulls.fetch_add(1, Ordering::SeqCst);
-                // Until the others have joined.
-                while Arc::strong_count(&table.join(&key()).0) < 2 + 5 {
+                // Until the others have joined: the table, this caller and this look hold one count each.
+                while Arc::strong_count(&table.join(&key()).0) < 3 + 5 {
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 if result { Ok(()) } else { Err(missing()) }
