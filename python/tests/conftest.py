@@ -37,7 +37,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScope
 
 def pytest_collection_modifyitems(config: pytest.Config, items: "list[pytest.Item]") -> None:
     # The longest come first, so that no process is left alone with one at the end.
-    items.sort(key=lambda item: _LONGEST_FIRST.index(stem) if (stem := item.path.stem) in _LONGEST_FIRST else len(_LONGEST_FIRST))
+    rank = {stem: at for at, stem in enumerate(_LONGEST_FIRST)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
     if TORCH:
         return
     warnings.warn(
