@@ -14,6 +14,9 @@ const RELATED: Duration = Duration::from_secs(600);
 /// XIDs that are consequences by nature: clean-up of channels. Never the first cause if another event precedes them.
 const CONSEQUENCES: [&str; 2] = ["43", "45"];
 
+/// XIDs of the memory of a GPU. A GPU that is off the bus reports none, so it has returned since.
+const MEMORY: [&str; 6] = ["48", "63", "64", "92", "94", "95"];
+
 #[derive(Debug, Default)]
 pub(super) struct GpuHistory {
     /// First root event of each GPU: number and time.
@@ -22,7 +25,7 @@ pub(super) struct GpuHistory {
 
 impl GpuHistory {
     /// Turns a root into a cascade if the same GPU has already reported the cause: channel resets after any event,
-    /// and any event after the GPU fell off the bus.
+    /// and any event after the GPU fell off the bus, except those of its memory.
     pub(super) fn judge(&mut self, mark: &mut Classification, line: &ParsedLine<'_>) {
         let (Some(xid), Some(bdf)) = (mark.fields.get("xid").map(str::to_owned), mark.fields.get("bdf")) else {
             return;
@@ -35,8 +38,10 @@ impl GpuHistory {
             (Some(then), Some(at)) => at.since(*then) <= RELATED,
             _ => true,
         });
-        let follows =
-            before.is_some_and(|(first, _)| *first != xid && (first == "79" || CONSEQUENCES.contains(&xid.as_str())));
+        let follows = before.is_some_and(|(first, _)| {
+            let is_of_loss = first == "79" && !MEMORY.contains(&xid.as_str());
+            *first != xid && (is_of_loss || CONSEQUENCES.contains(&xid.as_str()))
+        });
         if follows && mark.role == Role::Root {
             mark.role = Role::Cascade;
         } else if mark.role == Role::Root && !CONSEQUENCES.contains(&xid.as_str()) && (before.is_none() || xid == "79")

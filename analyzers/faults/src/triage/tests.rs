@@ -64,6 +64,17 @@ fn a_channel_reset_after_another_event_is_a_cascade_and_alone_a_root() {
 }
 
 #[test]
+fn a_memory_error_is_no_consequence_of_a_gpu_that_was_lost_before() {
+    let lost = "NVRM: Xid (PCI:0000:9b:00): 79, pid=0, GPU has fallen off the bus.";
+    for (xid, expected) in [(48, Role::Root), (95, Role::Root), (119, Role::Cascade)] {
+        let later = format!("NVRM: Xid (PCI:0000:9b:00): {xid}, pid=4310, name=work, message of the driver");
+        let seen = read(EvidenceSource::KernelLog, &[lost, &later]);
+        let mark = seen.last().and_then(|one| one.marks.first()).expect("classified");
+        assert_eq!(mark.role, expected, "{xid}");
+    }
+}
+
+#[test]
 fn the_three_line_form_of_a_lost_gpu_names_its_device() {
     let seen = read(
         EvidenceSource::KernelLog,
