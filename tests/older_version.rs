@@ -2,7 +2,7 @@
 //! configuration. `fixtures/2026-11-23` was written by the program of that day with real processes:
 //!
 //! - `bug`: a job whose ranks exit with code 3;
-//! - `train`: a job with checkpoints, one of whose ranks was killed; it was cancelled between two checkpoints;
+//! - `train`: a job with checkpoints; one of its ranks was killed, and it was cancelled between two checkpoints;
 //! - XID 79 on the idle node `n1`;
 //! - `long`: a job on `n2` that ran when the controller and then both agents were killed;
 //! - a FileNotFoundError in a job log of `n1` while no controller ran.
@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rankguard_controller::journal;
 use serde_json::Value;
 use support::cluster::{Cluster, LIMIT, text_of};
-use support::{command, finish, rankguard, until};
+use support::{command, copy_folder, finish, rankguard, until};
 
 /// Arguments of the training of `train`, except for the output directory.
 const TRAINING: [&str; 3] = ["demo-rank", "--epochs=6", "--hidden=16"];
@@ -23,18 +23,6 @@ const PARAMETERS_FILE: &str = "parameters.bin";
 
 fn fixtures() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/2026-11-23")
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("the fixtures").flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).expect("copied");
-        }
-    }
 }
 
 /// Starts a controller on the old journal.

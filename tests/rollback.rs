@@ -6,12 +6,12 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use rankguard_controller::journal;
 use rankguard_model::{Evidence, EvidenceBody};
 use support::cluster::{Cluster, LIMIT, text_of};
-use support::{logs, nodes, rankguard, until};
+use support::{copy_folder, logs, nodes, rankguard, until};
 
 /// What an agent reports of a job's log that was there before it.
 const FIRST_START: &str = "before the agent's first start";
@@ -144,19 +144,6 @@ impl Site {
         };
         let gaps = self.evidence().into_iter().filter_map(what);
         gaps.filter(|what| what.contains(part)).collect()
-    }
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("the folder").flatten() {
-        let target = to.join(entry.file_name());
-        let kind = entry.file_type().expect("a kind");
-        if kind.is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else if kind.is_file() {
-            fs::copy(entry.path(), target).expect("copied");
-        }
     }
 }
 

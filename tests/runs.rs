@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 use support::nodes::{Cluster, LIMIT, path};
-use support::{Ran, command, finish, rankguard, until};
+use support::{Ran, command, copy_folder, finish, rankguard, until};
 
 /// Steps of the training: 6 epochs of 19.
 const STEPS: u64 = 114;
@@ -121,18 +121,6 @@ fn ls(store: &Path, job: &str) -> Vec<Value> {
     ])
     .expect(0);
     serde_json::from_str(&ran.stdout).expect("JSON")
-}
-
-fn copy_folder(from: &Path, to: &Path) {
-    fs::create_dir_all(to).expect("made");
-    for entry in fs::read_dir(from).expect("readable").flatten() {
-        let target = to.join(entry.file_name());
-        if entry.path().is_dir() {
-            copy_folder(&entry.path(), &target);
-        } else {
-            fs::copy(entry.path(), target).expect("copied");
-        }
-    }
 }
 
 #[test]

@@ -106,6 +106,20 @@ pub(crate) fn finish(mut child: Child, limit: Duration) -> Ran {
     }
 }
 
+/// Copies a directory with its regular files; sockets stay behind.
+pub(crate) fn copy_folder(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).expect("made");
+    for entry in std::fs::read_dir(from).expect("readable").flatten() {
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type().expect("a kind");
+        if kind.is_dir() {
+            copy_folder(&entry.path(), &target);
+        } else if kind.is_file() {
+            std::fs::copy(entry.path(), target).expect("copied");
+        }
+    }
+}
+
 /// A process that ends with the test.
 pub(crate) struct Daemon {
     child: Child,
