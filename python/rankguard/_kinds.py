@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import pathlib
+import sys
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -57,7 +58,14 @@ def encode_scalar(value: Any) -> Optional[dict[str, Any]]:
         return {"$": "date", "v": value.isoformat()}
     if type(value) is datetime.datetime and value.fold == 0 and type(value.tzinfo) in (type(None), datetime.timezone):
         return {"$": "datetime", "v": value.isoformat()}
+    if _is_size(value):
+        return {"$": "size", "v": list(value)}
     return None
+
+
+def _is_size(value: Any) -> bool:
+    torch = sys.modules.get("torch")
+    return torch is not None and type(value) is torch.Size
 
 
 def decode_scalar(kind: str, encoded: dict[str, Any]) -> tuple[bool, Any]:
@@ -75,6 +83,10 @@ def decode_scalar(kind: str, encoded: dict[str, Any]) -> tuple[bool, Any]:
         return True, datetime.date.fromisoformat(value)
     if kind == "datetime":
         return True, datetime.datetime.fromisoformat(value)
+    if kind == "size":
+        # A reader without torch has no use for torch.Size.
+        torch = sys.modules.get("torch")
+        return True, tuple(value) if torch is None else torch.Size(value)
     return False, None
 
 
@@ -119,6 +131,11 @@ def make_dict(encoded: dict[str, Any], entries: list[tuple[Any, Any]]) -> dict[A
 def like(model: dict[Any, Any], entries: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """A dict of the model's kind with other entries."""
     return make_dict(dict_tag(model), entries)
+
+
+def like_tuple(model: tuple[Any, ...], items: Iterable[Any]) -> tuple[Any, ...]:
+    """A tuple of the model's type, ``tuple`` or ``torch.Size``, with other items."""
+    return type(model)(items)
 
 
 def check_shallow(saved: Any) -> None:

@@ -64,7 +64,8 @@ class Merge:
         ):
             if len(live) != len(saved):
                 raise ValueError(f"{text_of(path)}: {len(live)} entries here, {len(saved)} in the checkpoint")
-            return tuple(self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
+            items = (self.into(one, two, (*path, at)) for at, (one, two) in enumerate(zip(live, saved)))
+            return _kinds.like_tuple(saved, items)
         return self._adopted(saved, path)
 
     def _remove_absent(self, live: dict[Any, Any], saved: dict[Any, Any], path: tuple[Any, ...]) -> None:
@@ -104,7 +105,7 @@ def replaced(state: Any, made: dict[str, Any], own: bool) -> Any:
     if isinstance(state, list):
         return [replaced(item, made, own) for item in state]
     if isinstance(state, tuple):
-        return tuple(replaced(item, made, own) for item in state)
+        return _kinds.like_tuple(state, (replaced(item, made, own) for item in state))
     return state
 
 

@@ -8,7 +8,7 @@ __all__ = ["Agent", "Local", "RankguardError", "__version__"]
 __version__: str
 
 _Told = tuple[str, str, list[int], list[int], list[int], int, int, Any, int]
-_Outcome = tuple[bool, float, Optional[str]]
+_Outcome = tuple[bool, Optional[str]]
 _Given = tuple[int, list[tuple[int, str]], list[tuple[str, str]], list[str]]
 
 class RankguardError(RuntimeError): ...

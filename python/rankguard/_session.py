@@ -26,7 +26,7 @@ class Saved:
 
     #: Whether there is an image. Without one this rank takes no part in the checkpoint, which makes it void.
     sealed: bool
-    #: How long the trainer waited, seconds.
+    #: How long the trainer waited, seconds: the whole call, with the encoding of plain state and copies from a device.
     stall_s: float
     #: Why there is no image; ``None`` with one.
     reason: Optional[str] = None
@@ -110,6 +110,8 @@ class Session:
         self.staging = _arrays.Staging()
         self._growth = _plain_state.StateGrowth()
         self._step = 0
+        #: How long the last ``begin`` took, seconds.
+        self._begin_s = 0.0
         #: Whether the last wait for a commit failed.
         self._wait_failed = False
         #: Whether a step was reported or restored.
@@ -201,26 +203,33 @@ class Session:
         asked. Making it durable goes on beside the training. In a job without a checkpoint store nothing is saved: the
         first call warns, and the result names the reason.
         """
+        started = time.perf_counter()
         step = self._save_step(step)
         flat = _tree.Flat(_top(state))
         boxes, text = self._packed(self._boxes(flat), flat.text(), step)
-        return self._saved(step, *self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA))
+        return self._saved(step, started, *self._keeper.checkpoint(step, boxes, text, _tree.SCHEMA))
 
     def begin(self, state: Any, step: Optional[int] = None) -> Optional[Saved]:
         """Starts to save beside the training: call it after the optimizer's step and ``finish`` before the next one.
 
         The tensors must not change in between. Gives what became of it already when it was skipped.
         """
+        started = time.perf_counter()
         step = self._save_step(step)
         flat = _tree.Flat(_top(state))
         boxes, text = self._packed(self._boxes(flat), flat.text(), step)
         begun = self._keeper.begin(step, boxes, text, _tree.SCHEMA)
-        return None if begun is None else self._saved(step, *begun)
+        self._begin_s = time.perf_counter() - started
+        return None if begun is None else self._saved(step, started, *begun)
 
     def finish(self) -> Optional[Saved]:
-        """Waits for what is left of the copy that was begun. ``None`` when none was."""
+        """Waits for what is left of the copy that was begun. ``None`` when none was.
+
+        ``stall_s`` is the time of both calls.
+        """
+        started = time.perf_counter() - self._begin_s
         finished = self._keeper.finish()
-        return None if finished is None else self._saved(self._step, *finished)
+        return None if finished is None else self._saved(self._step, started, *finished)
 
     def restore(
         self,
@@ -310,10 +319,11 @@ class Session:
 
     def save_boxes(self, boxes: list[_arrays.Box], text: str, schema: str, step: Optional[int]) -> Saved:
         """Saves boxes that an adapter has made with :attr:`staging`, and the JSON of this rank."""
+        started = time.perf_counter()
         _arrays.synchronize(self.staging)
         step = self._save_step(step)
         told, text = self._packed([box.told() for box in boxes], text, step)
-        return self._saved(step, *self._keeper.checkpoint(step, told, text, schema))
+        return self._saved(step, started, *self._keeper.checkpoint(step, told, text, schema))
 
     def restore_boxes(self, boxes: list[_arrays.Box], step: Optional[int] = None) -> Optional[tuple[int, dict[int, str]]]:
         """Fills boxes that an adapter has made; the step and the JSON of every rank."""
@@ -566,7 +576,8 @@ class Session:
             plan.differing,
         )
 
-    def _saved(self, step: int, sealed: bool, stall_s: float, reason: Optional[str] = None) -> Saved:
+    def _saved(self, step: int, started: float, sealed: bool, reason: Optional[str] = None) -> Saved:
+        stall_s = time.perf_counter() - started
         if not sealed and not (self.without_store and self._warned):
             self._warned = self.without_store
             warnings.warn(f"no checkpoint of step {step} from this rank: {reason}", RuntimeWarning, stacklevel=3)

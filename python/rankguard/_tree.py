@@ -75,8 +75,10 @@ class Flat:
             owner.load_state_dict(state)
 
     def _encode(self, value: Any, path: tuple[Any, ...], replace: Optional[Callable[[Any], None]]) -> Any:
-        if value is None or value is True or value is False or type(value) is str:
+        if value is None or value is True or value is False:
             return value
+        if type(value) is str:
+            return _text(value, path)
         if type(value) is int:
             return value if -_WORD <= value < _WORD else {"$": "int", "v": str(value)}
         if type(value) is float:
@@ -120,12 +122,12 @@ class Flat:
                 return self._dict(value, path)
             if type(value) is list:
                 return [self._encode(item, (*path, at), _setter(value, at)) for at, item in enumerate(value)]
-            if isinstance(value, tuple) and not hasattr(value, "_fields"):
+            if type(value) is tuple:
                 # Nothing can be put into a tuple; restored values that are no tensors rebuild it as a whole.
                 return {"$": "tuple", "v": [self._encode(item, (*path, at), None) for at, item in enumerate(value)]}
-            if isinstance(value, tuple):
+            if isinstance(value, tuple) and hasattr(value, "_fields"):
                 self.live_kinds.append(text_of(path))
-                fields = [str(field) for field in value._fields]  # type: ignore[attr-defined]
+                fields = [str(field) for field in value._fields]
                 items = [self._encode(item, (*path, field), None) for field, item in zip(fields, value)]
                 return {"$": "named-tuple", "v": items, "f": fields, "t": _kinds.type_name(value)}
             if callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None)):
@@ -265,6 +267,19 @@ def _setter(container: Any, key: Any) -> Callable[[Any], None]:
     return put
 
 
+def _text(value: str, path: tuple[Any, ...]) -> str:
+    """The text, if it is Unicode; a lone surrogate, as ``surrogateescape`` leaves it, has no UTF-8."""
+    if not value.isascii():
+        try:
+            value.encode()
+        except UnicodeEncodeError as problem:
+            raise Unsavable(
+                f"{text_of(path)}: the text {value!r:.60} has a lone surrogate at position {problem.start}; save its bytes "
+                "(os.fsencode)"
+            ) from None
+    return value
+
+
 def text_of(path: tuple[Any, ...]) -> str:
     """The name of a place in a state."""
     return ".".join(str(part) for part in path) or "state"
@@ -304,7 +319,7 @@ def _outline(inner: Any) -> Any:
         if isinstance(value, list):
             return [back(item) for item in value]
         if isinstance(value, tuple):
-            return tuple(back(item) for item in value)
+            return _kinds.like_tuple(value, (back(item) for item in value))
         return value
 
     return back(_decode(inner["state"]))

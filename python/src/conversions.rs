@@ -16,7 +16,7 @@ use crate::entry::{TensorInput, TensorTuple, entries};
 const MAX_DURATION: Duration = Duration::from_secs(1_000_000_000);
 
 /// Success, seconds that the trainer waited, and the reason if there is no image.
-pub(crate) type SaveTuple = (bool, f64, Option<&'static str>);
+pub(crate) type SaveTuple = (bool, Option<&'static str>);
 
 /// Reason of saves that are skipped in a job without a store.
 const NO_STORE: &str =
@@ -61,7 +61,7 @@ pub(crate) fn outcome(saved: SaveReport) -> SaveTuple {
         SaveOutcome::SkippedNoFreeSlot => Some(NO_SLOT),
         SaveOutcome::SkippedNoStore => Some(NO_STORE),
     };
-    (reason.is_none(), saved.stall.as_secs_f64(), reason)
+    (reason.is_none(), reason)
 }
 
 /// Converts the summary of a restore.

@@ -4,6 +4,7 @@ import collections
 import datetime
 import enum
 import pathlib
+import time
 
 import numpy as np
 import pytest
@@ -110,6 +111,9 @@ def test_a_member_without_a_live_one_of_its_type_is_named(session, live):
         (datetime.datetime(2026, 1, 2, fold=1), "fold"),
         (type("Text", (str,), {})("x"), "convert it to str"),
         ({1, object()}, "set|key"),
+        (time.gmtime(0), "convert it to tuple"),
+        ("caf\udce9", "lone surrogate at position 3"),
+        ({"caf\udce9": 1}, "lone surrogate at position 3"),
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
@@ -118,6 +122,20 @@ def test_what_would_change_is_refused_with_a_hint(session, value, why):
         session.checkpoint({"here": value}, step=1)
     session.checkpoint({"here": 1}, step=2)
     assert session.wait() == 2
+
+
+def test_the_stall_counts_the_encoding_of_the_state(session):
+    class Slow:
+        def state_dict(self):
+            time.sleep(0.2)
+            return {"w": np.ones(2)}
+
+        def load_state_dict(self, state):
+            raise AssertionError("nothing is restored")
+
+    assert session.checkpoint({"slow": Slow()}, step=1).stall_s >= 0.2
+    begun = session.begin({"slow": Slow()}, step=2) or session.finish()
+    assert begun is not None and begun.stall_s >= 0.2
 
 
 class Counter:

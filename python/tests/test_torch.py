@@ -2,6 +2,8 @@
 
 import math
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -14,6 +16,7 @@ from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
 from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor  # noqa: E402
 
 import rankguard.dcp  # noqa: E402
+import readme  # noqa: E402
 from ranks import spawn  # noqa: E402
 
 pytestmark = pytest.mark.torch
@@ -87,6 +90,16 @@ def test_strided_tensors_and_parameters_are_restored_in_place(session):
 def test_tensors_that_cannot_be_saved_are_refused_by_their_key(session, value, why):
     with pytest.raises(rankguard.Unsavable, match=f"^layer.w: .*{why}"):
         session.checkpoint({"layer": {"w": value}}, step=1)
+
+
+def test_a_size_stays_a_size(session):
+    size = torch.Size([2, 3])
+    session.checkpoint({"shape": size, "own": rankguard.PerRank({"shape": size})}, step=1)
+    session.wait()
+    live = {"shape": torch.Size([1]), "own": rankguard.PerRank(None)}
+    session.restore(live)
+    for back in (live["shape"], live["own"].value["shape"], session.load().state["shape"]):
+        assert type(back) is torch.Size and back == size
 
 
 def test_a_model_and_its_optimizer_resume_to_the_last_bit(session):
@@ -229,3 +242,16 @@ def test_a_dtensor_is_loaded_as_a_whole(tmp_path):
     session = rankguard.connect(tmp_path, job="mesh", rank=0, world_size=1)
     assert session.load().state["model"]["even"].shape == (12, 8)
     session.done()
+
+
+def test_the_example_of_the_package_resumes_to_the_last_bit(tmp_path):
+    def ended(store, steps, start):
+        program = readme.package_example(tmp_path / store, steps, start)
+        done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.split()[-1]
+
+    whole = ended("whole", 6, None)
+    first = ended("twice", 4, None)
+    assert first != whole
+    assert ended("twice", 6, 4) == whole
