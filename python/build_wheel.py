@@ -1,7 +1,7 @@
-"""Builds the wheel with the program in it: `python python/build_wheel.py --out DIST [--profile release|dev]`.
+"""Builds the wheel with the program in it: `python python/build_wheel.py --out DIST [--profile release|dev] [--program FILE]`.
 
-The program is built with cargo, stripped and added to the wheel of maturin as a script, so that `pip install` puts
-`rankguard` on the path. The same inputs give the same entry: times and modes in the archive are fixed.
+The program is built with cargo, unless one is given, stripped and added to the wheel of maturin as a script, so that
+`pip install` puts `rankguard` on the path. The same inputs give the same entry: times and modes in the archive are fixed.
 """
 
 import argparse
@@ -23,15 +23,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the wheel with the program in it.")
     parser.add_argument("--out", type=pathlib.Path, required=True, help="directory of the wheel")
     parser.add_argument("--profile", choices=("release", "dev"), default="release")
+    parser.add_argument("--program", type=pathlib.Path, help="program to pack; without it cargo builds one")
     args = parser.parse_args()
-    print(build(args.out.resolve(), args.profile))
+    print(build(args.out.resolve(), args.profile, args.program or built_program(args.profile)))
 
 
-def build(out: pathlib.Path, profile: str) -> pathlib.Path:
-    """Builds both parts; returns the wheel."""
+def built_program(profile: str) -> pathlib.Path:
+    """Builds the program."""
     subprocess.run(["cargo", "build", "--locked", "--profile", profile, "-p", "rankguard"], check=True, cwd=ROOT)
     target = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    program = target / ("debug" if profile == "dev" else profile) / "rankguard"
+    return target / ("debug" if profile == "dev" else profile) / "rankguard"
+
+
+def build(out: pathlib.Path, profile: str, program: pathlib.Path) -> pathlib.Path:
+    """Builds the native module and packs both; returns the wheel."""
     with tempfile.TemporaryDirectory() as folder:
         work = pathlib.Path(folder)
         maturin = [sys.executable, "-m", "maturin", "build", "--profile", profile, "--quiet", "--out", folder]

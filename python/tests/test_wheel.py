@@ -34,6 +34,9 @@ def wheel(tmp_path_factory):
     out = tmp_path_factory.mktemp("wheels")
     profile = os.environ.get("RANKGUARD_WHEEL_PROFILE", "dev")
     command = [sys.executable, str(FOLDER / "build_wheel.py"), "--out", str(out), "--profile", profile]
+    if "RANKGUARD_BIN" in os.environ:
+        # Built with the workspace; alone it would be built anew with all its dependencies, since their features differ.
+        command += ["--program", os.environ["RANKGUARD_BIN"]]
     subprocess.run(command, check=True, timeout=1800)
     (built,) = out.iterdir()
     return built
