@@ -5,7 +5,7 @@ default:
 
 # The main job: a training job goes through real failures.
 demo *ARGS:
-    cargo run --release -- demo {{ARGS}}
+    cargo demo {{ARGS}}
 
 # Everything that must hold before a change lands.
 check: fmt deny clippy test
