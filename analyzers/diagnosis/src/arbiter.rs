@@ -7,6 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Entity, ReasoningEntry, Severity, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
+use crate::own_fault::is_own_end;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, reasoning, refine,
     roles, signature, storage, wrappers,
@@ -157,7 +158,8 @@ fn foretells(scene: &FailureScene<'_>, candidate: &CauseCandidate, fault: &Cause
 /// Orders a real fault before a drill: the drill is understood, and the fault needs a repair.
 fn real_first(scene: &FailureScene<'_>, one: &CauseCandidate, other: &CauseCandidate) -> Ordering {
     let is_real = |candidate: &CauseCandidate, drill: &CauseCandidate| {
-        scene.signs[drill.first].synthetic && is_real_fault(scene, candidate)
+        let is_real = || is_real_fault(scene, candidate) || is_own_end(scene, drill, candidate.first);
+        scene.signs[drill.first].synthetic && is_real()
     };
     is_real(other, one).cmp(&is_real(one, other))
 }

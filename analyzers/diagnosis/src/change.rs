@@ -2,7 +2,7 @@
 
 use rankguard_model::{CaseFinding, EvidenceId, Generation, JobId, ReasoningEntry, Timestamp, Verdict};
 
-use crate::DraftId;
+use crate::{DraftId, SeparateFailure};
 
 /// Effect of new evidence.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,8 @@ pub struct ConcludedDraft {
     pub stalled: bool,
     /// True if ranks could not be started.
     pub order_failed: bool,
+    /// Failures of other machines or ranks that do not follow from the first cause, oldest first.
+    pub separate: Vec<SeparateFailure>,
     /// True if `first_at` replaces an earlier time of the draft; under older rules the earlier of both remains.
     pub has_cause_limits: bool,
 }

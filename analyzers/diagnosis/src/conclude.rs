@@ -17,7 +17,7 @@ fn first_effect(findings: &[CaseFinding]) -> Option<Timestamp> {
 
 /// Weighs a draft, stores its conclusion and returns the full result.
 pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue) -> ConcludedDraft {
-    let opinion = draft.opinion(now, catalogue);
+    let (opinion, separate) = draft.opinion(now, catalogue);
     let failed = draft.has_failed();
     draft.concluded = Some(DraftConclusion {
         at: now,
@@ -69,5 +69,6 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         stalled: draft.holds(&SignalMeaning::Stalled),
         has_cause_limits: draft.has_cause_limits,
         order_failed: draft.holds(&SignalMeaning::OrderFailed),
+        separate,
     }
 }

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conclusion::DraftConclusion;
 use crate::repeats::{RepeatDecision, RepeatTracker};
+use crate::separate::{SeparateFailure, separate_failures};
 use crate::signal_ref::{SignalRef, decides};
 use crate::{
     CandidateStrength, CauseCandidate, DraftPolicy, DraftScope, FailureScene, PlacementIndex, SceneVerdict, Signal,
@@ -212,13 +213,16 @@ impl Draft {
         scene.begun_at(self.since)
     }
 
-    /// Weighs the signs and writes the reasoning.
-    pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> SceneVerdict {
+    /// Weighs the signs and writes the reasoning. Returns the opinion, and the failures that do not follow from its
+    /// cause.
+    pub(crate) fn opinion(&mut self, now: Timestamp, catalogue: &Catalogue) -> (SceneVerdict, Vec<SeparateFailure>) {
         self.fresh = false;
         let ranked = std::mem::take(&mut self.ranked);
         let scene = self.scene(catalogue);
         let ranking = ranked.of(catalogue).unwrap_or_else(|| arbiter::ranking(&scene));
-        arbiter::opinion(&scene, &ranking, now)
+        let winner = ranking.first().filter(|_| self.scope.job().is_some());
+        let separate = winner.map(|winner| separate_failures(&scene, winner, now));
+        (arbiter::opinion(&scene, &ranking, now), separate.unwrap_or_default())
     }
 
     /// Weighs the signs if any arrived since the last time, without the reasoning; none otherwise.

@@ -12,9 +12,10 @@ mod software;
 mod stalled;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{ClassId, Entity, Role};
+use rankguard_model::{ClassId, Entity, NodeId, Role};
 
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 use candidate_map::{CandidateMap, MachineRef};
@@ -139,6 +140,40 @@ fn same_node(one: &Signal, other: &Signal) -> bool {
     match (one.node(), other.node()) {
         (Some(one), Some(other)) => one == other || one.as_str().is_empty() || other.as_str().is_empty(),
         _ => true,
+    }
+}
+
+/// Longest lead of the end of a rank over the report of the fault that ended it. Reports of one node carry one clock.
+const REPORT_LAG: Duration = Duration::from_secs(1);
+
+/// Confirms a fault of a node by the ranks that ended there. Ranks that had ended long before the fault was reported
+/// confirm nothing.
+fn confirm_ends(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, node: &NodeId, ends: &[(usize, &Signal)]) {
+    let first = &scene.signs[candidate.first];
+    let lead = |end: &Signal| {
+        let is_before = scene.has_fault_limits && first.timed && end.timed && end.at < first.at;
+        is_before.then(|| first.at.since(end.at))
+    };
+    let is_after = ends.iter().any(|(_, end)| lead(end).is_none());
+    let near = ends
+        .iter()
+        .filter(|(_, end)| lead(end).is_none_or(|lead| lead <= REPORT_LAG));
+    let note = || {
+        if is_after {
+            format!("Ranks that ran on node {node} ended after it.")
+        } else {
+            format!("Ranks that ran on node {node} ended just before it was reported.")
+        }
+    };
+    candidate.confirm(near.map(|(index, _)| *index), note);
+    if !ends.is_empty()
+        && ends
+            .iter()
+            .all(|(_, end)| lead(end).is_some_and(|lead| lead > REPORT_LAG))
+    {
+        candidate.notes.push(format!(
+            "The ranks that ran on node {node} had ended before it was reported."
+        ));
     }
 }
 

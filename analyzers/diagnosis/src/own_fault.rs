@@ -1,15 +1,31 @@
-//! Faults of hardware beside the first cause that do not follow from it: each needs its own repair.
+//! Failures beside the first cause that do not follow from it: faults of hardware, each of which needs its own repair,
+//! ranks that ended as no survivor does, and drills beside a real failure.
 
-use rankguard_model::{Classification, Entity, Role};
+use std::time::Duration;
 
+use rankguard_faults::classes;
+use rankguard_model::{Classification, Entity, NodeId, ProcessExit, Role};
+
+use crate::exit_class::is_fault;
 use crate::knowledge::ClassEntry;
-use crate::{CauseCandidate, FailureScene};
+use crate::signalled_ranks::complains;
+use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Parts of the names of classes that a lost device causes on its peers, because they share a link.
 const LINKS: [&str; 4] = ["fabric", "link", "nic-", "nvswitch"];
 
 /// Beginnings of the names of disks in the machine. Others may be reached over the network.
 const LOCAL_DISKS: [&str; 6] = ["ata", "hd", "md", "mmcblk", "nvme", "sd"];
+
+/// Exit codes with which shells report SIGKILL and SIGABRT.
+const SIGKILL: i32 = 137;
+const SIGABRT: i32 = 134;
+
+/// Difference of the clocks of two nodes up to which the order of events proves nothing.
+const CLOCKS: Duration = Duration::from_secs(2);
+
+/// Difference of the times of two faults of one failure.
+const SAME_TIME: Duration = Duration::from_secs(10);
 
 /// First cause, as far as it decides whether another fault follows from it.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +78,82 @@ pub(crate) fn is_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, in
     let (Some(mark), Some(known)) = (sign.mark(), scene.known(index)) else {
         return false;
     };
-    // A fault that was older than the failure did not end it.
-    let is_before = sign.timed && first.timed && sign.at < first.at;
-    scene.has_fault_limits && !sign.synthetic && !is_before && cause.is_beside(known, mark, &sign.entity)
+    // A fault that was older than the failure did not end it. Of two faults at about the same time, either may be first.
+    let is_before = sign.timed && first.timed && first.at.since(sign.at) > SAME_TIME;
+    let is_older = is_before || scene.is_older(sign);
+    scene.has_fault_limits && !sign.synthetic && !is_older && cause.is_beside(known, mark, &sign.entity)
+}
+
+/// Returns true if the sign at an index is the end of a rank, or the out-of-memory kill of one, that does not follow from
+/// the winner ([`ends_by_itself`]).
+pub(crate) fn is_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
+    let sign = &scene.signs[index];
+    if index == winner.first || winner.support.contains(index) {
+        return false;
+    }
+    match sign.exit() {
+        Some((_, exit)) => ends_by_itself(scene, winner, sign, exit),
+        None => is_kill_of_own_end(scene, winner, sign),
+    }
+}
+
+/// Returns true for the kernel's report of an out-of-memory kill of a rank whose end does not follow from the winner.
+fn is_kill_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let is_kill = sign.is_root_mark()
+        && sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::HOST_OOM_KILL);
+    let mut victims = scene
+        .exits()
+        .filter(|(_, end, pid, _)| is_kill && !sign.synthetic && sign.pid() == Some(*pid) && end.node() == sign.node());
+    victims.any(|(_, end, _, exit)| ends_by_itself(scene, winner, end, exit))
+}
+
+/// Returns true if a rank ended by itself or from outside, and not because of the winner: a real end on another node than
+/// that of a fault of a machine or of a drill. Survivors report a lost peer, abort or exit; they do not end by SIGKILL.
+/// A drill does not reach into the past, and it crashes no process of another node unless a rank ended for it.
+fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal, exit: ProcessExit) -> bool {
+    let first = &scene.signs[winner.first];
+    let is_drill = first.synthetic;
+    let is_machine = ClassEntry::of(scene.catalogue, &winner.class).is_outright_fault();
+    let is_elsewhere = is_other_node(end.node(), winner.blamed.node().or(first.node()));
+    let is_candidate = scene.has_fault_limits && !end.synthetic && end.timed && first.timed;
+    if !is_candidate || !is_elsewhere || !(is_drill || is_machine) {
+        return false;
+    }
+    if end.entity.rank().is_none_or(|rank| complains(scene, rank)) {
+        return false;
+    }
+    if exit.shell_code() == SIGKILL {
+        return true;
+    }
+    let is_crash = is_fault(exit) && exit.shell_code() != SIGABRT;
+    let mut others = scene.exits().filter(|(_, other, ..)| other.evidence != end.evidence);
+    let is_first = others.all(|(_, other, ..)| other.timed && other.at >= end.at);
+    let is_before = end.at.after(CLOCKS) < first.at;
+    is_drill && is_first && (is_crash || is_before)
+}
+
+fn is_other_node(one: Option<&NodeId>, other: Option<&NodeId>) -> bool {
+    let is_named = |node: &&NodeId| !node.as_str().is_empty();
+    match (one.filter(is_named), other.filter(is_named)) {
+        (Some(one), Some(other)) => one != other,
+        _ => false,
+    }
+}
+
+/// Returns true if the sign at an index is a fault that a drill made up, beside a real first cause.
+pub(crate) fn is_drill_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
+    let sign = &scene.signs[index];
+    let is_beside = scene.has_fault_limits && sign.synthetic && !scene.signs[winner.first].synthetic;
+    let is_fault = scene.known(index).is_some_and(|known| known.is_outright_fault());
+    is_beside && !winner.support.contains(index) && sign.is_root_mark() && is_fault
+}
+
+/// Returns true if a fault of its own was reported on the node of a sign, not after it.
+pub(crate) fn has_own_fault_before(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let is_here = |fault: &Signal| fault.node().is_some() && fault.node() == sign.node();
+    let is_not_after = |fault: &Signal| fault.timed && sign.timed && fault.at <= sign.at;
+    let mut marks = scene.marks();
+    marks.any(|(index, fault)| is_here(fault) && is_not_after(fault) && is_own_fault(scene, winner, index))
 }

@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
+use std::time::Duration;
 
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
+use crate::own_fault::{has_own_fault_before, is_own_end};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles};
 
 /// Maximum length of quoted foreign text, characters.
@@ -40,7 +42,7 @@ pub(crate) fn note(
     for text in &winner.notes {
         say(text.clone());
     }
-    say(conclusion(winner, verdict));
+    say(conclusion(scene, winner, verdict));
     if !verdict.alternatives.is_empty() {
         let others: Vec<_> = verdict.alternatives.iter().map(|(class, _)| class.as_str()).collect();
         say(format!("Considered and set aside: {}.", others.join(", ")));
@@ -160,9 +162,23 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let ranks: BTreeSet<Rank> = exits.iter().filter_map(|(sign, _)| sign.rank()).collect();
             let hows: BTreeSet<&str> = exits.iter().map(|(_, how)| how.as_str()).collect();
             let hows: Vec<_> = hows.into_iter().collect();
-            let meaning = part_in_failure(verdict, &reporters, node, &ranks);
+            let is_own = |(sign, _): &(&Signal, String)| {
+                let index = scene.signs.iter().position(|other| other.evidence == sign.evidence);
+                index.is_some_and(|index| is_own_end(scene, winner, index))
+            };
+            let meaning = if exits.iter().all(is_own) {
+                "which is a failure of its own"
+            } else if has_own_fault_before(scene, winner, sign) {
+                "after a fault of this node itself"
+            } else {
+                part_in_failure(verdict, &reporters, node, &ranks)
+            };
             let mut text = String::with_capacity(ROOM);
-            moment(&mut text, sign, first);
+            if is_last_line(first, sign) {
+                text.push_str("right after it");
+            } else {
+                moment(&mut text, sign, first);
+            }
             let names = names(&ranks);
             let hows = hows.join(", ");
             for part in [
@@ -186,6 +202,17 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
         .collect()
 }
 
+/// Maximum time from the end of a rank to the read of its last lines.
+const READ_LAG: Duration = Duration::from_secs(2);
+
+/// Returns true if the first cause is a line that the ended rank wrote: lines carry the time at which they were read, and
+/// a process writes before it ends.
+fn is_last_line(first: &Signal, end: &Signal) -> bool {
+    let is_own = first.source == EvidenceSource::JobLog && first.entity == end.entity;
+    let is_timed = first.timed && end.timed;
+    is_own && is_timed && end.at < first.at && first.at.since(end.at) <= READ_LAG
+}
+
 /// Returns the part that ended ranks of one node have in a failure; `reporters` are the ranks that reported its cause.
 fn part_in_failure(
     verdict: &Verdict,
@@ -204,10 +231,20 @@ fn part_in_failure(
     }
 }
 
-fn conclusion(winner: &CauseCandidate, verdict: &Verdict) -> String {
+fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict) -> String {
+    // Logs that are read later list no ranks, and show the end of few.
+    let has_ranks = !scene.placements.is_empty();
+    let is_alive = has_ranks && scene.exits().next().is_none() && scene.silent().next().is_none();
+    let is_agent = verdict.class.as_str() == classes::NODE_AGENT_SILENT;
     let why = match winner.strength {
+        CandidateStrength::Overriding if has_ranks && is_agent => {
+            "no program silences the agent of its node, and the ranks there may run on"
+        }
         CandidateStrength::Overriding if verdict.class.as_str().ends_with("oom-kill") => {
             "the kernel ended a process for it, whatever the program does"
+        }
+        CandidateStrength::Overriding if is_alive => {
+            "it is no failure of the program, and no rank had ended when the case was concluded"
         }
         CandidateStrength::Overriding => "it would end ranks whatever the program does",
         CandidateStrength::Cause => "it names its cause itself",

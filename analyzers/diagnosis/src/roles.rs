@@ -5,7 +5,7 @@ use rankguard_model::{CaseFinding, ClassId, Role};
 
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
-use crate::own_fault::is_own_fault;
+use crate::own_fault::{has_own_fault_before, is_drill_beside, is_own_end, is_own_fault};
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
@@ -106,6 +106,14 @@ pub(crate) fn role(
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
         return (Role::Root, 0.8, why);
     }
+    if is_own_end(scene, winner, index) {
+        let why = "It is a failure of its own: no survivor of the first cause ends this way.".to_owned();
+        return (Role::Root, 0.8, why);
+    }
+    if is_drill_beside(scene, winner, index) {
+        let why = "It is a drill, which explains no real failure beside it.".to_owned();
+        return (Role::Noise, 0.9, why);
+    }
     if let Some(why) = reason_beside(scene, winner, sign) {
         return (Role::Noise, 0.6, why.to_owned());
     }
@@ -118,6 +126,9 @@ pub(crate) fn role(
     let why = match &sign.what {
         SignalMeaning::Exit { .. } if is_before => {
             "The rank ended before the first cause was reported, which explains it.".to_owned()
+        }
+        SignalMeaning::Exit { .. } if has_own_fault_before(scene, winner, sign) => {
+            "The rank ended after a fault of its own node; that or the first cause ended it.".to_owned()
         }
         SignalMeaning::Stalled => "The job makes no progress because of the first cause.".to_owned(),
         SignalMeaning::Exit { .. } => {

@@ -73,6 +73,13 @@ impl<'a> FailureScene<'a> {
         self
     }
 
+    /// Returns the scene of a part of the signs, under the same rules.
+    pub(crate) fn with_signs<'s>(&'s self, signs: &'s [SharedValue<Signal>]) -> FailureScene<'s> {
+        FailureScene::new(signs, self.job, self.generation, self.placements, self.catalogue)
+            .with_limits(self.has_cause_limits, self.has_fault_limits)
+            .begun_at(self.since)
+    }
+
     /// Returns true if a sign happened before the generation began.
     pub(crate) fn is_older(&self, sign: &Signal) -> bool {
         self.since.is_some_and(|since| sign.timed && sign.at < since)

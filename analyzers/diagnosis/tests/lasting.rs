@@ -789,3 +789,169 @@ fn a_real_failure_beside_a_drill_is_its_own_case() {
         );
     }
 }
+
+/// Loses a GPU of node 2 at 1 s, as a drill or for real, and ends a rank of node 1 at a time. Returns the case.
+fn beside_a_lost_gpu(is_drill: bool, ended_at: i64, exit: ProcessExit) -> ConcludedDraft {
+    let mut world = World::new();
+    if ended_at < 1_000 {
+        world.exits(ended_at, 0, exit);
+    }
+    world.is_drill = is_drill;
+    world.kernel(1_000, gpu(2), "NVRM: Xid 79", off_the_bus());
+    world.is_drill = false;
+    if ended_at >= 1_000 {
+        world.exits(ended_at, 0, exit);
+    }
+    world.settle()
+}
+
+#[test]
+fn a_killed_rank_is_no_consequence_of_a_drill_on_another_node() {
+    for ended_at in [130, 1_400] {
+        let case = beside_a_lost_gpu(true, ended_at, ProcessExit::Signal(9));
+        assert_eq!(class(&case), "killed-by-signal", "{ended_at}");
+        assert_eq!(case.verdict.blamed, rank_of(0), "{ended_at}");
+        assert!(!rests_on_drill(&case.findings), "{ended_at}: {:?}", case.findings);
+        assert!(!reasons(&case).contains("as survivors do"), "{}", reasons(&case));
+        assert_eq!(role_of(&case, &gpu(2)).role, Role::Noise, "{ended_at}");
+        let [drill] = case.separate.as_slice() else {
+            panic!("{:?}", case.separate)
+        };
+        assert_eq!(drill.verdict.class.as_str(), "gpu-fallen-off-bus");
+        assert_eq!(drill.verdict.blamed, gpu(2));
+        assert!(rests_on_drill(&drill.findings));
+    }
+}
+
+#[test]
+fn a_survivor_may_abort_because_of_a_drill() {
+    for exit in [ProcessExit::Signal(6), ProcessExit::Code(1), ProcessExit::Signal(15)] {
+        let case = beside_a_lost_gpu(true, 1_400, exit);
+        assert_eq!(class(&case), "gpu-fallen-off-bus", "{exit}");
+        assert!(rests_on_drill(&case.findings), "{exit}");
+        assert_eq!(case.separate, [], "{exit}");
+    }
+    // A rank that reports a lost peer was ended for it.
+    let mut world = World::new();
+    world.is_drill = true;
+    world.kernel(1_000, gpu(2), "NVRM: Xid 79", off_the_bus());
+    world.is_drill = false;
+    world.says(
+        1_300,
+        0,
+        "Connection reset by peer",
+        mark("remote-worker-lost", Role::Cascade, 0.8),
+    );
+    let case = world.exits(1_400, 0, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+    assert_eq!(case.separate, []);
+}
+
+#[test]
+fn a_drill_does_not_reach_into_the_past() {
+    let mut world = World::new();
+    world.exits(1_000, 0, ProcessExit::Code(3));
+    world.is_drill = true;
+    world.kernel(4_000, gpu(2), "NVRM: Xid 79", off_the_bus());
+    let case = world.settle();
+    assert_eq!(class(&case), "rank-exit-unknown");
+    assert!(!rests_on_drill(&case.findings));
+}
+
+#[test]
+fn a_killed_rank_beside_a_real_fault_of_another_node_is_a_failure_of_its_own() {
+    for ended_at in [130, 1_400] {
+        let case = beside_a_lost_gpu(false, ended_at, ProcessExit::Signal(9));
+        assert_eq!(case.verdict.blamed, gpu(2), "{ended_at}");
+        assert_eq!(role_of(&case, &rank_of(0)).role, Role::Root, "{ended_at}");
+        assert!(
+            reasons(&case).contains("which is a failure of its own"),
+            "{}",
+            reasons(&case)
+        );
+        let [killed] = case.separate.as_slice() else {
+            panic!("{:?}", case.separate)
+        };
+        assert_eq!(killed.verdict.class.as_str(), "killed-by-signal");
+        assert_eq!(killed.verdict.blamed, rank_of(0));
+    }
+    let case = beside_a_lost_gpu(false, 1_400, ProcessExit::Signal(6));
+    assert_eq!(case.separate, []);
+}
+
+#[test]
+fn faults_of_two_nodes_are_two_failures_in_either_order() {
+    for (one, other) in [(1_000, 1_040), (1_040, 1_000)] {
+        let mut world = World::new();
+        let ecc = mark("gpu-ecc-uncorrectable", Role::Root, 0.9);
+        let mut lines = [(one, gpu(1), off_the_bus()), (other, gpu(2), ecc)];
+        lines.sort_by_key(|(at, ..)| *at);
+        for (at, entity, fault) in lines {
+            world.kernel(at, entity, "NVRM: Xid", fault);
+        }
+        world.exits(1_400, 0, ProcessExit::Signal(6));
+        let case = world.exits(1_410, 2, ProcessExit::Signal(6)).settle();
+        assert_eq!(case.verdict.blamed, gpu(1));
+        let [second] = case.separate.as_slice() else {
+            panic!("{:?}", case.separate)
+        };
+        assert_eq!(second.verdict.class.as_str(), "gpu-ecc-uncorrectable");
+        assert_eq!(second.verdict.blamed, gpu(2));
+        assert!(!reasons(&case).contains("as survivors do"), "{}", reasons(&case));
+        let end = role_of(&case, &rank_of(2));
+        assert!(end.why.contains("fault of its own node"), "{}", end.why);
+    }
+}
+
+#[test]
+fn an_oom_kill_of_another_process_does_not_explain_a_rank_that_was_asked_to_end() {
+    let mut world = World::new();
+    let java = "Out of memory: Killed process 1234567 (java)";
+    world.kernel(1_000, on_node(1), java, oom_of("1234567"));
+    let case = world.exits(5_000, 0, ProcessExit::Signal(15)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    assert_eq!(case.verdict.blamed, rank_of(0));
+}
+
+#[test]
+fn no_rank_is_said_to_have_ended_after_a_fault_that_came_later() {
+    for (fault_at, expected) in [
+        (900, "ended after it"),
+        (1_300, "just before it was reported"),
+        (2_600, "had ended before it"),
+    ] {
+        let mut world = World::new();
+        if fault_at < 1_000 {
+            world.kernel(fault_at, gpu(1), "NVRM: Xid 79", off_the_bus());
+        }
+        world.exits(1_000, 0, ProcessExit::Code(3));
+        if fault_at > 1_000 {
+            world.kernel(fault_at, gpu(1), "NVRM: Xid 79", off_the_bus());
+        }
+        let case = world.settle();
+        assert_eq!(class(&case), "gpu-fallen-off-bus");
+        assert!(reasons(&case).contains(expected), "{fault_at}: {}", reasons(&case));
+    }
+}
+
+#[test]
+fn a_fault_that_ended_no_rank_is_not_said_to_end_ranks() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    let case = world.settle();
+    let text = reasons(&case);
+    assert!(
+        !text.contains("it would end ranks") && text.contains("no rank had ended"),
+        "{text}"
+    );
+}
+
+#[test]
+fn the_last_line_of_a_rank_comes_before_its_end() {
+    let mut world = World::new();
+    world.exits(1_000, 1, ProcessExit::Code(1));
+    world.says(1_001, 1, "KeyError: 'loss'", key_error());
+    let case = world.settle();
+    assert_eq!(class(&case), "key-error");
+    assert!(reasons(&case).contains("Right after it, rank 1"), "{}", reasons(&case));
+}

@@ -55,7 +55,7 @@ impl Diagnosis {
             for sign in &signs {
                 draft.add(&SignalRef::of(sign), &self.policy);
             }
-            let again = draft.opinion(now, catalogue).verdict;
+            let again = draft.opinion(now, catalogue).0.verdict;
             let before = draft.concluded.as_ref();
             before.is_some_and(|before| again.class != before.class || again.blamed != before.blamed)
         });

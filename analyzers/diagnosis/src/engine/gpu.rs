@@ -10,7 +10,9 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{ClassId, EvidenceSource, Rank, Severity};
 
-use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
+use super::{
+    CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
+};
 use crate::engine_exceptions::is_of_foreign_process;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -114,8 +116,7 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
     let died = exits.on(node);
     if let Some((_, sign)) = died.first() {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
-        let note = || format!("Ranks that ran on node {node} ended after it.");
-        candidate.confirm(died.iter().map(|(index, _)| *index), note);
+        confirm_ends(scene, candidate, node, died);
     }
 }
 

@@ -5,7 +5,10 @@ use std::collections::BTreeSet;
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, ProcessExit, Rank, Role, Severity};
 
-use super::{CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, machine_of, roots, same_node};
+use super::{
+    CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
+};
+use crate::exit_class::is_fault;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -86,13 +89,11 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, silent: &NodeS
     }
     let Some(node) = sign.node() else { return };
     let silent = silent.on(node).iter();
-    let exits = exits.on(node).iter();
+    let exits = exits.on(node);
     candidate.confirm(silent.map(|(index, _)| *index), || {
         format!("Node {node} then stopped speaking.")
     });
-    candidate.confirm(exits.map(|(index, _)| *index), || {
-        format!("Ranks that ran on node {node} ended after it.")
-    });
+    confirm_ends(scene, candidate, node, exits);
 }
 
 /// Returns the OOM kill. The kernel names the killed process; a rank that ended by SIGKILL with that process id is
@@ -171,6 +172,15 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
         candidate
             .notes
             .push("The kernel names another process than the rank that was killed.".to_owned());
+    } else if scene.has_fault_limits && is_of_another(scene, sign, &victims) {
+        // The kernel killed another process, and an out-of-memory kill is a SIGKILL.
+        candidate.strength = CandidateStrength::Outcome;
+        candidate.score *= 0.25;
+        candidate.notes.push(
+            "The kernel names a process that is no rank of this job, and the signal that ended the first rank is none \
+             that the kernel sends for lack of memory."
+                .to_owned(),
+        );
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job, so it explains little.
         candidate.strength = CandidateStrength::Symptom;
@@ -189,6 +199,15 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
         candidate.strength = candidate.strength.min(CandidateStrength::Cause);
     }
     candidate
+}
+
+/// Returns true if an out-of-memory kill named another process than a rank, and the rank that ended first was ended by a
+/// signal that someone sent: not SIGKILL, and none that a failing process raises itself.
+fn is_of_another(scene: &FailureScene<'_>, sign: &Signal, victims: &BTreeSet<u32>) -> bool {
+    let is_sent = |exit: ProcessExit| matches!(exit, ProcessExit::Signal(_)) && !is_fault(exit);
+    let exits = scene.exits().filter(|(_, end, ..)| end.timed && sign.timed);
+    let first = exits.min_by_key(|(_, end, ..)| end.at);
+    !victims.is_empty() && first.is_some_and(|(.., exit)| is_sent(exit) && exit.shell_code() != 137)
 }
 
 /// Returns true if a control group reached its own limit: the job or its container used more than it asked for, and the
