@@ -71,9 +71,9 @@ pub struct AgentView {
     /// Newest generations of jobs that started ranks here, oldest first.
     #[serde(default)]
     pub generations: Vec<GenerationView>,
-    /// Newest clearing of the node by an operator (uncordon) that the controller reported, on the node's clock.
+    /// Newest clearings of the node by operators (uncordon) that controllers reported, oldest first, on the node's clock.
     #[serde(default)]
-    pub cleared: Option<Timestamp>,
+    pub clearings: Vec<Timestamp>,
 }
 
 /// Generation of a job that started ranks on this node.

@@ -23,6 +23,8 @@ const CODES: [&str; 2] = ["xid", "sxid"];
 const INJECTIONS: usize = 64;
 /// Number of evidence records retained for the agent's view.
 const FINDINGS: usize = 256;
+/// Number of clearings of the node retained for the agent's view.
+const CLEARINGS: usize = 64;
 /// Number of generations retained for the agent's view: a finding names at most one.
 const GENERATIONS: usize = FINDINGS;
 
@@ -44,7 +46,7 @@ pub(crate) struct BoardState {
     pub(crate) findings: VecDeque<Evidence>,
     noted: u64,
     pub(crate) generations: VecDeque<GenerationView>,
-    pub(crate) cleared: Option<Timestamp>,
+    pub(crate) clearings: BTreeSet<Timestamp>,
     pub(crate) uplink: UplinkView,
     pub(crate) checks: BTreeMap<String, CheckView>,
     pub(crate) mig_devices: Vec<MigView>,
@@ -143,7 +145,10 @@ impl StatusBoard {
     /// Records that an operator cleared this node, on the node's clock.
     pub(crate) fn node_cleared(&self, at: Timestamp) {
         let mut counts = self.lock();
-        counts.cleared = counts.cleared.max(Some(at));
+        counts.clearings.insert(at);
+        if counts.clearings.len() > CLEARINGS {
+            counts.clearings.pop_first();
+        }
     }
 
     /// Records the result of a plug-in check.

@@ -75,7 +75,7 @@ impl ViewSource {
             checks: counts.checks.into_values().collect(),
             findings: counts.findings.into(),
             generations: counts.generations.into(),
-            cleared: counts.cleared,
+            clearings: counts.clearings.into_iter().collect(),
         }
     }
 }

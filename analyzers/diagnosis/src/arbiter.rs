@@ -75,7 +75,9 @@ fn limited_opinion(
     };
     let confidence = certainty(winner, ranking);
     let known = ClassEntry::of(scene.catalogue, &winner.class);
-    let own = winner.root_rank.filter(|_| known.has_first_rank());
+    // The end of a supervised process is that of its rank, whatever else its class may mean in a log.
+    let is_end = scene.has_fault_limits && scene.signs[winner.first].exit().is_some();
+    let own = winner.root_rank.filter(|_| known.has_first_rank() || is_end);
     let root_rank = match own {
         Some(rank) => Some(rank).filter(|rank| !first_rank::is_one_of_several(scene, *rank, known)),
         None => first_rank::launcher_hint(scene, winner, known),

@@ -22,6 +22,8 @@ pub enum DraftChange {
         draft: DraftId,
         /// Finding to add to the case.
         finding: Box<CaseFinding>,
+        /// Failure that the evidence reports, if it does not follow from the case.
+        separate: Option<Box<SeparateFailure>>,
     },
     /// The evidence belongs to a concluded failure and changes its verdict.
     Revised(Box<ConcludedDraft>),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::conclusion::DraftConclusion;
 use crate::repeats::{RepeatDecision, RepeatTracker};
-use crate::separate::{SeparateFailure, separate_failures};
+use crate::separate::{SeparateFailure, separate_failure, separate_failures};
 use crate::signal_ref::{SignalRef, decides};
 use crate::{
     CandidateStrength, CauseCandidate, DraftPolicy, DraftScope, FailureScene, PlacementIndex, SceneVerdict, Signal,
@@ -201,6 +201,17 @@ impl Draft {
     /// Returns true if it contains a sign of this meaning.
     pub(crate) fn holds(&self, what: &SignalMeaning) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)
+    }
+
+    /// Weighs late evidence that does not follow from the draft.
+    pub(crate) fn separate_failure(
+        &self,
+        now: Timestamp,
+        glimpse: &SignalRef<'_>,
+        catalogue: &Catalogue,
+    ) -> SeparateFailure {
+        let signs = [glimpse.sign()];
+        separate_failure(&self.scene(catalogue).with_signs(&signs), now)
     }
 
     fn scene<'a>(&'a self, catalogue: &'a Catalogue) -> FailureScene<'a> {

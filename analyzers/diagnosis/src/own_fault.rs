@@ -125,7 +125,8 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
         return false;
     }
     if exit.shell_code() == SIGKILL {
-        return true;
+        // Ranks of a node that is cut off are ended by SIGKILL with the lease of its agent.
+        return scene.silent().next().is_none();
     }
     let is_crash = is_fault(exit) && exit.shell_code() != SIGABRT;
     let mut others = scene.exits().filter(|(_, other, ..)| other.evidence != end.evidence);

@@ -67,8 +67,13 @@ fn separate(scene: &FailureScene<'_>, node: &NodeId, own: &[usize], now: Timesta
         .each()
         .filter(|(index, sign)| own.contains(index) || is_end_here(sign));
     let signs: Vec<SharedValue<Signal>> = chosen.map(|(index, _)| scene.signs[index].clone()).collect();
-    let part = scene.with_signs(&signs);
-    let opinion = arbiter::diagnose(&part, now);
+    separate_failure(&scene.with_signs(&signs), now)
+}
+
+/// Weighs the evidence of one separate failure.
+pub(crate) fn separate_failure(scene: &FailureScene<'_>, now: Timestamp) -> SeparateFailure {
+    let opinion = arbiter::diagnose(scene, now);
+    let first_at = scene.signs.first().map_or(now, |first| first.at);
     SeparateFailure {
         job: scene.job.cloned(),
         generation: scene.job.map(|_| scene.generation),

@@ -5,7 +5,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{ConcludedDraft, FailureScene, SceneVerdict, Signal, diagnose};
+use rankguard_diagnosis::{ConcludedDraft, DraftChange, FailureScene, SceneVerdict, Signal, diagnose};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CaseFinding, Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
@@ -954,4 +954,36 @@ fn the_last_line_of_a_rank_comes_before_its_end() {
     let case = world.settle();
     assert_eq!(class(&case), "key-error");
     assert!(reasons(&case).contains("Right after it, rank 1"), "{}", reasons(&case));
+}
+
+#[test]
+fn a_killed_rank_beside_a_silent_node_may_have_ended_with_a_lease() {
+    let mut world = World::new();
+    world.silent(1_000, 2);
+    let case = world.exits(1_400, 0, ProcessExit::Signal(9)).settle();
+    assert_eq!(case.verdict.blamed, on_node(2));
+    assert_eq!(case.separate, []);
+}
+
+#[test]
+fn a_killed_rank_is_the_root_rank_of_its_case() {
+    let mut world = World::new();
+    let case = world.exits(1_000, 1, ProcessExit::Signal(9)).settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    assert_eq!(case.verdict.root_rank, Some(Rank(1)));
+}
+
+#[test]
+fn a_fault_of_another_node_that_is_read_late_is_a_failure_of_its_own() {
+    let mut world = World::new();
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", off_the_bus());
+    let case = world.exits(1_500, 0, ProcessExit::Signal(6)).settle();
+    assert_eq!(case.verdict.blamed, gpu(1));
+    world.kernel(3_100, second_gpu(1), "NVRM: Xid 79", off_the_bus());
+    world.kernel(3_200, gpu(2), "NVRM: Xid 79", off_the_bus());
+    let separate = world.changes.iter().filter_map(|change| match change {
+        DraftChange::Late { separate, .. } => Some(separate.as_deref().map(|failure| &failure.verdict.blamed)),
+        _ => None,
+    });
+    assert_eq!(separate.collect::<Vec<_>>(), [None, Some(&gpu(2))]);
 }

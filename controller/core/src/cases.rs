@@ -2,18 +2,20 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, reports_store_recovery};
+use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, SeparateFailure, reports_store_recovery};
 use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Classification, Entity, Evidence,
-    EvidenceBody, Generation, JobId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue, Timestamp, Verdict,
+    EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue, Timestamp,
+    Verdict,
 };
 
 use serde::{Deserialize, Serialize};
 
 use crate::decision::DecisionContext;
 use crate::limits::{ACTIONS_MAX, limit_findings};
-use crate::{Plan, TimerKey};
+use crate::recovery::cordon_outcome;
+use crate::{Node, Plan, TimerKey};
 
 /// Notes retained per case, the newest.
 const NOTES_MAX: usize = 64;
@@ -112,6 +114,47 @@ impl CaseTable {
         );
     }
 
+    /// Opens the case of a failure that does not follow from the first cause of another case, and returns its number;
+    /// `None` if it has one.
+    fn open_separate(&mut self, at: Timestamp, failure: &SeparateFailure) -> Option<CaseId> {
+        let first_cause = &failure.verdict.first_cause;
+        let mut known = self.all.values().map(|case| &case.verdict.first_cause);
+        if first_cause.is_some() && known.any(|known| known == first_cause) {
+            return None;
+        }
+        let id = self.next;
+        self.next = id.next();
+        let delay = Some(at.millis_since(failure.first_at));
+        let mut case = Case {
+            id,
+            state: CaseState::Open,
+            job: failure.job.clone(),
+            generation: failure.generation,
+            first_at: failure.first_at,
+            opened_at: at,
+            closed_at: None,
+            verdict: failure.verdict.clone(),
+            findings: failure.findings.clone(),
+            reasoning: failure.reasoning.clone(),
+            plan: None,
+            actions: Vec::new(),
+            outcome: None,
+            clears: failure.clears.clone(),
+            delays: CaseDelays {
+                evidence_ms: delay,
+                case_ms: delay,
+                ..CaseDelays::default()
+            },
+            steps_lost: None,
+            notes: Vec::new(),
+            replayed: self.replayed,
+            awaits_operator: None,
+        };
+        limit_findings(&mut case.findings);
+        self.all.insert(id, case);
+        Some(id)
+    }
+
     /// Opens a case that needs no diagnosis and returns its number.
     pub(crate) fn open_concluded(
         &mut self,
@@ -185,7 +228,8 @@ impl CaseTable {
             case.first_at = case.first_at.min(concluded.first_at);
         }
         let first_at = case.first_at;
-        let delay = |moment: Timestamp| Some(moment.millis_since(first_at));
+        // Evidence of another failure may have opened the case before.
+        let delay = |moment: Timestamp| Some(moment.millis_since(first_at).max(0));
         case.delays.evidence_ms = delay(case.opened_at);
         case.delays.case_ms = delay(case.opened_at);
         case.verdict = concluded.verdict.clone();
@@ -302,6 +346,28 @@ impl DecisionContext<'_> {
         self.take_changes(changes);
     }
 
+    /// Opens a case for each failure in a draft that does not follow from the first cause of the draft's case.
+    pub(crate) fn open_separate_cases(&mut self, main: CaseId, concluded: &ConcludedDraft) {
+        for failure in &concluded.separate {
+            self.open_separate_case(main, failure);
+        }
+    }
+
+    /// Opens and closes the case of a failure that does not follow from another case.
+    pub(crate) fn open_separate_case(&mut self, main: CaseId, failure: &SeparateFailure) {
+        let Some(id) = self.state.cases.open_separate(self.at, failure) else {
+            return;
+        };
+        let verdict = &failure.verdict;
+        self.announce(self.verdict_line(id, verdict));
+        let text = format!(
+            "{} on {} is a failure of its own, see case {id}",
+            verdict.class, verdict.blamed
+        );
+        self.note(Some(main), text);
+        self.close_separate(main, id, verdict);
+    }
+
     pub(crate) fn take_changes(&mut self, changes: Vec<DraftChange>) {
         for change in changes {
             match change {
@@ -312,11 +378,15 @@ impl DecisionContext<'_> {
                         .map(|job| job.generation());
                     self.state.cases.open(draft, job, generation, first_at, self.at);
                 }
-                DraftChange::Late { draft, finding } => {
+                DraftChange::Late {
+                    draft,
+                    finding,
+                    separate,
+                } => {
                     let case = self.state.cases.drafts.get(&draft).copied();
                     self.state.cases.join(draft, (*finding).clone());
                     if let Some(id) = case {
-                        self.isolate_late(id, &finding);
+                        self.isolate_late(id, &finding, separate.as_deref());
                     }
                 }
                 DraftChange::Revised(concluded) => {
@@ -415,6 +485,7 @@ impl DecisionContext<'_> {
 
     pub(crate) fn note_fenced(&mut self, name: &JobId, steps_lost: Option<u64>) {
         let at = self.at;
+        let ended = self.end_of_old_ranks(name);
         let restore = self
             .state
             .jobs
@@ -429,9 +500,25 @@ impl DecisionContext<'_> {
             });
             case.actions.push(ReasoningEntry {
                 at,
-                text: format!("old ranks have ended; start from {from}"),
+                text: format!("{ended}; start from {from}"),
             });
         }
+    }
+
+    /// Describes the end of the ranks of an earlier generation: those of nodes that do not answer have ended, or end, with
+    /// the lease of their agent.
+    fn end_of_old_ranks(&self, name: &JobId) -> String {
+        let nodes = self.state.fleet.iter().filter(|_| self.state.records_returns());
+        let open = nodes.filter(|(_, node)| node.fences.contains_key(name) && node.lost_since.is_some());
+        let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
+        if open.is_empty() {
+            return "old ranks have ended".to_owned();
+        }
+        format!(
+            "old ranks have ended on the nodes that answer; those on {} end within the lease of their agent, which is not \
+             confirmed",
+            open.join(", ")
+        )
     }
 
     pub(crate) fn note_launched(&mut self, name: &JobId) {
@@ -470,14 +557,27 @@ impl DecisionContext<'_> {
 
     pub(crate) fn note_stopped(&mut self, name: &JobId, reason: &str) {
         let at = self.at;
+        let id = self.state.jobs.get(name).and_then(|job| job.case());
+        let isolated = id.and_then(|id| self.node_isolated_by(id));
         if let Some(case) = self.case_of(name) {
             case.state = CaseState::Closed;
             case.closed_at = Some(at);
-            case.outcome = Some(format!("the job was stopped: {reason}"));
+            let stopped = format!("the job was stopped: {reason}");
+            case.outcome = Some(match isolated {
+                Some(node) => format!("{stopped}; {}", cordon_outcome(&node)),
+                None => stopped,
+            });
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.end_recovery();
         }
+    }
+
+    /// Returns the node that is out of use for a case.
+    fn node_isolated_by(&self, id: CaseId) -> Option<NodeId> {
+        let is_of_case = |node: &Node| node.cordon.as_ref().is_some_and(|cordon| cordon.case == Some(id));
+        let mut nodes = self.state.fleet.iter().filter(|_| self.state.records_returns());
+        nodes.find(|(_, node)| is_of_case(node)).map(|(name, _)| name.clone())
     }
 
     /// Closes a case with an outcome.

@@ -17,6 +17,7 @@ mod hang;
 mod interval;
 mod jobs;
 mod lease;
+mod links;
 mod nodes;
 mod refusals;
 mod replica_differences;
@@ -180,6 +181,7 @@ impl DecisionContext<'_> {
                 self.state.diagnosis.clear_node(self.at, node);
                 if let Some(entry) = self.state.fleet.get_mut(node) {
                     entry.suspected = None;
+                    entry.links_down.clear();
                 }
                 self.node_span(node);
                 self.offer_node();

@@ -45,6 +45,9 @@ pub struct Node {
     /// Fault for which the cordon limit permitted no cordon. The node is used until an operator decides.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub uncordoned_fault: Option<UncordonedFault>,
+    /// Links of the node that were reported as down and not as up since, each with the time of the report.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links_down: BTreeMap<String, Timestamp>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
@@ -141,10 +144,15 @@ impl Fleet {
             joined_at: at,
             cordon: None,
             uncordoned_fault: None,
+            links_down: BTreeMap::new(),
             fences: BTreeMap::new(),
             info,
         };
         if let Some(known) = known {
+            // A boot brings links up anew.
+            if known.info.boot_id == node.info.boot_id {
+                node.links_down = known.links_down;
+            }
             node.cordon = known.cordon;
             node.uncordoned_fault = known.uncordoned_fault;
             node.fences = known.fences;

@@ -1,6 +1,6 @@
 //! Signs of life of a generation that reports no steps: output of its ranks, CPU time, commits.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_model::{CaseId, Rank, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -53,6 +53,9 @@ pub struct JobActivity {
     /// Time since which the newest reports of all ranks are idle, after a sign of life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     idle_since: Option<Timestamp>,
+    /// Ranks that a signal has stopped, by the newest reports.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    stopped: BTreeSet<Rank>,
     /// Case about the absence of signs of life; the next one closes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) case: Option<CaseId>,
@@ -78,6 +81,23 @@ impl JobActivity {
         is_first
     }
 
+    /// Records whether a signal has stopped a rank, and the time of the last activity of an idle rank.
+    pub(crate) fn report_detail(&mut self, rank: Rank, is_stopped: bool, active_at: Option<Timestamp>) {
+        if is_stopped {
+            self.stopped.insert(rank);
+        } else {
+            self.stopped.remove(&rank);
+        }
+        if let (Some(since), Some(active_at)) = (self.idle_since, active_at) {
+            self.idle_since = Some(since.min(active_at).max(self.started.unwrap_or(active_at)));
+        }
+    }
+
+    /// Returns the ranks that a signal has stopped, by the newest reports.
+    pub fn stopped(&self) -> impl Iterator<Item = Rank> {
+        self.stopped.iter().copied()
+    }
+
     fn note_idle(&mut self, at: Timestamp) {
         let is_idle = self.first.is_some() && !self.ranks.is_empty() && !self.is_active();
         self.idle_since = is_idle.then(|| self.idle_since.unwrap_or(at));
@@ -95,6 +115,7 @@ impl JobActivity {
 
     /// Removes the report of a rank after its process has ended.
     pub(crate) fn end_rank(&mut self, at: Timestamp, rank: Rank) {
+        self.stopped.remove(&rank);
         if self.ranks.remove(&rank) == Some(RankActivity::Output) {
             self.newest = Some(at);
         }

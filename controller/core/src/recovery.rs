@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_diagnosis::ConcludedDraft;
+use rankguard_diagnosis::{ConcludedDraft, SeparateFailure};
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, Role, Severity,
+    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, Role, Severity, Verdict,
 };
 
 use crate::decision::DecisionContext;
@@ -62,7 +62,7 @@ impl NodeIsolation {
 }
 
 /// Returns the outcome of a case that only took a node out of use.
-fn cordon_outcome(node: &NodeId) -> String {
+pub(crate) fn cordon_outcome(node: &NodeId) -> String {
     format!("node {node} was taken out of use")
 }
 
@@ -70,11 +70,9 @@ impl DecisionContext<'_> {
     /// Recovers from a concluded case.
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &ConcludedDraft) {
         let verdict = &concluded.verdict;
-        self.announce(format!(
-            "case {id}: {} ({}), blamed: {}, confidence {:.2}",
-            verdict.class, verdict.layer, verdict.blamed, verdict.confidence
-        ));
+        self.announce(self.verdict_line(id, verdict));
         let isolated = self.isolate(id, concluded);
+        self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);
         let Some(name) = self.suffering_job(concluded, isolated.cordoned()) else {
             let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
@@ -128,6 +126,28 @@ impl DecisionContext<'_> {
                 }
                 self.stop_job(&name, format!("{reason} (case {id})"));
             }
+        }
+    }
+
+    /// Returns the announcement of a verdict.
+    pub(crate) fn verdict_line(&self, id: CaseId, verdict: &Verdict) -> String {
+        format!(
+            "case {id}: {} ({}), blamed: {}, confidence {:.2}{}",
+            verdict.class,
+            verdict.layer,
+            verdict.blamed,
+            verdict.confidence,
+            self.drill_marker(id)
+        )
+    }
+
+    /// Returns the words that mark a case as a drill; empty for a real one, and under older rules.
+    fn drill_marker(&self, id: CaseId) -> &'static str {
+        let case = self.state.cases.all().get(&id).filter(|_| self.state.records_returns());
+        if case.is_some_and(Case::is_synthetic) {
+            " (synthetic)"
+        } else {
+            ""
         }
     }
 
@@ -252,6 +272,7 @@ impl DecisionContext<'_> {
         ));
         self.withdraw_uncordoned_fault(id);
         let isolated = self.isolate(id, concluded);
+        self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);
         if let NodeIsolation::Cordoned(node) = isolated {
             self.move_job_away(id, &node, &verdict.class);
@@ -273,7 +294,7 @@ impl DecisionContext<'_> {
 
     /// Takes the node of a fault of hardware out of use that joined a concluded case and does not follow from its
     /// first cause.
-    pub(crate) fn isolate_late(&mut self, id: CaseId, finding: &CaseFinding) {
+    pub(crate) fn isolate_late(&mut self, id: CaseId, finding: &CaseFinding, separate: Option<&SeparateFailure>) {
         if !self.state.isolates_every_fault() || !self.is_hardware_fault(finding) {
             return;
         }
@@ -281,6 +302,9 @@ impl DecisionContext<'_> {
             return;
         };
         let has_cordon = self.state.fleet.get(node).is_some_and(|entry| entry.cordon.is_some());
+        if let Some(failure) = separate {
+            self.open_separate_case(id, failure);
+        }
         let fault = format!("{} on {}", finding.class, finding.entity);
         let isolated = self.take_out_of_use(id, node.clone(), &fault);
         if isolated.cordoned().is_some() && !has_cordon {
@@ -297,17 +321,29 @@ impl DecisionContext<'_> {
 
     /// Cordons the blamed node if its hardware is at fault and the budget permits it (RG-6).
     fn isolate(&mut self, id: CaseId, concluded: &ConcludedDraft) -> NodeIsolation {
-        let verdict = &concluded.verdict;
-        let hardware = verdict.layer == "hardware" && verdict.severity == Severity::Failure;
-        let node = match &verdict.blamed {
-            Entity::Device { node, .. } | Entity::Node { node } if hardware => node.clone(),
-            _ => return NodeIsolation::None,
-        };
         // Silence proves no defect: the node is unusable while it lasts, and may return healthy.
         if concluded.node_silent {
             return NodeIsolation::None;
         }
-        self.take_out_of_use(id, node, &format!("{} on {}", verdict.class, verdict.blamed))
+        self.isolate_blamed(id, &concluded.verdict)
+    }
+
+    fn isolate_blamed(&mut self, id: CaseId, verdict: &Verdict) -> NodeIsolation {
+        let hardware = verdict.layer == "hardware" && verdict.severity == Severity::Failure;
+        match &verdict.blamed {
+            Entity::Device { node, .. } | Entity::Node { node } if hardware => {
+                self.take_out_of_use(id, node.clone(), &format!("{} on {}", verdict.class, verdict.blamed))
+            }
+            _ => NodeIsolation::None,
+        }
+    }
+
+    /// Takes the node of a separate failure out of use, if its hardware is at fault, and closes the case: the job recovers
+    /// for the case of the failure beside it.
+    pub(crate) fn close_separate(&mut self, main: CaseId, id: CaseId, verdict: &Verdict) {
+        let isolated = self.isolate_blamed(id, verdict);
+        let otherwise = format!("what is done for the job is in case {main}");
+        self.close(id, isolated.outcome(otherwise));
     }
 
     /// Takes the nodes of further hardware faults out of use: each is a fault of its own, and the case restarts the job.
@@ -323,6 +359,10 @@ impl DecisionContext<'_> {
         for finding in faults {
             if let Entity::Device { node, .. } | Entity::Node { node } = &finding.entity
                 && concluded.verdict.blamed.node() != Some(node)
+                && concluded
+                    .separate
+                    .iter()
+                    .all(|failure| failure.verdict.blamed.node() != Some(node))
             {
                 let fault = format!("{} on {}", finding.class, finding.entity);
                 others.entry(node.clone()).or_insert(fault);
@@ -349,7 +389,7 @@ impl DecisionContext<'_> {
             self.keep_in_use(id, &node, fault, &refusal);
             return NodeIsolation::Refused(node);
         }
-        let reason = format!("case {id}: {fault}");
+        let reason = format!("case {id}: {fault}{}", self.drill_marker(id));
         self.state.fleet.cordon(
             &node,
             Cordon {
@@ -370,13 +410,14 @@ impl DecisionContext<'_> {
     /// operator decides; later ones refer to it.
     fn keep_in_use(&mut self, id: CaseId, node: &NodeId, fault: &str, refusal: &str) {
         let at = self.at;
+        let marker = self.drill_marker(id);
         let Some(entry) = self.state.fleet.get_mut(node) else {
             return;
         };
         let standing = entry.uncordoned_fault.get_or_insert_with(|| UncordonedFault {
             since: at,
             case: id,
-            reason: format!("{fault}; {refusal}"),
+            reason: format!("{fault}{marker}; {refusal}"),
         });
         let first = standing.case;
         if first != id {
@@ -401,12 +442,13 @@ impl DecisionContext<'_> {
         let first = cordon.case;
         let outcome = cordon_outcome(node);
         for case in self.state.cases.all_mut() {
-            let is_outcome = case.outcome.as_ref() == Some(&outcome);
-            if !is_outcome && Some(case.id) != first {
+            // The outcome of a job that was stopped names the node after it.
+            let known = case.outcome.clone().filter(|known| known.ends_with(&outcome));
+            if known.is_none() && Some(case.id) != first {
                 continue;
             }
-            if is_outcome {
-                case.outcome = Some(format!("{outcome}; an operator returned it to use at {at}"));
+            if let Some(known) = known {
+                case.outcome = Some(format!("{known}; an operator returned it to use at {at}"));
             }
             if case.actions.len() < ACTIONS_MAX {
                 let text = format!("an operator returned node {node} to use");
@@ -440,9 +482,17 @@ impl DecisionContext<'_> {
             .iter()
             .filter_map(|(_, node)| node.uncordoned_fault.as_ref());
         let referred: BTreeSet<CaseId> = faults.map(|fault| fault.case).collect();
+        let has_outcomes = self.state.records_returns();
         let awaits = |case: &&mut Case| case.awaits_operator.is_some() && !referred.contains(&case.id);
         for case in self.state.cases.all_mut().filter(awaits) {
             case.awaits_operator = None;
+            case.outcome = case.outcome.take().map(|outcome| {
+                if has_outcomes {
+                    format!("{outcome}; {decision} at {at}")
+                } else {
+                    outcome
+                }
+            });
             if case.actions.len() < ACTIONS_MAX {
                 let text = decision.to_owned();
                 case.actions.push(ReasoningEntry { at, text });

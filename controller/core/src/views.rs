@@ -102,10 +102,10 @@ fn node_reason(node: &Node) -> Option<String> {
     let reason = unavailable_reason(node);
     let fault =
         fault_in_use(node).map(|fault| format!("in use although faulty, case {}: {}", fault.case, fault.reason));
-    match (fault, reason) {
-        (Some(fault), Some(reason)) => Some(format!("{fault}; {reason}")),
-        (fault, reason) => fault.or(reason),
-    }
+    let links = node.links_down.iter();
+    let links = links.map(|(link, since)| format!("the link of {link} has been down since {since}"));
+    let reasons: Vec<String> = fault.into_iter().chain(reason).chain(links).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
 /// Returns the reason why nothing is placed on a node.
@@ -276,10 +276,37 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
 const NO_STEPS: &str = "reports no steps";
 
 fn without_steps(job: &Job) -> String {
+    let stopped = stopped_ranks(job).map_or(String::new(), |stopped| format!("; {stopped}"));
     match job.activity.idle_since() {
-        Some(since) => format!("{NO_STEPS}; no rank has written output or used a processor since {since}"),
-        None => NO_STEPS.to_owned(),
+        Some(since) => format!("{NO_STEPS}; no rank has written output or used a processor since {since}{stopped}"),
+        None => format!("{NO_STEPS}{stopped}"),
     }
+}
+
+/// Names the ranks that a signal has stopped; `None` if there are none.
+fn stopped_ranks(job: &Job) -> Option<String> {
+    let stopped: Vec<String> = job.activity.stopped().map(|rank| rank.to_string()).collect();
+    let (noun, verb) = match stopped.as_slice() {
+        [] => return None,
+        [_] => ("rank", "is"),
+        _ => ("ranks", "are"),
+    };
+    Some(format!(
+        "{noun} {} {verb} stopped by a signal (state T) until SIGCONT",
+        stopped.join(", ")
+    ))
+}
+
+/// Returns the reason of a job whose ranks have started and show no activity yet; `None` after the first sign.
+fn quiet_start(job: &Job) -> Option<String> {
+    let is_quiet = job.step().is_none() && !job.activity.has_life();
+    is_quiet.then(|| {
+        let quiet = "its ranks have started; no step, output or notable use of a processor so far";
+        match stopped_ranks(job) {
+            Some(stopped) => format!("{quiet}; {stopped}"),
+            None => quiet.to_owned(),
+        }
+    })
 }
 
 fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
@@ -289,9 +316,13 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
+        JobPhase::Starting if job.case().is_none() => quiet_start(job),
         _ => job.hang.restart_wait_reason(hang_ms),
     };
-    let placements: Vec<RankPlacement> = job.plan().into_iter().flat_map(Plan::placements).collect();
+    let all = job.plan().into_iter().flat_map(Plan::placements);
+    // A job that waits for nodes has the ranks that run on, and no others.
+    let has_rank = |place: &RankPlacement| !job.is_pending() || job.is_alive(place.rank);
+    let placements: Vec<RankPlacement> = all.filter(has_rank).collect();
     JobView {
         spec: job.spec.clone(),
         state: job.state(),
@@ -338,15 +369,22 @@ fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
     let runs =
         |(rank, node): (rankguard_model::Rank, NodeId)| (job.is_alive(rank) && fleet.is_live(&node)).then_some(node);
     let nodes: Vec<NodeId> = job.places().into_iter().filter_map(runs).collect();
+    let may_run = |(rank, node): &(rankguard_model::Rank, NodeId)| job.is_alive(*rank) && !fleet.is_live(node);
+    let silent: BTreeSet<NodeId> = job.places().into_iter().filter(may_run).map(|(_, node)| node).collect();
+    let silent: Vec<&str> = silent.iter().map(NodeId::as_str).collect();
+    let silent = match silent.as_slice() {
+        [] => String::new(),
+        nodes => format!("; ranks on {} may run too, its agent does not answer", nodes.join(" ")),
+    };
     if nodes.is_empty() {
-        return missing.to_owned();
+        return format!("{missing}{silent}");
     }
     let names: BTreeSet<&str> = nodes.iter().map(NodeId::as_str).collect();
     let names = names.into_iter().collect::<Vec<_>>().join(" ");
     let count = nodes.len();
     let (noun, verb) = if count == 1 { ("rank", "runs") } else { ("ranks", "run") };
     format!(
-        "{missing}; {count} {noun} of generation {} still {verb} on {names}",
+        "{missing}; {count} {noun} of generation {} still {verb} on {names}{silent}",
         job.generation()
     )
 }

@@ -399,8 +399,117 @@ fn a_gpu_that_is_lost_after_the_verdict_takes_its_node_out_of_use() {
     assert_eq!(cluster.class_of(0), "key-error");
     cluster.wait(Duration::from_secs(8));
     let cordon = cluster.state.fleet().get(&node(2)).and_then(|node| node.cordon.clone());
-    assert!(cordon.is_some(), "{:?}", cluster.cases());
+    let cordon = cordon.expect("it is out of use");
+    assert_eq!(cordon.case, Some(cluster.cases()[1].id));
+    assert_eq!(cluster.class_of(1), "gpu-fallen-off-bus");
     // The job needs four nodes.
     let phase = cluster.state.jobs()[&job()].phase();
     assert!(matches!(phase, JobPhase::Pending { .. }), "{phase:?}");
+}
+
+#[test]
+fn a_second_fault_of_another_node_is_a_case_of_its_own() {
+    let mut policy = policy(RULES);
+    policy.cordon_share.0 = 100;
+    let mut cluster = Cluster::running(policy);
+    cluster.loses_gpu(1);
+    cluster.loses_gpu(2);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.exits(4, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    let blamed: Vec<_> = cluster
+        .cases()
+        .iter()
+        .map(|case| case.verdict.blamed.node().cloned())
+        .collect();
+    assert_eq!(blamed, [Some(node(1)), Some(node(2))]);
+    let second = cluster.cases()[1];
+    assert_eq!((second.state, second.job.clone()), (CaseState::Closed, Some(job())));
+    assert_eq!(second.outcome.as_deref(), Some("node node-2 was taken out of use"));
+    for number in [1, 2] {
+        let cordon = cluster
+            .state
+            .fleet()
+            .get(&node(number))
+            .and_then(|node| node.cordon.clone());
+        let case = cordon.and_then(|cordon| cordon.case);
+        assert_eq!(case.map(|case| case.0), Some(u64::from(number)));
+    }
+    cluster.tell(Event::NodeUncordoned { node: node(2) });
+    let outcome = cluster.cases()[1].outcome.clone().expect("it has one");
+    assert!(outcome.contains("an operator returned it to use"), "{outcome}");
+}
+
+#[test]
+fn a_rank_that_is_killed_beside_a_fault_of_another_node_is_a_case_of_its_own() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.exits(6, ProcessExit::Signal(9));
+    cluster.wait(Duration::from_secs(8));
+    let classes: Vec<String> = (0..cluster.cases().len()).map(|case| cluster.class_of(case)).collect();
+    assert_eq!(classes, ["gpu-fallen-off-bus", "killed-by-signal"]);
+    let outcome = cluster.cases()[1].outcome.clone();
+    assert_eq!(outcome.as_deref(), Some("what is done for the job is in case 1"));
+}
+
+#[test]
+fn the_case_of_a_cancelled_job_names_the_node_that_it_took_out_of_use() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    cluster.tell(Event::JobCancelled { job: job() });
+    let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
+    assert_eq!(
+        outcome,
+        "the job was stopped: cancelled by its user; node node-1 was taken out of use"
+    );
+    cluster.tell(Event::NodeUncordoned { node: node(1) });
+    let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
+    assert!(outcome.contains("an operator returned it to use"), "{outcome}");
+}
+
+#[test]
+fn a_job_that_waits_for_nodes_shows_no_ranks_that_have_ended() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    let view = cluster.state.status(cluster.now).jobs.remove(0);
+    assert_eq!(view.state, rankguard_model::JobState::Pending);
+    let ranks: Vec<u32> = view.placements.iter().map(|place| place.rank.0).collect();
+    assert!(!ranks.contains(&2) && ranks.contains(&0), "{ranks:?}");
+    (0..8)
+        .filter(|rank| *rank != 2)
+        .for_each(|rank| cluster.exits(rank, ProcessExit::Code(1)));
+    let view = cluster.state.status(cluster.now).jobs.remove(0);
+    assert_eq!(view.placements, []);
+}
+
+#[test]
+fn a_link_that_is_down_is_shown_until_it_is_up_again() {
+    let mut cluster = Cluster::new(policy(RULES));
+    let nic = Entity::Device {
+        node: node(1),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: "mlx5_0".to_owned(),
+        },
+    };
+    let reason = |cluster: &Cluster| cluster.state.status(cluster.now).nodes[1].reason.clone();
+    let down = vec![mark("nic-link-down", Role::Root)];
+    cluster.report(node(1), EvidenceSource::KernelLog, nic.clone(), text("Link down"), down);
+    cluster.wait(Duration::from_secs(8));
+    let shown = reason(&cluster).expect("the link is down");
+    assert!(
+        shown.contains("the link of node node-1, nic mlx5_0 has been down since"),
+        "{shown}"
+    );
+    let mut up = mark("none", Role::Noise);
+    up.signature = "nic-link-up".into();
+    cluster.report(node(1), EvidenceSource::KernelLog, nic, text("Link up"), vec![up]);
+    assert_eq!(reason(&cluster), None);
+    let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
+    assert!(outcome.contains("; the link was up again at "), "{outcome}");
 }

@@ -228,11 +228,14 @@ impl Diagnosis {
             let late = LateFinding::of(glimpse, before, draft.has_fault_limits, catalogue);
             draft.add(glimpse, &self.policy);
             let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
-            Some(if again { None } else { Some(late) })
+            let separate = late
+                .is_separate()
+                .then(|| draft.separate_failure(now, glimpse, catalogue));
+            Some(if again { None } else { Some((late, separate)) })
         });
         match joined.flatten() {
             None => return false,
-            Some(Some(late)) => late.join(id, glimpse, changes),
+            Some(Some((late, separate))) => late.join(id, glimpse, separate, changes),
             Some(None) => {
                 let revised = self
                     .drafts

@@ -7,7 +7,7 @@ use crate::conclusion::DraftConclusion;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::FirstCause;
 use crate::signal_ref::SignalRef;
-use crate::{DraftChange, DraftId};
+use crate::{DraftChange, DraftId, SeparateFailure};
 
 /// Reason of a late finding.
 const LATE: &str = "It arrived after the case was concluded and follows from it.";
@@ -19,6 +19,8 @@ pub(super) struct LateFinding {
     class: ClassId,
     role: Role,
     why: &'static str,
+    /// True if the repair of the case does not include it.
+    is_separate: bool,
 }
 
 impl LateFinding {
@@ -48,15 +50,32 @@ impl LateFinding {
             _ => (Role::Cascade, LATE),
         };
         let class = class.cloned().unwrap_or_else(|| classes::KILLED_BY_SIGNAL.into());
-        Self { class, role, why }
+        let is_same_machine = first.is_machine() && before.blamed.node() == glimpse.node();
+        Self {
+            class,
+            role,
+            why,
+            is_separate: role == Role::Root && !is_same_machine,
+        }
+    }
+
+    /// Returns true if it is a failure of its own.
+    pub(super) fn is_separate(&self) -> bool {
+        self.is_separate
     }
 
     /// Adds the finding to the changes. Evidence with several marks is added once, as noise only if all marks are noise.
-    pub(super) fn join(self, draft: DraftId, glimpse: &SignalRef<'_>, changes: &mut Vec<DraftChange>) {
+    pub(super) fn join(
+        self,
+        draft: DraftId,
+        glimpse: &SignalRef<'_>,
+        separate: Option<SeparateFailure>,
+        changes: &mut Vec<DraftChange>,
+    ) {
         let known = changes.iter_mut().find_map(|known| match known {
-            DraftChange::Late { draft: other, finding } if *other == draft && finding.evidence == *glimpse.evidence => {
-                Some(finding)
-            }
+            DraftChange::Late {
+                draft: other, finding, ..
+            } if *other == draft && finding.evidence == *glimpse.evidence => Some(finding),
             _ => None,
         });
         match known {
@@ -64,7 +83,12 @@ impl LateFinding {
             Some(_) => {}
             None => {
                 let finding = Box::new(self.finding(glimpse));
-                changes.push(DraftChange::Late { draft, finding });
+                let separate = separate.map(Box::new);
+                changes.push(DraftChange::Late {
+                    draft,
+                    finding,
+                    separate,
+                });
             }
         }
     }

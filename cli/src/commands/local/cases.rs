@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use rankguard_agent::GenerationView;
-use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex};
+use rankguard_diagnosis::{
+    ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex, SeparateFailure,
+};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Case, CaseDelays, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 
@@ -33,7 +35,7 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
         findings: &view.findings,
         generations: &view.generations,
         running,
-        cleared: view.cleared,
+        clearings: view.clearings,
     };
     Ok(knowledge.with_catalogue(|catalogue| conclude(&history, view.now, catalogue)))
 }
@@ -44,8 +46,8 @@ struct LocalHistory<'a> {
     findings: &'a [Evidence],
     generations: &'a [GenerationView],
     running: BTreeSet<JobGeneration>,
-    /// Newest clearing of the node by an operator.
-    cleared: Option<Timestamp>,
+    /// Clearings of the node by operators, oldest first.
+    clearings: Vec<Timestamp>,
 }
 
 /// A generation of a job.
@@ -78,7 +80,7 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
     let mut context = PlacementIndex::default();
     let mut cases: BTreeMap<DraftId, (ConcludedDraft, CaseState)> = BTreeMap::new();
     let mut clock = Timestamp(i64::MIN);
-    let mut uncleared = history.cleared;
+    let mut clearings = history.clearings.iter().copied().peekable();
     for evidence in findings {
         clock = clock.max(evidence.at);
         if let Entity::Rank {
@@ -105,17 +107,21 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
                 cases.insert(done.draft, (done, CaseState::Closed));
             }
         }
-        if let Some(cleared) = uncleared.filter(|cleared| *cleared < evidence.at) {
+        while let Some(cleared) = clearings.next_if(|cleared| *cleared < evidence.at) {
             diagnosis.clear_node(cleared, history.node);
-            uncleared = None;
         }
         for change in diagnosis.observe(clock, evidence, &context, catalogue) {
             match change {
                 DraftChange::Revised(done) => drop(cases.insert(done.draft, (*done, CaseState::Closed))),
                 // A late finding is appended unchanged.
-                DraftChange::Late { draft, finding } => {
+                DraftChange::Late {
+                    draft,
+                    finding,
+                    separate,
+                } => {
                     if let Some((case, _)) = cases.get_mut(&draft) {
                         case.findings.push(*finding);
+                        case.separate.extend(separate.map(|failure| *failure));
                     }
                 }
                 DraftChange::Opened { .. } | DraftChange::Joined { .. } | DraftChange::Dropped { .. } => {}
@@ -128,16 +134,48 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
             cases.insert(done.draft, (done, state));
         }
     }
-    cases
-        .into_values()
-        .zip(1..)
-        .map(|((done, state), number)| case(done, state, CaseId(number)))
+    let each = cases.into_values().flat_map(|(mut done, state)| {
+        let separate = std::mem::take(&mut done.separate);
+        let separate = separate.into_iter().map(move |failure| separate_case(failure, state));
+        std::iter::once(case(done, state)).chain(separate)
+    });
+    each.zip(1..)
+        .map(|(case, number)| Case {
+            id: CaseId(number),
+            ..case
+        })
         .collect()
 }
 
-fn case(done: ConcludedDraft, state: CaseState, id: CaseId) -> Case {
+/// Builds the case of a failure beside the first cause of another case. Its number is set later.
+fn separate_case(failure: SeparateFailure, state: CaseState) -> Case {
     Case {
-        id,
+        id: CaseId(0),
+        state,
+        job: failure.job,
+        generation: failure.generation,
+        first_at: failure.first_at,
+        opened_at: failure.first_at,
+        closed_at: None,
+        verdict: failure.verdict,
+        findings: failure.findings,
+        reasoning: failure.reasoning,
+        plan: None,
+        actions: Vec::new(),
+        outcome: None,
+        clears: failure.clears,
+        delays: CaseDelays::default(),
+        steps_lost: None,
+        notes: Vec::new(),
+        replayed: false,
+        awaits_operator: None,
+    }
+}
+
+/// Builds the case of a draft. Its number is set later.
+fn case(done: ConcludedDraft, state: CaseState) -> Case {
+    Case {
+        id: CaseId(0),
         state,
         job: done.job,
         generation: done.generation,
@@ -233,7 +271,7 @@ mod tests {
             findings,
             generations: &[],
             running: running.clone(),
-            cleared: None,
+            clearings: Vec::new(),
         };
         conclude(&history, Timestamp(now * SECOND), Catalogue::builtin())
     }
@@ -293,25 +331,31 @@ mod tests {
             generation: Generation(1),
             since: Timestamp(120 * SECOND),
         }];
-        let classes = |cleared: Option<i64>| -> Vec<(Option<JobId>, String)> {
+        let classes = |cleared: &[i64]| -> Vec<(Option<JobId>, String)> {
             let history = LocalHistory {
                 node: &NodeId::from("a"),
                 findings: &findings,
                 generations: &generations,
                 running: BTreeSet::new(),
-                cleared: cleared.map(|at| Timestamp(at * SECOND)),
+                clearings: cleared.iter().map(|at| Timestamp(at * SECOND)).collect(),
             };
             let cases = conclude(&history, Timestamp(1000 * SECOND), Catalogue::builtin());
             let class = |case: Case| (case.job, case.verdict.class.to_string());
             cases.into_iter().map(class).collect()
         };
         let job = Some(JobId::from("llm"));
-        assert!(classes(None).contains(&(job.clone(), "gpu-fallen-off-bus".to_owned())));
-        let cleared = classes(Some(110));
+        assert!(classes(&[]).contains(&(job.clone(), "gpu-fallen-off-bus".to_owned())));
+        let cleared = classes(&[110]);
         assert!(
             cleared.contains(&(None, "gpu-fallen-off-bus".to_owned())),
             "{cleared:?}"
         );
-        assert!(cleared.contains(&(job, "process-aborted".to_owned())), "{cleared:?}");
+        assert!(
+            cleared.contains(&(job.clone(), "process-aborted".to_owned())),
+            "{cleared:?}"
+        );
+        // A later clearing does not undo an earlier one.
+        let twice = classes(&[110, 500]);
+        assert!(twice.contains(&(job, "process-aborted".to_owned())), "{twice:?}");
     }
 }

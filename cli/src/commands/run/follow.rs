@@ -8,7 +8,7 @@ use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, JobState, Job
 use super::checkpoint_news::CheckpointNotes;
 use crate::client::{ClientError, ControllerClient};
 use crate::commands::logs::LogReader;
-use crate::display_text::{case_state, job_state};
+use crate::display_text::{case_progress, job_state};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::out;
@@ -21,6 +21,10 @@ const POLL: Duration = Duration::from_millis(300);
 const PROGRESS: Duration = Duration::from_secs(20);
 /// Maximum time without a controller before following ends with an error. The job continues without it.
 const AWAY_MAX: Duration = Duration::from_secs(600);
+
+/// Maximum wait for agents to report a job of which the controller has no record: agents join a restarted controller
+/// within seconds.
+const UNLISTED_MAX: Duration = Duration::from_secs(20);
 
 /// Maximum wait for the commit of a finished job's last checkpoint. The agents continue afterwards.
 const SAVING_MAX: Duration = Duration::from_secs(600);
@@ -35,9 +39,11 @@ const CANCELLED: &str = "cancelled by its user";
 pub(super) struct JobFollower {
     pub(super) job: JobId,
     line: String,
-    cases: BTreeMap<CaseId, CaseState>,
+    cases: BTreeMap<CaseId, (CaseState, &'static str)>,
     reported: Instant,
     away: Option<Instant>,
+    /// Time since which the controller does not list the job.
+    unlisted: Option<Instant>,
     saving: Option<Instant>,
     settling: Option<Instant>,
     /// True if the start of the job was reported.
@@ -56,6 +62,7 @@ impl JobFollower {
             cases: BTreeMap::new(),
             reported: Instant::now(),
             away: None,
+            unlisted: None,
             saving: None,
             settling: None,
             reported_start: false,
@@ -113,12 +120,9 @@ impl JobFollower {
         }
         self.report_cases(&cases);
         let Some(view) = status.jobs.iter().find(|view| view.spec.id == self.job) else {
-            let what = format!("the controller at {} has no job {}", client.address(), self.job);
-            return Err(CliError::failure(
-                what,
-                "check whether its state directory was replaced",
-            ));
+            return self.await_listing(client).map(|()| None);
         };
+        self.unlisted = None;
         self.report_start(view);
         self.checkpoints.print(view);
         self.report_state(view);
@@ -135,6 +139,30 @@ impl JobFollower {
             JobState::Stopped => Err(stopped(view, &cases)),
             _ => Ok(None),
         }
+    }
+
+    /// Waits for the agents' reports of a job of which the controller has no record, for at most [`UNLISTED_MAX`].
+    fn await_listing(&mut self, client: &ControllerClient) -> Result<(), CliError> {
+        let job = &self.job;
+        let since = *self.unlisted.get_or_insert_with(|| {
+            out::note(&format!(
+                "the controller at {} has no record of job {job}; waiting for agents to report its ranks, which are not \
+                 affected",
+                client.address()
+            ));
+            Instant::now()
+        });
+        if since.elapsed() < UNLISTED_MAX {
+            return Ok(());
+        }
+        Err(CliError::failure(
+            format!(
+                "the controller at {} has no record of job {job}, and no agent reports ranks of it",
+                client.address()
+            ),
+            "check whether its state directory was replaced; `rankguard agent status` on a node lists the ranks that run \
+             there",
+        ))
     }
 
     /// True if the evidence about the end of a stopped job is still being gathered, for at most [`VERDICT_MAX`].
@@ -185,16 +213,26 @@ impl JobFollower {
 
     fn report_cases(&mut self, cases: &[Case]) {
         for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
-            if self.cases.insert(case.id, case.state) != Some(case.state) {
+            let state = (case.state, case_progress(case));
+            if self.cases.insert(case.id, state) != Some(state) {
                 let class = &case.verdict.class;
                 let blamed = &case.verdict.blamed;
                 let verdict = match case.state {
                     CaseState::Open => "evidence is being collected".to_owned(),
-                    _ => format!("{class}, blamed: {blamed}"),
+                    _ => format!("{class}, blamed: {blamed}{}", drill_marker(case)),
                 };
-                out::note(&format!("case {} {}: {verdict}", case.id, case_state(case.state)));
+                out::note(&format!("case {} {}: {verdict}", case.id, case_progress(case)));
             }
         }
+    }
+}
+
+/// Returns the words that mark the case of a drill; empty for a real failure.
+fn drill_marker(case: &Case) -> &'static str {
+    if case.is_synthetic() {
+        " (synthetic: based on simulated or injected evidence)"
+    } else {
+        ""
     }
 }
 
@@ -243,14 +281,19 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         return CliError::failure(what, "`rankguard cases` lists earlier cases").exiting(CommandExit::JobCancelled);
     }
     let is_concluded = |case: &&Case| case.job.as_ref() == Some(&view.spec.id) && case.state != CaseState::Open;
-    let case = cases.iter().rfind(is_concluded);
+    // A failure beside the one that stopped the job has a case of its own.
+    let is_end = |case: &&Case| is_concluded(case) && reason.ends_with(&format!("(case {})", case.id));
+    let case = cases.iter().rfind(is_end).or_else(|| cases.iter().rfind(is_concluded));
     let Some(case) = case else {
         return CliError::failure(what, "`rankguard cases` lists all cases").exiting(CommandExit::JobFailed);
     };
     let verdict = &case.verdict;
     what.push_str(&format!(
-        "\n  verdict: {} ({}), blamed: {}",
-        verdict.class, verdict.layer, verdict.blamed
+        "\n  verdict: {} ({}), blamed: {}{}",
+        verdict.class,
+        verdict.layer,
+        verdict.blamed,
+        drill_marker(case)
     ));
     let root = case.findings.iter().find(|finding| finding.role == Role::Root);
     for line in root.into_iter().flat_map(|finding| finding.text.lines()) {

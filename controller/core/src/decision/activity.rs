@@ -7,6 +7,8 @@
 //! its ranks alone, because it would lose all its work; a case is opened when all its ranks have been idle for
 //! `stall_ms`, and closed by the next sign of life.
 
+use std::time::Duration;
+
 use rankguard_diagnosis::CallerFact;
 use rankguard_model::{CaseId, CaseState, Entity, Evidence, Generation, JobId, Timestamp};
 
@@ -57,7 +59,13 @@ impl DecisionContext<'_> {
             return;
         }
         let was_idle = job.activity.idle_since().is_some();
+        let is_first_idle = !was_idle;
         job.activity.report(at, *rank, activity);
+        let number = |field: &str| mark?.fields.get(field)?.parse::<u64>().ok();
+        let active_at = number("inactive_ms").filter(|_| is_first_idle);
+        let active_at = active_at.map(|ms| evidence.at.before(Duration::from_millis(ms)));
+        let is_stopped = mark.is_some_and(|mark| mark.fields.get("stopped").is_some());
+        job.activity.report_detail(*rank, is_stopped, active_at);
         self.take_life(name);
         self.watch_idle(name, was_idle);
     }

@@ -25,6 +25,7 @@ impl DecisionContext<'_> {
         }
         self.take_farewell(evidence);
         self.lease_ended(evidence);
+        self.watch_links(evidence);
         self.pass_to_diagnosis(evidence);
         self.follow_exit(evidence);
         self.compare_starts(evidence);

@@ -9,6 +9,8 @@ use super::{JournalAnalyser, interval};
 
 /// Stop reason of a job that its user cancelled.
 const CANCELLED: &str = "cancelled by its user";
+/// Beginning of the outcome of a case for which a job was stopped.
+const STOPPED: &str = "the job was stopped";
 
 impl JournalAnalyser {
     pub(super) fn finish(mut self, take: &mut impl FnMut(JournalRecord)) -> JournalSummary {
@@ -121,14 +123,23 @@ impl JournalAnalyser {
         }
     }
 
-    /// Returns the last failure of a generation without a successor.
+    /// Returns the last failure of a generation without a successor: the one for which its job was stopped, if it is
+    /// known.
     fn last_case(&self, name: &JobId, plan: &Plan) -> Option<CaseId> {
         let of = |case: &&Case| {
             case.job.as_ref() == Some(name)
                 && case.generation == Some(plan.generation)
                 && case.verdict.severity == Severity::Failure
         };
-        self.state.cases().values().rfind(of).map(|case| case.id)
+        let is_end = |case: &&Case| {
+            of(case)
+                && case
+                    .outcome
+                    .as_deref()
+                    .is_some_and(|outcome| outcome.starts_with(STOPPED))
+        };
+        let cases = || self.state.cases().values();
+        cases().rfind(is_end).or_else(|| cases().rfind(of)).map(|case| case.id)
     }
 
     /// Returns the end of an attempt: its failure, which precedes its successor's plan.

@@ -1,0 +1,103 @@
+//! Links of network adapters: the node view shows one that is down, and the case of the fault records its return.
+//!
+//! A link that goes down ends no rank by itself, and nothing is restarted while all ranks live. The condition ends when the
+//! kernel or the agent reports the link as up.
+
+use rankguard_faults::classes;
+use rankguard_model::{CaseId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp};
+
+use super::DecisionContext;
+use crate::limits::ACTIONS_MAX;
+
+/// Signature of the kernel for a link that is up.
+const UP_SIGNATURE: &str = "nic-link-up";
+/// State ACTIVE of an InfiniBand port.
+const ACTIVE: f64 = 4.0;
+/// Links retained for each node.
+const LINKS_MAX: usize = 64;
+
+/// Reported change of a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum LinkChange {
+    Down,
+    Up,
+}
+
+impl LinkChange {
+    /// Returns the change that evidence about an adapter or a node reports. Drills change no link.
+    fn of(evidence: &Evidence) -> Option<Self> {
+        let is_machine = match &evidence.entity {
+            Entity::Device { device, .. } => device.kind == DeviceKind::Nic,
+            Entity::Node { .. } => true,
+            Entity::Rank { .. } | Entity::Job { .. } | Entity::Unknown => false,
+        };
+        if !is_machine || evidence.synthetic || evidence.source == EvidenceSource::JobLog {
+            return None;
+        }
+        let mut marks = evidence.marks.iter();
+        if marks.any(|mark| mark.class.as_str() == classes::NIC_LINK_DOWN && mark.role == Role::Root) {
+            return Some(Self::Down);
+        }
+        let is_up = evidence.marks.iter().any(|mark| mark.signature == UP_SIGNATURE) || is_up_sample(&evidence.body);
+        is_up.then_some(Self::Up)
+    }
+}
+
+fn is_up_sample(body: &EvidenceBody) -> bool {
+    let EvidenceBody::Sample { metric, value, .. } = body else {
+        return false;
+    };
+    let (short, _) = metric.split_once(" port ").unwrap_or((metric, ""));
+    match short {
+        "nic.port_state" => *value == ACTIVE,
+        "nic.operstate_up" => *value == 1.0,
+        _ => false,
+    }
+}
+
+impl DecisionContext<'_> {
+    /// Records a link that goes down or comes up.
+    pub(super) fn watch_links(&mut self, evidence: &Evidence) {
+        let Some(change) = LinkChange::of(evidence).filter(|_| self.state.records_returns()) else {
+            return;
+        };
+        let name = evidence.entity.to_string();
+        let node = evidence.entity.node();
+        let Some(entry) = node.and_then(|node| self.state.fleet.get_mut(node)) else {
+            return;
+        };
+        match change {
+            LinkChange::Down if entry.links_down.len() < LINKS_MAX => {
+                entry.links_down.entry(name).or_insert(evidence.at);
+            }
+            LinkChange::Down => {}
+            LinkChange::Up => {
+                if entry.links_down.remove(&name).is_some() {
+                    self.note_link_up(&evidence.entity, evidence.at);
+                }
+            }
+        }
+    }
+
+    /// Records the return of a link in the newest case that blames it.
+    fn note_link_up(&mut self, link: &Entity, up_at: Timestamp) {
+        let at = self.at;
+        let mut cases = self.state.cases.all().values().rev();
+        let of_link =
+            cases.find(|case| case.verdict.blamed == *link && case.verdict.class.as_str() == classes::NIC_LINK_DOWN);
+        let Some(id) = of_link.map(|case| case.id) else { return };
+        self.note_up(id, format!("the link was up again at {up_at}"), at);
+    }
+
+    fn note_up(&mut self, id: CaseId, text: String, at: Timestamp) {
+        let Some(case) = self.state.cases.get_mut(id) else {
+            return;
+        };
+        if let Some(outcome) = case.outcome.take() {
+            case.outcome = Some(format!("{outcome}; {text}"));
+        }
+        if case.actions.len() < ACTIONS_MAX {
+            case.actions.push(rankguard_model::ReasoningEntry { at, text });
+        }
+    }
+}
