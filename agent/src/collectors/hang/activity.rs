@@ -34,6 +34,8 @@ const BUSY_SHARE: f64 = 0.01;
 /// State of a rank that reports no step marks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum ActivityState {
+    /// Stopped by a signal (SIGSTOP, SIGTSTP), or held by a debugger.
+    Stopped,
     Idle,
     Busy,
     Output,
@@ -42,7 +44,8 @@ enum ActivityState {
 impl ActivityState {
     fn name(self) -> &'static str {
         match self {
-            Self::Idle => "idle",
+            // Controllers of older versions know no stopped ranks.
+            Self::Stopped | Self::Idle => "idle",
             Self::Busy => "busy",
             Self::Output => "output",
         }
@@ -50,6 +53,7 @@ impl ActivityState {
 
     fn text(self) -> &'static str {
         match self {
+            Self::Stopped => "the rank is stopped by a signal or a debugger (state T); SIGCONT lets it go on",
             Self::Idle => "the rank reports no steps, writes no output and uses no processor",
             Self::Busy => "the rank reports no steps and uses processors",
             Self::Output => "the rank reports no steps and writes output",
@@ -67,6 +71,9 @@ pub(super) struct ObservedActivity {
     output: Option<Instant>,
     busy: Option<Instant>,
     first: Instant,
+    /// True if it was stopped at the last poll, and at the one before, and did nothing between them.
+    was_stopped: bool,
+    is_stopped: bool,
     reported: Option<ActivityState>,
 }
 
@@ -80,6 +87,8 @@ impl ObservedActivity {
             output: (counters.output_bytes > 0).then_some(now),
             busy: None,
             first: now,
+            was_stopped: counters.is_stopped,
+            is_stopped: false,
             reported: None,
         }
     }
@@ -90,6 +99,9 @@ impl ObservedActivity {
         if used >= window * BUSY_SHARE && used > 0.0 {
             self.busy = Some(now);
         }
+        let is_unchanged = counters.ticks == self.ticks && counters.output_bytes == self.output_bytes;
+        self.is_stopped = counters.is_stopped && self.was_stopped && is_unchanged;
+        self.was_stopped = counters.is_stopped;
         if counters.output_bytes > self.output_bytes {
             self.output = Some(now);
         }
@@ -98,10 +110,18 @@ impl ObservedActivity {
         self.ticks = counters.ticks;
     }
 
+    /// Returns the time since the last poll that saw output or processor time.
+    fn inactive(&self, now: Instant) -> Duration {
+        let active = self.output.max(self.busy).unwrap_or(self.first);
+        now.saturating_duration_since(active)
+    }
+
     /// Returns the present state if it differs from the reported one.
     fn change(&mut self, now: Instant) -> Option<ActivityState> {
         let holds = |sign: Option<Instant>| sign.is_some_and(|at| now.saturating_duration_since(at) < HOLD);
-        let state = if holds(self.output) {
+        let state = if self.is_stopped {
+            ActivityState::Stopped
+        } else if holds(self.output) {
             ActivityState::Output
         } else if holds(self.busy) {
             ActivityState::Busy
@@ -119,6 +139,8 @@ impl ObservedActivity {
 struct ActivityCounters {
     output_bytes: u64,
     ticks: u64,
+    /// True if the main process is in state T.
+    is_stopped: bool,
 }
 
 impl HangCollector {
@@ -156,6 +178,11 @@ impl HangCollector {
             if let Some(state) = activity.change(now) {
                 let mut says = mark(classes::NONE, Role::Noise, 0.9, SIGNATURE);
                 says.fields.fill("state", state.name().to_owned());
+                says.fields
+                    .fill("inactive_ms", activity.inactive(now).as_millis().to_string());
+                if state == ActivityState::Stopped {
+                    says.fields.fill("stopped", "yes".to_owned());
+                }
                 self.line(&rank, state.text().to_owned(), Vec::new(), says);
             }
         }
@@ -165,6 +192,7 @@ impl HangCollector {
         let folder = self.proc_root.join(pid.to_string());
         let below = children.below(pid, PROCESSES);
         let below = below.iter().map(|child| self.proc_root.join(child.pid.to_string()));
+        let is_stopped = is_stopped(&folder);
         let ticks = ticks(&folder)? + below.filter_map(|folder| ticks(&folder)).sum::<u64>();
         let number = rank.rank.0;
         let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
@@ -172,8 +200,16 @@ impl HangCollector {
         Some(ActivityCounters {
             output_bytes: sizes.iter().sum(),
             ticks,
+            is_stopped,
         })
     }
+}
+
+/// Returns true if a process is stopped by a signal (state T).
+fn is_stopped(folder: &Path) -> bool {
+    let text = fs::read_to_string(folder.join("stat")).unwrap_or_default();
+    let state = text.rsplit_once(')').map(|(_, fields)| fields.trim_start());
+    state.is_some_and(|state| state.starts_with('T'))
 }
 
 /// Returns the processor time of a process and its ended children, ticks.
@@ -201,7 +237,33 @@ mod tests {
     use super::*;
 
     fn counters(output_bytes: u64, ticks: u64) -> ActivityCounters {
-        ActivityCounters { output_bytes, ticks }
+        ActivityCounters {
+            output_bytes,
+            ticks,
+            is_stopped: false,
+        }
+    }
+
+    #[test]
+    fn a_stopped_rank_is_reported_at_the_second_poll_and_when_it_goes_on() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let stopped = |ticks| ActivityCounters {
+            is_stopped: true,
+            ..counters(40, ticks)
+        };
+        let mut activity = ObservedActivity::new(start, counters(40, 5));
+        assert_eq!(activity.change(start), Some(ActivityState::Output));
+        activity.look(at(10), stopped(6));
+        assert_eq!(activity.change(at(10)), None);
+        // A rank that is slowed is stopped for a part of the time.
+        activity.look(at(20), stopped(9));
+        assert_eq!(activity.change(at(20)), None);
+        activity.look(at(30), stopped(9));
+        assert_eq!(activity.change(at(30)), Some(ActivityState::Stopped));
+        assert_eq!(activity.inactive(at(30)), Duration::from_secs(30));
+        activity.look(at(40), counters(80, 9));
+        assert_eq!(activity.change(at(40)), Some(ActivityState::Output));
     }
 
     #[test]

@@ -75,6 +75,18 @@ fn a_memory_error_is_no_consequence_of_a_gpu_that_was_lost_before() {
 }
 
 #[test]
+fn a_link_error_long_after_the_loss_of_a_gpu_shows_that_it_has_returned() {
+    for (at, expected) in [("102.5", Role::Cascade), ("130.0", Role::Root)] {
+        let lost = "[  100.000000] NVRM: Xid (PCI:0000:9b:00): 79, pid=0, GPU has fallen off the bus.";
+        let later =
+            format!("[  {at}00000] NVRM: Xid (PCI:0000:9b:00): 74, pid=0, NVLink: fatal error detected on link 3");
+        let seen = read(EvidenceSource::KernelLog, &[lost, &later]);
+        let mark = seen.last().and_then(|one| one.marks.first()).expect("classified");
+        assert_eq!(mark.role, expected, "{at}");
+    }
+}
+
+#[test]
 fn the_three_line_form_of_a_lost_gpu_names_its_device() {
     let seen = read(
         EvidenceSource::KernelLog,
