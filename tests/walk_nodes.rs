@@ -191,6 +191,13 @@ fn stopped_ranks_of_a_job_without_steps_are_reported() {
             .contains("no rank has written output or used a processor since")
             .then_some(())
     });
+    let reason = cluster.job()["reason"].clone();
+    assert!(
+        reason
+            .as_str()
+            .is_some_and(|reason| reason.contains("rank 0 is stopped by a signal (state T)")),
+        "{reason}"
+    );
     let case = until("a case", LIMIT, || {
         list(&cluster, &["cases", "--open"]).first().cloned()
     });
@@ -322,9 +329,22 @@ fn a_faulty_node_beyond_the_cordon_limit_is_shown_as_faulty() {
     let shown = show("n2");
     assert!(shown.starts_with("node n2: in use although faulty\n"), "{shown}");
     assert!(shown.contains("case 2: gpu-fallen-off-bus"), "{shown}");
+    // One state in every listing.
+    assert!(shown.contains("awaits decision"), "{shown}");
+    assert!(!shown.contains("closed"), "{shown}");
+    let case = list(&cluster, &["cases", "--open"]).remove(0);
+    assert_eq!(case["state"], "awaits-decision", "{case:#}");
+    let of_node = cluster.ask(&["node", "show", "n2", "--format", "json"]);
+    assert_eq!(of_node["cases"][0]["state"], "awaits-decision", "{of_node:#}");
     rankguard(&["node", "uncordon", "n2", "--controller", &cluster.address]).expect(0);
     assert!(show("n2").starts_with("node n2: healthy\n"));
     assert_eq!(list(&cluster, &["cases", "--open"]).len(), 0);
+    let outcome = list(&cluster, &["cases"])[1]["outcome"].clone();
+    let outcome = outcome.as_str().expect("it has one");
+    assert!(
+        outcome.contains("; an operator accepted node n2 for use at "),
+        "{outcome}"
+    );
 }
 
 #[test]
@@ -516,4 +536,50 @@ fn an_exception_of_a_process_outside_the_job_does_not_explain_the_end_of_a_rank(
         "gpu-engine-exception"
     };
     assert_eq!(case["verdict"]["class"], expected, "{case:#}");
+}
+
+/// Returns the process of the rank that runs on a node.
+fn process_of_rank_on(cluster: &nodes::Cluster, node: &str) -> Pid {
+    let state = cluster.dir.path().join(node);
+    until("the rank", LIMIT, || {
+        let ran = rankguard(&["agent", "status", "--state-dir", text_of(&state), "--format", "json"]);
+        let view: Value = serde_json::from_str(&ran.stdout).ok()?;
+        Pid::from_raw(i32::try_from(view["ranks"][0]["pid"].as_u64()?).ok()?)
+    })
+}
+
+#[test]
+fn a_rank_that_is_killed_beside_a_drill_on_another_node_is_a_case_of_its_own() {
+    let settings = format!("{SETTINGS}[agent]\ninjection = true\n");
+    let cluster = nodes::Cluster::start_configured(2, 1, &settings);
+    let xid = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
+    let words = ["--name", "pair", "--nodes", "2", "--detach", "--", "sleep", "60"];
+    run(&cluster, &words).expect(0);
+    let state = cluster.dir.path().join("n2");
+    process_of_rank_on(&cluster, "n2");
+    let pid = process_of_rank_on(&cluster, "n1");
+    rankguard(&["inject", "--state-dir", text_of(&state), "kernel-line", xid]).expect(0);
+    kill_process(pid, Signal::KILL).expect("it runs");
+    let real = until("the case of the rank", LIMIT, || {
+        let all = list(&cluster, &["cases", "--no-drills"]);
+        all.into_iter()
+            .find(|case| case["verdict"]["class"] == "killed-by-signal")
+    });
+    assert_eq!(real["verdict"]["blamed"]["node"], "n1", "{real:#}");
+    assert_eq!(real["job"], "pair", "{real:#}");
+    let all = list(&cluster, &["cases"]);
+    assert_eq!(all.len(), 2, "{all:#?}");
+    let drill = all
+        .iter()
+        .find(|case| case["case"] != real["case"] && case["id"] != real["id"]);
+    let drill = drill.expect("the drill has a case");
+    assert_eq!(drill["verdict"]["class"], "gpu-fallen-off-bus", "{drill:#}");
+    assert_eq!(drill["verdict"]["blamed"]["node"], "n2", "{drill:#}");
+    assert_eq!(drill["findings"][0]["synthetic"], true, "{drill:#}");
+    // The cordon by a drill is marked wherever it is shown.
+    for words in [&["status"][..], &["node", "show", "n2"]] {
+        let words = [words, &["--controller", &cluster.address]].concat();
+        rankguard(&words).expect(0).says(&["gpu-fallen-off-bus", "(synthetic)"]);
+    }
+    rankguard(&["cancel", "pair", "--controller", &cluster.address]);
 }

@@ -1,5 +1,7 @@
 //! Text of states, numbers and catalogue names for terminal output. States are spelled as in JSON.
 
+use serde::{Serialize, Serializer};
+
 use rankguard_model::{Case, CaseState, JobState, NodeState, NodeView, Role, Severity};
 
 pub fn job_state(state: JobState) -> &'static str {
@@ -37,6 +39,30 @@ pub fn case_progress(case: &Case) -> &'static str {
         "awaits decision"
     } else {
         case_state(case.state)
+    }
+}
+
+/// Returns the state of a case as in JSON: `awaits-decision`, or as [`case_state`] does.
+pub fn case_progress_id(case: &Case) -> &'static str {
+    if case.awaits_operator.is_some() {
+        "awaits-decision"
+    } else {
+        case_state(case.state)
+    }
+}
+
+/// Case for JSON output, with the state of [`case_progress_id`].
+#[derive(Debug)]
+pub struct CaseDocument<'a>(pub &'a Case);
+
+impl Serialize for CaseDocument<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if self.0.awaits_operator.is_none() {
+            return self.0.serialize(serializer);
+        }
+        let mut document = serde_json::to_value(self.0).map_err(serde::ser::Error::custom)?;
+        document["state"] = case_progress_id(self.0).into();
+        document.serialize(serializer)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn table(cases: &[Case]) -> String {
             "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td class=\"who\">{}</td><td>{}{}</td>",
             escape(case.verdict.class.as_str()),
             escape(case.verdict.blamed.to_string()),
-            badge(case.state),
+            badge(case),
             synthetic(case.is_synthetic())
         );
         let d = &case.delays;
@@ -54,15 +54,16 @@ fn time(ms: Option<i64>) -> String {
     ms.map_or_else(|| "–".to_owned(), |ms| display_text::millis(ms as f64))
 }
 
-fn badge(state: CaseState) -> String {
-    let class = match state {
+fn badge(case: &Case) -> String {
+    let class = match case.state {
+        _ if case.is_open() => "warn",
         CaseState::Open | CaseState::Recovering => "warn",
         CaseState::Recovered => "good",
         CaseState::Closed => "",
     };
     format!(
         "<span class=\"badge {class}\">{}</span>",
-        display_text::case_state(state)
+        display_text::case_progress(case)
     )
 }
 
@@ -74,7 +75,7 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
         "<article class=\"card\" id=\"case-{id}\" aria-labelledby=\"case-{id}-name\">\
          <h3 id=\"case-{id}-name\"><span class=\"case-number\">{id}</span> <code>{}</code> {}{}</h3>",
         escape(verdict.class.as_str()),
-        badge(case.state),
+        badge(case),
         synthetic(case.is_synthetic())
     );
     let _ = write!(html, "<p class=\"blamed\">{}</p>", blamed(case));

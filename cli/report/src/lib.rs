@@ -22,9 +22,10 @@ mod timeline;
 use std::io;
 use std::path::Path;
 
+use rankguard_console::display_text::CaseDocument;
 use rankguard_files::private;
 use rankguard_model::{Case, StatusView};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 /// Content of a report.
@@ -37,7 +38,13 @@ pub struct ReportInput {
     /// Nodes and jobs.
     status: StatusView,
     /// All cases, oldest first.
+    #[serde(serialize_with = "documents")]
     cases: Vec<Case>,
+}
+
+/// Writes cases with the states that the listings show.
+fn documents<S: Serializer>(cases: &[Case], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(cases.iter().map(CaseDocument))
 }
 
 impl ReportInput {

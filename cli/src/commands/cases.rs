@@ -12,7 +12,7 @@ use super::case_filter::CaseFilterArgs;
 use super::local;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs, FormatArgs, OutputFormat};
 use crate::client::ClientError;
-use crate::display_text::{self, case_progress, or_dash, or_empty, role};
+use crate::display_text::{self, CaseDocument, case_progress, or_dash, or_empty, role};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -217,7 +217,12 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     let limit = (args.format.format == OutputFormat::Table).then_some(TABLE_ROWS);
     let page = args.filter.page(cases, limit);
     let cases = page.cases;
-    listing::print(args.format.format, &cases, COLUMNS);
+    let documents = || cases.iter().map(CaseDocument);
+    match args.format.format {
+        OutputFormat::Json => out::json(&documents().collect::<Vec<_>>()),
+        OutputFormat::Jsonl => documents().for_each(|case| out::json_line(&case)),
+        OutputFormat::Csv | OutputFormat::Table => listing::print(args.format.format, &cases, COLUMNS),
+    }
     for case in cases.iter().filter(|case| case.is_synthetic()) {
         out::note(&format!(
             "case {} is synthetic: based on simulated or injected evidence",
@@ -247,8 +252,8 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
     let case = args.asked.case(CaseId(args.case), common)?;
     match args.format.format {
-        DocumentFormat::Json => out::json(&case),
-        DocumentFormat::Jsonl => out::json_line(&case),
+        DocumentFormat::Json => out::json(&CaseDocument(&case)),
+        DocumentFormat::Jsonl => out::json_line(&CaseDocument(&case)),
         DocumentFormat::Table => out::page(&page(&case)),
     }
     Ok(())

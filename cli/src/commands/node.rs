@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use rankguard_model::{
-    Case, CaseId, CaseState, ClassId, Entity, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView,
-    Timestamp, printable,
+    Case, CaseId, ClassId, Entity, JobId, JobState, JobView, NodeId, NodeView, StateSpan, StatusView, Timestamp,
+    printable,
 };
 use serde::Serialize;
 
@@ -14,7 +14,7 @@ use super::case_filter::node_of_finding;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs};
 use crate::client::{ClientError, ControllerClient};
 use crate::config::nearest;
-use crate::display_text::{case_state, node_use, or_dash, or_empty};
+use crate::display_text::{case_progress, case_progress_id, node_use, or_dash, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -218,7 +218,7 @@ struct NodeReport {
     states: Vec<StateSpan>,
     /// Cases that blame the node or contain evidence of it, oldest first.
     cases: Vec<NodeCase>,
-    /// Jobs that had ranks on the node, as far as the controller retains them.
+    /// Jobs that had ranks on the node and are over, as far as the controller retains them.
     jobs: Vec<JobId>,
 }
 
@@ -226,13 +226,18 @@ struct NodeReport {
 #[derive(Debug, Serialize)]
 struct NodeCase {
     case: CaseId,
-    state: CaseState,
+    /// As in the JSON of `cases`.
+    state: &'static str,
+    #[serde(skip)]
+    state_words: &'static str,
     since: Timestamp,
     class: ClassId,
     /// Entity that the verdict blames.
     blamed: Entity,
     /// True if the verdict blames the node or a device of it. A rank that failed there by its program does not count.
     is_blamed: bool,
+    /// True for a drill.
+    is_synthetic: bool,
     outcome: Option<String>,
 }
 
@@ -264,11 +269,15 @@ fn dash_if_empty(text: &str) -> String {
     or_dash(Some(text).filter(|text| !text.is_empty()))
 }
 
+fn is_over(job: &JobView) -> bool {
+    matches!(job.state, JobState::Finished | JobState::Stopped)
+}
+
 fn jobs_on(status: &StatusView, node: &NodeId) -> Vec<JobId> {
     let ran = status
         .jobs
         .iter()
-        .filter(|job| job.spans.iter().any(|span| span.node == *node));
+        .filter(|job| job.spans.iter().any(|span| span.node == *node) && is_over(job));
     ran.map(|job| job.spec.id.clone()).collect()
 }
 
@@ -282,11 +291,13 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
         .any(|finding| node_of_finding(finding) == Some(node));
     (ran_here || is_named).then(|| NodeCase {
         case: case.id,
-        state: case.state,
+        state: case_progress_id(case),
+        state_words: case_progress(case),
         since: case.first_at,
         class: case.verdict.class.clone(),
         blamed: blamed.clone(),
         is_blamed,
+        is_synthetic: case.is_synthetic(),
         outcome: case.outcome.clone(),
     })
 }
@@ -299,16 +310,13 @@ const STATES: &[TableColumn<StateSpan>] = &[
 
 const CASES: &[TableColumn<NodeCase>] = &[
     ("case", |case| case.case.to_string()),
-    ("state", |case| case_state(case.state).to_owned()),
+    ("state", |case| case.state_words.to_owned()),
     ("since", |case| case.since.to_string()),
-    ("class", |case| case.class.to_string()),
-    ("blamed", |case| {
-        if case.is_blamed {
-            "yes".to_owned()
-        } else {
-            case.blamed.to_string()
-        }
+    ("class", |case| {
+        let marker = if case.is_synthetic { " (synthetic)" } else { "" };
+        format!("{}{marker}", case.class)
     }),
+    ("blamed", |case| case.blamed.to_string()),
     ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
 

@@ -43,7 +43,8 @@ impl CheckpointNotes {
 
     fn print_world(&mut self, view: &JobView) {
         let ranks = view.placements.len();
-        if ranks == 0 {
+        // A job that waits for nodes has the ranks that run on.
+        if ranks == 0 || view.state == JobState::Pending {
             return;
         }
         let before = self.world.replace(ranks);
