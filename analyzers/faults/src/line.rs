@@ -7,6 +7,7 @@
 mod clean;
 mod container;
 mod cursor;
+mod inner_clock;
 mod launcher;
 mod limit;
 mod moment;
@@ -75,6 +76,7 @@ pub fn parse<'a>(cleaned: &'a str, clock: &LineClock) -> ParsedLine<'a> {
             break;
         }
     }
+    inner_clock::read(&mut line, clock);
     if let (None, Some(since), Some(boot)) = (line.at, line.since_boot_us, clock.boot) {
         line.at = Some(Timestamp(
             boot.0

@@ -320,6 +320,69 @@ const ROWS: &[Row] = &[
         None,
         "epoch 12 node-1 a b 1795428251 x it broke",
     ),
+    // PyTorch's own logger: month without a leading zero. The place in the code remains in the text.
+    (
+        "[rank1]:[E914 03:47:14.018811902 ProcessGroupNCCL.cpp:542] it broke",
+        "2026-09-14T03:47:14.018811902Z",
+        None,
+        Some(1),
+        "[E914 03:47:14.018811902 ProcessGroupNCCL.cpp:542] it broke",
+    ),
+    (
+        "[W1105 03:47:14.018811902 socket.cpp:204] it broke",
+        "2026-11-05T03:47:14.018811902Z",
+        None,
+        None,
+        "[W1105 03:47:14.018811902 socket.cpp:204] it broke",
+    ),
+    // pdsh before the line of a logger or of a rank.
+    (
+        "h4: [2026-05-06 10:00:03,100] [ERROR] it broke",
+        "2026-05-06T10:00:03.1Z",
+        Some("h4"),
+        None,
+        "it broke",
+    ),
+    ("h4: [rank30]: it broke", "", Some("h4"), Some(30), "it broke"),
+    ("h4: it broke", "", None, None, "h4: it broke"),
+    ("layer4: 2026 it broke", "", None, None, "layer4: 2026 it broke"),
+    // System event logs, as ipmitool and FreeIPMI print them.
+    (
+        "1a | 05/06/2026 | 10:10:10 | Fan FAN3A | it broke",
+        "2026-05-06T10:10:10Z",
+        None,
+        None,
+        "1a | 05/06/2026 | 10:10:10 | Fan FAN3A | it broke",
+    ),
+    (
+        "12 | May-06-2026 | 10:10:10 | PS2 | it broke",
+        "2026-05-06T10:10:10Z",
+        None,
+        None,
+        "12 | May-06-2026 | 10:10:10 | PS2 | it broke",
+    ),
+    (
+        "12 | 34/56/2026 | 10:10:10 | it broke",
+        "",
+        None,
+        None,
+        "12 | 34/56/2026 | 10:10:10 | it broke",
+    ),
+    // journalctl -o json, with fields in any order and values that are no texts.
+    (
+        r#"{"_PID":"7","__REALTIME_TIMESTAMP":"1778062203000000","_UID":null,"_TAGS":["a","b"],"_HOSTNAME":"n8","SYSLOG_IDENTIFIER":"sshd","PRIORITY":3,"MESSAGE":"it \"broke\""}"#,
+        "2026-05-06T10:10:03Z",
+        Some("n8"),
+        None,
+        r#"sshd[7]: it "broke""#,
+    ),
+    (
+        r#"{"__REALTIME_TIMESTAMP":"1778062203000000","_HOSTNAME":"n8","SYSLOG_IDENTIFIER":"kernel","MESSAGE":[105,116]}"#,
+        "",
+        None,
+        None,
+        r#"{"__REALTIME_TIMESTAMP":"1778062203000000","_HOSTNAME":"n8","SYSLOG_IDENTIFIER":"kernel","MESSAGE":[105,116]}"#,
+    ),
 ];
 
 #[test]

@@ -1,10 +1,17 @@
-//! Lines as a container runtime stores them: one JSON object a line, with the program's line inside.
+//! Lines as a container runtime or the journal of systemd stores them: one JSON object a line, with the program's line
+//! inside.
+
+use jiff::Timestamp;
+use memchr::memmem;
 
 /// Converts `{"log":"text\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}` to the form of the other runtimes:
 /// `2025-01-21T04:41:44.5Z stderr F text`. Returns none for anything else; a truncated line returns its remaining
 /// text.
 pub(super) fn decoded(raw: &[u8]) -> Option<String> {
-    let mut rest = raw.strip_prefix(b"{\"log\":\"")?;
+    let Some(mut rest) = raw.strip_prefix(b"{\"log\":\"") else {
+        let is_journal = raw.starts_with(b"{") && memmem::find(raw, b"\"__REALTIME_TIMESTAMP\"").is_some();
+        return is_journal.then(|| journal(raw)).flatten();
+    };
     let log = string(&mut rest);
     let mut stream = String::from("stdout");
     let mut time = String::new();
@@ -26,6 +33,55 @@ pub(super) fn decoded(raw: &[u8]) -> Option<String> {
     } else {
         format!("{time} {stream} F {log}")
     })
+}
+
+/// Converts `{"__REALTIME_TIMESTAMP":"1783830601000000","_HOSTNAME":"n8","SYSLOG_IDENTIFIER":"kernel","MESSAGE":"text"}` of
+/// `journalctl -o json` to the form of a system log: `2026-07-12T04:30:01Z n8 kernel: text`. Returns none for anything
+/// else.
+fn journal(raw: &[u8]) -> Option<String> {
+    let mut rest = raw.strip_prefix(b"{")?;
+    let [mut micros, mut host, mut tag, mut pid, mut message] = [const { None }; 5];
+    while let Some(after) = blanks(rest).strip_prefix(b"\"") {
+        rest = after;
+        let name = string(&mut rest);
+        rest = blanks(blanks(rest).strip_prefix(b":")?);
+        // Other values are numbers, null, and arrays of repeated fields or of the bytes of a binary message.
+        let value = match rest.strip_prefix(b"\"") {
+            Some(after) => {
+                rest = after;
+                Some(string(&mut rest))
+            }
+            None => {
+                let end = rest.iter().position(|byte| b",]}".contains(byte)).unwrap_or(rest.len());
+                let is_list = rest.first() == Some(&b'[');
+                let close = rest.iter().position(|byte| *byte == b']').map(|at| at + 1);
+                rest = &rest[close.filter(|_| is_list).unwrap_or(end)..];
+                None
+            }
+        };
+        match name.as_str() {
+            "__REALTIME_TIMESTAMP" => micros = value,
+            "_HOSTNAME" => host = value,
+            "SYSLOG_IDENTIFIER" => tag = value,
+            "_PID" | "SYSLOG_PID" => pid = pid.or(value),
+            "MESSAGE" => message = value,
+            _ => {}
+        }
+        rest = blanks(rest);
+        rest = rest.strip_prefix(b",").unwrap_or(rest);
+    }
+    let at = Timestamp::from_microsecond(micros?.parse().ok()?).ok()?;
+    let message = message?.trim_end_matches(['\n', '\r']).replace('\n', " ");
+    let host = host.unwrap_or_else(|| "localhost".to_owned());
+    let tag = tag.unwrap_or_else(|| "unknown".to_owned());
+    Some(match pid.filter(|_| tag != "kernel") {
+        Some(pid) => format!("{at} {host} {tag}[{pid}]: {message}"),
+        None => format!("{at} {host} {tag}: {message}"),
+    })
+}
+
+fn blanks(bytes: &[u8]) -> &[u8] {
+    bytes.trim_ascii_start()
 }
 
 /// Reads the rest of a JSON string after its opening quote, including the closing quote.

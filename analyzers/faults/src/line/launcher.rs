@@ -4,16 +4,17 @@ use rankguard_model::Rank;
 
 use super::ParsedLine;
 use super::cursor::LineCursor;
+use super::moment::{self, LineClock};
 
 /// Removes one prefix from `line.text`. Returns false if none is left.
-pub(super) fn peel(line: &mut ParsedLine<'_>) -> bool {
+pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     rank_bracket(line)
         || bare_bracket(line)
         || mpi_tag(line)
         || pod(line)
         || srun_label(line)
         || ray(line)
-        || host_label(line)
+        || host_label(line, clock)
         || spoken_rank(line)
 }
 
@@ -122,8 +123,8 @@ fn ray<'a>(line: &mut ParsedLine<'a>) -> bool {
 }
 
 /// Parses `worker-1: `, `10.0.0.2: ` of pdsh and DeepSpeed, `worker-1  | ` of docker compose. Only names that look
-/// like machines match: `KeyError: ` must remain text.
-fn host_label(line: &mut ParsedLine<'_>) -> bool {
+/// like machines match: `KeyError: ` must remain text. A short name (`h4: `) is one of a machine before a clock or a rank.
+fn host_label(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     if line.host.is_some() {
         return false;
     }
@@ -141,12 +142,31 @@ fn host_label(line: &mut ParsedLine<'_>) -> bool {
     .iter()
     .any(|start| name.starts_with(start))
         && name.bytes().any(|b| b.is_ascii_digit());
-    if !address && !machine && !is_replica(name) {
+    let is_short = || is_numbered(name) && is_output(c, clock);
+    if !address && !machine && !is_replica(name) && !is_short() {
         return false;
     }
     line.host = Some(name);
     line.text = c.rest;
     true
+}
+
+/// Returns true for a letter first and a digit last, as in `h4` and `tcn12`.
+fn is_numbered(name: &str) -> bool {
+    let is_rank = ["rank", "step", "epoch", "iter"]
+        .iter()
+        .any(|word| name.starts_with(word));
+    name.starts_with(|c: char| c.is_ascii_lowercase()) && name.ends_with(|c: char| c.is_ascii_digit()) && !is_rank
+}
+
+/// Returns true if a clock with a day or the bracket of a rank follows, as at the start of a program's line.
+fn is_output(mut c: LineCursor<'_>, clock: &LineClock) -> bool {
+    let bracket = c.eat("[");
+    let mut clocked = c;
+    let is_clock = matches!(moment::any(&mut clocked, clock), Some(Some(_)));
+    let mut graded = c;
+    let is_clock = is_clock || graded.eat_any(&['I', 'W', 'E', 'F']) && moment::month_day(&mut graded, clock).is_some();
+    is_clock || bracket && ["rank", "default"].iter().any(|word| c.rest.starts_with(word))
 }
 
 /// Parses `[pod/train-worker-3/pytorch] ` of kubectl, `[train-worker-3 pytorch] ` of kubetail, `train-worker-3

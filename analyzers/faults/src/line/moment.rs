@@ -163,6 +163,50 @@ pub(super) fn month_day(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Optio
     Some(clock.in_year(month, day, &time))
 }
 
+/// Parses `314 03:47:14.018` and `1105 03:47:14.018` of PyTorch: month without a leading zero, day.
+pub(super) fn short_month_day(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Option<Timestamp>> {
+    let mut c = *cursor;
+    let digits = c.digits(5).filter(|digits| matches!(digits.len(), 3 | 4))?;
+    let (month, day) = digits.split_at(digits.len() - 2);
+    let month = month.parse().ok().filter(|month| (1..=12).contains(month))?;
+    let day = day.parse().ok().filter(|day| (1..=31).contains(day))?;
+    c.spaces().then_some(())?;
+    let time = time_of_day(&mut c)?;
+    *cursor = c;
+    Some(clock.in_year(month, day, &time))
+}
+
+/// Parses `05/06/2026 | 10:10:10 ` (month first) and `May-06-2026 | 10:10:10 ` in columns.
+pub(super) fn record_columns(cursor: &mut LineCursor<'_>, clock: &LineClock) -> Option<Timestamp> {
+    let mut c = *cursor;
+    let month = match c.run(|b| b.is_ascii_alphabetic()) {
+        Some(name) => MONTHS.iter().position(|month| *month == name)? as u64 + 1,
+        None => fixed(&mut c, 2)?,
+    };
+    c.eat_any(&['/', '-']).then_some(())?;
+    let day = fixed(&mut c, 2)?;
+    c.eat_any(&['/', '-']).then_some(())?;
+    let year = c.digits(4).filter(|digits| matches!(digits.len(), 2 | 4))?;
+    let year = year.parse::<u64>().ok()? + if year.len() == 2 { 2_000 } else { 0 };
+    c.spaces();
+    c.eat("|").then_some(())?;
+    c.spaces();
+    let time = time_of_day(&mut c)?;
+    let mut zoned = c;
+    let offset = match zone(&mut zoned) {
+        Some(offset) => {
+            c = zoned;
+            offset
+        }
+        None => clock.utc_offset_s,
+    };
+    c.spaces();
+    matches!(c.rest.bytes().next(), None | Some(b'|')).then_some(())?;
+    let at = moment(year, month, day, &time, offset)?;
+    *cursor = c;
+    Some(at)
+}
+
 /// Checks that the clock ends at a blank, a closing bracket, a bar, a comma or the end of the line.
 fn ended(c: &LineCursor<'_>) -> Option<()> {
     matches!(c.rest.bytes().next(), None | Some(b' ' | b'\t' | b']' | b'|' | b',')).then_some(())

@@ -17,7 +17,7 @@ pub(super) fn peel(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
         || event_log(line)
         || clocked(line, clock)
         || glog(line, clock)
-        || (!line.kernel && launcher::peel(line))
+        || (!line.kernel && launcher::peel(line, clock))
 }
 
 /// Parses `/dev/kmsg`: `6,3964,206764307,-;text`, and its ` KEY=value` lines.
