@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{ClassId, Entity, EvidenceSource, ProcessExit};
+use rankguard_model::{ClassId, DeviceKind, Entity, EvidenceSource, ProcessExit};
 
+use crate::engine::same_node;
 use crate::knowledge::ClassEntry;
+use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, engine_exceptions, exit_class};
+use crate::{
+    CandidateStrength, CauseCandidate, FailureScene, Signal, engine_exceptions, exit_class, own_exceptions, storage,
+};
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
 const PANICS: Duration = Duration::from_secs(60);
@@ -55,6 +59,9 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         merge_kill_reports(scene, ranking);
         earlier_faults(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
+        merge_reports_of_ranks(scene, ranking);
+        own_exceptions::demote_losses(scene, ranking);
+        storage::demote_io_errors(scene, ranking);
         panics(scene, ranking);
         limits(ranking);
         afterwards(scene, ranking);
@@ -152,6 +159,46 @@ fn merge_kill_reports(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) 
     }
 }
 
+/// Lets the kernel's report of a device go before reports of the same fault by programs: they follow from it, and it names
+/// the device.
+fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    if !scene.has_fault_limits {
+        return;
+    }
+    let source = |candidate: &CauseCandidate| scene.signs[candidate.first].source;
+    let is_fault = |candidate: &CauseCandidate| candidate.strength == CandidateStrength::Overriding;
+    let of_program = |candidate: &CauseCandidate| {
+        let is_program = matches!(source(candidate), EvidenceSource::JobLog | EvidenceSource::Launcher);
+        is_program && is_fault(candidate) && !matches!(candidate.blamed, Entity::Device { .. })
+    };
+    for at in 0..ranking.len() {
+        let report = &ranking[at];
+        if !of_program(report) {
+            continue;
+        }
+        let told = &scene.signs[report.first];
+        let precedes = |kernel: &CauseCandidate| {
+            let fault = &scene.signs[kernel.first];
+            let is_device =
+                source(kernel) == EvidenceSource::KernelLog && matches!(kernel.blamed, Entity::Device { .. });
+            let is_timed = fault.timed && told.timed;
+            let is_near = fault.at <= told.at.after(STAMP_LAG) && told.at <= fault.at.after(OVERCOME);
+            let is_same = kernel.class == report.class && same_node(fault, told);
+            is_device && is_fault(kernel) && is_same && (!is_timed || is_near)
+        };
+        let mut kernels = (0..ranking.len()).filter(|other| precedes(&ranking[*other]));
+        // With several, it is unknown which of them the program reports.
+        let (Some(kernel), None) = (kernels.next(), kernels.next()) else {
+            continue;
+        };
+        let (support, rank) = (report.support.clone(), report.root_rank);
+        ranking[at].strength = CandidateStrength::Symptom;
+        let kernel = &mut ranking[kernel];
+        kernel.root_rank = kernel.root_rank.or(rank);
+        kernel.confirm(support.iter(), || "A program reports the same.".to_owned());
+    }
+}
+
 /// Returns true if a fault did not lead to a failure of the program: the failure is a plain error of the program, or the
 /// program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
 /// fault to a failure of the program.
@@ -159,12 +206,16 @@ fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -
     let is_plain = is_plain_error(own);
     let support = || fault.support.iter().map(|index| &*scene.signs[index]);
     let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();
+    let is_disk = matches!(&fault.blamed, Entity::Device { device, .. } if device.kind == DeviceKind::Disk);
+    let is_of_disk = |sign: &Signal| is_disk && is_same_device(&sign.entity, &fault.blamed);
     let Some(last) = last.filter(|_| own.timed && support().all(|sign| sign.timed)) else {
         return is_plain && !scene.marks().any(|(_, sign)| is_device_error(sign));
     };
     let is_between = |sign: &Signal| !sign.timed || sign.at >= last && sign.at <= own.at;
     let ran_on = own.at.since(last) > OVERCOME;
-    (is_plain || ran_on) && !scene.marks().any(|(_, sign)| is_device_error(sign) && is_between(sign))
+    // What the kernel reports of another part of the same disk comes from the fault.
+    let leads_on = |sign: &Signal| is_device_error(sign) || sign.is_root_mark() && is_of_disk(sign) && sign.at > last;
+    (is_plain || ran_on) && !scene.marks().any(|(_, sign)| leads_on(sign) && is_between(sign))
 }
 
 /// Returns true if a fault was first seen long after a plain error of the program.

@@ -136,7 +136,7 @@ fn machine_of(sign: &Signal) -> Entity {
 
 /// Returns true if two signs may concern the same node: both name it, or one of them names none (offline, an empty
 /// name denotes an unknown node).
-fn same_node(one: &Signal, other: &Signal) -> bool {
+pub(crate) fn same_node(one: &Signal, other: &Signal) -> bool {
     match (one.node(), other.node()) {
         (Some(one), Some(other)) => one == other || one.as_str().is_empty() || other.as_str().is_empty(),
         _ => true,

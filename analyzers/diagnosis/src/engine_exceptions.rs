@@ -2,7 +2,9 @@
 //! process; an exception of another process ends no rank, and no exception of a GPU causes a plain error of a program.
 
 use rankguard_faults::classes;
+use rankguard_model::EvidenceSource;
 
+use crate::own_exceptions::is_own_error;
 use crate::program_errors::{is_plain_class, is_plain_error};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
@@ -39,8 +41,28 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
     if is_of_foreign_process(sign) {
         return Some("It names a process outside the job.");
     }
+    if is_own_error(&scene.signs[winner.first]) && is_foreign_crash(scene, sign) {
+        return Some("The kernel names a process that is no Python program and no process of the job.");
+    }
     let is_beside = is_plain_error(&scene.signs[winner.first]) && is_foreign(scene, sign);
     is_beside.then_some("It names no process of the job, and it explains no error of the program.")
+}
+
+/// Returns true for a crash in the kernel's log (`chrome[411]: segfault at 0 ...`) of a process that is no Python program
+/// and no rank that ended.
+fn is_foreign_crash(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    let is_crash = sign
+        .class()
+        .is_some_and(|class| [classes::PROCESS_ABORTED, classes::SEGFAULT].contains(&class.as_str()));
+    let name = sign
+        .text
+        .trim_start_matches("traps: ")
+        .split('[')
+        .next()
+        .unwrap_or_default();
+    let is_named = !name.is_empty() && !name.contains(' ') && name.len() < sign.text.len();
+    let names_rank = sign.rank().is_some() || scene.exits().any(|(_, _, pid, _)| sign.pid() == Some(pid));
+    sign.source == EvidenceSource::KernelLog && is_crash && is_named && !name.starts_with("python") && !names_rank
 }
 
 /// Returns true for an engine exception of a process that is outside all jobs, by the report of the agent.

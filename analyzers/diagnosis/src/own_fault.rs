@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{Classification, Entity, NodeId, ProcessExit, Role};
+use rankguard_model::{Classification, DeviceKind, Entity, NodeId, ProcessExit, Role};
 
 use crate::exit_class::is_fault;
 use crate::knowledge::ClassEntry;
@@ -48,7 +48,7 @@ impl FirstCause<'_> {
         let is_fault = mark.role == Role::Root && known.is_outright_fault() && known.layer() == "hardware";
         let is_link = LINKS.iter().any(|part| class.contains(part));
         let is_device = |entity: &Entity| matches!(entity, Entity::Device { .. });
-        let is_other_device = is_device(entity) && is_device(self.blamed) && entity != self.blamed;
+        let is_other_device = is_device(entity) && is_device(self.blamed) && !is_same_device(entity, self.blamed);
         let is_other_node = match (entity.node(), self.blamed.node()) {
             (Some(node), Some(blamed)) => node != blamed && !node.as_str().is_empty() && !blamed.as_str().is_empty(),
             _ => false,
@@ -61,6 +61,38 @@ impl FirstCause<'_> {
             return true;
         }
         is_fault && !is_link && (self.synthetic || !self.is_machine || is_other_device || is_other_node)
+    }
+}
+
+/// Returns true if two entities are the same, or parts of one disk: the controller `nvme1`, its namespace `nvme1n1` and the
+/// partition `nvme1n1p2`.
+pub fn is_same_device(one: &Entity, other: &Entity) -> bool {
+    if one == other {
+        return true;
+    }
+    let (Entity::Device { node, device }, Entity::Device { node: of, device: part }) = (one, other) else {
+        return false;
+    };
+    let is_known = !node.as_str().is_empty() && !of.as_str().is_empty();
+    let are_disks = device.kind == DeviceKind::Disk && part.kind == DeviceKind::Disk;
+    are_disks && (node == of || !is_known) && whole_disk(&device.address) == whole_disk(&part.address)
+}
+
+/// Returns the part of a block device's name that names the disk.
+fn whole_disk(name: &str) -> &str {
+    let name = name.trim_start_matches("/dev/");
+    let is_digit = |c: char| c.is_ascii_digit();
+    for start in ["nvme", "mmcblk"] {
+        if let Some(rest) = name.strip_prefix(start) {
+            let end = rest.find(|c| !is_digit(c)).unwrap_or(rest.len());
+            return &name[..start.len() + end];
+        }
+    }
+    let has_letters = ["hd", "sd", "vd", "xvd"].iter().any(|start| name.starts_with(start));
+    if has_letters {
+        name.trim_end_matches(is_digit)
+    } else {
+        name
     }
 }
 
@@ -157,4 +189,26 @@ pub(crate) fn has_own_fault_before(scene: &FailureScene<'_>, winner: &CauseCandi
     let is_not_after = |fault: &Signal| fault.timed && sign.timed && fault.at <= sign.at;
     let mut marks = scene.marks();
     marks.any(|(index, fault)| is_here(fault) && is_not_after(fault) && is_own_fault(scene, winner, index))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_disk_have_its_name() {
+        let names = [
+            ("nvme1", "nvme1"),
+            ("nvme1n1", "nvme1"),
+            ("nvme12n1p3", "nvme12"),
+            ("/dev/sda1", "sda"),
+            ("sdb", "sdb"),
+            ("mmcblk0p2", "mmcblk0"),
+            ("md0", "md0"),
+            ("0000:5e:00.0", "0000:5e:00.0"),
+        ];
+        for (name, disk) in names {
+            assert_eq!(whole_disk(name), disk, "{name}");
+        }
+    }
 }

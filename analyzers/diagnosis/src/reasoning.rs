@@ -111,6 +111,8 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
             });
         }
     }
+    // The order of time; signs of logs without a comparable clock come last.
+    groups.sort_by_key(|group| (!group.first.timed, group.first.timed.then_some(group.first.at)));
     groups.iter().map(|group| follower(scene, group, first)).collect()
 }
 

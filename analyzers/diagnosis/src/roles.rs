@@ -5,6 +5,7 @@ use rankguard_model::{CaseFinding, ClassId, Role};
 
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
+use crate::own_exceptions::explains_loss;
 use crate::own_fault::{has_own_fault_before, is_drill_beside, is_own_end, is_own_fault};
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -118,7 +119,8 @@ pub(crate) fn role(
         return (Role::Noise, 0.6, why.to_owned());
     }
     let comparable = sign.timed && first.timed;
-    if comparable && sign.at < first.at && sign.mark().is_some() {
+    let is_explained = || explains_loss(scene, winner.first, index);
+    if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
         let why = "It came before the first cause and does not explain it.".to_owned();
         return (Role::Noise, 0.6, why);
     }

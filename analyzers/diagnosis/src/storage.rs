@@ -7,8 +7,10 @@
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{Classification, Entity, JobId, Timestamp};
+use rankguard_model::{Classification, Entity, EvidenceSource, JobId, Timestamp};
 
+use crate::engine::same_node;
+use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Mark field: ranks that use the file system as `job/rank`, separated by commas; [`NOBODY`]; and [`UNKNOWN`] for
@@ -67,6 +69,68 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
         let note = "It answers again, and still no rank makes a step.".to_owned();
         candidate.notes.push(note);
     }
+}
+
+/// Classes of failed reads and writes of a program.
+const IO_ERRORS: [&str; 3] = [
+    classes::CHECKPOINT_WRITE_FAILURE,
+    classes::FILESYSTEM_IO_ERROR,
+    classes::STORAGE_IO_ERROR,
+];
+/// Text of the errno EROFS, with which a file system refuses writes after a fault.
+const READ_ONLY: &str = "Read-only file system";
+/// Time for which the stamp of a kernel may be later than that of the error that it explains.
+const STAMP_LAG: Duration = Duration::from_secs(10);
+
+/// Maximum time from a lost server to the operations that fail for it.
+const LOST_SERVER: Duration = Duration::from_secs(600);
+
+/// Demotes failed reads and writes of a program that follow from a fault of a disk or file system in a kernel's log.
+pub(crate) fn demote_io_errors(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    if !scene.has_fault_limits {
+        return;
+    }
+    let is_storage = |candidate: &CauseCandidate| {
+        let is_disk = candidate.class.as_str() == classes::LOCAL_DISK_FAULT;
+        is_disk || ClassEntry::of(scene.catalogue, &candidate.class).layer() == "storage"
+    };
+    let sign = |candidate: &CauseCandidate| &*scene.signs[candidate.first];
+    let faults: Vec<&Signal> = ranking
+        .iter()
+        .filter(|candidate| candidate.strength >= CandidateStrength::Cause && is_storage(candidate))
+        .map(sign)
+        .filter(|sign| sign.source == EvidenceSource::KernelLog)
+        .collect();
+    let follows = |error: &Signal| {
+        faults.iter().any(|fault| {
+            let is_later = !fault.timed || !error.timed || fault.at <= error.at.after(STAMP_LAG);
+            is_later && same_node(fault, error)
+        })
+    };
+    for candidate in ranking.iter_mut() {
+        let error = sign(candidate);
+        let is_io_error = IO_ERRORS.contains(&candidate.class.as_str()) || error.text.contains(READ_ONLY);
+        let is_of_program = matches!(error.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+        let is_cause = candidate.strength == CandidateStrength::Cause;
+        // A client reports failed operations after it lost its server.
+        let is_of_client =
+            error.source == EvidenceSource::KernelLog && faults.iter().any(|fault| loses_server(fault, error));
+        if is_cause && is_io_error && (is_of_program && follows(error) || is_of_client) {
+            candidate.strength = CandidateStrength::Symptom;
+        }
+    }
+}
+
+/// Words of file systems with a server, in the messages of their clients.
+const CLIENTS: [&str; 6] = ["Lustre", "beegfs", "ceph", "mmfs", "nfs: ", "wekafs"];
+
+/// Returns true if a kernel reports a server that does not answer, and later a failure of the same kind of file system.
+fn loses_server(wait: &Signal, error: &Signal) -> bool {
+    let is_later = wait.timed && error.timed && wait.at < error.at && error.at.since(wait.at) <= LOST_SERVER;
+    let is_same = CLIENTS
+        .iter()
+        .any(|word| wait.text.contains(word) && error.text.contains(word));
+    is_wait(wait) && is_later && is_same && same_node(wait, error)
 }
 
 /// Returns true if the predicate holds for every mark on which a candidate rests.

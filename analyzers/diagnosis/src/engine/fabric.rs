@@ -11,6 +11,7 @@ use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
 use super::stalled::StallReports;
 use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
+use crate::own_exceptions::explaining_exceptions;
 use crate::signal::STANDING_SIGNATURE;
 use crate::signalled_ranks::{explains_complaint, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -255,6 +256,10 @@ fn missing_peer(
     // A rank that a signal ended explains the complaints; the silence of another one does not.
     let (_, complaint) = complaints.first()?;
     if struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, complaint)) {
+        return None;
+    }
+    // So does a rank that raised an exception of its own: it is not missing.
+    if !explaining_exceptions(scene).is_empty() {
         return None;
     }
     let speaking: BTreeSet<Rank> = complaints.iter().filter_map(|(_, sign)| sign.rank()).collect();

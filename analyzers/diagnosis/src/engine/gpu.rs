@@ -4,7 +4,7 @@
 //! that reads out of bounds causes the same kernel message, so engine exceptions blame the program unless the device
 //! itself failed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_faults::classes;
@@ -111,12 +111,17 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
     } else {
         "A second log, which names no node, reports a failed device."
     };
+    let ranks: BTreeSet<Rank> = others.iter().filter_map(|index| scene.rank(*index)).collect();
     candidate.confirm(others, || note.to_owned());
-    let Some(node) = first.node() else { return };
-    let died = exits.on(node);
-    if let Some((_, sign)) = died.first() {
+    let died = first.node().map(|node| (node, exits.on(node)));
+    if let Some((node, died)) = died
+        && let Some((_, sign)) = died.first()
+    {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
         confirm_ends(scene, candidate, node, died);
+    }
+    if scene.has_fault_limits && ranks.len() == 1 {
+        candidate.root_rank = candidate.root_rank.or(ranks.first().copied());
     }
 }
 

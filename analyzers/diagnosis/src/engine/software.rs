@@ -7,6 +7,7 @@ use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, LAST_OUTPUT, NodeId, OUTPUT_AGE_FIELD, ProcessExit, Rank};
 
 use super::{FailureFamily, confidence, roots};
+use crate::own_exceptions::{explaining_exceptions, is_own_exception};
 use crate::program_errors::is_plain_class;
 use crate::signal::CHECK_SIGNATURE;
 use crate::signalled_ranks::struck_rank;
@@ -19,15 +20,27 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             groups.entry(class.as_str()).or_default().push((index, sign));
         }
     }
+    let explaining = explaining_exceptions(scene);
+    if let Some(signs) = groups.get_mut(classes::UNCAUGHT_EXCEPTION)
+        && signs.iter().any(|(index, _)| explaining.contains(index))
+    {
+        // The other exceptions of this class report lost peers.
+        signs.retain(|(index, _)| is_own_exception(scene, *index));
+    }
     all.extend(
         groups
             .into_iter()
-            .filter_map(|(class, signs)| candidate(scene, class, &signs)),
+            .filter_map(|(class, signs)| candidate(scene, class, &signs, &explaining)),
     );
 }
 
-fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) -> Option<CauseCandidate> {
-    let (first, earliest) = *signs.first()?;
+fn candidate(
+    scene: &FailureScene<'_>,
+    class: &str,
+    signs: &[(usize, &Signal)],
+    explaining: &[usize],
+) -> Option<CauseCandidate> {
+    let (first, earliest) = first_of(scene, signs)?;
     let score = signs.iter().map(|(_, sign)| confidence(sign)).fold(0.0, f64::max);
     let ranks: BTreeSet<Rank> = signs.iter().filter_map(|(_, sign)| sign.rank()).collect();
     let blamed = match (&earliest.entity, earliest.source) {
@@ -43,8 +56,11 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
             None => scene.job_entity(),
         },
     };
-    // An exception of unknown meaning, or a lost helper process, shows how a failure surfaced and not its cause.
+    let is_explaining = explaining.contains(&first);
+    // An exception of unknown meaning, or a lost helper process, shows how a failure surfaced and not its cause, unless
+    // the lost connections of the peers follow from it.
     let strength = match class {
+        classes::UNCAUGHT_EXCEPTION if is_explaining => CandidateStrength::Cause,
         classes::UNCAUGHT_EXCEPTION | classes::DATALOADER_WORKER_CRASH => CandidateStrength::Symptom,
         _ => CandidateStrength::Cause,
     };
@@ -64,10 +80,11 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
     }
     candidate.support.extend(signs.iter().map(|(index, _)| *index));
     // Without clocks the order of streams is unknown; a truncated traceback of another rank may be the same failure.
-    let another = scene.marks().any(|(_, sign)| {
+    let another = scene.marks().any(|(index, sign)| {
         sign.class()
             .is_some_and(|class| class.as_str() == classes::UNCAUGHT_EXCEPTION)
             && sign.rank().is_some_and(|rank| Some(rank) != earliest.rank())
+            && (!is_explaining || is_own_exception(scene, index))
     });
     let ordered = (ranks.len() < 2 && !another) || signs.iter().all(|(_, sign)| sign.timed);
     candidate.root_rank = if ordered { earliest.rank() } else { None };
@@ -112,6 +129,21 @@ fn candidate(scene: &FailureScene<'_>, class: &str, signs: &[(usize, &Signal)]) 
         }
     }
     Some(candidate)
+}
+
+/// Returns the first sign. Without comparable clocks, what a kernel reports of its storage precedes the failed reads and
+/// writes of programs.
+fn first_of<'a>(scene: &FailureScene<'_>, signs: &[(usize, &'a Signal)]) -> Option<(usize, &'a Signal)> {
+    let (first, _) = *signs.first()?;
+    let is_storage = scene.known(first).is_some_and(|class| class.layer() == "storage");
+    let is_ordered = signs.iter().all(|(_, sign)| sign.timed);
+    let mut of_kernel = signs
+        .iter()
+        .filter(|(_, sign)| sign.source == EvidenceSource::KernelLog);
+    let kernel = of_kernel
+        .next()
+        .filter(|_| scene.has_fault_limits && is_storage && !is_ordered);
+    kernel.or(signs.first()).copied()
 }
 
 /// Returns true for a failed check of a node that the other nodes of the job pass.
