@@ -184,11 +184,13 @@ fn is_host_name(stem: &str, is_folder: bool) -> bool {
     let number = stem.rsplit('-').next().unwrap_or_default();
     let has_dash = number.len() < stem.len() && !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit());
     let is_device = word == "gpu" && number.len() < 2;
+    // One letter may stand for anything, such as a generation or a version.
+    let is_node_word = word.len() > 1 || matches!(word, "h" | "n");
     plain
         && !word.is_empty()
         && stem.ends_with(|c: char| c.is_ascii_digit())
         && !NO_HOSTS.contains(&word)
-        && (has_dash && (is_folder || !is_device) || is_folder && word.len() > 1 && !is_device)
+        && (has_dash && (is_folder || !is_device) || is_folder && is_node_word && !is_device)
 }
 
 /// Name in a path that has the form of a host name.
@@ -214,6 +216,18 @@ pub(crate) fn host_name(root: &Path, path: &Path) -> Option<HostName> {
             is_folder,
         })
     })
+}
+
+/// Returns the names in a path that are hosts if lines below them name the same host, outermost first: folders and files
+/// without their extensions.
+pub(crate) fn possible_hosts(root: &Path, path: &Path) -> Vec<String> {
+    let stems = parts(root, path).map(|part| part.split('.').next().unwrap_or(&part).to_owned());
+    let is_possible = |stem: &String| {
+        let word = stem.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
+        let has_number = stem.bytes().any(|b| b.is_ascii_digit());
+        has_number && !word.is_empty() && !NO_HOSTS.contains(&word)
+    };
+    stems.filter(is_possible).collect()
 }
 
 /// Returns the node that a path names with a word for it: `node-07/`, `worker-2.log`.

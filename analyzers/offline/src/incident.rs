@@ -3,8 +3,8 @@
 //! Logs with wall clocks are divided at pauses of [`QUIET`]. A timeout is reported when its wait ends, and what it waited
 //! for failed before or during the wait, so the time of a reported wait belongs to its incident. A stream without a wall clock cannot be placed in time: it
 //! is added to the others if they form one period; otherwise all such streams form one incident. The log of an unnamed
-//! machine is added to the logs of a job only if both name the same process, and never to that of another unnamed
-//! machine.
+//! machine is added to the logs of a job only if both name the same process, or if it alone explains an error in them
+//! ([`crate::explanation`]), and never to that of another unnamed machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,7 +14,9 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{is_cause, is_excused, without_excused};
+use crate::explanation;
 use crate::outcome::WENT_ON;
+use crate::services::without_services;
 use crate::stream::{PlacedObservation, ReadStream, wait_start};
 
 /// Pause after which signals belong to different failures.
@@ -107,17 +109,18 @@ impl Incident {
 }
 
 /// Part of one stream without a pause longer than [`QUIET`].
-struct StreamSegment {
+pub(crate) struct StreamSegment {
     /// Index of the stream.
-    stream: usize,
+    pub(crate) stream: usize,
     /// Earliest and latest wall clock of its observations; a timeout begins when its wait began.
     from: Option<Timestamp>,
     to: Option<Timestamp>,
-    items: Vec<LocatedSignal>,
+    pub(crate) items: Vec<LocatedSignal>,
 }
 
 /// Builds one incident of all streams regardless of their clocks, for callers that know that they are of one job.
 pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
+    let streams = without_services(streams);
     let streams = if streams.len() > 1 {
         without_excused(streams)
     } else {
@@ -141,7 +144,11 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
 /// Divides streams into incidents at pauses of their wall clocks, as the module documentation describes. Excused alarms
 /// are left out.
 pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
-    let machines = streams.iter().filter(|stream| is_machine_log(stream)).count();
+    let streams = without_services(streams);
+    let machines = streams
+        .iter()
+        .filter(|stream| is_machine_log(stream) && !stream.seen.is_empty());
+    let machines = machines.count();
     let nodes: BTreeSet<&NodeId> = streams.iter().filter_map(|stream| stream.node.as_ref()).collect();
     // Two logs of unnamed machines are from two machines, and it is unknown on which of them a job ran.
     let alone = |stretch: &StreamSegment| {
@@ -157,7 +164,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let (own, shared): (Vec<_>, Vec<_>) = all.partition(alone);
     let (mut timed, loose): (Vec<_>, Vec<_>) = shared.into_iter().partition(|stretch| stretch.from.is_some());
     timed.sort_by_key(|stretch| (stretch.from, stretch.stream));
-    let mut groups: Vec<(Option<Timestamp>, Vec<StreamSegment>)> = Vec::new();
+    let mut groups: Vec<SegmentGroup> = Vec::new();
     for stretch in timed {
         match groups.last_mut() {
             Some((Some(end), group)) if stretch.from.is_some_and(|from| from.since(*end) <= QUIET) => {
@@ -173,25 +180,55 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((None, loose)),
         }
     }
-    let homes: Vec<Option<usize>> = own
-        .iter()
-        .map(|stretch| groups.iter().position(|(_, group)| names_a_process(group, stretch)))
-        .collect();
-    let machines = || {
-        own.iter()
-            .zip(&homes)
-            .filter(|(_, home)| home.is_some())
-            .map(|(stretch, _)| stretch.stream)
-    };
-    // Processes of two machines may have the same number, so the match is used only if one machine log has one.
-    let one = machines().all(|stream| Some(stream) == machines().next());
-    for (stretch, home) in own.into_iter().zip(homes) {
-        match home.filter(|_| one) {
+    for (stretch, home) in homes_of(&streams, &groups, own) {
+        match home {
             Some(home) => groups[home].1.push(stretch),
             None => groups.push((None, vec![stretch])),
         }
     }
+    // What the logs of the job report comes before what only machines report.
+    let is_of_machines = |(_, group): &SegmentGroup| group.iter().all(|part| is_machine_log(&streams[part.stream]));
+    groups.sort_by_key(is_of_machines);
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+/// Segments of streams with the latest time among them.
+type SegmentGroup = (Option<Timestamp>, Vec<StreamSegment>);
+
+/// Returns segments of machines' logs, each with the index of the group that it belongs to: one that names the same
+/// process, or the only one with an error that it explains.
+fn homes_of(
+    streams: &[ReadStream],
+    groups: &[SegmentGroup],
+    own: Vec<StreamSegment>,
+) -> Vec<(StreamSegment, Option<usize>)> {
+    let homes: Vec<Option<usize>> = own
+        .iter()
+        .map(|stretch| groups.iter().position(|(_, group)| names_a_process(group, stretch)))
+        .collect();
+    if homes.iter().any(Option::is_some) {
+        let streams = || own.iter().zip(&homes).filter(|(_, home)| home.is_some());
+        // Processes of two machines may have the same number, so the match is used only if one machine log has one.
+        let first = streams().map(|(stretch, _)| stretch.stream).next();
+        let is_one = streams().all(|(stretch, _)| Some(stretch.stream) == first);
+        return own
+            .into_iter()
+            .zip(homes)
+            .map(|(stretch, home)| (stretch, home.filter(|_| is_one)))
+            .collect();
+    }
+    let mut pairs = own.iter().enumerate().flat_map(|(at, stretch)| {
+        let explained = groups.iter().enumerate();
+        let explained = explained.filter(|(_, (_, group))| explanation::explains(streams, stretch, group));
+        explained.map(move |(group, _)| (at, group))
+    });
+    let pair = pairs.next();
+    let only = if pairs.next().is_none() { pair } else { None };
+    let home = |at: usize| only.filter(|(stretch, _)| *stretch == at).map(|(_, group)| group);
+    own.into_iter()
+        .enumerate()
+        .map(|(at, stretch)| (stretch, home(at)))
+        .collect()
 }
 
 /// Returns true if a machine's log and those of a job name the same process id, above 1: the job then ran on that
@@ -206,13 +243,13 @@ fn names_a_process(group: &[StreamSegment], machine: &StreamSegment) -> bool {
     !there.is_empty() && group.iter().any(named)
 }
 
-fn is_machine_log(stream: &ReadStream) -> bool {
+pub(crate) fn is_machine_log(stream: &ReadStream) -> bool {
     matches!(stream.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
 
 /// Returns true if a log of a job states that the run ended well, none states a failure, and none of the whole job worked
 /// without stating its end.
-fn ended_well(streams: &[ReadStream]) -> bool {
+pub(crate) fn ended_well(streams: &[ReadStream]) -> bool {
     let of_jobs = || streams.iter().filter(|stream| !is_machine_log(stream));
     let is_open = |stream: &ReadStream| {
         let works = stream.rank.is_none() && !stream.progress.is_empty();

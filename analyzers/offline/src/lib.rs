@@ -13,6 +13,7 @@
 mod certainty;
 mod error_file;
 mod excuse;
+mod explanation;
 mod flight;
 pub mod guess;
 mod incident;
@@ -23,6 +24,8 @@ mod overcome;
 mod progress;
 mod reading;
 mod record;
+mod services;
+mod stamps;
 mod statement;
 mod stream;
 mod tasks;

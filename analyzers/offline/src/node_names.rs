@@ -65,6 +65,8 @@ impl NodeNames {
         let mut names = BTreeSet::new();
         let mut siblings: BTreeMap<(Vec<String>, String), BTreeMap<String, NamedLogs>> = BTreeMap::new();
         for (path, hosts) in files {
+            let possible = guess::possible_hosts(root, path);
+            names.extend(possible.into_iter().filter(|name| hosts.contains(name)));
             let Some(guess::HostName {
                 parents,
                 name,
@@ -73,9 +75,6 @@ impl NodeNames {
             else {
                 continue;
             };
-            if hosts.contains(&name) {
-                names.insert(name.clone());
-            }
             let form = name.trim_end_matches(|c: char| c.is_ascii_digit()).to_owned();
             let logs = siblings.entry((parents, form)).or_default().entry(name).or_default();
             let file = path.file_name().map(|file| file.to_string_lossy().to_lowercase());
@@ -101,8 +100,9 @@ impl NodeNames {
 
     /// Returns the node that a path names: one with a word for it (`node-07/`, `worker-2.log`), or a confirmed host name.
     pub fn node(&self, root: &Path, path: &Path) -> Option<NodeId> {
-        let host = || guess::host_name(root, path).filter(|host| self.0.contains(&host.name));
-        guess::named_node(root, path).or_else(|| host().map(|host| NodeId::from(host.name)))
+        let hosts = || guess::possible_hosts(root, path).into_iter().rev();
+        let host = || hosts().find(|name| self.0.contains(name)).map(NodeId::from);
+        guess::named_node(root, path).or_else(host)
     }
 }
 
@@ -157,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn a_host_in_the_lines_confirms_a_short_name() {
+        check(
+            &[
+                ("/logs/b7/kern.log", "b7"),
+                ("/logs/b7/rank8.log", ""),
+                ("/logs/b7.messages", "b7"),
+                ("/logs/rank8.log", "rank8"),
+                ("/logs/b8/rank0.log", ""),
+            ],
+            &[Some("b7"), Some("b7"), Some("b7"), None, None],
+        );
+    }
+
+    #[test]
     fn siblings_with_logs_of_one_node_each_are_nodes() {
         check(
             &[("/logs/gpu-07/dmesg", ""), ("/logs/gpu-08/dmesg", "")],
@@ -165,6 +179,14 @@ mod tests {
         check(
             &[("/logs/tcn1/rank-0.err", ""), ("/logs/tcn2/rank-4.err", "")],
             &[Some("tcn1"), Some("tcn2")],
+        );
+        check(
+            &[("/logs/n1/rank-0.err", ""), ("/logs/n2/rank-4.err", "")],
+            &[Some("n1"), Some("n2")],
+        );
+        check(
+            &[("/logs/g1/rank-0.err", ""), ("/logs/g2/rank-4.err", "")],
+            &[None, None],
         );
         check(
             &[("/logs/ip-10-0-0-17.log", ""), ("/logs/ip-10-0-0-18.log", "")],

@@ -16,6 +16,8 @@ use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
+use crate::services::{self, ServiceRelation};
+use crate::stamps::StampIndex;
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::tasks::forget_task_ranks;
 use crate::wait::stated_wait;
@@ -70,6 +72,7 @@ pub struct StreamReader {
     finite_loss: Option<u64>,
     records: RunRecords,
     failures: WorkerFailures,
+    stamps: StampIndex,
     lines: u64,
     /// True if a launcher numbers the processes of a node.
     has_local_ranks: bool,
@@ -111,6 +114,7 @@ impl StreamReader {
             finite_loss: None,
             records: RunRecords::default(),
             failures: WorkerFailures::default(),
+            stamps: StampIndex::default(),
             lines: 0,
             has_local_ranks: false,
             partial: None,
@@ -171,11 +175,7 @@ impl StreamReader {
         let Some(exception) = logged_exception(line).filter(|_| is_of_job && !is_seen) else {
             return;
         };
-        let clock = LineClock {
-            hint: self.origin.year,
-            ..LineClock::default()
-        };
-        let at = line::parse(&line::clean(line), &clock).at;
+        let at = line::parse(&line::clean(line), &self.clock()).at;
         let mut found = self.triage.push(exception, Timestamp(0));
         found.extend(self.triage.flush());
         for mut observation in found {
@@ -270,6 +270,14 @@ impl StreamReader {
         }
         self.records.read(self.lines, line);
         self.failures.read(self.lines, line);
+        self.stamps.read(self.lines, line, &self.clock());
+    }
+
+    fn clock(&self) -> LineClock {
+        LineClock {
+            hint: self.origin.year,
+            ..LineClock::default()
+        }
     }
 
     /// Ends the stream and returns it.
@@ -282,6 +290,10 @@ impl StreamReader {
         }
         self.add_logged_last();
         self.seen.sort_by_key(|seen| seen.first_line);
+        // The time at which the stream was written is that of its lines.
+        if self.origin.at.is_none() && matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
+            std::mem::take(&mut self.stamps).date(&mut self.seen, self.origin.ahead_ns.unwrap_or(0));
+        }
         self.failures.place(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
@@ -291,7 +303,7 @@ impl StreamReader {
             name: self.origin.name,
             source: self.source,
             rank: self.origin.rank,
-            node: self.origin.node,
+            node: self.origin.node.or_else(|| sole_node(self.source, &self.seen)),
             measured: self.origin.ahead_ns.is_some(),
             seen: self.seen,
             progress: self.progress,
@@ -302,8 +314,12 @@ impl StreamReader {
         }
     }
 
-    fn add_observation(&mut self, observation: LogObservation) {
+    fn add_observation(&mut self, mut observation: LogObservation) {
         if self.seen.len() >= KEPT {
+            return;
+        }
+        let is_of_service = weigh_service(&mut observation);
+        if observation.marks.is_empty() {
             return;
         }
         let wall = observation.at.or(self.origin.at).map(|at| self.corrected(at));
@@ -323,6 +339,7 @@ impl StreamReader {
             key_line: observation.key_line_no,
             wall,
             own_clock,
+            is_of_service,
             retried,
             wait: stated_wait(&observation.text).unwrap_or_default(),
         });
@@ -375,6 +392,32 @@ impl StreamReader {
             synthetic: false,
         }
     }
+}
+
+/// Returns the node that all observations of a machine's log name.
+fn sole_node(source: EvidenceSource, seen: &[PlacedObservation]) -> Option<NodeId> {
+    if !matches!(source, EvidenceSource::KernelLog | EvidenceSource::Host) {
+        return None;
+    }
+    let named = seen.iter().flat_map(|seen| &seen.signs).filter_map(Signal::node);
+    let names: BTreeSet<&NodeId> = named.filter(|node| !node.as_str().is_empty()).collect();
+    names.first().filter(|_| names.len() == 1).map(|node| (*node).clone())
+}
+
+/// Removes what a service reports about itself. Returns true if the rest is about something that the job may use.
+fn weigh_service(observation: &mut LogObservation) -> bool {
+    // A system log names the host before the tag of the program.
+    if observation.host.is_none() {
+        return false;
+    }
+    let mut relations = Vec::new();
+    let text = &observation.text;
+    observation.marks.retain(|mark| {
+        let relation = services::relation(text, mark);
+        relations.push(relation);
+        relation != ServiceRelation::None
+    });
+    relations.iter().min() == Some(&ServiceRelation::Possible)
 }
 
 /// Returns the exception that a line logs as an error, from its name on: `ERROR trainer.py:88 KeyError: 'acc'`.

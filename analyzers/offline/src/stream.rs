@@ -45,6 +45,9 @@ pub(crate) struct PlacedObservation {
     pub(crate) wall: Option<Timestamp>,
     /// Clock shared by this stream's lines only: the wall clock, or time since boot.
     pub(crate) own_clock: Option<Timestamp>,
+    /// True if a service of the machine reports something that the job may use
+    /// ([`crate::services::ServiceRelation::Possible`]).
+    pub(crate) is_of_service: bool,
     /// True if the program itself reports a retry.
     pub(crate) retried: bool,
     /// Wait that the line reports to have ended in vain; zero without one.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within};
+use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within, is_same_device};
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
     CaseFinding, Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
@@ -146,7 +146,8 @@ fn own_faults(incident: &Incident, findings: &[CaseFinding], catalogue: &Catalog
         let Some(entity) = item.filter(|_| !is_explained).map(|item| &item.sign.entity) else {
             continue;
         };
-        let is_new = !own.contains(entity) && Some(entity) != findings.first().map(|first| &first.entity);
+        let mut known = own.iter().chain(findings.first().map(|first| &first.entity));
+        let is_new = !known.any(|known| is_same_device(known, entity));
         if is_new && own.len() < OWN_FAULTS {
             own.push(entity.clone());
         }

@@ -1,0 +1,109 @@
+//! Stamps above lines without one: a traceback below the line of a logger that reports the error is of the same moment.
+//!
+//! Only a line that reports an error gives its time. Any other line was written at an unknown time before.
+
+use rankguard_faults::line::{self, LineClock, LogLevel};
+use rankguard_model::{Rank, Timestamp};
+
+use crate::stream::PlacedObservation;
+
+/// Maximum distance of a line from the stamp above it, lines.
+const NEAR: u64 = 12;
+/// Maximum number of recorded stamps.
+const STAMPS: usize = 20_000;
+/// Maximum part of a line that is parsed, bytes.
+const HEAD: usize = 512;
+/// Words of a line that reports an error, if its logger adds no level. Lower case.
+const ERROR_WORDS: [&str; 7] = [
+    "crash",
+    "error",
+    "exception",
+    "fatal",
+    "traceback",
+    "uncaught",
+    "unhandled",
+];
+
+/// Stamp of a line that reports an error.
+#[derive(Debug, Clone)]
+struct Stamp {
+    /// Line number, from 1.
+    line: u64,
+    at: Timestamp,
+    /// Rank in the prefix of the line.
+    rank: Option<Rank>,
+    /// Last line below it before the next stamp.
+    until: u64,
+}
+
+/// Stamps of lines that report errors and have lines without a stamp below them.
+#[derive(Debug, Default)]
+pub(crate) struct StampIndex {
+    /// Stamp above the next line.
+    last: Option<Stamp>,
+    /// Earlier stamps, in line order.
+    stamps: Vec<Stamp>,
+}
+
+impl StampIndex {
+    /// Reads a line. Lines between two calls have not been read.
+    pub(crate) fn read(&mut self, number: u64, text: &str, clock: &LineClock) {
+        let head = line::clean(&text[..text.floor_char_boundary(HEAD)]);
+        let parsed = line::parse(&head, clock);
+        let Some(at) = parsed.at else {
+            if let Some(last) = self.last.as_mut().filter(|last| last.until + 1 == number) {
+                last.until = number;
+            }
+            return;
+        };
+        self.close();
+        let is_error = match parsed.level {
+            Some(level) => level >= LogLevel::Warning,
+            None => {
+                let lower = parsed.text.to_ascii_lowercase();
+                ERROR_WORDS.iter().any(|word| lower.contains(word))
+            }
+        };
+        self.last = is_error.then_some(Stamp {
+            line: number,
+            at,
+            rank: parsed.rank,
+            until: number,
+        });
+    }
+
+    /// Records the stamp above the previous lines.
+    fn close(&mut self) {
+        let used = self.last.take().filter(|stamp| stamp.until > stamp.line);
+        if let Some(stamp) = used.filter(|_| self.stamps.len() < STAMPS) {
+            self.stamps.push(stamp);
+        }
+    }
+
+    /// Gives observations without a time that of the line above, if it reports an error and names no other rank.
+    /// `ahead_ns` is the lead of the writer's clock over the reference.
+    pub(crate) fn date(mut self, seen: &mut [PlacedObservation], ahead_ns: i64) {
+        self.close();
+        for seen in seen.iter_mut().filter(|seen| seen.own_clock.is_none()) {
+            let rank = seen.signs.iter().find_map(|sign| sign.entity.rank());
+            let Some(at) = self.above(seen.first_line, rank) else {
+                continue;
+            };
+            let at = Timestamp(at.0.saturating_sub(ahead_ns));
+            seen.wall = Some(at);
+            seen.own_clock = Some(at);
+            for sign in &mut seen.signs {
+                sign.at = at;
+                sign.timed = true;
+            }
+        }
+    }
+
+    fn above(&self, number: u64, rank: Option<Rank>) -> Option<Timestamp> {
+        let below = self.stamps.partition_point(|stamp| stamp.line < number);
+        let stamp = self.stamps.get(below.checked_sub(1)?)?;
+        let is_same = stamp.rank.is_none() || rank.is_none() || stamp.rank == rank;
+        let is_near = number <= stamp.until && number - stamp.line <= NEAR;
+        (is_same && is_near).then_some(stamp.at)
+    }
+}
