@@ -90,7 +90,7 @@ pub const CUDA_ILLEGAL_MEMORY_ACCESS: &str = "cuda-illegal-memory-access";
 /// The program uses a device number that does not exist.
 pub const CUDA_INVALID_DEVICE_ORDINAL: &str = "cuda-invalid-device-ordinal";
 
-/// A kernel failed for a reason that CUDA does not give.
+/// A CUDA call or kernel failed with an error that no other class covers, often without a stated reason.
 pub const CUDA_LAUNCH_FAILURE: &str = "cuda-launch-failure";
 
 /// The binary holds no kernel for the architecture of this GPU.
@@ -261,7 +261,8 @@ pub const HOST_MEMORY_FAULT: &str = "host-memory-fault";
 /// An allocation of host memory failed inside the process.
 pub const HOST_OOM_ALLOC: &str = "host-oom-alloc";
 
-/// The kernel or the scheduler killed a process because host memory was used up.
+/// The kernel or the scheduler killed a process because the memory of the host, or the limit of the process's memory
+/// cgroup, was used up.
 pub const HOST_OOM_KILL: &str = "host-oom-kill";
 
 /// A processor or the chassis of a host is too hot and slows down or stops, or its cooling fails.
@@ -411,7 +412,7 @@ pub const PCIE_ERROR: &str = "pcie-error";
 /// A PCIe link runs with fewer lanes or slower than it could.
 pub const PCIE_LINK_DEGRADED: &str = "pcie-link-degraded";
 
-/// The job may not read or write something.
+/// The job may not read or write something: it lacks the right, or the file system is read-only.
 pub const PERMISSION_DENIED: &str = "permission-denied";
 
 /// A bug or a wrong setting of the platform itself breaks jobs.

@@ -12,6 +12,11 @@ use crate::matcher::SignatureMatcher;
 use crate::signature::CodeKind;
 use crate::taxonomy::Citation;
 
+/// Action that takes a node out.
+const REPLACE_NODE: &str = "replace-node";
+/// Action that collects evidence first.
+const DIAGNOSE: &str = "diagnose";
+
 /// Explanation of one class, driver event number or line.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
@@ -226,7 +231,11 @@ fn explain_code(catalogue: &Catalogue, kind: CodeKind, number: u32) -> Option<Ex
 fn add_code(catalogue: &Catalogue, kind: CodeKind, number: u32, explanation: &mut Explanation) {
     let codes = table(catalogue, kind);
     let Some(code) = codes.get(number) else { return };
-    explanation.meaning = format!("{}. {}", code.meaning, explanation.meaning);
+    // Several numbers share a class, whose definition covers the most frequent of them only.
+    explanation.meaning = format!("{}.", code.meaning);
+    if code.fatal == Some(FatalityScope::NonFatal) {
+        spare_node(catalogue, explanation);
+    }
     explanation.code = Some(event(kind, code, codes.cleared_by(number)));
     if let Some(source) = catalogue.source(&code.source) {
         let reading = CitedSource {
@@ -237,6 +246,24 @@ fn add_code(catalogue: &Catalogue, kind: CodeKind, number: u32, explanation: &mu
             explanation.sources.insert(0, reading);
         }
     }
+}
+
+/// Replaces the removal of a node by a diagnosis: an event that stops nothing is a reason to look, not to act.
+fn spare_node(catalogue: &Catalogue, explanation: &mut Explanation) {
+    if explanation.action != REPLACE_NODE {
+        return;
+    }
+    explanation.action = DIAGNOSE.to_owned();
+    explanation.action_means = catalogue.action(DIAGNOSE).unwrap_or_default().to_owned();
+    explanation.then.clear();
+    let (agreeing, others): (Vec<_>, Vec<_>) = std::mem::take(&mut explanation.alternatives)
+        .into_iter()
+        .partition(|other| other.action == DIAGNOSE);
+    explanation.alternatives = others;
+    let titles = agreeing
+        .iter()
+        .filter_map(|other| catalogue.source_title(&other.source));
+    explanation.recommended_by = titles.map(str::to_owned).collect();
 }
 
 fn event(kind: CodeKind, code: &DriverCode, cleared_by: Option<u32>) -> DriverEvent {

@@ -23,6 +23,9 @@ pub struct Signature {
     /// Failure class that it indicates. With `codes`, the class comes from the table instead; for a number that is not
     /// in the table it is this class with the number appended, such as `unknown-xid-1000`.
     pub class: ClassId,
+    /// True for a wording of many errors of a device: a signature of one of them on the same line displaces it.
+    #[serde(default)]
+    pub generic: bool,
     /// Role in a failure, as far as one line determines it. Default: root.
     #[serde(default = "root")]
     pub role: Role,

@@ -12,7 +12,7 @@ const SOURCES: [EvidenceSource; 4] = [
 ];
 
 /// Reports of checks that found nothing.
-const DENIED: [&str; 42] = [
+const DENIED: [&str; 68] = [
     "no Xid 79 errors",
     "health check: no Xid 79 errors in the last hour",
     "gpu-check: No XID 79 found on any GPU",
@@ -55,10 +55,36 @@ const DENIED: [&str; 42] = [
     "no PCIe AER errors found",
     "no thermal slowdown found",
     "GPU lost: 0",
+    "INFO no CUDA out of memory since the last restart",
+    "finished 400 steps without CUDA out of memory errors",
+    "the run has not hit a single CUDA out of memory error",
+    "rank 2 never saw a CUDA out of memory error",
+    "0 CUDA out of memory errors",
+    "summary: 0 CUDA out of memory errors, 0 NCCL errors",
+    "CUDA out of memory: 0",
+    "CUDA out of memory errors: 0",
+    "CUDA out of memory errors were not seen in this run",
+    "memory test ended without any CUDA out of memory error",
+    "no watchdog saw a collective operation timeout, and no NCCL error",
+    "Watchdog caught collective operation timeout: 0",
+    "health: no NCCL remote process exited or there was a network error",
+    "no rank was killed by the OOM killer",
+    "no Connection reset by peer in the last hour",
+    "Connection refused: 0, Connection reset by peer: 0",
+    "If you see CUDA out of memory, lower the micro batch size",
+    "if a CUDA out of memory error is raised, the batch size is halved",
+    "In case of CUDA out of memory errors the launcher halves the batch",
+    "activation checkpointing is on to avoid CUDA out of memory errors",
+    "large batches may cause CUDA out of memory errors",
+    "CUDA out of memory errors can be avoided by a smaller batch",
+    "when you get 'No space left on device', clean the scratch folder",
+    "rotation helps to prevent 'No space left on device' errors",
+    "no uncorrectable ECC error was encountered by CUDA",
+    "Segmentation fault: none",
 ];
 
 /// Faults beside a denial of another one.
-const TOLD: [&str; 8] = [
+const TOLD: [&str; 21] = [
     "health check: XID error 95 on 0000:3b:00.0",
     "GPU 0 Xid 79",
     "gpu-check: Xid 79 found on GPU 3, no action was taken",
@@ -67,6 +93,19 @@ const TOLD: [&str; 8] = [
     "NVRM: Xid (PCI:0000:9b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     "Out of memory: Killed process 4242 (python3) total-vm:912kB",
     "ECC errors on GPU 0: 2 uncorrectable ECC errors",
+    "GPU 0 CUDA out of memory",
+    "rank 0 CUDA out of memory. Tried to allocate 2.00 GiB",
+    "no answer from the store: CUDA out of memory",
+    "No checkpoint was written, CUDA out of memory",
+    "could not allocate a tensor: CUDA out of memory",
+    "did not finish because of CUDA out of memory",
+    "step 12 failed, not retrying: CUDA out of memory. Tried to allocate 20 MiB",
+    "CUDA out of memory. If reserved memory is large, set max_split_size_mb to avoid fragmentation",
+    "No CUDA out of memory errors before step 10. Step 11: CUDA out of memory. Tried to allocate 20.00 MiB",
+    "CUDA out of memory errors: 3",
+    "10 CUDA out of memory errors",
+    "OSError: [Errno 28] No space left on device",
+    "RuntimeError: No CUDA GPUs are available",
 ];
 
 fn roots(text: &str) -> Vec<String> {

@@ -38,6 +38,15 @@ impl SignatureMatcher {
         if hits.iter().any(narrow) {
             hits.retain(|hit| !surfaced(hit));
         }
+        // An error that the line names displaces the form of all errors of its device.
+        let rule = |hit: &SignatureMatch| &self.rules[hit.rule];
+        let names_error = |hit: &SignatureMatch| {
+            let rule = rule(hit);
+            rule.of_device && !rule.signature.generic && hit.mark.confidence >= NARROW
+        };
+        if hits.iter().any(names_error) {
+            hits.retain(|hit| !rule(hit).signature.generic);
+        }
         hits.truncate(MARK_LIMIT);
         LineJudgement { hits, speaks }
     }

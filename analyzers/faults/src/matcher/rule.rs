@@ -2,15 +2,19 @@
 
 use std::sync::OnceLock;
 
-use rankguard_model::{FieldValues, SmolStr};
-use regex::Regex;
+use rankguard_model::{FieldValues, Role, SmolStr};
+use regex::{Captures, Regex};
 
+use super::denial;
 use super::pattern_bounds::PatternBounds;
 use crate::catalogue::Catalogue;
 use crate::signature::Signature;
 
 /// Maximum length of a captured field, bytes.
 const FIELD_LIMIT: usize = 512;
+
+/// Maximum number of matches of a pattern in one text that are examined for a denial.
+const MATCHES: usize = 8;
 
 /// Number of fields that the decoder of a driver event usually adds.
 const MEANING: usize = 2;
@@ -25,6 +29,8 @@ pub(super) struct SignatureRule {
     /// True if only a program reports this of itself: a file that the kernel does not find or cannot read is not the
     /// user's.
     pub(super) of_programs: bool,
+    /// True if its class is one of a GPU or of CUDA.
+    pub(super) of_device: bool,
     /// Compiled when the signature is first tried: most never are.
     patterns: OnceLock<RulePatterns>,
     /// Built when a kind of line in which a literal of it occurs is cached; none if it cannot be built.
@@ -54,6 +60,17 @@ pub(super) enum KindMatch {
     Depends,
 }
 
+impl RulePatterns {
+    /// Returns the first match that its sentence does not deny.
+    fn affirmed<'t>(&self, text: &'t str) -> Option<Captures<'t>> {
+        let matches = self.wanted.captures_iter(text).take(MATCHES);
+        matches.into_iter().find(|captures| {
+            let all = captures.get_match();
+            !denial::is_denied(text, all.start(), all.end())
+        })
+    }
+}
+
 impl SignatureRule {
     pub(super) fn new(signature: Signature, catalogue: &Catalogue) -> Self {
         let layer = catalogue
@@ -65,6 +82,7 @@ impl SignatureRule {
             .any(|family| signature.class.as_str().starts_with(family));
         Self {
             of_programs: layer.starts_with("user-") && !of_device && signature.sources.is_empty(),
+            of_device,
             signature,
             patterns: OnceLock::new(),
             blind: OnceLock::new(),
@@ -107,7 +125,9 @@ impl SignatureRule {
         // A pattern without named groups gives the same result wherever it matches.
         let takes_nothing = || self.patterns().fields.is_empty();
         let wanted = blind.wanted.stays_in(masked) || takes_nothing() && blind.wanted.must_match(masked);
-        let sure = refuses.is_none() && wanted && literals.any(|literal| occurs(masked, literal));
+        // A denial may depend on the digits, and on the position of the match.
+        let denies = self.is_deniable() && denial::may_deny(masked);
+        let sure = refuses.is_none() && wanted && !denies && literals.any(|literal| occurs(masked, literal));
         if sure {
             matched.map(KindMatch::Matches)
         } else {
@@ -139,11 +159,16 @@ impl SignatureRule {
         self.blind.get_or_init(made).as_ref()
     }
 
-    /// Returns the positions of the fields in a text; none if the signature does not match. A pattern without named
-    /// groups only runs `is_match`; any other runs once for match and captures.
+    /// Returns true if a denial of its wording withdraws it. A harmless wording remains harmless.
+    fn is_deniable(&self) -> bool {
+        self.signature.role != Role::Noise
+    }
+
+    /// Returns the positions of the fields in a text; none if the signature does not match, or if every match is denied
+    /// ([`denial`]). A pattern without named groups only runs `is_match`; any other runs once for match and captures.
     pub(super) fn find(&self, text: &str) -> Option<FieldSpans> {
         let patterns = self.patterns();
-        let captures = if !patterns.fields.is_empty() {
+        let mut captures = if !patterns.fields.is_empty() {
             Some(patterns.wanted.captures(text)?)
         } else if patterns.wanted.is_match(text) {
             None
@@ -153,6 +178,9 @@ impl SignatureRule {
         let refused = patterns.unless.as_ref().is_some_and(|unless| unless.is_match(text));
         if refused || !self.signature.literals.iter().any(|literal| occurs(text, literal)) {
             return None;
+        }
+        if self.is_deniable() && denial::may_deny(text) {
+            captures = Some(patterns.affirmed(text)?);
         }
         let span = |(number, _): &(usize, SmolStr)| {
             let group = captures.as_ref()?.get(*number)?;
