@@ -55,6 +55,7 @@ mod signalled_ranks;
 mod signature;
 mod sorted_deque;
 mod sorted_set;
+mod speaker;
 mod stacks;
 mod steps;
 mod storage;

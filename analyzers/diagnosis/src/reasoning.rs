@@ -9,7 +9,7 @@ use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role
 
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{has_own_fault_before, is_own_end};
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
 /// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
@@ -42,7 +42,7 @@ pub(crate) fn note(
     for text in &winner.notes {
         say(text.clone());
     }
-    say(conclusion(scene, winner, verdict));
+    say(conclusion(scene, winner, verdict, first));
     if !verdict.alternatives.is_empty() {
         let others: Vec<_> = verdict.alternatives.iter().map(|(class, _)| class.as_str()).collect();
         say(format!("Considered and set aside: {}.", others.join(", ")));
@@ -82,7 +82,12 @@ struct FollowerGroup<'a> {
     class: &'a str,
     role: Role,
     first: &'a Signal,
+    /// Newest counted sign: several signs of one message are adjacent.
+    newest: &'a Signal,
+    /// Number of messages; repeats of a line are folded into one.
     count: u64,
+    /// Writers of the messages beside the first, in words; empty if there is one writer.
+    writers: &'static str,
 }
 
 /// Describes the other marks, grouped by source and class, so that a burst is one line.
@@ -97,23 +102,48 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         }
         let (role, ..) = roles::role(scene, winner, index, sign);
         let source = sign.source;
-        let class = class.as_str();
+        let class = shown_class(class.as_str(), mark.role);
         let known = |group: &&mut FollowerGroup<'_>| (group.source, group.class, group.role) == (source, class, role);
         if let Some(group) = groups.iter_mut().find(known) {
-            group.count += 1;
+            group.count += u64::from(group.newest.evidence != sign.evidence);
+            group.newest = sign;
+            if let Some(writers) = other_writers(group.first, sign) {
+                group.writers = writers;
+            }
         } else if groups.len() < GROUPS {
             groups.push(FollowerGroup {
                 source,
                 class,
                 role,
                 first: sign,
+                newest: sign,
                 count: 1,
+                writers: "",
             });
         }
     }
     // The order of time; signs of logs without a comparable clock come last.
     groups.sort_by_key(|group| (!group.first.timed, group.first.timed.then_some(group.first.at)));
     groups.iter().map(|group| follower(scene, group, first)).collect()
+}
+
+/// Returns words for the writers of two messages if they differ.
+fn other_writers(one: &Signal, other: &Signal) -> Option<&'static str> {
+    match (one.entity.rank(), other.entity.rank()) {
+        (Some(one), Some(other)) => (one != other).then_some(" from several ranks"),
+        (None, None) if one.node() == other.node() => None,
+        _ => Some(" from several sources"),
+    }
+}
+
+/// Returns the class that a line reports. A line that only states signal 9 raises the suspicion of an out-of-memory kill,
+/// and does not report one.
+fn shown_class(class: &str, role: Role) -> &str {
+    if class == classes::HOST_OOM_KILL && role == Role::Confirmation {
+        classes::KILLED_BY_SIGNAL
+    } else {
+        class
+    }
 }
 
 fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
@@ -131,11 +161,11 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     for part in [" reports ", group.class] {
         text.push_str(part);
     }
-    // Repeats of a line are folded, so that one sign may stand for several lines.
     if group.count > 1 {
         text.push_str(", the first of ");
         number(&mut text, group.count);
         text.push_str(" messages");
+        text.push_str(group.writers);
     }
     for part in [", ", meaning, "."] {
         text.push_str(part);
@@ -233,7 +263,7 @@ fn part_in_failure(
     }
 }
 
-fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict) -> String {
+fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> String {
     // Logs that are read later list no ranks, and show the end of few.
     let has_ranks = !scene.placements.is_empty();
     let is_alive = has_ranks && scene.exits().next().is_none() && scene.silent().next().is_none();
@@ -258,6 +288,10 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
     };
     let mut text = String::with_capacity(ROOM);
     match &verdict.blamed {
+        Entity::Unknown if first.switch_port().is_some() => {
+            text.push_str("The blame is on ");
+            text.push_str(&first.switch_port().unwrap_or_default());
+        }
         Entity::Unknown if matches!(verdict.layer.as_str(), "hardware" | "platform") => {
             text.push_str("The logs name no machine to blame")
         }
@@ -330,30 +364,50 @@ fn number(text: &mut String, number: u64) {
     text.push_str(itoa::Buffer::new().format(number));
 }
 
-/// Writes the source of a sign. A log of a launcher or a scheduler contains the output of the program as well.
+/// Writes the source of a sign. A log of a job, a launcher or a scheduler contains lines of the others as well.
 fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal) {
-    let class = sign.class().map(|class| ClassEntry::of(scene.catalogue, class));
-    let is_of_program = class.is_some_and(|class| class.is_program());
+    if speaker::is_mixed(sign.source)
+        && let Some(writer) = speaker::writer(&sign.text, sign.entity.rank().is_some())
+    {
+        return text.push_str(writer);
+    }
     let (who, nameless) = match sign.source {
-        EvidenceSource::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
+        EvidenceSource::KernelLog => {
+            return beside(text, speaker::system_writer(&sign.text), " of node ", sign.node());
+        }
         EvidenceSource::Host => return beside(text, "the host monitor", " of node ", sign.node()),
         EvidenceSource::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
         EvidenceSource::Nic => return beside(text, "the network monitor", " of node ", sign.node()),
         EvidenceSource::Checkpoint => return beside(text, "the checkpoint service", " of node ", sign.node()),
-        EvidenceSource::Launcher | EvidenceSource::Scheduler if is_of_program => ("the log of rank ", "the job's log"),
-        EvidenceSource::JobLog => ("the log of rank ", "the job's log"),
+        EvidenceSource::Launcher if !is_output(scene, sign) => return text.push_str("the launcher"),
+        EvidenceSource::Scheduler if !is_output(scene, sign) => return text.push_str("the scheduler"),
+        EvidenceSource::JobLog | EvidenceSource::Launcher | EvidenceSource::Scheduler => {
+            ("the log of rank ", "the job's log")
+        }
         EvidenceSource::Ranks => ("the agent of rank ", "the agent"),
-        EvidenceSource::Launcher => return text.push_str("the launcher"),
-        EvidenceSource::Scheduler => return text.push_str("the scheduler"),
         EvidenceSource::FlightRecorder => return text.push_str("the flight recorder of the job"),
         // Sequence 0 is a fact of the controller.
         EvidenceSource::Agent if sign.evidence.seq.0 > 0 => return beside(text, "the agent", " of node ", sign.node()),
         EvidenceSource::Agent => return text.push_str("the controller's watch over agents"),
     };
-    match sign.rank() {
+    // A rank in the text of a log is the subject of the line, not its writer.
+    let rank = if speaker::is_mixed(sign.source) {
+        sign.entity.rank()
+    } else {
+        sign.rank()
+    };
+    match rank {
         Some(rank) => *text += &format!("{who}{rank}"),
         None => text.push_str(nameless),
     }
+}
+
+/// Returns true if a line in the log of a launcher or a scheduler is output of the program: a rank labels it, or its
+/// class or wording is that of a program.
+fn is_output(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    let class = sign.class().map(|class| ClassEntry::of(scene.catalogue, class));
+    let is_collective = ["NCCL", "RCCL", "HCCL"].iter().any(|name| sign.text.contains(name));
+    sign.entity.rank().is_some() || is_collective || class.is_some_and(|class| class.is_program())
 }
 
 fn subject(text: &mut String, entity: &Entity) {

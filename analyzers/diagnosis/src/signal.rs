@@ -309,6 +309,15 @@ impl Signal {
         self.entity.rank().or_else(|| self.rank_named())
     }
 
+    /// Returns the port of a network switch that its text names, in words.
+    pub fn switch_port(&self) -> Option<String> {
+        let switch = self.field("switch").filter(|name| !name.is_empty())?;
+        Some(match self.field("port").filter(|port| !port.is_empty()) {
+            Some(port) => format!("port {port} of switch {switch}"),
+            None => format!("switch {switch}"),
+        })
+    }
+
     /// Returns the rank in its text.
     pub fn rank_named(&self) -> Option<Rank> {
         self.field("rank").and_then(|text| text.parse().ok()).map(Rank)

@@ -251,6 +251,15 @@ fn number_after(part: &str, word: &str) -> Option<u32> {
     rest[..end].parse().ok()
 }
 
+/// Returns the names in a path without their endings, innermost first, in lower case.
+pub(crate) fn stems(root: &Path, path: &Path) -> impl Iterator<Item = String> {
+    let names: Vec<String> = parts(root, path).rev().collect();
+    names.into_iter().flat_map(|name| {
+        let stem = name.split('.').next().unwrap_or(&name).to_owned();
+        [name, stem]
+    })
+}
+
 /// Returns the names below `root`, and the last name of `root`, in lower case.
 fn parts<'a>(root: &'a Path, path: &'a Path) -> impl DoubleEndedIterator<Item = String> + 'a {
     let below = path.strip_prefix(root).unwrap_or(path);

@@ -39,6 +39,6 @@ pub use incident::{Incident, incidents};
 pub use node_names::{NodeNames, hosts_of};
 pub use overcome::{MachineFact, machine_fact};
 pub use reading::{StreamOrigin, StreamReader};
-pub use record::{CaseRecord, RecordError, RecordStream};
+pub use record::{CaseRecord, RecordError, RecordStream, StreamKind};
 pub use stream::ReadStream;
-pub use verdicts::{ClassAlternative, DecidingLine, OfflineCase, add, conclude, conclude_each};
+pub use verdicts::{ClassAlternative, DecidingLine, OfflineCase, add, conclude, conclude_each, is_foreign_kill};

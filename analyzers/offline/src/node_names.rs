@@ -33,7 +33,12 @@ const SIBLINGS: usize = 2;
 
 /// Names of nodes among the names of folders and files.
 #[derive(Debug, Clone, Default)]
-pub struct NodeNames(BTreeSet<String>);
+pub struct NodeNames {
+    /// Names that have the form of a host name, with evidence that they are nodes.
+    found: BTreeSet<String>,
+    /// Names that the caller knows to be nodes, of any form, by their lower case.
+    given: BTreeMap<String, NodeId>,
+}
 
 /// Logs below one name.
 #[derive(Debug, Default)]
@@ -95,13 +100,30 @@ impl NodeNames {
                 .filter(|(_, logs)| has_ranks || has_machines && (logs.has_system_log || !logs.is_folder));
             names.extend(found.map(|(name, _)| name));
         }
-        Self(names)
+        Self {
+            found: names,
+            given: BTreeMap::new(),
+        }
     }
 
-    /// Returns the node that a path names: one with a word for it (`node-07/`, `worker-2.log`), or a confirmed host name.
+    /// Adds names that are known to be of nodes, whatever their form.
+    #[must_use]
+    pub fn with<'a>(mut self, names: impl IntoIterator<Item = &'a NodeId>) -> Self {
+        let names = names
+            .into_iter()
+            .map(|name| (name.as_str().to_lowercase(), name.clone()));
+        self.given.extend(names);
+        self
+    }
+
+    /// Returns the node that a path names: one that the caller knows, one with a word for it (`node-07/`,
+    /// `worker-2.log`), or a confirmed host name.
     pub fn node(&self, root: &Path, path: &Path) -> Option<NodeId> {
+        if let Some(given) = guess::stems(root, path).find_map(|stem| self.given.get(&stem)) {
+            return Some(given.clone());
+        }
         let hosts = || guess::possible_hosts(root, path).into_iter().rev();
-        let host = || hosts().find(|name| self.0.contains(name)).map(NodeId::from);
+        let host = || hosts().find(|name| self.found.contains(name)).map(NodeId::from);
         guess::named_node(root, path).or_else(host)
     }
 }

@@ -15,9 +15,9 @@ use rankguard_model::Role;
 
 use crate::incident::LocatedSignal;
 use crate::stream::PlacedObservation;
-pub(crate) use beside_success::{ENDED_WELL, is_beside_success, is_lasting};
+pub(crate) use beside_success::{ENDED_WELL, ended_nothing, is_beside_success, is_lasting};
 pub use beside_success::{MachineFact, machine_fact};
-pub(crate) use corrected::only_corrected;
+pub(crate) use corrected::{only_corrected, without_corrected};
 use demotion::{NEAR, silence};
 
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
@@ -64,8 +64,8 @@ const PASSED_OVER: [&str; 8] = [
     "skipping updating",
 ];
 
-/// Text of Slurm when it ends the processes of a step.
-const STEP_ENDS: &str = "Job step aborted: ";
+/// Texts of Slurm when it ends the processes of a step.
+const STEP_ENDS: [&str; 3] = ["Job step aborted: ", " CANCELLED AT ", "Terminating StepId="];
 
 /// Returns true if the items concern only a file system that did not answer, and later answered again in the same
 /// log. If anything else failed, the wait may be its cause.
@@ -268,7 +268,10 @@ fn nothing_to_manage(seen: &mut [PlacedObservation]) {
 /// Silences tasks that Slurm killed at the end of a step: they are no victims of the kernel, unless the job worked
 /// again in between.
 fn killed_with_the_step(seen: &mut [PlacedObservation], worked: Option<u64>) {
-    let ends = |seen: &&PlacedObservation| seen.signs.iter().any(|sign| sign.text.contains(STEP_ENDS));
+    let ends = |seen: &&PlacedObservation| {
+        let mut signs = seen.signs.iter();
+        signs.any(|sign| STEP_ENDS.iter().any(|words| sign.text.contains(words)))
+    };
     let ends: Vec<[u64; 2]> = seen
         .iter()
         .filter(ends)

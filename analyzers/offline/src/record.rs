@@ -1,11 +1,13 @@
 //! Cases as JSON lines: one object a line, `{"id", "sources": [{"kind", "rank", "node", "lines"}]}`.
 
+use std::str::FromStr;
 use std::sync::Arc;
 
 use rankguard_faults::line::YearHint;
 use rankguard_faults::{Catalogue, SignatureMatcher};
 use rankguard_model::{EvidenceSource, NodeId, Rank};
 use serde::Deserialize;
+use serde::de::IntoDeserializer;
 use thiserror::Error;
 
 use crate::guess;
@@ -25,10 +27,9 @@ pub struct CaseRecord {
 /// Log of a case.
 #[derive(Debug, Clone, Deserialize)]
 pub struct RecordStream {
-    /// `rank-stderr`, `kmsg`, `scheduler`, `launcher`, `agent-event` or `nccl-debug`; any other kind is read as a job
-    /// log.
+    /// Kind of the log.
     #[serde(default)]
-    pub kind: String,
+    pub kind: StreamKind,
     /// Rank that wrote it, if it is one rank's.
     #[serde(default)]
     pub rank: Option<u32>,
@@ -37,6 +38,33 @@ pub struct RecordStream {
     pub node: Option<String>,
     /// Lines without their ends.
     pub lines: Vec<String>,
+}
+
+/// Kind of a log.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StreamKind {
+    /// Output of one rank, or of a job.
+    #[default]
+    RankStderr,
+    /// Output of NCCL with `NCCL_DEBUG`.
+    NcclDebug,
+    /// Log of a launcher, such as torchrun.
+    Launcher,
+    /// Log of a scheduler, or its records.
+    Scheduler,
+    /// Kernel log of a node.
+    Kmsg,
+    /// Reports of an agent or a monitor of a node.
+    AgentEvent,
+}
+
+impl FromStr for StreamKind {
+    type Err = serde::de::value::Error;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::deserialize(name.into_deserializer())
+    }
 }
 
 /// Error of parsing a case.
@@ -98,7 +126,7 @@ impl CaseRecord {
                     Arc::clone(matcher),
                     StreamOrigin {
                         name: format!("{id}[{index}]"),
-                        source: Some(source(&stream.kind)),
+                        source: Some(source(stream.kind)),
                         rank: stream.rank.map(Rank),
                         node: stream.node.map(NodeId::from),
                         year,
@@ -116,12 +144,12 @@ impl CaseRecord {
     }
 }
 
-fn source(kind: &str) -> EvidenceSource {
+fn source(kind: StreamKind) -> EvidenceSource {
     match kind {
-        "kmsg" => EvidenceSource::KernelLog,
-        "launcher" => EvidenceSource::Launcher,
-        "scheduler" => EvidenceSource::Scheduler,
-        "agent-event" => EvidenceSource::Host,
-        _ => EvidenceSource::JobLog,
+        StreamKind::Kmsg => EvidenceSource::KernelLog,
+        StreamKind::Launcher => EvidenceSource::Launcher,
+        StreamKind::Scheduler => EvidenceSource::Scheduler,
+        StreamKind::AgentEvent => EvidenceSource::Host,
+        StreamKind::RankStderr | StreamKind::NcclDebug => EvidenceSource::JobLog,
     }
 }

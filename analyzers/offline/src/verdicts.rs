@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::certainty::EndEvidence;
 use crate::incident::{Incident, LocatedSignal};
-use crate::overcome::{self, is_lasting, machine_fact};
+use crate::overcome::{self, ended_nothing, is_lasting};
 use crate::reading::JOB;
 
 /// Maximum number of quoted lines in a case.
@@ -112,21 +112,42 @@ impl OfflineCase {
     }
 }
 
-/// Returns the case of an incident by a catalogue; none if nothing failed. [`machine_fact`] returns what machines reported
-/// beside a run that ended well.
+/// Returns the case of an incident by a catalogue; none if nothing failed. [`crate::machine_fact`] returns what machines
+/// reported beside a run that ended well.
 pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
     judge(incident, catalogue).map(|judged| judged.case)
 }
 
 /// Returns all cases of an incident: that of its first cause, and one of each lasting fault of hardware that the first
-/// cause does not explain.
+/// cause does not explain. Errors that the hardware corrected are left out ([`crate::machine_fact`]).
 pub fn conclude_each(incident: &Incident, catalogue: &Catalogue) -> Vec<OfflineCase> {
+    let incident = &*overcome::without_corrected(incident);
+    if incident.items.is_empty() {
+        return Vec::new();
+    }
     let Some(judged) = judge(incident, catalogue) else {
         return Vec::new();
     };
     let own = judged.own_faults.into_iter().map(|entity| incident.of_entity(&entity));
     let others: Vec<OfflineCase> = own.filter_map(|own| conclude(&own, catalogue)).collect();
     std::iter::once(judged.case).chain(others).collect()
+}
+
+/// Returns true if an incident holds only kills by the limit of a memory cgroup, in logs of machines: no log of a job
+/// reports anything of that time, so that the processes need not be of a job.
+pub fn is_foreign_kill(incident: &Incident) -> bool {
+    let is_noise = |item: &&LocatedSignal| item.sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+    let mut items = incident.items.iter().filter(|item| !is_noise(item)).peekable();
+    let of_limit = |item: &LocatedSignal| {
+        let sign = &item.sign;
+        let is_container = sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::CONTAINER_OOM_KILL);
+        let is_group =
+            sign.field("constraint") == Some("CONSTRAINT_MEMCG") || sign.text.contains("Memory cgroup out of memory");
+        sign.source == EvidenceSource::KernelLog && (is_container || is_group)
+    };
+    items.peek().is_some() && items.all(of_limit)
 }
 
 /// Case of an incident.
@@ -156,7 +177,7 @@ fn own_faults(incident: &Incident, findings: &[CaseFinding], catalogue: &Catalog
 }
 
 fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
-    if machine_fact(incident, catalogue).is_some() {
+    if ended_nothing(incident, catalogue) {
         return None;
     }
     let signs: Vec<SharedValue<Signal>> = incident.items.iter().map(|item| item.sign.clone().into()).collect();
@@ -191,7 +212,10 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         class: verdict.class.to_string(),
         layer: verdict.layer.clone(),
         severity: verdict.severity,
-        blamed: name(&verdict.blamed, &verdict.layer),
+        blamed: match first.and_then(|item| item.sign.switch_port()) {
+            Some(port) if verdict.blamed == Entity::Unknown => port,
+            _ => name(&verdict.blamed, &verdict.layer),
+        },
         root_rank: verdict.root_rank,
         root_node,
         confidence: verdict.confidence,

@@ -5,7 +5,7 @@ use rankguard_offline::{CaseRecord, RecordStream};
 
 fn class_in(kind: &str, text: &str) -> String {
     let stream = RecordStream {
-        kind: kind.to_owned(),
+        kind: kind.parse().expect("a known kind"),
         rank: None,
         node: None,
         lines: text.lines().map(str::to_owned).collect(),

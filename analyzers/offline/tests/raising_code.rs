@@ -4,7 +4,7 @@ use rankguard_offline::{CaseRecord, RecordStream};
 
 fn class_of(text: &str) -> String {
     let stream = RecordStream {
-        kind: "rank-stderr".to_owned(),
+        kind: "rank-stderr".parse().expect("a known kind"),
         rank: None,
         node: None,
         lines: text.lines().map(str::to_owned).collect(),

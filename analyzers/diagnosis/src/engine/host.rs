@@ -3,13 +3,30 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{EvidenceSource, ProcessExit, Rank, Role, Severity};
+use rankguard_model::{Entity, EvidenceSource, ProcessExit, Rank, Role, Severity};
 
 use super::{
     CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
 };
 use crate::exit_class::is_fault;
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank, speaker};
+
+/// Note of a kill by the limit of a memory cgroup in logs without a job.
+const NO_JOB_NAMED: &str = "The limit of a memory cgroup was reached, not the memory of the node; no log connects the \
+                            killed process with a job.";
+/// Note of such a kill beside a job whose program reports another error.
+const NO_KILL_TOLD: &str = "The limit of a memory cgroup was reached, and no log of the job reports a killed process.";
+
+/// Classes of reports that a process of a job was killed or is gone.
+const KILLED: [&str; 7] = [
+    classes::CONTAINER_OOM_KILL,
+    classes::DATALOADER_WORKER_CRASH,
+    classes::HOST_OOM_KILL,
+    classes::KILLED_BY_SIGNAL,
+    classes::LAUNCHER_CHILD_FAILED,
+    classes::REMOTE_WORKER_LOST,
+    classes::SHM_EXHAUSTED,
+];
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     let mut found = CandidateMap::new();
@@ -114,12 +131,14 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
     } else {
         CandidateStrength::Cause
     };
-    let blamed = if scene.has_fault_limits && is_group_limit(sign) {
-        scene.job_entity()
-    } else {
-        machine_of(sign)
-    };
+    let is_limit = scene.has_fault_limits && is_group_limit(sign);
+    let job = scene.job_entity();
+    let has_job = job != Entity::Unknown;
+    let blamed = if is_limit && has_job { job } else { machine_of(sign) };
     let mut candidate = CauseCandidate::new(class, blamed, index, strength, confidence(sign));
+    if is_limit && !has_job {
+        candidate.notes.push(NO_JOB_NAMED.to_owned());
+    }
     let killed: Vec<_> = scene
         .exits()
         .filter(|(_, exit_sign, _, exit)| same_node(exit_sign, sign) && exit.shell_code() == 137)
@@ -188,6 +207,10 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
         candidate.notes.push(
             "No rank of this job ended by this kill: none by SIGKILL, or one that another kill names.".to_owned(),
         );
+    } else if is_limit && victim.is_none() && is_foreign(scene, index) {
+        candidate.strength = CandidateStrength::Symptom;
+        candidate.score *= 0.5;
+        candidate.notes.push(NO_KILL_TOLD.to_owned());
     }
     // A rank's own report concerns itself; the system reports name processes only.
     let teller = || sign.entity.rank().filter(|_| !told_by_system);
@@ -208,6 +231,21 @@ fn is_of_another(scene: &FailureScene<'_>, sign: &Signal, victims: &BTreeSet<u32
     let exits = scene.exits().filter(|(_, end, ..)| end.timed && sign.timed);
     let first = exits.min_by_key(|(_, end, ..)| end.at);
     !victims.is_empty() && first.is_some_and(|(.., exit)| is_sent(exit) && exit.shell_code() != 137)
+}
+
+/// Returns true if a program of the job reports an error of its own and no log reports a killed process, so that the
+/// kill at `index` is of a process outside the job.
+fn is_foreign(scene: &FailureScene<'_>, index: usize) -> bool {
+    let of_job = |sign: &Signal| speaker::is_mixed(sign.source);
+    let has_own_error = scene.roots().any(|(at, other)| {
+        let is_program = scene.known(at).is_some_and(|known| known.is_program());
+        of_job(other) && is_program
+    });
+    let has_kill = scene.marks().any(|(at, other)| {
+        let class = other.class().map_or("", |class| class.as_str());
+        at != index && of_job(other) && KILLED.contains(&class)
+    });
+    has_own_error && !has_kill
 }
 
 /// Returns true if a control group reached its own limit: the job or its container used more than it asked for, and the

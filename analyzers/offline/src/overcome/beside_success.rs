@@ -6,15 +6,23 @@ use rankguard_diagnosis::Signal;
 use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{EvidenceSource, Role, Severity};
 
+use super::corrected::holds_only_corrected;
 use crate::incident::{Incident, LocatedSignal};
 
 /// Reason that is added to the case of a fault that lasts.
 pub(crate) const ENDED_WELL: &str = "The logs of the run state that it ended well, so this fault did not end it.";
 
+/// Reason why a report is no case: the run ended well.
+const WELL: &str = "the logs of the run state that it ended well";
+/// Reason why a report is no case: the hardware corrected the error.
+const CORRECTED: &str = "the hardware corrected the error, which ends no program";
+
 /// Report of a machine that ended no run and needs no repair: a link that came back, an error that was corrected, a
 /// kill of a process outside the job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineFact {
+    /// Reason why it is no case.
+    reason: &'static str,
     /// Log with the report.
     pub file: String,
     /// Line number, from 1.
@@ -29,8 +37,8 @@ impl fmt::Display for MachineFact {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{}, line {}: {} (\"{}\"); no case, because the logs of the run state that it ended well",
-            self.file, self.line, self.class, self.text
+            "{}, line {}: {} (\"{}\"); no case, because {}",
+            self.file, self.line, self.class, self.text, self.reason
         )
     }
 }
@@ -42,14 +50,19 @@ pub(crate) fn is_beside_success(incident: &Incident) -> bool {
     incident.ended_well && means_something(incident).all(of_machine)
 }
 
-/// Returns the first report of an incident that is no failure because the run ended well. A defect of hardware lasts,
-/// so it remains a case.
+/// Returns the first report of an incident of machines that is no failure: the run ended well, or the hardware corrected
+/// all errors. A defect of hardware lasts, so it remains a case.
 pub fn machine_fact(incident: &Incident, catalogue: &Catalogue) -> Option<MachineFact> {
-    if !is_beside_success(incident) || means_something(incident).any(|item| is_lasting(&item.sign, catalogue)) {
+    let reason = if ended_nothing(incident, catalogue) {
+        WELL
+    } else if holds_only_corrected(incident) {
+        CORRECTED
+    } else {
         return None;
-    }
+    };
     let item = means_something(incident).next()?;
     Some(MachineFact {
+        reason,
         file: incident
             .logs
             .get(item.log)
@@ -59,6 +72,11 @@ pub fn machine_fact(incident: &Incident, catalogue: &Catalogue) -> Option<Machin
         class: item.sign.class().map(ToString::to_string).unwrap_or_default(),
         text: item.sign.text.clone(),
     })
+}
+
+/// Returns true if an incident is no failure because the run ended well.
+pub(crate) fn ended_nothing(incident: &Incident, catalogue: &Catalogue) -> bool {
+    is_beside_success(incident) && !means_something(incident).any(|item| is_lasting(&item.sign, catalogue))
 }
 
 /// Returns true for a fault of hardware that lasts until it is repaired. An exception of an engine is the program's.

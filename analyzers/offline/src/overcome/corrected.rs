@@ -1,5 +1,7 @@
 //! Errors that the machine corrected.
 
+use std::borrow::Cow;
+
 use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, Role};
@@ -27,11 +29,31 @@ pub(crate) fn only_corrected(incident: &Incident) -> bool {
     told.peek().is_some() && told.all(corrected) && incident.logs.iter().any(|log| log.worked)
 }
 
-/// Returns true for a corrected error, or an announcement of machine checks without severity.
-fn is_corrected(sign: &Signal) -> bool {
+/// Returns true if the incident holds corrected errors and nothing else that means something.
+pub(crate) fn holds_only_corrected(incident: &Incident) -> bool {
+    let means_something = |item: &&LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let mut items = incident.items.iter().filter(means_something).peekable();
+    items.peek().is_some() && items.all(|item| is_of_corrected_class(&item.sign))
+}
+
+/// Returns the incident without corrected errors, which neither cause nor follow from the failures beside them.
+pub(crate) fn without_corrected(incident: &Incident) -> Cow<'_, Incident> {
+    if !incident.items.iter().any(|item| is_of_corrected_class(&item.sign)) {
+        return Cow::Borrowed(incident);
+    }
+    let mut others = incident.clone();
+    others.items.retain(|item| !is_of_corrected_class(&item.sign));
+    Cow::Owned(others)
+}
+
+fn is_of_corrected_class(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     [classes::HOST_MEMORY_CORRECTED_ERRORS, classes::PCIE_CORRECTED_ERRORS].contains(&class)
-        || sign.text.contains(ANNOUNCED)
+}
+
+/// Returns true for a corrected error, or an announcement of machine checks without severity.
+fn is_corrected(sign: &Signal) -> bool {
+    is_of_corrected_class(sign) || sign.text.contains(ANNOUNCED)
 }
 
 /// Turns corrected errors into noise.

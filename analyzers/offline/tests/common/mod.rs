@@ -5,7 +5,7 @@ use rankguard_offline::{CaseRecord, OfflineCase, RecordStream};
 /// Returns a stream of lines.
 pub(crate) fn stream(kind: &str, rank: Option<u32>, text: &str) -> RecordStream {
     RecordStream {
-        kind: kind.to_owned(),
+        kind: kind.parse().expect("a known kind"),
         rank,
         node: None,
         lines: text.lines().map(str::to_owned).collect(),

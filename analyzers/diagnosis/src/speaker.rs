@@ -1,0 +1,275 @@
+//! Writer of a line, by the form of the line: one log collects the output of several programs.
+//!
+//! The log of a job holds lines of its launcher and of its scheduler, a system log holds lines of daemons beside those
+//! of the kernel, and tables of schedulers and clusters are saved beside the logs of ranks. The form of a line is stronger
+//! evidence of its writer than the file in which it lies.
+
+use rankguard_model::EvidenceSource;
+
+/// Starts of the lines that Slurm's programs write.
+const SCHEDULER_STARTS: [&str; 8] = [
+    "srun: ",
+    "sbatch: ",
+    "salloc: ",
+    "scancel: ",
+    "slurmstepd",
+    "slurmctld",
+    "slurmd",
+    "slurm_script",
+];
+
+/// Texts of Slurm's controller, of `scontrol show` and of its accounting.
+const SCHEDULER_TEXTS: [&str; 7] = [
+    "JobId=",
+    "JobState=",
+    "NodeName=",
+    "NodeList=",
+    "slurmstepd: error: ",
+    "not responding, setting DOWN",
+    "*** STEP ",
+];
+
+/// States of jobs in tables of `sacct`, which are a column of their own.
+const JOB_STATES: [&str; 8] = [
+    "BOOT_FAIL",
+    "CANCELLED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_ME+",
+    "PREEMPTED",
+    "TIMEOUT",
+];
+
+/// Texts of launchers: torchrun, DeepSpeed.
+const LAUNCHER_TEXTS: [&str; 6] = [
+    "torch/distributed/elastic/",
+    "torch.distributed.elastic",
+    "torch/distributed/launcher",
+    "torch.distributed.run",
+    "[launch.py:",
+    "[runner.py:",
+];
+
+/// Starts of the lines of launchers.
+const LAUNCHER_STARTS: [&str; 7] = [
+    "horovodrun",
+    "mpiexec",
+    "mpirun",
+    "orterun",
+    "pdsh@",
+    "prterun",
+    "torchrun",
+];
+
+/// Fields of torchrun's table of failures.
+const FAILURE_FIELDS: [&str; 6] = ["error_file", "exitcode", "host", "rank", "time", "traceback"];
+
+/// Daemons that write to a system log without a process id.
+const DAEMONS: [&str; 14] = [
+    "containerd",
+    "cron",
+    "dockerd",
+    "kubelet",
+    "logger",
+    "nscd",
+    "nv-fabricmanager",
+    "nvidia-persistenced",
+    "puppet-agent",
+    "root",
+    "slurmd",
+    "slurmstepd",
+    "sshd",
+    "systemd",
+];
+
+/// Texts of the kernel after the name and number of the process that it reports on: `python3[4242]: segfault at 0`.
+const TRAPS: [&str; 5] = [
+    "segfault at",
+    "bad frame in",
+    "bad RIP value",
+    "trap ",
+    "general protection",
+];
+
+/// Returns the writer of a line from a log of a job, a launcher or a scheduler, if its form names one.
+pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
+    let starts = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
+    let holds = |words: &[&str]| words.iter().any(|word| text.contains(word));
+    if starts(&SCHEDULER_STARTS) {
+        return Some("the scheduler");
+    }
+    if starts(&LAUNCHER_STARTS) || holds(&LAUNCHER_TEXTS) || is_failure_field(text) {
+        return Some("the launcher");
+    }
+    if has_rank {
+        return None;
+    }
+    if holds(&SCHEDULER_TEXTS) || is_accounting(text) {
+        return Some("the scheduler");
+    }
+    if is_cluster_event(text) {
+        return Some("Kubernetes");
+    }
+    if text.contains("osm_") || text.contains("OpenSM") {
+        return Some("the subnet manager");
+    }
+    if text.contains("termination-handler") || text.contains("SPOT_ITN") || text.contains("Spot ITN") {
+        return Some("the termination handler of the node");
+    }
+    if text.matches(" | ").count() > 2 && text.trim_end().ends_with("sserted") {
+        return Some("the event log of the machine's controller");
+    }
+    None
+}
+
+/// Returns true for a field of torchrun's table: `exitcode  : -9 (pid: 22)`.
+fn is_failure_field(text: &str) -> bool {
+    let field = text.split_once(':').map(|(name, _)| name);
+    field.is_some_and(|name| name.ends_with(' ') && FAILURE_FIELDS.contains(&name.trim()))
+        || text.trim_start().starts_with("error_file: ")
+}
+
+/// Returns true for a row of `sacct`: a job number first, and a column with a state.
+fn is_accounting(text: &str) -> bool {
+    let mut columns = text
+        .split(|c: char| c.is_whitespace() || c == '|')
+        .filter(|column| !column.is_empty());
+    let is_job = columns
+        .next()
+        .is_some_and(|first| first.starts_with(|c: char| c.is_ascii_digit()) && !first.contains([':', '-']));
+    let is_state = |column: &str| JOB_STATES.contains(&column) || column.starts_with("CANCELLED");
+    let is_code = |column: &str| {
+        let parts = column.split_once(':');
+        parts.is_some_and(|(code, signal)| code.parse::<u16>().is_ok() && signal.parse::<u8>().is_ok())
+    };
+    is_job && text.split(|c: char| c.is_whitespace() || c == '|').any(is_state) && columns.any(is_code)
+        || text.trim_start().starts_with("ExitCode=")
+        || text.trim_start().starts_with("Reason=")
+}
+
+/// Returns true for an event of Kubernetes, `3m  Warning  Preempted  pod/train-3  ...`, or a field of `kubectl
+/// describe`, `Reason:       OOMKilled`.
+fn is_cluster_event(text: &str) -> bool {
+    let mut columns = text.split_whitespace();
+    let event = columns
+        .by_ref()
+        .take(2)
+        .any(|column| matches!(column, "Normal" | "Warning"));
+    let is_object = |column: &str| {
+        let kind = column.split_once('/').map(|(kind, _)| kind);
+        matches!(
+            kind,
+            Some("pod" | "node" | "job" | "pytorchjob" | "mpijob" | "replicaset" | "statefulset")
+        ) || matches!(
+            column,
+            "kubelet" | "default-scheduler" | "node-controller" | "job-controller"
+        ) || column.ends_with("-controller")
+    };
+    let field = text.trim_start().split_once(":  ").map(|(name, _)| name);
+    event && columns.any(is_object) || field.is_some_and(|name| matches!(name, "Reason" | "Exit Code" | "State"))
+}
+
+/// Returns the writer of a line from a kernel log or a system log: a daemon, if the line names one.
+pub(crate) fn system_writer(text: &str) -> &'static str {
+    let Some((tag, rest)) = text.split_once(": ") else {
+        return "the kernel log";
+    };
+    let (name, pid) = tag
+        .split_once('[')
+        .map_or((tag, None), |(name, pid)| (name, pid.strip_suffix(']')));
+    let is_name = !name.is_empty()
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-/()".contains(&b));
+    let is_process = pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
+    let is_trap = TRAPS.iter().any(|words| rest.starts_with(words));
+    if is_name && (is_process && !is_trap || DAEMONS.contains(&name.to_ascii_lowercase().as_str())) {
+        "the system log"
+    } else {
+        "the kernel log"
+    }
+}
+
+/// Returns true if a source collects the output of several programs.
+pub(crate) fn is_mixed(source: EvidenceSource) -> bool {
+    matches!(
+        source,
+        EvidenceSource::JobLog | EvidenceSource::Launcher | EvidenceSource::Scheduler
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(text: &str, expect: Option<&str>) {
+        assert_eq!(writer(text, false), expect, "{text}");
+    }
+
+    #[test]
+    fn the_form_of_a_line_names_its_writer() {
+        check(
+            "srun: error: c7: task 21: Exited with exit code 1",
+            Some("the scheduler"),
+        );
+        check(
+            "slurmstepd: error: *** JOB 9 ON c7 CANCELLED ***",
+            Some("the scheduler"),
+        );
+        check("9|train|TIMEOUT|0:0|c7", Some("the scheduler"));
+        check("9.batch      batch      CANCELLED     0:15 c7", Some("the scheduler"));
+        check("requeue job JobId=9 due to failure of node c7", Some("the scheduler"));
+        check("traceback : Signal 9 (SIGKILL) received by PID 7", Some("the launcher"));
+        check(
+            "[ERROR] [launch.py:325:sigkill_handler] exits with return code = -6",
+            Some("the launcher"),
+        );
+        check("pdsh@head: c7: ssh exited with exit code 1", Some("the launcher"));
+        check(
+            "2m  Warning  Evicted  pod/train-1  The node was low on resource",
+            Some("Kubernetes"),
+        );
+        check("Reason:       OOMKilled", Some("Kubernetes"));
+        check(
+            "osm_spst_rcv_process: Switch 0x1 leaf port 3 changed state from ACTIVE to DOWN",
+            Some("the subnet manager"),
+        );
+        check(
+            "4 | 05/06/2026 | 10:10:12 | Fan FAN1 | Lower Critical going low | Asserted",
+            Some("the event log of the machine's controller"),
+        );
+        for text in [
+            "KeyError: 'a'",
+            "time: 3 s",
+            "12 FAILED tests",
+            "step 100 loss 3.2",
+            "State: ready",
+        ] {
+            check(text, None);
+        }
+    }
+
+    #[test]
+    fn a_daemon_is_not_the_kernel() {
+        for (text, expect) in [
+            (
+                "sshd[100]: error: kex_exchange_identification: Connection closed",
+                "the system log",
+            ),
+            ("root: drill begins", "the system log"),
+            (
+                "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.",
+                "the kernel log",
+            ),
+            (
+                "python3[4242]: segfault at 0 ip 00007f error 4 in libc.so",
+                "the kernel log",
+            ),
+            ("nfs: server 10.0.0.5 not responding, still trying", "the kernel log"),
+            ("Out of memory: Killed process 7 (python)", "the kernel log"),
+        ] {
+            assert_eq!(system_writer(text), expect, "{text}");
+        }
+    }
+}
