@@ -301,33 +301,27 @@ fn a_lost_node_whose_rank_has_completed_costs_the_job_nothing() {
     assert_eq!(cases(&cluster), Vec::<Value>::new());
 }
 
+/// Waits until the rank of a job without activity has started.
+fn await_quiet_start(cluster: &Cluster) {
+    until("the start", LIMIT, || {
+        let reason = cluster.job()["reason"].as_str()?.to_owned();
+        reason.contains("its ranks have started").then_some(())
+    });
+}
+
 #[test]
 fn run_follows_a_job_of_which_a_new_controller_has_no_record() {
     let mut cluster = Cluster::start_configured(1, 1, PATIENT);
-    let words = [
-        "run",
-        "--controller",
-        &cluster.address,
-        "--name",
-        "llm",
-        "--",
-        "sleep",
-        "15",
-    ];
+    let words = ["run", "--controller", &cluster.address, "--name", "llm"];
+    let words = [&words[..], &["--", "sleep", "15"]].concat();
     let run = support::command(&words).spawn().expect("the program starts");
-    until("the rank", LIMIT, || {
-        (cluster.job()["state"] != "pending").then_some(())
-    });
+    await_quiet_start(&cluster);
     cluster.controller.kill();
-    std::fs::remove_dir_all(cluster.dir.path().join("controller")).expect("removed");
+    fs::remove_dir_all(cluster.dir.path().join("controller")).expect("removed");
     cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
-    let ran = support::finish(run, Duration::from_secs(60));
-    let ran = ran.expect(0);
-    assert!(
-        ran.stderr.contains("this controller has no record of the job"),
-        "{}",
-        ran.stderr
-    );
+    let ran = support::finish(run, Duration::from_secs(60)).expect(0);
+    let line = "this controller has no record of the job";
+    assert!(ran.stderr.contains(line), "{}", ran.stderr);
     assert!(!ran.stderr.contains("error:"), "{}", ran.stderr);
 }
 
@@ -340,22 +334,9 @@ fn node_show_lists_the_running_job_once() {
         let line = shown.stdout.lines().find(|line| line.contains(part));
         line.map(|line| line.split_whitespace().last().unwrap_or_default().to_owned())
     };
-    until("the rank", LIMIT, || {
-        (show("  job ").as_deref() == Some("llm")).then_some(())
-    });
-    // Its rank has a span as soon as it has started.
-    until("the start", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
-        jobs[0]["spans"].as_array()?.first().map(|_| ())
-    });
+    await_quiet_start(&cluster);
+    assert_eq!(show("  job ").as_deref(), Some("llm"));
     assert_eq!(show("earlier jobs").as_deref(), Some("-"));
-    let reason = cluster.job()["reason"].clone();
-    assert!(
-        reason
-            .as_str()
-            .is_some_and(|reason| reason.contains("its ranks have started")),
-        "{reason}"
-    );
     rankguard(&["cancel", "llm", "--controller", &cluster.address]).expect(0);
     assert_eq!(show("earlier jobs").as_deref(), Some("llm"));
 }
