@@ -168,6 +168,11 @@ impl Draft {
         nodes.filter(move |node| before.replace(*node) != Some(*node))
     }
 
+    /// Returns the start of its generation, if known.
+    pub(crate) fn since(&self) -> Option<Timestamp> {
+        self.since
+    }
+
     /// Returns true if a rank of its job ended, or a node of it became silent.
     pub(crate) fn has_failed(&self) -> bool {
         self.signs.iter().any(|sign| sign.mark().is_none())

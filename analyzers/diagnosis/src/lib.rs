@@ -35,6 +35,7 @@ mod first_rank;
 mod flight;
 mod frames;
 mod knowledge;
+mod links;
 mod memory;
 mod own_exceptions;
 mod own_fault;

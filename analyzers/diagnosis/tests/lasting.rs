@@ -987,3 +987,37 @@ fn a_fault_of_another_node_that_is_read_late_is_a_failure_of_its_own() {
     });
     assert_eq!(separate.collect::<Vec<_>>(), [None, Some(&gpu(2))]);
 }
+
+#[test]
+fn a_link_that_was_up_when_the_generation_began_explains_no_failure_of_it() {
+    let nic = || Entity::Device {
+        node: node(1),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: "ens1f0np0".to_owned(),
+        },
+    };
+    for (up_at, expected) in [(Some(5_000), None), (None, Some(Role::Noise))] {
+        let mut world = World::new();
+        world.context.remove(&JobId::from("train"));
+        let down = mark("nic-link-down", Role::Root, 0.8);
+        world.kernel(1_000, nic(), "Link down", down);
+        world.settle();
+        if let Some(up_at) = up_at {
+            let mut up = mark("none", Role::Noise, 0.9);
+            up.signature = "nic-link-up".into();
+            world.kernel(up_at, nic(), "Link up", up);
+        }
+        let mut later = World::new();
+        later.diagnosis = world.diagnosis;
+        later.seq = world.seq;
+        later.job(|job| job.since = Some(Timestamp::from_millis(20_000)));
+        let case = later.exits(60_000, 0, ProcessExit::Signal(9)).settle();
+        assert_eq!(class(&case), "killed-by-signal");
+        let link = case
+            .findings
+            .iter()
+            .find(|finding| finding.class.as_str() == "nic-link-down");
+        assert_eq!(link.map(|finding| finding.role), expected);
+    }
+}

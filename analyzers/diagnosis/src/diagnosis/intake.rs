@@ -1,7 +1,7 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{EvidenceId, JobId, NodeId, Timestamp};
+use rankguard_model::{EvidenceId, JobId, NodeId, SharedValue, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
@@ -9,6 +9,7 @@ use crate::attribution::{concerns, joins_concluded, lasts, machine_of};
 use crate::conclude::conclude;
 use crate::draft::Draft;
 use crate::drafts::ScopeDrafts;
+use crate::links::{ends_link_fault, is_link_up};
 use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
 use crate::scopes::{each_scope, opens};
@@ -257,8 +258,13 @@ impl Diagnosis {
         catalogue: &Catalogue,
     ) -> Vec<&RememberedSignal> {
         let mut all = self.memory.of_scope(&draft.scope, context);
-        let signs = all.iter().map(|held| &*held.sign);
-        let answers: Vec<&Signal> = signs.filter(|sign| is_answer(sign)).collect();
+        let signs = || all.iter().map(|held| &*held.sign);
+        let answers: Vec<&Signal> = signs().filter(|sign| is_answer(sign)).collect();
+        let links_up: Vec<SharedValue<Signal>> = all
+            .iter()
+            .filter(|held| self.has_fault_limits && is_link_up(&held.sign))
+            .map(|held| held.sign.clone())
+            .collect();
         let went_on = |node: &NodeId| match &draft.scope {
             DraftScope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
             DraftScope::Node { .. } => None,
@@ -266,7 +272,9 @@ impl Diagnosis {
         all.retain(|held| {
             let sign = &held.sign;
             let recent = at.since(sign.at) <= self.policy.window;
+            let is_link_back = links_up.iter().any(|up| ends_link_fault(up, sign, draft.since(), at));
             recent
+                && !is_link_back
                 && self.may_explain(held, &draft.scope, context, catalogue)
                 && !self.steps.overcame(sign)
                 && !is_over(sign, &answers, || sign.node().and_then(went_on))
