@@ -37,7 +37,7 @@ use rankguard_model::printable;
 use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
-use rankguard_offline::{OfflineCase, add, conclude_each, incidents, join, machine_fact};
+use rankguard_offline::{OfflineCase, add, conclude_each, incidents, is_foreign_kill, join, machine_fact};
 
 use generations::{JobGeneration, LogGroup, generation_of, merged};
 
@@ -106,13 +106,25 @@ pub(crate) enum DiagnoseError {
     Print(#[from] io::Error),
 }
 
+/// Comparison with healthy runs.
+#[derive(Debug, Default)]
+pub(crate) enum HealthyComparison {
+    /// No healthy run was named.
+    #[default]
+    NotRequested,
+    /// No line of a healthy run could be read.
+    NothingRead,
+    /// Lines that the healthy runs do not contain, strongest first.
+    Novelties(Vec<NoveltyFinding>),
+}
+
 /// Result of a diagnosis.
 #[derive(Debug, Default)]
 pub(crate) struct Diagnoses {
     /// Cases, in the order of the paths.
     pub(crate) cases: Vec<OfflineCase>,
-    /// Lines that the healthy runs do not contain; `None` without `--healthy`.
-    pub(crate) novelties: Option<Vec<NoveltyFinding>>,
+    /// Comparison with the healthy runs.
+    pub(crate) novelties: HealthyComparison,
     /// Unreadable input, with the reason.
     pub(crate) problems: Vec<String>,
     /// Remarks on the selection of logs.
@@ -129,12 +141,10 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
     let budget = ReadBudget::begin(args.limits);
     let mut found = diagnose(&args.paths, &args.clocks, &args.rules, &budget);
     if !args.healthy.is_empty() {
-        found.novelties = Some(novelties::find(
-            &args.paths,
-            &args.healthy,
-            &budget,
-            &mut found.problems,
-        ));
+        found.novelties = match novelties::find(&args.paths, &args.healthy, &budget, &mut found.problems) {
+            Some(novelties) => HealthyComparison::Novelties(novelties),
+            None => HealthyComparison::NothingRead,
+        };
     }
     if found.streams == 0 {
         let why = found
@@ -177,7 +187,7 @@ pub(crate) fn diagnose(
         if paths.len() > 1 {
             skip_read(path, &mut files, &mut read_files, &mut found.notes);
         }
-        let heads = logs::FileHeads::read(path, &files, budget);
+        let heads = logs::FileHeads::read(path, &files, clocks, budget);
         if !clocks.is_empty() {
             nodes.extend(files.iter().filter_map(|file| heads.nodes.node(path, file)));
         }
@@ -218,6 +228,8 @@ pub(crate) fn diagnose(
         for LogGroup { streams, dumps } in groups {
             let mut incidents = incidents(streams);
             join(&mut incidents, dumps);
+            // A kill that no log of a job reports follows what happened to the jobs.
+            incidents.sort_by_key(is_foreign_kill);
             let concluded = incidents
                 .iter()
                 .flat_map(|incident| conclude_each(incident, &rules.catalogue));

@@ -20,7 +20,8 @@ use crate::out;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ClassifyArgs {
-    /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; - for standard input
+    /// Files of JSON lines {"id", "sources": [{"kind", "rank", "node", "lines"}]}; kind is rank-stderr (default),
+    /// nccl-debug, launcher, scheduler, kmsg or agent-event; - for standard input
     #[arg(required = true, value_name = "CASES")]
     pub(crate) paths: Vec<PathBuf>,
     #[command(flatten)]

@@ -218,7 +218,7 @@ fn code(event: &DriverEvent, page: &mut ExplainPage) {
     page.fact("symbol", &event.mnemonic);
     page.fact("scope", &event.scope);
     let stops = match event.fatal {
-        Some(FatalityScope::NonFatal) => "nothing by itself",
+        Some(FatalityScope::NonFatal) => "neither partition nor fabric: the vendor grades it non-fatal",
         Some(FatalityScope::Port) => "the partition that owns the port",
         Some(FatalityScope::Fabric) => "the whole fabric",
         None => "",

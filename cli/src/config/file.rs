@@ -1,5 +1,6 @@
 //! TOML configuration file, parsed so that one mistake does not hide another.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use toml::Spanned;
@@ -33,15 +34,37 @@ pub(super) fn read(path: &Path, text: &str) -> FileSettings {
         });
     }
     let broken: Vec<ValueOrigin> = reader.found.mistakes.iter().map(|mistake| mistake.at.clone()).collect();
+    let headless = headless_lines(
+        text,
+        errors.iter().filter_map(|error| error.span()).map(|span| span.start),
+    );
     reader.table("", table.get_ref());
-    // A consequence of a syntax error on the same line gets no second message.
+    // A consequence of a syntax error gets no second message: on the same line, or below a broken header.
     let mut syntax = broken.len();
     reader.found.mistakes.retain(|mistake| {
         let is_syntax = syntax > 0;
         syntax = syntax.saturating_sub(1);
-        is_syntax || !broken.contains(&mistake.at)
+        let is_headless = matches!(&mistake.at, ValueOrigin::File(_, line) if headless.contains(line));
+        is_syntax || !broken.contains(&mistake.at) && !is_headless
     });
     reader.found
+}
+
+/// Returns the numbers of the lines that follow a broken section header, up to the next header: their section is
+/// unknown.
+fn headless_lines(text: &str, errors: impl Iterator<Item = usize>) -> BTreeSet<usize> {
+    let is_header = |line: &str| line.trim_start().starts_with('[');
+    let mut lines = BTreeSet::new();
+    for offset in errors {
+        let before = text.as_bytes().iter().take(offset);
+        let broken = before.filter(|byte| **byte == b'\n').count();
+        let mut below = text.lines().skip(broken);
+        if below.next().is_some_and(is_header) {
+            let count = below.take_while(|line| !is_header(line)).count();
+            lines.extend(broken + 2..broken + 2 + count);
+        }
+    }
+    lines
 }
 
 struct ConfigReader<'a> {
@@ -216,6 +239,14 @@ mod tests {
                 .any(|mistake| mistake.contains("c.toml:3: unknown setting agent.hots")),
             "{found:?}"
         );
+    }
+
+    #[test]
+    fn settings_below_a_broken_header_are_no_further_mistakes() {
+        let found = mistakes("[agent\nslots = 4\nhost = 'a'\n[controler]\nlisten = 'x'\n");
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].starts_with("c.toml:1: not TOML: "), "{found:?}");
+        assert!(found[1].contains("c.toml:4: unknown section controler"), "{found:?}");
     }
 
     #[test]

@@ -91,8 +91,8 @@ pub(super) struct FileHeads {
 }
 
 impl FileHeads {
-    /// Reads the first lines of files below `root`.
-    pub(super) fn read(root: &Path, paths: &[PathBuf], budget: &ReadBudget) -> Self {
+    /// Reads the first lines of files below `root`. A name with a clock offset is one of a node.
+    pub(super) fn read(root: &Path, paths: &[PathBuf], clocks: &ClockOffsets, budget: &ReadBudget) -> Self {
         let facts = paths.iter().map(|path| {
             let lines = head(path, budget).unwrap_or_default();
             (guess::newest_moment(&lines), hosts_of(&lines))
@@ -101,7 +101,7 @@ impl FileHeads {
         let files = paths.iter().map(PathBuf::as_path).zip(&hosts);
         Self {
             newest: moments.into_iter().flatten().max(),
-            nodes: NodeNames::among(root, files),
+            nodes: NodeNames::among(root, files).with(clocks.keys()),
         }
     }
 }

@@ -14,30 +14,39 @@ const WORTH: f64 = 0.3;
 /// Maximum number of reported novelties.
 const SHOWN: usize = 20;
 
-/// Returns the strongest novelties of `failing` against the healthy runs, each of which is a file or a folder.
+/// Returns the strongest novelties of `failing` against the healthy runs, each of which is a file or a folder; none if no
+/// line of the healthy runs could be read.
 pub(super) fn find(
     failing: &[PathBuf],
     healthy: &[PathBuf],
     budget: &ReadBudget,
     problems: &mut Vec<String>,
-) -> Vec<NoveltyFinding> {
+) -> Option<Vec<NoveltyFinding>> {
     let mut base = TemplateProfile::empty(MinerLimits::default());
+    let mut has_base = false;
     for path in healthy {
-        base.merge(&profile(path, budget, problems));
+        let (profile, lines) = profile(path, budget, problems);
+        has_base |= lines > 0;
+        base.merge(&profile);
+    }
+    if !has_base {
+        return None;
     }
     let mut own = TemplateProfile::empty(MinerLimits::default());
     for path in failing {
-        own.merge(&profile(path, budget, problems));
+        own.merge(&profile(path, budget, problems).0);
     }
     let mut found = compare(&own, &base);
     found.retain(|novelty| novelty.score >= WORTH);
     found.truncate(SHOWN);
-    found
+    Some(found)
 }
 
-/// Builds the profile of one run: every file below the path is a stream; ranks are compared with ranks.
-fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> TemplateProfile {
+/// Builds the profile of one run, and counts its lines: every file below the path is a stream; ranks are compared with
+/// ranks.
+fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> (TemplateProfile, u64) {
     let mut miner = Miner::new(&root.display().to_string(), MinerLimits::default());
+    let mut total = 0;
     for file in files::walk(root, problems) {
         let group = if guess::rank(root, &file).is_some() {
             "rank"
@@ -53,10 +62,12 @@ fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> Temp
             }
         };
         let mut number = 0;
+        let lines_before = total;
         loop {
             match lines.next() {
                 Ok(Some(line)) => {
                     number += 1;
+                    total = lines_before + number;
                     let line = clean(&line);
                     miner.learn(stream, number, parse(&line, &LineClock::default()).text.as_bytes());
                 }
@@ -68,5 +79,5 @@ fn profile(root: &Path, budget: &ReadBudget, problems: &mut Vec<String>) -> Temp
             }
         }
     }
-    miner.profile()
+    (miner.profile(), total)
 }

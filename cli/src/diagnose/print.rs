@@ -7,7 +7,7 @@ use rankguard_model::printable;
 use rankguard_offline::OfflineCase;
 use serde::Serialize;
 
-use super::{Diagnoses, Format};
+use super::{Diagnoses, Format, HealthyComparison};
 
 /// Maximum length of a quoted line.
 const WIDTH: usize = 160;
@@ -17,15 +17,20 @@ pub(super) fn print(found: &Diagnoses, format: Format, out: &mut dyn Write) -> i
     match format {
         Format::Table => table(found, out),
         Format::Json => match &found.novelties {
-            None => json_pretty(&found.cases, out),
-            Some(novelties) => {
+            HealthyComparison::NotRequested => json_pretty(&found.cases, out),
+            HealthyComparison::NothingRead => {
+                json_pretty(&serde_json::json!({"cases": found.cases, "novelties": null}), out)
+            }
+            HealthyComparison::Novelties(novelties) => {
                 let both = serde_json::json!({"cases": found.cases, "novelties": novelties});
                 json_pretty(&both, out)
             }
         },
         Format::Jsonl => {
-            for novelty in found.novelties.iter().flatten() {
-                json_line(novelty, out)?;
+            if let HealthyComparison::Novelties(novelties) = &found.novelties {
+                for novelty in novelties {
+                    json_line(novelty, out)?;
+                }
             }
             for case in &found.cases {
                 json_line(case, out)?;
@@ -69,8 +74,12 @@ fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
 
 /// Prints lines that healthy runs do not contain, strongest first.
 fn novelties(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
-    let Some(novelties) = &found.novelties else {
-        return Ok(());
+    let novelties = match &found.novelties {
+        HealthyComparison::NotRequested => return Ok(()),
+        HealthyComparison::NothingRead => {
+            return writeln!(out, "\nNothing was compared: no line of a healthy run could be read.");
+        }
+        HealthyComparison::Novelties(novelties) => novelties,
     };
     writeln!(out)?;
     if novelties.is_empty() {

@@ -294,6 +294,17 @@ fn a_fault_that_repeats_is_one_case() {
 }
 
 #[test]
+fn a_kill_in_another_cgroup_is_not_the_first_case_of_a_job() {
+    let kill = "2026-03-03T05:00:00Z n4 kernel: Memory cgroup out of memory: Killed process 411 (exporter) total-vm:12kB, \
+                anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:65534 pgtables:5kB oom_score_adj:999\n";
+    let bug = format!("2026-03-04 10:00:00 step 1 loss 0.9\n2026-03-04 10:00:05 {BUG}");
+    let root = folder(&[("kern.log", kill.as_bytes()), ("rank-2.err", bug.as_bytes())]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["tensor-shape-mismatch", "host-oom-kill"]);
+    assert_eq!(found.cases[1].blamed, "node n4");
+}
+
+#[test]
 fn files_of_cases_give_one_answer_a_case() {
     let bug: Vec<_> = BUG.lines().collect();
     let case = |id: &str, lines: &[&str]| {
