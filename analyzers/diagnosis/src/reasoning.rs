@@ -93,7 +93,11 @@ struct FollowerGroup<'a> {
 /// Describes the other marks, grouped by source and class, so that a burst is one line.
 fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) -> Vec<ReasoningEntry> {
     let mut groups: Vec<FollowerGroup<'_>> = Vec::new();
-    for (index, sign) in scene.marks() {
+    // A line with several meanings is one finding of a case, and is described once.
+    let is_live = scene.has_fault_limits && !scene.placements.is_empty();
+    let described = is_live.then(|| roles::representatives(scene, Some(winner)));
+    let is_described = |index: usize| described.as_ref().is_none_or(|all| all.binary_search(&index).is_ok());
+    for (index, sign) in scene.marks().filter(|(index, _)| is_described(*index)) {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
         };

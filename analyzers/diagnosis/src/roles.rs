@@ -46,7 +46,7 @@ pub(crate) fn without_cause(scene: &FailureScene<'_>) -> Vec<CaseFinding> {
 
 /// Returns the index of one signal for each evidence id, ascending: the first cause if it is among them, else one that
 /// supports it, else one without the role noise, else the one of highest confidence.
-fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) -> Vec<usize> {
+pub(crate) fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCandidate>) -> Vec<usize> {
     // Most scenes have one signal; sorting is skipped.
     if scene.signs.len() == 1 {
         return vec![0];

@@ -1021,3 +1021,21 @@ fn a_link_that_was_up_when_the_generation_began_explains_no_failure_of_it() {
         assert_eq!(link.map(|finding| finding.role), expected);
     }
 }
+
+#[test]
+fn a_line_with_two_meanings_is_described_once() {
+    let mut world = World::new();
+    for (at, rank) in [(1_000, 0), (1_200, 1)] {
+        let marks = vec![
+            mark("config-error", Role::Root, 0.8),
+            mark("python-value-error", Role::Root, 0.6),
+        ];
+        let entity = world.rank(rank);
+        let text = line("ValueError: bad batch 17");
+        world.at(at, EvidenceSource::JobLog, entity, text, marks);
+    }
+    world.exits(1_300, 0, ProcessExit::Code(1));
+    let case = world.exits(1_310, 1, ProcessExit::Code(1)).settle();
+    let lines = reasons(&case);
+    assert_eq!(lines.matches("the log of rank 1").count(), 1, "{lines}");
+}
