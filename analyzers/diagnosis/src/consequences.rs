@@ -176,14 +176,14 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
         if !of_program(report) {
             continue;
         }
-        let told = &scene.signs[report.first];
+        let error = &scene.signs[report.first];
         let precedes = |kernel: &CauseCandidate| {
             let fault = &scene.signs[kernel.first];
             let is_device =
                 source(kernel) == EvidenceSource::KernelLog && matches!(kernel.blamed, Entity::Device { .. });
-            let is_timed = fault.timed && told.timed;
-            let is_near = fault.at <= told.at.after(STAMP_LAG) && told.at <= fault.at.after(OVERCOME);
-            let is_same = kernel.class == report.class && same_node(fault, told);
+            let is_timed = fault.timed && error.timed;
+            let is_near = fault.at <= error.at.after(STAMP_LAG) && error.at <= fault.at.after(OVERCOME);
+            let is_same = kernel.class == report.class && same_node(fault, error);
             is_device && is_fault(kernel) && is_same && (!is_timed || is_near)
         };
         let mut kernels = (0..ranking.len()).filter(|other| precedes(&ranking[*other]));

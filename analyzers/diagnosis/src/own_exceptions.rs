@@ -93,13 +93,14 @@ const COLLECTIVES: [&str; 8] = [
 ];
 
 /// Classes of reports that the end of a peer causes, besides those with the role cascade.
-const LOST_PEER_CLASSES: [&str; 6] = [
+const LOST_PEER_CLASSES: [&str; 7] = [
     classes::CONNECTION_FAILED,
     classes::CONNECTION_REFUSED,
     classes::CONNECTION_RESET,
     classes::IB_RDMA_ERROR,
     classes::NCCL_REMOTE_ERROR,
     classes::NCCL_SYSTEM_ERROR,
+    classes::REMOTE_WORKER_LOST,
 ];
 
 /// Writer of a log: a rank, or the stream or node of the evidence.

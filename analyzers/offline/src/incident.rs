@@ -196,7 +196,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
 type SegmentGroup = (Option<Timestamp>, Vec<StreamSegment>);
 
 /// Returns segments of machines' logs, each with the index of the group that it belongs to: one that names the same
-/// process, or the only one with an error that it explains.
+/// process, or the only one with an error that faults of one machine explain.
 fn homes_of(
     streams: &[ReadStream],
     groups: &[SegmentGroup],
@@ -217,13 +217,21 @@ fn homes_of(
             .map(|(stretch, home)| (stretch, home.filter(|_| is_one)))
             .collect();
     }
-    let mut pairs = own.iter().enumerate().flat_map(|(at, stretch)| {
-        let explained = groups.iter().enumerate();
-        let explained = explained.filter(|(_, (_, group))| explanation::explains(streams, stretch, group));
-        explained.map(move |(group, _)| (at, group))
-    });
-    let pair = pairs.next();
-    let only = if pairs.next().is_none() { pair } else { None };
+    let pairs: Vec<(usize, usize)> = own
+        .iter()
+        .enumerate()
+        .flat_map(|(at, stretch)| {
+            let explained = groups.iter().enumerate();
+            let explained = explained.filter(|(_, (_, group))| explanation::explains(streams, stretch, group));
+            explained.map(move |(group, _)| (at, group))
+        })
+        .collect();
+    // Of several faults in one log without a wall clock, the last is the nearest to the end of the job.
+    let last = pairs.last().copied();
+    let is_one = |(at, group): &(usize, usize)| {
+        last.is_some_and(|(other, of)| own[*at].stream == own[other].stream && *group == of)
+    };
+    let only = last.filter(|_| pairs.iter().all(is_one));
     let home = |at: usize| only.filter(|(stretch, _)| *stretch == at).map(|(_, group)| group);
     own.into_iter()
         .enumerate()

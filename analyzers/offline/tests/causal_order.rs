@@ -58,6 +58,8 @@ const NCCL_LOST: &str = "torch.distributed.DistBackendError: NCCL error in: Proc
 const GLOO_LOST: &str = "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:598] Connection closed by peer \
                          [10.9.0.3]:51044";
 
+const MPI_LOST: &str = "[n2:111] *** MPI_ERR_PROC_FAILED: Process Failure";
+
 fn traceback(exception: &str) -> String {
     format!(
         "Traceback (most recent call last):\n  File \"/srv/fit.py\", line 12, in step\n    check(batch)\n{exception}\n"
@@ -79,7 +81,7 @@ fn lost_connections_follow_from_any_exception_of_a_peer() {
         ("KeyError: 'f1'", "key-error"),
     ];
     for (exception, class) in exceptions {
-        for lost in [NCCL_LOST, GLOO_LOST] {
+        for lost in [NCCL_LOST, GLOO_LOST, MPI_LOST] {
             let peer = format!("2026-05-02 08:00:00,000 INFO step 7\n2026-05-02 08:00:03,000 ERROR {lost}\n");
             let unstamped = format!("2026-05-02 08:00:00,000 INFO step 7\n{}", traceback(exception));
             let stamped = unstamped.replace("Traceback", "2026-05-02 08:00:01,000 ERROR uncaught\nTraceback");
@@ -296,6 +298,10 @@ fn an_exception_of_the_driver_and_the_error_that_it_is_are_one_case() {
         let cases = diagnose(&[("dmesg", dmesg), ("train.err", &error)]);
         assert_eq!(classes(&cases), ["cuda-illegal-memory-access"], "{error}");
     }
+    // The ring of the kernel holds older faults as well.
+    let older = format!("{}{dmesg}", dmesg.replace("5021.", "21.").replace("1b:00", "2b:00"));
+    let cases = diagnose(&[("dmesg", &older), ("train.err", &error)]);
+    assert_eq!(classes(&cases), ["cuda-illegal-memory-access", "gpu-engine-exception"]);
     let cases = diagnose(&[("dmesg", dmesg), ("train.err", &traceback("KeyError: 'f1'"))]);
     assert_eq!(classes(&cases), ["key-error", "gpu-engine-exception"]);
 }
