@@ -250,16 +250,14 @@ fn the_only_fault_before_a_device_error_is_its_cause() {
 
 #[test]
 fn stamps_of_pytorch_order_the_reports_of_a_rank() {
-    let nccl = format!(
-        "[rank0]:[E502 08:00:03.018811902 ProcessGroupNCCL.cpp:542] [Rank 0] Collective WorkNCCL(SeqNum=9, \
-         OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) raised the following async exception: NCCL \
-         error: remote process exited or there was a network error, NCCL version 2.21.5\nLast error:\nNET/IB: Got \
-         completion from peer 10.4.0.9<41111> with status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_1\n"
-    );
+    let nccl = "[rank0]:[E502 08:00:03.018811902 ProcessGroupNCCL.cpp:542] [Rank 0] Collective WorkNCCL(SeqNum=9, \
+                OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=600000) raised the following async exception: NCCL \
+                error: remote process exited or there was a network error, NCCL version 2.21.5\nLast error:\nNET/IB: Got \
+                completion from peer 10.4.0.9<41111> with status=12 opcode=0 len=0 vendor err 129 (Recv) hca mlx5_1\n";
     let fault = xid("08:00:00", "gpu-a2", 79);
     let launch = traceback("RuntimeError: CUDA error: unspecified launch failure");
     let cases = diagnose(&[
-        ("gpu-a1/rank0.log", &nccl),
+        ("gpu-a1/rank0.log", nccl),
         ("gpu-a2/kern.log", &fault),
         ("gpu-a2/rank9.log", &launch),
     ]);
