@@ -8,6 +8,7 @@ use rankguard_model::{ClassId, DeviceKind, Entity, EvidenceSource, ProcessExit};
 
 use crate::engine::same_node;
 use crate::knowledge::ClassEntry;
+use crate::own_exceptions::is_own_error;
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
@@ -80,24 +81,31 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let own = ranking.iter().filter(|candidate| is_of_program(scene, candidate));
     let own = own.map(|candidate| candidate.first).min();
     let own = own.map(|first| &*scene.signs[first]);
-    let is_plain = own.is_some_and(is_plain_error);
+    let is_own = own.is_some_and(is_own_error);
     let first_exit = first_exit(scene);
     for candidate in ranking {
         let known = ClassEntry::of(scene.catalogue, &candidate.class);
         let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
         // A silence has no mark, and it is of this generation although it is dated by the last report.
         let fault = &scene.signs[candidate.first];
-        let is_fault = known.is_outright_fault() || is_oom || is_plain && is_of_kernel(scene, fault, known);
+        let is_outright = known.is_outright_fault() || is_oom;
+        let is_fault = is_outright || is_own && is_of_kernel(scene, fault, known);
         if !is_fault || fault.mark().is_none() {
             continue;
         }
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
         let is_earlier = support.all(|sign| scene.is_older(sign) || sign.mark().is_none());
-        let note = if own.is_some_and(|own| is_after(fault, own)) {
+        // A program may survive an exception without a class of its own, and end of a fault of its machine.
+        let is_plain = if is_outright {
+            own.is_some_and(is_plain_error)
+        } else {
+            is_own
+        };
+        let note = if own.is_some_and(|own| is_plain && is_after(fault, own)) {
             "It came after the program had failed by itself."
         } else if own.is_some() && is_earlier {
             "It is older than the start of the generation, and what ended the program does not depend on it."
-        } else if own.is_some_and(|own| is_overcome(scene, candidate, own)) {
+        } else if own.is_some_and(|own| is_overcome(scene, candidate, own, is_plain)) {
             "What ended the program does not depend on it, and no error of a device or a collective lies between the two."
         } else if is_earlier && first_exit.is_some_and(|exit| is_unrelated(scene, candidate, exit)) {
             "It is older than the start of the generation, and the first rank that ended shows no effect of it."
@@ -199,11 +207,10 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
     }
 }
 
-/// Returns true if a fault did not lead to a failure of the program: the failure is a plain error of the program, or the
-/// program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
+/// Returns true if a fault did not lead to a failure of the program: the failure is an error of the program itself
+/// (`is_plain`), or the program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
 /// fault to a failure of the program.
-fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -> bool {
-    let is_plain = is_plain_error(own);
+fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal, is_plain: bool) -> bool {
     let support = || fault.support.iter().map(|index| &*scene.signs[index]);
     let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();
     let is_disk = matches!(&fault.blamed, Entity::Device { device, .. } if device.kind == DeviceKind::Disk);
@@ -218,9 +225,9 @@ fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal) -
     (is_plain || ran_on) && !scene.marks().any(|(_, sign)| leads_on(sign) && is_between(sign))
 }
 
-/// Returns true if a fault was first seen long after a plain error of the program.
+/// Returns true if a fault was first seen long after an error of the program itself.
 fn is_after(fault: &Signal, own: &Signal) -> bool {
-    is_plain_error(own) && own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
+    own.timed && fault.timed && fault.at.since(own.at) > STAMP_LAG
 }
 
 /// Returns true if the first exit shows no effect of a fault: it was on another machine, or another process killed the

@@ -5,7 +5,7 @@ use rankguard_faults::classes;
 use rankguard_model::EvidenceSource;
 
 use crate::own_exceptions::is_own_error;
-use crate::program_errors::{is_plain_class, is_plain_error};
+use crate::program_errors::is_plain_class;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Field of agents for a process that is outside all jobs of its node.
@@ -14,12 +14,14 @@ const FOREIGN_PROCESS: &str = "foreign_process";
 /// Factor on the score of such an exception beside a plain error.
 const FOREIGN: f64 = 0.25;
 
-/// Demotes engine exceptions without a link to a rank, if the program failed by a plain error.
+/// Demotes engine exceptions without a link to a rank, if the program failed by an error of its own.
 pub(crate) fn demote_foreign(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
-    let is_plain = |candidate: &CauseCandidate| {
-        candidate.strength >= CandidateStrength::Cause && is_plain_class(candidate.class.as_str())
+    let is_own = |candidate: &CauseCandidate| {
+        let is_plain = candidate.strength >= CandidateStrength::Cause && is_plain_class(candidate.class.as_str());
+        let is_raised = candidate.strength >= CandidateStrength::Symptom && is_own_error(&scene.signs[candidate.first]);
+        is_plain || is_raised
     };
-    if !scene.has_fault_limits || !ranking.iter().any(is_plain) {
+    if !scene.has_fault_limits || !ranking.iter().any(is_own) {
         return;
     }
     for candidate in ranking {
@@ -44,7 +46,7 @@ pub(crate) fn reason_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, s
     if is_own_error(&scene.signs[winner.first]) && is_foreign_crash(scene, sign) {
         return Some("The kernel names a process that is no Python program and no process of the job.");
     }
-    let is_beside = is_plain_error(&scene.signs[winner.first]) && is_foreign(scene, sign);
+    let is_beside = is_own_error(&scene.signs[winner.first]) && is_foreign(scene, sign);
     is_beside.then_some("It names no process of the job, and it explains no error of the program.")
 }
 

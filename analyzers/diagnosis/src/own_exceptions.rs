@@ -80,6 +80,19 @@ const FOREIGN_REASONS: [&str; 46] = [
     "torch.distributed",
 ];
 
+/// Texts of exceptions that a fault of a file system causes as well. Lower case.
+const STORAGE_REASONS: [&str; 9] = [
+    "cannot read",
+    "cannot write",
+    "disk",
+    "errno",
+    "failed to load",
+    "failed to read",
+    "file",
+    "i/o",
+    "input/output",
+];
+
 /// Functions that wait for other ranks: what is raised in them is about the others.
 const COLLECTIVES: [&str; 8] = [
     "all_gather",
@@ -116,7 +129,8 @@ fn writer(sign: &Signal) -> Writer<'_> {
 /// Returns true if a sign reports an error of a program that depends on no device, peer or service.
 pub fn is_own_error(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
-    let is_unspecific = UNSPECIFIC.contains(&class) && is_raised(sign) && !has_foreign_reason(sign);
+    let is_of_storage = || names_one(&sign.text, &STORAGE_REASONS);
+    let is_unspecific = UNSPECIFIC.contains(&class) && is_raised(sign) && !has_foreign_reason(sign) && !is_of_storage();
     sign.is_root_mark() && (is_plain_error(sign) || is_unspecific)
 }
 
@@ -163,12 +177,17 @@ fn has_foreign_meaning(scene: &FailureScene<'_>, index: usize) -> bool {
 /// Returns true if an exception reports what happened to a peer or a device, or was raised while it waited for peers.
 fn has_foreign_reason(sign: &Signal) -> bool {
     let texts = [Some(sign.text.as_str()), sign.field("message"), sign.field("cause")];
-    let names_one = |text: &str| {
-        let text = text.to_ascii_lowercase();
-        FOREIGN_REASONS.iter().any(|words| text.contains(words))
-    };
     let mut functions = sign.field("functions").into_iter().flat_map(|names| names.split(','));
-    texts.into_iter().flatten().any(names_one) || functions.any(|name| COLLECTIVES.contains(&name))
+    texts
+        .into_iter()
+        .flatten()
+        .any(|text| names_one(text, &FOREIGN_REASONS))
+        || functions.any(|name| COLLECTIVES.contains(&name))
+}
+
+fn names_one(text: &str, reasons: &[&str]) -> bool {
+    let text = text.to_ascii_lowercase();
+    reasons.iter().any(|words| text.contains(words))
 }
 
 /// Returns true if a text begins with the name of an exception: `mylib.errors.DataError: message`.

@@ -384,3 +384,23 @@ fn an_evicted_client_of_lustre_precedes_the_failed_read() {
         );
     }
 }
+
+#[test]
+fn no_fault_of_a_machine_explains_an_exception_of_the_program() {
+    let xid31 = "NVRM: Xid (PCI:0000:1b:00): 31, pid=9001, name=other, Ch 00000008, intr 00000000. MMU Fault: ENGINE \
+                 GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f2a_10000000. Fault is of type FAULT_PDE ACCESS_TYPE_READ";
+    let lustre =
+        "LustreError: 11-0: work-OST0012-osc-ffff: operation ost_write to node 10.9.0.4@o2ib failed: rc = -107";
+    for exception in ["AssertionError: negative loss", "fit.DataIntegrityError: sha mismatch"] {
+        for report in [xid31, lustre] {
+            let kernel = format!("May  2 08:00:00 m4 kernel: {report}\n");
+            let raised = format!("2026-05-02 08:00:05,000 ERROR uncaught\n{}", traceback(exception));
+            let cases = diagnose(&[("kern.log", &kernel), ("rank0.log", &raised)]);
+            assert!(
+                ["assertion-error", "uncaught-exception"].contains(&cases[0].class.as_str()),
+                "{cases:?}"
+            );
+            assert!(!has_reason(&cases[0], &["follows from it"]), "{:?}", cases[0].reasoning);
+        }
+    }
+}
