@@ -19,7 +19,9 @@ const SCHEDULER_STARTS: [&str; 8] = [
 ];
 
 /// Texts of Slurm's controller, of `scontrol show` and of its accounting.
-const SCHEDULER_TEXTS: [&str; 7] = [
+const SCHEDULER_TEXTS: [&str; 9] = [
+    "error: Node ",
+    "error: Nodes ",
     "JobId=",
     "JobState=",
     "NodeName=",
@@ -219,6 +221,7 @@ mod tests {
         );
         check("9|train|TIMEOUT|0:0|c7", Some("the scheduler"));
         check("9.batch      batch      CANCELLED     0:15 c7", Some("the scheduler"));
+        check("error: Nodes c7 not responding", Some("the scheduler"));
         check("requeue job JobId=9 due to failure of node c7", Some("the scheduler"));
         check("traceback : Signal 9 (SIGKILL) received by PID 7", Some("the launcher"));
         check(

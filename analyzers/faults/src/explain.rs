@@ -5,6 +5,7 @@ use serde::Serialize;
 
 use crate::catalogue::Catalogue;
 use crate::class::{ActionBasis, AlternativeAction, ClassKind, FailureClass};
+use crate::classes;
 use crate::code::{CodeTable, DriverCode, EscalationRule, FatalityScope};
 use crate::decode::{DecodedMessage, decode};
 use crate::line::{self, LineClock};
@@ -12,6 +13,9 @@ use crate::matcher::SignatureMatcher;
 use crate::signature::CodeKind;
 use crate::taxonomy::Citation;
 
+/// Meaning of a line that raises the suspicion of an out-of-memory kill.
+const SUSPECTED: &str = "A process was ended by signal 9, and the line names no reason. A kill for lack of memory is the \
+                         most frequent one; only the kernel log or the scheduler can confirm it.";
 /// Action that takes a node out.
 const REPLACE_NODE: &str = "replace-node";
 /// Action that collects evidence first.
@@ -177,6 +181,9 @@ fn explain_line(catalogue: &Catalogue, matcher: &SignatureMatcher, query: &str) 
                 explanation.decoded = Some(decoded);
             } else {
                 explanation.role = mark.role;
+                if mark.role == Role::Confirmation && mark.class.as_str() == classes::HOST_OOM_KILL {
+                    SUSPECTED.clone_into(&mut explanation.meaning);
+                }
             }
             explanation.mark = Some(mark);
             found.push(explanation);

@@ -12,7 +12,7 @@ const SOURCES: [EvidenceSource; 4] = [
 ];
 
 /// Reports of checks that found nothing.
-const DENIED: [&str; 68] = [
+const DENIED: [&str; 71] = [
     "no Xid 79 errors",
     "health check: no Xid 79 errors in the last hour",
     "gpu-check: No XID 79 found on any GPU",
@@ -81,6 +81,9 @@ const DENIED: [&str; 68] = [
     "rotation helps to prevent 'No space left on device' errors",
     "no uncorrectable ECC error was encountered by CUDA",
     "Segmentation fault: none",
+    "if you see \"RuntimeError: CUDA error: an illegal memory access was encountered\", update the kernel",
+    "if you get torch.OutOfMemoryError: CUDA out of memory, lower the batch size",
+    "no RuntimeError: CUDA out of memory in the last hour",
 ];
 
 /// Faults beside a denial of another one.

@@ -16,6 +16,9 @@ use super::{
 use crate::engine_exceptions::is_of_foreign_process;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
+/// Signature of a power supply of a chassis that failed.
+const SUPPLY_SIGNATURE: &str = "psu-failure";
+
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     let mut found = CandidateMap::new();
     let is_exception = |class: &ClassId| class.as_str() == classes::GPU_ENGINE_EXCEPTION;
@@ -27,7 +30,9 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         if is_exception(class) || raised && follows_an_exception(scene, index, sign) {
             continue;
         }
-        let fatal = known.severity() == Severity::Failure;
+        // Chassis have redundant supplies: one that is lost stops nothing by itself.
+        let is_redundant = sign.is_signed(SUPPLY_SIGNATURE);
+        let fatal = known.severity() == Severity::Failure && !is_redundant;
         let strength = if fatal && known.layer() == "hardware" {
             CandidateStrength::Overriding
         } else {

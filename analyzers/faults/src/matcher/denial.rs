@@ -26,7 +26,7 @@ static HINT: LazyLock<Regex> = LazyLock::new(|| {
 
 /// Words between a negation and the noun that it governs: determiners, adjectives and parts of a compound noun. A
 /// preposition, a conjunction or another verb would end the noun phrase.
-const MODIFIERS: &str = r"(?:(?:an?|any|the|other|new|more|further|single|such|known|recent|previous|kind|type|sign|signs|evidence|trace|of|(?-i:[A-Z][A-Z0-9]+)|GPUs?|CUDA|NCCL|Xid|ECC|PCIe|NVLink|kernel|host|memory|network|fatal|critical|serious|unexpected|unrecoverable|uncorrectable|uncorrected|corrected|hardware|software|driver|rank|ranks|worker|workers|node|nodes|process|processes|job|jobs|task|tasks|pod|pods|container|containers)[ -]){0,5}['\x22`(]{0,2}";
+const MODIFIERS: &str = r"(?:(?:an?|any|the|other|new|more|further|single|such|known|recent|previous|kind|type|sign|signs|evidence|trace|of|(?-i:[A-Z][A-Z0-9]+)|GPUs?|CUDA|NCCL|Xid|ECC|PCIe|NVLink|kernel|host|memory|network|fatal|critical|serious|unexpected|unrecoverable|uncorrectable|uncorrected|corrected|hardware|software|driver|rank|ranks|worker|workers|node|nodes|process|processes|job|jobs|task|tasks|pod|pods|container|containers)[ -]){0,5}['\x22`(]{0,2}(?:(?:\w+\.)*\w+(?:Error|Exception): )?";
 
 /// Text before a match that denies it.
 static BEFORE: LazyLock<Regex> = LazyLock::new(|| {
@@ -65,7 +65,7 @@ static CONSIDERED: LazyLock<Regex> = LazyLock::new(|| {
     let purpose = r"(?:to|helps?(?: to)?|can|will|must) (?:avoid|prevent|handle|work around|debug|diagnose|survive|tolerate)\b|avoids\b|prevents\b";
     let outcome = r"(?:may|might|could|can|would) (?:\w+ly )?(?:cause|lead to|result in|run into|trigger|raise|produce|hit|end in|fail with)(?: (?:an?|any|the|further|more|random|spurious|other|occasional|later|subsequent))*";
     compile(&format!(
-        r#"(?i)(?:^|[^\w-])(?:(?:{condition})[^.:;!?]*|(?:{purpose})[^.:;!?,]*|{outcome}[ '"`(]*)$"#
+        r#"(?i)(?:^|[^\w-])(?:(?:{condition})(?:[^:]|:\S|\w(?:Error|Exception|error): )*(?:['"`][^'"`]*)?|(?:{purpose})[^:,]*|{outcome}[ '"`(]*)$"#
     ))
 });
 

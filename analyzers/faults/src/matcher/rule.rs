@@ -63,8 +63,8 @@ pub(super) enum KindMatch {
 impl RulePatterns {
     /// Returns the first match that its sentence does not deny.
     fn affirmed<'t>(&self, text: &'t str) -> Option<Captures<'t>> {
-        let matches = self.wanted.captures_iter(text).take(MATCHES);
-        matches.into_iter().find(|captures| {
+        let mut matches = self.wanted.captures_iter(text).take(MATCHES);
+        matches.find(|captures| {
             let all = captures.get_match();
             !denial::is_denied(text, all.start(), all.end())
         })
