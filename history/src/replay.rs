@@ -200,13 +200,23 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<CommandExit, CliError> {
 
 /// Explains why evidence of these sources opened no case.
 fn no_case_note(sources: &BTreeSet<EvidenceSource>) -> String {
-    if sources.contains(&EvidenceSource::JobLog) {
-        return "lines of job logs open no case by themselves: the controller concludes when a rank ends, which logs do not \
-                record; `rankguard diagnose` reads logs of ended runs"
-            .to_owned();
-    }
-    let names: BTreeSet<&str> = sources.iter().map(|source| source_name(*source)).collect();
+    let others = sources.iter().filter(|source| **source != EvidenceSource::JobLog);
+    let names: BTreeSet<&str> = others.map(|source| source_name(*source)).collect();
     let names: Vec<&str> = names.into_iter().collect();
+    if sources.contains(&EvidenceSource::JobLog) {
+        let what = if names.is_empty() {
+            "lines of job logs open no case by themselves".to_owned()
+        } else {
+            format!(
+                "the evidence of {} and of job logs opens no case by itself",
+                names.join(", ")
+            )
+        };
+        return format!(
+            "{what}: the controller concludes when a rank ends, which logs do not record; `rankguard diagnose` reads logs of \
+             ended runs"
+        );
+    }
     let from = if names.is_empty() {
         String::new()
     } else {

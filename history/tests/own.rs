@@ -363,6 +363,17 @@ fn a_folder_of_logs_is_replayed_as_it_is_diagnosed() {
         notes.contains("open no case by themselves") && notes.contains("rankguard diagnose"),
         "{notes}"
     );
+    // A kernel log beside it is named as well.
+    let both = tempfile::tempdir().unwrap();
+    let oom =
+        "Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 31, pid=4021, name=python, Ch 00000008, intr 0\n";
+    fs::write(both.path().join("kern.log"), oom).unwrap();
+    fs::write(both.path().join("train.log"), trainer).unwrap();
+    let notes = String::from_utf8(history(&["replay", both.path().to_str().unwrap()]).stderr).unwrap();
+    assert!(
+        notes.contains("the evidence of the kernel log and of job logs opens no case"),
+        "{notes}"
+    );
     let fault =
         "Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 31, pid=4021, name=python, Ch 00000008, intr 0\n";
     fs::write(dir.path().join("kern.log"), fault).unwrap();
