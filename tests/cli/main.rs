@@ -299,6 +299,105 @@ fn what_is_known_is_explained_and_what_is_not_is_said_to_be_unknown() {
 }
 
 #[test]
+fn explain_states_what_a_line_and_a_code_mean() {
+    // A line that denies a failure is no failure.
+    for line in [
+        "0 CUDA out of memory errors in the last hour",
+        "no CUDA out of memory so far",
+    ] {
+        rankguard(&["explain", line]).expect(2);
+    }
+    // The definition of the class covers other codes.
+    let retired = rankguard(&["explain", "XID", "160"]).expect(0).stdout;
+    assert!(
+        retired.contains("a memory channel was retired.") && !retired.contains("memory row is marked"),
+        "{retired}"
+    );
+    let stalled = rankguard(&["explain", "SXid", "12028"]).expect(0).stdout;
+    assert!(
+        !stalled.contains("nothing by itself") && !stalled.contains("replace-node:"),
+        "{stalled}"
+    );
+    let killed = rankguard(&["explain", "srun: error: c7: task 3: Killed"])
+        .expect(0)
+        .stdout;
+    assert!(killed.contains("the line names no reason"), "{killed}");
+    for (line, class) in [
+        (
+            "CUDA error: an illegal instruction was encountered",
+            "cuda-launch-failure",
+        ),
+        (
+            "CUDA error: uncorrectable ECC error encountered",
+            "gpu-ecc-uncorrectable",
+        ),
+        ("pdsh@head: c7: ssh exited with exit code 3", "launcher-child-failed"),
+        ("pdsh@head: c7: ssh exited with exit code 255", "ssh-failure"),
+        ("ValueError: bad batch 81", "python-value-error"),
+        (
+            "LustreError: 167-0: This client was evicted by home-OST0004; in progress operations will fail",
+            "filesystem-hang",
+        ),
+    ] {
+        let pages = rankguard(&["explain", line, "--format", "jsonl"]).expect(0).stdout;
+        let classes: Vec<String> = pages
+            .lines()
+            .filter_map(|page| serde_json::from_str::<Value>(page).ok())
+            .map(|page| page["class"].as_str().unwrap_or_default().to_owned())
+            .collect();
+        assert_eq!(classes.first().map(String::as_str), Some(class), "{line}: {classes:?}");
+        let is_contradicted = |other: &String| {
+            ["cuda-illegal-memory-access", "resource-contention", "config-error"].contains(&other.as_str())
+        };
+        assert!(!classes.iter().any(is_contradicted), "{line}: {classes:?}");
+    }
+}
+
+#[test]
+fn an_unknown_kind_of_log_is_refused_with_the_known_ones() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let file = dir.path().join("cases.jsonl");
+    fs::write(
+        &file,
+        "{\"id\": \"a\", \"sources\": [{\"kind\": \"pear\", \"lines\": [\"step 1\"]}]}\n",
+    )
+    .expect("written");
+    let path = file.display().to_string();
+    rankguard(&["classify", &path])
+        .expect(2)
+        .says(&["unknown variant `pear`", "rank-stderr", "kmsg", "agent-event"]);
+    let help = rankguard(&["classify", "--help"]).expect(0).stdout;
+    assert!(help.contains("rank-stderr") && help.contains("kmsg"), "{help}");
+}
+
+#[test]
+fn diagnose_compares_and_corrects_with_what_it_was_given() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    for (node, rank, line) in [
+        (
+            "a1",
+            0,
+            "2026-03-04 10:00:07 RuntimeError: NCCL error: remote process exited or there was a network error",
+        ),
+        ("a2", 8, "2026-03-04 10:00:09 KeyError: 'acc'"),
+    ] {
+        fs::create_dir(dir.path().join(node)).expect("a folder");
+        fs::write(dir.path().join(format!("{node}/rank{rank}.log")), format!("{line}\n")).expect("written");
+    }
+    let path = dir.path().display().to_string();
+    let ran = rankguard(&["diagnose", "--clock-offset", "a2=5", &path]).expect(1);
+    assert!(!ran.stderr.contains("is not used"), "{}", ran.stderr);
+    let ran = rankguard(&["diagnose", "--clock-offset", "b2=5", &path]).expect(1);
+    assert!(ran.stderr.contains("node b2 is not used"), "{}", ran.stderr);
+    let ran = rankguard(&["diagnose", "--healthy", "/no/such/run", &path]).expect(1);
+    assert!(
+        ran.stdout.contains("Nothing was compared") && !ran.stdout.contains("No line differs"),
+        "{}",
+        ran.stdout
+    );
+}
+
+#[test]
 fn diagnose_says_what_it_cannot_read_and_never_panics() {
     let dir = tempfile::tempdir().expect("a temporary folder");
     fs::write(
