@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{ClassId, DeviceKind, Entity, EvidenceSource, ProcessExit};
+use rankguard_model::{ClassId, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit};
 
 use crate::engine::same_node;
 use crate::knowledge::ClassEntry;
@@ -200,9 +200,19 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
             continue;
         };
         let (support, rank) = (report.support.clone(), report.root_rank);
+        let placed = || scene.placements.get(&rank?);
+        let is_named = |node: &&NodeId| !node.as_str().is_empty();
+        let named = report.blamed.node().filter(is_named).or_else(placed).filter(is_named);
+        let named = named.cloned();
         ranking[at].strength = CandidateStrength::Symptom;
         let kernel = &mut ranking[kernel];
         kernel.root_rank = kernel.root_rank.or(rank);
+        if let Entity::Device { node, .. } = &mut kernel.blamed
+            && node.as_str().is_empty()
+            && let Some(named) = named
+        {
+            *node = named;
+        }
         kernel.confirm(support.iter(), || "A program reports the same.".to_owned());
     }
 }

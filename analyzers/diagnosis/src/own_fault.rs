@@ -64,7 +64,7 @@ impl FirstCause<'_> {
     }
 }
 
-/// Returns true if two entities are the same, or parts of one disk: the controller `nvme1`, its namespace `nvme1n1` and the
+/// Returns true if two entities are the same, as far as their nodes are known, or parts of one disk: the controller `nvme1`, its namespace `nvme1n1` and the
 /// partition `nvme1n1p2`.
 pub fn is_same_device(one: &Entity, other: &Entity) -> bool {
     if one == other {
@@ -75,7 +75,8 @@ pub fn is_same_device(one: &Entity, other: &Entity) -> bool {
     };
     let is_known = !node.as_str().is_empty() && !of.as_str().is_empty();
     let are_disks = device.kind == DeviceKind::Disk && part.kind == DeviceKind::Disk;
-    are_disks && (node == of || !is_known) && whole_disk(&device.address) == whole_disk(&part.address)
+    let is_one = device == part || are_disks && whole_disk(&device.address) == whole_disk(&part.address);
+    is_one && (node == of || !is_known)
 }
 
 /// Returns the part of a block device's name that names the disk.
