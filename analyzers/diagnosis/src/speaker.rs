@@ -19,9 +19,7 @@ const SCHEDULER_STARTS: [&str; 8] = [
 ];
 
 /// Texts of Slurm's controller, of `scontrol show` and of its accounting.
-const SCHEDULER_TEXTS: [&str; 9] = [
-    "error: Node ",
-    "error: Nodes ",
+const SCHEDULER_TEXTS: [&str; 7] = [
     "JobId=",
     "JobState=",
     "NodeName=",
@@ -107,7 +105,8 @@ pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
     if has_rank {
         return None;
     }
-    if holds(&SCHEDULER_TEXTS) || is_accounting(text) {
+    let is_controller = text.starts_with("Nodes ") && text.contains(" not responding");
+    if holds(&SCHEDULER_TEXTS) || is_controller || is_accounting(text) {
         return Some("the scheduler");
     }
     if is_cluster_event(text) {
@@ -221,7 +220,7 @@ mod tests {
         );
         check("9|train|TIMEOUT|0:0|c7", Some("the scheduler"));
         check("9.batch      batch      CANCELLED     0:15 c7", Some("the scheduler"));
-        check("error: Nodes c7 not responding", Some("the scheduler"));
+        check("Nodes c[7-9] not responding", Some("the scheduler"));
         check("requeue job JobId=9 due to failure of node c7", Some("the scheduler"));
         check("traceback : Signal 9 (SIGKILL) received by PID 7", Some("the launcher"));
         check(

@@ -81,6 +81,9 @@ fn the_writer_of_a_line_is_named_by_its_form() {
     let events = "3m  Warning  Preempted  pod/train-1  Preempted by pod 7d1ad4ce on node pool-7\n";
     let text = sentences(&[("events.txt", JOB, events)]);
     assert!(text.contains("Kubernetes says"), "{text}");
+    let controller = "[2026-03-04T10:00:20.101] error: Nodes c7 not responding\n";
+    let text = sentences(&[("slurmctld.log", JOB, controller)]);
+    assert!(text.contains("the scheduler says"), "{text}");
     let table = "9|pretrain|TIMEOUT|0:0|c7\n";
     let text = sentences(&[("sacct", JOB, table)]);
     assert!(text.contains("the scheduler says"), "{text}");
