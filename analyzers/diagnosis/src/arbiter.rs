@@ -75,7 +75,7 @@ fn limited_opinion(
     };
     let confidence = certainty(winner, ranking);
     let known = ClassEntry::of(scene.catalogue, &winner.class);
-    // The end of a supervised process is that of its rank, whatever else its class may mean in a log.
+    // The end of a supervised process is that of its rank, also where its class means something else in a log.
     let is_end = scene.has_fault_limits && scene.signs[winner.first].exit().is_some();
     let own = winner.root_rank.filter(|_| known.has_first_rank() || is_end);
     let root_rank = match own {

@@ -130,7 +130,7 @@ pub(crate) fn is_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, inde
     }
 }
 
-/// Returns true for the kernel's report of an out-of-memory kill of a rank whose end does not follow from the winner.
+/// Returns true for the kernel's report of an out-of-memory kill of a rank, if its end does not follow from the winner.
 fn is_kill_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
     let is_kill = sign.is_root_mark()
         && sign

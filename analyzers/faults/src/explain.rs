@@ -238,7 +238,7 @@ fn explain_code(catalogue: &Catalogue, kind: CodeKind, number: u32) -> Option<Ex
 fn add_code(catalogue: &Catalogue, kind: CodeKind, number: u32, explanation: &mut Explanation) {
     let codes = table(catalogue, kind);
     let Some(code) = codes.get(number) else { return };
-    // Several numbers share a class, whose definition covers the most frequent of them only.
+    // Several numbers share a class; its definition covers the most frequent of them only.
     explanation.meaning = format!("{}.", code.meaning);
     if code.fatal == Some(FatalityScope::NonFatal) {
         spare_node(catalogue, explanation);

@@ -106,7 +106,7 @@ impl NodeNames {
         }
     }
 
-    /// Adds names that are known to be of nodes, whatever their form.
+    /// Adds names that are known to be of nodes, of any form.
     #[must_use]
     pub fn with<'a>(mut self, names: impl IntoIterator<Item = &'a NodeId>) -> Self {
         let names = names

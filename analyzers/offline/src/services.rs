@@ -14,12 +14,12 @@ use crate::stream::ReadStream;
 /// Relation of a report to the job of a machine, closest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ServiceRelation {
-    /// It is about a device that the job uses or about the end of its processes, or no service wrote it.
+    /// About a device that the job uses or about the end of its processes, or not written by a service.
     Direct,
-    /// It is about something that the job may use. It explains no error of the program itself, and no run that ended
+    /// About something that the job may use. It explains no error of the program itself, and no run that ended
     /// well failed of it.
     Possible,
-    /// It is about the service only.
+    /// About the service only.
     None,
 }
 

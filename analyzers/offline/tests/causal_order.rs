@@ -222,7 +222,7 @@ fn a_folder_of_a_machine_places_its_ranks() {
         ("c2/rank8.log", LAUNCH),
     ]);
     assert_eq!(classes(&cases), ["gpu-ecc-uncorrectable"]);
-    // A kernel log without a host is of the machine whose rank reports the same.
+    // A kernel log without a host is of the machine with the rank that reports the same.
     let unnamed = "[Sat May  2 08:00:00 2026] NVRM: Xid (PCI:0000:1b:00): 48, pid=7, name=python3, it failed\n";
     let double = "2026-05-02 08:00:02,000 [rank8]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n";
     let cases = diagnose(&[("dmesg.txt", unnamed), ("node-7/rank8.log", double)]);

@@ -149,7 +149,7 @@ impl Fleet {
             info,
         };
         if let Some(known) = known {
-            // A boot brings links up anew.
+            // A boot brings links up again.
             if known.info.boot_id == node.info.boot_id {
                 node.links_down = known.links_down;
             }

@@ -297,7 +297,7 @@ fn stopped_ranks(job: &Job) -> Option<String> {
     ))
 }
 
-/// Returns the reason of a job whose ranks have started and show no activity yet; `None` after the first sign.
+/// Returns the reason of a job with ranks that have started and show no activity yet; `None` after the first sign.
 fn quiet_start(job: &Job) -> Option<String> {
     let is_quiet = job.step().is_none() && !job.activity.has_life();
     is_quiet.then(|| {

@@ -14,7 +14,7 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank,
 /// Note of a kill by the limit of a memory cgroup in logs without a job.
 const NO_JOB_NAMED: &str = "The limit of a memory cgroup was reached, not the memory of the node; no log connects the \
                             killed process with a job.";
-/// Note of such a kill beside a job whose program reports another error.
+/// Note of such a kill beside a job with another error of its program.
 const NO_KILL_TOLD: &str = "The limit of a memory cgroup was reached, and no log of the job reports a killed process.";
 
 /// Classes of reports that a process of a job was killed or is gone.

@@ -6,7 +6,7 @@ use super::cursor::LineCursor;
 use super::moment::{self, LineClock};
 use super::{LogLevel, ParsedLine};
 
-/// Sets time and level of a line whose prefix has no clock.
+/// Sets time and level of a line without a clock in its prefix.
 pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
     if line.at.is_some() || line.since_boot_us.is_some() {
         return;

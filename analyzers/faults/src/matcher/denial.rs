@@ -69,7 +69,7 @@ static CONSIDERED: LazyLock<Regex> = LazyLock::new(|| {
     ))
 });
 
-/// Condition whose subject is the match: "if NCCL errors continue".
+/// Condition with the match as its subject: "if NCCL errors continue".
 static IF_DIRECT: LazyLock<Regex> =
     LazyLock::new(|| compile(r#"(?i)(?:^|[^\w-])(?:if|in case of|whenever) ['"`(]{0,2}$"#));
 
