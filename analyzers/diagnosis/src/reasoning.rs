@@ -268,8 +268,7 @@ fn part_in_failure(
 }
 
 fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> String {
-    // Logs that are read later list no ranks, and show the end of few.
-    let has_ranks = !scene.placements.is_empty();
+    let has_ranks = scene.lists_ends();
     let is_alive = has_ranks && scene.exits().next().is_none() && scene.silent().next().is_none();
     let is_agent = verdict.class.as_str() == classes::NODE_AGENT_SILENT;
     let why = match winner.strength {

@@ -80,6 +80,12 @@ impl<'a> FailureScene<'a> {
             .begun_at(self.since)
     }
 
+    /// Returns true if the ends of all ranks are reported: those of a running generation. Logs that are read later show
+    /// the end of few.
+    pub(crate) fn lists_ends(&self) -> bool {
+        self.since.is_some() && !self.placements.is_empty()
+    }
+
     /// Returns true if a sign happened before the generation began.
     pub(crate) fn is_older(&self, sign: &Signal) -> bool {
         self.since.is_some_and(|since| sign.timed && sign.at < since)

@@ -72,6 +72,15 @@ fn one_line_is_one_message_however_many_signatures_it_has() {
 }
 
 #[test]
+fn logs_that_are_read_later_do_not_show_that_all_ranks_live() {
+    let kernel = "2026-03-04T10:00:00Z n1 kernel: NVRM: Xid (PCI:0000:3b:00): 95, pid=7, name=python, Uncontained\n";
+    let rank = "2026-03-04 10:00:01 RuntimeError: CUDA error: uncorrectable ECC error encountered\n";
+    let text = sentences(&[("kern.log", KERNEL, kernel), ("rank3.log", JOB, rank)]);
+    assert!(text.contains("whatever the program does"), "{text}");
+    assert!(!text.contains("no rank had ended"), "{text}");
+}
+
+#[test]
 fn the_writer_of_a_line_is_named_by_its_form() {
     let scheduler = EvidenceSource::Scheduler;
     let labelled = " 0: step 10\n21: OSError: [Errno 5] Input/output error: '/data/shard-7'\nsrun: error: c7: task 21: Exited with exit code 1\n";
