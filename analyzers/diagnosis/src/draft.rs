@@ -226,7 +226,7 @@ impl Draft {
         };
         let scene = FailureScene::new(&self.signs, job, generation, &self.placements, catalogue);
         let scene = scene.with_limits(self.has_cause_limits, self.has_fault_limits);
-        scene.begun_at(self.since)
+        scene.begun_at(self.since).of_cluster()
     }
 
     /// Weighs the signs and writes the reasoning. Returns the opinion, and the failures that do not follow from its

@@ -27,6 +27,8 @@ pub struct FailureScene<'a> {
     pub(crate) has_cause_limits: bool,
     /// False for drafts of older rules ([`crate::Diagnosis::set_fault_limits`]).
     pub(crate) has_fault_limits: bool,
+    /// True if agents report the end of each rank. Logs that are read later show the end of few.
+    reports_ends: bool,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
     since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
@@ -52,6 +54,7 @@ impl<'a> FailureScene<'a> {
             catalogue,
             has_cause_limits: true,
             has_fault_limits: true,
+            reports_ends: false,
             since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
@@ -73,17 +76,25 @@ impl<'a> FailureScene<'a> {
         self
     }
 
-    /// Returns the scene of a part of the signs, under the same rules.
-    pub(crate) fn with_signs<'s>(&'s self, signs: &'s [SharedValue<Signal>]) -> FailureScene<'s> {
-        FailureScene::new(signs, self.job, self.generation, self.placements, self.catalogue)
-            .with_limits(self.has_cause_limits, self.has_fault_limits)
-            .begun_at(self.since)
+    /// Returns the scene of a cluster, where agents report the end of each rank.
+    #[must_use]
+    pub(crate) fn of_cluster(mut self) -> Self {
+        self.reports_ends = true;
+        self
     }
 
-    /// Returns true if the ends of all ranks are reported: those of a running generation. Logs that are read later show
-    /// the end of few.
+    /// Returns the scene of a part of the signs, under the same rules.
+    pub(crate) fn with_signs<'s>(&'s self, signs: &'s [SharedValue<Signal>]) -> FailureScene<'s> {
+        let mut part = FailureScene::new(signs, self.job, self.generation, self.placements, self.catalogue)
+            .with_limits(self.has_cause_limits, self.has_fault_limits)
+            .begun_at(self.since);
+        part.reports_ends = self.reports_ends;
+        part
+    }
+
+    /// Returns true if the ranks are known and agents report the end of each.
     pub(crate) fn lists_ends(&self) -> bool {
-        self.since.is_some() && !self.placements.is_empty()
+        self.reports_ends && !self.placements.is_empty()
     }
 
     /// Returns true if a sign happened before the generation began.
