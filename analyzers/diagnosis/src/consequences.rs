@@ -218,8 +218,8 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
 }
 
 /// Returns true if a fault did not lead to a failure of the program: the failure is an error of the program itself
-/// (`is_plain`), or the program ran on after the last sign of the fault. An error of a device or a collective between the two leads from a
-/// fault to a failure of the program.
+/// (`is_plain`), or the program ran on after the last sign of the fault. An error of a device or a collective between
+/// the two leads from a fault to a failure of the program.
 fn is_overcome(scene: &FailureScene<'_>, fault: &CauseCandidate, own: &Signal, is_plain: bool) -> bool {
     let support = || fault.support.iter().map(|index| &*scene.signs[index]);
     let last = support().filter(|sign| sign.timed).map(|sign| sign.at).max();

@@ -69,6 +69,7 @@ pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;
 pub use flight::{RankDump, flight_signals};
+pub use links::LINK_UP_SIGNATURE;
 pub use own_exceptions::is_own_error;
 pub use own_fault::is_same_device;
 pub use policy::DraftPolicy;

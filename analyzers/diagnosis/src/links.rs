@@ -8,13 +8,13 @@ use rankguard_model::Timestamp;
 use crate::Signal;
 
 /// Signature of the kernel for a link that is up.
-const UP_SIGNATURE: &str = "nic-link-up";
+pub const LINK_UP_SIGNATURE: &str = "nic-link-up";
 /// Time for which a link has to be up before its loss is over. Collectives that it broke report that later.
 const STABLE: Duration = Duration::from_secs(600);
 
 /// Returns true if a sign reports a link that is up.
 pub(crate) fn is_link_up(sign: &Signal) -> bool {
-    sign.is_signed(UP_SIGNATURE)
+    sign.is_signed(LINK_UP_SIGNATURE)
 }
 
 /// Returns true if a link that came up ends an earlier loss for a failure at `at`: the generation began when the link was

@@ -64,8 +64,8 @@ impl FirstCause<'_> {
     }
 }
 
-/// Returns true if two entities are the same, as far as their nodes are known, or parts of one disk: the controller `nvme1`, its namespace `nvme1n1` and the
-/// partition `nvme1n1p2`.
+/// Returns true if two entities are the same, as far as their nodes are known, or parts of one disk: the controller
+/// `nvme1`, its namespace `nvme1n1` and the partition `nvme1n1p2`.
 pub fn is_same_device(one: &Entity, other: &Entity) -> bool {
     if one == other {
         return true;

@@ -83,35 +83,42 @@ impl CaseTable {
         let id = self.next;
         self.next = id.next();
         self.drafts.insert(draft, id);
+        let case = Case {
+            job,
+            generation,
+            ..self.blank(id, first_at, at)
+        };
+        self.all.insert(id, case);
+    }
+
+    /// Returns an open case without a verdict.
+    fn blank(&self, id: CaseId, first_at: Timestamp, at: Timestamp) -> Case {
         let delay = Some(at.millis_since(first_at));
-        self.all.insert(
+        Case {
             id,
-            Case {
-                id,
-                state: CaseState::Open,
-                job,
-                generation,
-                first_at,
-                opened_at: at,
-                closed_at: None,
-                verdict: undecided(),
-                findings: Vec::new(),
-                reasoning: Vec::new(),
-                plan: None,
-                actions: Vec::new(),
-                outcome: None,
-                clears: String::new(),
-                delays: CaseDelays {
-                    evidence_ms: delay,
-                    case_ms: delay,
-                    ..CaseDelays::default()
-                },
-                steps_lost: None,
-                notes: Vec::new(),
-                replayed: self.replayed,
-                awaits_operator: None,
+            state: CaseState::Open,
+            job: None,
+            generation: None,
+            first_at,
+            opened_at: at,
+            closed_at: None,
+            verdict: undecided(),
+            findings: Vec::new(),
+            reasoning: Vec::new(),
+            plan: None,
+            actions: Vec::new(),
+            outcome: None,
+            clears: String::new(),
+            delays: CaseDelays {
+                evidence_ms: delay,
+                case_ms: delay,
+                ..CaseDelays::default()
             },
-        );
+            steps_lost: None,
+            notes: Vec::new(),
+            replayed: self.replayed,
+            awaits_operator: None,
+        }
     }
 
     /// Opens the case of a failure that does not follow from the first cause of another case, and returns its number;
@@ -124,31 +131,14 @@ impl CaseTable {
         }
         let id = self.next;
         self.next = id.next();
-        let delay = Some(at.millis_since(failure.first_at));
         let mut case = Case {
-            id,
-            state: CaseState::Open,
             job: failure.job.clone(),
             generation: failure.generation,
-            first_at: failure.first_at,
-            opened_at: at,
-            closed_at: None,
             verdict: failure.verdict.clone(),
             findings: failure.findings.clone(),
             reasoning: failure.reasoning.clone(),
-            plan: None,
-            actions: Vec::new(),
-            outcome: None,
             clears: failure.clears.clone(),
-            delays: CaseDelays {
-                evidence_ms: delay,
-                case_ms: delay,
-                ..CaseDelays::default()
-            },
-            steps_lost: None,
-            notes: Vec::new(),
-            replayed: self.replayed,
-            awaits_operator: None,
+            ..self.blank(id, failure.first_at, at)
         };
         limit_findings(&mut case.findings);
         self.all.insert(id, case);
@@ -355,6 +345,9 @@ impl DecisionContext<'_> {
 
     /// Opens and closes the case of a failure that does not follow from another case.
     pub(crate) fn open_separate_case(&mut self, main: CaseId, failure: &SeparateFailure) {
+        if !self.state.separates_failures() {
+            return;
+        }
         let Some(id) = self.state.cases.open_separate(self.at, failure) else {
             return;
         };
@@ -508,7 +501,7 @@ impl DecisionContext<'_> {
     /// Describes the end of the ranks of an earlier generation: those of nodes that do not answer have ended, or end, with
     /// the lease of their agent.
     fn end_of_old_ranks(&self, name: &JobId) -> String {
-        let nodes = self.state.fleet.iter().filter(|_| self.state.records_returns());
+        let nodes = self.state.fleet.iter().filter(|_| self.state.separates_failures());
         let open = nodes.filter(|(_, node)| node.fences.contains_key(name) && node.lost_since.is_some());
         let open: Vec<&str> = open.map(|(name, _)| name.as_str()).collect();
         if open.is_empty() {
@@ -576,7 +569,7 @@ impl DecisionContext<'_> {
     /// Returns the node that is out of use for a case.
     fn node_isolated_by(&self, id: CaseId) -> Option<NodeId> {
         let is_of_case = |node: &Node| node.cordon.as_ref().is_some_and(|cordon| cordon.case == Some(id));
-        let mut nodes = self.state.fleet.iter().filter(|_| self.state.records_returns());
+        let mut nodes = self.state.fleet.iter().filter(|_| self.state.separates_failures());
         nodes.find(|(_, node)| is_of_case(node)).map(|(name, _)| name.clone())
     }
 

@@ -143,7 +143,12 @@ impl DecisionContext<'_> {
 
     /// Returns the words that mark a case as a drill; empty for a real one, and under older rules.
     fn drill_marker(&self, id: CaseId) -> &'static str {
-        let case = self.state.cases.all().get(&id).filter(|_| self.state.records_returns());
+        let case = self
+            .state
+            .cases
+            .all()
+            .get(&id)
+            .filter(|_| self.state.separates_failures());
         if case.is_some_and(Case::is_synthetic) {
             " (synthetic)"
         } else {
@@ -351,6 +356,10 @@ impl DecisionContext<'_> {
         if !self.state.isolates_every_fault() {
             return;
         }
+        let has_own_case = |node: &NodeId| {
+            let mut separate = concluded.separate.iter();
+            self.state.separates_failures() && separate.any(|failure| failure.verdict.blamed.node() == Some(node))
+        };
         let mut others: BTreeMap<NodeId, String> = BTreeMap::new();
         let faults = concluded
             .findings
@@ -359,10 +368,7 @@ impl DecisionContext<'_> {
         for finding in faults {
             if let Entity::Device { node, .. } | Entity::Node { node } = &finding.entity
                 && concluded.verdict.blamed.node() != Some(node)
-                && concluded
-                    .separate
-                    .iter()
-                    .all(|failure| failure.verdict.blamed.node() != Some(node))
+                && !has_own_case(node)
             {
                 let fault = format!("{} on {}", finding.class, finding.entity);
                 others.entry(node.clone()).or_insert(fault);
@@ -482,7 +488,7 @@ impl DecisionContext<'_> {
             .iter()
             .filter_map(|(_, node)| node.uncordoned_fault.as_ref());
         let referred: BTreeSet<CaseId> = faults.map(|fault| fault.case).collect();
-        let has_outcomes = self.state.records_returns();
+        let has_outcomes = self.state.separates_failures();
         let awaits = |case: &&mut Case| case.awaits_operator.is_some() && !referred.contains(&case.id);
         for case in self.state.cases.all_mut().filter(awaits) {
             case.awaits_operator = None;

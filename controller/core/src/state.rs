@@ -185,6 +185,12 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if a failure that does not follow from the first cause of a case has a case of its own, links are
+    /// watched, and outcomes name drills, cordons and the decisions of operators (since rules 7).
+    pub(crate) fn separates_failures(&self) -> bool {
+        self.rules >= 7
+    }
+
     /// Returns true if the end of an agent, which closes its connection, is distinguished from a node that stopped
     /// (since rules 6).
     pub(crate) fn distinguishes_ended_agents(&self) -> bool {

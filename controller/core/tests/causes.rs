@@ -440,17 +440,30 @@ fn a_second_fault_of_another_node_is_a_case_of_its_own() {
     assert!(outcome.contains("an operator returned it to use"), "{outcome}");
 }
 
-#[test]
-fn a_rank_that_is_killed_beside_a_fault_of_another_node_is_a_case_of_its_own() {
-    let mut cluster = Cluster::running(policy(RULES));
+/// Loses a GPU of one node while a rank of another one is killed; returns the cases.
+fn killed_beside_a_lost_gpu(rules: u32) -> (Vec<String>, Option<String>) {
+    let mut cluster = Cluster::running(policy(rules));
     cluster.loses_gpu(1);
     cluster.exits(2, ProcessExit::Signal(6));
     cluster.exits(6, ProcessExit::Signal(9));
     cluster.wait(Duration::from_secs(8));
-    let classes: Vec<String> = (0..cluster.cases().len()).map(|case| cluster.class_of(case)).collect();
+    let cases = cluster.cases();
+    let outcome = cases.last().and_then(|case| case.outcome.clone());
+    let classes = (0..cases.len()).map(|case| cluster.class_of(case)).collect();
+    (classes, outcome)
+}
+
+#[test]
+fn a_rank_that_is_killed_beside_a_fault_of_another_node_is_a_case_of_its_own() {
+    let (classes, outcome) = killed_beside_a_lost_gpu(RULES);
     assert_eq!(classes, ["gpu-fallen-off-bus", "killed-by-signal"]);
-    let outcome = cluster.cases()[1].outcome.clone();
     assert_eq!(outcome.as_deref(), Some("what is done for the job is in case 1"));
+}
+
+#[test]
+fn journals_of_older_rules_keep_the_numbers_of_their_cases() {
+    let (classes, _) = killed_beside_a_lost_gpu(6);
+    assert_eq!(classes, ["gpu-fallen-off-bus"]);
 }
 
 #[test]

@@ -3,14 +3,13 @@
 //! A link that goes down ends no rank by itself, and nothing is restarted while all ranks live. The condition ends when the
 //! kernel or the agent reports the link as up.
 
+use rankguard_diagnosis::LINK_UP_SIGNATURE;
 use rankguard_faults::classes;
 use rankguard_model::{CaseId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp};
 
 use super::DecisionContext;
 use crate::limits::ACTIONS_MAX;
 
-/// Signature of the kernel for a link that is up.
-const UP_SIGNATURE: &str = "nic-link-up";
 /// State ACTIVE of an InfiniBand port.
 const ACTIVE: f64 = 4.0;
 /// Links retained for each node.
@@ -38,7 +37,8 @@ impl LinkChange {
         if marks.any(|mark| mark.class.as_str() == classes::NIC_LINK_DOWN && mark.role == Role::Root) {
             return Some(Self::Down);
         }
-        let is_up = evidence.marks.iter().any(|mark| mark.signature == UP_SIGNATURE) || is_up_sample(&evidence.body);
+        let is_up =
+            evidence.marks.iter().any(|mark| mark.signature == LINK_UP_SIGNATURE) || is_up_sample(&evidence.body);
         is_up.then_some(Self::Up)
     }
 }
@@ -58,7 +58,7 @@ fn is_up_sample(body: &EvidenceBody) -> bool {
 impl DecisionContext<'_> {
     /// Records a link that goes down or comes up.
     pub(super) fn watch_links(&mut self, evidence: &Evidence) {
-        let Some(change) = LinkChange::of(evidence).filter(|_| self.state.records_returns()) else {
+        let Some(change) = LinkChange::of(evidence).filter(|_| self.state.separates_failures()) else {
             return;
         };
         let name = evidence.entity.to_string();
