@@ -55,6 +55,31 @@ pub struct Case {
 }
 
 impl Case {
+    /// Returns an open case with a verdict and nothing else, whose earliest evidence is of `first_at`.
+    pub fn open(id: CaseId, verdict: Verdict, first_at: Timestamp, opened_at: Timestamp) -> Self {
+        Self {
+            id,
+            state: CaseState::Open,
+            job: None,
+            generation: None,
+            first_at,
+            opened_at,
+            closed_at: None,
+            verdict,
+            findings: Vec::new(),
+            reasoning: Vec::new(),
+            plan: None,
+            actions: Vec::new(),
+            outcome: None,
+            clears: String::new(),
+            delays: CaseDelays::default(),
+            steps_lost: None,
+            notes: Vec::new(),
+            replayed: false,
+            awaits_operator: None,
+        }
+    }
+
     /// Returns true if the case is being handled, or awaits a decision of an operator.
     pub fn is_open(&self) -> bool {
         matches!(self.state, CaseState::Open | CaseState::Recovering) || self.awaits_operator.is_some()

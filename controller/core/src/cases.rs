@@ -80,44 +80,28 @@ impl CaseTable {
         first_at: Timestamp,
         at: Timestamp,
     ) {
-        let id = self.next;
-        self.next = id.next();
-        self.drafts.insert(draft, id);
         let case = Case {
             job,
             generation,
-            ..self.blank(id, first_at, at)
+            ..self.next_case(undecided(), first_at, at)
         };
-        self.all.insert(id, case);
+        self.drafts.insert(draft, case.id);
+        self.all.insert(case.id, case);
     }
 
-    /// Returns an open case without a verdict.
-    fn blank(&self, id: CaseId, first_at: Timestamp, at: Timestamp) -> Case {
+    /// Returns an open case with the next number, whose earliest evidence arrived now.
+    fn next_case(&mut self, verdict: Verdict, first_at: Timestamp, at: Timestamp) -> Case {
+        let id = self.next;
+        self.next = id.next();
         let delay = Some(at.millis_since(first_at));
         Case {
-            id,
-            state: CaseState::Open,
-            job: None,
-            generation: None,
-            first_at,
-            opened_at: at,
-            closed_at: None,
-            verdict: undecided(),
-            findings: Vec::new(),
-            reasoning: Vec::new(),
-            plan: None,
-            actions: Vec::new(),
-            outcome: None,
-            clears: String::new(),
             delays: CaseDelays {
                 evidence_ms: delay,
                 case_ms: delay,
                 ..CaseDelays::default()
             },
-            steps_lost: None,
-            notes: Vec::new(),
             replayed: self.replayed,
-            awaits_operator: None,
+            ..Case::open(id, verdict, first_at, at)
         }
     }
 
@@ -129,18 +113,16 @@ impl CaseTable {
         if first_cause.is_some() && known.any(|known| known == first_cause) {
             return None;
         }
-        let id = self.next;
-        self.next = id.next();
         let mut case = Case {
             job: failure.job.clone(),
             generation: failure.generation,
-            verdict: failure.verdict.clone(),
             findings: failure.findings.clone(),
             reasoning: failure.reasoning.clone(),
             clears: failure.clears.clone(),
-            ..self.blank(id, failure.first_at, at)
+            ..self.next_case(failure.verdict.clone(), failure.first_at, at)
         };
         limit_findings(&mut case.findings);
+        let id = case.id;
         self.all.insert(id, case);
         Some(id)
     }
@@ -154,34 +136,14 @@ impl CaseTable {
         reason: ReasoningEntry,
         clears: String,
     ) -> CaseId {
-        let id = self.next;
-        self.next = id.next();
-        let delay = Some(at.millis_since(finding.at));
+        let first_at = finding.at;
         let case = Case {
-            id,
-            state: CaseState::Open,
-            job: None,
-            generation: None,
-            first_at: finding.at,
-            opened_at: at,
-            closed_at: None,
-            verdict,
             findings: vec![finding],
             reasoning: vec![reason],
-            plan: None,
-            actions: Vec::new(),
-            outcome: None,
             clears,
-            delays: CaseDelays {
-                evidence_ms: delay,
-                case_ms: delay,
-                ..CaseDelays::default()
-            },
-            steps_lost: None,
-            notes: Vec::new(),
-            replayed: self.replayed,
-            awaits_operator: None,
+            ..self.next_case(verdict, first_at, at)
         };
+        let id = case.id;
         self.all.insert(id, case);
         id
     }

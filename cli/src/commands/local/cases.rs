@@ -8,7 +8,7 @@ use rankguard_diagnosis::{
     ConcludedDraft, Diagnosis, DraftChange, DraftId, DraftPolicy, PlacementIndex, SeparateFailure,
 };
 use rankguard_faults::Catalogue;
-use rankguard_model::{Case, CaseDelays, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Timestamp};
+use rankguard_model::{Case, CaseId, CaseState, Entity, Evidence, Generation, JobId, NodeId, Timestamp};
 
 use super::{agent_view, read_catalogue};
 use crate::args::CommonArgs;
@@ -150,51 +150,26 @@ fn conclude(history: &LocalHistory<'_>, now: Timestamp, catalogue: &Catalogue) -
 /// Builds the case of a failure beside the first cause of another case. Its number is set later.
 fn separate_case(failure: SeparateFailure, state: CaseState) -> Case {
     Case {
-        id: CaseId(0),
         state,
         job: failure.job,
         generation: failure.generation,
-        first_at: failure.first_at,
-        opened_at: failure.first_at,
-        closed_at: None,
-        verdict: failure.verdict,
         findings: failure.findings,
         reasoning: failure.reasoning,
-        plan: None,
-        actions: Vec::new(),
-        outcome: None,
         clears: failure.clears,
-        delays: CaseDelays::default(),
-        steps_lost: None,
-        notes: Vec::new(),
-        replayed: false,
-        awaits_operator: None,
+        ..Case::open(CaseId(0), failure.verdict, failure.first_at, failure.first_at)
     }
 }
 
-/// Builds the case of a draft. Its number is set later.
+/// Builds the case of a draft, without an outcome: an agent takes no decisions. Its number is set later.
 fn case(done: ConcludedDraft, state: CaseState) -> Case {
     Case {
-        id: CaseId(0),
         state,
         job: done.job,
         generation: done.generation,
-        first_at: done.first_at,
-        opened_at: done.first_at,
-        closed_at: None,
-        verdict: done.verdict,
         findings: done.findings,
         reasoning: done.reasoning,
-        plan: None,
-        actions: Vec::new(),
-        // An agent takes no decisions.
-        outcome: None,
         clears: done.clears,
-        delays: CaseDelays::default(),
-        steps_lost: None,
-        notes: Vec::new(),
-        replayed: false,
-        awaits_operator: None,
+        ..Case::open(CaseId(0), done.verdict, done.first_at, done.first_at)
     }
 }
 
