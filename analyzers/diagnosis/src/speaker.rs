@@ -4,6 +4,7 @@
 //! of the kernel, and tables of schedulers and clusters are saved beside the logs of ranks. The form of a line is stronger
 //! evidence of its writer than the file in which it lies.
 
+use rankguard_faults::line::SyslogTag;
 use rankguard_model::EvidenceSource;
 
 /// Starts of the lines that Slurm's programs write.
@@ -173,19 +174,11 @@ fn is_cluster_event(text: &str) -> bool {
 
 /// Returns the writer of a line from a kernel log or a system log: a daemon, if the line names one.
 pub(crate) fn system_writer(text: &str) -> &'static str {
-    let Some((tag, rest)) = text.split_once(": ") else {
+    let Some(tag) = SyslogTag::parse(text) else {
         return "the kernel log";
     };
-    let (name, pid) = tag
-        .split_once('[')
-        .map_or((tag, None), |(name, pid)| (name, pid.strip_suffix(']')));
-    let is_name = !name.is_empty()
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || b"._-/()".contains(&b));
-    let is_process = pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()));
-    let is_trap = TRAPS.iter().any(|words| rest.starts_with(words));
-    if is_name && (is_process && !is_trap || DAEMONS.contains(&name.to_ascii_lowercase().as_str())) {
+    let is_process = tag.pid.is_some() && !TRAPS.iter().any(|words| tag.text.starts_with(words));
+    if is_process || DAEMONS.contains(&tag.name.to_ascii_lowercase().as_str()) {
         "the system log"
     } else {
         "the kernel log"

@@ -13,10 +13,12 @@ mod limit;
 mod moment;
 mod prefix;
 pub(crate) mod raw;
+mod syslog_tag;
 
 pub use clean::clean;
 pub use limit::LINE_LIMIT;
 pub use moment::{LineClock, YearHint};
+pub use syslog_tag::SyslogTag;
 
 use rankguard_model::{Rank, Timestamp};
 

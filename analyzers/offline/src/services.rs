@@ -5,6 +5,7 @@
 //! reports (a login that failed, a file or a server that the service itself did not find) have no meaning for the job.
 
 use rankguard_diagnosis::is_own_error;
+use rankguard_faults::line::SyslogTag;
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Classification, Role};
 
@@ -187,25 +188,25 @@ fn relation_of(service: &str, mark: &Classification) -> ServiceRelation {
 
 /// Returns the writer of a message of a system log.
 fn writer(text: &str) -> TaggedWriter<'_> {
-    let Some((tag, rest)) = tag(text) else {
+    let Some(tag) = SyslogTag::parse(text) else {
         return TaggedWriter::Job;
     };
-    if tag == "systemd" {
-        let unit = rest.split([' ', ':']).next().unwrap_or_default();
+    if tag.name == "systemd" {
+        let unit = tag.text.split([' ', ':']).next().unwrap_or_default();
         let name = ["service", "scope", "timer", "socket"]
             .iter()
             .find_map(|ending| unit.strip_suffix(ending)?.strip_suffix('.'));
         return match name {
             Some(name) if is_service(name) => TaggedWriter::Service(name),
             Some(_) => TaggedWriter::Job,
-            None => TaggedWriter::Service(tag),
+            None => TaggedWriter::Service(tag.name),
         };
     }
-    let is_numbered = text[tag.len()..].starts_with('[');
-    if is_service(tag) && (is_numbered || !is_word(tag)) {
-        TaggedWriter::Service(tag)
-    } else if is_numbered && !is_program(tag) {
-        TaggedWriter::Unknown(tag)
+    let is_numbered = tag.pid.is_some();
+    if is_service(tag.name) && (is_numbered || !is_word(tag.name)) {
+        TaggedWriter::Service(tag.name)
+    } else if is_numbered && !is_program(tag.name) {
+        TaggedWriter::Unknown(tag.name)
     } else {
         TaggedWriter::Job
     }
@@ -221,18 +222,6 @@ fn is_word(tag: &str) -> bool {
         || SERVICE_PARTS.iter().any(|part| lower.contains(part));
     let endings = ["ad", "and", "ed", "end", "id", "ind", "ld", "ound"];
     !is_listed && (is_capital || endings.iter().any(|ending| lower.ends_with(ending)))
-}
-
-/// Splits `sshd[100]: text` and `nvidia-persistenced: text`.
-fn tag(text: &str) -> Option<(&str, &str)> {
-    let (head, rest) = text.split_once(": ")?;
-    let (name, number) = match head.strip_suffix(']') {
-        Some(head) => head.split_once('[')?,
-        None => (head, ""),
-    };
-    let is_name = |c: char| c.is_ascii_alphanumeric() || "._-/()@".contains(c);
-    let is_tag = !name.is_empty() && name.chars().all(is_name) && number.bytes().all(|b| b.is_ascii_digit());
-    is_tag.then_some((name, rest))
 }
 
 /// Returns true for the name of a program that is a job or speaks about one.
