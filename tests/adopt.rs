@@ -2,14 +2,12 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use support::nodes::{Cluster, LIMIT, newest, path};
-use support::{Daemon, rankguard, until};
+use crate::support::nodes::{Cluster, LIMIT, newest, path};
+use crate::support::{Daemon, rankguard, until};
 
 /// Steps after the last commit that all ranks have sealed, at least, when the node goes.
 const FURTHER: u64 = 60;

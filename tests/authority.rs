@@ -1,10 +1,10 @@
 //! RG-13 with the programs that people start: a session of one node tries to cordon another, to move a job's steps, to strike
 //! its checkpoints off and to end it. None of it has an effect, and the node that tried is named.
 
-mod support;
-
 use std::fs;
 
+use crate::support::nodes::{Cluster, LIMIT};
+use crate::support::until;
 use rankguard_model::{
     ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId,
     EvidenceSource, FieldValues, Generation, JobId, NodeId, NodeInfo, ProcessExit, Rank, Role, Sequence, ShardSeal,
@@ -15,8 +15,6 @@ use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind;
 use rankguard_proto::v1::to_agent::Kind as Heard;
 use serde_json::Value;
-use support::nodes::{Cluster, LIMIT};
-use support::until;
 
 const FORGER: &str = "n3";
 

@@ -1,7 +1,5 @@
 //! `rankguard checkpoint push|pull|parity` through the binary.
 
-mod support;
-
 use std::fs;
 use std::path::Path;
 
@@ -13,7 +11,7 @@ use rankguard_checkpoint_tiers::parity::ParitySource;
 use rankguard_model::{Generation, JobId, Rank, Step};
 use serde_json::Value;
 
-use support::rankguard;
+use crate::support::rankguard;
 
 fn id(step: u64) -> CheckpointId {
     CheckpointId {

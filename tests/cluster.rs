@@ -1,7 +1,6 @@
 //! The pieces outside the demo: a controller, an agent and jobs of any program, as people start them.
 
-mod support;
-
+use crate::support;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,8 +8,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{command, finish, rankguard, until};
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{command, finish, rankguard, until};
 
 #[test]
 fn any_program_runs_as_ranks_with_the_environment_of_torchrun() {

@@ -1,13 +1,11 @@
 //! Checkpoints beyond the store: in the memory of other nodes and in an object store, with real agents and a real job.
 
-mod support;
-
 use std::fs;
 
 use serde_json::Value;
 
-use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, lose_shards, newest, path};
-use support::{logs, rankguard, until};
+use crate::support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, lose_shards, newest, path};
+use crate::support::{logs, rankguard, until};
 
 /// The state is eight times what a rank has for it. Its rank is killed again and again, in the midst of saves as often as not,
 /// then its agent, then the controller: each time the job goes on from what the disk has, and every committed byte is right.

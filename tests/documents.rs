@@ -6,14 +6,12 @@
     reason = "a part that cannot run reports it where people see it"
 )]
 
-mod support;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use support::rankguard;
+use crate::support::rankguard;
 
 /// Maximum number of lines of the README.
 const README_LINES: usize = 150;

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use support::rankguard;
+use crate::support::rankguard;
 
 fn fixture(name: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();

@@ -6,8 +6,6 @@
     reason = "what the processes said belongs beside the test that failed"
 )]
 
-mod support;
-
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, TcpStream, UdpSocket};
@@ -15,6 +13,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use crate::support::cluster::text_of;
+use crate::support::nodes::lose_shards;
+use crate::support::{Daemon, Ran, logs, rankguard, until};
 use rankguard_identity::{
     CertificateAuthority, CertificateFields, ExpectedPeer, IdentityFiles, IssueRequest, PeerRole, PeerTransport,
     TlsIdentity,
@@ -24,9 +25,6 @@ use rankguard_proto::v1;
 use rankguard_proto::v1::control_client::ControlClient;
 use rankguard_proto::v1::from_agent::Kind;
 use serde_json::Value;
-use support::cluster::text_of;
-use support::nodes::lose_shards;
-use support::{Daemon, Ran, logs, rankguard, until};
 use tonic::transport::Endpoint;
 
 const LIMIT: Duration = Duration::from_secs(120);

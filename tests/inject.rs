@@ -2,8 +2,7 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -13,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{Ran, command, finish, rankguard, until};
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{Ran, command, finish, rankguard, until};
 
 const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
 

@@ -1,16 +1,15 @@
 //! Starts of jobs with real processes: relative state directories, commands that cannot start, programs that end themselves,
 //! launchers, the submitter's search path.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use serde_json::Value;
 
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{Daemon, command, finish, rankguard, until};
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{Daemon, command, finish, rankguard, until};
 
 /// Retries of failures that lie in the user's program.
 const RETRIES: u32 = 1;

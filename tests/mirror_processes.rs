@@ -4,8 +4,6 @@
 #![allow(clippy::print_stdout, reason = "measured figures")]
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
-mod support;
-
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,7 +15,7 @@ use rankguard_checkpoint::Store;
 use rankguard_checkpoint_format::{CheckpointId, Dtype, Manifest, ShardIndex, TensorBox};
 use rankguard_model::{Generation, JobId, Rank, Step};
 
-use support::{Ran, command, finish, rankguard, until};
+use crate::support::{Ran, command, finish, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

@@ -3,16 +3,14 @@
 
 #![allow(clippy::print_stdout, reason = "measured figures")]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path};
-use support::{command, finish, rankguard, until};
+use crate::support::nodes::{Cluster, LIMIT, SETTINGS, folder_of, newest, path};
+use crate::support::{command, finish, rankguard, until};
 
 const SLOTS: u32 = 3;
 

@@ -2,14 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use support::rankguard;
+use crate::support::rankguard;
 
 /// A folder of data sets that is not part of the repository.
 fn shared(name: &str) -> Option<PathBuf> {

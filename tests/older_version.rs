@@ -7,15 +7,13 @@
 //! - `long`: a job on `n2` that ran when the controller and then both agents were killed;
 //! - a FileNotFoundError in a job log of `n1` while no controller ran.
 
-mod support;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{command, copy_folder, finish, rankguard, until};
 use rankguard_controller::journal;
 use serde_json::Value;
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{command, copy_folder, finish, rankguard, until};
 
 /// Arguments of the training of `train`, except for the output directory.
 const TRAINING: [&str; 3] = ["demo-rank", "--epochs=6", "--hidden=16"];

@@ -2,18 +2,15 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
-#[path = "support/mod.rs"]
-mod support;
-
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use support::cluster::{Cluster, LIMIT};
-use support::guard::{MARK, guarded};
-use support::{rankguard, until};
+use crate::support::cluster::{Cluster, LIMIT};
+use crate::support::guard::{MARK, guarded};
+use crate::support::{rankguard, until};
 
 /// In the environment of this program where it plays a test that will be killed.
 const PART: &str = "ORPHANS_PART";

@@ -5,15 +5,13 @@
     reason = "a part that cannot be had is said where people see it"
 )]
 
-mod support;
-
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use support::rankguard;
+use crate::support::rankguard;
 
 fn packaging() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging"))

@@ -1,8 +1,7 @@
 //! Partitions: agents that are frozen or cut off, and a controller that is away. Processes are counted by their numbers: at
 //! most one generation of a job acts (RG-3), and a controller that is away for all ends no job (RG-5).
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,9 +9,9 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use support::nodes::path;
-use support::proxy::Proxy;
-use support::{Daemon, Ran, logs, rankguard, until};
+use crate::support::nodes::path;
+use crate::support::proxy::Proxy;
+use crate::support::{Daemon, Ran, logs, rankguard, until};
 
 /// Longest wait for anything.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -1,11 +1,10 @@
 //! Jobs that work are not ended, and void checkpoints are reported: with real processes.
 
-mod support;
-
+use crate::support;
 use std::fs;
 
-use support::nodes::{Cluster, LIMIT, path};
-use support::{finish, rankguard, until};
+use crate::support::nodes::{Cluster, LIMIT, path};
+use crate::support::{finish, rankguard, until};
 
 /// Deadlines that a job of half a minute exceeds several times.
 const SETTINGS: &str = "\

@@ -2,9 +2,7 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run says so loudly")]
 
-#[path = "support/mod.rs"]
-mod support;
-
+use crate::support;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::Write as _;
@@ -15,7 +13,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use support::{Ran, command, finish, rankguard};
+use crate::support::{Ran, command, finish, rankguard};
 
 /// No command of these tests may take longer, on a machine that does much else.
 const LIMIT: Duration = Duration::from_secs(120);

@@ -1,7 +1,5 @@
 //! Catalogues that are read again by an agent and a controller that run, through the programs that people start.
 
-mod support;
-
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{Daemon, rankguard, until};
+use crate::support::{Daemon, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// What no built-in signature knows.

@@ -5,8 +5,7 @@
 
 #![allow(clippy::print_stderr, reason = "a test that cannot run reports it")]
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
@@ -14,14 +13,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::support::cluster::text_of;
+use crate::support::{command, logs, rankguard, until};
 use rankguard_identity::{CertificateAuthority, IdentityFiles, IssueRequest, PeerRole};
 use rustix::fs::{Gid, Uid};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, configure_capability_in_ambient_set, set_capabilities, set_keep_capabilities,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
-use support::cluster::text_of;
-use support::{command, logs, rankguard, until};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

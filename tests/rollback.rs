@@ -1,17 +1,15 @@
 //! State directories that are restored from a copy: evidence is delivered or named as lost (RG-4), and a generation number is
 //! given once (RG-3).
 
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::PathBuf;
 
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{copy_folder, logs, nodes, rankguard, until};
 use rankguard_controller::journal;
 use rankguard_model::{Evidence, EvidenceBody};
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{copy_folder, logs, nodes, rankguard, until};
 
 /// What an agent reports of a job's log that was there before it.
 const FIRST_START: &str = "before the agent's first start";

@@ -1,15 +1,13 @@
 //! A checkpoint folder belongs to a run: a job goes on from what is there only where that is asked for, and nothing of another run
 //! is touched.
 
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use crate::support::nodes::{Cluster, LIMIT, path};
+use crate::support::{Ran, command, copy_folder, finish, rankguard, until};
 use serde_json::Value;
-use support::nodes::{Cluster, LIMIT, path};
-use support::{Ran, command, copy_folder, finish, rankguard, until};
 
 /// Steps of the training: 6 epochs of 19.
 const STEPS: u64 = 114;

@@ -1,13 +1,12 @@
 //! What an operator meets first: statements of `status`, `cases` and `run` beside what the processes really did.
 
-mod support;
-
+use crate::support;
 use std::fs;
 
 use serde_json::Value;
 
-use support::cluster::{Cluster, LIMIT, text_of};
-use support::{Daemon, nodes, rankguard, until};
+use crate::support::cluster::{Cluster, LIMIT, text_of};
+use crate::support::{Daemon, nodes, rankguard, until};
 
 const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=1, name=python, GPU has fallen off the bus.";
 

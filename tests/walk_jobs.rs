@@ -1,7 +1,6 @@
 //! Jobs whose nodes come and go: statements of `status` and `cases` beside what the processes really did.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -9,10 +8,10 @@ use std::path::PathBuf;
 use std::thread::sleep;
 use std::time::Duration;
 
+use crate::support::nodes::{Cluster, LIMIT};
+use crate::support::{rankguard, until};
 use rustix::process::Signal;
 use serde_json::Value;
-use support::nodes::{Cluster, LIMIT};
-use support::{rankguard, until};
 
 /// Settings with short limits: an agent ends its ranks 4 s after its last contact with the controller.
 const SHORT: &str = "\

@@ -1,7 +1,6 @@
 //! Faults of one node, handled errors and idle ranks: statements of the program beside what the processes did.
 
-mod support;
-
+use crate::support;
 use std::fs;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,8 +9,8 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use support::cluster::{self, LIMIT, text_of};
-use support::{Daemon, command, nodes, rankguard, until};
+use crate::support::cluster::{self, LIMIT, text_of};
+use crate::support::{Daemon, command, nodes, rankguard, until};
 
 /// Settings of clusters with several nodes.
 const SETTINGS: &str = "\

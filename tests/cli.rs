@@ -2,8 +2,6 @@
 
 mod plan;
 mod store;
-#[path = "../support/mod.rs"]
-mod support;
 
 use std::fs;
 use std::net::TcpListener;
@@ -12,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use support::{NOBODY, command, finish, rankguard};
+use crate::support::{NOBODY, command, finish, rankguard};
 
 #[test]
 fn words_that_are_no_command_are_a_usage_error() {
