@@ -135,7 +135,8 @@ impl OrderExecutor {
                 job,
                 generation,
                 grace_ms,
-            } => self.stop(&job, generation, Duration::from_millis(grace_ms)),
+                keeps_images,
+            } => self.stop(&job, generation, Duration::from_millis(grace_ms), keeps_images),
             AgentOrder::Checkpoint {
                 job,
                 generation,
@@ -252,9 +253,15 @@ impl OrderExecutor {
         self.supervisors.finish_launch(&launch.job, launch.generation);
     }
 
-    fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration) {
+    fn stop(&mut self, job: &JobId, generation: Generation, grace: Duration, keeps_images: bool) {
+        if keeps_images {
+            // Started ahead, so that the launch that may follow does not wait for its supervisor.
+            self.supervisors.prepare();
+        }
         let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
-        self.checkpoints.forget(job);
+        if !keeps_images {
+            self.checkpoints.forget(job);
+        }
         self.report_stopped(job, generation, &ended);
     }
 

@@ -253,6 +253,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
         job: JobId::from("train"),
         generation: Generation(3),
         grace_ms: 0,
+        keeps_images: false,
     };
     controller.order(&stop).await;
     let client = rank(dir.path(), &controller, 4, Some(id)).await;
@@ -263,6 +264,7 @@ async fn an_agent_that_was_killed_finds_its_arenas_again() {
             job: JobId::from("train"),
             generation: Generation(4),
             grace_ms: 0,
+            keeps_images: false,
         })
         .await;
     // Orders are carried out in sequence: an answer to this one proves that earlier ones are done.

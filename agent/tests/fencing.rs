@@ -192,6 +192,7 @@ fn stop(job: &str, generation: u64, grace_ms: u64) -> AgentOrder {
         job: JobId::from(job),
         generation: Generation(generation),
         grace_ms,
+        keeps_images: false,
     }
 }
 

@@ -240,6 +240,7 @@ async fn a_stop_asks_first_and_kills_after_the_grace() {
                 job: JobId::from("train"),
                 generation: Generation(generation),
                 grace_ms,
+                keeps_images: false,
             };
             controller.order(&stop(1, 60_000)).await;
             assert_eq!(controller.wait_body("exit", exited).await, ProcessExit::Code(5));
@@ -479,6 +480,7 @@ async fn a_stop_is_answered_with_the_number_of_processes_that_ended() {
                 job: JobId::from("train"),
                 generation: Generation(1),
                 grace_ms: 2_000,
+                keeps_images: false,
             };
             controller.order(&stop).await;
             let answer = controller

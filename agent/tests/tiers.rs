@@ -156,6 +156,7 @@ impl Scene {
             job: job(),
             generation: Generation(generation),
             grace_ms: 0,
+            keeps_images: false,
         };
         self.controller.order(&stop).await;
     }

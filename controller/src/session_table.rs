@@ -271,6 +271,7 @@ mod tests {
                 job: "j".repeat(OUTBOUND_BYTES_MAX / 4).into(),
                 generation: rankguard_model::Generation(1),
                 grace_ms: 1,
+                keeps_images: false,
             };
             Kind::Order(v1::OrderFrame {
                 id: 1,

@@ -51,6 +51,9 @@ pub enum AgentOrder {
         generation: Generation,
         /// Grace period between SIGTERM and SIGKILL, milliseconds.
         grace_ms: u64,
+        /// True if the images of its checkpoints stay in memory, because the job may go on from them.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps_images: bool,
     },
     /// Checkpoint a future step, or change the interval from a step on. A rank that receives the call too late takes no
     /// image of that step and reports so.

@@ -44,10 +44,12 @@ impl From<&AgentOrder> for v1::Order {
                 job,
                 generation,
                 grace_ms,
+                keeps_images,
             } => Kind::Stop(Stop {
                 job: job.to_string(),
                 generation: generation.0,
                 grace_ms: *grace_ms,
+                keeps_images: *keeps_images,
             }),
             AgentOrder::Checkpoint {
                 job,
@@ -90,6 +92,7 @@ impl TryFrom<v1::Order> for AgentOrder {
                 job: JobId::from(name("stop.job", stop.job)?),
                 generation: Generation(stop.generation),
                 grace_ms: stop.grace_ms,
+                keeps_images: stop.keeps_images,
             },
             Kind::Checkpoint(checkpoint) => {
                 let called = checkpoint

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attribution::NodeClearings;
 use crate::conclude::conclude;
+use crate::draft::Draft;
 use crate::drafts::DraftTable;
 use crate::flight::JobDumps;
 use crate::memory::SignalMemory;
@@ -145,6 +146,11 @@ impl Diagnosis {
         changes
     }
 
+    /// Records that a node was started anew: what was reported of it before explains no later failure.
+    pub fn node_booted(&mut self, node: &NodeId) {
+        self.memory.clear_node(node);
+    }
+
     /// Records that a node reports again: its earlier silence explains no later failure.
     pub fn node_returned(&mut self, node: &NodeId) {
         self.memory.forget_silence(node);
@@ -209,6 +215,25 @@ impl Diagnosis {
             .drafts
             .conclude(id, &self.policy, |draft| conclude(draft, now, catalogue))?;
         Some(DraftChange::Revised(Box::new(revised)))
+    }
+
+    /// Records that no rank of a generation is left that could report something: its failure settles in
+    /// [`DraftPolicy::ended_settle`].
+    pub fn ranks_ended(&mut self, now: Timestamp, job: &JobId, generation: Generation) {
+        if let Some(id) = self.open_of(job, generation) {
+            self.drafts.change(id, &self.policy, |draft| draft.ranks_ended(now));
+        }
+    }
+
+    /// Returns true if the ranks of a generation should be left alone, because a collective operation timed out and their
+    /// stacks and flight recorders show why.
+    pub fn awaits_dumps(&self, job: &JobId, generation: Generation) -> bool {
+        let draft = self.open_of(job, generation).and_then(|id| self.drafts.get(id));
+        draft.is_some_and(Draft::awaits_dumps)
+    }
+
+    fn open_of(&self, job: &JobId, generation: Generation) -> Option<DraftId> {
+        self.drafts.of_scope(ScopeRef::Job(job, generation))?.open
     }
 
     /// Returns the time at which [`conclude`](Self::conclude) has work next.

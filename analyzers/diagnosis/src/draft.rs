@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use rankguard_faults::Catalogue;
-use rankguard_model::{EvidenceId, Generation, NodeId, Rank, Role, SharedValue, Timestamp};
+use rankguard_faults::{Catalogue, classes};
+use rankguard_model::{ClassId, EvidenceId, Generation, NodeId, Rank, Role, SharedValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::conclusion::DraftConclusion;
@@ -26,6 +26,15 @@ impl fmt::Display for DraftId {
         write!(f, "draft {}", self.0)
     }
 }
+
+/// Classes of a collective operation that did not end in time.
+const TIMEOUTS: [&str; 5] = [
+    classes::COLLECTIVE_MISMATCH,
+    classes::HANG_NO_ERROR,
+    classes::HANG_STALLED_RANKS,
+    classes::HCCL_TIMEOUT,
+    classes::NCCL_TIMEOUT,
+];
 
 /// Signs of one failure, with the state that decides its deadline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -61,6 +70,9 @@ pub(crate) struct Draft {
     /// Start of its generation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
+    /// Time at which no rank of its generation was left that could report something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ranks_ended_at: Option<Timestamp>,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -107,6 +119,7 @@ impl Draft {
             has_cause_limits: false,
             has_fault_limits: false,
             since,
+            ranks_ended_at: None,
             concluded: None,
         }
     }
@@ -114,11 +127,31 @@ impl Draft {
     /// Returns the time at which it is concluded if no more evidence arrives.
     pub(crate) fn deadline(&self, policy: &DraftPolicy) -> Timestamp {
         let cap = self.opened_at.after(policy.cap);
-        if self.explained {
+        let usual = if self.explained {
             self.newest_at.after(policy.settle).min(cap)
         } else {
             cap
-        }
+        };
+        let Some(ended) = self.ranks_ended_at else {
+            return usual;
+        };
+        let wait = if self.explained {
+            policy.ended_settle
+        } else {
+            policy.ended_settle * 2
+        };
+        self.newest_at.max(ended).after(wait).min(usual)
+    }
+
+    /// Records that no rank of its generation is left that could report something.
+    pub(crate) fn ranks_ended(&mut self, at: Timestamp) {
+        self.ranks_ended_at.get_or_insert(at);
+    }
+
+    /// Returns true if a collective operation timed out: the stacks and flight recorders of all ranks are being gathered.
+    pub(crate) fn awaits_dumps(&self) -> bool {
+        let is_timeout = |class: &ClassId| TIMEOUTS.contains(&class.as_str());
+        self.signs.iter().any(|sign| sign.class().is_some_and(is_timeout))
     }
 
     /// Adds a sign in order of time, if there is room.

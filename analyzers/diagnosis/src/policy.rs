@@ -12,6 +12,10 @@ pub struct DraftPolicy {
     /// Time after opening at which a draft is concluded in any case (RG-9); default 4.5 s. A draft with only cascades
     /// waits until then, because the first cause is often reported last (RG-7).
     pub cap: Duration,
+    /// Settle time once no rank of the failed generation is left that could report something; default 0.3 s. A draft
+    /// without an explanation waits twice as long.
+    #[serde(default = "ended_settle")]
+    pub ended_settle: Duration,
     /// Maximum time from a root to its cascade, and time for late evidence to join a concluded case; default 120 s.
     pub window: Duration,
     /// Maximum number of signs in one draft; default 512. If it is full, further cascades and noise are counted and
@@ -37,6 +41,10 @@ fn unlimited() -> usize {
     usize::MAX
 }
 
+fn ended_settle() -> Duration {
+    Duration::from_millis(300)
+}
+
 fn dump_bytes() -> usize {
     64 << 20
 }
@@ -47,6 +55,7 @@ impl Default for DraftPolicy {
         Self {
             settle,
             cap: settle * 3,
+            ended_settle: ended_settle(),
             window: Duration::from_secs(120),
             draft_signs: 512,
             memory_signs: 2_048,

@@ -7,6 +7,7 @@ mod budget;
 mod drain;
 mod ended_ranks;
 mod evidence;
+mod failed_generation;
 mod fencing;
 mod floors;
 mod foreign_ranks;

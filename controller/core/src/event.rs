@@ -176,6 +176,14 @@ pub enum TimerKey {
         /// Generation of the ranks.
         generation: Generation,
     },
+    /// A rank of this generation failed a moment ago; the other ranks are ended now.
+    FailedGeneration {
+        job: JobId,
+        /// Generation of the ranks.
+        generation: Generation,
+    },
+    /// A node has had no session for some time while ranks of its job failed elsewhere.
+    Unreachable { node: NodeId },
     /// A node's fence confirmation is due.
     Fence { node: NodeId },
     /// Nodes that have been lost for long may be removed.

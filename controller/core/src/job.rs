@@ -93,6 +93,9 @@ pub struct Job {
     /// Ranks of this generation that their agent no longer runs and whose exits it has not reported yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     exits_due: BTreeSet<Rank>,
+    /// True if the ranks of this generation are being ended, because one of them failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    ending: bool,
     /// Newest step that any generation reported.
     step: Option<Step>,
     /// Newest step that this generation reported; at a failure, the difference to the checkpoint is lost.
@@ -125,7 +128,7 @@ pub struct Job {
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     growth: Option<PendingGrowth>,
-    /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::brain`].
+    /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::decision`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting_since_step: Option<Step>,
     /// Preflight results of the nodes of the coming generation.
@@ -173,6 +176,7 @@ impl Job {
             launch_record: LaunchRecord::default(),
             completed: BTreeSet::new(),
             exits_due: BTreeSet::new(),
+            ending: false,
             step: None,
             generation_step: None,
             run: None,

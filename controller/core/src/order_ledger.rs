@@ -72,6 +72,7 @@ mod tests {
             job: JobId::from("llm"),
             generation: Generation(1),
             grace_ms: 0,
+            keeps_images: false,
         };
         ledger.send(&node, OrderId(2), &order);
         assert!(

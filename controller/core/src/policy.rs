@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::DRAFTS_MAX;
 
 /// Newest version of the decision rules.
-pub const RULES: u32 = 7;
+pub const RULES: u32 = 8;
 
 /// Settings of the decision core. All durations are on the controller's clock.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -184,12 +184,23 @@ impl Policy {
         }
     }
 
+    /// Returns the time that the ranks beside a failed one get to report errors of their own before they are ended.
+    pub(crate) fn peer_grace(&self) -> Duration {
+        Duration::from_millis(self.settle_ms / 6)
+    }
+
+    /// Returns the time without a session after which a node counts as lost if ranks of its job failed elsewhere.
+    pub(crate) fn unreachable(&self) -> Duration {
+        Duration::from_millis(self.settle_ms / 3 * 2)
+    }
+
     /// Returns the settings of diagnosis that follow from these.
     pub(crate) fn diagnosis(&self) -> rankguard_diagnosis::DraftPolicy {
         let settle = Duration::from_millis(self.settle_ms);
         let defaults = rankguard_diagnosis::DraftPolicy {
             settle,
             cap: settle * 3,
+            ended_settle: settle / 5,
             ..rankguard_diagnosis::DraftPolicy::default()
         };
         if self.replay_only {

@@ -191,6 +191,12 @@ impl DecisionState {
         self.rules >= 7
     }
 
+    /// Returns true if the ranks of a failed generation are ended before the verdict, and a node that lost its session
+    /// beside a failed rank counts as lost early (since rules 8; before, both waited for the verdict).
+    pub(crate) fn ends_failed_generations(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the end of an agent, which closes its connection, is distinguished from a node that stopped
     /// (since rules 6).
     pub(crate) fn distinguishes_ended_agents(&self) -> bool {

@@ -314,7 +314,7 @@ fn nothing_is_placed_on_a_node_without_a_session() {
         },
         Vec::new(),
     );
-    cluster.wait(Duration::from_secs(4));
+    cluster.wait(Duration::from_millis(900));
     assert_eq!(cluster.generation(), generation, "the fate of the node is awaited");
     lose(&mut cluster);
     assert_eq!((cluster.generation(), cluster.cases().len()), (generation.next(), 1));

@@ -146,10 +146,13 @@ pub(super) fn order() -> impl Strategy<Value = AgentOrder> {
             }
         }),
         finish().prop_map(AgentOrder::Finish),
-        (job(), generation(), any::<u64>()).prop_map(|(job, generation, grace_ms)| AgentOrder::Stop {
-            job,
-            generation,
-            grace_ms
+        (job(), generation(), any::<u64>(), any::<bool>()).prop_map(|(job, generation, grace_ms, keeps_images)| {
+            AgentOrder::Stop {
+                job,
+                generation,
+                grace_ms,
+                keeps_images,
+            }
         }),
         (job(), generation(), any::<u64>(), step(), option::of(any::<u64>())).prop_map(
             |(job, generation, number, step, every)| AgentOrder::Checkpoint {

@@ -27,6 +27,7 @@ impl DecisionContext<'_> {
         self.lease_ended(evidence);
         self.watch_links(evidence);
         self.pass_to_diagnosis(evidence);
+        self.take_failed_rank(evidence);
         self.follow_exit(evidence);
         self.compare_starts(evidence);
         self.rank_silent(evidence);
@@ -68,7 +69,11 @@ impl DecisionContext<'_> {
             left,
         } = &evidence.body
         {
-            return self.ranks_ended(&evidence.id.node, job, generation.next(), *ended, left);
+            self.ranks_ended(&evidence.id.node, job, generation.next(), *ended, left);
+            if left.is_empty() {
+                self.ranks_ended_early(&evidence.id.node, job, *generation);
+            }
+            return;
         }
         if let EvidenceBody::Preflighted {
             job,

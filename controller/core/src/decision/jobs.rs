@@ -402,6 +402,7 @@ impl DecisionContext<'_> {
                     job: name.clone(),
                     generation,
                     grace_ms: STOP_GRACE_MS,
+                    keeps_images: false,
                 },
             );
         }

@@ -21,6 +21,7 @@ impl DecisionContext<'_> {
             .fleet
             .get(&node)
             .is_some_and(|known| known.info.incarnation != info.incarnation);
+        self.take_boot(info);
         let has_run_on = self.has_run_on(info);
         let last_heard = self.last_heard(&node);
         let accepted = self.accepted(info);
@@ -40,6 +41,17 @@ impl DecisionContext<'_> {
         }
         self.fence_returned(info);
         self.offer_node();
+    }
+
+    /// Ends the evidence against a node with a new boot: a crash of its kernel, links that were down, memory that ran
+    /// out. Faults of hardware have been answered, or are reported again.
+    fn take_boot(&mut self, info: &NodeInfo) {
+        let known = self.state.fleet.get(&info.node).map(|known| &known.info.boot_id);
+        let has_booted =
+            known.is_some_and(|boot| !boot.is_empty() && !info.boot_id.is_empty() && *boot != info.boot_id);
+        if has_booted && self.state.ends_failed_generations() {
+            self.state.diagnosis.node_booted(&info.node);
+        }
     }
 
     /// Returns the time of the last message of a node before its session ended. Under older rules, and if the time is
@@ -106,6 +118,9 @@ impl DecisionContext<'_> {
                 job.node_lost(node);
             }
             self.advance(&name);
+            if let Some(generation) = self.state.jobs.get(&name).map(|job| job.generation()) {
+                self.settle_silent_generation(&name, generation);
+            }
         }
     }
 
@@ -129,6 +144,7 @@ impl DecisionContext<'_> {
                     self.launch_node(name, node, port);
                 }
             }
+            JobPhase::Starting | JobPhase::Running if job.is_ending() => self.end_ranks_early(name, node),
             // Calls may have been lost with the session; agents ignore those they know.
             JobPhase::Starting | JobPhase::Running if job.nodes().contains(node) => {
                 let words = job.calls.open().to_vec();

@@ -25,6 +25,7 @@ impl DecisionContext<'_> {
             self.announce(format!("the agent of node {node} was asked to end and has ended"));
             self.lose_node(node, self.at);
         }
+        self.watch_unreachable(node);
     }
 
     /// Returns true if the agent of a node was asked to end and has reported the ends of all its ranks. The silence

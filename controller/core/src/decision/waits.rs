@@ -46,6 +46,8 @@ impl DecisionContext<'_> {
             TimerKey::Hang { job, generation } => self.hang_due(job, *generation),
             TimerKey::PhaseDeadline { job, generation } => self.phase_overdue(job, *generation),
             TimerKey::EndedRanks { job, generation } => self.ended_ranks_due(job, *generation),
+            TimerKey::FailedGeneration { job, generation } => self.end_failed_generation(job, *generation),
+            TimerKey::Unreachable { node } => self.node_unreachable(node),
             TimerKey::Fence { node } => self.fence_overdue(node),
             TimerKey::Forget => self.forget_departed(),
         }

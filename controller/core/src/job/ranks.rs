@@ -75,6 +75,16 @@ impl Job {
         self.close_spans(at, |span| span.rank == Some(rank));
     }
 
+    /// Records that the ranks of its generation are being ended because one of them failed.
+    pub(crate) fn end_generation(&mut self) {
+        self.ending = true;
+    }
+
+    /// Returns true if the ranks of its generation are being ended because one of them failed.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending
+    }
+
     /// Returns true if agents have yet to report exits of ranks that they no longer run.
     pub(crate) fn awaits_exits(&self) -> bool {
         !self.exits_due.is_empty()

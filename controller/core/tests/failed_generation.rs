@@ -1,0 +1,279 @@
+//! Failed generations: ranks end and the case settles without waiting for the verdict (RG-14); the verdict decides where
+//! the job goes on, and whether it does.
+
+mod cluster;
+
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use rankguard_core::{Event, JobPhase, Policy, RULES};
+use rankguard_model::{
+    AgentOrder, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, NodeId, ProcessExit,
+    Rank, RankRef, Role, RunningRank,
+};
+
+fn policy(rules: u32) -> Policy {
+    Policy {
+        rules,
+        user_retries: 0,
+        ..Policy::default()
+    }
+}
+
+fn exit(exit: ProcessExit, ended_by_agent: bool) -> EvidenceBody {
+    EvidenceBody::RankExited {
+        pid: 1,
+        exit,
+        ended_by_agent,
+    }
+}
+
+fn mark(class: &str, role: Role) -> Classification {
+    Classification {
+        class: class.into(),
+        role,
+        confidence: 0.95,
+        signature: class.into(),
+        fields: FieldValues::new(),
+    }
+}
+
+fn line(text: &str) -> EvidenceBody {
+    EvidenceBody::Line {
+        text: text.to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    }
+}
+
+fn millis(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+impl Cluster {
+    /// Returns the nodes that were ordered to end their ranks and keep their images, and takes the orders.
+    fn stopped(&mut self) -> Vec<NodeId> {
+        let orders = std::mem::take(&mut self.orders).into_iter();
+        let stops = orders.filter_map(|(node, order)| match order {
+            AgentOrder::Stop { keeps_images: true, .. } => Some(node),
+            _ => None,
+        });
+        stops.collect()
+    }
+
+    /// Reports that a node has ended its ranks of generation 1, except for the processes in `left`.
+    fn reports_stopped(&mut self, number: u32, left: &[&str]) {
+        let body = EvidenceBody::Stopped {
+            job: job(),
+            generation: Generation(1),
+            ended: 2,
+            left: left.iter().map(|name| (*name).to_owned()).collect(),
+        };
+        let node = node(number);
+        let entity = Entity::Node { node: node.clone() };
+        self.report(node, EvidenceSource::Agent, entity, body, Vec::new());
+    }
+
+    fn has_launched(&self) -> bool {
+        self.orders
+            .iter()
+            .any(|(_, order)| matches!(order, AgentOrder::Launch(_)))
+    }
+
+    fn loses_session(&mut self, number: u32) {
+        let last_heard = Some(self.now);
+        self.tell(Event::SessionEnded {
+            node: node(number),
+            last_heard,
+        });
+    }
+
+    fn is_lost(&self, number: u32) -> bool {
+        !self.state.fleet().is_live(&node(number))
+    }
+}
+
+const ALL: [u32; 4] = [0, 1, 2, 3];
+
+fn nodes(numbers: &[u32]) -> Vec<NodeId> {
+    numbers.iter().map(|number| node(*number)).collect()
+}
+
+#[test]
+fn peers_of_a_killed_rank_end_before_the_verdict() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+    cluster.wait(millis(249));
+    assert_eq!(cluster.stopped(), []);
+    cluster.wait(millis(1));
+    assert_eq!(cluster.generation(), Generation(1));
+    cluster.obey();
+    cluster.wait(millis(599));
+    assert_eq!(cluster.generation(), Generation(1), "the case settles first");
+    cluster.wait(millis(1));
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.cases().len(), 1);
+    cluster.obey();
+    assert!(cluster.has_launched());
+}
+
+#[test]
+fn journals_of_older_rules_end_ranks_with_the_verdict() {
+    let mut cluster = Cluster::running(policy(7));
+    cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+    cluster.wait(millis(4_499));
+    assert_eq!(cluster.stopped(), []);
+    assert_eq!(cluster.generation(), Generation(1));
+    cluster.wait(millis(1));
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+/// Nothing has to be ended, and the case settles from the last end on.
+#[test]
+fn ranks_that_end_by_themselves_are_waited_for_no_longer() {
+    let mut cluster = Cluster::running(policy(RULES));
+    for rank in 0..8 {
+        cluster.rank_says(rank, exit(ProcessExit::Signal(9), false), Vec::new());
+    }
+    cluster.wait(millis(599));
+    assert_eq!(cluster.generation(), Generation(1));
+    cluster.wait(millis(1));
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+/// An exception is an explanation: half of the wait suffices. The program is at fault, so nothing starts again.
+#[test]
+fn a_failure_of_the_program_ends_the_ranks_and_restarts_nothing() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(1, line("KeyError: 'lr'"), vec![mark("key-error", Role::Root)]);
+    cluster.rank_says(1, exit(ProcessExit::Code(1), false), Vec::new());
+    cluster.wait(millis(250));
+    cluster.obey();
+    cluster.wait(millis(300));
+    let job = &cluster.state.jobs()[&job()];
+    assert!(matches!(job.phase(), JobPhase::Stopped { .. }), "{:?}", job.phase());
+    assert_eq!(cluster.cases()[0].verdict.class.as_str(), "key-error");
+    assert_eq!(cluster.generation(), Generation(1));
+    assert!(!cluster.has_launched());
+}
+
+/// Agents gather the stacks and flight recorders of all ranks after a timeout; ended ranks have none.
+#[test]
+fn ranks_that_wait_in_a_collective_operation_are_left_until_the_verdict() {
+    let mut cluster = Cluster::running(policy(RULES));
+    let text = "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE)";
+    cluster.rank_says(1, line(text), vec![mark("nccl-timeout", Role::Root)]);
+    cluster.rank_says(1, exit(ProcessExit::Signal(6), false), Vec::new());
+    cluster.wait(millis(1_000));
+    assert_eq!(cluster.stopped(), []);
+}
+
+#[test]
+fn ends_that_are_no_failures_end_no_other_rank() {
+    for (how, by_agent) in [(ProcessExit::Code(0), false), (ProcessExit::Signal(9), true)] {
+        let mut cluster = Cluster::running(policy(RULES));
+        cluster.rank_says(1, exit(how, by_agent), Vec::new());
+        cluster.wait(millis(1_000));
+        assert_eq!(cluster.stopped(), [], "{how:?}");
+    }
+}
+
+/// A process that cannot be ended may still report something.
+#[test]
+fn a_rank_that_does_not_end_leaves_the_usual_settle_time() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+    cluster.wait(millis(250));
+    assert_eq!(cluster.stopped(), nodes(&ALL));
+    for number in [0, 1, 2] {
+        cluster.reports_stopped(number, &[]);
+    }
+    cluster.reports_stopped(3, &["rank 6"]);
+    cluster.wait(millis(4_249));
+    assert_eq!(cluster.generation(), Generation(1));
+    cluster.wait(millis(1));
+    assert_eq!(cluster.generation(), Generation(2));
+}
+
+/// The agent of node 3 and its ranks are gone, and a rank beside them lost its connection.
+#[test]
+fn a_node_without_a_session_beside_a_failed_rank_counts_as_lost_early() {
+    let mut cluster = Cluster::new(policy(RULES));
+    cluster.submit(3);
+    cluster.wait(millis(5_000));
+    cluster.obey();
+    cluster.obey();
+    for rank in 0..8 {
+        cluster.progress(rank, 40);
+    }
+    cluster.loses_session(3);
+    cluster.rank_says(1, exit(ProcessExit::Code(1), false), Vec::new());
+    cluster.wait(millis(250));
+    assert_eq!(cluster.stopped(), nodes(&[0, 1, 2]), "the others are ended");
+    for number in [0, 1, 2] {
+        cluster.reports_stopped(number, &[]);
+    }
+    cluster.wait(millis(749));
+    assert!(!cluster.is_lost(3));
+    cluster.wait(millis(1));
+    assert!(cluster.is_lost(3));
+    cluster.wait(millis(600));
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.state.jobs()[&job()].nodes(), nodes(&[0, 1, 2]));
+    let blamed = &cluster.cases()[0].verdict.blamed;
+    assert_eq!(blamed.node(), Some(&node(3)), "{blamed}");
+}
+
+#[test]
+fn an_ended_session_alone_ends_no_rank_and_loses_no_node() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.loses_session(3);
+    cluster.wait(millis(4_000));
+    assert!(!cluster.is_lost(3));
+    assert_eq!(cluster.stopped(), []);
+}
+
+/// A node that returns in time still runs ranks of the failed generation.
+#[test]
+fn a_node_that_returns_in_time_ends_its_ranks() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.loses_session(3);
+    cluster.rank_says(1, exit(ProcessExit::Code(1), false), Vec::new());
+    cluster.wait(millis(500));
+    cluster.orders.clear();
+    let known = cluster.state.fleet().get(&node(3)).expect("it joined").info.clone();
+    let running = [6, 7].map(|rank| RunningRank {
+        rank: RankRef {
+            job: job(),
+            generation: Generation(1),
+            rank: Rank(rank),
+        },
+        pid: rank,
+        step: None,
+    });
+    let info = rankguard_model::NodeInfo {
+        running: running.to_vec(),
+        ..known
+    };
+    cluster.tell(Event::NodeJoined { info });
+    assert_eq!(cluster.stopped(), nodes(&[3]));
+    cluster.wait(millis(600));
+    assert!(!cluster.is_lost(3));
+}
+
+/// A restart of the controller between the failure and the verdict loses neither the order nor the deadline.
+#[test]
+fn a_controller_that_restarts_goes_on_where_it_was() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+    let text = serde_json::to_string(&cluster.state).expect("JSON");
+    cluster.state = serde_json::from_str(&text).expect("the same state");
+    cluster.tell(Event::ControllerStarted);
+    cluster.wait(millis(250));
+    assert_eq!(cluster.stopped(), nodes(&ALL));
+    let text = serde_json::to_string(&cluster.state).expect("JSON");
+    assert_eq!(
+        serde_json::from_str::<rankguard_core::DecisionState>(&text).ok(),
+        Some(cluster.state)
+    );
+}
