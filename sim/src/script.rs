@@ -1,6 +1,6 @@
 //! Simulation scripts in TOML: a cluster, its job and its faults.
 
-use rankguard_core::Policy;
+use rankguard_core::{Policy, RULES};
 use serde::{Deserialize, Serialize};
 
 use crate::ScriptedFault;
@@ -35,7 +35,7 @@ pub struct FaultScript {
     pub copies: u32,
     /// End of the simulation, milliseconds.
     pub end_ms: u64,
-    /// Settings of the decision core.
+    /// Settings of the decision core; the newest decision rules apply unless it names others.
     #[serde(default)]
     pub policy: Policy,
     /// Faults with their times.
@@ -79,7 +79,10 @@ pub enum ScriptError {
 impl FaultScript {
     /// Parses and validates a script.
     pub fn parse(text: &str) -> Result<Self, ScriptError> {
-        let script: Self = toml::from_str(text)?;
+        let mut script: Self = toml::from_str(text)?;
+        if script.policy.rules == 0 {
+            script.policy.rules = RULES;
+        }
         if script.nodes_min < 1
             || script.nodes_max < script.nodes_min
             || script.ranks_per_node < 1
