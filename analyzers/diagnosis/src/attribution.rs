@@ -20,7 +20,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Classification, Entity, EvidenceId, NodeId, Role, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -83,11 +83,12 @@ pub(crate) fn concerns(job: &JobContext, glimpse: &SignalRef<'_>, catalogue: &Ca
 }
 
 /// Returns true if a fault lasts until it is repaired, so that it concerns every later user of the machine. A drill
-/// ends with its own failure.
+/// ends with its own failure, and a crash of a kernel with the next boot.
 pub(crate) fn lasts(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
     let is_lasting = |mark: &Classification| {
         let known = ClassEntry::of(catalogue, &mark.class);
-        known.is_outright_fault() || mark.role == Role::Root && known.layer() == "storage"
+        let is_fault = known.is_outright_fault() && mark.class.as_str() != classes::KERNEL_CRASH;
+        is_fault || mark.role == Role::Root && known.layer() == "storage"
     };
     !glimpse.synthetic && glimpse.mark().is_some_and(is_lasting)
 }

@@ -28,6 +28,8 @@ const ANSWERS: [&str; 4] = ["nfs-ok", "lock-server-back", "host.mount_answers_ag
 const BESIDE: f64 = 0.25;
 /// Minimum time from a server's answer to a step that shows that the wait is over. Progress is reported with a delay.
 const GOES_ON: Duration = Duration::from_secs(2);
+/// Time after a server's answer for which failures may still follow from the wait: blocked operations return then.
+const AFTERMATH: Duration = Duration::from_secs(5);
 
 /// Returns true if a mark reports that a file system answers again.
 pub fn reports_store_recovery(mark: &Classification) -> bool {
@@ -203,6 +205,13 @@ fn same_server(one: &Signal, other: &Signal) -> bool {
             (Some(one), Some(other)) => one == other,
             _ => true,
         })
+}
+
+/// Returns true if a wait for a file system was over before a failure at `at`: the server had answered when the
+/// generation began, or long enough before the failure. `answers` are the signs of recovery.
+pub(crate) fn ended_before(sign: &Signal, answers: &[&Signal], since: Option<Timestamp>, at: Timestamp) -> bool {
+    let is_early = |answer: &Signal| since.is_some_and(|since| answer.at <= since) || at.since(answer.at) >= AFTERMATH;
+    is_wait(sign) && answers.iter().any(|answer| ends_wait(sign, answer) && is_early(answer))
 }
 
 /// Returns true if a sign is obsolete: its file system answered again before ranks of its node last made a step at

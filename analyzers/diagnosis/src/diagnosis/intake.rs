@@ -1,7 +1,7 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
 use rankguard_faults::Catalogue;
-use rankguard_model::{EvidenceId, JobId, NodeId, SharedValue, Timestamp};
+use rankguard_model::{EvidenceId, JobId, NodeId, Role, SharedValue, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
@@ -13,9 +13,9 @@ use crate::links::{ends_link_fault, is_link_up};
 use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
 use crate::scopes::{each_scope, opens};
-use crate::signal_ref::SignalRef;
-use crate::storage::{is_answer, is_over};
-use crate::{DraftChange, DraftId, DraftScope, JobContext, PlacementIndex, Signal};
+use crate::signal_ref::{MeaningRef, SignalRef};
+use crate::storage::{ended_before, is_answer, is_over};
+use crate::{DraftChange, DraftId, DraftScope, JobContext, PlacementIndex, Signal, SignalMeaning};
 
 /// Result of the intake of a sign into the failures of one scope.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -249,14 +249,17 @@ impl Diagnosis {
         true
     }
 
-    /// Returns the remembered signs that may explain a draft opened at this time: recent ones that were not overcome.
+    /// Returns the remembered signs that may explain a draft that a sign opens: recent ones that were not overcome.
     fn news(
         &self,
-        at: Timestamp,
+        opening: &SignalRef<'_>,
         draft: &Draft,
         context: &PlacementIndex,
         catalogue: &Catalogue,
     ) -> Vec<&RememberedSignal> {
+        let at = opening.at;
+        // A job that stands may still wait for what the file system's answer did not wake.
+        let stands = matches!(opening.meaning, MeaningRef::Plain(SignalMeaning::Stalled));
         let mut all = self.memory.of_scope(&draft.scope, context);
         let signs = || all.iter().map(|held| &*held.sign);
         let answers: Vec<&Signal> = signs().filter(|sign| is_answer(sign)).collect();
@@ -275,9 +278,10 @@ impl Diagnosis {
             let is_link_back = links_up.iter().any(|up| ends_link_fault(up, sign, draft.since(), at));
             recent
                 && !is_link_back
-                && self.may_explain(held, &draft.scope, context, catalogue)
+                && self.may_explain(held, opening, &draft.scope, context, catalogue)
                 && !self.steps.overcame(sign)
                 && !is_over(sign, &answers, || sign.node().and_then(went_on))
+                && (stands || !self.has_fault_limits || !ended_before(sign, &answers, draft.since(), at))
         });
         all
     }
@@ -287,14 +291,15 @@ impl Diagnosis {
     fn may_explain(
         &self,
         held: &RememberedSignal,
+        opening: &SignalRef<'_>,
         scope: &DraftScope,
         context: &PlacementIndex,
         catalogue: &Catalogue,
     ) -> bool {
-        let DraftScope::Job { job, .. } = scope else {
-            return true;
-        };
         let glimpse = held.glimpse();
+        let DraftScope::Job { job, .. } = scope else {
+            return !self.has_fault_limits || self.may_explain_machine(&glimpse, opening, scope, catalogue);
+        };
         if !self.has_cause_limits {
             return true;
         }
@@ -305,6 +310,23 @@ impl Diagnosis {
             return false;
         }
         !self.is_in_failure(glimpse.evidence, scope) || lasts(&glimpse, catalogue)
+    }
+
+    /// Returns true if a remembered sign may explain a failure of an idle node: no earlier failure of the node contains
+    /// it, and a fault of the machine follows from nothing that is no failure of an idle node by itself.
+    fn may_explain_machine(
+        &self,
+        remembered: &SignalRef<'_>,
+        opening: &SignalRef<'_>,
+        scope: &DraftScope,
+        catalogue: &Catalogue,
+    ) -> bool {
+        let of = self.drafts.of_scope(scope.lend());
+        let concluded = of.into_iter().flat_map(ScopeDrafts::all_done);
+        let mut failures = concluded.filter_map(|id| self.drafts.get(id));
+        let is_lesser = remembered.mark().is_some_and(|mark| mark.role == Role::Root) && !opens(remembered, catalogue);
+        let is_known = failures.any(|draft| draft.holds_evidence(remembered.evidence));
+        !is_known && !(is_lesser && opening.mark().is_some())
     }
 
     /// Returns true if a concluded failure of a scope, in which ranks ended, contains the evidence.
@@ -330,7 +352,7 @@ impl Diagnosis {
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
         draft.has_cause_limits = self.has_cause_limits;
         draft.has_fault_limits = self.has_fault_limits;
-        let news = self.news(glimpse.at, &draft, context, catalogue);
+        let news = self.news(glimpse, &draft, context, catalogue);
         // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
         for held in news {
