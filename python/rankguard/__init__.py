@@ -15,6 +15,8 @@ controller commits; without an agent, ``init(local_dir=...)`` does the same insi
             rankguard.checkpoint(state)
     rankguard.done()
 
+:class:`Sampler` gives a loader the same samples in the same global order at any sequence of world sizes.
+
 Nothing is pickled. numpy, torch and JAX are looked for among the modules that are loaded, never imported; only
 :mod:`rankguard.torch` imports torch, when it is used. Without torch a state is a dict of tensors and plain values.
 """
@@ -27,18 +29,25 @@ from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
 from ._connect import WhenFull, connect
+from ._ledger import LedgerInterval, SampleLedger
 from ._rankguard import RankguardError, __version__
+from ._sampler import Sampler
 from ._session import Counts, Loaded, Restored, Saved, Session, load_path
+from ._shares import BatchShare
 from ._tree import SCHEMA, PerRank
 from ._view import Replicate, StateMismatch
 
 __all__ = [
     "SCHEMA",
+    "BatchShare",
     "Counts",
+    "LedgerInterval",
     "Loaded",
     "PerRank",
     "RankguardError",
     "Restored",
+    "SampleLedger",
+    "Sampler",
     "Saved",
     "Session",
     "Shard",

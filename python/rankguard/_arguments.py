@@ -18,6 +18,8 @@ _WHEN_FULL = ("wait", "replace-oldest", "skip")
 
 def check_integer(name: str, value: Any, low: int = 0, high: int = MAX_INTEGER) -> int:
     """A whole number: an int, or an integer of numpy or torch; no bool and no float."""
+    if type(value) is int and low <= value <= high:
+        return value
     kind = type(value).__name__
     if isinstance(value, bool) or kind in ("bool", "bool_") or "bool" in str(getattr(value, "dtype", "")):
         raise TypeError(f"{name} is {value!r}, a {kind}; pass an int")

@@ -21,9 +21,6 @@ from typing import Any, Protocol
 #: Largest number of samples: a half of the network fits 32 bits.
 MAX_SAMPLES = 1 << 62
 
-FEISTEL = "feistel-splitmix64/1"
-SEQUENTIAL = "sequential/1"
-
 _WORD = (1 << 64) - 1
 #: The factors of SplitMix64's finaliser.
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
@@ -52,6 +49,8 @@ class SampleOrder(Protocol):
 class SequentialOrder:
     """Samples in the order of the dataset, in every epoch."""
 
+    KIND = "sequential/1"
+
     def __init__(self, samples: int, seed: int, epoch: int) -> None:
         self._samples = samples
 
@@ -69,12 +68,15 @@ class SequentialOrder:
 class FeistelOrder:
     """A pseudorandom order of its own for each seed and epoch."""
 
+    #: Part of the keys too, so another version has other keys.
+    KIND = "feistel-splitmix64/1"
+
     def __init__(self, samples: int, seed: int, epoch: int) -> None:
         bits = max((samples - 1).bit_length(), _MIN_BITS)
         self._samples = samples
         self._half = (bits + 1) // 2
         self._mask = (1 << self._half) - 1
-        text = f"{FEISTEL} seed={seed} epoch={epoch} samples={samples}"
+        text = f"{self.KIND} seed={seed} epoch={epoch} samples={samples}"
         digest = hashlib.sha512(text.encode("ascii")).digest()
         self._keys = [int.from_bytes(digest[at : at + 8], "little") for at in range(0, 64, 8)]
 
@@ -155,8 +157,10 @@ def _check_span(start: int, stop: int, samples: int) -> None:
         raise IndexError(f"positions are {start} to {stop}; they can be 0 to {samples}")
 
 
-#: Every kind that a saved state may name.
-KINDS: dict[str, Any] = {FEISTEL: FeistelOrder, SEQUENTIAL: SequentialOrder}
+#: Every kind that a saved state may name. Kinds are added and never changed or removed.
+KINDS: dict[str, Any] = {kind.KIND: kind for kind in (FeistelOrder, SequentialOrder)}
+#: Kinds of new samplers.
+SHUFFLED, SEQUENTIAL = FeistelOrder.KIND, SequentialOrder.KIND
 
 
 def make(kind: str, samples: int, seed: int, epoch: int) -> SampleOrder:

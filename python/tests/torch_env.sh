@@ -22,6 +22,8 @@ $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
 # The frameworks that there are adapters for, with what of their needs a run on CPUs imports.
 $pip install --no-deps lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 accelerate==1.15.0 \
     transformers==5.23.0 tokenizers==0.23.3 huggingface_hub==2.4.0
+# StatefulDataLoader.
+$pip install --no-deps torchdata==0.11.0
 # 8-bit optimizers: tensors that are made of other tensors.
 $pip install --no-deps torchao==0.18.0
 $pip install regex==2026.11.15 tqdm==4.70.1 httpx==0.28.1 httpx2==2.16.2 typer==0.29.2
