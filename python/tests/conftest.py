@@ -14,7 +14,7 @@ CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
 TORCH = importlib.util.find_spec("torch") is not None
-_LONGEST_FIRST = ["test_acceptance", "test_torch_jobs", "test_wheel", "test_trainer_guide", "test_launch"]
+_LONGEST_FIRST = ["test_acceptance", "test_torch_jobs", "test_elastic", "test_wheel", "test_trainer_guide", "test_launch"]
 
 
 class FrameworkScheduling(LoadScopeScheduling):
