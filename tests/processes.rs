@@ -11,6 +11,7 @@ mod copies;
 mod demo;
 mod documents;
 mod exchange;
+mod failed_generation;
 mod identity;
 mod inject;
 mod launch;

@@ -30,6 +30,7 @@ SCRIPTS = {
     "dcp.md": [("dcp_job.py", "torch", "dcp")],
     "lightning.md": [("lightning_job.py", "lightning", "lightning")],
     "transformers.md": [("transformers_job.py", "transformers", "hf")],
+    "exact-data.md": [("elastic.py", "torch", "elastic")],
     "accelerate.md": [("accelerate_job.py", "accelerate", "accelerate")],
     "jax-numpy.md": [("jax_job.py", "jax", "jax"), ("numpy_job.py", "numpy", "numpy")],
     "stock-script.md": [("stock.py", "torch", "stock")],
@@ -187,3 +188,18 @@ def test_the_ddp_script_at_another_world_size(cluster: Cluster) -> None:
     assert f"resumed after step {early}, saved by 2 ranks" in output, output
     resumed = dict(re.findall(r"step (\d+): global batch 8, rate ([\d.]+)", output))
     assert resumed == {step: rate for step, rate in rates.items() if int(step) > early}, output
+
+
+@pytest.mark.torch
+def test_the_exact_data_script_at_another_world_size(cluster: Cluster) -> None:
+    """Saved by two ranks and gone on with by one: the global batch and the place in the data go on as before."""
+    (cluster.folder / "elastic.py").write_text(script_of("exact-data.md", "elastic.py"))
+    first, second = page_commands("exact-data.md", "elastic.py")[:2]
+    output = start(cluster, first, "resized", "--keep", "9")
+    steps = re.findall(r"step (\d+): global batch (\d+), (\d+) samples consumed", output)
+    assert [(int(step), int(batch)) for step, batch, _ in steps[11:14]] == [(12, 40), (13, 20), (14, 40)], output
+    assert [int(consumed) for _, _, consumed in steps[11:14]] == [480, 500, 540]
+    early = early_commit(cluster, "resized")
+    output = start(cluster, second, "resized", "--keep", "9", ranks=1, resume=early)
+    assert f"resumed after step {early}, saved by 2 ranks" in output, output
+    assert re.findall(r"step (\d+): global batch (\d+), (\d+) samples consumed", output) == steps[early:], output
