@@ -212,7 +212,7 @@ fn import(input: &DatasetInput, folder: &Path) -> Result<CommandExit, CliError> 
         out::note(&format!("{kind}: {}, rows lost {}", group.count, group.rows_lost));
     }
     if !data.problems.is_empty() {
-        out::note("`rankguard dataset check` shows the lines");
+        out::note("`rankguard dataset check PATH` shows the lines");
     }
     Ok(lost(&data))
 }

@@ -64,7 +64,7 @@ fn refused(problem: Error) -> CliError {
         .because(problem),
         Error::Several { .. } => CliError::failure(
             problem.to_string(),
-            "select one of its folders; `rankguard dataset check` lists them",
+            "select one of its folders; `rankguard dataset check PATH` lists them",
         ),
         other => CliError::failure(
             "cannot read the data",

@@ -201,3 +201,95 @@ fn gpu_time_is_not_known_where_nobody_tracks_gpus() {
     );
     assert!(problems.contains("no job has a number of GPUs"), "{problems}");
 }
+
+/// Runs a study over a table of CSV, and returns its document.
+fn study_of(mapping: &str, csv: &str, study: &[&str]) -> serde_json::Value {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("rows.csv");
+    let map = folder.path().join("map.toml");
+    fs::write(&data, csv).expect("the file can be written");
+    fs::write(&map, mapping).expect("the file can be written");
+    let rows = ["--data", text(&data), "--mapping", text(&map), "--format", "json"];
+    let output = rankguard(&[&["run"], study, &rows].concat());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    serde_json::from_slice(&output.stdout).expect("a document")
+}
+
+/// Returns the value beside a figure in the first table.
+fn figure(document: &serde_json::Value, name: &str) -> f64 {
+    let rows = document["tables"][0]["rows"].as_array().expect("rows");
+    let row = rows
+        .iter()
+        .find(|row| row[0] == name)
+        .unwrap_or_else(|| panic!("{name}: {document}"));
+    row[1].as_f64().expect("a number")
+}
+
+#[test]
+fn nodes_are_up_when_no_outage_covers_them() {
+    let mapping = "table = \"outages\"\npopulation = 4\n[columns]\nnode = \"host\"\nstart = \"from\"\nend = \"to\"\nstate = \"state\"\n";
+    let csv = "host,from,to,state\nn1,2026-01-01T00:00:00Z,2026-01-02T00:00:00Z,down\n\
+        n1,2026-01-05T00:00:00Z,2026-01-05T12:00:00Z,down\nn2,2026-01-03T00:00:00Z,2026-01-11T00:00:00Z,down\n\
+        n2,2026-01-04T00:00:00Z,2026-01-05T00:00:00Z,down\n";
+    let document = study_of(mapping, csv, &["availability"]);
+    // Of 40 node days, n1 is down 1.5 and n2 8.
+    assert!(
+        (figure(&document, "share of node time up") - 0.7625).abs() < 1e-9,
+        "{document}"
+    );
+    assert!(
+        (figure(&document, "nodes down on average") - 0.95).abs() < 1e-9,
+        "{document}"
+    );
+    let document = study_of(mapping, csv, &["availability", "--population", "1"]);
+    assert!(
+        document["problems"]
+            .to_string()
+            .contains("name 2 nodes, and the population is 1"),
+        "{document}"
+    );
+}
+
+/// Failures with a repair time of 1 h, 30 min and none.
+const REPAIRS: (&str, &str) = (
+    "table = \"failures\"\npopulation = 10\n[columns]\ntime = \"when\"\nnode = \"host\"\nrepair_s = \"down\"\nclass = \"kind\"\n",
+    "when,host,down,kind\n2026-01-01T00:00:00Z,n1,3600,gpu\n2026-01-04T00:00:00Z,n2,1800,gpu\n2026-01-07T00:00:00Z,n3,600,nic\n\
+     2026-01-11T00:00:00Z,n3,,disk\n",
+);
+
+#[test]
+fn a_repair_time_is_downtime() {
+    let document = study_of(REPAIRS.0, REPAIRS.1, &["availability"]);
+    let down = 6_000.0 / (10.0 * 10.0 * 86_400.0);
+    assert!(
+        (figure(&document, "share of node time down") - down).abs() < 1e-12,
+        "{document}"
+    );
+    let problems = document["problems"].to_string();
+    assert!(problems.contains("1 of 4 failures have no node"), "{document}");
+}
+
+#[test]
+fn one_failure_has_no_deviation_and_few_nodes_are_too_small_a_population() {
+    let document = study_of(REPAIRS.0, REPAIRS.1, &["repair"]);
+    let rows = document["tables"][0]["rows"].as_array().expect("rows");
+    let nic = rows.iter().find(|row| row[0] == "nic").expect("a row");
+    assert_eq!(
+        (nic[1].as_u64(), &nic[4], &nic[5]),
+        (Some(1), &serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    for study in ["mtbf", "lemons"] {
+        let fits = study_of(REPAIRS.0, REPAIRS.1, &[study]);
+        assert!(!fits["problems"].to_string().contains("population"), "{fits}");
+        let small = study_of(REPAIRS.0, REPAIRS.1, &[study, "--population", "2"]);
+        assert!(
+            small["problems"]
+                .to_string()
+                .contains("name 3 nodes, and the population is 2"),
+            "{small}"
+        );
+    }
+    let lemons = study_of(REPAIRS.0, REPAIRS.1, &["lemons"]);
+    // One percent, five and ten of ten nodes are one node each.
+    assert_eq!(lemons["tables"][0]["rows"], serde_json::json!([[1, 0.1, 0.5]]));
+}

@@ -13,10 +13,10 @@ pub struct SampleSummary {
     pub mean: f64,
     /// Middle value, or the mean of the two middle ones.
     pub median: f64,
-    /// Sample standard deviation (divisor n - 1); 0 for one value.
-    pub deviation: f64,
-    /// Squared coefficient of variation: variance over squared mean; `None` if the mean is 0. An exponential
-    /// distribution has 1.
+    /// Sample standard deviation (divisor n - 1); `None` for one value.
+    pub deviation: Option<f64>,
+    /// Squared coefficient of variation: variance over squared mean; `None` for one value, or if the mean is 0. An
+    /// exponential distribution has 1.
     pub c2: Option<f64>,
     pub min: f64,
     pub max: f64,
@@ -52,17 +52,15 @@ impl SampleSummary {
     fn with(moments: SampleMoments, median: f64) -> Self {
         let count = moments.count;
         let mean = moments.mean();
-        let variance = if count > 1 {
-            moments.squares / (count - 1) as f64
-        } else {
-            0.0
-        };
+        let variance = (count > 1).then(|| moments.squares / (count - 1) as f64);
         Self {
             count,
             mean,
             median,
-            deviation: variance.sqrt(),
-            c2: (mean != 0.0).then(|| variance / (mean * mean)),
+            deviation: variance.map(f64::sqrt),
+            c2: variance
+                .filter(|_| mean != 0.0)
+                .map(|variance| variance / (mean * mean)),
             min: moments.min,
             max: moments.max,
             sum: moments.sum,
@@ -102,9 +100,11 @@ mod tests {
     fn a_known_sample() {
         let summary = SampleSummary::of(&[2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0, f64::NAN]).expect("values");
         assert_eq!((summary.count, summary.mean, summary.median), (8, 5.0, 4.5));
-        assert!((summary.deviation - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        assert!((summary.deviation.expect("a deviation") - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         assert!((summary.c2.expect("a mean") - 32.0 / 7.0 / 25.0).abs() < 1e-12);
         assert_eq!(SampleSummary::of(&[f64::INFINITY]), None);
+        let one = SampleSummary::of(&[3.0]).expect("a value");
+        assert_eq!((one.mean, one.deviation, one.c2), (3.0, None, None));
     }
 
     #[test]
@@ -118,7 +118,7 @@ mod tests {
             (all.count, all.sum, all.median, all.min, all.max),
             (5, 27.0, 5.0, 2.0, 9.0)
         );
-        assert!((all.deviation - 7.3_f64.sqrt()).abs() < 1e-12);
+        assert!((all.deviation.expect("a deviation") - 7.3_f64.sqrt()).abs() < 1e-12);
         assert_eq!(SampleSummary::of_each(&[]), (Vec::new(), None));
     }
 

@@ -120,9 +120,13 @@ impl StudyResult {
     pub(crate) fn new(study: &'static str, data: &Dataset, definition: impl Into<String>) -> Self {
         let problems = data.problems.kinds.iter().map(|(kind, group)| {
             let first = group.first.first().map_or("", |problem| problem.what.as_str());
+            let plural = |count: u64| if count == 1 { "" } else { "s" };
             format!(
-                "{kind}: {} times, {} rows lost; the first: {first}",
-                group.count, group.rows_lost
+                "{kind}: {} time{}, {} row{} lost; the first: {first}",
+                group.count,
+                plural(group.count),
+                group.rows_lost,
+                plural(group.rows_lost)
             )
         });
         Self {

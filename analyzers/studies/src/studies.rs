@@ -15,7 +15,7 @@ mod retries;
 mod spatial;
 mod survival;
 
-use rankguard_datasets::Dataset;
+use rankguard_datasets::{Dataset, TableKind as Canonical};
 
 use crate::error::StudyError;
 use crate::outcome::StudyResult;
@@ -47,6 +47,20 @@ impl StudyOptions {
                 "give the number of nodes or devices: --population N",
             )
         })
+    }
+
+    /// Returns the problem of a population smaller than the number of nodes that a table names.
+    pub(crate) fn population_problem(&self, data: &Dataset, table: Canonical) -> Result<Option<String>, StudyError> {
+        let population = self.population(data)?;
+        let Ok(nodes) = data.labels(table, "node") else {
+            return Ok(None);
+        };
+        let named = nodes.names.len();
+        Ok((named as f64 > population).then(|| {
+            format!(
+                "the rows name {named} nodes, and the population is {population}: shares of nodes and rates of one node are wrong"
+            )
+        }))
     }
 
     /// Returns the column by which rows are grouped: the given one, otherwise `default`.

@@ -18,7 +18,7 @@ pub(super) fn evidence(input: &DatasetInput, file: Option<&Path>) -> Result<Comm
     let cannot = |problem: Error| {
         CliError::failure(
             "cannot write the data as evidence",
-            "evidence requires a table of events or failures; `rankguard dataset check` lists the tables",
+            "evidence requires a table of events or failures; `rankguard dataset check PATH` lists the tables",
         )
         .because(problem)
     };
@@ -67,7 +67,7 @@ pub(super) fn table(
     let cannot = |problem: Error| {
         CliError::failure(
             format!("cannot write the table {}", table.name()),
-            "`rankguard dataset check` lists the tables of a data set",
+            "`rankguard dataset check PATH` lists the tables of a data set",
         )
         .because(problem)
     };

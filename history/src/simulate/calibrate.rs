@@ -145,7 +145,9 @@ fn answer(args: &CalibrateArgs, prior: &FailurePrior, data: &Dataset) -> Result<
     }
     let lost = data.problems.rows_lost();
     if lost > 0 {
-        notes.push(format!("{lost} rows lost; `rankguard dataset check` shows the reasons"));
+        notes.push(format!(
+            "{lost} rows lost; `rankguard dataset check PATH` shows the reasons"
+        ));
     }
     let tail = 0.5 * (1.0 - args.level);
     let belief = |of: String, before: Option<RateBelief>, failures: u64| {
@@ -295,7 +297,7 @@ fn counts(data: &Dataset, notes: &mut Vec<String>) -> Result<(ScopeCounts, Class
 fn unusable(problem: rankguard_datasets::Error) -> CliError {
     CliError::failure(
         "the data have no usable failures",
-        "`rankguard dataset check` lists the tables",
+        "`rankguard dataset check PATH` lists the tables",
     )
     .because(problem)
 }

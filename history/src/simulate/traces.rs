@@ -24,7 +24,7 @@ pub(super) fn read(path: &Path, args: &SimulateArgs, notes: &mut Vec<String>) ->
     let unusable = |problem: rankguard_datasets::Error| {
         CliError::failure(
             format!("cannot use {}", path.display()),
-            "`rankguard dataset check` lists its tables",
+            "`rankguard dataset check PATH` lists its tables",
         )
         .because(problem)
     };
@@ -187,7 +187,7 @@ fn failures(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let trace = FailureTrace::new(count, end - begin, names, failures.collect()).map_err(|problem| {
         CliError::failure(
             "cannot use the failures as a trace",
-            "`rankguard dataset check` shows details",
+            "`rankguard dataset check PATH` shows details",
         )
         .because(problem)
     })?;
@@ -297,7 +297,7 @@ fn capacity(data: &Dataset, args: &SimulateArgs, notes: &mut Vec<String>) -> Res
     let trace = FailureTrace::of_capacity(&points, last - begin + tick).map_err(|problem| {
         CliError::failure(
             "cannot use the capacity as a trace",
-            "`rankguard dataset check` shows details",
+            "`rankguard dataset check PATH` shows details",
         )
         .because(problem)
     })?;

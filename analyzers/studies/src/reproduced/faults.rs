@@ -83,7 +83,7 @@ pub(super) fn infinitehbd(data: &Dataset, figures: &mut FigureCollector) -> Resu
     let first = times.iter().flatten().copied().fold(f64::INFINITY, f64::min);
     let end = data.window.map_or(0.0, |window| window.1);
     for (from, name, expected) in [(0.0, "clock's 0", 2.31), (first, "first event", 2.34)] {
-        let down = 100.0 * down_share(data, (from, end), 400.0)?;
+        let down = 100.0 * down_share(data, (from, end), 400.0)?.share;
         let share = figures.add(
             "availability",
             &format!("mean share down from the {name}, %"),
@@ -123,7 +123,7 @@ pub(super) fn lanl(data: &Dataset, figures: &mut FigureCollector) -> Result<(), 
             found.count as f64,
             found.mean / 60.0,
             found.median / 60.0,
-            found.deviation / 60.0,
+            found.deviation.map_or(f64::NAN, |deviation| deviation / 60.0),
         ];
         let tolerances = [0.0, 0.05, 0.0, 0.05];
         for (at, what) in [

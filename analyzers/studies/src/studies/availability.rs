@@ -13,28 +13,82 @@ use crate::studies::{Study, StudyOptions, length};
 pub(super) const STUDY: Study = Study {
     name: "availability",
     about: "share of node time that is up: over all time, and as the mean of nodes",
-    needs: "outages: node, start, end, state; or failures: node, time, end and a population",
+    needs: "outages: node, start, end, state, and a population if none is up; or failures: node, time, end or repair_s, and a population",
     run,
 };
 
-/// Returns the share of the population's time that failures with an end cover, as a union for each
-/// node.
-pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) -> Result<f64, StudyError> {
+/// Downtime by failures.
+pub(crate) struct DownTime {
+    /// Share of the population's time, 0 to 1.
+    pub(crate) share: f64,
+    /// Number of failures without a node, a time, or a known end.
+    pub(crate) left_out: usize,
+    pub(crate) failures: usize,
+}
+
+/// Returns the share of the population's time that failures cover, as a union for each node. A failure ends at its end,
+/// or after its repair time.
+pub(crate) fn down_share(data: &Dataset, window: (f64, f64), population: f64) -> Result<DownTime, StudyError> {
     let nodes = data.strings(Canonical::Failures, "node")?;
     let times = data.f64s(Canonical::Failures, "time")?;
-    let ends = data.f64s(Canonical::Failures, "end")?;
-    let rows = nodes.into_iter().zip(times).zip(ends);
+    let failures = nodes.len();
+    let unknown = vec![None; failures];
+    let ends = data
+        .f64s(Canonical::Failures, "end")
+        .unwrap_or_else(|_| unknown.clone());
+    let repairs = data.f64s(Canonical::Failures, "repair_s").unwrap_or(unknown);
+    let rows = nodes.into_iter().zip(times).zip(ends.into_iter().zip(repairs));
     let faults: Vec<_> = rows
-        .filter_map(|((node, from), to)| Some((node?, from?, to?)))
+        .filter_map(|((node, from), (end, repair))| Some((node?, from?, end.or(Some(from? + repair?))?)))
         .collect();
     if faults.is_empty() {
         return Err(StudyError::missing(
-            "no failure has an end, so no downtime is known",
-            "give data with intervals (outages), or failures with an end",
+            "no failure has a node and an end or a repair time, so no downtime is known",
+            "give data with intervals (outages), or failures with an end or a repair time (repair_s)",
         ));
     }
     let down: f64 = downtime::covered_by_node(&faults, window).values().sum();
-    Ok(down / (population * (window.1 - window.0)))
+    Ok(DownTime {
+        share: down / (population * (window.1 - window.0)),
+        left_out: failures - faults.len(),
+        failures,
+    })
+}
+
+/// Returns the result for outages of which none is up: the time that they do not cover is up.
+fn of_down_intervals(
+    data: &Dataset,
+    options: &StudyOptions,
+    intervals: &[NodeInterval],
+) -> Result<StudyResult, StudyError> {
+    let population = options.population(data)?;
+    let length = length(data)?;
+    let window = data.window.unwrap_or((0.0, 0.0));
+    let rows: Vec<(u32, f64, f64)> = intervals
+        .iter()
+        .map(|interval| (interval.node, interval.start, interval.end.unwrap_or(window.1)))
+        .collect();
+    let nodes = downtime::covered_by_node(&rows, window);
+    let down = nodes.values().sum::<f64>() / (population * length);
+    let mut table = ResultTable::new("availability", &["figure", "value"]);
+    table.row(["nodes with intervals".into(), nodes.len().into()]);
+    shares(&mut table, down, population);
+    let mut outcome = StudyResult::new(
+        "availability",
+        data,
+        "union of down intervals for each node within the window, over the population: no interval is up, so a node is up when no interval covers it; an interval without an end lasts to the end of the window",
+    );
+    outcome
+        .problems
+        .extend(options.population_problem(data, Canonical::Outages)?);
+    outcome.tables.push(table);
+    Ok(outcome)
+}
+
+fn shares(table: &mut ResultTable, down: f64, population: f64) {
+    table.row(["share of node time up".into(), (1.0 - down).into()]);
+    table.row(["share of node time down".into(), down.into()]);
+    table.row(["nodes down on average".into(), (down * population).into()]);
 }
 
 fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError> {
@@ -45,6 +99,12 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
     };
     let mut table = ResultTable::new("availability", &["figure", "value"]);
     let ended = |interval: &NodeInterval| Some((interval.node, interval.up, (interval.end? - interval.start).max(0.0)));
+    if let Some(intervals) = &intervals {
+        let is_up = |interval: &NodeInterval| interval.up;
+        if !intervals.rows.is_empty() && !intervals.rows.iter().any(is_up) {
+            return of_down_intervals(data, options, &intervals.rows);
+        }
+    }
     let rows = intervals.iter().flat_map(|intervals| &intervals.rows).filter_map(ended);
     if rows.clone().any(|(_, up, _)| !up) {
         let mut nodes: BTreeMap<u32, (f64, f64)> = BTreeMap::new();
@@ -75,19 +135,27 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
         return Ok(outcome);
     }
     // Reported first, because a population does not help without failures.
-    data.known(Canonical::Failures, "end")?;
+    data.known(Canonical::Failures, "end")
+        .or_else(|_| data.known(Canonical::Failures, "repair_s"))?;
     let population = options.population(data)?;
     length(data)?;
     let window = data.window.unwrap_or((0.0, 0.0));
     let down = down_share(data, window, population)?;
-    table.row(["share of node time up".into(), (1.0 - down).into()]);
-    table.row(["share of node time down".into(), down.into()]);
-    table.row(["nodes down on average".into(), (down * population).into()]);
+    shares(&mut table, down.share, population);
     let mut outcome = StudyResult::new(
         "availability",
         data,
-        "union of failure intervals for each node within the window, over the population; a node with two open failures is down once",
+        "union of failure intervals for each node within the window, over the population; a failure lasts to its end, or for its repair time; a node with two open failures is down once",
     );
+    if down.left_out > 0 {
+        outcome.problems.push(format!(
+            "{} of {} failures have no node, or neither an end nor a repair time: their downtime is not counted",
+            down.left_out, down.failures
+        ));
+    }
+    outcome
+        .problems
+        .extend(options.population_problem(data, Canonical::Failures)?);
     outcome.tables.push(table);
     Ok(outcome)
 }

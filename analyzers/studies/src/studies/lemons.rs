@@ -65,12 +65,17 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
         labels.counts().to_vec(),
         percents.into_iter().map(top).fold(WORST, usize::max),
     );
-    for percent in percents {
-        let top = top(percent);
+    let mut tops: Vec<usize> = percents.into_iter().map(top).collect();
+    tops.dedup();
+    for top in tops {
         let sum: u64 = counts.iter().take(top).sum();
-        shares.row([top.into(), (percent / 100.0).into(), (sum as f64 / all as f64).into()]);
+        let share = top as f64 / population;
+        shares.row([top.into(), share.into(), (sum as f64 / all as f64).into()]);
     }
     outcome.tables.push(shares);
+    outcome
+        .problems
+        .extend(options.population_problem(data, Canonical::Failures)?);
     let mut table = ResultTable::new(
         "the worst",
         &[

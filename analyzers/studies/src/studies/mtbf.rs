@@ -50,6 +50,9 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
         ]);
     }
     outcome.tables.push(table);
+    outcome
+        .problems
+        .extend(options.population_problem(data, Canonical::Failures)?);
     if let Some(given) = options.population {
         outcome.population = Some(format!("{given} (given)"));
     }

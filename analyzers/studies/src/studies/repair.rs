@@ -35,7 +35,7 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
     let mut outcome = StudyResult::new(
         "repair",
         data,
-        "repair_s of each failure that has one, the source's own elapsed time where it has one; sample deviation; C2 is variance over squared mean",
+        "repair_s of each failure that has one, the source's own elapsed time where it has one; sample deviation; C2 is variance over squared mean; one failure has neither",
     );
     let mut table = ResultTable::new(
         format!("time to repair by {by}"),
@@ -60,7 +60,7 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
             summary.count.into(),
             hours(summary.mean),
             hours(summary.median),
-            hours(summary.deviation),
+            summary.deviation.map(|seconds| seconds / 3_600.0).into(),
             summary.c2.into(),
             hours(summary.max),
         ]);
