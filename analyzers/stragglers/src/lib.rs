@@ -27,6 +27,7 @@ mod parts;
 mod per_step;
 mod places;
 mod problem;
+mod rank_course;
 mod reading;
 mod report;
 mod simulate;

@@ -6,6 +6,7 @@
 
 use crate::operation::StepTiming;
 use crate::problem::ProblemList;
+use crate::rank_course::{FittedLine, RankCourse, spread};
 use crate::report::{CauseKind, SlownessReport, StepTime};
 use crate::statistics::{lower_median, mean};
 use crate::step_causes::{communication, loading, outliers, own_causes};
@@ -23,7 +24,8 @@ const SPLITS: usize = 200;
 /// Ratio of one rank's time in one step to the median of that step from which it is reported.
 const SINGLE_FROM: f64 = 1.5;
 
-/// Describes a lasting change of the step time: the split into the two parts with the greatest difference of medians.
+/// Describes a lasting change of the step time: the split that leaves the least spread around the medians of both parts,
+/// or a straight line if it leaves less.
 fn changed(table: &StepTable<'_>) -> Option<String> {
     let times: Vec<f64> = table
         .steps
@@ -35,12 +37,19 @@ fn changed(table: &StepTable<'_>) -> Option<String> {
         let before = lower_median(&mut times[..at].to_vec());
         let after = lower_median(&mut times[at..].to_vec());
         let ratio = before.max(after) / before.min(after).max(f64::MIN_POSITIVE);
-        // Of equal medians, the split that leaves the least spread is the moment of the change.
-        let spread = |part: &[f64], middle: f64| part.iter().map(|time| (time - middle).abs()).sum::<f64>();
         let rest = spread(&times[..at], before) + spread(&times[at..], after);
         (at, before, after, ratio, rest)
     });
-    let (at, before, after, ratio, _) = parts.min_by(|a, b| a.4.total_cmp(&b.4))?;
+    let (at, before, after, ratio, rest) = parts.min_by(|a, b| a.4.total_cmp(&b.4))?;
+    let line = FittedLine::of(&times);
+    let (first, last) = (line.first, line.at(times.len() - 1));
+    if line.spread(&times) < rest && first.max(last) >= CHANGED_FROM * first.min(last) {
+        let verb = if last > first { "rose" } else { "fell" };
+        let (from, to) = (table.steps[0].0, table.steps[times.len() - 1].0);
+        return Some(format!(
+            "The time of a step {verb} steadily from {first:.4} s at step {from} to {last:.4} s at step {to} (fitted line)."
+        ));
+    }
     (ratio >= CHANGED_FROM).then(|| {
         format!(
             "The time of a step changed at step {}: from {before:.4} s to {after:.4} s (medians).",
@@ -84,8 +93,8 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemLis
             .collect::<Vec<_>>(),
     );
     let floor = observed.max(f64::MIN_POSITIVE);
-    let ratios = table.rank_ratios();
-    let outliers = outliers(&ratios);
+    let courses = table.rank_courses();
+    let outliers = outliers(&courses.iter().map(RankCourse::largest).collect::<Vec<_>>());
     let mut reasoning = vec![format!(
         "{} steps of {} ranks were compared by {}; a step takes {observed:.4} s on average.",
         table.steps.len(),
@@ -99,7 +108,7 @@ pub(crate) fn of_steps(name: &str, rows: &[StepTiming], mut problems: ProblemLis
     let mut causes = if blind {
         Vec::new()
     } else {
-        own_causes(&table, &ratios, &outliers, floor)
+        own_causes(&table, &courses, &outliers, floor)
     };
     causes.extend(communication(&table, floor));
     causes.extend(loading(&table, floor));

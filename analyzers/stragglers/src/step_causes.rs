@@ -1,6 +1,7 @@
 //! Causes in per-step timings, each weighed by the time that the slowest rank of a step would save without it.
 
 use crate::operation::StepTiming;
+use crate::rank_course::RankCourse;
 use crate::report::{CauseKind, CauseLocation, SlownessCause};
 use crate::statistics::{CorrelationSums, lower_median, mean, median};
 use crate::step_table::{StepTable, most};
@@ -33,7 +34,12 @@ pub(crate) fn outliers(ratios: &[f64]) -> Vec<usize> {
 }
 
 /// Returns the causes visible in ranks' own time, each weighed by the time that the slowest rank of a step would save.
-pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], observed: f64) -> Vec<SlownessCause> {
+pub(crate) fn own_causes(
+    table: &StepTable,
+    courses: &[RankCourse],
+    slow: &[usize],
+    observed: f64,
+) -> Vec<SlownessCause> {
     let saved = |even: &dyn Fn(usize, usize, f64) -> f64| {
         let each = table.steps.iter().enumerate().map(|(step, (_, rows))| {
             let own = table.own(rows);
@@ -64,18 +70,25 @@ pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], obse
             CauseLocation {
                 rank: Some(table.ranks[*rank]),
                 stage,
+                steps: slow_steps(table, &courses[*rank]),
                 ..CauseLocation::default()
             }
         });
         let why = format!(
-            "Its own time is {:.3} times that of the usual rank, median over {} steps; half of the ranks are within {:.3}.",
-            ratios[*worst],
-            table.steps.len(),
-            median(&mut ratios.to_vec())
+            "Its own time is {}; half of the ranks are within {:.3}.",
+            course_words(table, &courses[*worst]),
+            median(&mut courses.iter().map(RankCourse::largest).collect::<Vec<_>>())
         );
-        let mut is_slow = vec![false; ratios.len()];
+        let mut is_slow = vec![false; courses.len()];
         slow.iter().for_each(|rank| is_slow[*rank] = true);
-        let won = saved(&|_, rank, own| if is_slow[rank] { own / ratios[rank] } else { own });
+        // A rank that was fast before its change is left as it is there.
+        let won = saved(&|step, rank, own| {
+            if is_slow[rank] {
+                own / courses[rank].at(step).max(1.0)
+            } else {
+                own
+            }
+        });
         name(CauseKind::SlowWorker, places.collect(), won, NAMED_FROM, why);
     }
     if let Some((stage, ratio)) = table.largest_stage().filter(|(_, ratio)| *ratio >= SLOW_FROM) {
@@ -100,7 +113,8 @@ pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], obse
     }
     // Tests whether the residual after each rank's usual ratio follows the tokens.
     let usual: Vec<f64> = table.steps.iter().map(|(_, rows)| table.usual(rows)).collect();
-    let expected = |step: usize, rank: usize| usual[step] * table.stage_ratio(table.steps[step].1[rank]) * ratios[rank];
+    let expected =
+        |step: usize, rank: usize| usual[step] * table.stage_ratio(table.steps[step].1[rank]) * courses[rank].at(step);
     let tokens = |rows: &[&StepTiming]| mean(&rows.iter().filter_map(|row| row.tokens).collect::<Vec<_>>());
     let tokens: Vec<f64> = table.steps.iter().map(|(_, rows)| tokens(rows)).collect();
     let mut moments = CorrelationSums::default();
@@ -138,6 +152,45 @@ pub(crate) fn own_causes(table: &StepTable, ratios: &[f64], slow: &[usize], obse
         name(CauseKind::Jitter, Vec::new(), won, NAMED_VAGUE_FROM, why);
     }
     causes
+}
+
+/// Describes the course of a slow rank.
+fn course_words(table: &StepTable, course: &RankCourse) -> String {
+    match *course {
+        RankCourse::Steady(ratio) => format!(
+            "{ratio:.3} times that of the usual rank, median over {}",
+            steps(table.steps.len())
+        ),
+        RankCourse::Changed { at, before, after } => format!(
+            "{before:.3} times that of the usual rank before step {} and {after:.3} times from it on, medians over {} and {}",
+            table.steps[at].0,
+            at,
+            steps(table.steps.len() - at)
+        ),
+        RankCourse::Drift { first, last, .. } => {
+            let verb = if last > first { "rising" } else { "falling" };
+            format!(
+                "{verb} steadily from {first:.3} to {last:.3} times that of the usual rank, fitted over {}",
+                steps(table.steps.len())
+            )
+        }
+    }
+}
+
+fn steps(count: usize) -> String {
+    format!("{count} step{}", if count == 1 { "" } else { "s" })
+}
+
+/// Returns the steps in which a rank of this course is slow; empty if it is slow in all of them.
+fn slow_steps(table: &StepTable, course: &RankCourse) -> Vec<i64> {
+    let is_slow =
+        |(index, (step, _)): (usize, &(i64, Vec<&StepTiming>))| (course.at(index) >= SLOW_FROM).then_some(*step);
+    let slow: Vec<i64> = table.steps.iter().enumerate().filter_map(is_slow).collect();
+    if slow.len() == table.steps.len() {
+        Vec::new()
+    } else {
+        slow
+    }
 }
 
 /// Weighs slow communication. The last rank waits for no other, so a step's least communication time is the transfer

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::operation::StepTiming;
 use crate::problem::ProblemList;
+use crate::rank_course::RankCourse;
 use crate::statistics::{lower_median, median};
 
 /// Source of a rank's own time.
@@ -133,9 +134,8 @@ impl StepTable<'_> {
         )
     }
 
-    /// Returns each rank's own time relative to the usual rank, corrected for its stage; median
-    /// over steps.
-    pub(crate) fn rank_ratios(&self) -> Vec<f64> {
+    /// Returns the course of each rank's own time relative to the usual rank, corrected for its stage.
+    pub(crate) fn rank_courses(&self) -> Vec<RankCourse> {
         let mut ratios: Vec<Vec<f64>> = vec![Vec::new(); self.ranks.len()];
         for (_, rows) in &self.steps {
             let usual = self.usual(rows).max(f64::MIN_POSITIVE);
@@ -143,10 +143,7 @@ impl StepTable<'_> {
                 ratios[rank].push(self.own.of(row) / self.stage_ratio(row) / usual);
             }
         }
-        ratios
-            .into_iter()
-            .map(|mut ratios| median(&mut ratios).min(1e6))
-            .collect()
+        ratios.iter().map(|ratios| RankCourse::of(ratios)).collect()
     }
 }
 

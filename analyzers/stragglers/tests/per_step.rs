@@ -224,3 +224,46 @@ fn a_lasting_change_of_the_step_time_is_named() {
         "{steady}"
     );
 }
+
+/// Rows of a job whose rank 3 takes `ratio` of a step as long as the others, which are constant; no rank waits.
+fn rank_three(ratio: impl Fn(usize) -> f64) -> Vec<StepTiming> {
+    let mut dice = Dice(7);
+    let noise: Vec<f64> = (0..800).map(|_| 1.0 + 0.01 * dice.normal()).collect();
+    whole_steps(200, |rank, step| {
+        let own = if rank == 3 { ratio(step) } else { 1.0 };
+        own * noise[step * 4 + rank]
+    })
+}
+
+#[test]
+fn a_rank_that_becomes_slow_is_a_slow_rank_from_that_step_on() {
+    for (ratios, part) in [((1.0, 1.5), 100..200), ((1.5, 1.0), 0..100)] {
+        let report = report(rank_three(|step| if step < 100 { ratios.0 } else { ratios.1 }));
+        let place = report.place.clone().unwrap_or_default();
+        assert_eq!(
+            (report.cause, place.rank, place.steps),
+            (CauseKind::SlowWorker, Some(3), part.collect::<Vec<i64>>()),
+            "{:#?}",
+            report.lines()
+        );
+        let text = report.reasoning.join("\n");
+        assert!(text.contains("before step 100 and "), "{text}");
+        assert!(!text.contains("jitter"), "{text}");
+    }
+}
+
+#[test]
+fn a_rank_that_becomes_slower_step_by_step_is_a_slow_rank() {
+    let report = report(rank_three(|step| 1.0 + step as f64 / 199.0));
+    let place = report.place.clone().unwrap_or_default();
+    assert_eq!(
+        (report.cause, place.rank),
+        (CauseKind::SlowWorker, Some(3)),
+        "{:#?}",
+        report.lines()
+    );
+    let text = report.reasoning.join("\n");
+    assert!(text.contains("The time of a step rose steadily from"), "{text}");
+    assert!(text.contains("Its own time is rising steadily from"), "{text}");
+    assert!(!text.contains("changed at step") && !text.contains("jitter"), "{text}");
+}
