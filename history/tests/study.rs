@@ -266,7 +266,10 @@ fn a_repair_time_is_downtime() {
         "{document}"
     );
     let problems = document["problems"].to_string();
-    assert!(problems.contains("1 of 4 failures have no node"), "{document}");
+    assert!(
+        problems.contains("downtime of 1 of 4 failures is not counted"),
+        "{document}"
+    );
 }
 
 #[test]

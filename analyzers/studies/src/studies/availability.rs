@@ -149,7 +149,7 @@ fn run(data: &Dataset, options: &StudyOptions) -> Result<StudyResult, StudyError
     );
     if down.left_out > 0 {
         outcome.problems.push(format!(
-            "{} of {} failures have no node, or neither an end nor a repair time: their downtime is not counted",
+            "downtime of {} of {} failures is not counted: they lack a node, or both an end and a repair time",
             down.left_out, down.failures
         ));
     }
