@@ -170,6 +170,9 @@ fn a_difference_is_told_with_its_size() {
         .says(&["0 tensors equal, 1 different; no non-tensor states"])
         .stdout;
     assert!(table.contains("F32 4") && table.contains("changed"), "{table}");
+    rankguard(&["checkpoint", "diff", "1", "1", "--dir", &case.store])
+        .expect(0)
+        .says(&["1 tensor equal, 0 different"]);
 }
 
 /// RG-11: nothing is executed; RG-2: what is damaged is not imported; and each says what to do.

@@ -404,3 +404,41 @@ fn torture_of_ten_cases_each_finds_nothing_silent_lost_or_wrong() {
         "{crash}"
     );
 }
+
+/// Runs the `rankguard` command that a message quotes in backquotes.
+fn run_hint(message: &str) -> crate::support::Ran {
+    let quoted = message
+        .split('`')
+        .nth(1)
+        .unwrap_or_else(|| panic!("no command in {message}"));
+    let words: Vec<&str> = quoted.split_whitespace().collect();
+    assert_eq!(words[0], "rankguard", "{message}");
+    rankguard(&words[1..])
+}
+
+#[test]
+fn a_missing_step_is_named_alone_and_hints_are_commands() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let store = store(dir.path());
+    let path = dir.path().display().to_string();
+    let missing = rankguard(&["checkpoint", "diff", "10", "999", "--dir", &path])
+        .expect(2)
+        .says(&["no committed checkpoint of step 999 in"]);
+    assert!(!missing.stderr.contains("step 10"), "{}", missing.stderr);
+    run_hint(&missing.stderr).expect(0);
+    rankguard(&["checkpoint", "diff", "998", "999", "--dir", &path])
+        .expect(2)
+        .says(&["no committed checkpoint of step 998 or 999 in"]);
+    let id = CheckpointId {
+        step: Step(10),
+        generation: Generation(1),
+    };
+    let folder = store.dir(&JobId::from("demo"), id).expect("a folder");
+    let shards = fs::read_dir(&folder).expect("a folder").flatten();
+    for file in shards.filter(|file| file.file_name() != "manifest.json") {
+        fs::write(file.path(), b"damaged").expect("written");
+    }
+    let damaged = rankguard(&["checkpoint", "show", "10", "--dir", &path]).expect(2);
+    let explained = run_hint(&damaged.stderr).expect(1);
+    assert!(explained.stdout.contains("cannot be used"), "{}", explained.stdout);
+}

@@ -5,7 +5,7 @@ use rankguard_checkpoint_exchange::diff::{ChangedTensor, TensorType, diff};
 use super::args::DiffArgs;
 use super::pick;
 use crate::args::OutputFormat;
-use crate::display_text::or_empty;
+use crate::display_text::{self, or_empty};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -32,8 +32,14 @@ pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
     let before = picked.load(args.before)?;
     let after = picked.load(args.after)?;
     let mut progress = pick::progress("tensors compared", |count| count.to_string());
-    let found = diff(&picked.store, &before, &after, args.values, &mut progress)
-        .map_err(|problem| pick::exchange("cannot compare the checkpoints", problem))?;
+    let found = diff(&picked.store, &before, &after, args.values, &mut progress).map_err(|problem| {
+        pick::exchange(
+            "cannot compare the checkpoints",
+            &args.store.dir,
+            Some(args.before),
+            problem,
+        )
+    })?;
     match args.store.format.format {
         OutputFormat::Json => out::json(&found),
         format => listing::print(format, &found.differences, DIFFERENCES),
@@ -46,10 +52,10 @@ pub(super) fn run(args: &DiffArgs) -> Result<CommandExit, CliError> {
         ranks => format!("different non-tensor states on ranks {}", pick::runs(ranks)),
     };
     out::note(&format!(
-        "{} and {}: {} tensors equal, {} different; {states}",
+        "{} and {}: {} equal, {} different; {states}",
         before.id(),
         after.id(),
-        found.same,
+        display_text::count(usize::try_from(found.same).unwrap_or(usize::MAX), "tensor"),
         found.differences.len()
     ));
     let is_same = found.differences.is_empty() && found.states.is_empty();

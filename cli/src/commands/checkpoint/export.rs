@@ -30,8 +30,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<CommandExit, CliError> {
         ExportFormat::Torch => torch_file::export,
         ExportFormat::Dcp => dcp::export,
     };
-    let done = export(&picked.store, &checkpoint, &request, &mut progress)
-        .map_err(|problem| pick::exchange(&format!("cannot export checkpoint {}", checkpoint.id()), problem))?;
+    let done = export(&picked.store, &checkpoint, &request, &mut progress).map_err(|problem| {
+        let what = format!("cannot export checkpoint {}", checkpoint.id());
+        pick::exchange(&what, &args.dir, Some(args.which), problem)
+    })?;
     done.files
         .iter()
         .for_each(|file| out::line(&file.display().to_string()));
@@ -40,9 +42,9 @@ pub(super) fn run(args: &ExportArgs) -> Result<CommandExit, CliError> {
         out::note(&format!("{}: {}", problem.entry, problem.what));
     }
     out::note(&format!(
-        "checkpoint {}: {} tensors, {}",
+        "checkpoint {}: {}, {}",
         checkpoint.id(),
-        done.tensors,
+        display_text::count(usize::try_from(done.tensors).unwrap_or(usize::MAX), "tensor"),
         display_text::bytes(done.bytes)
     ));
     let is_whole = done.repairs.is_empty() && done.problems.is_empty();

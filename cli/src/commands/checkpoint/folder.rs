@@ -82,11 +82,13 @@ pub(super) fn size_of(dir: &Path) -> u64 {
         .sum()
 }
 
+/// Formats a command of this family on a store, as it can be entered.
+pub(super) fn command(words: &str, dir: &Path) -> String {
+    format!("`rankguard checkpoint {words} --dir {}`", dir.display())
+}
+
 /// Error for a step without a checkpoint.
 pub(super) fn nothing_at(step: Step, args: &StoreArgs) -> CliError {
-    let hint = format!(
-        "`rankguard checkpoint ls --dir {}` lists the checkpoints",
-        args.dir.display()
-    );
+    let hint = format!("{} lists the checkpoints", command("ls", &args.dir));
     CliError::failure(format!("no checkpoint of step {step} in {}", args.dir.display()), hint)
 }

@@ -1,6 +1,7 @@
 //! `rankguard checkpoint gc`: applies the retention rules, or lists the result in a dry run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::UNIX_EPOCH;
 
 use rankguard_checkpoint::format::CheckpointId;
@@ -13,7 +14,7 @@ use rankguard_model::{JobId, Rank, RetentionPolicy, Timestamp};
 use serde::Serialize;
 
 use super::args::GcArgs;
-use super::folder::{failed, open, size_of};
+use super::folder::{self, failed, open, size_of};
 use super::uploads;
 use crate::display_text;
 use crate::error::CliError;
@@ -85,7 +86,7 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
             display_text::count(verified, "checkpoint")
         ));
     }
-    report_problems(&problems);
+    report_problems(&problems, &args.store.dir);
     Ok(if problems.is_empty() {
         CommandExit::Fine
     } else {
@@ -94,7 +95,7 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
 }
 
 /// Prints the problems of retained checkpoints, at most [`PROBLEMS_SHOWN`] for each.
-fn report_problems(problems: &[StoreProblem]) {
+fn report_problems(problems: &[StoreProblem], dir: &Path) {
     let mut shown: BTreeMap<_, usize> = BTreeMap::new();
     for problem in problems {
         let count = shown.entry((problem.file.parent(), problem.checkpoint)).or_default();
@@ -106,8 +107,9 @@ fn report_problems(problems: &[StoreProblem]) {
     let hidden: usize = shown.values().map(|count| count.saturating_sub(PROBLEMS_SHOWN)).sum();
     if hidden > 0 {
         out::note(&format!(
-            "{} more; `rankguard checkpoint verify` lists all",
-            display_text::count(hidden, "problem")
+            "{} more; {} lists all",
+            display_text::count(hidden, "problem"),
+            folder::command("verify", dir)
         ));
     }
 }

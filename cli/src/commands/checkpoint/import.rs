@@ -37,7 +37,14 @@ pub(super) fn run(args: &ImportArgs) -> Result<CommandExit, CliError> {
         step: Step(args.step),
         generation: Generation(args.generation),
     };
-    let failed = |problem| pick::exchange(&format!("cannot import {}", args.path.display()), problem);
+    let failed = |problem| {
+        pick::exchange(
+            &format!("cannot import {}", args.path.display()),
+            &args.dir,
+            None,
+            problem,
+        )
+    };
     let mut progress = pick::progress("checked", pick::bytes);
     let foreign = open(&args.path, &mut progress).map_err(failed)?;
     let store = Store::open(&args.dir).map_err(|problem| {

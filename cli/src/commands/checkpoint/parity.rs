@@ -1,5 +1,7 @@
 //! `rankguard checkpoint parity`: adds parity to the shards of a store.
 
+use std::path::Path;
+
 use rankguard_checkpoint_tiers::parity::{ParityError, ProtectionReport, protect, prune};
 use rankguard_console::waiting::WorkNote;
 use rankguard_model::{JobId, Step};
@@ -36,6 +38,7 @@ const UNDER: &[TableColumn<ParityLine>] = &[
 
 pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
     let (store, jobs) = folder::open(&args.store.dir, args.store.job.as_deref())?;
+    let not_added = |problem| failed(&args.store.dir, problem);
     let root = args.to.clone().unwrap_or_else(|| store.parity_root());
     let mut all = Vec::new();
     let work = WorkNote::start("computing parity");
@@ -46,11 +49,11 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
             }
             let size = args.group_size as usize;
             let parity = args.parity as usize;
-            let done = protect(&store, &job, id, &root, size, parity).map_err(failed)?;
+            let done = protect(&store, &job, id, &root, size, parity).map_err(not_added)?;
             let job = job.clone();
             all.push(ParityLine { job, done });
         }
-        let pruned = prune(&store, &job, &root).map_err(failed)?;
+        let pruned = prune(&store, &job, &root).map_err(not_added)?;
         if pruned > 0 {
             out::note(&format!(
                 "removed the parity of {pruned} removed checkpoints of job {job}"
@@ -68,10 +71,11 @@ pub(super) fn run(args: &ParityArgs) -> Result<CommandExit, CliError> {
     Ok(CommandExit::Fine)
 }
 
-fn failed(problem: ParityError) -> CliError {
+fn failed(dir: &Path, problem: ParityError) -> CliError {
+    let verify = folder::command("verify", dir);
     CliError::failure(
         "cannot add parity to the store",
-        "`rankguard checkpoint verify` lists damage; use another --to for groups of another size",
+        format!("{verify} lists damage; use another --to for groups of another size"),
     )
     .because(problem)
 }

@@ -1,7 +1,7 @@
 //! Selection of one checkpoint of a store by a reference, and progress notes.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rankguard_checkpoint::format::CheckpointId;
@@ -20,34 +20,48 @@ pub(super) struct SelectedJob {
     pub(super) store: Store,
     pub(super) job: JobId,
     ids: Vec<CheckpointId>,
+    dir: PathBuf,
 }
 
 /// Returns the only job that has all of `wanted`.
 pub(super) fn job(dir: &Path, job: Option<&str>, wanted: &[CheckpointRef]) -> Result<SelectedJob, CliError> {
     let (store, jobs) = folder::open(dir, job)?;
     let mut having = Vec::new();
+    let mut seen = vec![false; wanted.len()];
     for job in jobs {
         let ids = store.committed_ids(&job).map_err(folder::failed)?;
-        if wanted.iter().all(|which| newest(&ids, *which).is_some()) {
+        let has: Vec<bool> = wanted.iter().map(|which| newest(&ids, *which).is_some()).collect();
+        seen.iter_mut().zip(&has).for_each(|(seen, has)| *seen |= has);
+        if has.iter().all(|has| *has) {
             having.push((job, ids));
         }
     }
-    let steps: Vec<String> = wanted.iter().map(ToString::to_string).collect();
-    let steps = steps.join(" and ");
+    let joined = |chosen: &dyn Fn(bool) -> bool, word: &str| {
+        let steps = wanted.iter().zip(&seen).filter(|(_, seen)| chosen(**seen));
+        steps.map(|(which, _)| which.to_string()).collect::<Vec<_>>().join(word)
+    };
     match having.len() {
         1 => {
             let (job, ids) = having.remove(0);
-            Ok(SelectedJob { store, job, ids })
+            let dir = dir.to_owned();
+            Ok(SelectedJob { store, job, ids, dir })
         }
         0 => {
-            let hint = format!(
-                "`rankguard checkpoint ls --dir {}` lists the checkpoints",
-                dir.display()
-            );
-            let what = format!("no committed checkpoint of step {steps} in {}", dir.display());
+            let hint = format!("{} lists the checkpoints", folder::command("ls", dir));
+            let missing = joined(&|seen| !seen, " or ");
+            let what = if missing.is_empty() {
+                format!(
+                    "no job has committed checkpoints of both steps {} in {}",
+                    joined(&|_| true, " and "),
+                    dir.display()
+                )
+            } else {
+                format!("no committed checkpoint of step {missing} in {}", dir.display())
+            };
             Err(CliError::failure(what, hint))
         }
         _ => {
+            let steps = joined(&|_| true, " and ");
             let names: Vec<&str> = having.iter().map(|(job, _)| job.as_str()).collect();
             let what = format!("several jobs have step {steps}: {}", names.join(", "));
             Err(CliError::usage(what, "select one with --job NAME"))
@@ -68,33 +82,35 @@ impl SelectedJob {
         let id = newest(&self.ids, which).ok_or_else(|| {
             CliError::failure(
                 format!("no committed checkpoint of step {which}"),
-                "`rankguard checkpoint ls` lists the checkpoints",
+                format!("{} lists the checkpoints", folder::command("ls", &self.dir)),
             )
         })?;
         self.store.load(&self.job, id).map_err(|problem| {
-            let hint = format!("`rankguard checkpoint explain {}` shows the reason", which.step);
+            let explain = format!("explain {} --job {}", which.step, self.job);
+            let hint = format!("{} shows the reason", folder::command(&explain, &self.dir));
             CliError::failure(format!("cannot use checkpoint {id}"), hint).because(problem)
         })
     }
 }
 
-/// Maps an error of a foreign format, with a hint.
-pub(super) fn exchange(what: &str, problem: ExchangeError) -> CliError {
+/// Maps an error of an exchange of checkpoint `which` of the store in `dir`, with a hint.
+pub(super) fn exchange(what: &str, dir: &Path, which: Option<CheckpointRef>, problem: ExchangeError) -> CliError {
     let hint = match &problem {
-        ExchangeError::AlreadyThere { .. } => "choose a path that does not exist",
-        ExchangeError::Damaged { .. } => "use another copy of these files; damaged files are not imported",
+        ExchangeError::AlreadyThere { .. } => "choose a path that does not exist".to_owned(),
+        ExchangeError::Damaged { .. } => "use another copy of these files; damaged files are not imported".to_owned(),
         ExchangeError::UnknownFormat { .. } | ExchangeError::Malformed { .. } | ExchangeError::Pickle { .. } => {
-            "check that all files are present and complete"
+            "check that all files are present and complete".to_owned()
         }
-        ExchangeError::Store(_) => {
-            "`rankguard checkpoint ls` lists the checkpoints; select another --step or --generation"
-        }
-        ExchangeError::Restore(_) => "`rankguard checkpoint verify` lists all damage",
+        ExchangeError::Store(_) => format!("{} lists the checkpoints", folder::command("ls", dir)),
+        ExchangeError::Restore(_) => format!("{} lists all damage", folder::command("verify", dir)),
         ExchangeError::Io { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-            "check the path; its parent directory must exist"
+            "check the path; its parent directory must exist".to_owned()
         }
-        ExchangeError::Io { .. } => "check the free space and the permissions of this user",
-        _ => "`rankguard checkpoint show` lists the tensors of a checkpoint",
+        ExchangeError::Io { .. } => "check the free space and the permissions of this user".to_owned(),
+        _ => match which {
+            Some(which) => format!("{} lists its tensors", folder::command(&format!("show {which}"), dir)),
+            None => "check that these files hold the tensors of one model".to_owned(),
+        },
     };
     CliError::failure(what, hint).because(problem)
 }

@@ -174,8 +174,15 @@ fn differing(tensors: &[String]) -> String {
     if tensors.is_empty() {
         return String::new();
     }
-    let count = tensors.len();
-    format!("{count} tensors differ between ranks; restoring them with another world size requires replicate=")
+    let (verb, them) = if tensors.len() == 1 {
+        ("differs", "it")
+    } else {
+        ("differ", "them")
+    };
+    format!(
+        "{} {verb} between ranks; restoring {them} with another world size requires replicate=",
+        display_text::count(tensors.len(), "tensor")
+    )
 }
 
 fn damage(problem: &StoreProblem, nothing: FindingRow) -> FindingRow {

@@ -42,7 +42,7 @@ pub(super) fn failed(what: &str, problem: ObjectError) -> CliError {
     let hint = match (problem.is_retryable(), problem.is_remote()) {
         (true, _) => "run the command again to resume it",
         (false, true) => "`rankguard checkpoint push --help` lists the environment variables of each provider",
-        (false, false) => "check the store with `rankguard checkpoint verify`, which accepts a directory or a URL",
+        (false, false) => "`rankguard checkpoint verify --dir STORE` checks a store, a directory or a URL",
     };
     CliError::failure(what, hint).because(problem)
 }
