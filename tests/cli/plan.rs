@@ -171,3 +171,29 @@ fn a_plan_for_one_node_has_a_singular_noun() {
     let text = rankguard(&one).expect(0).stdout;
     assert!(text.contains("1 node with ") && !text.contains("1 nodes"), "{text}");
 }
+
+#[test]
+fn an_interval_that_the_tier_cannot_take_is_no_optimum() {
+    let slow = ["--nodes", "8", "--state-gib", "100", "--tier", "disk:600:4000:all"];
+    let plan = |more: &[&str]| {
+        rankguard(&[&["checkpoint", "plan"], &slow[..], more].concat())
+            .expect(0)
+            .stdout
+    };
+    // The optimum is 9.7 minutes, and an image takes 66.7 minutes.
+    let text = plan(&["--mttf", "0.2"]);
+    for part in [
+        "The intervals are the shortest that the tiers can take, longer than optimal",
+        "fixed 30 min raised to the shortest possible, disk only",
+    ] {
+        assert!(text.contains(part), "{part:?} is not in:\n{text}");
+    }
+    assert!(!text.contains("The optimum is within all limits"), "{text}");
+    let json: Value = serde_json::from_str(&plan(&["--mttf", "0.2", "--format", "json"])).expect("JSON");
+    assert_eq!(json["plan"]["bound"], "latency");
+    let rare = plan(&["--mttf", "2000", "--format", "json"]);
+    assert!(
+        rare.contains("\"bound\": \"max\"") || rare.contains("\"bound\": \"optimum\""),
+        "{rare}"
+    );
+}

@@ -35,6 +35,8 @@ impl Default for IntervalLimits {
 pub enum IntervalBound {
     /// The computed optimum.
     Optimum,
+    /// The shortest interval that a tier can take: an image must be usable before too many others begin.
+    Latency,
     /// The shortest allowed interval.
     Min,
     /// The longest allowed interval.

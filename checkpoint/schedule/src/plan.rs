@@ -256,7 +256,10 @@ impl PlanInputs {
         // The budget covers all tiers, so apply it as if the shortest interval carried the whole cost.
         let (bounded, bound) = self.limits.apply(shortest, free.blocking(levels) * shortest);
         match bound {
-            IntervalBound::Optimum => (free, bound),
+            IntervalBound::Optimum => {
+                let is_late = is_latency_bound(levels, &free);
+                (free, if is_late { IntervalBound::Latency } else { bound })
+            }
             // No bound may schedule images faster than the tier can take them.
             _ => (
                 free.stretched(levels, (bounded / shortest).max(least_factor(levels, &free))),
@@ -298,8 +301,13 @@ impl PlanInputs {
         let rules = rules.into_iter().map(|(name, interval)| {
             // An image must end before the next begins, also under a fixed rule.
             let interval_s = interval.max(alone.shortest_s);
+            let raised = if interval_s > interval {
+                " raised to the shortest possible"
+            } else {
+                ""
+            };
             AlternativePlan {
-                name: format!("{name}, {} only", self.tiers[self.tiers.len() - 1].name),
+                name: format!("{name}{raised}, {} only", self.tiers[self.tiers.len() - 1].name),
                 interval_s,
                 blocking: alone.cost_s / interval_s,
                 ettr: self.ettr(alone.overhead(interval_s)),
@@ -307,6 +315,15 @@ impl PlanInputs {
         });
         rules.collect()
     }
+}
+
+/// Returns true if a tier takes images as often as it can, and its optimum alone is shorter.
+fn is_latency_bound(levels: &[CheckpointLevel], found: &LevelPattern) -> bool {
+    let used = levels.iter().zip(&found.intervals_s).zip(&found.rates);
+    used.into_iter().any(|((level, interval), rate)| {
+        let at_limit = interval.is_some_and(|interval| interval <= level.shortest_s * (1.0 + 1e-9));
+        at_limit && *rate > 0.0 && interval::exact(level.cost_s, 1.0 / rate) < level.shortest_s
+    })
 }
 
 /// Returns the smallest factor at which every tier can still take its images in time.

@@ -65,7 +65,7 @@ impl DecisionContext<'_> {
         let why = match bound {
             IntervalBound::Budget => ", which the budget makes longer",
             IntervalBound::Max => ", which is longer than is allowed",
-            IntervalBound::Optimum | IntervalBound::Min => "",
+            IntervalBound::Optimum | IntervalBound::Latency | IntervalBound::Min => "",
         };
         self.announce(format!(
             "job {name} checkpoints every {every} steps instead of every {before}: an image costs {:.0} ms and a failure is \

@@ -142,6 +142,11 @@ fn bound(question: &PlanInputs, bound: IntervalBound) -> String {
         IntervalBound::Optimum => {
             "The optimum is within all limits; intervals are nested, so their ratios are integers.".to_owned()
         }
+        IntervalBound::Latency => {
+            "The intervals are the shortest that the tiers can take, longer than optimal; they are nested, so their \
+             ratios are integers."
+                .to_owned()
+        }
         IntervalBound::Min => format!("The shortest interval allowed is {}.", seconds(question.limits.min_s)),
         IntervalBound::Max => format!("The longest interval allowed is {}.", seconds(question.limits.max_s)),
         IntervalBound::Budget => format!(
