@@ -417,3 +417,18 @@ fn diagnose_says_what_it_cannot_read_and_never_panics() {
         .says(&["/does/not/exist"]);
     rankguard(&["diagnose", "--format", "csv", &path]).expect(64);
 }
+
+#[test]
+fn a_named_log_that_cannot_be_read_leaves_no_verdict() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let good = dir.path().join("good.log");
+    fs::write(&good, "2026-03-04 10:00:07 step 1 done\n").expect("written");
+    let good = good.display().to_string();
+    rankguard(&["diagnose", &good]).expect(0);
+    let ran = rankguard(&["diagnose", &good, "/does/not/exist"]).expect(2);
+    assert!(ran.stdout.contains("nothing could be read of 1 path"), "{}", ran.stdout);
+    ran.says(&["skipped: /does/not/exist", "nothing could be read of 1 of 2 paths"]);
+    rankguard(&["diagnose", &good, "--clock-offset", "nonode=3"])
+        .expect(0)
+        .says(&["node nonode is not used"]);
+}

@@ -101,6 +101,9 @@ pub(crate) enum DiagnoseError {
     /// No failure was found, but a part of the logs was not read.
     #[error("of {streams} log files, {partial} could not be read to the end")]
     Incomplete { partial: usize, streams: usize },
+    /// No failure was found, and nothing of some paths could be read.
+    #[error("nothing could be read of {unread} of {paths} paths")]
+    UnreadPaths { unread: usize, paths: usize },
     /// Writing the result failed.
     #[error("cannot print the cases")]
     Print(#[from] io::Error),
@@ -131,6 +134,8 @@ pub(crate) struct Diagnoses {
     pub(crate) notes: Vec<String>,
     /// Number of streams read.
     pub(crate) streams: usize,
+    /// Number of paths of which nothing could be read.
+    pub(crate) unread_paths: usize,
     /// Number of streams of which only the beginning, or nothing, was read.
     pub(crate) partial: usize,
 }
@@ -168,6 +173,12 @@ pub(crate) fn run(args: &DiagnoseArgs, out: &mut dyn Write, notes: &mut dyn Writ
             streams: found.streams,
         });
     }
+    if !has_failure && found.unread_paths > 0 {
+        return Err(DiagnoseError::UnreadPaths {
+            unread: found.unread_paths,
+            paths: args.paths.len(),
+        });
+    }
     Ok(has_failure)
 }
 
@@ -182,6 +193,7 @@ pub(crate) fn diagnose(
     let mut read_files = BTreeSet::new();
     let mut nodes = BTreeSet::new();
     for path in paths {
+        let before = (found.streams, found.problems.len());
         let mut groups: BTreeMap<Option<JobGeneration>, LogGroup> = BTreeMap::new();
         let mut files = files::walk(path, &mut found.problems);
         if paths.len() > 1 {
@@ -224,6 +236,8 @@ pub(crate) fn diagnose(
                 groups.entry(generation_of(&file)).or_default().streams.push(stream);
             }
         }
+        let has_problem = found.problems.len() > before.1;
+        found.unread_paths += usize::from(has_problem && found.streams == before.0);
         let groups = merged(groups, &mut found.notes);
         for LogGroup { streams, dumps } in groups {
             let mut incidents = incidents(streams);

@@ -78,6 +78,9 @@ pub(crate) fn run(args: DiagnoseArgs) -> Result<CommandExit, CliError> {
             diagnose::DiagnoseError::Incomplete { .. } => {
                 "the lines `skipped` give the reasons; raise --read-limit or --time-limit, or use a complete copy"
             }
+            diagnose::DiagnoseError::UnreadPaths { .. } => {
+                "the lines `skipped` give the reasons; name readable logs only"
+            }
             _ => hint,
         };
         let why = with_causes(&problem);

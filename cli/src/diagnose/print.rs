@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use rankguard_console::display_text::count;
 use rankguard_console::out::{json_line_text, json_text};
 use rankguard_model::printable;
 use rankguard_offline::OfflineCase;
@@ -56,6 +57,15 @@ fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
             out,
             "No failure in what was read: {} of {} could not be read to the end.",
             found.partial,
+            logs(found.streams)
+        )?;
+        return novelties(found, out);
+    }
+    if found.cases.is_empty() && found.unread_paths > 0 {
+        let paths = count(found.unread_paths, "path");
+        writeln!(
+            out,
+            "No failure in {}; nothing could be read of {paths}.",
             logs(found.streams)
         )?;
         return novelties(found, out);
