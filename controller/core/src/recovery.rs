@@ -37,6 +37,8 @@ const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION
 enum NodeIsolation {
     /// The node is cordoned.
     Cordoned(NodeId),
+    /// Another case or an operator had cordoned the node before.
+    Earlier { node: NodeId, case: Option<CaseId> },
     /// The node remains in use, because the limit of cordons is reached.
     Refused(NodeId),
     /// No hardware of a known node is at fault.
@@ -46,7 +48,7 @@ enum NodeIsolation {
 impl NodeIsolation {
     fn cordoned(&self) -> Option<&NodeId> {
         match self {
-            Self::Cordoned(node) => Some(node),
+            Self::Cordoned(node) | Self::Earlier { node, .. } => Some(node),
             Self::Refused(_) | Self::None => None,
         }
     }
@@ -55,6 +57,8 @@ impl NodeIsolation {
     fn outcome(&self, otherwise: String) -> String {
         match self {
             Self::Cordoned(node) => cordon_outcome(node),
+            Self::Earlier { node, case: Some(case) } => format!("node {node} was already out of use for case {case}"),
+            Self::Earlier { node, case: None } => format!("node {node} was already out of use by an operator"),
             Self::Refused(node) => format!("node {node} stayed in use, because the cordon limit was reached"),
             Self::None => otherwise,
         }
@@ -102,7 +106,7 @@ impl DecisionContext<'_> {
             RecoveryDecision::Nothing(why) => {
                 let outcome = match &isolated {
                     NodeIsolation::Refused(_) => format!("{}; {why}", isolated.outcome(String::new())),
-                    NodeIsolation::Cordoned(_) | NodeIsolation::None => why.to_owned(),
+                    NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } | NodeIsolation::None => why.to_owned(),
                 };
                 self.close(id, outcome);
             }
@@ -384,8 +388,13 @@ impl DecisionContext<'_> {
         let Some(entry) = self.state.fleet.get(&node) else {
             return NodeIsolation::None;
         };
-        if entry.cordon.is_some() {
-            return NodeIsolation::Cordoned(node);
+        if let Some(cordon) = &entry.cordon {
+            let case = cordon.case;
+            return if self.state.names_earlier_cordons() && case != Some(id) {
+                NodeIsolation::Earlier { node, case }
+            } else {
+                NodeIsolation::Cordoned(node)
+            };
         }
         let budget = self.state.cordon_budget(self.at);
         if let Some(refusal) = budget.refusal() {

@@ -203,6 +203,12 @@ impl DecisionState {
         self.rules >= 6
     }
 
+    /// Returns true if the outcome of a case names the earlier cordon of its node instead of one of its own (since rules
+    /// 8).
+    pub(crate) fn names_earlier_cordons(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a checkpoint attempt counts as void once a rank goes on without its shard (since rules 6).
     pub(crate) fn counts_passed_attempts(&self) -> bool {
         self.rules >= 6

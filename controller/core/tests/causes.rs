@@ -526,3 +526,19 @@ fn a_link_that_is_down_is_shown_until_it_is_up_again() {
     let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
     assert!(outcome.contains("; the link was up again at "), "{outcome}");
 }
+
+#[test]
+fn a_case_of_a_node_that_was_out_of_use_names_the_earlier_cordon() {
+    let outcome_of = |rules: u32| {
+        let mut cluster = Cluster::new(policy(rules));
+        cluster.tell(Event::NodeCordoned {
+            node: node(3),
+            reason: "hold".to_owned(),
+        });
+        cluster.loses_gpu(3);
+        cluster.wait(Duration::from_secs(8));
+        cluster.cases()[0].outcome.clone().expect("an outcome")
+    };
+    assert_eq!(outcome_of(RULES), "node node-3 was already out of use by an operator");
+    assert_eq!(outcome_of(7), "node node-3 was taken out of use");
+}
