@@ -592,7 +592,7 @@ fn a_drained_node_is_left_after_a_checkpoint_and_forgotten_when_it_is_gone() {
     assert_ne!(moved.0, node);
     assert_eq!(moved.1, generation + 1, "one restart");
     let shown = run(&["node", "show", &node]).expect(0).stdout;
-    assert!(shown.contains("draining: new fan"), "{shown}");
+    assert!(shown.contains("drained: new fan"), "{shown}");
     assert_eq!(
         cluster.ask(&["cases", "--format", "json"]),
         serde_json::json!([]),

@@ -187,7 +187,7 @@ fn stopped_ranks_of_a_job_without_steps_are_reported() {
     until("the status to show it", limit, || {
         let reason = cluster.job()["reason"].as_str()?.to_owned();
         reason
-            .contains("no rank has written output or used a processor since")
+            .contains("no output or use of a processor has been seen since")
             .then_some(())
     });
     let reason = cluster.job()["reason"].clone();

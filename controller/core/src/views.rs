@@ -79,7 +79,7 @@ impl DecisionState {
             .map(|(name, node)| NodeView {
                 node: name.clone(),
                 state: node.state(),
-                reason: node_reason(node),
+                reason: node_reason(node, job_on(name).is_some()),
                 faulty_in_use: fault_in_use(node).map(|fault| fault.case),
                 slots: node.info.slots,
                 job: job_on(name).map(|job| job.spec.id.clone()),
@@ -98,8 +98,8 @@ fn fault_in_use(node: &Node) -> Option<&UncordonedFault> {
     fault.filter(|_| node.state() == NodeState::Healthy)
 }
 
-fn node_reason(node: &Node) -> Option<String> {
-    let reason = unavailable_reason(node);
+fn node_reason(node: &Node, has_job: bool) -> Option<String> {
+    let reason = unavailable_reason(node, has_job);
     let fault =
         fault_in_use(node).map(|fault| format!("in use although faulty, case {}: {}", fault.case, fault.reason));
     let links = node.links_down.iter();
@@ -108,8 +108,8 @@ fn node_reason(node: &Node) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// Returns the reason why nothing is placed on a node.
-fn unavailable_reason(node: &Node) -> Option<String> {
+/// Returns the reason why nothing is placed on a node; `has_job` is true if a job still is.
+fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
     let silent = node.lost_since.map(|since| lost_reason(node, since));
     let away = node
         .session_ended
@@ -120,8 +120,10 @@ fn unavailable_reason(node: &Node) -> Option<String> {
     let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
-            if cordon.drains {
+            if cordon.drains && (has_job || !node.fences.is_empty()) {
                 format!("draining: {}", cordon.reason)
+            } else if cordon.drains {
+                format!("drained: {}", cordon.reason)
             } else {
                 cordon.reason.clone()
             }
@@ -276,11 +278,25 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
 const NO_STEPS: &str = "reports no steps";
 
 fn without_steps(job: &Job) -> String {
-    let stopped = stopped_ranks(job).map_or(String::new(), |stopped| format!("; {stopped}"));
-    match job.activity.idle_since() {
-        Some(since) => format!("{NO_STEPS}; no rank has written output or used a processor since {since}{stopped}"),
-        None => format!("{NO_STEPS}{stopped}"),
-    }
+    let idle = job
+        .activity
+        .idle_since()
+        .map(|since| format!("no output or use of a processor has been seen since {since}"));
+    let parts = [
+        Some(NO_STEPS.to_owned()),
+        completed_ranks(job),
+        idle,
+        stopped_ranks(job),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Counts the ranks that have exited with code 0 while others run; `None` if there are none.
+fn completed_ranks(job: &Job) -> Option<String> {
+    let all = job.places();
+    let completed = all.keys().filter(|rank| job.has_completed(**rank)).count();
+    let verb = if completed == 1 { "has" } else { "have" };
+    (completed > 0).then(|| format!("{completed} of its {} ranks {verb} ended with exit code 0", all.len()))
 }
 
 /// Names the ranks that a signal has stopped; `None` if there are none.
@@ -301,11 +317,11 @@ fn stopped_ranks(job: &Job) -> Option<String> {
 fn quiet_start(job: &Job) -> Option<String> {
     let is_quiet = job.step().is_none() && !job.activity.has_life();
     is_quiet.then(|| {
-        let quiet = "its ranks have started; no step, output or notable use of a processor so far";
-        match stopped_ranks(job) {
-            Some(stopped) => format!("{quiet}; {stopped}"),
-            None => quiet.to_owned(),
-        }
+        // Agents look for output and use of a processor at intervals.
+        let quiet = "its ranks have started; no step has been reported, and no output or notable use of a processor has \
+                     been seen yet";
+        let parts = [Some(quiet.to_owned()), completed_ranks(job), stopped_ranks(job)];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     })
 }
 
@@ -317,6 +333,7 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),
         JobPhase::Running if job.reports_no_steps() => Some(without_steps(job)),
         JobPhase::Starting if job.case().is_none() => quiet_start(job),
+        JobPhase::Running => job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job)),
         _ => job.hang.restart_wait_reason(hang_ms),
     };
     let all = job.plan().into_iter().flat_map(Plan::placements);

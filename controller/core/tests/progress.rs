@@ -397,7 +397,7 @@ fn an_idle_job_without_checkpoints_is_a_case_that_life_closes() {
     let view = cluster.state.status(cluster.now).jobs[0].clone();
     let reason = view.reason.expect("a reason");
     assert!(
-        reason.contains(&format!("no rank has written output or used a processor since {since}")),
+        reason.contains(&format!("no output or use of a processor has been seen since {since}")),
         "{reason}"
     );
     cluster.wait(Duration::from_millis(policy().stall_ms - 10_000));
@@ -428,4 +428,21 @@ fn an_idle_job_of_an_older_journal_is_no_case() {
     }
     cluster.wait(Duration::from_millis(policy().stall_ms * 3));
     assert_eq!(cluster.cases().len(), 0);
+}
+
+#[test]
+fn the_status_of_a_job_counts_its_ranks_that_have_ended() {
+    let mut cluster = plain(policy());
+    for rank in [0, 2, 3] {
+        let exit = EvidenceBody::RankExited {
+            pid: rank,
+            exit: ProcessExit::Code(0),
+            ended_by_agent: false,
+        };
+        cluster.rank_says(rank, exit, Vec::new());
+    }
+    let view = cluster.state.status(cluster.now).jobs[0].clone();
+    assert_eq!(view.state, JobState::Running);
+    let reason = view.reason.expect("a reason");
+    assert_eq!(reason, "reports no steps; 3 of its 8 ranks have ended with exit code 0");
 }
