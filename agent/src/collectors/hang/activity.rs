@@ -20,6 +20,9 @@ use crate::stacks::ChildProcesses;
 const SIGNATURE: &str = "ranks.activity";
 /// Poll interval of a rank.
 const EVERY: Duration = Duration::from_secs(10);
+/// Time after the first poll of a rank in which only its output is looked at, at every poll of the collector: most
+/// programs print soon, and their job is then shown as running.
+const EARLY: Duration = EVERY;
 /// Poll interval if the kernel lists no children.
 const EVERY_UNLISTED: Duration = Duration::from_secs(60);
 /// Time for which a state holds after its last activity.
@@ -110,6 +113,19 @@ impl ObservedActivity {
         self.ticks = counters.ticks;
     }
 
+    /// Looks at the output alone. Processor time is measured over whole poll intervals.
+    fn look_early(&mut self, now: Instant, output_bytes: u64) {
+        if output_bytes > self.output_bytes {
+            self.output = Some(now);
+            self.output_bytes = output_bytes;
+        }
+    }
+
+    /// Returns true if a rank that has just started is known by no sign of activity yet.
+    fn is_early(&self, now: Instant) -> bool {
+        self.reported.is_none() && now.saturating_duration_since(self.first) < EARLY
+    }
+
     /// Returns the time since the last poll that saw output or processor time.
     fn inactive(&self, now: Instant) -> Duration {
         let active = self.output.max(self.busy).unwrap_or(self.first);
@@ -156,6 +172,15 @@ impl HangCollector {
             .retain(|rank, _| ranks.iter().any(|(known, _)| known == rank));
         for (rank, pid) in ranks {
             let known = seen.activity.get_mut(&rank);
+            if let Some(early) = known.filter(|known| known.is_early(now)) {
+                early.look_early(now, self.output_bytes(&rank, pid));
+                if let Some(state) = early.change(now) {
+                    let inactive = early.inactive(now);
+                    self.report_activity(&rank, state, inactive);
+                }
+                continue;
+            }
+            let known = seen.activity.get_mut(&rank);
             if known
                 .as_ref()
                 .is_some_and(|known| now.saturating_duration_since(known.looked) < every)
@@ -176,16 +201,20 @@ impl HangCollector {
                     .or_insert(ObservedActivity::new(now, counters)),
             };
             if let Some(state) = activity.change(now) {
-                let mut says = mark(classes::NONE, Role::Noise, 0.9, SIGNATURE);
-                says.fields.fill("state", state.name().to_owned());
-                says.fields
-                    .fill("inactive_ms", activity.inactive(now).as_millis().to_string());
-                if state == ActivityState::Stopped {
-                    says.fields.fill("stopped", "yes".to_owned());
-                }
-                self.line(&rank, state.text().to_owned(), Vec::new(), says);
+                let inactive = activity.inactive(now);
+                self.report_activity(&rank, state, inactive);
             }
         }
+    }
+
+    fn report_activity(&self, rank: &RankRef, state: ActivityState, inactive: Duration) {
+        let mut says = mark(classes::NONE, Role::Noise, 0.9, SIGNATURE);
+        says.fields.fill("state", state.name().to_owned());
+        says.fields.fill("inactive_ms", inactive.as_millis().to_string());
+        if state == ActivityState::Stopped {
+            says.fields.fill("stopped", "yes".to_owned());
+        }
+        self.line(rank, state.text().to_owned(), Vec::new(), says);
     }
 
     fn counters(&self, rank: &RankRef, pid: u32, children: &ChildProcesses<'_>) -> Option<ActivityCounters> {
@@ -194,14 +223,20 @@ impl HangCollector {
         let below = below.iter().map(|child| self.proc_root.join(child.pid.to_string()));
         let is_stopped = is_stopped(&folder);
         let ticks = ticks(&folder)? + below.filter_map(|folder| ticks(&folder)).sum::<u64>();
-        let number = rank.rank.0;
-        let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
-        let sizes = [1, 2].map(|fd| output_size(&folder.join("fd").join(fd.to_string()), &files));
         Some(ActivityCounters {
-            output_bytes: sizes.iter().sum(),
+            output_bytes: self.output_bytes(rank, pid),
             ticks,
             is_stopped,
         })
+    }
+
+    /// Returns the size of the output of a rank, bytes.
+    fn output_bytes(&self, rank: &RankRef, pid: u32) -> u64 {
+        let number = rank.rank.0;
+        let files = [format!("rank-{number}.out"), format!("rank-{number}.err")];
+        let fds = self.proc_root.join(pid.to_string()).join("fd");
+        let sizes = [1, 2].map(|fd| output_size(&fds.join(fd.to_string()), &files));
+        sizes.iter().sum()
     }
 }
 
@@ -242,6 +277,21 @@ mod tests {
             ticks,
             is_stopped: false,
         }
+    }
+
+    #[test]
+    fn the_first_output_of_a_rank_is_seen_before_the_next_whole_poll() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let mut activity = ObservedActivity::new(start, counters(0, 5));
+        assert_eq!(activity.change(start), None);
+        assert!(activity.is_early(at(1)));
+        activity.look_early(at(1), 0);
+        assert_eq!(activity.change(at(1)), None);
+        activity.look_early(at(2), 7);
+        assert_eq!(activity.change(at(2)), Some(ActivityState::Output));
+        assert!(!activity.is_early(at(3)));
+        assert!(!ObservedActivity::new(start, counters(0, 5)).is_early(at(10)));
     }
 
     #[test]
