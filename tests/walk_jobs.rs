@@ -339,3 +339,31 @@ fn node_show_lists_the_running_job_once() {
     rankguard(&["cancel", "llm", "--controller", &cluster.address]).expect(0);
     assert_eq!(show("earlier jobs").as_deref(), Some("llm"));
 }
+
+#[test]
+fn the_output_of_a_job_of_a_lost_journal_is_read_without_a_node_on_which_it_never_ran() {
+    let settings = "[controller]\nsilence_limit_ms = 5_000\n[controller.policy]\ngather_ms = 200\nsettle_ms = 300\n";
+    let mut cluster = Cluster::start_configured(2, 1, settings);
+    let folder = start_ticking(&cluster, "1");
+    let node = cluster.job()["placements"][0]["node"].clone();
+    cluster.controller.kill();
+    fs::remove_dir_all(cluster.dir.path().join("controller")).expect("removed");
+    cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
+    cluster.joined(2);
+    until("the rank to be shown", LIMIT, || {
+        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        (jobs[0]["placements"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
+    rankguard(&["cancel", "llm", "--controller", &cluster.address]);
+    until("the rank to end", LIMIT, || (ticking(&folder) == 0).then_some(()));
+    let other = usize::from(node == "n1");
+    cluster.agents[other].kill();
+    until("the other node to be lost", LIMIT, || {
+        let nodes = cluster.ask(&["status", "nodes", "--format", "json"]);
+        (nodes[other]["state"] == "lost").then_some(())
+    });
+    let output = rankguard(&["logs", "llm", "--tail", "1", "--controller", &cluster.address])
+        .expect(0)
+        .says(&["the controller does not know whether job llm ran there"]);
+    assert!(output.stdout.contains("tick"), "{}", output.stdout);
+}

@@ -131,6 +131,8 @@ pub(crate) struct LogReader {
     channels: BTreeMap<NodeId, Channel>,
     /// Nodes with unreadable output, with the reason.
     away: BTreeMap<NodeId, String>,
+    /// Nodes without a connected agent of which it is unknown whether the job ran there.
+    unknown: BTreeSet<NodeId>,
 }
 
 impl LogReader {
@@ -146,6 +148,7 @@ impl LogReader {
             listed: BTreeSet::new(),
             channels: BTreeMap::new(),
             away: BTreeMap::new(),
+            unknown: BTreeSet::new(),
         }
     }
 
@@ -174,7 +177,8 @@ impl LogReader {
         network: &PeerTransport,
     ) {
         let mut places = nodes_of(view, generation);
-        if places.is_empty() && generation > Generation(0) {
+        let are_known = !places.is_empty();
+        if !are_known && generation > Generation(0) {
             // The controller does not know where the generation ran, as with jobs that another journal began.
             places = nodes.iter().map(|known| known.node.clone()).collect();
         }
@@ -185,6 +189,11 @@ impl LogReader {
                     let what = format!("waiting for the agent of node {node}");
                     report_long_wait(&what, self.read_node(known, generation, network)).await
                 }
+                // Ranks of the job may never have run there, so that nothing is known to be missing.
+                Some(_) if !are_known => {
+                    self.note_unknown(node);
+                    continue;
+                }
                 Some(_) => {
                     Err("its agent is not connected; the output is on the node and is read when it is back".to_owned())
                 }
@@ -194,6 +203,17 @@ impl LogReader {
                 Ok(()) => drop(self.away.remove(&node)),
                 Err(problem) => self.note_away(node, problem),
             }
+        }
+    }
+
+    /// Reports once that the output of a node is not read of which it is unknown whether the job ran there.
+    fn note_unknown(&mut self, node: NodeId) {
+        if self.unknown.insert(node.clone()) {
+            out::note(&format!(
+                "node {node} is not read, because its agent is not connected; the controller does not know whether job {} \
+                 ran there",
+                self.job
+            ));
         }
     }
 

@@ -175,7 +175,7 @@ async fn await_empty(client: &ControllerClient, nodes: &[String], limit: Duratio
         }
         if started.elapsed() >= limit {
             left.iter().for_each(|line| out::note(line));
-            out::note("not empty yet; the nodes remain drained, and their jobs move when possible");
+            out::note("not empty yet; the nodes remain drained and take no new work");
             return Ok(CommandExit::Finding);
         }
         if noted.is_none_or(|at| at.elapsed() > NOTE_EVERY) {
@@ -261,7 +261,7 @@ async fn history(client: &ControllerClient, name: &NodeId) -> Result<NodeReport,
             .cloned()
             .collect(),
         cases: cases.iter().filter_map(|case| node_case(case, name)).collect(),
-        jobs: jobs_on(&status, name),
+        jobs: earlier_jobs(&status, name, node.job.as_ref()),
     })
 }
 
@@ -273,11 +273,14 @@ fn is_over(job: &JobView) -> bool {
     matches!(job.state, JobState::Finished | JobState::Stopped)
 }
 
-fn jobs_on(status: &StatusView, node: &NodeId) -> Vec<JobId> {
+/// Returns the jobs that ran on a node and are not placed there now; `present` is the job that is.
+fn earlier_jobs(status: &StatusView, node: &NodeId, present: Option<&JobId>) -> Vec<JobId> {
     let ran = status
         .jobs
         .iter()
-        .filter(|job| job.spans.iter().any(|span| span.node == *node) && is_over(job));
+        .filter(|job| job.spans.iter().any(|span| span.node == *node))
+        // A job that goes on elsewhere is an earlier job of the node.
+        .filter(|job| is_over(job) || present != Some(&job.spec.id));
     ran.map(|job| job.spec.id.clone()).collect()
 }
 
@@ -350,4 +353,21 @@ fn print(history: &NodeReport, format: DocumentFormat) -> Result<CommandExit, Cl
         }
     }
     Ok(CommandExit::Fine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rankguard_report::sample;
+
+    #[test]
+    fn a_job_that_goes_on_elsewhere_is_an_earlier_job_of_the_node() {
+        let (mut status, _) = sample::cluster();
+        let job = &mut status.jobs[0];
+        job.state = JobState::Recovering;
+        let name = job.spec.id.clone();
+        let node = job.spans.first().expect("it ran").node.clone();
+        assert_eq!(earlier_jobs(&status, &node, None), [name.clone()]);
+        assert!(!earlier_jobs(&status, &node, Some(&name)).contains(&name));
+    }
 }
