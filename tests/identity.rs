@@ -290,9 +290,11 @@ fn operators_ask_and_nobody_else_does() {
         .expect(2)
         .says(&["agent n1 may not run operator commands", "role operator"]);
     // Without TLS: a clear word, and no hang.
-    rankguard(&["status", "--controller", &address])
-        .expect(2)
-        .says(&["requires TLS", "identity.certificate"]);
+    rankguard(&["status", "--controller", &address]).expect(2).says(&[
+        "requires TLS",
+        "identity.certificate",
+        "the certificate of an operator",
+    ]);
     // Another authority, of the same name: each side says what it does not like.
     let foreign = Site::new();
     let eve = foreign.issue(PeerRole::Operator, "eve", LOOPBACK);

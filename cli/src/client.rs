@@ -333,6 +333,9 @@ impl From<ClientError> for CliError {
             ClientError::Refused(_) if problem.is_not_found() => {
                 "`rankguard status --all` lists nodes and jobs, `rankguard cases` lists cases"
             }
+            ClientError::Refused(status) if status.message() == rankguard_identity::REQUIRES_TLS => {
+                "set the identity.* settings or the --identity-* flags to the certificate of an operator; `rankguard identity issue` creates one"
+            }
             ClientError::Refused(_) => "`rankguard status` shows nodes and jobs",
             ClientError::Answer { .. } => "use the same version of `rankguard` and the controller",
         };

@@ -43,6 +43,7 @@ pub use identity::{IdentityStatus, TlsIdentity};
 pub use listener::PeerListener;
 pub use name::{NameError, PeerName, PeerRole};
 pub use network::{ChannelConnector, DialError, ExpectedPeer, ExposedAddress, PeerTransport};
+pub use plaintext_refusal::REQUIRES_TLS;
 pub use problem::{IdentityProblem, IdentityProblems};
 pub use protocol::AlpnProtocol;
 pub use refusals::{RefusalCounters, RefusalReason};

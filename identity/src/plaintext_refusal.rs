@@ -12,7 +12,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Maximum bytes of the client that are read before the refusal, and again after it.
 const BYTES_MAX: u64 = 64 << 10;
 /// Status message for a gRPC caller. Shorter than 127 bytes, so that its length is one byte of HPACK.
-const REQUIRES_TLS: &str = "this port requires TLS: set identity.ca, identity.certificate and identity.key";
+pub const REQUIRES_TLS: &str = "this port requires TLS: set identity.ca, identity.certificate and identity.key";
 /// Length of the HTTP/2 connection preface.
 const PREFACE_BYTES: usize = 24;
 /// Type of an HTTP/2 frame with headers.

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use rankguard_controller::ControllerError;
+use rankguard_controller::journal::JournalError;
 
 use crate::args::CommonArgs;
 use crate::config::FlagValue;
@@ -71,7 +73,19 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
         tracing::info!(signal, "the controller shuts down");
     })
     .await
-    .map_err(|problem| failed(problem.into()))?;
+    .map_err(|problem| {
+        let needs_other_dir = matches!(
+            &problem,
+            ControllerError::Journal(JournalError::InUse { .. })
+                | ControllerError::SharedDir { .. }
+                | ControllerError::ReplayJournal { .. }
+        );
+        if needs_other_dir {
+            let hint = "set --state-dir to a directory that no other process uses";
+            return CliError::failure("cannot run the controller", hint).because(problem);
+        }
+        failed(problem.into())
+    })?;
     out::note(&format!(
         "the controller on {} has ended with {} events in its journal",
         ended.address, ended.events

@@ -301,10 +301,20 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     }
     let advice = match missing_module(view, root) {
         Some(advice) => advice,
-        None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
+        None => remaining_advice(reason, verdict.mitigation.advice.trim_end_matches('.')),
     };
     let hint = format!("{}; `rankguard cases show {}` shows details", advice, case.id);
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
+}
+
+/// Returns the advice without the restart that it begins with, if the restarts have brought the failure back.
+fn remaining_advice(reason: &str, advice: &str) -> String {
+    let is_repeated = reason.contains("no more are allowed");
+    let rest = advice.strip_prefix("Restart once; ").filter(|_| is_repeated);
+    let mut letters = rest.unwrap_or(advice).chars();
+    letters
+        .next()
+        .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Returns advice for a module that Python did not find: names the interpreter.
@@ -331,6 +341,15 @@ mod tests {
 
     use super::*;
     use rankguard_report::sample;
+
+    #[test]
+    fn a_job_that_failed_again_after_its_restarts_is_not_to_be_restarted() {
+        let advice = "Restart once; read the native stack or core";
+        let again =
+            "rank 1 ended (signal 11); the same failure came back after 1 restart, and no more are allowed (case 1)";
+        assert_eq!(remaining_advice(again, advice), "Read the native stack or core");
+        assert_eq!(remaining_advice("a rank failed", advice), advice);
+    }
 
     #[test]
     fn a_loss_is_shown_with_the_step_that_it_belongs_to() {
