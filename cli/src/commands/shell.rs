@@ -3,6 +3,7 @@
 //! The options of `dataset`, `study`, `replay` and `simulate` belong to the program of the history commands and are not
 //! completed here.
 
+mod man;
 mod markdown;
 
 use std::path::{Path, PathBuf};
@@ -80,7 +81,9 @@ pub(crate) fn run(args: &ShellArgs, mut program: clap::Command) -> Result<Comman
 fn pages(program: clap::Command, folder: &Path) -> std::io::Result<bool> {
     std::fs::create_dir_all(folder)?;
     clap_mangen::generate_to(program, folder)?;
-    super::history::write_man_pages(folder)
+    let has_history = super::history::write_man_pages(folder)?;
+    man::add_values(folder)?;
+    Ok(has_history)
 }
 
 /// Returns the command reference; its history part is empty if the history program is not installed.
