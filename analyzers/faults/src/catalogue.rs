@@ -279,6 +279,8 @@ impl Catalogue {
     /// Returns up to three class ids or aliases similar to an unknown word, the closest first.
     pub fn similar_classes(&self, word: &str) -> Vec<&str> {
         let known = self.parts.classes.keys().chain(self.parts.aliases.keys());
+        // A line without a failure has a class, which no one looks for.
+        let known = known.filter(|class| class.as_str() != classes::NONE);
         mistake::nearest_of(word, known.map(ClassId::as_str), 3)
     }
 

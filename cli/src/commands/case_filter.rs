@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use rankguard_faults::Catalogue;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Case, CaseFinding, CaseId, Entity, NodeId, StatusView, Timestamp};
 
 use crate::config::nearest;
@@ -61,7 +61,8 @@ impl CaseFilterArgs {
     pub(crate) fn check(&self, cases: &[Case], status: Option<&StatusView>) -> Result<(), CliError> {
         let catalogue = Catalogue::builtin();
         if let Some(class) = &self.class {
-            let known = catalogue.classes().map(|class| class.id.as_str());
+            let known = catalogue.classes().filter(|class| class.id.as_str() != classes::NONE);
+            let known = known.map(|class| class.id.as_str());
             let seen = cases.iter().map(|case| case.verdict.class.as_str());
             require(
                 "class",
@@ -279,6 +280,13 @@ mod tests {
                 ..filter()
             },
             "`rankguard taxonomy crosswalk` lists the classes",
+        );
+        check(
+            CaseFilterArgs {
+                class: Some("nope".to_owned()),
+                ..filter()
+            },
+            "hint: `rankguard taxonomy crosswalk` lists the classes",
         );
         check(
             CaseFilterArgs {

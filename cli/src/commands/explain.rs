@@ -229,8 +229,11 @@ fn code(event: &DriverEvent, page: &mut ExplainPage) {
     }
     let again = event.escalate.iter().map(|rule| {
         format!(
-            "{} times in {} h on one {}: {}",
-            rule.times, rule.hours, rule.same, rule.then
+            "{} in {} h on one {}: {}",
+            crate::display_text::count(rule.times as usize, "time"),
+            rule.hours,
+            rule.same,
+            rule.then
         )
     });
     page.facts("repeated", again);

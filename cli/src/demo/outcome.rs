@@ -184,7 +184,10 @@ impl DemoOutcome {
             self.checkpoint_stall_ms.p95,
             self.checkpoint_stall_ms.max
         ));
-        lines.push(format!("repeated    {} steps over all failures", self.steps_lost));
+        lines.push(format!(
+            "repeated    {} over all failures",
+            crate::display_text::count(usize::try_from(self.steps_lost).unwrap_or(usize::MAX), "step")
+        ));
         if let Some(reason) = &self.user_bug {
             lines.push(format!("user bug    {reason}"));
         }

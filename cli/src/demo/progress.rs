@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use rankguard_model::Case;
 
-use crate::out;
+use crate::{display_text, out};
 
 /// Printer of progress messages with the elapsed time.
 pub(super) struct ProgressPrinter {
@@ -40,12 +40,15 @@ impl ProgressPrinter {
             case.id, case.verdict.class, case.verdict.blamed
         ));
         self.report(&format!(
-            "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} steps repeated",
+            "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} repeated",
             millis(case.delays.evidence_ms),
             millis(case.delays.case_ms),
             millis(case.delays.plan_ms),
             millis(case.delays.first_step_ms),
-            case.steps_lost.unwrap_or(0),
+            display_text::count(
+                usize::try_from(case.steps_lost.unwrap_or(0)).unwrap_or(usize::MAX),
+                "step"
+            ),
         ));
     }
 }

@@ -139,8 +139,9 @@ fn rating(args: &PlanArgs) -> Result<FailureEstimate, CliError> {
             .for_each(|(scope, count)| rates.observe_failures(*scope, *count));
         let seen: u64 = record.failures.values().sum();
         from.push(format!(
-            "{}: {seen} failures in {} node-hours, combined with a prior of {} failures",
+            "{}: {} in {} node-hours, combined with a prior of {} failures",
             path.display(),
+            crate::display_text::count(usize::try_from(seen).unwrap_or(usize::MAX), "failure"),
             record.node_hours,
             rankguard_checkpoint_schedule::priors::PRIOR_WEIGHT
         ));
