@@ -349,11 +349,12 @@ fn the_output_of_a_job_of_a_lost_journal_is_read_without_a_node_on_which_it_neve
     cluster.controller.kill();
     fs::remove_dir_all(cluster.dir.path().join("controller")).expect("removed");
     cluster.controller = Cluster::controller(cluster.dir.path(), &cluster.address);
-    cluster.joined(2);
     until("the rank to be shown", LIMIT, || {
-        let jobs = cluster.ask(&["status", "jobs", "--format", "json"]);
+        let ran = rankguard(&["status", "jobs", "--controller", &cluster.address, "--format", "json"]);
+        let jobs: Value = serde_json::from_str(&ran.stdout).ok()?;
         (jobs[0]["placements"].as_array().map(Vec::len) == Some(1)).then_some(())
     });
+    cluster.joined(2);
     rankguard(&["cancel", "llm", "--controller", &cluster.address]);
     until("the rank to end", LIMIT, || (ticking(&folder) == 0).then_some(()));
     let other = usize::from(node == "n1");

@@ -150,7 +150,7 @@ impl BatchBuilder<'_> {
                     "{range} is not in this journal: it was delivered before the node joined this controller, or is lost"
                 )
             } else {
-                format!("{range} never arrived")
+                format!("{range} is not in this journal: it never arrived, or the journal is an older copy")
             };
             warn!(%node, lost, "{what}");
             let id = EvidenceId {

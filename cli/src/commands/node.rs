@@ -367,7 +367,7 @@ mod tests {
         job.state = JobState::Recovering;
         let name = job.spec.id.clone();
         let node = job.spans.first().expect("it ran").node.clone();
-        assert_eq!(earlier_jobs(&status, &node, None), [name.clone()]);
+        assert!(earlier_jobs(&status, &node, None).contains(&name));
         assert!(!earlier_jobs(&status, &node, Some(&name)).contains(&name));
     }
 }
