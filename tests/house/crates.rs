@@ -8,11 +8,12 @@ use cargo_metadata::{DependencyKind, Package};
 use crate::{metadata, root};
 
 /// The order of the house: an arrow may point only to a lower rank. Crates of one rank do not know each other.
-pub(crate) const RANKS: [(&str, u32); 34] = [
+pub(crate) const RANKS: [(&str, u32); 35] = [
     ("rankguard-model", 0),
     ("rankguard-files", 0),
     ("rankguard-fake-nvml", 0),
     ("rankguard-pickle", 0),
+    ("rankguard-tcp-store", 0),
     ("rankguard-faults", 1),
     ("rankguard-flight", 1),
     ("rankguard-identity", 1),
