@@ -28,7 +28,10 @@ impl Client {
         stream.set_nodelay(true)?;
         let mut bytes = Vec::new();
         encode_validation(&mut bytes);
+        Request::Ping { nonce: 7 }.encode(&mut bytes);
         stream.write_all(&bytes)?;
+        // As torch's client does; the next connection then finds room in the listener's queue.
+        stream.read_exact(&mut [0; 4])?;
         Ok(Self {
             stream,
             key: format!("/default_pg/0//cuda//rank/{number}").into_bytes(),
