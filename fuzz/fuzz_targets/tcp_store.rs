@@ -5,8 +5,8 @@
 
 use libfuzzer_sys::fuzz_target;
 use rankguard_tcp_store::StoreLimits;
-use rankguard_tcp_store::state::{ClientId, ReplySink, Store};
-use rankguard_tcp_store::wire::{Decoder, ProtocolViolation, Reply, encode_validation};
+use rankguard_tcp_store::state::{ClientId, ReplySink, StoreState};
+use rankguard_tcp_store::wire::{RequestDecoder, ProtocolViolation, StoreReply, encode_validation};
 
 /// Clients whose connections share the input.
 const CLIENTS: usize = 3;
@@ -15,7 +15,7 @@ const CLIENTS: usize = 3;
 struct ReplyCheck;
 
 impl ReplySink for ReplyCheck {
-    fn send(&mut self, to: ClientId, reply: &Reply<'_>) {
+    fn send(&mut self, to: ClientId, reply: &StoreReply<'_>) {
         assert!(to.0 < CLIENTS as u64);
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
@@ -47,8 +47,8 @@ fuzz_target!(|data: &[u8]| {
         "pieces change the requests"
     );
 
-    let mut store = Store::new(limits());
-    let mut decoders: Vec<Decoder> = (0..CLIENTS).map(|_| Decoder::new(limits())).collect();
+    let mut store = StoreState::new(limits());
+    let mut decoders: Vec<RequestDecoder> = (0..CLIENTS).map(|_| RequestDecoder::new(limits())).collect();
     let mut validation = Vec::new();
     encode_validation(&mut validation);
     for decoder in &mut decoders {
@@ -68,7 +68,7 @@ fuzz_target!(|data: &[u8]| {
             if is_closed {
                 store.disconnect(id, &mut ReplyCheck);
                 store.audit().expect("consistent");
-                decoders[client] = Decoder::new(limits());
+                decoders[client] = RequestDecoder::new(limits());
                 decoders[client].feed(&validation);
                 break;
             }
@@ -83,7 +83,7 @@ fuzz_target!(|data: &[u8]| {
 
 /// Returns the requests, encoded again, and the violation that ends them.
 fn decode(bytes: &[u8], size: usize) -> (Vec<u8>, Option<ProtocolViolation>) {
-    let mut decoder = Decoder::new(limits());
+    let mut decoder = RequestDecoder::new(limits());
     let mut encoded = Vec::new();
     encode_validation(&mut encoded);
     decoder.feed(&encoded);

@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use rankguard_tcp_store::wire::{Items, Request, encode_validation};
+use rankguard_tcp_store::wire::{RequestItems, StoreRequest, encode_validation};
 
 const VALUE_BYTES: usize = 64;
 /// Replies in the cycle of a client, by their bytes.
@@ -28,7 +28,7 @@ impl Client {
         stream.set_nodelay(true)?;
         let mut bytes = Vec::new();
         encode_validation(&mut bytes);
-        Request::Ping { nonce: 7 }.encode(&mut bytes);
+        StoreRequest::Ping { nonce: 7 }.encode(&mut bytes);
         stream.write_all(&bytes)?;
         // As torch's client does; the next connection then finds room in the listener's queue.
         stream.read_exact(&mut [0; 4])?;
@@ -47,14 +47,14 @@ impl Client {
         let mut buffer = Vec::new();
         match self.phase {
             0 => {
-                Request::Set { key, value: &value }.encode(&mut bytes);
-                let keys = Items::encode([key.as_slice()], &mut buffer);
-                Request::Wait { keys }.encode(&mut bytes);
+                StoreRequest::Set { key, value: &value }.encode(&mut bytes);
+                let keys = RequestItems::encode([key.as_slice()], &mut buffer);
+                StoreRequest::Wait { keys }.encode(&mut bytes);
             }
-            1 => Request::Get { key }.encode(&mut bytes),
+            1 => StoreRequest::Get { key }.encode(&mut bytes),
             _ => {
                 let key = b"/default_pg/0//counter";
-                Request::Add { key, amount: 1 }.encode(&mut bytes);
+                StoreRequest::Add { key, amount: 1 }.encode(&mut bytes);
             }
         }
         self.sent_at = Instant::now();

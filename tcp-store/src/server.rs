@@ -14,8 +14,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::StoreLimits;
-use connection::Connection;
-use hub::Hub;
+use connection::ClientConnection;
+use hub::StoreHub;
 
 /// Pause after a failed accept, for which missing file descriptors are the usual cause.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
@@ -41,7 +41,7 @@ pub struct StoreFigures {
 /// Running store. It ends when the handle is dropped.
 #[derive(Debug)]
 pub struct StoreHandle {
-    hub: Arc<Mutex<Hub>>,
+    hub: Arc<Mutex<StoreHub>>,
     address: SocketAddr,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
@@ -59,7 +59,7 @@ pub fn serve(listener: std::net::TcpListener, limits: StoreLimits) -> io::Result
         let _context = runtime.enter();
         TcpListener::from_std(listener)?
     };
-    let hub = Arc::new(Mutex::new(Hub::new(limits)));
+    let hub = Arc::new(Mutex::new(StoreHub::new(limits)));
     let (stop, stopped) = watch::channel(false);
     let served = Arc::clone(&hub);
     let thread = std::thread::Builder::new()
@@ -108,7 +108,7 @@ impl Drop for StoreHandle {
 }
 
 /// Accepts connections until `stopped` is set.
-async fn accept(listener: TcpListener, hub: Arc<Mutex<Hub>>, mut stopped: watch::Receiver<bool>) {
+async fn accept(listener: TcpListener, hub: Arc<Mutex<StoreHub>>, mut stopped: watch::Receiver<bool>) {
     let mut connections = JoinSet::new();
     loop {
         let accepted = tokio::select! {
@@ -120,7 +120,7 @@ async fn accept(listener: TcpListener, hub: Arc<Mutex<Hub>>, mut stopped: watch:
             Ok((stream, _)) => {
                 // Without this option replies are later, but still right.
                 let _ = stream.set_nodelay(true);
-                if let Some(connection) = Connection::open(stream, &hub) {
+                if let Some(connection) = ClientConnection::open(stream, &hub) {
                     connections.spawn(connection.run());
                 }
             }
@@ -131,6 +131,6 @@ async fn accept(listener: TcpListener, hub: Arc<Mutex<Hub>>, mut stopped: watch:
 }
 
 /// Locks the state; a panic in another holder leaves it usable, since replies and requests are whole.
-fn lock(hub: &Mutex<Hub>) -> MutexGuard<'_, Hub> {
+fn lock(hub: &Mutex<StoreHub>) -> MutexGuard<'_, StoreHub> {
     hub.lock().unwrap_or_else(PoisonError::into_inner)
 }

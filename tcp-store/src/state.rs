@@ -10,8 +10,8 @@ mod tests;
 mod waits;
 
 use crate::StoreLimits;
-use crate::wire::{Items, Reply, Request};
-use entries::Entries;
+use crate::wire::{RequestItems, StoreReply, StoreRequest};
+use entries::StoreEntries;
 use waits::{WaitTable, WokenClient};
 
 /// Number of a connection, never used twice.
@@ -20,7 +20,7 @@ pub struct ClientId(pub u64);
 
 /// Receiver of replies. Replies to one client must reach it in this order.
 pub trait ReplySink {
-    fn send(&mut self, to: ClientId, reply: &Reply<'_>);
+    fn send(&mut self, to: ClientId, reply: &StoreReply<'_>);
 }
 
 /// Reason for which a complete request is not carried out. The connection must be closed.
@@ -40,17 +40,17 @@ pub enum RequestRefusal {
 
 /// Keys, queues and waits.
 #[derive(Debug)]
-pub struct Store {
+pub struct StoreState {
     limits: StoreLimits,
-    entries: Entries,
+    entries: StoreEntries,
     waits: WaitTable,
 }
 
-impl Store {
+impl StoreState {
     pub fn new(limits: StoreLimits) -> Self {
         Self {
             limits,
-            entries: Entries::default(),
+            entries: StoreEntries::default(),
             waits: WaitTable::default(),
         }
     }
@@ -69,13 +69,13 @@ impl Store {
     pub fn execute(
         &mut self,
         client: ClientId,
-        request: &Request<'_>,
+        request: &StoreRequest<'_>,
         sink: &mut impl ReplySink,
     ) -> Result<(), RequestRefusal> {
         let woken = self.waits.take_woken(client);
         let result = self.carry_out(client, request, sink);
         if let Some(woken) = woken
-            && !matches!(request, Request::QueuePop { key } if woken.key == *key)
+            && !matches!(request, StoreRequest::QueuePop { key } if woken.key == *key)
         {
             self.offer_again(&woken, sink);
         }
@@ -108,64 +108,66 @@ impl Store {
     fn carry_out(
         &mut self,
         client: ClientId,
-        request: &Request<'_>,
+        request: &StoreRequest<'_>,
         sink: &mut impl ReplySink,
     ) -> Result<(), RequestRefusal> {
         match *request {
-            Request::Set { key, value } => self.set(key, value, sink)?,
-            Request::CompareSet { key, expected, desired } => {
+            StoreRequest::Set { key, value } => self.set(key, value, sink)?,
+            StoreRequest::CompareSet { key, expected, desired } => {
                 self.compare_set(client, key, (expected, desired), sink)?;
             }
-            Request::Get { key } => sink.send(client, &Reply::Value(self.entries.get(key).unwrap_or_default())),
-            Request::Add { key, amount } => {
+            StoreRequest::Get { key } => {
+                sink.send(client, &StoreReply::Value(self.entries.get(key).unwrap_or_default()))
+            }
+            StoreRequest::Add { key, amount } => {
                 let sum = self.number(key)?.unwrap_or(0).wrapping_add(amount);
                 self.set(key, sum.to_string().as_bytes(), sink)?;
-                sink.send(client, &Reply::Number(sum));
+                sink.send(client, &StoreReply::Number(sum));
             }
-            Request::Check { keys } => {
+            StoreRequest::Check { keys } => {
                 let is_ready = keys.iter().all(|key| self.entries.is_ready(key));
-                sink.send(client, &Reply::Ready(is_ready));
+                sink.send(client, &StoreReply::Ready(is_ready));
             }
-            Request::Wait { keys } => self.wait(client, keys, sink)?,
-            Request::CountKeys => sink.send(client, &Reply::Number(self.entries.values() as i64)),
-            Request::Delete { key } => {
+            StoreRequest::Wait { keys } => self.wait(client, keys, sink)?,
+            StoreRequest::CountKeys => sink.send(client, &StoreReply::Number(self.entries.values() as i64)),
+            StoreRequest::Delete { key } => {
                 let count = i64::from(self.entries.remove(key));
-                sink.send(client, &Reply::Number(count));
+                sink.send(client, &StoreReply::Number(count));
             }
-            Request::Append { key, value } => self.append(key, value, sink)?,
-            Request::MultiGet { keys } => {
+            StoreRequest::Append { key, value } => self.append(key, value, sink)?,
+            StoreRequest::MultiGet { keys } => {
                 let values = keys.iter().map(|key| self.entries.get(key).unwrap_or_default());
-                send_long(client, &Reply::Values(values.collect()), &self.limits, sink)?;
+                send_long(client, &StoreReply::Values(values.collect()), &self.limits, sink)?;
             }
-            Request::MultiSet { pairs } => {
+            StoreRequest::MultiSet { pairs } => {
                 for (key, value) in pairs.pairs() {
                     self.set(key, value, sink)?;
                 }
             }
-            Request::CancelWait => {
+            StoreRequest::CancelWait => {
                 self.waits.cancel(client);
-                sink.send(client, &Reply::WaitCanceled);
+                sink.send(client, &StoreReply::WaitCanceled);
             }
-            Request::Ping { nonce } => sink.send(client, &Reply::Nonce(nonce)),
-            Request::QueuePush { key, value } => {
+            StoreRequest::Ping { nonce } => sink.send(client, &StoreReply::Nonce(nonce)),
+            StoreRequest::QueuePush { key, value } => {
                 let room = self.room();
                 self.entries.push(key, value, &room)?;
                 self.waits.wake_one(key, sink);
             }
-            Request::QueuePop { key } => {
+            StoreRequest::QueuePop { key } => {
                 let length = self.entries.queue_length(key) as i64;
                 let value = self.entries.pop(key);
                 let value = value.as_deref();
-                sink.send(client, &Reply::Popped { length, value });
+                sink.send(client, &StoreReply::Popped { length, value });
             }
-            Request::QueueLength { key } => {
-                sink.send(client, &Reply::Number(self.entries.queue_length(key) as i64));
+            StoreRequest::QueueLength { key } => {
+                sink.send(client, &StoreReply::Number(self.entries.queue_length(key) as i64));
             }
-            Request::ListKeys => {
+            StoreRequest::ListKeys => {
                 let keys = self.entries.value_keys().collect();
-                send_long(client, &Reply::Keys(keys), &self.limits, sink)?;
+                send_long(client, &StoreReply::Keys(keys), &self.limits, sink)?;
             }
-            Request::Barrier { key, world_size } => self.barrier(client, key, world_size, sink)?,
+            StoreRequest::Barrier { key, world_size } => self.barrier(client, key, world_size, sink)?,
         }
         Ok(())
     }
@@ -191,18 +193,18 @@ impl Store {
     ) -> Result<(), RequestRefusal> {
         match self.entries.get(key) {
             Some(value) if value != expected => {
-                sink.send(client, &Reply::Value(value));
+                sink.send(client, &StoreReply::Value(value));
                 return Ok(());
             }
             // An absent key can be compared with the empty value only; as torch's server does, the reply is the expected value.
             None if !expected.is_empty() => {
-                sink.send(client, &Reply::Value(expected));
+                sink.send(client, &StoreReply::Value(expected));
                 return Ok(());
             }
             _ => {}
         }
         self.set(key, desired, sink)?;
-        sink.send(client, &Reply::Value(desired));
+        sink.send(client, &StoreReply::Value(desired));
         Ok(())
     }
 
@@ -217,13 +219,18 @@ impl Store {
         Ok(())
     }
 
-    fn wait(&mut self, client: ClientId, keys: Items<'_>, sink: &mut impl ReplySink) -> Result<(), RequestRefusal> {
+    fn wait(
+        &mut self,
+        client: ClientId,
+        keys: RequestItems<'_>,
+        sink: &mut impl ReplySink,
+    ) -> Result<(), RequestRefusal> {
         // A client has one wait; an interrupted one that was not canceled is replaced.
         self.waits.cancel(client);
         let entries = &self.entries;
         let missing = || keys.iter().filter(move |key| !entries.is_ready(key));
         if missing().next().is_none() {
-            sink.send(client, &Reply::WaitEnded);
+            sink.send(client, &StoreReply::WaitEnded);
             return Ok(());
         }
         let room = self.limits.stored_bytes.saturating_sub(self.stored_bytes());
@@ -242,7 +249,7 @@ impl Store {
         self.put(key, count.to_string().as_bytes())?;
         if count >= world_size {
             self.waits.wake_all(key, sink);
-            sink.send(client, &Reply::WaitEnded);
+            sink.send(client, &StoreReply::WaitEnded);
             return Ok(());
         }
         let room = self.limits.stored_bytes.saturating_sub(self.stored_bytes());
@@ -283,7 +290,7 @@ struct EntryRoom {
 /// Sends a reply that may be longer than any value.
 fn send_long(
     client: ClientId,
-    reply: &Reply<'_>,
+    reply: &StoreReply<'_>,
     limits: &StoreLimits,
     sink: &mut impl ReplySink,
 ) -> Result<(), RequestRefusal> {

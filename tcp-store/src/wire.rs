@@ -5,16 +5,16 @@ mod frame;
 mod reply;
 mod request;
 
-pub use decoder::{Decoder, ProtocolViolation};
-pub use reply::Reply;
-pub use request::{Items, Opcode, Request};
+pub use decoder::{ProtocolViolation, RequestDecoder};
+pub use reply::StoreReply;
+pub use request::{RequestItems, RequestOpcode, StoreRequest};
 
 /// Content of the `VALIDATE` request.
 pub const VALIDATION_MAGIC: u32 = 0x3C85_F7CE;
 
 /// Encodes the first request of a connection.
 pub fn encode_validation(out: &mut Vec<u8>) {
-    out.push(Opcode::Validate as u8);
+    out.push(RequestOpcode::Validate as u8);
     out.extend_from_slice(&VALIDATION_MAGIC.to_le_bytes());
 }
 

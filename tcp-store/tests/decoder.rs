@@ -2,14 +2,16 @@
 
 use proptest::prelude::*;
 use rankguard_tcp_store::StoreLimits;
-use rankguard_tcp_store::wire::{Decoder, Items, Opcode, ProtocolViolation, Request, encode_validation};
+use rankguard_tcp_store::wire::{
+    ProtocolViolation, RequestDecoder, RequestItems, RequestOpcode, StoreRequest, encode_validation,
+};
 
 /// Number of decoded requests and the encoded requests, up to the end or a violation.
 type Decoded = (Vec<u8>, usize, Option<ProtocolViolation>);
 
 /// Decodes bytes that arrive in pieces of these sizes, in turn; an empty list is one piece.
 fn decode(bytes: &[u8], pieces: &[usize]) -> Decoded {
-    let mut decoder = Decoder::new(limits());
+    let mut decoder = RequestDecoder::new(limits());
     let mut encoded = Vec::new();
     let mut count = 0;
     let mut rest = bytes;
@@ -53,7 +55,7 @@ fn bytes(limit: usize) -> impl Strategy<Value = Vec<u8>> {
 fn request() -> impl Strategy<Value = Vec<u8>> {
     let items = prop::collection::vec((bytes(40), bytes(20)), 0..6);
     (
-        1..Opcode::ALL.len(),
+        1..RequestOpcode::ALL.len(),
         bytes(40),
         bytes(3_000),
         bytes(30),
@@ -64,40 +66,40 @@ fn request() -> impl Strategy<Value = Vec<u8>> {
             let (key, value) = (key.as_slice(), value.as_slice());
             let mut buffer = Vec::new();
             let names = items.iter().map(|(key, _)| key.as_slice());
-            let request = match Opcode::ALL[opcode] {
-                Opcode::Validate | Opcode::Set => Request::Set { key, value },
-                Opcode::CompareSet => Request::CompareSet {
+            let request = match RequestOpcode::ALL[opcode] {
+                RequestOpcode::Validate | RequestOpcode::Set => StoreRequest::Set { key, value },
+                RequestOpcode::CompareSet => StoreRequest::CompareSet {
                     key,
                     expected: &other,
                     desired: value,
                 },
-                Opcode::Get => Request::Get { key },
-                Opcode::Add => Request::Add { key, amount: number },
-                Opcode::Check => Request::Check {
-                    keys: Items::encode(names, &mut buffer),
+                RequestOpcode::Get => StoreRequest::Get { key },
+                RequestOpcode::Add => StoreRequest::Add { key, amount: number },
+                RequestOpcode::Check => StoreRequest::Check {
+                    keys: RequestItems::encode(names, &mut buffer),
                 },
-                Opcode::Wait => Request::Wait {
-                    keys: Items::encode(names, &mut buffer),
+                RequestOpcode::Wait => StoreRequest::Wait {
+                    keys: RequestItems::encode(names, &mut buffer),
                 },
-                Opcode::CountKeys => Request::CountKeys,
-                Opcode::Delete => Request::Delete { key },
-                Opcode::Append => Request::Append { key, value },
-                Opcode::MultiGet => Request::MultiGet {
-                    keys: Items::encode(names, &mut buffer),
+                RequestOpcode::CountKeys => StoreRequest::CountKeys,
+                RequestOpcode::Delete => StoreRequest::Delete { key },
+                RequestOpcode::Append => StoreRequest::Append { key, value },
+                RequestOpcode::MultiGet => StoreRequest::MultiGet {
+                    keys: RequestItems::encode(names, &mut buffer),
                 },
-                Opcode::MultiSet => {
+                RequestOpcode::MultiSet => {
                     let pairs = items.iter().flat_map(|(key, value)| [key.as_slice(), value.as_slice()]);
-                    Request::MultiSet {
-                        pairs: Items::encode(pairs, &mut buffer),
+                    StoreRequest::MultiSet {
+                        pairs: RequestItems::encode(pairs, &mut buffer),
                     }
                 }
-                Opcode::CancelWait => Request::CancelWait,
-                Opcode::Ping => Request::Ping { nonce: number as u32 },
-                Opcode::QueuePush => Request::QueuePush { key, value },
-                Opcode::QueuePop => Request::QueuePop { key },
-                Opcode::QueueLength => Request::QueueLength { key },
-                Opcode::ListKeys => Request::ListKeys,
-                Opcode::Barrier => Request::Barrier {
+                RequestOpcode::CancelWait => StoreRequest::CancelWait,
+                RequestOpcode::Ping => StoreRequest::Ping { nonce: number as u32 },
+                RequestOpcode::QueuePush => StoreRequest::QueuePush { key, value },
+                RequestOpcode::QueuePop => StoreRequest::QueuePop { key },
+                RequestOpcode::QueueLength => StoreRequest::QueueLength { key },
+                RequestOpcode::ListKeys => StoreRequest::ListKeys,
+                RequestOpcode::Barrier => StoreRequest::Barrier {
                     key,
                     world_size: number,
                 },
@@ -118,9 +120,9 @@ fn validated(rest: &[u8]) -> Vec<u8> {
 #[test]
 fn the_bytes_of_requests_are_those_of_torch() {
     let mut buffer = Vec::new();
-    let keys = Items::encode([b"ab".as_slice(), b""], &mut buffer);
+    let keys = RequestItems::encode([b"ab".as_slice(), b""], &mut buffer);
     let mut bytes = Vec::new();
-    Request::Wait { keys }.encode(&mut bytes);
+    StoreRequest::Wait { keys }.encode(&mut bytes);
     let wanted = [
         [6].as_slice(),
         &[2, 0, 0, 0, 0, 0, 0, 0],
@@ -130,19 +132,19 @@ fn the_bytes_of_requests_are_those_of_torch() {
     ];
     assert_eq!(bytes, wanted.concat());
     assert_eq!(validated(b""), [0, 0xCE, 0xF7, 0x85, 0x3C]);
-    for (byte, opcode) in Opcode::ALL.into_iter().enumerate() {
+    for (byte, opcode) in RequestOpcode::ALL.into_iter().enumerate() {
         assert_eq!(opcode as usize, byte);
     }
-    assert_eq!(Opcode::ALL.len(), 19);
-    assert_eq!(Opcode::Barrier as u8, 18);
+    assert_eq!(RequestOpcode::ALL.len(), 19);
+    assert_eq!(RequestOpcode::Barrier as u8, 18);
 }
 
 #[test]
 fn an_announced_length_occupies_no_memory_before_bytes_come() {
-    let mut decoder = Decoder::new(StoreLimits::default());
+    let mut decoder = RequestDecoder::new(StoreLimits::default());
     let value = vec![0; 8 << 20];
     let mut bytes = Vec::new();
-    Request::Set {
+    StoreRequest::Set {
         key: b"k",
         value: &value,
     }

@@ -4,7 +4,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use rankguard_tcp_store::wire::{Items, Request, encode_validation};
+use rankguard_tcp_store::wire::{RequestItems, StoreRequest, encode_validation};
 use rankguard_tcp_store::{StoreHandle, StoreLimits, serve};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -37,7 +37,7 @@ impl Client {
         self.0.write_all(bytes).expect("sent");
     }
 
-    fn ask(&mut self, request: &Request<'_>) {
+    fn ask(&mut self, request: &StoreRequest<'_>) {
         let mut bytes = Vec::new();
         request.encode(&mut bytes);
         self.send(&bytes);
@@ -54,7 +54,7 @@ impl Client {
     }
 
     fn ping(&mut self) {
-        self.ask(&Request::Ping { nonce: 7 });
+        self.ask(&StoreRequest::Ping { nonce: 7 });
         assert_eq!(self.receive(), 7_u32.to_le_bytes());
     }
 
@@ -87,7 +87,7 @@ fn requests_in_pieces_and_many_at_once_get_their_replies_in_order() {
     let mut bytes = Vec::new();
     encode_validation(&mut bytes);
     for amount in 1..=3 {
-        Request::Add { key: b"n", amount }.encode(&mut bytes);
+        StoreRequest::Add { key: b"n", amount }.encode(&mut bytes);
     }
     for byte in &bytes {
         client.send(std::slice::from_ref(byte));
@@ -95,7 +95,7 @@ fn requests_in_pieces_and_many_at_once_get_their_replies_in_order() {
     assert_eq!([client.number(), client.number(), client.number()], [1, 3, 6]);
     let mut bytes = Vec::new();
     for _ in 0..1_000 {
-        Request::Add { key: b"m", amount: 1 }.encode(&mut bytes);
+        StoreRequest::Add { key: b"m", amount: 1 }.encode(&mut bytes);
     }
     client.send(&bytes);
     for sum in 1..=1_000 {
@@ -108,11 +108,11 @@ fn a_value_of_the_greatest_size_goes_in_and_out() {
     let store = start(StoreLimits::default());
     let mut client = Client::new(&store);
     let value: Vec<u8> = (0..8 << 20).map(|at: usize| at as u8).collect();
-    client.ask(&Request::Set {
+    client.ask(&StoreRequest::Set {
         key: b"k",
         value: &value,
     });
-    client.ask(&Request::Get { key: b"k" });
+    client.ask(&StoreRequest::Get { key: b"k" });
     assert_eq!(client.number(), value.len() as i64);
     let mut received = vec![0; value.len()];
     client.0.read_exact(&mut received).expect("received");
@@ -126,12 +126,12 @@ fn a_wait_ends_when_another_client_sets_the_key() {
     let store = start(StoreLimits::default());
     let mut waiters: Vec<Client> = (0..20).map(|_| Client::new(&store)).collect();
     let mut buffer = Vec::new();
-    let keys = Items::encode([b"k".as_slice()], &mut buffer);
+    let keys = RequestItems::encode([b"k".as_slice()], &mut buffer);
     for waiter in &mut waiters {
-        waiter.ask(&Request::Wait { keys });
+        waiter.ask(&StoreRequest::Wait { keys });
     }
     eventually("waits", || store.figures().requests == 20);
-    Client::new(&store).ask(&Request::Set { key: b"k", value: b"v" });
+    Client::new(&store).ask(&StoreRequest::Set { key: b"k", value: b"v" });
     for waiter in &mut waiters {
         assert_eq!(waiter.receive(), [0]);
     }
@@ -141,19 +141,19 @@ fn a_wait_ends_when_another_client_sets_the_key() {
 fn a_lost_client_leaves_no_wait_and_its_queued_value_goes_to_the_next() {
     let store = start(StoreLimits::default());
     let mut buffer = Vec::new();
-    let keys = Items::encode([b"q".as_slice()], &mut buffer);
+    let keys = RequestItems::encode([b"q".as_slice()], &mut buffer);
     let mut first = Client::new(&store);
-    first.ask(&Request::Wait { keys });
+    first.ask(&StoreRequest::Wait { keys });
     eventually("the first wait", || store.figures().requests == 1);
     let mut second = Client::new(&store);
-    second.ask(&Request::Wait { keys });
+    second.ask(&StoreRequest::Wait { keys });
     eventually("the second wait", || store.figures().requests == 2);
     let mut third = Client::new(&store);
-    third.ask(&Request::QueuePush { key: b"q", value: b"v" });
+    third.ask(&StoreRequest::QueuePush { key: b"q", value: b"v" });
     assert_eq!(first.receive(), [0]);
     drop(first);
     assert_eq!(second.receive(), [0]);
-    second.ask(&Request::QueuePop { key: b"q" });
+    second.ask(&StoreRequest::QueuePop { key: b"q" });
     assert_eq!([second.number(), second.number()], [1, 1]);
     assert_eq!(second.receive(), *b"v");
     drop((second, third));
@@ -216,11 +216,11 @@ fn what_no_client_of_torch_sends_closes_that_connection_only() {
         honest.ping();
     }
     let mut client = Client::new(&store);
-    client.ask(&Request::Set {
+    client.ask(&StoreRequest::Set {
         key: b"text",
         value: b"text",
     });
-    client.ask(&Request::Add {
+    client.ask(&StoreRequest::Add {
         key: b"text",
         amount: 1,
     });
@@ -272,7 +272,7 @@ fn replies_that_are_not_read_stop_requests_and_not_other_clients() {
     let store = start(StoreLimits::default());
     let mut honest = Client::new(&store);
     let value = vec![7; 1 << 20];
-    honest.ask(&Request::Set {
+    honest.ask(&StoreRequest::Set {
         key: b"k",
         value: &value,
     });
@@ -284,7 +284,7 @@ fn replies_that_are_not_read_stop_requests_and_not_other_clients() {
         .expect("set");
     let mut gets = Vec::new();
     for _ in 0..10_000 {
-        Request::Get { key: b"k" }.encode(&mut gets);
+        StoreRequest::Get { key: b"k" }.encode(&mut gets);
     }
     // Ten gigabytes of replies; the write fails as soon as the server does not read further, unless all fits.
     let _ = hostile.0.write_all(&gets);
@@ -316,7 +316,7 @@ fn the_client_with_the_most_buffered_bytes_makes_room_for_others() {
         let mut client = Client::new(&store);
         let value = vec![0; (size << 20) + 10];
         let mut bytes = Vec::new();
-        Request::Set {
+        StoreRequest::Set {
             key: b"k",
             value: &value,
         }
@@ -342,12 +342,12 @@ fn a_full_store_closes_the_connection_that_fills_it_and_still_answers() {
         ..StoreLimits::default()
     });
     let mut honest = Client::new(&store);
-    honest.ask(&Request::Set { key: b"k", value: b"v" });
+    honest.ask(&StoreRequest::Set { key: b"k", value: b"v" });
     let mut hostile = Client::new(&store);
     let value = vec![0; 100_000];
     for key in 0..20_u8 {
         let mut bytes = Vec::new();
-        Request::Set {
+        StoreRequest::Set {
             key: &[key],
             value: &value,
         }
@@ -356,7 +356,7 @@ fn a_full_store_closes_the_connection_that_fills_it_and_still_answers() {
     }
     assert!(hostile.is_closed());
     assert!(store.figures().stored_bytes <= 1 << 20);
-    honest.ask(&Request::Get { key: b"k" });
+    honest.ask(&StoreRequest::Get { key: b"k" });
     assert_eq!(honest.number(), 1);
     assert_eq!(honest.receive(), *b"v");
 }
@@ -369,7 +369,7 @@ fn a_client_with_many_requests_does_not_delay_another() {
     let mut greedy = Client::new(&store);
     let mut adds = Vec::new();
     for _ in 0..200_000 {
-        Request::Set { key: b"n", value: b"1" }.encode(&mut adds);
+        StoreRequest::Set { key: b"n", value: b"1" }.encode(&mut adds);
     }
     let sender = std::thread::spawn(move || {
         greedy.send(&adds);
@@ -390,17 +390,17 @@ fn a_client_with_many_requests_does_not_delay_another() {
 fn a_prefix_is_removed_while_clients_are_connected() {
     let store = start(StoreLimits::default());
     let mut client = Client::new(&store);
-    client.ask(&Request::Set {
+    client.ask(&StoreRequest::Set {
         key: b"/g1/a",
         value: b"v",
     });
-    client.ask(&Request::Set {
+    client.ask(&StoreRequest::Set {
         key: b"/g2/a",
         value: b"v",
     });
     client.ping();
     assert_eq!(store.remove_prefix(b"/g1/"), 1);
-    client.ask(&Request::CountKeys);
+    client.ask(&StoreRequest::CountKeys);
     assert_eq!(client.number(), 1);
 }
 

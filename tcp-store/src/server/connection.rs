@@ -7,27 +7,27 @@ use std::sync::{Arc, Mutex};
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use super::hub::{CloseReason, Hub, Peer, TurnEnd};
+use super::hub::{ClientSocket, CloseReason, StoreHub, TurnEnd};
 use super::lock;
 use crate::state::ClientId;
-use crate::wire::Decoder;
+use crate::wire::RequestDecoder;
 
 /// Connection of a client; its drop removes the client from the store.
-pub(super) struct Connection {
-    hub: Arc<Mutex<Hub>>,
-    peer: Arc<Peer>,
+pub(super) struct ClientConnection {
+    hub: Arc<Mutex<StoreHub>>,
+    peer: Arc<ClientSocket>,
     client: ClientId,
-    decoder: Decoder,
+    decoder: RequestDecoder,
 }
 
-impl Connection {
+impl ClientConnection {
     /// Registers a connection, unless there are too many.
-    pub(super) fn open(stream: TcpStream, hub: &Arc<Mutex<Hub>>) -> Option<Self> {
+    pub(super) fn open(stream: TcpStream, hub: &Arc<Mutex<StoreHub>>) -> Option<Self> {
         let wake = Notify::new();
-        let peer = Arc::new(Peer { stream, wake });
+        let peer = Arc::new(ClientSocket { stream, wake });
         let mut locked = lock(hub);
         let client = locked.connect(&peer)?;
-        let decoder = Decoder::new(locked.limits().clone());
+        let decoder = RequestDecoder::new(locked.limits().clone());
         drop(locked);
         Some(Self {
             hub: Arc::clone(hub),
@@ -107,7 +107,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ClientConnection {
     fn drop(&mut self) {
         lock(&self.hub).disconnect(self.client);
     }

@@ -9,8 +9,8 @@ use tokio::sync::Notify;
 
 use super::StoreFigures;
 use crate::StoreLimits;
-use crate::state::{ClientId, ReplySink, RequestRefusal, Store};
-use crate::wire::{Decoder, ProtocolViolation, Reply};
+use crate::state::{ClientId, ReplySink, RequestRefusal, StoreState};
+use crate::wire::{ProtocolViolation, RequestDecoder, StoreReply};
 
 /// Requests of one connection that are carried out before others have their turn.
 const TURN_REQUESTS: usize = 64;
@@ -34,7 +34,7 @@ pub(super) enum CloseReason {
 
 /// Socket of a connection, to which also other connections write.
 #[derive(Debug)]
-pub(super) struct Peer {
+pub(super) struct ClientSocket {
     pub(super) stream: TcpStream,
     /// Wakes the connection's task: replies are unsent, or the socket has failed.
     pub(super) wake: Notify,
@@ -43,8 +43,8 @@ pub(super) struct Peer {
 /// Buffers of a connection.
 #[derive(Debug)]
 struct ClientBuffers {
-    peer: Arc<Peer>,
-    /// Replies.
+    peer: Arc<ClientSocket>,
+    /// Encoded replies.
     unsent: Vec<u8>,
     /// Bytes of `unsent` that have been sent already.
     sent: usize,
@@ -71,7 +71,7 @@ struct BufferTable {
 }
 
 impl ReplySink for BufferTable {
-    fn send(&mut self, to: ClientId, reply: &Reply<'_>) {
+    fn send(&mut self, to: ClientId, reply: &StoreReply<'_>) {
         let Some(buffers) = self.clients.get_mut(&to).filter(|buffers| !buffers.has_failed) else {
             return;
         };
@@ -159,9 +159,9 @@ pub(super) enum TurnEnd {
 
 /// Store, buffers and figures.
 #[derive(Debug)]
-pub(super) struct Hub {
+pub(super) struct StoreHub {
     limits: StoreLimits,
-    store: Store,
+    store: StoreState,
     buffers: BufferTable,
     next_client: u64,
     requests: u64,
@@ -169,10 +169,10 @@ pub(super) struct Hub {
     last_reason: Option<String>,
 }
 
-impl Hub {
+impl StoreHub {
     pub(super) fn new(limits: StoreLimits) -> Self {
         Self {
-            store: Store::new(limits.clone()),
+            store: StoreState::new(limits.clone()),
             limits,
             buffers: BufferTable::default(),
             next_client: 0,
@@ -203,7 +203,7 @@ impl Hub {
     }
 
     /// Registers a connection, unless there are too many.
-    pub(super) fn connect(&mut self, peer: &Arc<Peer>) -> Option<ClientId> {
+    pub(super) fn connect(&mut self, peer: &Arc<ClientSocket>) -> Option<ClientId> {
         let connections = self.buffers.clients.len();
         if connections >= self.limits.connections {
             self.record(&CloseReason::TooManyConnections { connections });
@@ -222,7 +222,7 @@ impl Hub {
         Some(client)
     }
 
-    /// Forgets a connection.
+    /// Forgets a connection and its waits.
     pub(super) fn disconnect(&mut self, client: ClientId) {
         self.buffers.remove(client);
         self.store.disconnect(client, &mut self.buffers);
@@ -256,7 +256,7 @@ impl Hub {
     }
 
     /// Carries out requests of a client and sends what they cause.
-    pub(super) fn take_turn(&mut self, client: ClientId, decoder: &mut Decoder) -> Result<TurnEnd, CloseReason> {
+    pub(super) fn take_turn(&mut self, client: ClientId, decoder: &mut RequestDecoder) -> Result<TurnEnd, CloseReason> {
         let end = self.execute(client, decoder);
         self.buffers.flush_touched();
         end
@@ -272,7 +272,7 @@ impl Hub {
         self.buffers.flush(client);
     }
 
-    fn execute(&mut self, client: ClientId, decoder: &mut Decoder) -> Result<TurnEnd, CloseReason> {
+    fn execute(&mut self, client: ClientId, decoder: &mut RequestDecoder) -> Result<TurnEnd, CloseReason> {
         for _ in 0..TURN_REQUESTS {
             let Some(request) = decoder.next_request()? else {
                 return Ok(TurnEnd::Drained);

@@ -10,13 +10,13 @@ pub(super) const ENTRY_BYTES: usize = 96;
 
 /// Values and non-empty queues with the number of their bytes, which counts allocated ones.
 #[derive(Debug, Default)]
-pub(super) struct Entries {
+pub(super) struct StoreEntries {
     values: BTreeMap<Vec<u8>, Vec<u8>>,
     queues: BTreeMap<Vec<u8>, VecDeque<Vec<u8>>>,
     bytes: usize,
 }
 
-impl Entries {
+impl StoreEntries {
     /// Number of values.
     pub(super) fn values(&self) -> usize {
         self.values.len()

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::{ClientId, ReplySink, RequestRefusal, Store};
+use super::{ClientId, ReplySink, RequestRefusal, StoreState};
 use crate::StoreLimits;
-use crate::wire::{Items, Reply, Request};
+use crate::wire::{RequestItems, StoreReply, StoreRequest};
 
 /// Clients and the bytes of their replies, in the order in which they were sent.
 type Replies = Vec<(u64, Vec<u8>)>;
@@ -18,7 +18,7 @@ const NONE: Replies = Vec::new();
 struct Sent(Replies);
 
 impl ReplySink for Sent {
-    fn send(&mut self, to: ClientId, reply: &Reply<'_>) {
+    fn send(&mut self, to: ClientId, reply: &StoreReply<'_>) {
         let mut bytes = Vec::new();
         reply.encode(&mut bytes);
         assert_eq!(bytes.len(), reply.encoded_len());
@@ -26,122 +26,149 @@ impl ReplySink for Sent {
     }
 }
 
-fn store() -> Store {
-    Store::new(StoreLimits::default())
+fn store() -> StoreState {
+    StoreState::new(StoreLimits::default())
 }
 
-fn ask(store: &mut Store, client: u64, request: &Request<'_>) -> Replies {
+fn ask(store: &mut StoreState, client: u64, request: &StoreRequest<'_>) -> Replies {
     try_ask(store, client, request).expect("the request is carried out")
 }
 
-fn try_ask(store: &mut Store, client: u64, request: &Request<'_>) -> Result<Replies, RequestRefusal> {
+fn try_ask(store: &mut StoreState, client: u64, request: &StoreRequest<'_>) -> Result<Replies, RequestRefusal> {
     let mut sent = Sent::default();
     let result = store.execute(ClientId(client), request, &mut sent);
     store.audit().expect("consistent");
     result.map(|()| sent.0)
 }
 
-fn leave(store: &mut Store, client: u64) -> Replies {
+fn leave(store: &mut StoreState, client: u64) -> Replies {
     let mut sent = Sent::default();
     store.disconnect(ClientId(client), &mut sent);
     store.audit().expect("consistent");
     sent.0
 }
 
-fn set<'a>(key: &'a str, value: &'a str) -> Request<'a> {
+fn set<'a>(key: &'a str, value: &'a str) -> StoreRequest<'a> {
     let (key, value) = (key.as_bytes(), value.as_bytes());
-    Request::Set { key, value }
+    StoreRequest::Set { key, value }
 }
 
-fn push<'a>(key: &'a str, value: &'a str) -> Request<'a> {
+fn push<'a>(key: &'a str, value: &'a str) -> StoreRequest<'a> {
     let (key, value) = (key.as_bytes(), value.as_bytes());
-    Request::QueuePush { key, value }
+    StoreRequest::QueuePush { key, value }
 }
 
-fn pop(key: &str) -> Request<'_> {
-    Request::QueuePop { key: key.as_bytes() }
+fn pop(key: &str) -> StoreRequest<'_> {
+    StoreRequest::QueuePop { key: key.as_bytes() }
 }
 
-fn wait(store: &mut Store, client: u64, keys: &[&str]) -> Replies {
+fn wait(store: &mut StoreState, client: u64, keys: &[&str]) -> Replies {
     let mut buffer = Vec::new();
-    let keys = Items::encode(keys.iter().map(|key| key.as_bytes()), &mut buffer);
-    ask(store, client, &Request::Wait { keys })
+    let keys = RequestItems::encode(keys.iter().map(|key| key.as_bytes()), &mut buffer);
+    ask(store, client, &StoreRequest::Wait { keys })
 }
 
-fn bytes(reply: &Reply<'_>) -> Vec<u8> {
+fn bytes(reply: &StoreReply<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     reply.encode(&mut bytes);
     bytes
 }
 
-fn only(client: u64, reply: &Reply<'_>) -> Replies {
+fn only(client: u64, reply: &StoreReply<'_>) -> Replies {
     vec![(client, bytes(reply))]
 }
 
-fn popped(length: i64, value: Option<&str>) -> Reply<'_> {
+fn popped(length: i64, value: Option<&str>) -> StoreReply<'_> {
     let value = value.map(str::as_bytes);
-    Reply::Popped { length, value }
+    StoreReply::Popped { length, value }
 }
 
 #[test]
 fn values_are_set_read_counted_and_deleted() {
     let mut store = store();
     let key = b"a".as_slice();
-    assert_eq!(ask(&mut store, 1, &Request::Get { key }), only(1, &Reply::Value(b"")));
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::Get { key }),
+        only(1, &StoreReply::Value(b""))
+    );
     assert_eq!(ask(&mut store, 1, &set("a", "1")), NONE);
     assert_eq!(ask(&mut store, 1, &set("b", "")), NONE);
-    assert_eq!(ask(&mut store, 1, &Request::Get { key }), only(1, &Reply::Value(b"1")));
-    assert_eq!(ask(&mut store, 1, &Request::CountKeys), only(1, &Reply::Number(2)));
-    let list = only(1, &Reply::Keys(vec![b"a", b"b"]));
-    assert_eq!(ask(&mut store, 1, &Request::ListKeys), list);
-    assert_eq!(ask(&mut store, 1, &Request::Delete { key }), only(1, &Reply::Number(1)));
-    assert_eq!(ask(&mut store, 1, &Request::Delete { key }), only(1, &Reply::Number(0)));
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::Get { key }),
+        only(1, &StoreReply::Value(b"1"))
+    );
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::CountKeys),
+        only(1, &StoreReply::Number(2))
+    );
+    let list = only(1, &StoreReply::Keys(vec![b"a", b"b"]));
+    assert_eq!(ask(&mut store, 1, &StoreRequest::ListKeys), list);
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::Delete { key }),
+        only(1, &StoreReply::Number(1))
+    );
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::Delete { key }),
+        only(1, &StoreReply::Number(0))
+    );
     let nonce = 0x0102_0304;
-    assert_eq!(ask(&mut store, 1, &Request::Ping { nonce }), [(1, vec![4, 3, 2, 1])]);
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::Ping { nonce }),
+        [(1, vec![4, 3, 2, 1])]
+    );
 }
 
 #[test]
 fn compare_set_compares_an_absent_key_with_the_empty_value() {
     let mut store = store();
-    let compare = |expected: &'static str, desired: &'static str| Request::CompareSet {
+    let compare = |expected: &'static str, desired: &'static str| StoreRequest::CompareSet {
         key: b"k",
         expected: expected.as_bytes(),
         desired: desired.as_bytes(),
     };
     assert_eq!(wait(&mut store, 2, &["k"]), NONE);
     // Nothing is set, and no wait ends.
-    assert_eq!(ask(&mut store, 1, &compare("x", "y")), only(1, &Reply::Value(b"x")));
-    assert_eq!(ask(&mut store, 1, &Request::CountKeys), only(1, &Reply::Number(0)));
-    let both = [(2, vec![0]), (1, bytes(&Reply::Value(b"one")))];
+    assert_eq!(
+        ask(&mut store, 1, &compare("x", "y")),
+        only(1, &StoreReply::Value(b"x"))
+    );
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::CountKeys),
+        only(1, &StoreReply::Number(0))
+    );
+    let both = [(2, vec![0]), (1, bytes(&StoreReply::Value(b"one")))];
     assert_eq!(ask(&mut store, 1, &compare("", "one")), both);
-    assert_eq!(ask(&mut store, 1, &compare("", "two")), only(1, &Reply::Value(b"one")));
+    assert_eq!(
+        ask(&mut store, 1, &compare("", "two")),
+        only(1, &StoreReply::Value(b"one"))
+    );
     assert_eq!(
         ask(&mut store, 1, &compare("one", "two")),
-        only(1, &Reply::Value(b"two"))
+        only(1, &StoreReply::Value(b"two"))
     );
 }
 
 #[test]
 fn sums_are_decimal_text_and_other_text_is_refused() {
     let mut store = store();
-    let add = |amount| Request::Add { key: b"n", amount };
-    assert_eq!(ask(&mut store, 1, &add(5)), only(1, &Reply::Number(5)));
-    assert_eq!(ask(&mut store, 1, &add(-7)), only(1, &Reply::Number(-2)));
+    let add = |amount| StoreRequest::Add { key: b"n", amount };
+    assert_eq!(ask(&mut store, 1, &add(5)), only(1, &StoreReply::Number(5)));
+    assert_eq!(ask(&mut store, 1, &add(-7)), only(1, &StoreReply::Number(-2)));
     assert_eq!(
-        ask(&mut store, 1, &Request::Get { key: b"n" }),
-        only(1, &Reply::Value(b"-2"))
+        ask(&mut store, 1, &StoreRequest::Get { key: b"n" }),
+        only(1, &StoreReply::Value(b"-2"))
     );
     ask(&mut store, 1, &set("n", " 40 apples"));
-    assert_eq!(ask(&mut store, 1, &add(2)), only(1, &Reply::Number(42)));
+    assert_eq!(ask(&mut store, 1, &add(2)), only(1, &StoreReply::Number(42)));
     ask(&mut store, 1, &set("n", "9223372036854775807"));
-    assert_eq!(ask(&mut store, 1, &add(1)), only(1, &Reply::Number(i64::MIN)));
+    assert_eq!(ask(&mut store, 1, &add(1)), only(1, &StoreReply::Number(i64::MIN)));
     for text in ["", "apples", "9223372036854775808"] {
         ask(&mut store, 1, &set("n", text));
         let refused = try_ask(&mut store, 1, &add(1)).expect_err("no number");
         assert!(matches!(refused, RequestRefusal::NotANumber { .. }), "{refused}");
         assert_eq!(
-            ask(&mut store, 1, &Request::Get { key: b"n" }),
-            only(1, &Reply::Value(text.as_bytes())),
+            ask(&mut store, 1, &StoreRequest::Get { key: b"n" }),
+            only(1, &StoreReply::Value(text.as_bytes())),
             "the value is unchanged"
         );
     }
@@ -152,7 +179,7 @@ fn a_wait_ends_once_when_all_its_keys_have_been_set() {
     let mut store = store();
     assert_eq!(wait(&mut store, 1, &["a", "b", "a"]), NONE);
     assert_eq!(ask(&mut store, 2, &set("a", "")), NONE);
-    ask(&mut store, 2, &Request::Delete { key: b"a" });
+    ask(&mut store, 2, &StoreRequest::Delete { key: b"a" });
     assert_eq!(ask(&mut store, 2, &set("a", "")), NONE);
     assert_eq!(ask(&mut store, 2, &set("b", "")), [(1, vec![0])]);
     assert_eq!(ask(&mut store, 2, &set("b", "")), NONE);
@@ -165,20 +192,23 @@ fn each_writing_request_ends_waits() {
     let value = b"1".as_slice();
     let key = b"k".as_slice();
     let mut buffer = Vec::new();
-    let pairs = Items::encode([key, value], &mut buffer);
+    let pairs = RequestItems::encode([key, value], &mut buffer);
     let requests = [
-        Request::Add { key, amount: 1 },
-        Request::Append { key, value },
-        Request::MultiSet { pairs },
-        Request::QueuePush { key, value },
-        Request::Barrier { key, world_size: 1 },
+        StoreRequest::Add { key, amount: 1 },
+        StoreRequest::Append { key, value },
+        StoreRequest::MultiSet { pairs },
+        StoreRequest::QueuePush { key, value },
+        StoreRequest::Barrier { key, world_size: 1 },
     ];
     for request in requests {
         let mut store = store();
         assert_eq!(wait(&mut store, 1, &["k"]), NONE);
         let sent = ask(&mut store, 2, &request);
         assert_eq!(sent.first(), Some(&(1, vec![0])), "{request:?}");
-        assert_eq!(store.waits.bytes() == 0, !matches!(request, Request::QueuePush { .. }));
+        assert_eq!(
+            store.waits.bytes() == 0,
+            !matches!(request, StoreRequest::QueuePush { .. })
+        );
     }
 }
 
@@ -186,8 +216,8 @@ fn each_writing_request_ends_waits() {
 fn a_canceled_wait_and_a_wait_of_a_lost_client_get_no_reply() {
     let mut store = store();
     assert_eq!(wait(&mut store, 1, &["a"]), NONE);
-    assert_eq!(ask(&mut store, 1, &Request::CancelWait), [(1, vec![1])]);
-    assert_eq!(ask(&mut store, 1, &Request::CancelWait), [(1, vec![1])]);
+    assert_eq!(ask(&mut store, 1, &StoreRequest::CancelWait), [(1, vec![1])]);
+    assert_eq!(ask(&mut store, 1, &StoreRequest::CancelWait), [(1, vec![1])]);
     assert_eq!(wait(&mut store, 2, &["a"]), NONE);
     assert_eq!(leave(&mut store, 2), NONE);
     assert_eq!(wait(&mut store, 3, &["b"]), NONE);
@@ -204,10 +234,13 @@ fn queues_are_first_in_first_out_and_no_keys() {
     ask(&mut store, 1, &push("q", "one"));
     ask(&mut store, 1, &push("q", "two"));
     assert_eq!(
-        ask(&mut store, 1, &Request::QueueLength { key: b"q" }),
-        only(1, &Reply::Number(2))
+        ask(&mut store, 1, &StoreRequest::QueueLength { key: b"q" }),
+        only(1, &StoreReply::Number(2))
     );
-    assert_eq!(ask(&mut store, 1, &Request::CountKeys), only(1, &Reply::Number(0)));
+    assert_eq!(
+        ask(&mut store, 1, &StoreRequest::CountKeys),
+        only(1, &StoreReply::Number(0))
+    );
     assert_eq!(wait(&mut store, 1, &["q"]), [(1, vec![0])]);
     assert_eq!(ask(&mut store, 1, &pop("q")), only(1, &popped(2, Some("one"))));
     assert_eq!(ask(&mut store, 1, &pop("q")), only(1, &popped(1, Some("two"))));
@@ -235,9 +268,13 @@ fn a_value_that_a_woken_client_does_not_take_is_offered_again() {
     assert_eq!(ask(&mut store, 9, &push("q", "v")), [(1, vec![0])]);
     assert_eq!(leave(&mut store, 1), [(2, vec![0])], "lost before its pop");
     let canceled = [(2, vec![1]), (3, vec![0])];
-    assert_eq!(ask(&mut store, 2, &Request::CancelWait), canceled, "canceled too late");
+    assert_eq!(
+        ask(&mut store, 2, &StoreRequest::CancelWait),
+        canceled,
+        "canceled too late"
+    );
     assert_eq!(ask(&mut store, 3, &pop("q")), only(3, &popped(1, Some("v"))));
-    assert_eq!(ask(&mut store, 3, &Request::CancelWait), [(3, vec![1])]);
+    assert_eq!(ask(&mut store, 3, &StoreRequest::CancelWait), [(3, vec![1])]);
     // Another client took the value in between.
     assert_eq!(ask(&mut store, 9, &push("q", "w")), [(4, vec![0])]);
     assert_eq!(wait(&mut store, 3, &["q"]), [(3, vec![0])]);
@@ -249,15 +286,15 @@ fn a_value_that_a_woken_client_does_not_take_is_offered_again() {
 #[test]
 fn a_barrier_counts_in_an_ordinary_key() {
     let mut store = store();
-    let barrier = Request::Barrier {
+    let barrier = StoreRequest::Barrier {
         key: b"b",
         world_size: 3,
     };
     assert_eq!(ask(&mut store, 1, &barrier), NONE);
     assert_eq!(ask(&mut store, 2, &barrier), NONE);
     assert_eq!(
-        ask(&mut store, 9, &Request::Get { key: b"b" }),
-        only(9, &Reply::Value(b"2"))
+        ask(&mut store, 9, &StoreRequest::Get { key: b"b" }),
+        only(9, &StoreReply::Value(b"2"))
     );
     assert_eq!(ask(&mut store, 3, &barrier), [(1, vec![0]), (2, vec![0]), (3, vec![0])]);
     assert_eq!(ask(&mut store, 4, &barrier), [(4, vec![0])], "later ones pass");
@@ -270,16 +307,16 @@ fn several_keys_are_read_and_set_in_their_order() {
     let mut store = store();
     let mut buffer = Vec::new();
     let items: [&[u8]; 4] = [b"a", b"1", b"b", b"2"];
-    let pairs = Items::encode(items, &mut buffer);
-    assert_eq!(ask(&mut store, 1, &Request::MultiSet { pairs }), NONE);
+    let pairs = RequestItems::encode(items, &mut buffer);
+    assert_eq!(ask(&mut store, 1, &StoreRequest::MultiSet { pairs }), NONE);
     let mut buffer = Vec::new();
     let names: [&[u8]; 3] = [b"b", b"none", b"a"];
-    let keys = Items::encode(names, &mut buffer);
-    let values = only(1, &Reply::Values(vec![b"2", b"", b"1"]));
-    assert_eq!(ask(&mut store, 1, &Request::MultiGet { keys }), values);
-    assert_eq!(ask(&mut store, 1, &Request::Check { keys }), [(1, vec![1])]);
+    let keys = RequestItems::encode(names, &mut buffer);
+    let values = only(1, &StoreReply::Values(vec![b"2", b"", b"1"]));
+    assert_eq!(ask(&mut store, 1, &StoreRequest::MultiGet { keys }), values);
+    assert_eq!(ask(&mut store, 1, &StoreRequest::Check { keys }), [(1, vec![1])]);
     ask(&mut store, 1, &push("none", "queued"));
-    assert_eq!(ask(&mut store, 1, &Request::Check { keys }), [(1, vec![0])]);
+    assert_eq!(ask(&mut store, 1, &StoreRequest::Check { keys }), [(1, vec![0])]);
 }
 
 #[test]
@@ -291,8 +328,8 @@ fn a_prefix_is_removed_with_its_queues_and_nothing_else() {
     ask(&mut store, 1, &push("/g1/q", "v"));
     assert_eq!(store.remove_prefix(b"/g1/"), 3);
     store.audit().expect("consistent");
-    let rest = only(1, &Reply::Keys(vec![b"/g", b"/g1", b"/g2/a"]));
-    assert_eq!(ask(&mut store, 1, &Request::ListKeys), rest);
+    let rest = only(1, &StoreReply::Keys(vec![b"/g", b"/g1", b"/g2/a"]));
+    assert_eq!(ask(&mut store, 1, &StoreRequest::ListKeys), rest);
     assert_eq!(store.remove_prefix(b""), 3);
     assert_eq!(store.stored_bytes(), 0);
 }
@@ -306,7 +343,7 @@ fn limits_refuse_what_would_exceed_them() {
         reply_bytes: 100,
         ..StoreLimits::default()
     };
-    let mut store = Store::new(limits);
+    let mut store = StoreState::new(limits);
     ask(&mut store, 1, &set("a", "v"));
     ask(&mut store, 1, &push("q", "v"));
     for request in [set("c", ""), push("r", "")] {
@@ -314,7 +351,7 @@ fn limits_refuse_what_would_exceed_them() {
         assert_eq!(refused, RequestRefusal::TooManyKeys { keys: 2 });
     }
     let long = "x".repeat(500);
-    let append = Request::Append {
+    let append = StoreRequest::Append {
         key: b"a",
         value: long.as_bytes(),
     };
@@ -324,8 +361,8 @@ fn limits_refuse_what_would_exceed_them() {
     let pushes = (0..10).find_map(|_| try_ask(&mut store, 1, &push("q", &long)).err());
     assert!(matches!(pushes, Some(RequestRefusal::StoreFull { .. })), "{pushes:?}");
     let mut buffer = Vec::new();
-    let keys = Items::encode([b"a".as_slice()], &mut buffer);
-    let refused = try_ask(&mut store, 1, &Request::MultiGet { keys }).expect_err("a long reply");
+    let keys = RequestItems::encode([b"a".as_slice()], &mut buffer);
+    let refused = try_ask(&mut store, 1, &StoreRequest::MultiGet { keys }).expect_err("a long reply");
     assert_eq!(refused, RequestRefusal::ReplyTooLong { bytes: 509 });
 }
 
@@ -335,11 +372,11 @@ fn waits_count_against_the_limit_of_the_store() {
         stored_bytes: 10_000,
         ..StoreLimits::default()
     };
-    let mut store = Store::new(limits);
+    let mut store = StoreState::new(limits);
     let names: Vec<String> = (0..100).map(|number| format!("key {number}")).collect();
     let mut buffer = Vec::new();
-    let keys = Items::encode(names.iter().map(String::as_bytes), &mut buffer);
-    let refused = try_ask(&mut store, 1, &Request::Wait { keys }).expect_err("too many keys");
+    let keys = RequestItems::encode(names.iter().map(String::as_bytes), &mut buffer);
+    let refused = try_ask(&mut store, 1, &StoreRequest::Wait { keys }).expect_err("too many keys");
     assert!(matches!(refused, RequestRefusal::StoreFull { .. }), "{refused}");
     assert_eq!(store.stored_bytes(), 0, "nothing is left of it");
 }
@@ -443,7 +480,7 @@ proptest! {
                 Step::Set(..) => {
                     model.values.insert(at, value.clone());
                     ended = model.wake_all(at);
-                    Request::Set { key: &key, value: &value }
+                    StoreRequest::Set { key: &key, value: &value }
                 }
                 Step::CompareSet(..) => {
                     let is_set = model.values.get(&at).map_or(value.is_empty(), |present| *present == value);
@@ -456,16 +493,16 @@ proptest! {
                         model.values.insert(at, other.clone());
                         ended = model.wake_all(at);
                     }
-                    Request::CompareSet { key: &key, expected: &value, desired: &other }
+                    StoreRequest::CompareSet { key: &key, expected: &value, desired: &other }
                 }
                 Step::Get(_) => {
                     own = Some(model.values.get(&at).cloned().unwrap_or_default());
-                    Request::Get { key: &key }
+                    StoreRequest::Get { key: &key }
                 }
                 Step::Add(_, amount) => {
                     let present = model.values.get(&at).cloned().unwrap_or_else(|| b"0".to_vec());
                     let present = String::from_utf8(present).expect("text").parse::<i64>();
-                    let request = Request::Add { key: &key, amount: i64::from(amount) };
+                    let request = StoreRequest::Add { key: &key, amount: i64::from(amount) };
                     let Ok(present) = present else {
                         prop_assert!(try_ask(&mut store, client, &request).is_err());
                         continue;
@@ -476,7 +513,7 @@ proptest! {
                 }
                 Step::Delete(_) => {
                     model.values.remove(&at);
-                    Request::Delete { key: &key }
+                    StoreRequest::Delete { key: &key }
                 }
                 Step::Append(..) => {
                     // A sum must stay within its type.
@@ -485,7 +522,7 @@ proptest! {
                     }
                     model.values.entry(at).or_default().extend_from_slice(&value);
                     ended = model.wake_all(at);
-                    Request::Append { key: &key, value: &value }
+                    StoreRequest::Append { key: &key, value: &value }
                 }
                 Step::Wait(keys) => {
                     let mut missing: Vec<u8> = keys.into_iter().filter(|key| !model.is_ready(*key)).collect();
@@ -496,23 +533,23 @@ proptest! {
                     } else {
                         model.waits.insert(client, missing);
                     }
-                    let keys = Items::encode(names.iter().map(|name| name.as_slice()), &mut buffer);
-                    Request::Wait { keys }
+                    let keys = RequestItems::encode(names.iter().map(|name| name.as_slice()), &mut buffer);
+                    StoreRequest::Wait { keys }
                 }
                 Step::Cancel => {
                     model.waits.remove(&client);
-                    Request::CancelWait
+                    StoreRequest::CancelWait
                 }
                 Step::Push(..) => {
                     model.queues.entry(at).or_default().push(value.clone());
-                    Request::QueuePush { key: &key, value: &value }
+                    StoreRequest::QueuePush { key: &key, value: &value }
                 }
                 Step::Pop(_) => {
                     let queue = model.queues.entry(at).or_default();
                     if !queue.is_empty() {
                         own = Some(queue.remove(0));
                     }
-                    Request::QueuePop { key: &key }
+                    StoreRequest::QueuePop { key: &key }
                 }
                 Step::Leave => {
                     model.waits.remove(&client);

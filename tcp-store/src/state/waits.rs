@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::entries::ENTRY_BYTES;
 use super::{ClientId, ReplySink, RequestRefusal};
-use crate::wire::Reply;
+use crate::wire::StoreReply;
 
-/// Client whose wait a pushed value ended and which has sent nothing since.
+/// Client that a pushed value woke and that has sent nothing since.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct WokenClient {
     /// Key of the queue.
@@ -14,21 +14,21 @@ pub(super) struct WokenClient {
 }
 
 /// Order of waits: an earlier wait is served first.
-type Ticket = u64;
+type WaitTicket = u64;
 
 #[derive(Debug)]
-struct Wait {
-    ticket: Ticket,
+struct ClientWait {
+    ticket: WaitTicket,
     missing: BTreeSet<Vec<u8>>,
 }
 
 /// Waits by client and by key.
 #[derive(Debug, Default)]
 pub(super) struct WaitTable {
-    waits: BTreeMap<ClientId, Wait>,
-    waiters: BTreeMap<Vec<u8>, BTreeMap<Ticket, ClientId>>,
+    waits: BTreeMap<ClientId, ClientWait>,
+    waiters: BTreeMap<Vec<u8>, BTreeMap<WaitTicket, ClientId>>,
     woken: BTreeMap<ClientId, WokenClient>,
-    next_ticket: Ticket,
+    next_ticket: WaitTicket,
     bytes: usize,
 }
 
@@ -63,7 +63,7 @@ impl WaitTable {
                 break;
             }
         }
-        self.waits.insert(client, Wait { ticket, missing: keys });
+        self.waits.insert(client, ClientWait { ticket, missing: keys });
         if self.bytes > limit {
             let bytes = self.bytes;
             self.cancel(client);
@@ -151,7 +151,7 @@ impl WaitTable {
         Ok(())
     }
 
-    /// Takes a key off a client's wait, whose place among the waiters is gone; returns true if the wait has ended.
+    /// Takes a key off a client's wait after its place among the waiters was removed; returns true if the wait has ended.
     fn mark_ready(&mut self, client: ClientId, key: &[u8], sink: &mut impl ReplySink) -> bool {
         let wait = self.waits.get_mut(&client).expect("a waiter has a wait");
         wait.missing.remove(key);
@@ -159,7 +159,7 @@ impl WaitTable {
         let has_ended = wait.missing.is_empty();
         if has_ended {
             self.waits.remove(&client);
-            sink.send(client, &Reply::WaitEnded);
+            sink.send(client, &StoreReply::WaitEnded);
         }
         has_ended
     }

@@ -2,7 +2,7 @@
 
 use super::VALIDATION_MAGIC;
 use super::frame::{FrameExtent, FrameScan};
-use super::request::{Opcode, Request};
+use super::request::{RequestOpcode, StoreRequest};
 use crate::StoreLimits;
 
 /// Bytes that a read asks for at least.
@@ -33,7 +33,7 @@ pub enum ProtocolViolation {
 
 /// Decoder of the requests of one connection. After a violation it must not be used again.
 #[derive(Debug)]
-pub struct Decoder {
+pub struct RequestDecoder {
     limits: StoreLimits,
     buffer: Vec<u8>,
     /// Offset of the frame to read next.
@@ -46,7 +46,7 @@ pub struct Decoder {
     is_validated: bool,
 }
 
-impl Decoder {
+impl RequestDecoder {
     pub fn new(limits: StoreLimits) -> Self {
         Self {
             limits,
@@ -69,7 +69,7 @@ impl Decoder {
         self.buffer.capacity()
     }
 
-    /// Returns the capacity that [`Decoder::read_buffer`] needs: it doubles until the announced length is reached, so that a client
+    /// Returns the capacity that [`RequestDecoder::read_buffer`] needs: it doubles until the announced length is reached, so that a client
     /// must send bytes to occupy memory.
     pub fn wanted_capacity(&self) -> usize {
         let held = self.buffer.len() - self.start - self.returned;
@@ -77,7 +77,7 @@ impl Decoder {
         held + missing.min(held).max(READ_BYTES)
     }
 
-    /// Returns the buffer to which received bytes are appended, with room for [`Decoder::wanted_capacity`].
+    /// Returns the buffer to which received bytes are appended, with room for [`RequestDecoder::wanted_capacity`].
     pub fn read_buffer(&mut self) -> &mut Vec<u8> {
         let wanted = self.wanted_capacity();
         self.release();
@@ -96,7 +96,7 @@ impl Decoder {
     }
 
     /// Returns the next complete request.
-    pub fn next_request(&mut self) -> Result<Option<Request<'_>>, ProtocolViolation> {
+    pub fn next_request(&mut self) -> Result<Option<StoreRequest<'_>>, ProtocolViolation> {
         if !self.is_validated && !self.read_validation()? {
             return Ok(None);
         }
@@ -104,8 +104,8 @@ impl Decoder {
             return Ok(None);
         };
         let frame = &self.buffer[self.start..self.start + length];
-        let opcode = Opcode::from_byte(frame[0]).expect("the scan accepts known opcodes only");
-        match Request::of_frame(opcode, &frame[1..]) {
+        let opcode = RequestOpcode::from_byte(frame[0]).expect("the scan accepts known opcodes only");
+        match StoreRequest::of_frame(opcode, &frame[1..]) {
             Some(request) => Ok(Some(request)),
             None => Err(ProtocolViolation::SecondValidation),
         }
@@ -114,7 +114,7 @@ impl Decoder {
     /// Reads `VALIDATE`; returns false while it is incomplete.
     fn read_validation(&mut self) -> Result<bool, ProtocolViolation> {
         if let Some(&opcode) = self.buffer.get(self.start)
-            && opcode != Opcode::Validate as u8
+            && opcode != RequestOpcode::Validate as u8
         {
             return Err(ProtocolViolation::NotValidated { opcode });
         }

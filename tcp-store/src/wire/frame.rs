@@ -1,12 +1,12 @@
 //! Length of requests: finds the end of a frame without reading a byte twice.
 
 use super::decoder::ProtocolViolation;
-use super::request::Opcode;
+use super::request::RequestOpcode;
 use crate::StoreLimits;
 
 /// Field of a request.
 #[derive(Debug, Clone, Copy)]
-enum Field {
+enum FrameField {
     Fixed(usize),
     Key,
     Value,
@@ -15,10 +15,10 @@ enum Field {
 /// Fields of a request, repeated as often as a leading count states if there is one.
 struct FrameLayout {
     is_counted: bool,
-    fields: &'static [Field],
+    fields: &'static [FrameField],
 }
 
-fn layout(opcode: Opcode) -> FrameLayout {
+fn layout(opcode: RequestOpcode) -> FrameLayout {
     let single = |fields| FrameLayout {
         is_counted: false,
         fields,
@@ -28,14 +28,18 @@ fn layout(opcode: Opcode) -> FrameLayout {
         fields,
     };
     match opcode {
-        Opcode::Validate | Opcode::Ping => single(&[Field::Fixed(4)]),
-        Opcode::Set | Opcode::Append | Opcode::QueuePush => single(&[Field::Key, Field::Value]),
-        Opcode::CompareSet => single(&[Field::Key, Field::Value, Field::Value]),
-        Opcode::Get | Opcode::Delete | Opcode::QueuePop | Opcode::QueueLength => single(&[Field::Key]),
-        Opcode::Add | Opcode::Barrier => single(&[Field::Key, Field::Fixed(8)]),
-        Opcode::Check | Opcode::Wait | Opcode::MultiGet => counted(&[Field::Key]),
-        Opcode::MultiSet => counted(&[Field::Key, Field::Value]),
-        Opcode::CountKeys | Opcode::CancelWait | Opcode::ListKeys => single(&[]),
+        RequestOpcode::Validate | RequestOpcode::Ping => single(&[FrameField::Fixed(4)]),
+        RequestOpcode::Set | RequestOpcode::Append | RequestOpcode::QueuePush => {
+            single(&[FrameField::Key, FrameField::Value])
+        }
+        RequestOpcode::CompareSet => single(&[FrameField::Key, FrameField::Value, FrameField::Value]),
+        RequestOpcode::Get | RequestOpcode::Delete | RequestOpcode::QueuePop | RequestOpcode::QueueLength => {
+            single(&[FrameField::Key])
+        }
+        RequestOpcode::Add | RequestOpcode::Barrier => single(&[FrameField::Key, FrameField::Fixed(8)]),
+        RequestOpcode::Check | RequestOpcode::Wait | RequestOpcode::MultiGet => counted(&[FrameField::Key]),
+        RequestOpcode::MultiSet => counted(&[FrameField::Key, FrameField::Value]),
+        RequestOpcode::CountKeys | RequestOpcode::CancelWait | RequestOpcode::ListKeys => single(&[]),
     }
 }
 
@@ -65,7 +69,7 @@ impl FrameScan {
         let Some(&first) = frame.first() else {
             return Ok(FrameExtent::AtLeast(1));
         };
-        let opcode = Opcode::from_byte(first).ok_or(ProtocolViolation::UnknownOpcode { opcode: first })?;
+        let opcode = RequestOpcode::from_byte(first).ok_or(ProtocolViolation::UnknownOpcode { opcode: first })?;
         let layout = layout(opcode);
         self.at = self.at.max(1);
         let mut rounds = match self.rounds {
@@ -86,8 +90,8 @@ impl FrameScan {
             self.rounds = Some(rounds);
             while let Some(field) = layout.fields.get(self.field) {
                 let end = match field {
-                    Field::Fixed(bytes) => self.at + bytes,
-                    Field::Key | Field::Value => {
+                    FrameField::Fixed(bytes) => self.at + bytes,
+                    FrameField::Key | FrameField::Value => {
                         let Some(length) = number_at(frame, self.at) else {
                             return Ok(FrameExtent::AtLeast(self.at + 8));
                         };
@@ -110,9 +114,9 @@ impl FrameScan {
     }
 }
 
-fn checked_length(field: Field, length: u64, limits: &StoreLimits) -> Result<usize, ProtocolViolation> {
+fn checked_length(field: FrameField, length: u64, limits: &StoreLimits) -> Result<usize, ProtocolViolation> {
     let (limit, violation) = match field {
-        Field::Key => (limits.key_bytes, ProtocolViolation::KeyTooLong { bytes: length }),
+        FrameField::Key => (limits.key_bytes, ProtocolViolation::KeyTooLong { bytes: length }),
         _ => (limits.value_bytes, ProtocolViolation::ValueTooLong { bytes: length }),
     };
     if length > limit as u64 {

@@ -4,8 +4,8 @@ use super::encode_bytes;
 
 /// Reply to a request, or the end of a wait.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reply<'a> {
-    /// Of `PING`.
+pub enum StoreReply<'a> {
+    /// Echo of the number in a `PING`.
     Nonce(u32),
     Number(i64),
     Value(&'a [u8]),
@@ -23,8 +23,8 @@ pub enum Reply<'a> {
     Keys(Vec<&'a [u8]>),
 }
 
-impl Reply<'_> {
-    /// Number of bytes that [`Reply::encode`] writes.
+impl StoreReply<'_> {
+    /// Number of bytes that [`StoreReply::encode`] writes.
     pub fn encoded_len(&self) -> usize {
         let sized = |bytes: &[u8]| 8 + bytes.len();
         match self {

@@ -5,7 +5,7 @@ use super::encode_bytes;
 /// First byte of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Opcode {
+pub enum RequestOpcode {
     Validate,
     Set,
     CompareSet,
@@ -27,7 +27,7 @@ pub enum Opcode {
     Barrier,
 }
 
-impl Opcode {
+impl RequestOpcode {
     /// All opcodes, ordered by their byte.
     pub const ALL: [Self; 19] = [
         Self::Validate,
@@ -58,12 +58,12 @@ impl Opcode {
 
 /// Keys, or keys and values in turn, in the bytes of a complete request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Items<'a> {
+pub struct RequestItems<'a> {
     bytes: &'a [u8],
     count: usize,
 }
 
-impl<'a> Items<'a> {
+impl<'a> RequestItems<'a> {
     /// Number of items; pairs of a `MULTI_SET` count twice.
     pub fn len(&self) -> usize {
         self.count
@@ -98,7 +98,7 @@ impl<'a> Items<'a> {
 
 /// Request after `VALIDATE`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request<'a> {
+pub enum StoreRequest<'a> {
     Set {
         key: &'a [u8],
         value: &'a [u8],
@@ -116,10 +116,10 @@ pub enum Request<'a> {
         amount: i64,
     },
     Check {
-        keys: Items<'a>,
+        keys: RequestItems<'a>,
     },
     Wait {
-        keys: Items<'a>,
+        keys: RequestItems<'a>,
     },
     CountKeys,
     Delete {
@@ -130,10 +130,10 @@ pub enum Request<'a> {
         value: &'a [u8],
     },
     MultiGet {
-        keys: Items<'a>,
+        keys: RequestItems<'a>,
     },
     MultiSet {
-        pairs: Items<'a>,
+        pairs: RequestItems<'a>,
     },
     CancelWait,
     Ping {
@@ -156,74 +156,74 @@ pub enum Request<'a> {
     },
 }
 
-impl<'a> Request<'a> {
+impl<'a> StoreRequest<'a> {
     /// Reads the fields of a complete frame; `None` for `VALIDATE`.
-    pub(super) fn of_frame(opcode: Opcode, fields: &'a [u8]) -> Option<Self> {
+    pub(super) fn of_frame(opcode: RequestOpcode, fields: &'a [u8]) -> Option<Self> {
         let mut at = FrameCursor(fields);
         Some(match opcode {
-            Opcode::Validate => return None,
-            Opcode::Set => Self::Set {
+            RequestOpcode::Validate => return None,
+            RequestOpcode::Set => Self::Set {
                 key: at.bytes(),
                 value: at.bytes(),
             },
-            Opcode::CompareSet => Self::CompareSet {
+            RequestOpcode::CompareSet => Self::CompareSet {
                 key: at.bytes(),
                 expected: at.bytes(),
                 desired: at.bytes(),
             },
-            Opcode::Get => Self::Get { key: at.bytes() },
-            Opcode::Add => Self::Add {
+            RequestOpcode::Get => Self::Get { key: at.bytes() },
+            RequestOpcode::Add => Self::Add {
                 key: at.bytes(),
                 amount: i64::from_le_bytes(at.array()),
             },
-            Opcode::Check => Self::Check { keys: at.items(1) },
-            Opcode::Wait => Self::Wait { keys: at.items(1) },
-            Opcode::CountKeys => Self::CountKeys,
-            Opcode::Delete => Self::Delete { key: at.bytes() },
-            Opcode::Append => Self::Append {
+            RequestOpcode::Check => Self::Check { keys: at.items(1) },
+            RequestOpcode::Wait => Self::Wait { keys: at.items(1) },
+            RequestOpcode::CountKeys => Self::CountKeys,
+            RequestOpcode::Delete => Self::Delete { key: at.bytes() },
+            RequestOpcode::Append => Self::Append {
                 key: at.bytes(),
                 value: at.bytes(),
             },
-            Opcode::MultiGet => Self::MultiGet { keys: at.items(1) },
-            Opcode::MultiSet => Self::MultiSet { pairs: at.items(2) },
-            Opcode::CancelWait => Self::CancelWait,
-            Opcode::Ping => Self::Ping {
+            RequestOpcode::MultiGet => Self::MultiGet { keys: at.items(1) },
+            RequestOpcode::MultiSet => Self::MultiSet { pairs: at.items(2) },
+            RequestOpcode::CancelWait => Self::CancelWait,
+            RequestOpcode::Ping => Self::Ping {
                 nonce: u32::from_le_bytes(at.array()),
             },
-            Opcode::QueuePush => Self::QueuePush {
+            RequestOpcode::QueuePush => Self::QueuePush {
                 key: at.bytes(),
                 value: at.bytes(),
             },
-            Opcode::QueuePop => Self::QueuePop { key: at.bytes() },
-            Opcode::QueueLength => Self::QueueLength { key: at.bytes() },
-            Opcode::ListKeys => Self::ListKeys,
-            Opcode::Barrier => Self::Barrier {
+            RequestOpcode::QueuePop => Self::QueuePop { key: at.bytes() },
+            RequestOpcode::QueueLength => Self::QueueLength { key: at.bytes() },
+            RequestOpcode::ListKeys => Self::ListKeys,
+            RequestOpcode::Barrier => Self::Barrier {
                 key: at.bytes(),
                 world_size: i64::from_le_bytes(at.array()),
             },
         })
     }
 
-    pub fn opcode(&self) -> Opcode {
+    pub fn opcode(&self) -> RequestOpcode {
         match self {
-            Self::Set { .. } => Opcode::Set,
-            Self::CompareSet { .. } => Opcode::CompareSet,
-            Self::Get { .. } => Opcode::Get,
-            Self::Add { .. } => Opcode::Add,
-            Self::Check { .. } => Opcode::Check,
-            Self::Wait { .. } => Opcode::Wait,
-            Self::CountKeys => Opcode::CountKeys,
-            Self::Delete { .. } => Opcode::Delete,
-            Self::Append { .. } => Opcode::Append,
-            Self::MultiGet { .. } => Opcode::MultiGet,
-            Self::MultiSet { .. } => Opcode::MultiSet,
-            Self::CancelWait => Opcode::CancelWait,
-            Self::Ping { .. } => Opcode::Ping,
-            Self::QueuePush { .. } => Opcode::QueuePush,
-            Self::QueuePop { .. } => Opcode::QueuePop,
-            Self::QueueLength { .. } => Opcode::QueueLength,
-            Self::ListKeys => Opcode::ListKeys,
-            Self::Barrier { .. } => Opcode::Barrier,
+            Self::Set { .. } => RequestOpcode::Set,
+            Self::CompareSet { .. } => RequestOpcode::CompareSet,
+            Self::Get { .. } => RequestOpcode::Get,
+            Self::Add { .. } => RequestOpcode::Add,
+            Self::Check { .. } => RequestOpcode::Check,
+            Self::Wait { .. } => RequestOpcode::Wait,
+            Self::CountKeys => RequestOpcode::CountKeys,
+            Self::Delete { .. } => RequestOpcode::Delete,
+            Self::Append { .. } => RequestOpcode::Append,
+            Self::MultiGet { .. } => RequestOpcode::MultiGet,
+            Self::MultiSet { .. } => RequestOpcode::MultiSet,
+            Self::CancelWait => RequestOpcode::CancelWait,
+            Self::Ping { .. } => RequestOpcode::Ping,
+            Self::QueuePush { .. } => RequestOpcode::QueuePush,
+            Self::QueuePop { .. } => RequestOpcode::QueuePop,
+            Self::QueueLength { .. } => RequestOpcode::QueueLength,
+            Self::ListKeys => RequestOpcode::ListKeys,
+            Self::Barrier { .. } => RequestOpcode::Barrier,
         }
     }
 
@@ -282,9 +282,9 @@ impl<'a> FrameCursor<'a> {
         bytes
     }
 
-    fn items(&mut self, items_per_count: usize) -> Items<'a> {
+    fn items(&mut self, items_per_count: usize) -> RequestItems<'a> {
         let count = u64::from_le_bytes(self.array()) as usize;
-        Items {
+        RequestItems {
             bytes: self.0,
             count: count * items_per_count,
         }
