@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::CheckpointId;
@@ -27,18 +27,19 @@ use crate::links;
 use crate::pending_evidence::{PendingEvidence, mark};
 use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
-use crate::ranks::{LaunchContext, RankReports, RankUserRules, reserve, spawn};
+use crate::ranks::{LaunchContext, RankReports, RankUserRules, RendezvousPorts, spawn};
 use crate::roster::RankRoster;
 use crate::supervisor::RankSupervisors;
 
 /// Maximum queued orders. When the queue is full the session stops reading, and the controller sends missing orders
 /// again.
 const QUEUE: usize = 256;
+/// Interval at which stores of generations without ranks are ended.
+const STORE_CHECK: Duration = Duration::from_secs(1);
 
 /// Inputs of the order thread.
 pub(crate) struct OrderExecutor {
     pub(crate) node: NodeId,
-    pub(crate) host: String,
     pub(crate) state_dir: PathBuf,
     pub(crate) socket: PathBuf,
     pub(crate) kill_limit: Duration,
@@ -51,6 +52,7 @@ pub(crate) struct OrderExecutor {
     pub(crate) reports: Arc<RankReports>,
     pub(crate) mark: FenceMark,
     pub(crate) users: RankUserRules,
+    pub(crate) rendezvous: RendezvousPorts,
     /// As [`crate::AgentSettings::rank_environment`].
     pub(crate) rank_environment: Vec<String>,
     /// As [`crate::AgentSettings::flight_recorder_pipe`].
@@ -95,11 +97,17 @@ impl OrderExecutor {
     /// Runs until the end message arrives or all senders are dropped.
     pub(crate) fn run(mut self, errands: &Receiver<OrderMessage>) -> RankEndReport {
         loop {
-            match errands.recv() {
+            let message = if self.rendezvous.served().is_empty() {
+                errands.recv().map_err(RecvTimeoutError::from)
+            } else {
+                errands.recv_timeout(STORE_CHECK)
+            };
+            match message {
                 Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
                 Ok(OrderMessage::LeaseOver { reason }) => self.end_by_lease(&reason),
                 Ok(OrderMessage::End { grace }) => return self.end(grace),
-                Err(_) => return self.end(Duration::ZERO),
+                Err(RecvTimeoutError::Timeout) => self.end_unused_stores(),
+                Err(RecvTimeoutError::Disconnected) => return self.end(Duration::ZERO),
             }
         }
     }
@@ -164,7 +172,10 @@ impl OrderExecutor {
         if ended.is_complete() {
             self.roster.wait_gone(self.kill_limit, old);
         }
-        let master_port = reserve_port.then(|| reserve(&self.host).ok()).flatten();
+        self.rendezvous.close(|known, of| known == job && of < generation);
+        let master_port = reserve_port
+            .then(|| self.rendezvous.reserve(job, generation).ok())
+            .flatten();
         let body = EvidenceBody::Fenced {
             job: job.clone(),
             generation,
@@ -232,6 +243,13 @@ impl OrderExecutor {
         if fresh.len() == launch.ranks.len() {
             self.checkpoints.start(&launch);
         }
+        if !fresh.is_empty()
+            && let Err(problem) = self.rendezvous.open(&launch)
+        {
+            let port = launch.master_port;
+            let reason = format!("cannot serve the job's store on port {port}: {problem}");
+            return self.failed(id, &launch.job, launch.generation, reason);
+        }
         for slot in fresh {
             let around = LaunchContext {
                 state_dir: &self.state_dir,
@@ -259,6 +277,7 @@ impl OrderExecutor {
             self.supervisors.prepare();
         }
         let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
+        self.rendezvous.close(|known, of| known == job && of <= generation);
         if !keeps_images {
             self.checkpoints.forget(job);
         }
@@ -305,9 +324,21 @@ impl OrderExecutor {
             self.intake.push(sighting.marked(vec![says]).urgent());
         }
         let ended = self.end_ranks(Duration::ZERO, |_, _| true);
+        self.rendezvous.close(|_, _| true);
         if !ended.left.is_empty() {
             let left = ended.left_names();
             tracing::error!(?left, "cannot end all processes of ranks; their supervisors try again");
+        }
+    }
+
+    /// Ends the stores of generations without ranks on this node, as a store ends with rank 0 where rank 0 serves it.
+    fn end_unused_stores(&mut self) {
+        let running = self.roster.running();
+        for (job, generation) in self.rendezvous.served() {
+            let is_used = |running: &RunningRank| running.rank.job == job && running.rank.generation == generation;
+            if !running.iter().any(is_used) {
+                self.rendezvous.close(|known, of| *known == job && of == generation);
+            }
         }
     }
 
@@ -342,6 +373,7 @@ impl OrderExecutor {
         left_behind.extend(self.end_ranks(Duration::ZERO, |_, _| true).left_names());
         left_behind.sort();
         left_behind.dedup();
+        self.rendezvous.close(|_, _| true);
         self.supervisors.close();
         RankEndReport {
             ranks_ended: running.len(),

@@ -12,6 +12,7 @@ use rankguard_model::{AgentOrder, CheckpointCall, EvidenceBody, Generation, JobI
 use rankguard_proto::v1;
 use support::agent::{client_at, tells_its_socket, with_agent};
 use support::{FakeController, LIMIT, gone, launch, lives};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn started(body: &EvidenceBody) -> Option<u32> {
     match body {
@@ -211,6 +212,40 @@ async fn a_repeated_launch_starts_nothing_twice() {
                 .filter(|evidence| started(&evidence.body).is_some())
                 .count();
             assert_eq!(starts, 1);
+        },
+    )
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_serves_the_store_of_a_job_that_wants_it_while_ranks_run() {
+    with_agent(
+        |_| {},
+        |controller| async move {
+            controller.order(&fence(1, true)).await;
+            let reserved = |body: &EvidenceBody| match body {
+                EvidenceBody::Fenced { master_port, .. } => *master_port,
+                _ => None,
+            };
+            let port = controller.wait_body("fenced", reserved).await;
+            let mut wanted = launch(1, &["sleep", "300"]);
+            wanted.master_port = port;
+            wanted
+                .env
+                .insert(rankguard_model::AGENT_STORE_VARIABLE.to_owned(), "True".to_owned());
+            controller.order(&AgentOrder::Launch(wanted)).await;
+            let pid = controller.wait_body("start", started).await;
+            let mut client = tokio::net::TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+            client.write_all(b"\x00\xce\xf7\x85\x3c\x0dping").await.unwrap();
+            let mut reply = [0; 4];
+            client.read_exact(&mut reply).await.unwrap();
+            assert_eq!(&reply, b"ping");
+            let killed = std::process::Command::new("kill")
+                .args(["-9", &pid.to_string()])
+                .status();
+            assert!(killed.unwrap().success());
+            let ended = tokio::time::timeout(LIMIT, client.read(&mut reply)).await;
+            assert_eq!(ended.expect("the store ends with its last rank").unwrap(), 0);
         },
     )
     .await;

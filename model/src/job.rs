@@ -40,6 +40,10 @@ pub const RESERVED_VARIABLES: &[&str] = &[
     "WORLD_SIZE",
 ];
 
+/// Environment variable of a job, with the value `True`: the agent of rank 0's node serves the `TCPStore` at
+/// MASTER_ADDR:MASTER_PORT, and all ranks of torch connect to it as clients.
+pub const AGENT_STORE_VARIABLE: &str = "TORCHELASTIC_USE_AGENT_STORE";
+
 /// Job as the user submitted it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSpec {

@@ -42,8 +42,8 @@ pub use fold::{FoldHasher, LookupMap};
 pub use history::{JobFence, JournalMark, NodeHistory, RestoredSpool, SpoolEpoch, restored_spool};
 pub use ids::{CaseId, ClassId, Generation, JobId, NodeId, OrderId, PlanId, Rank, RunId, Sequence, Step};
 pub use job::{
-    CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, JobSpec, NodeInfo, NodeRange, ProcessExit,
-    RESERVED_VARIABLES, RankPlacement, RankRef, RunningRank,
+    AGENT_STORE_VARIABLE, CheckpointParity, CheckpointPolicy, CheckpointTiers, CommitLevel, JobSpec, NodeInfo,
+    NodeRange, ProcessExit, RESERVED_VARIABLES, RankPlacement, RankRef, RunningRank,
 };
 pub use order::{
     AgentOrder, CheckpointCall, FinishOrder, ImageLocation, LaunchOrder, PeerAgent, PreflightOrder, RankSlot,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pathlib
 import random
 import socket
 import struct
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -16,6 +18,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 from store_servers import KINDS, StoreServer  # noqa: E402
 from torch.distributed import PrefixStore, TCPStore  # noqa: E402
 
+from cluster import Cluster, program  # noqa: E402
 
 pytestmark = pytest.mark.torch
 
@@ -357,3 +360,38 @@ def test_ranks_of_torch_form_a_group_over_our_store() -> None:
         for rank in ranks:
             rank.join(60)
             assert rank.exitcode == 0
+
+
+JOB = """
+import os, pathlib, socket, sys
+import torch
+import torch.distributed as dist
+rank, generation = int(os.environ["RANK"]), int(os.environ["RANKGUARD_GENERATION"])
+with socket.socket() as probe:
+    try:
+        probe.bind((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        is_taken = False
+    except OSError:
+        is_taken = True
+dist.init_process_group("gloo")
+tensor = torch.tensor([float(rank + 1)])
+dist.all_reduce(tensor)
+if generation == 1 and rank == 1:
+    sys.exit(7)
+dist.barrier()
+pathlib.Path(f"result-{rank}").write_text(f"{is_taken} {tensor.item()}")
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.skipif(program() is None, reason="no rankguard program is built (cargo build -p rankguard)")
+def test_a_job_with_the_store_of_the_agent_goes_through_a_failure(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        (tmp_path / "job.py").write_text(JOB)
+        run = cluster.run("stored", [sys.executable, "job.py"], 2, None, 0, "--store", "agent")
+        assert run.wait(120) == 0, cluster.log()
+        assert cluster.job("stored")["generation"] == 2
+        assert [(tmp_path / f"result-{rank}").read_text() for rank in range(2)] == ["True 3.0"] * 2
+    finally:
+        cluster.close()

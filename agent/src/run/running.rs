@@ -27,7 +27,7 @@ use crate::lease::RankLease;
 use crate::lease_watch::{LeaseWatch, LeaseWatchHandle};
 use crate::orders::{self, OrderExecutor, OrderMessage, RankEndReport};
 use crate::preflight::JobRequirements;
-use crate::ranks::{RankReports, RankSocket};
+use crate::ranks::{RankReports, RankSocket, RendezvousPorts};
 use crate::roster::RankRoster;
 use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
@@ -248,7 +248,6 @@ fn start_orders(
     let settings = &services.settings;
     let executor = OrderExecutor {
         node: settings.node.clone(),
-        host: settings.host.clone(),
         state_dir: settings.state_dir.clone(),
         socket: rank_socket.to_owned(),
         kill_limit: settings.intervals.kill,
@@ -261,6 +260,7 @@ fn start_orders(
         reports,
         mark: supervision.mark,
         users: supervision.users,
+        rendezvous: RendezvousPorts::new(settings.host.clone()),
         rank_environment: settings.rank_environment.clone(),
         flight_pipe: settings.flight_recorder_pipe,
         need: JobRequirements {

@@ -53,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Local user that the ranks run as; the nodes must allow it (agent.job_users)
     #[arg(long, value_name = "USER")]
     pub(crate) user: Option<String>,
+    /// Server of the `TCPStore` through which the ranks of torch find each other
+    #[arg(long, value_name = "SERVER", value_enum, default_value_t)]
+    pub(crate) store: StoreServer,
     /// Print the output of the ranks, each line with its rank
     #[arg(long)]
     pub(crate) output: bool,
@@ -98,6 +101,16 @@ fn window(text: &str) -> Result<NonZero<u64>, String> {
     let mib = text.parse::<f64>().ok().filter(|mib| (least..=1e9).contains(mib));
     mib.and_then(|mib| NonZero::new((mib * f64::from(1 << 20)) as u64))
         .ok_or_else(|| format!("expected MiB, {least} or more; 64 MiB suffice for any disk"))
+}
+
+/// Server of the store at MASTER_ADDR:MASTER_PORT.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum StoreServer {
+    /// Rank 0 serves it, in torch or any other program
+    #[default]
+    Rank,
+    /// The agent of rank 0's node serves it until the last rank there has ended; for torch (env://) only
+    Agent,
 }
 
 /// Condition for a commit.

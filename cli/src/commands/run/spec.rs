@@ -5,11 +5,12 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{
-    CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, RESERVED_VARIABLES, StatusView,
+    AGENT_STORE_VARIABLE, CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, RESERVED_VARIABLES,
+    StatusView,
 };
 
 use super::RunArgs;
-use super::args::EnvPair;
+use super::args::{EnvPair, StoreServer};
 use super::launcher::check_launcher;
 use super::submitter::add_submitter_variables;
 use crate::display_text::count;
@@ -49,6 +50,9 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     let named = args.env.into_iter().map(|pair| (pair.key, pair.value));
     let mut env = named.collect::<BTreeMap<_, _>>();
     add_submitter_variables(&mut env, |name| std::env::var_os(name));
+    if args.store == StoreServer::Agent {
+        env.insert(AGENT_STORE_VARIABLE.to_owned(), "True".to_owned());
+    }
     Ok(JobSpec {
         id,
         command: args.command,
