@@ -2,7 +2,7 @@
 //!
 //! Files become streams here (`files`, `logs`), or cases with prepared streams (`records`); `rankguard-offline`
 //! concludes; `print` prints. Unreadable input is a problem line, never an error: one damaged file must not hide the
-//! content of the others (RG-11).
+//! content of the others (RG-11). Without a failure, a path of which nothing can be read leaves no verdict.
 //!
 //! Work is bounded ([`ReadBudget`]): bytes of text and time, for each file and for all; the rest of a file beyond a
 //! limit is a problem line that names the limit. Pipes, sockets, devices and files of the kernel are refused by name.
