@@ -74,7 +74,7 @@ fn a_test_that_will_be_killed() {
 fn start(round: &str, folder: &Path) -> Child {
     let mut test = Command::new(std::env::current_exe().expect("this program"));
     guarded(&mut test)
-        .args(["a_test_that_will_be_killed", "--exact", "--nocapture"])
+        .args(["orphans::a_test_that_will_be_killed", "--exact", "--nocapture"])
         .env(PART, folder)
         .env(ROUND, round)
         .env_remove(MARK)
