@@ -1,10 +1,10 @@
 //! Clocks that are read but remain in the message, because signatures match the text around them.
 
-use rankguard_model::Timestamp;
+use rankguard_model::{Rank, Timestamp};
 
 use super::cursor::LineCursor;
 use super::moment::{self, LineClock};
-use super::{LogLevel, ParsedLine};
+use super::{LogLevel, ParsedLine, prefix};
 
 /// Sets time and level of a line without a clock in its prefix.
 pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
@@ -16,6 +16,47 @@ pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
         line.level = line.level.or(level);
     } else if let Some(at) = event_record(line.text, clock) {
         line.at = Some(at);
+    } else if line.text.starts_with("slurm") {
+        line.at = cancellation(line.text, clock);
+    } else if line.text.starts_with('{') {
+        structured(line, clock);
+    }
+}
+
+/// Parses `*** STEP 771.0 ON n7 CANCELLED AT 2026-11-24T10:00:00 ***` of slurmstepd: the time at which it ended the step.
+fn cancellation(text: &str, clock: &LineClock) -> Option<Timestamp> {
+    let (_, stated) = text.split_once(" CANCELLED AT ")?;
+    moment::any(&mut LineCursor::new(stated), clock)?
+}
+
+/// Names of the time in records of structured loggers.
+const TIMES: [&str; 5] = ["@timestamp", "asctime", "time", "timestamp", "ts"];
+
+/// Reads time, rank, host and level of a record of a structured logger: `{"ts": "...", "level": "error", "rank": 7, ...}`.
+fn structured<'a>(line: &mut ParsedLine<'a>, clock: &LineClock) {
+    let text = line.text;
+    let stated = TIMES.iter().find_map(|name| member(text, name));
+    let Some(Some(at)) = stated.and_then(|stated| moment::any(&mut LineCursor::new(stated), clock)) else {
+        return;
+    };
+    line.at = Some(at);
+    line.rank = line.rank.or_else(|| member(text, "rank")?.parse().ok().map(Rank));
+    let host = || member(text, "host").or_else(|| member(text, "hostname"));
+    line.host = line.host.or_else(host);
+    line.level = line.level.or_else(|| prefix::level_of(member(text, "level")?));
+}
+
+/// Returns the string or number of a member of a JSON object on one line; `None` for a string with an escape.
+fn member<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let quoted = |at: usize| text[..at].ends_with('"') && text[at + name.len()..].starts_with("\":");
+    let (at, _) = text.match_indices(name).find(|(at, _)| quoted(*at))?;
+    let value = text[at + name.len() + 2..].trim_start();
+    match value.strip_prefix('"') {
+        Some(rest) => rest
+            .split_once('"')
+            .map(|(value, _)| value)
+            .filter(|value| !value.contains('\\')),
+        None => value.split([',', '}']).next().map(str::trim_end),
     }
 }
 

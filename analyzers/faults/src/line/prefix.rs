@@ -353,7 +353,10 @@ fn logger_level(c: &mut LineCursor<'_>, line: &mut ParsedLine<'_>) {
     let closed = if bracket {
         next.eat("]")
     } else {
-        next.eat("- ") || next.eat("| ") || next.eat(": ")
+        // The rank's own label may follow: `ERROR [rank3]: text`.
+        let mut label = next;
+        let is_label = label.eat("[rank") && label.digits(7).is_some() && label.eat("]");
+        next.eat("- ") || next.eat("| ") || next.eat(": ") || is_label
     };
     if closed {
         next.spaces();
@@ -361,7 +364,7 @@ fn logger_level(c: &mut LineCursor<'_>, line: &mut ParsedLine<'_>) {
     }
 }
 
-fn level_of(word: &str) -> Option<LogLevel> {
+pub(super) fn level_of(word: &str) -> Option<LogLevel> {
     Some(match word {
         "DEBUG" | "debug" | "TRACE" => LogLevel::Debug,
         "INFO" | "info" | "NOTICE" => LogLevel::Info,

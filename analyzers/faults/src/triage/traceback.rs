@@ -76,6 +76,8 @@ struct ExceptionSegment {
     frames: Vec<TracebackFrame>,
     /// `Type: message`; `message` holds the lines after the first.
     exception: Option<String>,
+    /// Number of the line of the exception.
+    line: u64,
     message: Vec<String>,
 }
 
@@ -114,6 +116,10 @@ impl TracebackTracker {
                 }
                 if unit.exceptions() > before {
                     unit.key_line = line_no;
+                    let mut raised = unit.segments.iter_mut().rev();
+                    if let Some(segment) = raised.find(|segment| segment.exception.is_some()) {
+                        segment.line = line_no;
+                    }
                 }
                 step
             }

@@ -10,6 +10,9 @@ use crate::triage::frames;
 use crate::triage::limits::CONTEXT;
 use crate::triage::observation::LogObservation;
 
+/// Field with the exception that has the class of the traceback, if it is not the last one.
+const REPORTED: &str = "reported";
+
 /// Parses `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process numbers its replicas
 /// like ranks.
 fn replica(exception: &str) -> Option<&str> {
@@ -70,6 +73,7 @@ impl OpenTraceback {
             }
         }
         marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
+        let decisive = self.decisive_exception(matcher, source, &marks);
         let last = self.segments.last();
         let exception = last.and_then(|segment| segment.exception.clone());
         if self.is_shutdown() {
@@ -138,6 +142,10 @@ impl OpenTraceback {
         {
             facts.push(("cause", cause));
         }
+        if let Some((text, line)) = decisive {
+            facts.push((REPORTED, text));
+            self.key_line = line;
+        }
         for mark in &mut marks {
             for (name, value) in facts.iter().filter(|(_, value)| !value.is_empty()) {
                 mark.fields.fill(*name, value);
@@ -158,6 +166,25 @@ impl OpenTraceback {
             last_line_no: self.last_line,
             key_line_no: self.key_line,
         }
+    }
+
+    /// Returns text and line of the exception from which the last one was raised, if the best mark is of it alone.
+    fn decisive_exception(
+        &self,
+        matcher: &SignatureMatcher,
+        source: EvidenceSource,
+        marks: &[Classification],
+    ) -> Option<(String, u64)> {
+        let best = marks.first().filter(|_| self.segments.len() > 1)?;
+        let has_best = |segment: &&ExceptionSegment| {
+            let texts = segment.exception.iter().chain(&segment.message);
+            let mut marks = texts.flat_map(|text| matcher.marks(source, text));
+            marks.any(|mark| mark.class == best.class)
+        };
+        let segment = self.segments.iter().rev().find(has_best)?;
+        let is_last = self.segments.last().is_some_and(|last| std::ptr::eq(last, segment));
+        let text = segment.exception.clone().filter(|_| !is_last)?;
+        Some((text, segment.line))
     }
 
     /// Returns the exceptions that describe the failure. If the last one is noise, as when an experiment tracker
