@@ -10,7 +10,7 @@ use crate::knowledge::ClassEntry;
 use crate::own_fault::is_own_end;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, reasoning, refine,
-    roles, signature, storage, wrappers,
+    roles, shared_part, signature, storage, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -34,6 +34,8 @@ pub struct SceneVerdict {
     pub signature: String,
     /// Failure in one line: location and message of the program, or blamed entity and class.
     pub headline: String,
+    /// Blamed part that several nodes share, in words; none if the verdict blames an entity.
+    pub shared: Option<String>,
     /// Strength of the winning candidate; below [`Strength::Cause`] the draft waits for more evidence.
     pub strength: CandidateStrength,
 }
@@ -101,6 +103,7 @@ fn limited_opinion(
         clears: known.clears(),
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),
+        shared: winner.shared.clone(),
         strength: winner.strength,
         verdict,
     }
@@ -127,6 +130,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     }
     wrappers::demote_wrappers(scene, &mut ranking);
     consequences::weigh(scene, &mut ranking);
+    shared_part::blame(scene, &mut ranking);
     ranking
 }
 
@@ -256,6 +260,7 @@ fn unknown(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
         clears: known.clears(),
         signature: format!("unknown|{}", verdict.blamed),
         headline: "a failure that nothing explains".to_owned(),
+        shared: None,
         strength: CandidateStrength::Outcome,
         verdict,
     }

@@ -26,6 +26,8 @@ pub struct CauseCandidate {
     pub layer: Option<String>,
     /// Entity that would be blamed.
     pub blamed: Entity,
+    /// Part that several nodes share, in words, if it is at fault and no entity.
+    pub shared: Option<String>,
     /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
     /// Index of the earliest sign.
@@ -53,6 +55,7 @@ impl CauseCandidate {
         Self {
             class: class.into(),
             layer: None,
+            shared: None,
             root_rank: blamed.rank(),
             blamed,
             first,

@@ -65,6 +65,11 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         storage::demote_io_errors(scene, ranking);
         panics(scene, ranking);
         limits(ranking);
+        if scene.is_of_logs() {
+            lost_nodes(scene, ranking);
+            lost_slots(scene, ranking);
+            full_disks(scene, ranking);
+        }
         afterwards(scene, ranking);
         tolerated(scene, ranking);
     }
@@ -321,6 +326,79 @@ fn soon(earlier: &Signal, later: &Signal, apart: usize) -> bool {
         later.at.since(earlier.at) <= PANICS
     } else {
         apart <= BESIDE
+    }
+}
+
+/// Longest time from a fault of a machine to the report that it does not answer, which a scheduler sends after a wait
+/// (`SlurmdTimeout` of slurm.conf, 300 s by default).
+const NOTICED: Duration = Duration::from_secs(600);
+
+/// Demotes the report of a scheduler that a node is lost if the node itself reported a fault before.
+fn lost_nodes(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_lost = |candidate: &CauseCandidate| candidate.class.as_str() == classes::SLURM_NODE_FAIL;
+    let is_fault = |candidate: &&CauseCandidate| {
+        let known = ClassEntry::of(scene.catalogue, &candidate.class);
+        candidate.strength == CandidateStrength::Overriding && candidate.score >= SURE && known.is_outright_fault()
+    };
+    let faults: Vec<(usize, Entity)> = ranking
+        .iter()
+        .filter(is_fault)
+        .map(|candidate| (candidate.first, candidate.blamed.clone()))
+        .collect();
+    for candidate in ranking.iter_mut().filter(|candidate| is_lost(candidate)) {
+        let report = &scene.signs[candidate.first];
+        let follows = faults.iter().any(|(first, blamed)| {
+            let fault = &scene.signs[*first];
+            let is_noticed = fault.at <= report.at.after(STAMP_LAG) && report.at.since(fault.at) <= NOTICED;
+            // A scheduler reports a restart only after it.
+            let is_restart = fault.source == report.source;
+            let is_here = match (blamed.node(), candidate.blamed.node()) {
+                (Some(machine), Some(node)) => machine == node || machine.as_str().is_empty(),
+                _ => false,
+            };
+            is_here && (is_noticed || is_restart || !fault.timed || !report.timed)
+        });
+        if follows {
+            candidate.strength = CandidateStrength::Cause;
+            candidate.score *= EARLIER;
+        }
+    }
+}
+
+/// Counts the loss of the link of a slot as a report of the GPU that was lost with it.
+fn lost_slots(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_slot = |sign: &Signal| sign.text.contains("pciehp") && sign.text.contains("Link Down");
+    let lost = |candidate: &CauseCandidate| candidate.class.as_str() == classes::GPU_FALLEN_OFF_BUS;
+    let Some(gpu) = ranking.iter().position(lost) else {
+        return;
+    };
+    let fault = &scene.signs[ranking[gpu].first];
+    let is_beside = |sign: &Signal| {
+        let is_near = sign.at <= fault.at.after(STAMP_LAG) && fault.at <= sign.at.after(STAMP_LAG);
+        is_slot(sign) && same_node(sign, fault) && sign.timed == fault.timed && is_near
+    };
+    let mut support: Vec<usize> = Vec::new();
+    for candidate in ranking.iter_mut() {
+        if candidate.support.iter().all(|index| is_beside(&scene.signs[index])) {
+            support.extend(candidate.support.iter());
+            candidate.strength = CandidateStrength::Outcome;
+        }
+    }
+    ranking[gpu].confirm(support, || "The link of its slot went down with it.".to_owned());
+}
+
+/// Demotes a failed write if its own exception names the full disk.
+fn full_disks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let of_class = |candidate: &&CauseCandidate, class: &str| candidate.class.as_str() == class;
+    let full = ranking.iter().find(|candidate| of_class(candidate, classes::DISK_FULL));
+    let Some(full) = full.map(|candidate| scene.signs[candidate.first].evidence.clone()) else {
+        return;
+    };
+    for candidate in ranking.iter_mut() {
+        let is_write = candidate.class.as_str() == classes::CHECKPOINT_WRITE_FAILURE;
+        if is_write && scene.signs[candidate.first].evidence == full {
+            candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
+        }
     }
 }
 

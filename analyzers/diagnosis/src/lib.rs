@@ -50,6 +50,7 @@ mod scene;
 mod scope;
 mod scopes;
 mod separate;
+mod shared_part;
 mod signal;
 mod signal_ref;
 mod signalled_ranks;

@@ -67,7 +67,8 @@ fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> Strin
     } else {
         speaker(&mut text, scene, first);
         text.push_str(" says \"");
-        quote(&mut text, &first.text);
+        // Of exceptions that were raised from each other, the one that has the class.
+        quote(&mut text, first.field("reported").unwrap_or(&first.text));
         text.push('"');
     }
     text.push_str("; it reads as ");
@@ -272,6 +273,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
     let is_alive = has_ranks && scene.exits().next().is_none() && scene.silent().next().is_none();
     let is_agent = verdict.class.as_str() == classes::NODE_AGENT_SILENT;
     let why = match winner.strength {
+        CandidateStrength::Overriding if scene.is_beside_success => {
+            "it is a fault of a machine, and the run ended well beside it"
+        }
         CandidateStrength::Overriding if has_ranks && is_agent => {
             "no program silences the agent of its node, and the ranks there may run on"
         }
@@ -291,6 +295,10 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
     };
     let mut text = String::with_capacity(ROOM);
     match &verdict.blamed {
+        Entity::Unknown if winner.shared.is_some() => {
+            text.push_str("The blame is on ");
+            text.push_str(winner.shared.as_deref().unwrap_or_default());
+        }
         Entity::Unknown if first.switch_port().is_some() => {
             text.push_str("The blame is on ");
             text.push_str(&first.switch_port().unwrap_or_default());
@@ -374,6 +382,10 @@ fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal) {
     {
         return text.push_str(writer);
     }
+    let is_service = || speaker::system_writer(&sign.text) == speaker::SYSTEM_LOG;
+    if speaker::is_mixed(sign.source) && matches!(sign.entity, Entity::Node { .. }) && is_service() {
+        return beside(text, speaker::SYSTEM_LOG, " of node ", sign.node());
+    }
     let (who, nameless) = match sign.source {
         EvidenceSource::KernelLog => {
             return beside(text, speaker::system_writer(&sign.text), " of node ", sign.node());
@@ -410,7 +422,21 @@ fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal) {
 fn is_output(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     let class = sign.class().map(|class| ClassEntry::of(scene.catalogue, class));
     let is_collective = ["NCCL", "RCCL", "HCCL"].iter().any(|name| sign.text.contains(name));
-    sign.entity.rank().is_some() || is_collective || class.is_some_and(|class| class.is_program())
+    let is_program = class.is_some_and(|class| class.is_program());
+    sign.entity.rank().is_some() || is_collective || is_program || names_exception(&sign.text)
+}
+
+/// Returns true for the message of a Python exception, also after the label of a host or a level: `n7: OSError: ...`.
+fn names_exception(text: &str) -> bool {
+    let is_exception = |word: &str| {
+        let name = word.strip_suffix(':').unwrap_or_default();
+        let name = name.rsplit('.').next().unwrap_or_default();
+        let is_named = ["Error", "Exception"]
+            .iter()
+            .any(|ending| name.len() > ending.len() && name.ends_with(ending));
+        is_named && name.starts_with(|c: char| c.is_ascii_uppercase())
+    };
+    text.split_whitespace().take(3).any(is_exception)
 }
 
 fn subject(text: &mut String, entity: &Entity) {

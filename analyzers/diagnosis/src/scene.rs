@@ -29,6 +29,8 @@ pub struct FailureScene<'a> {
     pub(crate) has_fault_limits: bool,
     /// True if agents report the end of each rank. Logs that are read later show the end of few.
     reports_ends: bool,
+    /// True if the run ended well in spite of the faults.
+    pub(crate) is_beside_success: bool,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
     since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
@@ -55,6 +57,7 @@ impl<'a> FailureScene<'a> {
             has_cause_limits: true,
             has_fault_limits: true,
             reports_ends: false,
+            is_beside_success: false,
             since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
@@ -89,7 +92,20 @@ impl<'a> FailureScene<'a> {
             .with_limits(self.has_cause_limits, self.has_fault_limits)
             .begun_at(self.since);
         part.reports_ends = self.reports_ends;
+        part.is_beside_success = self.is_beside_success;
         part
+    }
+
+    /// Returns true for logs that are read later, without agents.
+    pub(crate) fn is_of_logs(&self) -> bool {
+        !self.reports_ends
+    }
+
+    /// Returns the scene of faults of machines beside a run that ended well.
+    #[must_use]
+    pub fn beside_success(mut self, is_beside_success: bool) -> Self {
+        self.is_beside_success = is_beside_success;
+        self
     }
 
     /// Returns true if the ranks are known and agents report the end of each.

@@ -30,6 +30,17 @@ const SCHEDULER_TEXTS: [&str; 7] = [
     "*** STEP ",
 ];
 
+/// Starts of the lines of Slurm's controller and node daemon in their own logs, after time and level.
+const DAEMON_STARTS: [&str; 7] = [
+    "_slurm_rpc_",
+    "drain_nodes: node ",
+    "node_did_resp ",
+    "prolog failed: ",
+    "prolog_running_decr: ",
+    "update_node: node ",
+    "validate_node_specs: ",
+];
+
 /// States of jobs in tables of `sacct`, which are a column of their own.
 const JOB_STATES: [&str; 8] = [
     "BOOT_FAIL",
@@ -67,19 +78,22 @@ const LAUNCHER_STARTS: [&str; 7] = [
 const FAILURE_FIELDS: [&str; 6] = ["error_file", "exitcode", "host", "rank", "time", "traceback"];
 
 /// Daemons that write to a system log without a process id.
-const DAEMONS: [&str; 14] = [
+const DAEMONS: [&str; 17] = [
     "containerd",
     "cron",
     "dockerd",
     "kubelet",
     "logger",
+    "mcelog",
     "nscd",
     "nv-fabricmanager",
     "nvidia-persistenced",
     "puppet-agent",
+    "rasdaemon",
     "root",
     "slurmd",
     "slurmstepd",
+    "smartd",
     "sshd",
     "systemd",
 ];
@@ -106,12 +120,20 @@ pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
     if has_rank {
         return None;
     }
-    let is_controller = text.starts_with("Nodes ") && text.contains(" not responding");
+    let is_controller = text.starts_with("Nodes ") && text.contains(" not responding")
+        || text.starts_with("Node ") && text.ends_with(" rebooted unexpectedly")
+        || starts(&DAEMON_STARTS);
     if holds(&SCHEDULER_TEXTS) || is_controller || is_accounting(text) {
         return Some("the scheduler");
     }
     if is_cluster_event(text) {
         return Some("Kubernetes");
+    }
+    if text.starts_with("TERM_") {
+        return Some("the scheduler");
+    }
+    if text.starts_with("| ") && text.trim_end().ends_with('|') {
+        return Some("a table in the log");
     }
     if text.contains("osm_") || text.contains("OpenSM") {
         return Some("the subnet manager");
@@ -172,6 +194,9 @@ fn is_cluster_event(text: &str) -> bool {
     event && columns.any(is_object) || field.is_some_and(|name| matches!(name, "Reason" | "Exit Code" | "State"))
 }
 
+/// Log of the daemons of a machine, in words.
+pub(crate) const SYSTEM_LOG: &str = "the system log";
+
 /// Returns the writer of a line from a kernel log or a system log: a daemon, if the line names one.
 pub(crate) fn system_writer(text: &str) -> &'static str {
     let Some(tag) = SyslogTag::parse(text) else {
@@ -179,7 +204,7 @@ pub(crate) fn system_writer(text: &str) -> &'static str {
     };
     let is_process = tag.pid.is_some() && !TRAPS.iter().any(|words| tag.text.starts_with(words));
     if is_process || DAEMONS.contains(&tag.name.to_ascii_lowercase().as_str()) {
-        "the system log"
+        SYSTEM_LOG
     } else {
         "the kernel log"
     }
@@ -226,6 +251,9 @@ mod tests {
             Some("Kubernetes"),
         );
         check("Reason:       OOMKilled", Some("Kubernetes"));
+        check("update_node: node c7 reason set to: broken", Some("the scheduler"));
+        check("Node c7 rebooted unexpectedly", Some("the scheduler"));
+        check("TERM_MEMLIMIT: job killed", Some("the scheduler"));
         check(
             "osm_spst_rcv_process: Switch 0x1 leaf port 3 changed state from ACTIVE to DOWN",
             Some("the subnet manager"),

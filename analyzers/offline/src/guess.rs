@@ -5,6 +5,8 @@ use std::path::Path;
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
+use crate::services;
+
 /// Maximum number of lines that a guess reads.
 pub const SAMPLE: usize = 300;
 
@@ -16,11 +18,23 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
         .unwrap_or_default();
     let clock = LineClock::default();
     let filled: Vec<&String> = lines.iter().filter(|line| !line.trim().is_empty()).collect();
-    let kernel = filled
-        .iter()
-        .filter(|text| line::parse(&line::clean(text), &clock).kernel)
-        .count();
+    let of_machine = |text: &str| {
+        let cleaned = line::clean(text);
+        let parsed = line::parse(&cleaned, &clock);
+        // A system log names the host before the service.
+        (
+            parsed.kernel,
+            parsed.host.is_some() && services::is_service_line(parsed.text),
+        )
+    };
+    let kinds: Vec<(bool, bool)> = filled.iter().map(|text| of_machine(text)).collect();
+    let kernel = kinds.iter().filter(|(kernel, _)| *kernel).count();
+    let machine = kinds.iter().filter(|(kernel, service)| *kernel || *service).count();
+    let booted = filled.iter().filter(|text| begins_with_uptime(text)).count();
+    let is_console = name.contains("console") && booted * 3 > filled.len() * 2;
     if kernel * 3 > filled.len()
+        || is_console
+        || machine > 0 && machine * 10 >= filled.len() * 9
         || ["dmesg", "kmsg", "kern.log", "pstore"]
             .iter()
             .any(|part| name.contains(part))
@@ -32,6 +46,12 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
         .any(|part| name.contains(part))
     {
         return EvidenceSource::Host;
+    }
+    if ["slurmctld", "slurmd.", "slurmd-", "slurmdbd"]
+        .iter()
+        .any(|part| name.contains(part))
+    {
+        return EvidenceSource::Scheduler;
     }
     // The head of a table of `sacct`.
     let lists_jobs = |line: &&&String| line.contains("JobID") && line.contains("State") && line.contains("ExitCode");
@@ -68,6 +88,15 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
         return EvidenceSource::Launcher;
     }
     EvidenceSource::JobLog
+}
+
+/// Returns true for a line that begins with the time since boot, of any precision: `[  712.10] `.
+fn begins_with_uptime(text: &str) -> bool {
+    let seconds = text.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    seconds.is_some_and(|(seconds, _)| {
+        let seconds = seconds.trim_start();
+        seconds.contains('.') && seconds.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+    })
 }
 
 /// Returns the rank that a path names: `rank-3.err`, `rank_3/stderr.log`, `rank3.log`.
@@ -218,10 +247,21 @@ pub(crate) fn host_name(root: &Path, path: &Path) -> Option<HostName> {
     })
 }
 
+/// Names of logs of machines at the end of a file's name.
+const MACHINE_LOGS: [&str; 6] = ["console", "dmesg", "journal", "kern", "messages", "syslog"];
+
 /// Returns the names in a path that are hosts if lines below them name the same host, outermost first: folders and files
 /// without their extensions.
 pub(crate) fn possible_hosts(root: &Path, path: &Path) -> Vec<String> {
-    let stems = parts(root, path).map(|part| part.split('.').next().unwrap_or(&part).to_owned());
+    let stems = parts(root, path).flat_map(|part| {
+        let stem = part.split('.').next().unwrap_or(&part).to_owned();
+        // The log of a machine beside the others: `gpu-07-dmesg.txt`.
+        let of_machine = MACHINE_LOGS.iter().find_map(|log| {
+            let stem = stem.strip_suffix(log)?;
+            stem.strip_suffix(['-', '_']).map(str::to_owned)
+        });
+        std::iter::once(stem).chain(of_machine)
+    });
     let is_possible = |stem: &String| {
         let word = stem.split(|c: char| !c.is_ascii_lowercase()).next().unwrap_or_default();
         let has_number = stem.bytes().any(|b| b.is_ascii_digit());

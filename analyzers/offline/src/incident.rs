@@ -324,13 +324,28 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
         if let (Some(newest), Some(now)) = (newest, seen.own_clock)
             && wait_start(now, seen.wait).since(newest) > QUIET
         {
-            all.extend(stretch(index, stream, start..at));
-            start = at;
+            let end = end_of_stretch(&stream.seen[start..=at]) + start;
+            all.extend(stretch(index, stream, start..end));
+            start = end;
         }
         newest = seen.own_clock.or(newest);
     }
     all.extend(stretch(index, stream, start..stream.seen.len()));
     all
+}
+
+/// Returns the end of a segment whose clock pauses before the last observation. Those without a clock before the pause
+/// belong to the nearer side: a traceback belongs to the report of the launcher below it rather than to a warning far above.
+fn end_of_stretch(seen: &[PlacedObservation]) -> usize {
+    let Some((next, before)) = seen.split_last() else {
+        return 0;
+    };
+    let clocked = before.iter().rposition(|seen| seen.own_clock.is_some());
+    let Some(clocked) = clocked else { return before.len() };
+    let above = before[clocked].last_line;
+    let is_above = |seen: &PlacedObservation| seen.first_line - above <= next.first_line - seen.last_line;
+    let own = before[clocked + 1..].iter().take_while(|seen| is_above(seen)).count();
+    clocked + 1 + own
 }
 
 /// Builds a segment of a range of observations; `None` if all are excused or have no signals.

@@ -17,6 +17,7 @@ mod explanation;
 mod flight;
 pub mod guess;
 mod incident;
+mod named_machine;
 mod node_names;
 mod outcome;
 mod outcome_records;

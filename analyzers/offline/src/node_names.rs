@@ -1,7 +1,7 @@
 //! Names of folders and files that are names of nodes.
 //!
-//! `gpu-07/` has the form of a host name, and so has `ticket-99/`. A name of this form is a node only if log lines below
-//! it name the same host, or if sibling names of the same form hold logs of one node each: system logs, or logs of
+//! `gpu-07/` has the form of a host name, and so has `ticket-99/`. A name of this form is a node only if log lines of the
+//! diagnosis name the same host, or if sibling names of the same form hold logs of one node each: system logs, or logs of
 //! different ranks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,6 +11,7 @@ use rankguard_faults::line::{self, LineClock};
 use rankguard_model::{NodeId, Rank};
 
 use crate::guess;
+use crate::named_machine::nodes_in;
 
 /// Parts of the names of logs that a machine writes about itself.
 const SYSTEM_LOGS: [&str; 12] = [
@@ -48,15 +49,18 @@ struct NamedLogs {
     ranks: BTreeSet<Rank>,
 }
 
-/// Returns the hosts that lines of a log name in their prefixes, in lower case and without their domain.
+/// Returns the hosts that lines of a log name, in their prefixes or in the words of a scheduler, in lower case and without
+/// their domain.
 pub fn hosts_of(lines: &[String]) -> BTreeSet<String> {
     let clock = LineClock::default();
-    let hosts = lines.iter().filter_map(|text| {
+    let mut hosts = BTreeSet::new();
+    for text in lines {
         let cleaned = line::clean(text);
-        let host = line::parse(&cleaned, &clock).host?;
-        Some(label(host))
-    });
-    hosts.collect()
+        let parsed = line::parse(&cleaned, &clock);
+        hosts.extend(parsed.host.map(label));
+        hosts.extend(nodes_in(parsed.text).map(label));
+    }
+    hosts
 }
 
 /// Returns the first label of a host name in lower case.
@@ -67,11 +71,14 @@ fn label(host: &str) -> String {
 impl NodeNames {
     /// Finds the names of nodes among files below `root`; each file has the hosts that its lines name.
     pub fn among<'a>(root: &Path, files: impl IntoIterator<Item = (&'a Path, &'a BTreeSet<String>)>) -> Self {
+        let files: Vec<(&Path, &BTreeSet<String>)> = files.into_iter().collect();
+        // The log of a scheduler names the hosts of folders beside it.
+        let all_hosts: BTreeSet<&String> = files.iter().flat_map(|(_, hosts)| *hosts).collect();
         let mut names = BTreeSet::new();
         let mut siblings: BTreeMap<(Vec<String>, String), BTreeMap<String, NamedLogs>> = BTreeMap::new();
-        for (path, hosts) in files {
+        for (path, _) in &files {
             let possible = guess::possible_hosts(root, path);
-            names.extend(possible.into_iter().filter(|name| hosts.contains(name)));
+            names.extend(possible.into_iter().filter(|name| all_hosts.contains(name)));
             let Some(guess::HostName {
                 parents,
                 name,
@@ -190,6 +197,28 @@ mod tests {
             ],
             &[Some("b7"), Some("b7"), Some("b7"), None, None],
         );
+    }
+
+    #[test]
+    fn a_host_in_another_log_confirms_a_folder() {
+        check(
+            &[
+                ("/logs/slurmctld.log", "k5"),
+                ("/logs/k5/console.log", ""),
+                ("/logs/k6/console.log", ""),
+            ],
+            &[None, Some("k5"), None],
+        );
+        check(
+            &[("/logs/slurm-9.out", "n21"), ("/logs/n21-dmesg.txt", "")],
+            &[None, Some("n21")],
+        );
+    }
+
+    #[test]
+    fn lines_of_schedulers_name_hosts() {
+        let lines = ["[2026-11-24T10:03:00.000] error: Nodes k5 not responding, setting DOWN".to_owned()];
+        assert_eq!(hosts_of(&lines).into_iter().collect::<Vec<_>>(), ["k5"]);
     }
 
     #[test]

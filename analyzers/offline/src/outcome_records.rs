@@ -74,7 +74,7 @@ const STATUSES: [&str; 12] = [
 ];
 
 /// Subjects that denote the whole run.
-const RUNS: [&str; 9] = [
+const RUNS: [&str; 10] = [
     "job",
     "main",
     "training",
@@ -83,6 +83,7 @@ const RUNS: [&str; 9] = [
     "python",
     "script",
     "container",
+    "evaluation",
     "run",
 ];
 
@@ -369,6 +370,10 @@ mod tests {
         check(
             "812  train  OUT_OF_ME+  0:125",
             Some(ended(false, EndSource::Scheduler)),
+        );
+        check(
+            "evaluation finished, exit code 0",
+            Some(ended(true, EndSource::Process)),
         );
         check("exiting with code 0", Some(ended(true, EndSource::Process)));
         check(

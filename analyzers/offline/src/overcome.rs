@@ -9,7 +9,7 @@ mod demotion;
 
 use std::time::Duration;
 
-use rankguard_diagnosis::{Signal, reports_store_recovery};
+use rankguard_diagnosis::{LINK_UP_SIGNATURE, Signal, reports_store_recovery};
 use rankguard_faults::classes;
 use rankguard_model::Role;
 
@@ -85,6 +85,24 @@ pub(crate) fn answered_again(items: &[LocatedSignal]) -> bool {
                 .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG);
             waits && item.last_line < answered(item.log)
         })
+}
+
+/// Returns true if an incident holds only links that went down and came up again in the same log. If anything else failed,
+/// the loss may be its cause.
+pub(crate) fn came_back(items: &[LocatedSignal]) -> bool {
+    let is_up = |down: &LocatedSignal| {
+        let mut later = items
+            .iter()
+            .filter(|item| item.log == down.log && item.last_line > down.last_line);
+        later.any(|item| item.sign.is_signed(LINK_UP_SIGNATURE) && item.sign.entity == down.sign.entity)
+    };
+    let is_loss = |sign: &Signal| {
+        sign.class()
+            .is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
+    };
+    let means_something = |item: &&LocatedSignal| item.sign.mark().is_none_or(|mark| mark.role != Role::Noise);
+    let mut losses = items.iter().filter(means_something).peekable();
+    losses.peek().is_some() && losses.all(|item| is_loss(&item.sign) && is_up(item))
 }
 
 /// Turns overcome complaints into noise. `seen` is in line order; `worked` is the last line that shows work, `lines`

@@ -12,6 +12,7 @@ use rankguard_model::{
     Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence, Timestamp,
 };
 
+use crate::named_machine::{described_node, is_of_machine, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
@@ -350,11 +351,33 @@ impl StreamReader {
         Timestamp(at.0.saturating_sub(self.origin.ahead_ns.unwrap_or(0)))
     }
 
+    /// Returns the machine that a line of a log of a job, a scheduler or a system names as the failed one: in its text, or
+    /// as the host on which a service reports it.
+    fn named_machine(&self, observation: &LogObservation) -> Option<NodeId> {
+        if !observation.marks.iter().any(is_of_machine) {
+            return None;
+        }
+        let of_service = || {
+            let host = observation.host.as_deref()?;
+            services::is_service_line(&observation.text).then(|| NodeId::from(host))
+        };
+        let of_daemon = || {
+            let is_own = observation.text.contains(OWN_PROLOG);
+            self.origin.node.clone().filter(|_| is_own)
+        };
+        let is_job_log = self.source != EvidenceSource::KernelLog;
+        node_in(&observation.text)
+            .filter(|_| is_job_log)
+            .or_else(|| described_node(&observation.context))
+            .or_else(of_service)
+            .or_else(of_daemon)
+    }
+
     fn evidence(&self, observation: &LogObservation) -> Evidence {
-        let node = self
-            .origin
-            .node
+        let machine = self.named_machine(observation);
+        let node = machine
             .clone()
+            .or_else(|| self.origin.node.clone())
             .or_else(|| observation.host.as_deref().map(NodeId::from));
         let node = node.unwrap_or_else(|| NodeId::from(""));
         let entity = match (&observation.device, observation.rank) {
@@ -368,7 +391,7 @@ impl StreamReader {
                 rank,
                 node,
             },
-            (None, None) if self.source == EvidenceSource::KernelLog => Entity::Node { node },
+            (None, None) if self.source == EvidenceSource::KernelLog || machine.is_some() => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
         Evidence {
@@ -393,6 +416,9 @@ impl StreamReader {
         }
     }
 }
+
+/// Text of a Slurm daemon about its own node.
+const OWN_PROLOG: &str = "prolog failed";
 
 /// Returns the node that all observations of a machine's log name.
 fn sole_node(source: EvidenceSource, seen: &[PlacedObservation]) -> Option<NodeId> {

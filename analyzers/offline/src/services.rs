@@ -143,6 +143,11 @@ pub(crate) fn relation(text: &str, mark: &Classification) -> ServiceRelation {
     }
 }
 
+/// Returns true for a message of a system log that a service of the machine wrote.
+pub(crate) fn is_service_line(text: &str) -> bool {
+    SyslogTag::parse(text).is_some_and(|tag| is_service(tag.name) && (tag.pid.is_some() || !is_word(tag.name)))
+}
+
 /// Writer of a message in a system log.
 #[derive(Debug, PartialEq, Eq)]
 enum TaggedWriter<'a> {

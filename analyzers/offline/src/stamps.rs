@@ -1,10 +1,12 @@
 //! Stamps above lines without one: a traceback below the line of a logger that reports the error is of the same moment.
 //!
-//! Only a line that reports an error gives its time. Any other line was written at an unknown time before.
+//! Only a line that reports an error gives its time, and only to what is printed right below it. Any other line, such as
+//! the warning with which a launcher begins, was written at an unknown time before.
 
 use rankguard_faults::line::{self, LineClock, LogLevel};
 use rankguard_model::{Rank, Timestamp};
 
+use crate::progress::is_progress;
 use crate::stream::PlacedObservation;
 
 /// Maximum distance of a line from the stamp above it, lines.
@@ -13,7 +15,7 @@ const NEAR: u64 = 12;
 const STAMPS: usize = 20_000;
 /// Maximum part of a line that is parsed, bytes.
 const HEAD: usize = 512;
-/// Words of a line that reports an error, if its logger adds no level. Lower case.
+/// Words of a line that reports an error, if its logger adds no level or a lower one. Lower case.
 const ERROR_WORDS: [&str; 7] = [
     "crash",
     "error",
@@ -24,6 +26,17 @@ const ERROR_WORDS: [&str; 7] = [
     "unhandled",
 ];
 
+/// Returns true for a line that begins with a step: `step 2000`.
+fn is_step(text: &str) -> bool {
+    let mut words = text.split_whitespace();
+    let word = words.next().unwrap_or_default().trim_end_matches(':');
+    let is_unit = ["step", "iter", "iteration", "epoch", "batch"].contains(&word.to_ascii_lowercase().as_str());
+    is_unit
+        && words
+            .next()
+            .is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// Stamp of a line that reports an error.
 #[derive(Debug, Clone)]
 struct Stamp {
@@ -32,7 +45,7 @@ struct Stamp {
     at: Timestamp,
     /// Rank in the prefix of the line.
     rank: Option<Rank>,
-    /// Last line below it before the next stamp.
+    /// Last line below it before the next stamp or the next line of work.
     until: u64,
 }
 
@@ -51,19 +64,18 @@ impl StampIndex {
         let head = line::clean(&text[..text.floor_char_boundary(HEAD)]);
         let parsed = line::parse(&head, clock);
         let Some(at) = parsed.at else {
-            if let Some(last) = self.last.as_mut().filter(|last| last.until + 1 == number) {
+            let is_work = is_progress(text) || is_step(parsed.text);
+            if let Some(last) = self.last.as_mut().filter(|last| last.until + 1 == number && !is_work) {
                 last.until = number;
             }
             return;
         };
         self.close();
-        let is_error = match parsed.level {
-            Some(level) => level >= LogLevel::Warning,
-            None => {
-                let lower = parsed.text.to_ascii_lowercase();
-                ERROR_WORDS.iter().any(|word| lower.contains(word))
-            }
+        let has_error_word = || {
+            let lower = parsed.text.to_ascii_lowercase();
+            ERROR_WORDS.iter().any(|word| lower.contains(word))
         };
+        let is_error = parsed.level.is_some_and(|level| level >= LogLevel::Error) || has_error_word();
         self.last = is_error.then_some(Stamp {
             line: number,
             at,

@@ -184,7 +184,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let job = JobId::from(JOB);
     let has_job = incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
     let placements = placements(incident);
-    let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue);
+    let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue)
+        .beside_success(overcome::is_beside_success(incident));
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
     let now = signs.iter().map(|sign| sign.at).max().unwrap_or_default();
@@ -196,7 +197,9 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         && opinion.verdict.confidence < WORTH_A_CASE
         && witnesses(&signs) < 2
         && !signs.iter().any(|sign| sign.is_root_mark());
-    let overcome = overcome::answered_again(&incident.items) || overcome::only_corrected(incident);
+    let overcome = overcome::answered_again(&incident.items)
+        || overcome::came_back(&incident.items)
+        || overcome::only_corrected(incident);
     if !says_failure || weak || overcome || opinion.verdict.class.as_str() == classes::NONE {
         return None;
     }
@@ -212,8 +215,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         class: verdict.class.to_string(),
         layer: verdict.layer.clone(),
         severity: verdict.severity,
-        blamed: match first.and_then(|item| item.sign.switch_port()) {
-            Some(port) if verdict.blamed == Entity::Unknown => port,
+        blamed: match opinion.shared.or_else(|| first?.sign.switch_port()) {
+            Some(part) if verdict.blamed == Entity::Unknown => part,
             _ => name(&verdict.blamed, &verdict.layer),
         },
         root_rank: verdict.root_rank,
@@ -304,6 +307,9 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
             && known.blamed == case.blamed
             && known.root_rank == case.root_rank
     };
+    if let Some(known) = cases.iter_mut().find(|known| is_same_state(known, &case)) {
+        return join_states(known, case);
+    }
     let Some(known) = cases.iter_mut().find(same) else {
         return cases.push(case);
     };
@@ -314,6 +320,32 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
         .map(|line| format!(" (line {})", line.line))
         .unwrap_or_default();
     known.reasoning.push(format!("The same was seen again{when}{line}."));
+    let room = KEY_LINES.saturating_sub(known.key_lines.len());
+    known.key_lines.extend(case.key_lines.into_iter().take(room));
+}
+
+/// Classes of a machine that is not ready for programs until it is repaired.
+const NOT_READY: [&str; 3] = [
+    classes::DRIVER_VERSION_MISMATCH,
+    classes::FABRIC_MANAGER_NOT_READY,
+    classes::GPU_NOT_VISIBLE,
+];
+
+/// Returns true if two cases are of one machine that is not ready: its services report it as they start, and a program as
+/// it needs the machine.
+fn is_same_state(one: &OfflineCase, other: &OfflineCase) -> bool {
+    let is_timed = one.first_at.is_some() && other.first_at.is_some();
+    let is_state = NOT_READY.contains(&one.class.as_str()) && one.class == other.class;
+    is_state && is_timed && one.id != other.id && one.root_node.is_some() && one.root_node == other.root_node
+}
+
+/// Joins two cases of one machine; the earlier one remains.
+fn join_states(known: &mut OfflineCase, mut case: OfflineCase) {
+    if case.first_at < known.first_at {
+        std::mem::swap(known, &mut case);
+    }
+    let when = case.first_at.as_deref().unwrap_or_default();
+    known.reasoning.push(format!("{} reports the same at {when}.", case.id));
     let room = KEY_LINES.saturating_sub(known.key_lines.len());
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }
@@ -335,7 +367,7 @@ fn key_lines(incident: &Incident, findings: &[CaseFinding]) -> Vec<DecidingLine>
                 stream: item.log,
                 line,
                 role: finding.role,
-                text: finding.text.clone(),
+                text: item.sign.field("reported").unwrap_or(&finding.text).to_owned(),
             })
         })
         .collect()

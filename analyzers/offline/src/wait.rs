@@ -43,9 +43,21 @@ const LONGEST: Duration = Duration::from_secs(24 * 3_600);
 /// Maximum number of words used of a line.
 const WORDS: usize = 200;
 
+/// Reports of a lost node, each with the default time for which its sender waits for the node: `SlurmdTimeout` of
+/// slurm.conf, `node-monitor-grace-period` of kube-controller-manager,
+/// `tolerationSeconds` of the pods there.
+const LOST_NODES: [(&str, Duration); 3] = [
+    ("not responding, setting down", Duration::from_secs(300)),
+    ("nodenotready", Duration::from_secs(50)),
+    ("taintmanagereviction", Duration::from_secs(300)),
+];
+
 /// Returns the longest wait that a line reports; none if it reports no wait.
 pub(crate) fn stated_wait(text: &str) -> Option<Duration> {
     let lower = text[..text.floor_char_boundary(4_000)].to_ascii_lowercase();
+    if let Some((_, wait)) = LOST_NODES.iter().find(|(words, _)| lower.contains(words)) {
+        return Some(*wait);
+    }
     if !WAITS.iter().any(|word| lower.contains(word)) {
         return None;
     }

@@ -80,8 +80,8 @@ impl WorkerFailures {
         }
     }
 
-    /// Sets times and nodes that observations lack: the time for lines within a summary, the node for all signals of a
-    /// rank.
+    /// Sets times and nodes that observations lack: the time for lines within a summary and for the last error of its rank
+    /// before it, the node for all signals of a rank.
     pub(crate) fn place(&mut self, seen: &mut [PlacedObservation]) {
         self.close();
         let hosts: BTreeMap<Rank, &NodeId> = self
@@ -92,21 +92,43 @@ impl WorkerFailures {
         if self.done.is_empty() {
             return;
         }
+        for summary in &self.done {
+            date_last_error(summary, seen);
+        }
         for one in seen {
             let lines = |summary: &&WorkerSummary| (summary.first_line..=summary.last_line).contains(&one.key_line);
             let own = self.done.iter().find(lines);
             if let (Some(at), None) = (own.and_then(|summary| summary.at), one.wall) {
-                one.wall = Some(at);
-                one.own_clock = one.own_clock.or(Some(at));
-                for sign in &mut one.signs {
-                    sign.at = at;
-                    sign.timed = true;
-                }
+                set_time(one, at);
             }
             for sign in &mut one.signs {
                 set_node(sign, &hosts);
             }
         }
+    }
+}
+
+/// Gives the last error of a rank without a time that of the summary below, which the launcher wrote as the rank ended.
+fn date_last_error(summary: &WorkerSummary, seen: &mut [PlacedObservation]) {
+    let (Some(at), Some(rank)) = (summary.at, summary.rank) else {
+        return;
+    };
+    let is_own = |one: &&mut PlacedObservation| {
+        let of_rank = one.signs.iter().any(|sign| sign.entity.rank() == Some(rank));
+        of_rank && one.last_line < summary.first_line
+    };
+    let last = seen.iter_mut().filter(is_own).next_back();
+    if let Some(last) = last.filter(|last| last.own_clock.is_none()) {
+        set_time(last, at);
+    }
+}
+
+fn set_time(one: &mut PlacedObservation, at: Timestamp) {
+    one.wall = Some(at);
+    one.own_clock = one.own_clock.or(Some(at));
+    for sign in &mut one.signs {
+        sign.at = at;
+        sign.timed = true;
     }
 }
 

@@ -1,47 +1,11 @@
 //! Folders of logs: the order of cause and consequence between ranks, machines and services.
 
-use std::collections::BTreeSet;
-use std::path::Path;
+mod folders;
 
-use rankguard_faults::Catalogue;
 use rankguard_model::{NodeId, Rank};
-use rankguard_offline::{
-    NodeNames, OfflineCase, StreamOrigin, StreamReader, conclude_each, guess, hosts_of, incidents,
-};
+use rankguard_offline::OfflineCase;
 
-/// Diagnoses files of a folder, as the program reads them.
-fn diagnose(files: &[(&str, &str)]) -> Vec<OfflineCase> {
-    let root = Path::new("/logs");
-    let paths: Vec<_> = files.iter().map(|(name, _)| root.join(name)).collect();
-    let heads: Vec<Vec<String>> = files
-        .iter()
-        .map(|(_, text)| text.lines().map(str::to_owned).collect())
-        .collect();
-    let hosts: Vec<BTreeSet<String>> = heads.iter().map(|lines| hosts_of(lines)).collect();
-    let names = NodeNames::among(root, paths.iter().map(AsRef::as_ref).zip(&hosts));
-    let newest = heads.iter().filter_map(|lines| guess::newest_moment(lines)).max();
-    let streams = files
-        .iter()
-        .zip(&paths)
-        .zip(&heads)
-        .map(|(((name, text), path), lines)| {
-            let mut reader = StreamReader::new(StreamOrigin {
-                name: (*name).to_owned(),
-                source: Some(guess::source(path, lines)),
-                rank: guess::rank(root, path),
-                node: names.node(root, path),
-                year: guess::year_hint(newest, None),
-                ..StreamOrigin::default()
-            });
-            reader.push_block(text.as_bytes());
-            reader.finish()
-        });
-    let incidents = incidents(streams.collect());
-    incidents
-        .iter()
-        .flat_map(|incident| conclude_each(incident, Catalogue::builtin()))
-        .collect()
-}
+use folders::diagnose;
 
 fn classes(cases: &[OfflineCase]) -> Vec<&str> {
     cases.iter().map(|case| case.class.as_str()).collect()
@@ -409,4 +373,116 @@ fn no_fault_of_a_machine_explains_an_exception_of_the_program() {
             assert!(!has_reason(&cases[0], &["follows from it"]), "{:?}", cases[0].reasoning);
         }
     }
+}
+
+#[test]
+fn a_step_that_ends_after_a_task_crashed_was_not_cancelled_from_outside() {
+    let end = "srun: Terminating StepId=4.0\n\
+               slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-03-04T08:00:00 ***\n\
+               srun: error: n1: tasks 0-7: Terminated\n";
+    for (report, class) in [
+        ("srun: error: n3: task 12: Segmentation fault (core dumped)", "segfault"),
+        ("srun: error: n3: task 12: Aborted (core dumped)", "process-aborted"),
+        ("srun: error: n3: task 12: Killed", "host-oom-kill"),
+    ] {
+        let cases = diagnose(&[("slurm-4.out", &format!("{report}\n{end}"))]);
+        assert_eq!(classes(&cases), [class], "{report}");
+        assert_eq!(cases[0].root_rank, Some(Rank(12)), "{report}");
+        assert!(
+            !has_reason(&cases[0], &["cancelled from outside"]),
+            "{:?}",
+            cases[0].reasoning
+        );
+    }
+    let cancelled = "slurmstepd: error: *** STEP 4.0 ON n1 CANCELLED AT 2026-03-04T08:00:00 ***\n\
+                     srun: error: n1: task 3: Segmentation fault (core dumped)\n";
+    assert_eq!(classes(&diagnose(&[("slurm-4.out", cancelled)])), ["job-cancelled"]);
+}
+
+#[test]
+fn a_traceback_takes_no_time_from_an_earlier_warning() {
+    let raised = traceback("KeyError: 'label'");
+    let failed = "E0304 08:20:01.002000 1401 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) \
+                  local_rank: 1 (pid: 1413) of binary: /usr/bin/python3\n";
+    for above in [
+        "W0304 08:00:00.000000 1401 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each \
+         process to be 1 in default\n",
+        "2026-03-04 08:00:00 WARNING tokenizer is slow\nstep 1\nstep 2000\n",
+        "2026-03-04 08:00:00 ERROR retry of the upload\nstep 1\nstep 2000\n",
+    ] {
+        let cases = diagnose(&[("slurm-1.out", &format!("{above}{raised}{failed}"))]);
+        assert_eq!(classes(&cases), ["key-error"], "{above}");
+        let is_early = cases[0].first_at.as_deref().is_some_and(|at| at.contains("T08:00:00"));
+        assert!(!is_early, "{above}: {:?}", cases[0].first_at);
+    }
+    let beside = format!("2026-03-04 08:00:00 ERROR training failed\n{raised}");
+    let cases = diagnose(&[("slurm-1.out", &beside)]);
+    assert_eq!(cases[0].first_at.as_deref(), Some("2026-03-04T08:00:00.000Z"));
+}
+
+#[test]
+fn the_summary_of_a_launcher_dates_the_last_error_of_its_rank() {
+    let log = format!(
+        "{}torch.distributed.elastic.multiprocessing.errors.ChildFailedError:\nRoot Cause (first observed \
+         failure):\n[0]:\n  time      : 2026-03-04_08:00:01\n  host      : n2\n  rank      : 5 (local_rank: 1)\n  \
+         exitcode  : 1 (pid: 991)\n  error_file: <N/A>\n",
+        traceback("KeyError: 'labels'")
+            .lines()
+            .map(|line| format!("[rank5]: {line}\n"))
+            .collect::<String>()
+    );
+    let cases = diagnose(&[("n2.log", &log)]);
+    assert_eq!(classes(&cases), ["key-error"]);
+    assert_eq!(cases[0].first_at.as_deref(), Some("2026-03-04T08:00:01.000Z"));
+}
+
+#[test]
+fn a_container_that_is_not_started_again_ended_of_something_else() {
+    let events = "2026-03-04T08:00:20Z   Warning   BackOff   pod/train-0   Back-off restarting failed container trainer in \
+                  pod train-0_ml(1)\n";
+    let log = "2026-03-04T08:00:01Z ERROR FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'\n";
+    for name in ["events.log", "a.log"] {
+        let cases = diagnose(&[("train-0.log", log), (name, events)]);
+        assert_eq!(classes(&cases), ["data-missing"], "{name}");
+    }
+    assert_eq!(classes(&diagnose(&[("events.log", events)])), ["container-start-error"]);
+}
+
+#[test]
+fn times_that_lines_state_in_their_text_are_read() {
+    let cancelled = "slurmstepd: error: *** JOB 9 ON c3 CANCELLED AT 2026-03-04T08:00:04 DUE TO TIME LIMIT ***\n";
+    let record = "{\"ts\":\"2026-03-04T08:00:04Z\",\"level\":\"error\",\"rank\":7,\"host\":\"p7\",\"msg\":\"CUDA error: an illegal memory \
+                  access was encountered\"}\n";
+    for (name, log) in [("slurm-9.out", cancelled), ("app.jsonl", record)] {
+        let cases = diagnose(&[(name, log)]);
+        assert_eq!(cases[0].first_at.as_deref(), Some("2026-03-04T08:00:04.000Z"), "{name}");
+    }
+    let cases = diagnose(&[("app.jsonl", record)]);
+    assert_eq!(cases[0].root_rank, Some(Rank(7)));
+}
+
+#[test]
+fn an_evaluation_that_states_its_exit_code_handled_its_errors() {
+    let errors = "2026-03-04 08:01:00 ERROR prompt 17: ValueError: could not parse the answer\n";
+    let ended = format!("{errors}2026-03-04 08:03:01 INFO evaluation finished, exit code 0\n");
+    assert!(diagnose(&[("eval.log", &ended)]).is_empty());
+    let failed = format!("{errors}2026-03-04 08:03:01 INFO evaluation finished, exit code 1\n");
+    assert!(!diagnose(&[("eval.log", &failed)]).is_empty());
+}
+
+#[test]
+fn a_watchdog_that_hangs_ends_its_process() {
+    let log = "[rank3]:[F304 08:00:00.000000000 ProcessGroupNCCL.cpp:1557] [PG ID 0 PG GUID 0(default_pg) Rank 3] \
+               Terminating the process after attempting to dump debug info, due to ProcessGroupNCCL watchdog hang.\n";
+    assert_eq!(classes(&diagnose(&[("j.log", log)])), ["nccl-timeout"]);
+}
+
+#[test]
+fn a_full_disk_is_the_cause_of_a_failed_checkpoint() {
+    let log = "Traceback (most recent call last):\n  File \"/venv/lib/python3.11/site-packages/torch/serialization.py\", line \
+               1220, in _save\n    zip_file.write_record(name, storage, num_bytes)\nRuntimeError: [enforce fail at \
+               inline_container.cc:783] . PytorchStreamWriter failed writing file data/17: file write failed\n\nDuring \
+               handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File \
+               \"train.py\", line 300, in <module>\n    save()\nOSError: [Errno 28] No space left on device\n";
+    assert_eq!(classes(&diagnose(&[("rank0.log", log)])), ["disk-full"]);
 }

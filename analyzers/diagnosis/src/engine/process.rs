@@ -123,7 +123,14 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
             continue;
         }
         // A process that shuts down after it lost a peer often crashes on exit.
-        let teardown = (0..index).any(|earlier| scene.family(earlier) == Some(FailureFamily::Fabric));
+        let after_loss = (0..index).any(|earlier| scene.family(earlier) == Some(FailureFamily::Fabric));
+        // So does one that a scheduler ends.
+        let is_order = |earlier: usize| {
+            let sign = &scene.signs[earlier];
+            sign.is_root_mark() && scene.family(earlier) == Some(FailureFamily::Scheduler)
+        };
+        let after_order = scene.is_of_logs() && (0..index).any(is_order);
+        let teardown = after_loss || after_order;
         let strength = match (class.as_str(), mark.role) {
             (classes::SEGFAULT | classes::MPI_UCX_SEGFAULT, Role::Root) if !teardown => CandidateStrength::Symptom,
             _ => CandidateStrength::Outcome,

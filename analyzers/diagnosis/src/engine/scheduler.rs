@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, NodeId};
+use rankguard_model::{Entity, NodeId, Role};
 
 use super::{FailureFamily, confidence, roots};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -11,10 +11,7 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     // A scheduler ends the rest of a step after its first task failed; then its messages do not name the cause.
     // Neither does the end of a process that was ordered to end.
-    let ended = scene.marks().find(|(_, sign)| {
-        sign.class()
-            .is_some_and(|class| class.as_str() == classes::LAUNCHER_CHILD_FAILED)
-    });
+    let ended = scene.marks().find(|(_, sign)| is_end_of_task(scene, sign));
     let watched = scene.exits().next().is_some();
     let failed_before = |index: usize| watched || ended.is_some_and(|(first, _)| first < index);
     let mut found: BTreeMap<&str, CauseCandidate> = BTreeMap::new();
@@ -61,16 +58,58 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                 let blamed = lost_node(sign).unwrap_or_else(|| scene.job_entity());
                 let mut candidate = CauseCandidate::new(class.clone(), blamed, index, strength, score);
                 candidate.root_rank = sign.rank();
+                candidate.shared = lost_nodes(sign).filter(|_| scene.is_of_logs());
+                if candidate.shared.is_some() {
+                    candidate.blamed = Entity::Unknown;
+                }
                 candidate
             });
     }
     all.extend(found.into_values());
 }
 
+/// Classes of reports that a task of a job ended.
+const TASK_ENDS: [&str; 6] = [
+    classes::CONTAINER_OOM_KILL,
+    classes::HOST_OOM_KILL,
+    classes::KILLED_BY_SIGNAL,
+    classes::MPI_UCX_SEGFAULT,
+    classes::PROCESS_ABORTED,
+    classes::SEGFAULT,
+];
+
+/// Returns true for a report that a task of a job ended: with a non-zero code, by a crash or by a kill. Agents report the
+/// ends of ranks themselves.
+fn is_end_of_task(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    let is_noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+    let is_end = |class: &str| {
+        let is_launchers = class == classes::LAUNCHER_CHILD_FAILED;
+        is_launchers || scene.is_of_logs() && !is_noise && TASK_ENDS.contains(&class)
+    };
+    sign.class().is_some_and(|class| is_end(class.as_str()))
+}
+
+/// Returns the nodes in a message about several lost nodes: `gpu-[04-07]`.
+fn lost_nodes(sign: &Signal) -> Option<String> {
+    let is_lost = sign
+        .class()
+        .is_some_and(|class| class.as_str() == classes::SLURM_NODE_FAIL);
+    let names = sign
+        .field("nodes")
+        .filter(|_| is_lost)?
+        .trim_end_matches([',', '.', ':', ';']);
+    names.contains(['[', ',']).then(|| format!("nodes {names}"))
+}
+
 /// Returns the node that a scheduler reports as lost, if the message names one.
 fn lost_node(sign: &Signal) -> Option<Entity> {
     sign.class()
         .filter(|class| class.as_str() == classes::SLURM_NODE_FAIL)?;
+    if let Entity::Node { node } = &sign.entity
+        && !node.as_str().is_empty()
+    {
+        return Some(sign.entity.clone());
+    }
     let name = sign.field("node").or_else(|| sign.field("nodes"))?;
     let name = name.trim_end_matches([',', '.', ':', ';']);
     // `gpu-[04-07]` and `gpu-04,gpu-05` are several.

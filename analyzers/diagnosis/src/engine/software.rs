@@ -62,6 +62,9 @@ fn candidate(
     let strength = match class {
         classes::UNCAUGHT_EXCEPTION if is_explaining => CandidateStrength::Cause,
         classes::UNCAUGHT_EXCEPTION | classes::DATALOADER_WORKER_CRASH => CandidateStrength::Symptom,
+        classes::CONTAINER_START_ERROR if scene.is_of_logs() && signs.iter().all(|(_, sign)| is_restart(sign)) => {
+            CandidateStrength::Symptom
+        }
         _ => CandidateStrength::Cause,
     };
     let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
@@ -129,6 +132,22 @@ fn candidate(
         }
     }
     Some(candidate)
+}
+
+/// Texts of the kubelet and of the job controller about a container that ended before and is started again, or not again.
+const RESTARTS: [&str; 6] = [
+    "back-off restarting",
+    "backoff limit",
+    "backofflimitexceeded",
+    "crashloopbackoff",
+    "keeps restarting",
+    "will be restarted",
+];
+
+/// Returns true for a report that a container is restarted: why it ended is another message.
+fn is_restart(sign: &Signal) -> bool {
+    let lower = sign.text.to_ascii_lowercase();
+    RESTARTS.iter().any(|words| lower.contains(words))
 }
 
 /// Returns the first sign. Without comparable clocks, what a kernel reports of its storage precedes the failed reads and

@@ -6,6 +6,7 @@ use rankguard_diagnosis::Signal;
 use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{EvidenceSource, Role, Severity};
 
+use super::came_back;
 use super::corrected::holds_only_corrected;
 use crate::incident::{Incident, LocatedSignal};
 
@@ -16,6 +17,9 @@ pub(crate) const ENDED_WELL: &str = "The logs of the run state that it ended wel
 const WELL: &str = "the logs of the run state that it ended well";
 /// Reason why a report is no case: the hardware corrected the error.
 const CORRECTED: &str = "the hardware corrected the error, which ends no program";
+
+/// Reason why a report is no case: the link came up again.
+const UP_AGAIN: &str = "the link came up again and nothing else failed";
 
 /// Report of a machine that ended no run and needs no repair: a link that came back, an error that was corrected, a
 /// kill of a process outside the job.
@@ -57,6 +61,8 @@ pub fn machine_fact(incident: &Incident, catalogue: &Catalogue) -> Option<Machin
         WELL
     } else if holds_only_corrected(incident) {
         CORRECTED
+    } else if came_back(&incident.items) {
+        UP_AGAIN
     } else {
         return None;
     };

@@ -10,8 +10,8 @@ use super::demotion::{NEAR, silence};
 use crate::incident::{Incident, LocatedSignal};
 use crate::stream::PlacedObservation;
 
-/// Kernel announcement of machine checks, corrected ones included.
-const ANNOUNCED: &str = "Machine check events logged";
+/// Kernel announcements of machine checks, corrected ones included.
+const ANNOUNCED: [&str; 2] = ["HANDLING MCE MEMORY ERROR", "Machine check events logged"];
 
 /// Signatures of a corrected error and of an uncorrected or too frequent one, and the text that every record of
 /// either holds.
@@ -53,7 +53,11 @@ fn is_of_corrected_class(sign: &Signal) -> bool {
 
 /// Returns true for a corrected error, or an announcement of machine checks without severity.
 fn is_corrected(sign: &Signal) -> bool {
-    is_of_corrected_class(sign) || sign.text.contains(ANNOUNCED)
+    is_of_corrected_class(sign) || is_announcement(sign)
+}
+
+fn is_announcement(sign: &Signal) -> bool {
+    ANNOUNCED.iter().any(|words| sign.text.contains(words))
 }
 
 /// Turns corrected errors into noise.
@@ -74,7 +78,7 @@ fn announced(seen: &mut [PlacedObservation]) {
         .collect();
     silence(seen, |seen, sign| {
         let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
-        sign.source == EvidenceSource::KernelLog && sign.text.contains(ANNOUNCED) && told.iter().any(near)
+        sign.source == EvidenceSource::KernelLog && is_announcement(sign) && told.iter().any(near)
     });
 }
 

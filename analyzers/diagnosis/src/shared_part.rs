@@ -1,0 +1,95 @@
+//! Faults of a part that several nodes share: the server of a file system, a switch.
+//!
+//! Several nodes that report the same fault at the same time did not fail each by itself. None of them is blamed, because
+//! the repair of a node would not end the fault.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use rankguard_faults::classes;
+use rankguard_model::{Entity, EvidenceSource, NodeId};
+
+use crate::{CauseCandidate, FailureScene, Signal};
+
+/// Maximum time between reports of one fault by several nodes: clients notice a lost server at their next request.
+const TOGETHER: Duration = Duration::from_secs(10);
+
+/// Blames no node for faults that several nodes report of what they share, in logs that are read later.
+pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    if !scene.is_of_logs() {
+        return;
+    }
+    for candidate in ranking {
+        if let Some(node) = reported_node(scene, candidate) {
+            candidate.blamed = Entity::Node { node };
+        }
+        let is_candidate = matches!(candidate.blamed, Entity::Node { .. } | Entity::Device { .. });
+        let same: Vec<(usize, &Signal)> = scene
+            .marks()
+            .filter(|(_, sign)| is_candidate && is_same_part(&scene.signs[candidate.first], sign))
+            .collect();
+        let nodes: BTreeSet<&NodeId> = same.iter().filter_map(|(_, sign)| sign.node()).collect();
+        if nodes.len() < 2 {
+            continue;
+        }
+        let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
+        let names = names.join(", ");
+        let server = scene.signs[candidate.first].field("server");
+        candidate.shared = Some(match server {
+            Some(server) => format!("server {server}"),
+            None => format!("what nodes {names} share"),
+        });
+        candidate.notes.push(format!(
+            "{} nodes report the same within {} s ({names}), which points to what they share rather than to one of them.",
+            nodes.len(),
+            TOGETHER.as_secs()
+        ));
+        candidate.blamed = Entity::Unknown;
+        candidate.support.extend(same.iter().map(|(index, _)| *index));
+    }
+}
+
+/// Classes of a machine that is not ready for a program, which the program reports as well.
+const NOT_READY: [&str; 3] = [
+    classes::DRIVER_VERSION_MISMATCH,
+    classes::FABRIC_MANAGER_NOT_READY,
+    classes::GPU_NOT_VISIBLE,
+];
+
+/// Returns the node whose kernel or services report what a program without a known node reports as well.
+fn reported_node(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<NodeId> {
+    let is_nameless = match &candidate.blamed {
+        Entity::Unknown | Entity::Job { .. } => true,
+        Entity::Node { node } => node.as_str().is_empty(),
+        Entity::Rank { .. } | Entity::Device { .. } => false,
+    };
+    if !is_nameless || !NOT_READY.contains(&candidate.class.as_str()) {
+        return None;
+    }
+    let same = scene.marks().map(|(_, sign)| sign).filter(|sign| {
+        sign.source == EvidenceSource::KernelLog && sign.class().is_some_and(|class| *class == candidate.class)
+    });
+    let named = same.filter_map(Signal::node).filter(|node| !node.as_str().is_empty());
+    let nodes: BTreeSet<&NodeId> = named.collect();
+    nodes.first().filter(|_| nodes.len() == 1).map(|node| (*node).clone())
+}
+
+/// Returns true if two reports of kernels are of one fault of a shared part: two nodes name the same server, or their links
+/// went down together.
+fn is_same_part(first: &Signal, other: &Signal) -> bool {
+    let is_kernel = |sign: &Signal| sign.source == EvidenceSource::KernelLog && sign.is_root_mark() && sign.timed;
+    let is_named = |sign: &Signal| sign.node().is_some_and(|node| !node.as_str().is_empty());
+    let is_together = first.at <= other.at.after(TOGETHER) && other.at <= first.at.after(TOGETHER);
+    let is_comparable = is_kernel(first) && is_kernel(other) && is_named(first) && is_named(other);
+    if !is_comparable || !is_together || first.class() != other.class() {
+        return false;
+    }
+    match first.class().map_or("", |class| class.as_str()) {
+        classes::NIC_LINK_DOWN => true,
+        classes::FILESYSTEM_HANG => match (first.field("server"), other.field("server")) {
+            (Some(one), Some(other)) => one == other,
+            _ => first.text == other.text,
+        },
+        _ => false,
+    }
+}

@@ -1,0 +1,236 @@
+//! Folders of logs: machines, ranks and shared parts that lines name, and the writers of lines.
+
+mod folders;
+
+use rankguard_model::Rank;
+use rankguard_offline::OfflineCase;
+
+use folders::diagnose;
+
+fn only(files: &[(&str, &str)]) -> OfflineCase {
+    let cases = diagnose(files);
+    let classes: Vec<&str> = cases.iter().map(|case| case.class.as_str()).collect();
+    let names: Vec<&str> = files.iter().map(|(name, _)| *name).collect();
+    assert_eq!(cases.len(), 1, "{classes:?} in {names:?}");
+    cases.into_iter().next().expect("one case")
+}
+
+fn says(case: &OfflineCase, words: &str) -> bool {
+    case.reasoning.iter().any(|reason| reason.contains(words))
+}
+
+const NCCL: &str = "2026-03-04 08:10:02,000 ERROR torch.distributed.DistBackendError: NCCL error in: \
+                    ProcessGroupNCCL.cpp:2005, remote process exited or there was a network error";
+
+#[test]
+fn nodes_in_the_words_of_kubernetes_are_blamed() {
+    let events =
+        "2026-03-04T08:00:00Z   Normal    NodeNotReady   node/pool-12   Node pool-12 status is now: NodeNotReady";
+    let case = only(&[("events.log", events)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("node-crash", "node pool-12")
+    );
+    let xid = "2026-03-04T08:00:00Z   Warning   XidError   node/pool-12   kernel: NVRM: Xid (PCI:0000:1b:00): 79, \
+               pid='<unknown>', name=<unknown>, GPU has fallen off the bus.";
+    assert_eq!(only(&[("events.log", xid)]).blamed, "gpu 0000:1b:00 of node pool-12");
+    let described = "Name:               pool-12\nConditions:\n  Type    Status    LastHeartbeatTime    Reason    Message\n  \
+                     Ready   Unknown   Wed, 04 Mar 2026 08:00:00 +0000   NodeStatusUnknown   Kubelet stopped posting \
+                     node status.\n";
+    assert_eq!(only(&[("node.txt", described)]).blamed, "node pool-12");
+}
+
+#[test]
+fn nodes_in_the_words_of_slurm_are_blamed() {
+    let drained = "[2026-03-04T08:00:00.000] update_node: node h12 reason set to: NHC: GPU count 3 != 4\n";
+    let case = only(&[("slurmctld.log", drained)]);
+    assert_eq!(case.blamed, "node h12");
+    assert!(says(&case, "the scheduler says"), "{:?}", case.reasoning);
+    assert!(!says(&case, "the job's log"), "{:?}", case.reasoning);
+    let lost = "[2026-03-04T08:00:00.000] error: Nodes r[1-2] not responding, setting DOWN\n";
+    assert_eq!(only(&[("slurmctld.log", lost)]).blamed, "nodes r[1-2]");
+    let prolog = "[2026-03-04T08:00:00.000] error: prolog failed: rc:256 output: GPU count 3 != 4\n";
+    let drained = "[2026-03-04T08:00:00.100] error: prolog_running_decr: drain node d3: Prolog error\n";
+    assert_eq!(
+        only(&[("d3/slurmd.log", prolog), ("slurmctld.log", drained)]).blamed,
+        "node d3"
+    );
+}
+
+#[test]
+fn a_machine_that_is_not_ready_is_one_case() {
+    let service =
+        "2026-03-04T08:00:00+00:00 u2 systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.\n";
+    let program =
+        "ERROR RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized\n";
+    for stamp in ["", "2026-03-04 08:05:00 "] {
+        let case = only(&[("u2/syslog", service), ("u2/rank0.log", &format!("{stamp}{program}"))]);
+        assert_eq!(
+            (case.class.as_str(), case.blamed.as_str()),
+            ("fabric-manager-not-ready", "node u2"),
+            "{stamp}"
+        );
+    }
+}
+
+#[test]
+fn the_quoted_exception_has_the_class() {
+    let log = "Traceback (most recent call last):\n  File \"/app/hub.py\", line 5, in get\n    r = \
+               requests.get(u)\nrequests.exceptions.ConnectionError: ('Connection aborted.', ConnectionResetError(104, \
+               'Connection reset by peer'))\n\nDuring handling of the above exception, another exception \
+               occurred:\n\nTraceback (most recent call last):\n  File \"/app/hub.py\", line 8, in get\n    return \
+               cache[u]\nKeyError: 'https://hub.example/x'\n";
+    let case = only(&[("rank0.log", log)]);
+    assert_eq!(case.class, "connection-reset");
+    assert!(
+        says(&case, "says \"requests.exceptions.ConnectionError"),
+        "{:?}",
+        case.reasoning
+    );
+    assert_eq!(case.key_lines[0].line, 4);
+}
+
+#[test]
+fn a_machine_check_is_the_cause_of_the_lost_node() {
+    let lost = "[2026-03-04T08:03:00.000] error: Nodes k12 not responding, setting DOWN\n\
+                [2026-03-04T08:03:00.001] Killing JobId=5 on failed node k12\n";
+    let check = "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 5: be00000000800400";
+    let panic = "Kernel panic - not syncing: Fatal machine check";
+    let booted = format!("[  712.100001] {check}\n[  712.101001] {panic}\n");
+    let stamped = format!("[Wed Mar  4 08:00:00 2026] {check}\n[Wed Mar  4 08:00:00 2026] {panic}\n");
+    for (name, kernel) in [
+        ("k12/console.log", &booted),
+        ("k12/dmesg.log", &booted),
+        ("k12/dmesg.log", &stamped),
+        ("k12-dmesg.txt", &stamped),
+    ] {
+        let case = only(&[("slurmctld.log", lost), (name, kernel)]);
+        assert_eq!(
+            (case.class.as_str(), case.blamed.as_str()),
+            ("cpu-hardware-error", "node k12"),
+            "{name}: {kernel}"
+        );
+    }
+}
+
+#[test]
+fn reports_of_one_lost_node_are_one_case() {
+    let controller = "[2026-03-04T08:00:01.100] error: Nodes k12 not responding\n\
+                      [2026-03-04T08:03:21.100] error: Nodes k12 not responding, setting DOWN\n\
+                      [2026-03-04T08:03:21.102] Killing JobId=5 on failed node k12\n";
+    let output = "iteration 1200 | loss 2.22\n\
+                  slurmstepd: error: *** JOB 5 ON k11 CANCELLED AT 2026-03-04T08:03:22 DUE TO NODE FAILURE, SEE \
+                  SLURMCTLD LOG FOR DETAILS ***\n\
+                  srun: error: Node failure on k12\n";
+    let case = only(&[("slurmctld.log", controller), ("slurm-5.out", output)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("slurm-node-fail", "node k12")
+    );
+}
+
+#[test]
+fn services_of_a_machine_name_its_host() {
+    let lines = [
+        "smartd[70]: Device: /dev/sdc [SAT], 8 Currently unreadable (pending) sectors",
+        "systemd[1]: nvidia-fabricmanager.service: Failed with result 'exit-code'.",
+        "systemd[1]: train.service: A process of this unit has been killed by the OOM killer.",
+    ];
+    for line in lines {
+        for name in ["syslog", "b12/syslog", "b12/journal.log"] {
+            let case = only(&[(name, &format!("2026-03-04T08:00:00+00:00 b12 {line}\n"))]);
+            assert_eq!(case.blamed, "node b12", "{name}: {line}");
+            assert!(says(&case, "the system log of node b12 says"), "{:?}", case.reasoning);
+        }
+    }
+}
+
+#[test]
+fn an_error_in_the_output_of_a_job_is_not_the_launchers() {
+    let case = only(&[(
+        "ds.log",
+        "w7: [2026-03-04 08:00:00,000] [INFO] [launch.py:319:sigkill_handler] Killing subprocess 991\n\
+         w7: OSError: [Errno 28] No space left on device\n",
+    )]);
+    assert!(!says(&case, "the launcher says \"w7: OSError"), "{:?}", case.reasoning);
+}
+
+#[test]
+fn a_server_that_several_nodes_lost_is_at_fault_and_no_node() {
+    let lost = |node: &str| {
+        format!("2026-03-04T08:00:00+00:00 {node} kernel: nfs: server store2 not responding, still trying\n")
+    };
+    let case = only(&[
+        ("m1/syslog", &lost("m1")),
+        ("m2/syslog", &lost("m2")),
+        ("m3/syslog", &lost("m3")),
+    ]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("filesystem-hang", "server store2")
+    );
+    assert!(says(&case, "The blame is on server store2"), "{:?}", case.reasoning);
+    let case = only(&[("m1/syslog", &lost("m1"))]);
+    assert_eq!(case.blamed, "node m1");
+}
+
+#[test]
+fn links_that_go_down_together_blame_what_the_nodes_share() {
+    let down = |node: &str| format!("2026-03-04T08:10:00+00:00 {node} kernel: mlx5_core 0000:5e:00.0 ib0: Link down\n");
+    let case = only(&[
+        ("m1/syslog", &down("m1")),
+        ("m2/syslog", &down("m2")),
+        ("m1/rank0.log", &format!("{NCCL}\n")),
+    ]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("nic-link-down", "what nodes m1, m2 share")
+    );
+    let case = only(&[("m1/syslog", &down("m1")), ("m1/rank0.log", &format!("{NCCL}\n"))]);
+    assert_eq!(case.blamed, "nic ib0 of node m1");
+}
+
+#[test]
+fn the_link_of_a_slot_goes_down_with_its_gpu() {
+    let case = only(&[(
+        "m1/dmesg.log",
+        "[Wed Mar  4 08:00:00 2026] pcieport 0000:4a:00.0: pciehp: Slot(3): Link Down\n\
+         [Wed Mar  4 08:00:01 2026] NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off \
+         the bus.\n",
+    )]);
+    assert_eq!(case.class, "gpu-fallen-off-bus");
+}
+
+#[test]
+fn a_rank_label_after_a_level_names_the_rank() {
+    let case = only(&[(
+        "train.log",
+        "2026-03-04 08:00:00,000 ERROR [rank3]: OSError: [Errno 28] No space left on device: '/local/x.bin'\n",
+    )]);
+    assert_eq!((case.class.as_str(), case.root_rank), ("disk-full", Some(Rank(3))));
+}
+
+#[test]
+fn a_link_that_came_up_again_is_no_case() {
+    let log = "2026-03-04T08:00:00+00:00 m1 kernel: ixgbe 0000:01:00.0 eth0: NIC Link is Down\n\
+               2026-03-04T08:00:02+00:00 m1 kernel: ixgbe 0000:01:00.0 eth0: NIC Link is Up 10 Gbps, Flow Control: RX/TX\n";
+    assert!(diagnose(&[("m1/syslog", log)]).is_empty());
+    let down = log.lines().next().unwrap_or_default();
+    assert_eq!(only(&[("m1/syslog", down)]).class, "nic-link-down");
+}
+
+#[test]
+fn a_fault_beside_a_run_that_ended_well_would_not_end_ranks() {
+    let case = only(&[
+        (
+            "m1/syslog",
+            "2026-03-04T08:00:00+00:00 m1 kernel: NVRM: Xid (PCI:0000:19:00): 64, pid='<unknown>', name=<unknown>, Row Remapper: \
+             Error: Failed to write row remap entry\n",
+        ),
+        (
+            "m1/job.log",
+            "2026-03-04 08:30:00 INFO epoch 1/1 loss 1.0\n2026-03-04 08:40:00 INFO Training finished\n",
+        ),
+    ]);
+    assert!(!says(&case, "it would end ranks"), "{:?}", case.reasoning);
+}

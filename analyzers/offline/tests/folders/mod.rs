@@ -1,0 +1,45 @@
+//! Diagnosis of folders of logs.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use rankguard_faults::Catalogue;
+use rankguard_offline::{
+    NodeNames, OfflineCase, StreamOrigin, StreamReader, add, conclude_each, guess, hosts_of, incidents,
+};
+
+/// Diagnoses files of a folder, as the program reads them.
+pub(crate) fn diagnose(files: &[(&str, &str)]) -> Vec<OfflineCase> {
+    let root = Path::new("/logs");
+    let paths: Vec<_> = files.iter().map(|(name, _)| root.join(name)).collect();
+    let heads: Vec<Vec<String>> = files
+        .iter()
+        .map(|(_, text)| text.lines().map(str::to_owned).collect())
+        .collect();
+    let hosts: Vec<BTreeSet<String>> = heads.iter().map(|lines| hosts_of(lines)).collect();
+    let names = NodeNames::among(root, paths.iter().map(AsRef::as_ref).zip(&hosts));
+    let newest = heads.iter().filter_map(|lines| guess::newest_moment(lines)).max();
+    let streams = files
+        .iter()
+        .zip(&paths)
+        .zip(&heads)
+        .map(|(((name, text), path), lines)| {
+            let mut reader = StreamReader::new(StreamOrigin {
+                name: (*name).to_owned(),
+                source: Some(guess::source(path, lines)),
+                rank: guess::rank(root, path),
+                node: names.node(root, path),
+                year: guess::year_hint(newest, None),
+                ..StreamOrigin::default()
+            });
+            reader.push_block(text.as_bytes());
+            reader.finish()
+        });
+    let incidents = incidents(streams.collect());
+    let mut cases = Vec::new();
+    for incident in &incidents {
+        let concluded = conclude_each(incident, Catalogue::builtin());
+        concluded.into_iter().for_each(|case| add(&mut cases, case));
+    }
+    cases
+}
