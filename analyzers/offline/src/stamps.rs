@@ -47,6 +47,8 @@ struct Stamp {
     rank: Option<Rank>,
     /// Last line below it before the next stamp or the next line of work.
     until: u64,
+    /// Number of lines below it that are of the same moment.
+    reach: u64,
 }
 
 /// Stamps of lines that report errors and have lines without a stamp below them.
@@ -71,16 +73,22 @@ impl StampIndex {
             return;
         };
         self.close();
-        let has_error_word = || {
-            let lower = parsed.text.to_ascii_lowercase();
-            ERROR_WORDS.iter().any(|word| lower.contains(word))
+        let lower = parsed.text.to_ascii_lowercase();
+        let has_error_word = ERROR_WORDS.iter().any(|word| lower.contains(word));
+        let is_warning = parsed.level == Some(LogLevel::Warning);
+        let reach = if parsed.level.is_some_and(|level| level >= LogLevel::Error) || has_error_word {
+            NEAR
+        } else if is_warning && lower.contains("failed") {
+            1
+        } else {
+            0
         };
-        let is_error = parsed.level.is_some_and(|level| level >= LogLevel::Error) || has_error_word();
-        self.last = is_error.then_some(Stamp {
+        self.last = (reach > 0).then_some(Stamp {
             line: number,
             at,
             rank: parsed.rank,
             until: number,
+            reach,
         });
     }
 
@@ -115,7 +123,7 @@ impl StampIndex {
         let below = self.stamps.partition_point(|stamp| stamp.line < number);
         let stamp = self.stamps.get(below.checked_sub(1)?)?;
         let is_same = stamp.rank.is_none() || rank.is_none() || stamp.rank == rank;
-        let is_near = number <= stamp.until && number - stamp.line <= NEAR;
+        let is_near = number <= stamp.until && number - stamp.line <= stamp.reach;
         (is_same && is_near).then_some(stamp.at)
     }
 }

@@ -234,3 +234,27 @@ fn a_fault_beside_a_run_that_ended_well_would_not_end_ranks() {
     ]);
     assert!(!says(&case, "it would end ranks"), "{:?}", case.reasoning);
 }
+
+#[test]
+fn the_only_rank_that_is_behind_is_named() {
+    let waits = |rank: u32| {
+        format!(
+            "[rank{rank}]:[E304 05:00:00.110000000 ProcessGroupNCCL.cpp:629] [Rank {rank}] Watchdog caught collective \
+             operation timeout: WorkNCCL(SeqNum=500, OpType=ALLREDUCE, NumelIn=100, NumelOut=100, Timeout(ms)=600000) ran \
+             for 600020 milliseconds before timing out.\n[rank{rank}]:[E304 05:00:00.110100000 \
+             ProcessGroupNCCL.cpp:2168] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work \
+             sequence id: 500 PG status: last enqueued work: 500, last completed work: 499\n"
+        )
+    };
+    let behind = "[rank2]:[E304 05:00:00.240200000 ProcessGroupNCCL.cpp:1800] [PG ID 0 PG GUID 0(default_pg) Rank 2] \
+                  Received a dump signal due to a collective timeout from rank 0 and we will try our best to dump the debug \
+                  info. Last enqueued NCCL work: 499, last completed NCCL work: 499.\n";
+    let log = [waits(0), waits(1), waits(3), behind.to_owned()].concat();
+    let case = only(&[("job.log", &log)]);
+    assert_eq!(
+        (case.class.as_str(), case.root_rank),
+        ("hang-stalled-ranks", Some(Rank(2)))
+    );
+    let even = [waits(0), waits(1), waits(3)].concat();
+    assert_eq!(only(&[("job.log", &even)]).class, "nccl-timeout");
+}

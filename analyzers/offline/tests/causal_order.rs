@@ -415,6 +415,17 @@ fn a_traceback_takes_no_time_from_an_earlier_warning() {
         let is_early = cases[0].first_at.as_deref().is_some_and(|at| at.contains("T08:00:00"));
         assert!(!is_early, "{above}: {:?}", cases[0].first_at);
     }
+    let gave_up = "[W304 08:30:00.000000000 socket.cpp:752] [c10d] The client socket has failed to connect to [n1]:29500 (errno: \
+                   110 - Connection timed out).\ntorch.distributed.DistNetworkError: The client socket has timed out after \
+                   1800000ms while trying to connect to (n1, 29500).\n";
+    let taken = "[E304 08:00:00.100000000 socket.cpp:803] [c10d] The server socket has failed to listen on [::]:29500 (errno: 98 \
+                 - Address already in use).\n";
+    let stamp = "2026-03-04 07:59:59 INFO start\n";
+    let cases = diagnose(&[
+        ("rank0.log", &format!("{stamp}{taken}")),
+        ("rank1.log", &format!("{stamp}{gave_up}")),
+    ]);
+    assert_eq!(classes(&cases), ["port-in-use"]);
     let beside = format!("2026-03-04 08:00:00 ERROR training failed\n{raised}");
     let cases = diagnose(&[("slurm-1.out", &beside)]);
     assert_eq!(cases[0].first_at.as_deref(), Some("2026-03-04T08:00:00.000Z"));

@@ -116,6 +116,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     add(all, stalled.mismatch(scene));
     let works = works(scene);
     add(all, mismatch(scene, &works));
+    add(all, rank_behind(scene, &works));
     add(all, missing_peer(scene, &complaints, &works));
 }
 
@@ -240,6 +241,63 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
         told.join(", ")
     ));
     Some(candidate)
+}
+
+/// Parses the number of the newest collective that a rank enqueued, and its process group, from a message of PyTorch's
+/// watchdog: `[PG ID 0 ...] ... last enqueued work: 500, last completed work: 499`.
+fn enqueued(text: &str) -> Option<(&str, u64)> {
+    let (before, rest) = ["ast enqueued work: ", "ast enqueued NCCL work: "]
+        .iter()
+        .find_map(|words| text.split_once(words))?;
+    let group = before.rsplit_once("[PG ID ")?.1.split(' ').next()?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    Some((group, rest[..end].parse().ok()?))
+}
+
+/// Returns the only rank that has not enqueued the collective for which the other ranks of its process group wait.
+fn rank_behind(
+    scene: &FailureScene<'_>,
+    works: &BTreeMap<Rank, (usize, TimedOutCollective)>,
+) -> Option<CauseCandidate> {
+    if !scene.is_of_logs() {
+        return None;
+    }
+    let mut groups: BTreeMap<&str, BTreeMap<Rank, (usize, u64)>> = BTreeMap::new();
+    for (index, sign) in scene.marks() {
+        if let Some(rank) = sign.entity.rank()
+            && let Some((group, number)) = enqueued(&sign.text)
+        {
+            groups.entry(group).or_default().entry(rank).or_insert((index, number));
+        }
+    }
+    // A collective that timed out was enqueued; its message names no process group.
+    if let [ranks] = groups.values_mut().collect::<Vec<_>>().as_mut_slice() {
+        for (rank, (index, work)) in works {
+            if let Some(number) = work.seq {
+                ranks.entry(*rank).or_insert((*index, number));
+            }
+        }
+    }
+    groups.values().find_map(|ranks| {
+        let newest = ranks.values().map(|(_, number)| *number).max()?;
+        let mut behind = ranks.iter().filter(|(_, (_, number))| *number < newest);
+        let (Some((rank, (index, number))), None) = (behind.next(), behind.next()) else {
+            return None;
+        };
+        if ranks.len() < 3 {
+            return None;
+        }
+        let blamed = scene.rank_entity(*rank, scene.signs[*index].node());
+        let class = classes::HANG_STALLED_RANKS;
+        let mut candidate = CauseCandidate::new(class, blamed, *index, CandidateStrength::Cause, 0.7);
+        candidate.root_rank = Some(*rank);
+        candidate.support.extend(ranks.values().map(|(index, _)| *index));
+        candidate.notes.push(format!(
+            "Rank {rank} had enqueued collective {number}, and the {} others {newest}: they waited for it.",
+            ranks.len() - 1
+        ));
+        Some(candidate)
+    })
 }
 
 /// Returns the missing rank, dead or stalled, if survivors complain: a silent rank on a node that they name as the
