@@ -64,7 +64,8 @@ pub(crate) fn described_node(context: &[String]) -> Option<NodeId> {
 /// Returns a word without quotes and punctuation.
 fn bare(word: &str) -> &str {
     let is_mark = |c: char| "'\"`,;:()*".contains(c);
-    word.trim_matches(is_mark).trim_end_matches('.')
+    word.trim_start_matches(is_mark)
+        .trim_end_matches(|c: char| is_mark(c) || c == '.')
 }
 
 /// Returns true for the name of one host: letters, digits and dashes with at least one letter and one digit. A word without
