@@ -343,7 +343,7 @@ fn end_of_stretch(seen: &[PlacedObservation]) -> usize {
     let clocked = before.iter().rposition(|seen| seen.own_clock.is_some());
     let Some(clocked) = clocked else { return before.len() };
     let above = before[clocked].last_line;
-    let is_above = |seen: &PlacedObservation| seen.first_line - above <= next.first_line - seen.last_line;
+    let is_above = |seen: &PlacedObservation| seen.first_line - above < next.first_line - seen.last_line;
     let own = before[clocked + 1..].iter().take_while(|seen| is_above(seen)).count();
     clocked + 1 + own
 }

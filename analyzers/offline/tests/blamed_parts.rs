@@ -258,3 +258,16 @@ fn the_only_rank_that_is_behind_is_named() {
     let even = [waits(0), waits(1), waits(3)].concat();
     assert_eq!(only(&[("job.log", &even)]).class, "nccl-timeout");
 }
+
+#[test]
+fn an_error_below_a_banner_belongs_to_the_report_after_it() {
+    let job = "W0304 08:00:00.000000 1401 torch/distributed/run.py:793] Setting OMP_NUM_THREADS environment variable for each \
+               process to be 1 in default\n[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/app/t.py\", line 6, \
+               in train\n[rank1]: torch.AcceleratorError: CUDA error: unspecified launch failure\nE0304 08:20:02.002000 1401 \
+               torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: 1) local_rank: 1 (pid: 1413) of \
+               binary: /usr/bin/python3\n";
+    let kernel = "2026-03-04T08:20:00+00:00 g7 kernel: NVRM: Xid (PCI:0000:4e:00): 79, pid='<unknown>', name=<unknown>, GPU \
+                  has fallen off the bus.\n";
+    let case = only(&[("g7/syslog", kernel), ("g7/slurm-1.out", job)]);
+    assert_eq!(case.class, "gpu-fallen-off-bus");
+}
