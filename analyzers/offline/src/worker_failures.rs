@@ -117,7 +117,7 @@ fn date_last_error(summary: &WorkerSummary, seen: &mut [PlacedObservation]) {
         let of_rank = one.signs.iter().any(|sign| sign.entity.rank() == Some(rank));
         of_rank && one.last_line < summary.first_line
     };
-    let last = seen.iter_mut().filter(is_own).next_back();
+    let last = seen.iter_mut().rfind(is_own);
     if let Some(last) = last.filter(|last| last.own_clock.is_none()) {
         set_time(last, at);
     }
