@@ -218,6 +218,7 @@ impl EventLoop {
             now,
             batch: EventBatch::default(),
         };
+        let mut has_alarm = false;
         match happened {
             WakeUp::Started => {
                 intake.event(Event::ControllerStarted, DeferredReply::Nothing);
@@ -237,9 +238,13 @@ impl EventLoop {
                     replay.idle(&mut intake, &mut self.timers);
                     return Some(intake.batch);
                 }
-                for event in self.timers.take_due(now) {
-                    intake.event(event, DeferredReply::Nothing);
+                // Messages that have arrived come before decisions that may rest on them.
+                while self.pending.len() < INPUTS_MAX
+                    && let Ok(input) = self.inputs.try_recv()
+                {
+                    self.pending.push_back(input);
                 }
+                has_alarm = !self.timers.hold_late(now);
             }
             WakeUp::LivenessDue => {
                 self.witnesses_are_due = true;
@@ -276,6 +281,11 @@ impl EventLoop {
                     }
                     intake.take(input);
                 }
+            }
+        }
+        if has_alarm {
+            for event in self.timers.take_due(now) {
+                intake.event(event, DeferredReply::Nothing);
             }
         }
         if let Some(replay) = &mut self.replay {

@@ -6,10 +6,17 @@ use std::time::Duration;
 use rankguard_core::{Event, TimerKey};
 use rankguard_model::Timestamp;
 
+/// Lateness of a timer that shows that the event loop stood still: a slow disk, a stopped process.
+const STOOD: Duration = Duration::from_millis(200);
+/// Wait of late timers for messages that arrived meanwhile: what a timer decides may be answered in them.
+const CATCH_UP: Duration = Duration::from_millis(100);
+
 /// Timers by purpose: one each, a later request replaces an earlier one.
 #[derive(Debug, Default)]
 pub(crate) struct TimerTable {
     set: BTreeMap<TimerKey, Timestamp>,
+    /// Time until which late timers wait for messages, and the latest time for which they have waited already.
+    held_until: Option<Timestamp>,
 }
 
 impl TimerTable {
@@ -23,9 +30,26 @@ impl TimerTable {
         self.set.values().min().copied()
     }
 
-    /// Returns the time until the first timer; `None` if none is set.
+    /// Returns the time until the first timer, or until late timers have waited; `None` if none is set.
     pub(crate) fn wait(&self, now: Timestamp) -> Option<Duration> {
-        self.first().map(|first| first.since(now))
+        let first = self.first()?;
+        let held = self.held_until.map_or(first, |held| first.max(held));
+        Some(held.since(now))
+    }
+
+    /// Lets timers that are late wait once for messages that arrived while the event loop stood still. Returns true while
+    /// they wait.
+    pub(crate) fn hold_late(&mut self, now: Timestamp) -> bool {
+        let Some(first) = self.first() else { return false };
+        match self.held_until {
+            // They have waited, unless the loop stood still again after the hold.
+            Some(held) if now.since(held) < STOOD => now < held,
+            _ if now.since(first) >= STOOD => {
+                self.held_until = Some(now.after(CATCH_UP));
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Removes the timers that are due, and returns their events, earliest first.
@@ -48,6 +72,21 @@ mod tests {
 
     fn grow(job: &str) -> TimerKey {
         TimerKey::Grow { job: JobId::from(job) }
+    }
+
+    #[test]
+    fn late_timers_wait_once_for_messages() {
+        let at = Timestamp::from_millis;
+        let mut timers = TimerTable::default();
+        timers.set(TimerKey::Settle, at(1_000));
+        assert!(!timers.hold_late(at(1_050)), "it is in time");
+        assert!(timers.hold_late(at(1_900)), "the loop stood still");
+        assert_eq!(timers.wait(at(1_900)), Some(CATCH_UP));
+        assert!(timers.hold_late(at(1_950)));
+        assert!(!timers.hold_late(at(2_000)));
+        assert_eq!(timers.take_due(at(2_000)).len(), 1);
+        timers.set(TimerKey::Settle, at(3_000));
+        assert!(timers.hold_late(at(4_000)), "it stood still again");
     }
 
     #[test]
