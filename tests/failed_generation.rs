@@ -42,7 +42,10 @@ fn ranks_beside_a_killed_one_end_before_the_verdict() {
     let cluster = nodes::Cluster::start_configured(2, 1, SETTINGS);
     let pids = cluster.folder("pids");
     // A process that ignores what its peers do, with a child of its own.
-    let script = format!("echo $$ > {}/$RANKGUARD_GENERATION-$RANK; while :; do sleep 1; done", text_of(&pids));
+    let script = format!(
+        "echo $$ > {}/$RANKGUARD_GENERATION-$RANK; while :; do sleep 1; done",
+        text_of(&pids)
+    );
     run(&cluster, "pair", "2", &script);
     running_in(&cluster, 1);
     let pid = until("the first rank", LIMIT, || {
@@ -82,7 +85,9 @@ fn a_node_that_is_gone_beside_a_failed_rank_is_not_waited_for() {
     );
     run(&cluster, "pair", "1:2", &script);
     running_in(&cluster, 1);
-    until("both ranks", LIMIT, || (peer.join("n1").exists() && peer.join("n2").exists()).then_some(()));
+    until("both ranks", LIMIT, || {
+        (peer.join("n1").exists() && peer.join("n2").exists()).then_some(())
+    });
     cluster.agents[1].kill();
     fs::write(peer.join("gone"), "").expect("written");
     let job = until("the job to go on without the node", LIMIT, || {
