@@ -300,7 +300,7 @@ impl ControllerUplink {
         }
     }
 
-    /// Ends the ranks of an expired lease before the join, whose answer renews the lease: the controller must not resume
+    /// Ends the ranks of an expired lease before the join; the answer to it renews the lease: the controller must not resume
     /// a job with ranks that their supervisor ends or has ended.
     async fn end_overdue_ranks(&self) {
         if self.lease.is_held() || self.roster.running().is_empty() {

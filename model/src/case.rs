@@ -55,7 +55,7 @@ pub struct Case {
 }
 
 impl Case {
-    /// Returns an open case with a verdict and nothing else, whose earliest evidence is of `first_at`.
+    /// Returns an open case with a verdict and earliest evidence of `first_at`, and nothing else.
     pub fn open(id: CaseId, verdict: Verdict, first_at: Timestamp, opened_at: Timestamp) -> Self {
         Self {
             id,

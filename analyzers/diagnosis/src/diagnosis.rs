@@ -146,7 +146,7 @@ impl Diagnosis {
         changes
     }
 
-    /// Records that a node was started anew: what was reported of it before explains no later failure.
+    /// Records that a node was started again: what was reported of it before explains no later failure.
     pub fn node_booted(&mut self, node: &NodeId) {
         self.memory.clear_node(node);
     }

@@ -56,7 +56,7 @@ const NOT_READY: [&str; 3] = [
     classes::GPU_NOT_VISIBLE,
 ];
 
-/// Returns the node whose kernel or services report what a program without a known node reports as well.
+/// Returns the node with a kernel or services that report what a program without a known node reports as well.
 fn reported_node(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> Option<NodeId> {
     let is_nameless = match &candidate.blamed {
         Entity::Unknown | Entity::Job { .. } => true,

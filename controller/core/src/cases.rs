@@ -89,7 +89,7 @@ impl CaseTable {
         self.all.insert(case.id, case);
     }
 
-    /// Returns an open case with the next number, whose earliest evidence arrived now.
+    /// Returns an open case with the next number and earliest evidence of `first_at`.
     fn next_case(&mut self, verdict: Verdict, first_at: Timestamp, at: Timestamp) -> Case {
         let id = self.next;
         self.next = id.next();

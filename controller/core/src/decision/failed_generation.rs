@@ -1,6 +1,6 @@
 //! Failed generations: recovery does not wait for the verdict (RG-14).
 //!
-//! A generation of which a rank failed makes no progress any more: whatever the verdict, its other ranks end. They get a
+//! A generation of which a rank failed makes no progress any more: its other ranks end under any verdict. They get a
 //! part of the settle time to report errors of their own, and are then ended while evidence is still being gathered.
 //! Once no rank of the generation is left that could report something, the case settles in a part of the usual time.
 //! The verdict decides where the next generation starts, and whether there is one.
