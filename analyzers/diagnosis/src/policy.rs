@@ -14,7 +14,7 @@ pub struct DraftPolicy {
     pub cap: Duration,
     /// Settle time once no rank of the failed generation is left that could report something; default 0.3 s. A draft
     /// without an explanation waits twice as long.
-    #[serde(default = "ended_settle")]
+    #[serde(default = "ended_settle", skip_serializing_if = "is_usual")]
     pub ended_settle: Duration,
     /// Maximum time from a root to its cascade, and time for late evidence to join a concluded case; default 120 s.
     pub window: Duration,
@@ -43,6 +43,10 @@ fn unlimited() -> usize {
 
 fn ended_settle() -> Duration {
     Duration::from_millis(300)
+}
+
+fn is_usual(settle: &Duration) -> bool {
+    *settle == ended_settle()
 }
 
 fn dump_bytes() -> usize {

@@ -82,7 +82,7 @@ fn a_lost_node_is_one_failure_one_absence_and_three_attempts() {
     let jobs: Vec<_> = all!(records, Job)
         .map(|job| (job.state, job.ranks, job.step.map(|step| step.0)))
         .collect();
-    assert_eq!(jobs, [("completed", Some(6), Some(120))]);
+    assert_eq!(jobs, [("completed", Some(6), Some(220))]);
     let counts: Vec<u64> = records
         .iter()
         .filter_map(|one| match one {
