@@ -67,9 +67,14 @@ impl CaseTable {
 
     /// Returns true if evidence about a job is still being gathered.
     pub(crate) fn is_settling(&self, job: &JobId) -> bool {
-        self.all
-            .values()
-            .any(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job))
+        self.settling(job).is_some()
+    }
+
+    /// Returns the oldest case about a job for which evidence is still being gathered.
+    pub(crate) fn settling(&self, job: &JobId) -> Option<CaseId> {
+        let mut cases = self.all.values();
+        let case = cases.find(|case| case.state == CaseState::Open && case.job.as_ref() == Some(job));
+        case.map(|case| case.id)
     }
 
     fn open(

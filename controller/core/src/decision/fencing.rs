@@ -144,9 +144,11 @@ impl DecisionContext<'_> {
         let requests = self.state.fleet.fences_mut(node);
         let request = requests.and_then(|requests| requests.get_mut(name));
         let request = request.filter(|request| request.generation <= generation);
-        let case = match &request {
-            Some(request) => request.case,
-            None => self.state.jobs.get(name).and_then(|job| job.case()),
+        let job = self.state.jobs.get(name);
+        let case = match (&request, job) {
+            (Some(request), _) => request.case,
+            (None, Some(job)) if job.is_ending() => self.state.cases.settling(name),
+            (None, job) => job.and_then(|job| job.case()),
         };
         let confirmed = request.is_some() && left.is_empty();
         if let Some(request) = request {
