@@ -1,14 +1,12 @@
 //! The main job, as a newcomer runs it: the whole story on real processes, and the same under random kills.
 
-#[path = "support/guard.rs"]
-mod guard;
-
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use guard::guarded;
 use serde_json::Value;
+
+use crate::support::guard::guarded;
 
 /// A demo must have ended long before; a test that hangs says nothing.
 const LIMIT: Duration = Duration::from_secs(240);

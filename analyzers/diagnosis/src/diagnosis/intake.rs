@@ -326,7 +326,7 @@ impl Diagnosis {
         let mut failures = concluded.filter_map(|id| self.drafts.get(id));
         let is_lesser = remembered.mark().is_some_and(|mark| mark.role == Role::Root) && !opens(remembered, catalogue);
         let is_known = failures.any(|draft| draft.holds_evidence(remembered.evidence));
-        !is_known && !(is_lesser && opening.mark().is_some())
+        !(is_known || is_lesser && opening.mark().is_some())
     }
 
     /// Returns true if a concluded failure of a scope, in which ranks ended, contains the evidence.
