@@ -76,18 +76,20 @@ pub(crate) fn is_in_use(job: &JobContext, at: Timestamp, policy: &DraftPolicy) -
 }
 
 /// Returns true if evidence of a machine may concern a generation that was placed on it (rule 2): it happened
-/// afterwards, it is a fact of the caller, or the fault lasts.
-pub(crate) fn concerns(job: &JobContext, glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+/// afterwards, it is a fact of the caller, or the fault `lasts`.
+pub(crate) fn concerns(job: &JobContext, glimpse: &SignalRef<'_>, lasts: bool) -> bool {
     let is_fact = glimpse.mark().is_none() || glimpse.evidence.seq.0 == 0;
-    is_fact || job.since.is_none_or(|since| glimpse.at >= since) || lasts(glimpse, catalogue)
+    is_fact || job.since.is_none_or(|since| glimpse.at >= since) || lasts
 }
 
 /// Returns true if a fault lasts until it is repaired, so that it concerns every later user of the machine. A drill
-/// ends with its own failure, and a crash of a kernel with the next boot.
-pub(crate) fn lasts(glimpse: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+/// ends with its own failure, and a crash of a kernel with the next boot if faults have ends
+/// ([`crate::Diagnosis::set_fault_ends`]).
+pub(crate) fn lasts(glimpse: &SignalRef<'_>, has_fault_ends: bool, catalogue: &Catalogue) -> bool {
     let is_lasting = |mark: &Classification| {
         let known = ClassEntry::of(catalogue, &mark.class);
-        let is_fault = known.is_outright_fault() && mark.class.as_str() != classes::KERNEL_CRASH;
+        let is_over = has_fault_ends && mark.class.as_str() == classes::KERNEL_CRASH;
+        let is_fault = known.is_outright_fault() && !is_over;
         is_fault || mark.role == Role::Root && known.layer() == "storage"
     };
     !glimpse.synthetic && glimpse.mark().is_some_and(is_lasting)

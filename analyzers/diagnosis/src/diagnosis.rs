@@ -47,6 +47,9 @@ pub struct Diagnosis {
     has_cause_limits: bool,
     /// True if faults are limited to what they affect ([`Self::set_fault_limits`]).
     has_fault_limits: bool,
+    /// True if findings that were over explain no later failure ([`Self::set_fault_ends`]). It is not stored: the owner
+    /// sets it after reading.
+    has_fault_ends: bool,
 }
 
 impl Diagnosis {
@@ -64,6 +67,7 @@ impl Diagnosis {
             has_case_ends: true,
             has_cause_limits: true,
             has_fault_limits: true,
+            has_fault_ends: true,
         }
     }
 
@@ -84,6 +88,13 @@ impl Diagnosis {
     /// end of the process that it names. A journal that was begun under older rules replays with false.
     pub fn set_fault_limits(&mut self, has_fault_limits: bool) {
         self.has_fault_limits = has_fault_limits;
+    }
+
+    /// Sets whether findings that were over explain no later failure: a wait for a file system that answered, a crash of a
+    /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. A journal that was
+    /// begun under older rules replays with false.
+    pub fn set_fault_ends(&mut self, has_fault_ends: bool) {
+        self.has_fault_ends = has_fault_ends;
     }
 
     /// Records that a person cleared a node: earlier evidence of it and its devices explains no later failure.

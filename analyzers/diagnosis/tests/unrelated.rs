@@ -65,6 +65,16 @@ fn a_server_that_had_answered_explains_no_failure_of_a_later_generation() {
     assert_eq!(class(&case), "disk-full");
 }
 
+/// What an older journal decided is decided again.
+#[test]
+fn journals_of_older_rules_replay_as_they_were_decided() {
+    let mut world = after_a_hiccup();
+    world.diagnosis.set_fault_ends(false);
+    world.restarts(3_000);
+    let case = world.exits(4_000, 0, ProcessExit::Signal(15)).settle();
+    assert_eq!(class(&case), "filesystem-hang");
+}
+
 /// Operations that waited for the server return with its answer, and may fail then.
 #[test]
 fn a_server_that_answered_explains_failures_of_that_moment_only() {

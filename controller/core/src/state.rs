@@ -70,6 +70,7 @@ impl DecisionState {
         diagnosis.set_case_ends(policy.rules >= 4);
         diagnosis.set_cause_limits(policy.rules >= 5);
         diagnosis.set_fault_limits(policy.rules >= 6);
+        diagnosis.set_fault_ends(policy.rules >= 8);
         Self {
             diagnosis,
             catalogue: CatalogueInForce::builtin(catalogue),
@@ -121,6 +122,7 @@ impl DecisionState {
         self.diagnosis.set_case_ends(self.has_case_ends());
         self.diagnosis.set_cause_limits(self.has_cause_limits());
         self.diagnosis.set_fault_limits(self.has_fault_limits());
+        self.diagnosis.set_fault_ends(self.has_fault_ends());
         let names: Vec<JobId> = self.jobs.keys().cloned().collect();
         for name in names {
             self.place(&name);
@@ -189,6 +191,12 @@ impl DecisionState {
     /// watched, and outcomes name drills, cordons and the decisions of operators (since rules 7).
     pub(crate) fn separates_failures(&self) -> bool {
         self.rules >= 7
+    }
+
+    /// Returns true if findings that were over, and those of an earlier boot, explain no later failure (since rules 8;
+    /// [`rankguard_diagnosis::Diagnosis::set_fault_ends`]).
+    pub(crate) fn has_fault_ends(&self) -> bool {
+        self.rules >= 8
     }
 
     /// Returns true if the ranks of a failed generation are ended before the verdict, and a node that lost its session
@@ -395,6 +403,8 @@ impl<'de> Deserialize<'de> for DecisionState {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut state = Self::deserialize(deserializer)?;
         state.unlimited = state.policy.replay_only;
+        let has_fault_ends = state.has_fault_ends();
+        state.diagnosis.set_fault_ends(has_fault_ends);
         let has_case_ends = state.has_case_ends();
         let jobs = state.jobs.iter();
         state.context = jobs

@@ -81,9 +81,11 @@ impl Diagnosis {
         let mut remember = opens;
         let policy = self.policy.clone();
         let has_cause_limits = self.has_cause_limits;
+        let has_fault_ends = self.has_fault_ends;
         let overcame = self.jobs_that_worked_after(glimpse, context, catalogue);
         let is_concerned = |name: &JobId, job: &JobContext| {
-            !has_cause_limits || concerns(job, glimpse, catalogue) && !overcame.contains(name)
+            !has_cause_limits
+                || concerns(job, glimpse, lasts(glimpse, has_fault_ends, catalogue)) && !overcame.contains(name)
         };
         each_scope(glimpse, context, &policy, is_concerned, |scope| {
             if self.is_cleared(glimpse, scope) {
@@ -115,7 +117,8 @@ impl Diagnosis {
         context: &PlacementIndex,
         catalogue: &Catalogue,
     ) -> Vec<JobId> {
-        let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| lasts(glimpse, catalogue));
+        let machine =
+            machine_of(glimpse.entity, glimpse.evidence).filter(|_| lasts(glimpse, self.has_fault_ends, catalogue));
         let users = machine.into_iter().flat_map(|node| context.jobs_on(node));
         let overcame = users.filter(|(name, job)| self.worked_after(name, job, glimpse));
         overcame.map(|(name, _)| name.clone()).collect()
@@ -281,7 +284,7 @@ impl Diagnosis {
                 && self.may_explain(held, opening, &draft.scope, context, catalogue)
                 && !self.steps.overcame(sign)
                 && !is_over(sign, &answers, || sign.node().and_then(went_on))
-                && (stands || !self.has_fault_limits || !ended_before(sign, &answers, draft.since(), at))
+                && (stands || !self.has_fault_ends || !ended_before(sign, &answers, draft.since(), at))
         });
         all
     }
@@ -298,18 +301,19 @@ impl Diagnosis {
     ) -> bool {
         let glimpse = held.glimpse();
         let DraftScope::Job { job, .. } = scope else {
-            return !self.has_fault_limits || self.may_explain_machine(&glimpse, opening, scope, catalogue);
+            return !self.has_fault_ends || self.may_explain_machine(&glimpse, opening, scope, catalogue);
         };
         if !self.has_cause_limits {
             return true;
         }
         let is_of_machine = machine_of(glimpse.entity, glimpse.evidence).is_some();
+        let lasts = lasts(&glimpse, self.has_fault_ends, catalogue);
         let is_foreign =
-            |known: &JobContext| !concerns(known, &glimpse, catalogue) || self.worked_after(job, known, &glimpse);
+            |known: &JobContext| !concerns(known, &glimpse, lasts) || self.worked_after(job, known, &glimpse);
         if is_of_machine && context.job(job).is_some_and(is_foreign) {
             return false;
         }
-        !self.is_in_failure(glimpse.evidence, scope) || lasts(&glimpse, catalogue)
+        !self.is_in_failure(glimpse.evidence, scope) || lasts
     }
 
     /// Returns true if a remembered sign may explain a failure of an idle node: no earlier failure of the node contains

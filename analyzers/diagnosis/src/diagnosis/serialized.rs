@@ -74,6 +74,7 @@ impl From<SerializedState> for Diagnosis {
             has_case_ends: written.has_case_ends,
             has_cause_limits: written.has_cause_limits,
             has_fault_limits: written.has_fault_limits,
+            has_fault_ends: true,
         }
     }
 }

@@ -49,7 +49,7 @@ impl DecisionContext<'_> {
         let known = self.state.fleet.get(&info.node).map(|known| &known.info.boot_id);
         let has_booted =
             known.is_some_and(|boot| !boot.is_empty() && !info.boot_id.is_empty() && *boot != info.boot_id);
-        if has_booted && self.state.ends_failed_generations() {
+        if has_booted && self.state.has_fault_ends() {
             self.state.diagnosis.node_booted(&info.node);
         }
     }
