@@ -8,7 +8,7 @@ use rankguard_tcp_store::StoreLimits;
 use rankguard_tcp_store::state::{ClientId, ReplySink, StoreState};
 use rankguard_tcp_store::wire::{RequestDecoder, ProtocolViolation, StoreReply, encode_validation};
 
-/// Clients whose connections share the input.
+/// Clients with connections that share the input.
 const CLIENTS: usize = 3;
 
 /// Checks replies and drops them.

@@ -82,7 +82,7 @@ impl StoreState {
         result
     }
 
-    /// Forgets a client whose connection has ended.
+    /// Forgets a client after the end of its connection.
     pub fn disconnect(&mut self, client: ClientId, sink: &mut impl ReplySink) {
         self.waits.cancel(client);
         if let Some(woken) = self.waits.take_woken(client) {

@@ -334,7 +334,7 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
     all
 }
 
-/// Returns the end of a segment whose clock pauses before the last observation. Those without a clock before the pause
+/// Returns the end of a segment with a pause of its clock before the last observation. Those without a clock before the pause
 /// belong to the nearer side: a traceback belongs to the report of the launcher below it rather than to a warning far above.
 fn end_of_stretch(seen: &[PlacedObservation]) -> usize {
     let Some((next, before)) = seen.split_last() else {

@@ -431,7 +431,7 @@ impl Model {
         self.values.contains_key(&key) || self.queues.get(&key).is_some_and(|queue| !queue.is_empty())
     }
 
-    /// Clients whose wait ends if the key becomes ready for all.
+    /// Clients with a wait that ends if the key becomes ready for all.
     fn wake_all(&mut self, key: u8) -> Vec<u64> {
         let mut ended = Vec::new();
         self.waits.retain(|client, missing| {
