@@ -215,7 +215,8 @@ def test_a_loop_without_advance_is_warned_of_within_an_epoch(kind, workers):
                         sampler.advance()
                 if nth == 40:
                     break
-        texts = [str(warning.message) for warning in found if issubclass(warning.category, RuntimeWarning)]
+        # Other libraries warn here, too: JAX, once imported, of every fork of a loader's workers.
+        texts = [str(warning.message) for warning in found if "advance()" in str(warning.message)]
         assert len(texts) == expected, texts
         assert all("from step 0 on and advance() reported none" in text for text in texts)
 
