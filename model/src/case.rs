@@ -165,6 +165,9 @@ pub struct RecommendedMitigation {
     pub action: String,
     /// The same action as an instruction to an operator.
     pub advice: String,
+    /// The instruction once a restart has brought the failure back; empty if it is the same.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub advice_on_return: String,
     /// Ids of the sources that recommend it; empty for a recommendation of Rankguard itself.
     pub recommended_by: Vec<String>,
 }

@@ -110,7 +110,7 @@ pub(crate) fn family(class: &str, layer: &str) -> Option<FailureFamily> {
         {
             FailureFamily::Gpu
         }
-        classes::NVSWITCH_ERROR | classes::FABRIC_MANAGER_NOT_READY => FailureFamily::Gpu,
+        classes::NVSWITCH_ERROR | classes::FABRIC_MANAGER_NOT_READY | classes::POWER_FAULT => FailureFamily::Gpu,
         _ if class.starts_with("nccl-") || class.starts_with("hccl-") || layer == "network" => FailureFamily::Fabric,
         _ if layer == "hardware" => FailureFamily::Host,
         _ if layer == "scheduler" => FailureFamily::Scheduler,

@@ -25,7 +25,7 @@ const EXPLAINING: usize = 64;
 const NOT_RAISED: [&str; 2] = [classes::DATALOADER_KILLED, classes::DATALOADER_WORKER_CRASH];
 
 /// Classes of the software family that a fault of a device causes as well.
-const DEVICE_ERRORS: [&str; 4] = ["cublas-", "cuda-", "cudnn-", "gpu-"];
+const DEVICE_ERRORS: [&str; 5] = ["cublas-", "cuda-", "cudnn-", "gpu-", classes::POWER_FAULT];
 
 /// Classes that an exception without a class of its own has.
 const UNSPECIFIC: [&str; 2] = [classes::ASSERTION_ERROR, classes::UNCAUGHT_EXCEPTION];

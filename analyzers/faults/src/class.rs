@@ -99,6 +99,9 @@ pub(crate) struct ClassRow {
     pub(crate) kind: Option<ClassKind>,
     pub(crate) definition: String,
     pub(crate) advice: String,
+    /// Advice once a restart has brought the failure back, if it differs.
+    #[serde(default)]
+    pub(crate) advice_on_return: String,
     #[serde(default)]
     pub(crate) causes: Vec<String>,
     pub(crate) role: Option<Role>,

@@ -219,9 +219,6 @@ pub const GPU_NOT_VISIBLE: &str = "gpu-not-visible";
 /// A link between GPUs fails or cannot be trained.
 pub const GPU_NVLINK_ERROR: &str = "gpu-nvlink-error";
 
-/// A GPU or host lacks power: supply, cable or power brake.
-pub const GPU_POWER_FAULT: &str = "gpu-power-fault";
-
 /// The driver names the recovery that the GPU needs (reset, drain, reboot).
 pub const GPU_RECOVERY_ACTION: &str = "gpu-recovery-action";
 
@@ -429,6 +426,9 @@ pub const POLICY_VIOLATION: &str = "policy-violation";
 
 /// The port on which the job listens is taken.
 pub const PORT_IN_USE: &str = "port-in-use";
+
+/// A GPU or host lacks power: supply, cable or power brake.
+pub const POWER_FAULT: &str = "power-fault";
 
 /// The job was evicted for one with higher priority, or its spot node was taken back.
 pub const PREEMPTED: &str = "preempted";

@@ -185,7 +185,7 @@ fn every_class_that_is_marked_stands_in_the_catalogue() {
         "network-packet-error",
         "disk-full",
         "gpu-thermal",
-        "gpu-power-fault",
+        "power-fault",
         "gpu-ecc-uncorrectable",
         "gpu-row-remap-pending",
         "gpu-row-remap-failure",

@@ -141,6 +141,7 @@ fn speaks_of_a_lost_gpu(sign: &Signal) -> bool {
                     | classes::NCCL_CUDA_ERROR
                     | classes::CUBLAS_FAILURE
                     | classes::CUDNN_FAILURE
+                    | classes::POWER_FAULT
             ))
 }
 

@@ -212,6 +212,7 @@ fn join(
         mitigation: RecommendedMitigation {
             action: action.unwrap_or_default(),
             advice: row.advice.clone(),
+            advice_on_return: row.advice_on_return.clone(),
             recommended_by: recommended_by.unwrap_or_default(),
         }
         .into(),
