@@ -84,14 +84,18 @@ fn limited_opinion(
         Some(rank) => Some(rank).filter(|rank| !first_rank::is_one_of_several(scene, *rank, known)),
         None => first_rank::launcher_hint(scene, winner, known),
     };
-    let alternatives = alternatives(ranking, confidence);
+    let limited = confidence.min(limit(&scene.signs[winner.first]));
+    let mut alternatives = alternatives(ranking, confidence);
+    for (_, share) in &mut alternatives {
+        *share = share.min(limited);
+    }
     let verdict = Verdict {
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
         severity: severity(scene, known),
         blamed: winner.blamed.clone(),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
-        confidence: confidence.min(limit(&scene.signs[winner.first])),
+        confidence: limited,
         taxonomies: known.taxonomies(scene.catalogue),
         mitigation: known.mitigation(scene.catalogue),
         alternatives,
@@ -215,6 +219,7 @@ fn certainty(winner: &CauseCandidate, ranking: &[CauseCandidate]) -> f64 {
     ((winner.score - doubt).clamp(0.05, cap) * 100.0).round() / 100.0
 }
 
+/// Returns the other classes, best first. The ranking is by strength, which a share does not include.
 fn alternatives(ranking: &[CauseCandidate], confidence: f64) -> Vec<(ClassId, f64)> {
     let mut others: Vec<(ClassId, f64)> = Vec::new();
     let Some(winner) = ranking.first() else { return others };
@@ -225,6 +230,7 @@ fn alternatives(ranking: &[CauseCandidate], confidence: f64) -> Vec<(ClassId, f6
             others.push((candidate.class.clone(), share));
         }
     }
+    others.sort_by(|(_, one), (_, other)| other.total_cmp(one));
     others
 }
 

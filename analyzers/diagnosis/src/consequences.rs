@@ -38,7 +38,7 @@ const ENDS: [&str; 4] = [
 ];
 
 /// Classes of programs that a lost or damaged GPU causes as well.
-const DEVICE_ERRORS: [&str; 5] = ["cublas-", "cuda-", "cudnn-", "gpu-", "nccl-"];
+const DEVICE_ERRORS: [&str; 6] = ["cublas-", "cuda-", "cudnn-", "gpu-", "nccl-", classes::POWER_FAULT];
 
 /// Class of a program that used up the memory of its GPU, which no fault of the GPU causes.
 const CUDA_OOM: &str = classes::CUDA_OOM;
@@ -333,16 +333,21 @@ fn soon(earlier: &Signal, later: &Signal, apart: usize) -> bool {
 /// (`SlurmdTimeout` of slurm.conf, 300 s by default).
 const NOTICED: Duration = Duration::from_secs(600);
 
-/// Demotes the report of a scheduler that a node is lost if the node itself reported a fault before.
+/// Demotes the report of a scheduler that a node is lost if the node itself reported a fault or, in logs, its orderly end
+/// before.
 fn lost_nodes(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let is_lost = |candidate: &CauseCandidate| candidate.class.as_str() == classes::SLURM_NODE_FAIL;
     let is_fault = |candidate: &&CauseCandidate| {
         let known = ClassEntry::of(scene.catalogue, &candidate.class);
         candidate.strength == CandidateStrength::Overriding && candidate.score >= SURE && known.is_outright_fault()
     };
+    let is_end = |candidate: &CauseCandidate| {
+        let is_of_node = matches!(candidate.blamed, Entity::Node { .. });
+        scene.is_of_logs() && is_of_node && candidate.class.as_str() == classes::MAINTENANCE
+    };
     let faults: Vec<(usize, Entity)> = ranking
         .iter()
-        .filter(is_fault)
+        .filter(|candidate| is_fault(candidate) || is_end(candidate))
         .map(|candidate| (candidate.first, candidate.blamed.clone()))
         .collect();
     for candidate in ranking.iter_mut().filter(|candidate| is_lost(candidate)) {
@@ -354,7 +359,11 @@ fn lost_nodes(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             let is_restart = fault.source == report.source;
             let is_here = match (blamed.node(), candidate.blamed.node()) {
                 (Some(machine), Some(node)) => machine == node || machine.as_str().is_empty(),
-                _ => false,
+                // The report about a job names none of its nodes.
+                (Some(_), None) => fault
+                    .class()
+                    .is_some_and(|class| class.as_str() == classes::MAINTENANCE),
+                (None, _) => false,
             };
             is_here && (is_noticed || is_restart || !fault.timed || !report.timed)
         });

@@ -91,8 +91,9 @@ impl Diagnosis {
     }
 
     /// Sets whether findings that were over explain no later failure: a wait for a file system that answered, a crash of a
-    /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. A journal that was
-    /// begun under older rules replays with false.
+    /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. The message of a
+    /// rank's end is no second fact beside the same line of its log. A journal that was begun under older rules replays with
+    /// false.
     pub fn set_fault_ends(&mut self, has_fault_ends: bool) {
         self.has_fault_ends = has_fault_ends;
     }

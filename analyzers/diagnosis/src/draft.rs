@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use rankguard_faults::{Catalogue, classes};
-use rankguard_model::{ClassId, EvidenceId, Generation, NodeId, Rank, Role, SharedValue, Timestamp};
+use rankguard_model::{ClassId, EXIT_MESSAGE, EvidenceId, Generation, NodeId, Rank, Role, SharedValue, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::conclusion::DraftConclusion;
@@ -67,6 +67,10 @@ pub(crate) struct Draft {
     /// True if faults are limited to what they affect ([`crate::Diagnosis::set_fault_limits`]).
     #[serde(default)]
     pub(crate) has_fault_limits: bool,
+    /// True if the message of a rank's end is dropped beside the same line of its log, which is one fact
+    /// ([`crate::Diagnosis::set_fault_ends`]).
+    #[serde(default)]
+    pub(crate) has_fault_ends: bool,
     /// Start of its generation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     since: Option<Timestamp>,
@@ -118,6 +122,7 @@ impl Draft {
             explained: false,
             has_cause_limits: false,
             has_fault_limits: false,
+            has_fault_ends: false,
             since,
             ranks_ended_at: None,
             concluded: None,
@@ -157,8 +162,11 @@ impl Draft {
     /// Adds a sign in order of time, if there is room.
     pub(crate) fn add(&mut self, glimpse: &SignalRef<'_>, policy: &DraftPolicy) {
         let kept = self.repeats.take(glimpse);
-        if kept == RepeatDecision::No {
+        if kept == RepeatDecision::No || self.has_fault_ends && self.has_line_of(glimpse) {
             return;
+        }
+        if self.has_fault_ends {
+            self.drop_message_of(glimpse);
         }
         let idle = !glimpse.decides();
         let bytes = glimpse.text.len();
@@ -192,6 +200,29 @@ impl Draft {
         self.ranked = RankingCache::default();
         self.idle += usize::from(idle);
         self.fresh |= kept == RepeatDecision::Telling;
+    }
+
+    /// Returns true for the message of a rank's end if it contains the same line of the rank's log.
+    fn has_line_of(&self, glimpse: &SignalRef<'_>) -> bool {
+        let is_message = glimpse.mark().is_some_and(|mark| mark.signature == EXIT_MESSAGE);
+        let is_line = |held: &SharedValue<Signal>| {
+            let is_telling = held.mark().is_some_and(|mark| mark.role != Role::Noise);
+            is_telling && !held.is_signed(EXIT_MESSAGE) && held.entity == *glimpse.entity && held.text == glimpse.text
+        };
+        is_message && self.signs.iter().any(is_line)
+    }
+
+    /// Drops the message of a rank's end if `glimpse` is the same line of the rank's log.
+    fn drop_message_of(&mut self, glimpse: &SignalRef<'_>) {
+        let is_line = glimpse
+            .mark()
+            .is_some_and(|mark| mark.role != Role::Noise && mark.signature != EXIT_MESSAGE);
+        let is_message = |held: &SharedValue<Signal>| {
+            held.is_signed(EXIT_MESSAGE) && held.entity == *glimpse.entity && held.text == glimpse.text
+        };
+        if is_line && let Some(at) = self.signs.iter().position(is_message) {
+            self.bytes = self.bytes.saturating_sub(self.signs.remove(at).text.len());
+        }
     }
 
     /// Returns the nodes of its job, once for consecutive ranks; none for a node's own draft.

@@ -64,6 +64,36 @@ fn a_program_that_ends_itself_is_named_by_its_words() {
 }
 
 #[test]
+fn the_message_of_an_end_and_the_same_line_of_the_log_are_one_fact() {
+    let line = "RuntimeError: DataLoader worker (pid(s) 26833) exited unexpectedly";
+    let check = |is_message_first: bool| {
+        let mut world = World::new();
+        let known = mark("dataloader-worker-crash", Role::Root, 0.8);
+        if is_message_first {
+            world
+                .says(1_000, 1, line, exit_message(line))
+                .says(1_003, 1, line, known);
+        } else {
+            world
+                .says(1_003, 1, line, known)
+                .says(1_000, 1, line, exit_message(line));
+        }
+        world.exits(1_000, 1, ProcessExit::Code(1));
+        let case = world.settle();
+        assert_eq!(case.verdict.class.as_str(), "dataloader-worker-crash");
+        let same = case.findings.iter().filter(|finding| finding.text == line);
+        assert_eq!(same.count(), 1, "{:#?}", case.findings);
+        let has_message = case
+            .reasoning
+            .iter()
+            .any(|entry| entry.text.contains("uncaught-exception"));
+        assert!(!has_message, "{:#?}", case.reasoning);
+    };
+    check(true);
+    check(false);
+}
+
+#[test]
 fn the_words_of_survivors_are_not_the_cause_rg_7() {
     let mut world = World::new();
     world.exits(1_000, 2, ProcessExit::Signal(9));

@@ -10,6 +10,7 @@
 //! Wall clocks of different nodes are compared uncorrected unless a measured offset is given; the reasoning states
 //! it.
 
+mod batch_host;
 mod certainty;
 mod error_file;
 mod excuse;

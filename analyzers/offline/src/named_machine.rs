@@ -50,7 +50,15 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
         .chain(named)
         .map(bare)
         .filter(|name| is_node_name(name));
-    names.map(|name| name.split('.').next().unwrap_or(name))
+    let names = names.map(|name| name.split('.').next().unwrap_or(name));
+    names.chain(node_address(text))
+}
+
+/// Returns the address with which Ray names a node: `the node (IP: 10.0.0.7, ID: abc)`.
+fn node_address(text: &str) -> Option<&str> {
+    let (_, rest) = text.split_once("node (IP: ")?;
+    let end = rest.find([',', ')'])?;
+    Some(&rest[..end]).filter(|address| address.parse::<std::net::IpAddr>().is_ok())
 }
 
 /// Returns the node that a description of `kubectl` is about, which its header names: `Name:    gpu-07`.
@@ -94,6 +102,7 @@ mod tests {
         check("srun: error: c7: tasks 0-3: Killed", &["c7"]);
         check("unexpected value (rank 5, node c7). Transient", &["c7"]);
         check("node c7.cluster.local rebooted", &["c7"]);
+        check("Memory on the node (IP: 10.0.0.7, ID: abc) was 478 GB", &["10.0.0.7"]);
         check("Nodes c[7-9] not responding", &[]);
         check("node failure after 3 tries on node 12", &[]);
         check("no node is free", &[]);

@@ -12,6 +12,7 @@ use rankguard_model::{
     Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence, Timestamp,
 };
 
+use crate::batch_host::name_batch_host;
 use crate::named_machine::{described_node, is_of_machine, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
@@ -296,6 +297,7 @@ impl StreamReader {
             std::mem::take(&mut self.stamps).date(&mut self.seen, self.origin.ahead_ns.unwrap_or(0));
         }
         self.failures.place(&mut self.seen);
+        name_batch_host(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
         }

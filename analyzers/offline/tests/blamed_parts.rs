@@ -271,3 +271,59 @@ fn an_error_below_a_banner_belongs_to_the_report_after_it() {
     let case = only(&[("g7/syslog", kernel), ("g7/slurm-1.out", job)]);
     assert_eq!(case.class, "gpu-fallen-off-bus");
 }
+
+#[test]
+fn the_host_of_a_batch_script_exceeded_the_memory_of_its_job() {
+    let log = |cancelled: &str| {
+        format!(
+            "slurmstepd: error: Job 4 exceeded memory limit (503316480 > 500000000), being killed\nslurmstepd: error: \
+             Exceeded job memory limit\nslurmstepd: error: *** {cancelled} CANCELLED AT 2026-03-04T10:00:00 ***\n"
+        )
+    };
+    let case = only(&[("slurm-4.out", &log("JOB 4 ON h2"))]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("host-oom-kill", "node h2")
+    );
+    // A step has a daemon on each of its nodes.
+    let case = only(&[("slurm-4.out", &log("STEP 4.0 ON h2"))]);
+    assert_ne!(case.blamed, "node h2");
+}
+
+#[test]
+fn the_address_that_ray_names_is_the_node() {
+    let log = "2026-03-04 10:00:00,000\tWARNING worker.py:2107 -- Task was killed due to the node running low on \
+               memory.\nMemory on the node (IP: 10.0.0.7, ID: abc) where the task (task ID: ff, name=Trainer.run, pid=881, \
+               memory used=210.11GB) was running was 478.10GB / 503.00GB (0.950498), which exceeds the memory usage \
+               threshold of 0.95. Ray killed this worker (ID: 11) because it was the most recently scheduled \
+               task\nray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.\n";
+    let case = only(&[("ray.log", log)]);
+    assert_eq!(
+        (case.class.as_str(), case.blamed.as_str()),
+        ("host-oom-kill", "node 10.0.0.7")
+    );
+}
+
+#[test]
+fn the_only_task_that_stopped_its_heartbeats_is_the_first_rank() {
+    let log = "F0304 11:00:00.200000 200 client.h:80] Terminating process because the JAX distributed service detected fatal \
+               errors. This most likely indicates that another task died; see the other task logs for more details. \
+               absl::Status: UNAVAILABLE: The following tasks are unhealthy (stopped sending \
+               heartbeats):\n/job:jax_worker/replica:0/task:3\nThe tasks have crashed or their network is unhealthy.\n";
+    let case = only(&[("task0.log", log)]);
+    assert_eq!(
+        (case.class.as_str(), case.root_rank),
+        ("remote-worker-lost", Some(Rank(3)))
+    );
+}
+
+#[test]
+fn a_requested_reboot_is_the_cause_of_the_lost_node() {
+    let journal = "2026-03-04T10:00:00+0000 b2 systemd-logind[900]: System is rebooting.\n\
+                   2026-03-04T10:00:02+0000 b2 systemd[1]: Shutting down.\n\
+                   2026-03-04T10:04:00+0000 b2 kernel: Linux version 5.15.0-92-generic (buildd@x)\n";
+    let job = "2026-03-04T09:59:59 step 100 loss 1.0\nslurmstepd: error: *** JOB 5 ON b2 CANCELLED AT \
+               2026-03-04T10:00:02 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n";
+    let case = only(&[("b2/journal.log", journal), ("b2/slurm-5.out", job)]);
+    assert_eq!((case.class.as_str(), case.blamed.as_str()), ("maintenance", "node b2"));
+}

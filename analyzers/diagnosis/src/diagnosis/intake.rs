@@ -356,6 +356,7 @@ impl Diagnosis {
         let mut draft = Draft::open(DraftId(self.opened), scope.own(), now, context);
         draft.has_cause_limits = self.has_cause_limits;
         draft.has_fault_limits = self.has_fault_limits;
+        draft.has_fault_ends = self.has_fault_ends;
         let news = self.news(glimpse, &draft, context, catalogue);
         // Most drafts get no further sign, and they are created by the thousand.
         draft.signs.reserve_exact(news.len() + 1);
