@@ -9,6 +9,8 @@ use rankguard_offline::{NamedDump, ReadStream};
 
 /// Folder of files that a rank of another user writes itself.
 const DUMPS: &str = "dumps";
+/// Beginning of the names of files with the output of a rank. A folder `g1` with other files may be one of host `g1`.
+const OUTPUT: &str = "rank-";
 
 /// A generation of a job, by the names of its folders.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,8 +33,10 @@ pub(super) fn generation_of(file: &Path) -> Option<JobGeneration> {
     let parent = file.parent()?;
     let folder = if name(parent)? == DUMPS {
         parent.parent()?
-    } else {
+    } else if name(file)?.starts_with(OUTPUT) {
         parent
+    } else {
+        return None;
     };
     let generation = name(folder)?.strip_prefix('g')?.parse().ok()?;
     Some(JobGeneration {
@@ -78,6 +82,7 @@ mod tests {
         check("/state/jobs/train/g3/dumps/nccl_trace_rank_0", Some(("train", 3)));
         check("n1/train/g12/rank-1.out.zst", Some(("train", 12)));
         check("logs/gpu7/rank-0.err", None);
+        check("logs/g1/syslog", None);
         check("g3/rank-0.err", None);
         check("rank-0.err", None);
     }

@@ -112,6 +112,23 @@ fn generations_and_jobs_of_an_agent_are_separate_incidents() {
 }
 
 #[test]
+fn hosts_with_the_names_of_generations_are_one_incident_with_the_job() {
+    let xid = "Nov 24 08:00:00 g1 kernel: NVRM: Xid (PCI:0000:0f:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off \
+               the bus.\n";
+    let quiet = "Nov 24 08:00:00 g2 kernel: usb 1-1: new device\n";
+    let job = "2026-11-24 08:00:06 ERROR torch.distributed.DistBackendError: NCCL error: remote process exited or there was a \
+               network error\n";
+    let root = folder(&[
+        ("g1/syslog", xid.as_bytes()),
+        ("g2/syslog", quiet.as_bytes()),
+        ("job.log", job.as_bytes()),
+    ]);
+    let found = read(root.path());
+    assert_eq!(classes(&found), ["gpu-fallen-off-bus"], "{:?}", found.problems);
+    assert_eq!(found.cases[0].blamed, "gpu 0000:0f:00 of node g1");
+}
+
+#[test]
 fn packed_logs_are_read_as_plain_ones() {
     let mut gz = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
     gz.write_all(BUG.as_bytes()).unwrap();
