@@ -249,9 +249,15 @@ fn a_configuration_is_checked_with_its_files() {
         "--state-dir",
         text_of(&state),
     ];
-    rankguard(&with(&words, &agent))
-        .expect(2)
-        .says(&["speak as the agent of n1", "the certificate of agent n2"]);
+    rankguard(&with(&words, &agent)).expect(2).says(&[
+        "speak as the agent of n1",
+        "the certificate of agent n2",
+        "set agent.node to it",
+    ]);
+    let operator = site.issue(PeerRole::Operator, "carol", LOOPBACK);
+    let ran = rankguard(&with(&words, &operator)).expect(2);
+    assert!(ran.stderr.contains("it is not one of an agent"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("set agent.node"), "{}", ran.stderr);
 }
 
 #[test]

@@ -43,7 +43,7 @@ pub enum AgentError {
     Identity(#[from] rankguard_identity::IdentityProblems),
     /// The identity's certificate belongs to another node or role.
     #[error(
-        "speak as the agent of {node}: {file} is the certificate of {name} (set agent.node to it, or issue one: `rankguard identity issue --role agent --name {node}`)"
+        "speak as the agent of {node}: {file} is the certificate of {name} ({remedy} one for {node}: `rankguard identity issue --role agent --name {node}`)"
     )]
     Name {
         /// Configured node name.
@@ -51,6 +51,8 @@ pub enum AgentError {
         file: PathBuf,
         /// Name in the certificate.
         name: String,
+        /// Beginning of the advice: the certificate of another agent may be right, and the configured name wrong.
+        remedy: &'static str,
     },
     /// A listener beyond loopback requires an identity.
     #[error("listen for peers beyond this machine")]

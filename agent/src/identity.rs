@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rankguard_identity::{CertificateFields, PeerTransport};
+use rankguard_identity::{CertificateFields, PeerRole, PeerTransport};
 use rankguard_model::{EvidenceBody, EvidenceSource};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -33,6 +33,11 @@ pub(crate) async fn is_own(settings: &AgentSettings) -> Result<(), AgentError> {
             node: settings.node.clone(),
             file,
             name: card.name.short(),
+            remedy: if card.name.role() == PeerRole::Agent {
+                "set agent.node to it, or issue"
+            } else {
+                "it is not one of an agent; issue"
+            },
         })
     }
 }
