@@ -325,7 +325,8 @@ fn a_cancel_after_a_recovered_failure_is_reported_without_its_verdict() {
     rustix::process::kill_process(pid, rustix::process::Signal::INT).expect("it follows");
     let ran = finish(child, LIMIT);
     assert!(
-        ran.stderr.contains("job again was stopped: cancelled by its user"),
+        ran.stderr
+            .contains("job again was stopped: cancelled by an operator's request"),
         "{}",
         ran.stderr
     );

@@ -54,6 +54,8 @@ pub(crate) enum OperatorCommand {
     },
     Cancel {
         job: JobId,
+        /// Name in the operator's certificate.
+        by: Option<String>,
     },
     Cordon {
         node: NodeId,

@@ -215,12 +215,12 @@ impl BatchBuilder<'_> {
                 }
                 Ok(Event::JobSubmitted { spec, claim })
             }
-            OperatorCommand::Cancel { job }
+            OperatorCommand::Cancel { job, by }
                 if self.state.jobs().contains_key(&job) || !self.state.foreign_nodes(&job).is_empty() =>
             {
-                Ok(Event::JobCancelled { job })
+                Ok(Event::JobCancelled { job, by })
             }
-            OperatorCommand::Cancel { job } => Err(CommandRefusal::Absent(format!("there is no job {job}"))),
+            OperatorCommand::Cancel { job, .. } => Err(CommandRefusal::Absent(format!("there is no job {job}"))),
             OperatorCommand::Cordon { node, reason } => {
                 known_node(&node).map(|()| Event::NodeCordoned { node, reason })
             }

@@ -63,6 +63,12 @@ impl OperatorService {
     }
 }
 
+/// Returns the name in the certificate of the client; `None` on loopback without an identity.
+fn certificate_name<T>(request: &Request<T>) -> Option<String> {
+    let name = ConnectionPeer::of(request)?.name.as_ref()?.own();
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
 fn refused(refusal: CommandRefusal) -> Status {
     match refusal {
         CommandRefusal::Exists(why) => Status::already_exists(why),
@@ -117,8 +123,9 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn cancel_job(&self, request: Request<v1::JobName>) -> Result<Response<v1::Empty>, Status> {
+        let by = certificate_name(&request);
         let job = JobId::from(request.into_inner().job);
-        self.command(OperatorCommand::Cancel { job }).await?;
+        self.command(OperatorCommand::Cancel { job, by }).await?;
         Ok(Response::new(v1::Empty {}))
     }
 
@@ -158,8 +165,7 @@ impl v1::operator_server::Operator for OperatorService {
 
     async fn note_case(&self, request: Request<v1::CaseNoteRequest>) -> Result<Response<v1::Empty>, Status> {
         // The name in a certificate takes precedence over the name that the client sent.
-        let named =
-            ConnectionPeer::of(&request).and_then(|caller| caller.name.as_ref().map(|name| name.own().to_owned()));
+        let named = certificate_name(&request);
         let v1::CaseNoteRequest {
             id,
             by,
@@ -178,7 +184,7 @@ impl v1::operator_server::Operator for OperatorService {
         };
         let note = CaseNote {
             at: Timestamp::default(),
-            by: named.filter(|name| !name.is_empty()).unwrap_or(by),
+            by: named.unwrap_or(by),
             kind,
             text,
         };

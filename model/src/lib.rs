@@ -7,6 +7,7 @@
 
 #![warn(missing_docs)]
 
+mod cancellation;
 mod case;
 mod causes;
 mod checkpoint_counts;
@@ -25,6 +26,7 @@ mod shared;
 mod time;
 mod view;
 
+pub use cancellation::{cancellation_reason, is_cancellation};
 pub use case::{
     Case, CaseDelays, CaseNote, CaseNoteKind, CaseState, ReasoningEntry, RecommendedMitigation, Severity, Verdict,
     rests_on_drill,

@@ -34,7 +34,7 @@ impl WorldTranscript {
             Event::NodeJoined { info } => format!("event   {} joined as {}", info.node, info.incarnation),
             Event::NodeFellSilent { node, .. } => format!("event   {node} fell silent"),
             Event::JobSubmitted { spec, .. } => format!("event   job {} submitted", spec.id),
-            Event::JobCancelled { job } => format!("event   job {job} cancelled"),
+            Event::JobCancelled { job, .. } => format!("event   job {job} cancelled"),
             Event::ManifestCommitted { step, generation, .. } => {
                 format!("event   checkpoint of step {step} committed (generation {generation})")
             }

@@ -95,8 +95,13 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
             escape(case.first_at.to_string())
         ),
     );
+    let recommended = if case.plan.is_some() || !case.actions.is_empty() {
+        "recommended in general"
+    } else {
+        "do"
+    };
     fact(
-        "do",
+        recommended,
         format!(
             "{} <small>{}</small>",
             escape(&verdict.mitigation.advice),

@@ -303,7 +303,13 @@ fn page(case: &Case) -> String {
     if verdict.mitigation.action.is_empty() {
         page.item("none yet: evidence is being collected");
     } else {
-        page.item(&format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice));
+        let advice = format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice);
+        if case.plan.is_some() || !case.actions.is_empty() {
+            page.item("done: see the plan and actions below");
+            page.item(&format!("recommended for {} in general: {advice}", verdict.class));
+        } else {
+            page.item(&advice);
+        }
         page.item(&display_text::sources(&verdict.mitigation.recommended_by));
         page.item(&format!("cleared by: {}", case.clears));
     }
@@ -432,6 +438,19 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }
+    }
+
+    #[test]
+    fn advice_beside_a_plan_is_a_general_recommendation() {
+        let (_, mut cases) = sample::cluster();
+        let shown = page(&cases[0]);
+        let general =
+            "  done: see the plan and actions below\n  recommended for gpu-fallen-off-bus in general: replace-node: ";
+        assert!(shown.contains(general), "{shown}");
+        cases[0].plan = None;
+        cases[0].actions.clear();
+        let shown = page(&cases[0]);
+        assert!(shown.contains("\nAction\n  replace-node: "), "{shown}");
     }
 
     #[test]

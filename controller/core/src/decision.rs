@@ -87,9 +87,10 @@ impl DecisionContext<'_> {
             Event::CatalogueGiven { files } => self.learn(files),
             Event::EvidenceArrived { evidence } => self.evidence_arrived(evidence),
             Event::JobSubmitted { spec, claim } => self.job_submitted(spec, claim.as_deref()),
-            Event::JobCancelled { job } => {
-                self.stop_job(job, "cancelled by its user".to_owned());
-                self.end_foreign_ranks(job);
+            Event::JobCancelled { job, by } => {
+                let reason = self.state.cancellation_reason(by.as_deref());
+                self.stop_job(job, reason);
+                self.end_foreign_ranks(job, by.as_deref());
             }
             Event::ManifestCommitted {
                 job,

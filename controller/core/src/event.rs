@@ -68,8 +68,13 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         claim: Option<Box<StoreClaim>>,
     },
-    /// A user cancelled a job.
-    JobCancelled { job: JobId },
+    /// An operator cancelled a job.
+    JobCancelled {
+        job: JobId,
+        /// Name in the operator's certificate; absent without one, and in older journals.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
+    },
     /// The manifest is on disk: the checkpoint exists (RG-1).
     ManifestCommitted {
         job: JobId,

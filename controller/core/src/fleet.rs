@@ -48,6 +48,9 @@ pub struct Node {
     /// Links of the node that were reported as down and not as up since, each with the time of the report.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links_down: BTreeMap<String, Timestamp>,
+    /// Links that came up again while no case blamed them, each with the time of the report. A verdict may follow.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub links_up: BTreeMap<String, Timestamp>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
@@ -145,6 +148,7 @@ impl Fleet {
             cordon: None,
             uncordoned_fault: None,
             links_down: BTreeMap::new(),
+            links_up: BTreeMap::new(),
             fences: BTreeMap::new(),
             info,
         };

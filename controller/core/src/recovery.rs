@@ -6,7 +6,8 @@ use std::time::Duration;
 use rankguard_diagnosis::{ConcludedDraft, SeparateFailure};
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, Role, Severity, Verdict,
+    Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, RecommendedMitigation, Role,
+    Severity, Verdict,
 };
 
 use crate::decision::DecisionContext;
@@ -75,6 +76,7 @@ impl DecisionContext<'_> {
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &ConcludedDraft) {
         let verdict = &concluded.verdict;
         self.announce(self.verdict_line(id, verdict));
+        self.note_earlier_link_up(id);
         let isolated = self.isolate(id, concluded);
         self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);
@@ -125,10 +127,30 @@ impl DecisionContext<'_> {
                 self.place(&name, Some(id), reasons);
             }
             RecoveryDecision::Stop(reason) => {
+                self.advise_after_restart(id, &name, &concluded.signature);
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.recover_from(id);
                 }
                 self.stop_job(&name, format!("{reason} (case {id})"));
+            }
+        }
+    }
+
+    /// Replaces the advice of a case that stops a job by the advice after a restart, if one was tried.
+    pub(crate) fn advise_after_restart(&mut self, id: CaseId, name: &JobId, signature: &str) {
+        let job = self.state.jobs.get(name);
+        let is_tried = job.is_some_and(|job| job.has_tried_restart(signature));
+        if !is_tried || !self.state.has_fault_ends() {
+            return;
+        }
+        if let Some(case) = self.state.cases.get_mut(id) {
+            let mitigation = &case.verdict.mitigation;
+            if !mitigation.advice_on_return.is_empty() {
+                case.verdict.mitigation = RecommendedMitigation {
+                    advice: mitigation.advice_on_return.clone(),
+                    ..RecommendedMitigation::clone(mitigation)
+                }
+                .into();
             }
         }
     }

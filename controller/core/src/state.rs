@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use rankguard_checkpoint_schedule::pairs;
 use rankguard_diagnosis::{Diagnosis, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;
-use rankguard_model::{CaseId, Generation, JobId, NodeId, OrderId, PlanId, Sequence, StateSpan, Timestamp};
+use rankguard_model::{
+    CaseId, Generation, JobId, NodeId, OrderId, PlanId, Sequence, StateSpan, Timestamp, cancellation_reason,
+};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::cases::CaseTable;
@@ -215,6 +217,15 @@ impl DecisionState {
     /// 8).
     pub(crate) fn names_earlier_cordons(&self) -> bool {
         self.rules >= 8
+    }
+
+    /// Returns the reason of a cancelled job, which names the operator (since rules 8; before, "its user").
+    pub(crate) fn cancellation_reason(&self, by: Option<&str>) -> String {
+        if self.rules >= 8 {
+            cancellation_reason(by)
+        } else {
+            "cancelled by its user".to_owned()
+        }
     }
 
     /// Returns true if a checkpoint attempt counts as void once a rank goes on without its shard (since rules 6).

@@ -1,11 +1,13 @@
 //! Views of the state for operators.
 
+mod size;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_checkpoint_schedule::rates::FailureRates;
 use rankguard_model::{
     JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState, NodeView, RankPlacement, RunningRank, StatusView,
-    StragglerView, Timestamp, UnconfirmedNode,
+    StragglerView, Timestamp, UnconfirmedNode, cancellation_reason,
 };
 
 use crate::decision::{ForeignEnd, RefusedEvidence};
@@ -40,9 +42,14 @@ impl DecisionState {
             }
         }
         let foreign = foreign_jobs(&self.fleet, &unconfirmed, at);
-        let view = |job: &Job| JobView {
-            unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
-            ..job_view(job, &self.fleet, self.policy.hang_ms)
+        let view = |job: &Job| {
+            let view = job_view(job, &self.fleet, self.policy.hang_ms);
+            let reasons: Vec<String> = view.reason.into_iter().chain(self.size_reason(job, at)).collect();
+            JobView {
+                unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
+                reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
+                ..view
+            }
         };
         let ended = self.ended_foreign_jobs(&unconfirmed);
         self.jobs.values().map(view).chain(foreign).chain(ended).collect()
@@ -243,7 +250,7 @@ fn ended_foreign_job(name: &JobId, end: &ForeignEnd) -> JobView {
         many => format!("{many} ranks"),
     };
     let (state, how) = match &end.failure {
-        _ if end.is_cancelled => (JobState::Stopped, "cancelled by its user".to_owned()),
+        _ if end.is_cancelled => (JobState::Stopped, cancellation_reason(end.cancelled_by.as_deref())),
         Some(failure) => (JobState::Stopped, format!("a rank failed: {failure}")),
         None => (JobState::Finished, format!("{ranks} ended with exit code 0")),
     };

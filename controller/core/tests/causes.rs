@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
-    CaseState, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, NodeInfo,
-    ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
+    CaseState, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec,
+    NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
 };
 
 const BOOT: &str = "5e4a3f52-4b8e-4f4e-8a2e-0d3b6f2f8a11";
@@ -376,7 +376,7 @@ fn a_case_records_that_an_operator_returned_its_node_to_use() {
 fn a_gpu_that_is_lost_just_after_a_job_takes_its_node_out_of_use() {
     for rules in [RULES, 5] {
         let mut cluster = Cluster::running(policy(rules));
-        cluster.tell(Event::JobCancelled { job: job() });
+        cluster.tell(Event::JobCancelled { job: job(), by: None });
         cluster.obey();
         cluster.wait(Duration::from_millis(700));
         cluster.loses_gpu(2);
@@ -472,11 +472,11 @@ fn the_case_of_a_cancelled_job_names_the_node_that_it_took_out_of_use() {
     cluster.loses_gpu(1);
     cluster.exits(2, ProcessExit::Signal(6));
     cluster.wait(Duration::from_secs(8));
-    cluster.tell(Event::JobCancelled { job: job() });
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
     let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
     assert_eq!(
         outcome,
-        "the job was stopped: cancelled by its user; node node-1 was taken out of use"
+        "the job was stopped: cancelled by an operator's request; node node-1 was taken out of use"
     );
     cluster.tell(Event::NodeUncordoned { node: node(1) });
     let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
@@ -525,6 +525,58 @@ fn a_link_that_is_down_is_shown_until_it_is_up_again() {
     assert_eq!(reason(&cluster), None);
     let outcome = cluster.cases()[0].outcome.clone().expect("it has one");
     assert!(outcome.contains("; the link was up again at "), "{outcome}");
+}
+
+#[test]
+fn a_case_records_that_its_link_came_up_before_the_verdict() {
+    let mut cluster = Cluster::new(policy(RULES));
+    let nic = Entity::Device {
+        node: node(1),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: "mlx5_0".to_owned(),
+        },
+    };
+    let down = vec![mark("nic-link-down", Role::Root)];
+    cluster.report(node(1), EvidenceSource::KernelLog, nic.clone(), text("Link down"), down);
+    cluster.wait(Duration::from_secs(1));
+    let mut up = mark("none", Role::Noise);
+    up.signature = "nic-link-up".into();
+    cluster.report(node(1), EvidenceSource::KernelLog, nic, text("Link up"), vec![up]);
+    cluster.wait(Duration::from_secs(8));
+    let actions = &cluster.cases()[0].actions;
+    let is_noted = actions
+        .iter()
+        .any(|action| action.text.starts_with("the link was up again at "));
+    assert!(is_noted, "{actions:?}");
+}
+
+/// Returns the advice of the case that stops a job for a segmentation fault, with this number of restarts.
+fn advice_at_stop(restarts: u32) -> String {
+    let mut cluster = Cluster::new(policy(RULES));
+    let spec = JobSpec {
+        max_restarts: restarts,
+        ..cluster.spec(4, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.obey();
+    for _ in 0..=restarts {
+        cluster.exits(2, ProcessExit::Signal(11));
+        cluster.wait(Duration::from_secs(10));
+        cluster.obey();
+    }
+    let phase = cluster.state.jobs()[&job()].phase();
+    assert!(matches!(phase, JobPhase::Stopped { .. }), "{phase:?}");
+    let cases = cluster.cases();
+    cases.last().expect("it failed").verdict.mitigation.advice.clone()
+}
+
+#[test]
+fn a_restart_that_was_tried_is_not_advised_again() {
+    let first = advice_at_stop(0);
+    assert!(first.starts_with("Restart once; "), "{first}");
+    let again = advice_at_stop(1);
+    assert!(again.starts_with("Read the native stack"), "{again}");
 }
 
 #[test]

@@ -214,7 +214,7 @@ fn a_cancelled_job_names_the_nodes_whose_ranks_are_not_known_to_have_ended() {
     cluster.rejoins(2, &[("llm", 1, 4), ("llm", 1, 5)]);
     cluster.falls_silent(2);
     cluster.orders.clear();
-    cluster.tell(Event::JobCancelled { job: job() });
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
     assert_eq!(cluster.unconfirmed().len(), 4);
     assert!((0..4).all(|number| cluster.node_state(number) != NodeState::Healthy));
     cluster.orders.retain(|(at, _)| *at != node(2));
@@ -246,7 +246,7 @@ fn a_cancelled_job_names_the_nodes_whose_ranks_are_not_known_to_have_ended() {
 fn a_replay_under_older_rules_asks_for_no_fence_until_newer_ones_are_adopted() {
     let policy: Policy = serde_json::from_str("{}").expect("a policy of before");
     let mut cluster = Cluster::running(policy);
-    cluster.tell(Event::JobCancelled { job: job() });
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
     assert_eq!(cluster.node_state(0), NodeState::Healthy);
     cluster.tell(Event::RulesAdopted {
         rules: rankguard_core::RULES,

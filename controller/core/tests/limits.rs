@@ -139,7 +139,10 @@ fn jobs_that_are_over_are_removed_and_their_names_stay_taken() {
             spec: spec(number),
             claim: None,
         });
-        liar.tell(Event::JobCancelled { job: spec(number).id });
+        liar.tell(Event::JobCancelled {
+            job: spec(number).id,
+            by: None,
+        });
     }
     liar.check();
     assert!(liar.state.jobs().len() <= 1_002, "{} jobs", liar.state.jobs().len());
@@ -228,6 +231,7 @@ fn plans_and_checkpoints_of_one_job_are_bounded() {
         liar.now = liar.now.after(Duration::from_secs(20));
         liar.tell(Event::JobCancelled {
             job: JobId::from("nobody"),
+            by: None,
         });
         let mut info = liar.state.fleet().get(&name).expect("it joined").info.clone();
         info.incarnation = round.to_string();

@@ -267,6 +267,63 @@ fn a_job_is_checkpointed_before_it_grows() {
     );
 }
 
+#[test]
+fn a_shrunk_job_states_why_it_is_small_and_when_it_grows() {
+    let check = |cluster: &Cluster, expect: &str| {
+        let reason = cluster.state.status(cluster.now).jobs[0].reason.clone();
+        let reason = reason.unwrap_or_default();
+        assert!(reason.contains(expect), "{expect:?} is not in {reason:?}");
+    };
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    assert_eq!(cluster.state.status(cluster.now).jobs[0].reason, None);
+    lose(&mut cluster);
+    cluster.restart();
+    cluster.progress(0, 51);
+    check(&cluster, "runs on 3 of at most 4 nodes: node-3 is lost");
+    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.restart();
+    check(&cluster, "it is called to checkpoint at ");
+    check(&cluster, ", and takes in node-3 after that checkpoint");
+    let cordon = Event::NodeCordoned {
+        node: node(3),
+        reason: "held".to_owned(),
+    };
+    cluster.tell(cordon);
+    check(&cluster, "runs on 3 of at most 4 nodes: node-3 is cordoned");
+    cluster.tell(Event::NodeUncordoned { node: node(3) });
+    cluster.wait(Duration::from_secs(31));
+    check(&cluster, "it takes in node-3 after the checkpoint of step ");
+    cluster.wait(Duration::from_secs(90));
+    check(&cluster, "it takes in node-3 after its next checkpoint");
+    cluster.progress(0, 60);
+    cluster.checkpoint(70);
+    assert_eq!(cluster.job().nodes().len(), 4);
+}
+
+#[test]
+fn a_shrunk_job_without_checkpoints_states_when_it_starts_again_with_more_nodes() {
+    let reason = |cluster: &Cluster| {
+        cluster.state.status(cluster.now).jobs[0]
+            .reason
+            .clone()
+            .unwrap_or_default()
+    };
+    let mut cluster = Cluster::new(policy());
+    cluster.submit(3);
+    cluster.restart();
+    lose(&mut cluster);
+    cluster.restart();
+    for rank in 0..6 {
+        cluster.activity(rank, "output");
+    }
+    cluster.tell(Event::NodeJoined { info: info(3) });
+    cluster.restart();
+    let due = reason(&cluster);
+    assert!(due.contains("it takes in node-3 at "), "{due}");
+    assert!(due.contains("its ranks then start from the beginning"), "{due}");
+}
+
 /// Returns the number of nodes of a job that lost one and commits five times per growth check, some time after the node
 /// returned.
 fn nodes_after_frequent_commits(rules: u32) -> usize {

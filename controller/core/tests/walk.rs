@@ -630,6 +630,7 @@ fn rg_5_ranks_of_another_journal_run_on_and_are_shown() {
     cluster.orders.clear();
     cluster.tell(Event::JobCancelled {
         job: JobId::from("old"),
+        by: Some("alice".to_owned()),
     });
     let stop = |(to, order): &(_, AgentOrder)| {
         *to == node(0)
@@ -652,7 +653,7 @@ fn rg_5_ranks_of_another_journal_run_on_and_are_shown() {
         ("old", JobState::Stopped)
     );
     let reason = view.jobs[1].reason.clone().unwrap_or_default();
-    assert!(reason.starts_with("cancelled by its user; "), "{reason}");
+    assert!(reason.starts_with("cancelled by operator alice; "), "{reason}");
     assert!(
         cluster
             .announced

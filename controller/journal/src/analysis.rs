@@ -9,7 +9,9 @@ use std::path::Path;
 
 use rankguard_core::{CheckFinding, DecisionState, Event, StampedEvent, step};
 use rankguard_faults::{Catalogue, classes};
-use rankguard_model::{Entity, Evidence, EvidenceBody, Generation, JobId, NodeId, NodeState, Step, Timestamp};
+use rankguard_model::{
+    Entity, Evidence, EvidenceBody, Generation, JobId, NodeId, NodeState, Step, Timestamp, cancellation_reason,
+};
 
 use crate::{JournalError, in_use, policy, scan_from};
 
@@ -338,7 +340,10 @@ fn event_record(at: Timestamp, event: Event) -> Option<EventRecord> {
             ("rules-adopted", None, text)
         }
         Event::JobSubmitted { spec, .. } => ("job-submitted", None, format!("job {} submitted", spec.id)),
-        Event::JobCancelled { job } => (classes::JOB_CANCELLED, None, format!("job {job} cancelled by its user")),
+        Event::JobCancelled { job, by } => {
+            let text = format!("job {job} {}", cancellation_reason(by.as_deref()));
+            (classes::JOB_CANCELLED, None, text)
+        }
         Event::ManifestCommitted {
             job, step, generation, ..
         } => {

@@ -24,6 +24,7 @@ fn event(number: i64) -> StampedEvent {
         at: Timestamp(number),
         event: Event::JobCancelled {
             job: JobId::from(format!("job-{number}")),
+            by: None,
         },
     }
 }

@@ -48,7 +48,7 @@ fn a_journal_from_before_snapshots_is_restored_continued_and_compacted() {
         let job = JobId::from("nobody");
         let stamped = StampedEvent {
             at,
-            event: Event::JobCancelled { job },
+            event: Event::JobCancelled { job, by: None },
         };
         journal.append(&[encode(&stamped).expect("JSON")]).expect("room");
         let entry = journal.entries();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role};
+use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role, is_cancellation};
 
 use super::checkpoint_news::CheckpointNotes;
 use crate::client::{ClientError, ControllerClient};
@@ -31,9 +31,6 @@ const SAVING_MAX: Duration = Duration::from_secs(600);
 
 /// Maximum wait for the verdict about a stopped job.
 const VERDICT_MAX: Duration = Duration::from_secs(15);
-
-/// Reason of a job that a user cancelled; its earlier cases are not the cause of its end.
-const CANCELLED: &str = "cancelled by its user";
 
 /// State of a followed job, to print only changes.
 pub(super) struct JobFollower {
@@ -168,7 +165,7 @@ impl JobFollower {
     /// True if the evidence about the end of a stopped job is still being gathered, for at most [`VERDICT_MAX`].
     fn awaits_verdict(&mut self, view: &JobView, cases: &[Case]) -> bool {
         let is_gathered = |case: &Case| case.job.as_ref() == Some(&view.spec.id) && case.state == CaseState::Open;
-        if view.reason.as_deref() == Some(CANCELLED) || !cases.iter().any(is_gathered) {
+        if view.reason.as_deref().is_some_and(is_cancellation) || !cases.iter().any(is_gathered) {
             return false;
         }
         let since = *self.settling.get_or_insert_with(Instant::now);
@@ -277,7 +274,8 @@ fn describe(view: &JobView) -> String {
 fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     let reason = view.reason.as_deref().unwrap_or("no reason");
     let mut what = format!("job {} was stopped: {reason}", view.spec.id);
-    if reason == CANCELLED {
+    // The earlier cases of a cancelled job are not the cause of its end.
+    if is_cancellation(reason) {
         return CliError::failure(what, "`rankguard cases` lists earlier cases").exiting(CommandExit::JobCancelled);
     }
     let is_concluded = |case: &&Case| case.job.as_ref() == Some(&view.spec.id) && case.state != CaseState::Open;
@@ -301,20 +299,10 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     }
     let advice = match missing_module(view, root) {
         Some(advice) => advice,
-        None => remaining_advice(reason, verdict.mitigation.advice.trim_end_matches('.')),
+        None => verdict.mitigation.advice.trim_end_matches('.').to_owned(),
     };
     let hint = format!("{}; `rankguard cases show {}` shows details", advice, case.id);
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
-}
-
-/// Returns the advice without the restart that it begins with, if the restarts have brought the failure back.
-fn remaining_advice(reason: &str, advice: &str) -> String {
-    let is_repeated = reason.contains("no more are allowed");
-    let rest = advice.strip_prefix("Restart once; ").filter(|_| is_repeated);
-    let mut letters = rest.unwrap_or(advice).chars();
-    letters
-        .next()
-        .map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
 /// Returns advice for a module that Python did not find: names the interpreter.
@@ -337,19 +325,10 @@ fn missing_module(view: &JobView, root: Option<&CaseFinding>) -> Option<String> 
 
 #[cfg(test)]
 mod tests {
-    use rankguard_model::Step;
+    use rankguard_model::{Step, cancellation_reason};
 
     use super::*;
     use rankguard_report::sample;
-
-    #[test]
-    fn a_job_that_failed_again_after_its_restarts_is_not_to_be_restarted() {
-        let advice = "Restart once; read the native stack or core";
-        let again =
-            "rank 1 ended (signal 11); the same failure came back after 1 restart, and no more are allowed (case 1)";
-        assert_eq!(remaining_advice(again, advice), "Read the native stack or core");
-        assert_eq!(remaining_advice("a rank failed", advice), advice);
-    }
 
     #[test]
     fn a_loss_is_shown_with_the_step_that_it_belongs_to() {
@@ -401,10 +380,10 @@ mod tests {
             .find(|view| view.state == JobState::Stopped)
             .expect("the sample has one")
             .clone();
-        view.reason = Some(CANCELLED.to_owned());
+        view.reason = Some(cancellation_reason(None));
         let lines = stopped(&view, &cases).lines();
         assert!(
-            lines.contains("job buggy was stopped: cancelled by its user"),
+            lines.contains("job buggy was stopped: cancelled by an operator's request"),
             "{lines}"
         );
         assert!(!lines.contains("verdict"), "{lines}");

@@ -39,6 +39,9 @@ pub(crate) struct ForeignEnd {
     pub(crate) failure: Option<String>,
     /// True if an operator cancelled it.
     pub(crate) is_cancelled: bool,
+    /// Name in the certificate of that operator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cancelled_by: Option<String>,
 }
 
 impl ForeignEnds {
@@ -123,13 +126,17 @@ impl DecisionContext<'_> {
     }
 
     /// Ends the foreign ranks of a job: an operator cancelled it, or submitted a job with its name.
-    pub(super) fn end_foreign_ranks(&mut self, name: &JobId) {
+    /// `by` is the name in the operator's certificate.
+    pub(super) fn end_foreign_ranks(&mut self, name: &JobId, by: Option<&str>) {
         let nodes: Vec<NodeId> = self.state.foreign_nodes(name).into_iter().cloned().collect();
         let at = self.at;
         if self.state.jobs.contains_key(name) {
             self.state.foreign_ends.remove(name);
         } else if !nodes.is_empty() {
-            self.state.foreign_ends.record(name, at, |end| end.is_cancelled = true);
+            self.state.foreign_ends.record(name, at, |end| {
+                end.is_cancelled = true;
+                end.cancelled_by = by.map(str::to_owned);
+            });
         }
         for node in nodes {
             let Some(entry) = self.state.fleet.get(&node) else {

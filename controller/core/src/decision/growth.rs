@@ -103,13 +103,8 @@ impl DecisionContext<'_> {
         if !job.is_running() || job.case().is_some() || self.state.cases.is_settling(name) {
             return false;
         }
-        let mut taken = self.state.nodes_of_other_jobs(name);
-        taken.extend(job.refused.iter().cloned());
-        let most = job.spec.nodes.max as usize;
-        let slots = job.spec.ranks_per_node;
-        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, most);
-        let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
-        keeps_all && nodes.len() > job.nodes().len()
+        let added = self.state.nodes_to_grow_onto(job);
+        added.is_some_and(|added| !added.is_empty())
     }
 
     fn place_grown(&mut self, name: &JobId) {

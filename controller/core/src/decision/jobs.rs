@@ -34,7 +34,7 @@ impl DecisionContext<'_> {
             job.passed_over.extend(passed_over_void(spec, claim, newest_void));
         }
         self.state.jobs.insert(name.clone(), job);
-        self.end_foreign_ranks(&name);
+        self.end_foreign_ranks(&name, None);
         let gather = self.at.after(Duration::from_millis(self.state.policy.gather_ms));
         self.state
             .set_timer(TimerKey::Gather { job: name.clone() }, gather, &mut self.actions);
@@ -62,6 +62,7 @@ impl DecisionContext<'_> {
             && !self.waits_for_store(name)
         {
             let reason = self.spent_budget_text(id, job.fruitless_restarts());
+            self.advise_after_restart(id, name, "");
             return self.stop_job(name, reason);
         }
         let enough = if gathered { range.min } else { range.max };

@@ -68,25 +68,58 @@ impl DecisionContext<'_> {
         };
         match change {
             LinkChange::Down if entry.links_down.len() < LINKS_MAX => {
+                entry.links_up.remove(&name);
                 entry.links_down.entry(name).or_insert(evidence.at);
             }
             LinkChange::Down => {}
             LinkChange::Up => {
-                if entry.links_down.remove(&name).is_some() {
-                    self.note_link_up(&evidence.entity, evidence.at);
+                let was_down = entry.links_down.remove(&name).is_some();
+                if was_down && !self.note_link_up(&evidence.entity, evidence.at) && self.state.has_fault_ends() {
+                    self.retain_link_up(&evidence.entity, evidence.at);
                 }
             }
         }
     }
 
-    /// Records the return of a link in the newest case that blames it.
-    fn note_link_up(&mut self, link: &Entity, up_at: Timestamp) {
+    /// Retains the return of a link for a verdict that follows.
+    fn retain_link_up(&mut self, link: &Entity, up_at: Timestamp) {
+        let Some(entry) = link.node().and_then(|node| self.state.fleet.get_mut(node)) else {
+            return;
+        };
+        if entry.links_up.len() < LINKS_MAX {
+            entry.links_up.insert(link.to_string(), up_at);
+        }
+    }
+
+    /// Records in a case that has just got its verdict that the blamed link came up again before.
+    pub(crate) fn note_earlier_link_up(&mut self, id: CaseId) {
+        let Some(case) = self.state.cases.all().get(&id) else {
+            return;
+        };
+        let (blamed, first_at) = (case.verdict.blamed.clone(), case.first_at);
+        if case.verdict.class.as_str() != classes::NIC_LINK_DOWN {
+            return;
+        }
+        let entry = blamed.node().and_then(|node| self.state.fleet.get_mut(node));
+        let up_at = entry.and_then(|entry| entry.links_up.remove(&blamed.to_string()));
+        if let Some(up_at) = up_at.filter(|up_at| *up_at >= first_at) {
+            let at = self.at;
+            self.note_up(id, format!("the link was up again at {up_at}"), at);
+        }
+    }
+
+    /// Records the return of a link in the newest case that blames it. Returns false if there is none, or if it ended
+    /// before the link went down.
+    fn note_link_up(&mut self, link: &Entity, up_at: Timestamp) -> bool {
         let at = self.at;
         let mut cases = self.state.cases.all().values().rev();
         let of_link =
             cases.find(|case| case.verdict.blamed == *link && case.verdict.class.as_str() == classes::NIC_LINK_DOWN);
-        let Some(id) = of_link.map(|case| case.id) else { return };
+        let Some(id) = of_link.map(|case| case.id) else {
+            return false;
+        };
         self.note_up(id, format!("the link was up again at {up_at}"), at);
+        true
     }
 
     fn note_up(&mut self, id: CaseId, text: String, at: Timestamp) {

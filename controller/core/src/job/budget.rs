@@ -9,6 +9,11 @@ impl Job {
         self.fruitless
     }
 
+    /// Returns true if a restart brought the job no further, or was tried for this failure before.
+    pub(crate) fn has_tried_restart(&self, signature: &str) -> bool {
+        self.fruitless > 0 || self.retries.get(signature).is_some_and(|count| *count > 0)
+    }
+
     /// Returns true if no restart is left. The limit holds across different failures: work that is lost every time is
     /// not worth its GPU hours.
     pub fn is_budget_spent(&self) -> bool {

@@ -113,7 +113,10 @@ impl Walk {
                 };
                 self.tell(Event::JobSubmitted { spec, claim: None });
             }
-            Move::Cancel { job: number } => self.tell(Event::JobCancelled { job: job(number) }),
+            Move::Cancel { job: number } => self.tell(Event::JobCancelled {
+                job: job(number),
+                by: None,
+            }),
             Move::Fence {
                 job: number,
                 node: at,

@@ -2,13 +2,11 @@
 
 use rankguard_checkpoint_schedule::rates::FailureExtent;
 use rankguard_core::{Job as CoreJob, JobPhase, Plan, scope_of};
-use rankguard_model::{Case, CaseId, CaseState, JobId, JobSpec, Severity, Timestamp};
+use rankguard_model::{Case, CaseId, CaseState, JobId, JobSpec, Severity, Timestamp, is_cancellation};
 
 use super::records::{FailureRecord, JobAttempt, JobRecord, JournalRecord, JournalSummary, NodeRecord};
 use super::{JournalAnalyser, interval};
 
-/// Stop reason of a job that its user cancelled.
-const CANCELLED: &str = "cancelled by its user";
 /// Beginning of the outcome of a case for which a job was stopped.
 const STOPPED: &str = "the job was stopped";
 
@@ -64,7 +62,7 @@ impl JournalAnalyser {
     fn job(&self, name: &JobId, job: &CoreJob) -> JobRecord {
         let (state, reason) = match job.phase() {
             JobPhase::Finished => ("completed", None),
-            JobPhase::Stopped { reason } if reason == CANCELLED => ("cancelled", Some(reason.clone())),
+            JobPhase::Stopped { reason } if is_cancellation(reason) => ("cancelled", Some(reason.clone())),
             JobPhase::Stopped { reason } => ("failed", Some(reason.clone())),
             JobPhase::Pending { .. } => ("pending", None),
             _ => ("running", None),
@@ -96,7 +94,7 @@ impl JournalAnalyser {
                 },
                 None => match job.phase() {
                     JobPhase::Finished => (job.ended_at(), "completed", None),
-                    JobPhase::Stopped { reason } if reason == CANCELLED => (job.ended_at(), "cancelled", None),
+                    JobPhase::Stopped { reason } if is_cancellation(reason) => (job.ended_at(), "cancelled", None),
                     JobPhase::Stopped { .. } => match self.last_case(name, plan) {
                         Some(case) => (
                             job.ended_at().map(|ended| self.failed_at(case, plan, ended)),

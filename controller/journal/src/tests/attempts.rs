@@ -54,6 +54,7 @@ fn every_attempt_of_a_resumed_job_has_a_record() {
         at: Timestamp(at),
         event: Event::JobCancelled {
             job: JobId::from("train"),
+            by: None,
         },
     };
     let events = [

@@ -10,6 +10,7 @@ fn wide(number: i64) -> StampedEvent {
     if number % 97 == 0 {
         event.event = Event::JobCancelled {
             job: JobId::from("j".repeat(30_000)),
+            by: None,
         };
     }
     event

@@ -1,0 +1,136 @@
+//! Reason why an elastic job runs on fewer nodes than it may, and when it grows.
+
+use std::collections::BTreeSet;
+
+use rankguard_model::{NodeId, NodeState, Timestamp};
+
+use crate::{DecisionState, Job, JobPhase, TimerKey};
+
+/// Nodes whose obstacles are named.
+const OBSTACLES_MAX: usize = 4;
+
+impl DecisionState {
+    /// Returns the nodes that a job may use in addition to its own; `None` if it cannot retain its own nodes, so that it
+    /// does not grow.
+    pub(crate) fn nodes_to_grow_onto(&self, job: &Job) -> Option<Vec<NodeId>> {
+        let mut taken = self.nodes_of_other_jobs(&job.spec.id);
+        taken.extend(job.refused.iter().cloned());
+        let most = job.spec.nodes.max as usize;
+        let nodes = self.fleet.choose(job.nodes(), &taken, job.spec.ranks_per_node, most);
+        let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
+        keeps_all.then(|| {
+            let added = nodes.into_iter().filter(|node| !job.nodes().contains(node));
+            added.collect()
+        })
+    }
+
+    /// Returns the reason why a job with running ranks has fewer nodes than its maximum; `None` if it has all.
+    pub(super) fn size_reason(&self, job: &Job, at: Timestamp) -> Option<String> {
+        let is_up = matches!(job.phase(), JobPhase::Starting | JobPhase::Running);
+        let (own, most) = (job.nodes().len(), job.spec.nodes.max as usize);
+        if !is_up || own >= most {
+            return None;
+        }
+        let why = match self.nodes_to_grow_onto(job) {
+            None => self.own_obstacle(job),
+            Some(free) if free.is_empty() => self.other_obstacles(job),
+            Some(free) => self.growth_time(job, &free, at),
+        };
+        Some(format!("runs on {own} of at most {most} nodes: {why}"))
+    }
+
+    /// Names the node of a job on which no new ranks could be placed.
+    fn own_obstacle(&self, job: &Job) -> String {
+        let unusable = |node: &&NodeId| self.fleet.get(node).is_none_or(|node| !node.is_usable());
+        let node = job.nodes().iter().find(unusable);
+        let name = node.map_or("one of them", NodeId::as_str);
+        format!("it does not restart to grow while {name} takes no new ranks")
+    }
+
+    /// Names the obstacles of the nodes that the job does not have.
+    fn other_obstacles(&self, job: &Job) -> String {
+        let others = self.fleet.iter().map(|(name, _)| name);
+        let others: Vec<&NodeId> = others.filter(|name| !job.nodes().contains(name)).collect();
+        let Some(rest) = others.len().checked_sub(OBSTACLES_MAX) else {
+            return self.listed_obstacles(job, &others);
+        };
+        let listed = self.listed_obstacles(job, &others[..OBSTACLES_MAX]);
+        match rest {
+            0 => listed,
+            1 => format!("{listed}; 1 more is not free"),
+            many => format!("{listed}; {many} more are not free"),
+        }
+    }
+
+    fn listed_obstacles(&self, job: &Job, others: &[&NodeId]) -> String {
+        if others.is_empty() {
+            return "no other node has joined".to_owned();
+        }
+        let listed: Vec<String> = others.iter().map(|name| self.obstacle(job, name)).collect();
+        listed.join("; ")
+    }
+
+    /// Returns the reason why a job cannot use a node.
+    fn obstacle(&self, job: &Job, name: &NodeId) -> String {
+        let Some(node) = self.fleet.get(name) else {
+            return format!("{name} is unknown");
+        };
+        let slots = job.spec.ranks_per_node;
+        let user = self
+            .jobs
+            .values()
+            .find(|other| other.spec.id != job.spec.id && !other.is_over() && other.nodes().contains(name));
+        if node.lost_since.is_some() {
+            return format!("{name} is lost");
+        }
+        if node.cordon.is_some() {
+            return format!("{name} is cordoned");
+        }
+        if let Some(user) = user {
+            return format!("{name} has job {}", user.spec.id);
+        }
+        if job.refused.contains(name) {
+            return format!("{name} failed the preflight of this job");
+        }
+        if node.info.slots < slots {
+            return format!("{name} has fewer than {slots} slots");
+        }
+        if node.state() == NodeState::Fencing {
+            return format!("the end of old ranks on {name} is not confirmed");
+        }
+        format!("{name} takes no work at present")
+    }
+
+    /// Returns what a job waits for before it takes in free nodes.
+    fn growth_time(&self, job: &Job, free: &[NodeId], at: Timestamp) -> String {
+        let names: BTreeSet<&str> = free.iter().map(NodeId::as_str).collect();
+        let names = names.into_iter().collect::<Vec<_>>().join(" ");
+        let open = job.case().or_else(|| self.cases.settling(&job.spec.id));
+        if let Some(case) = open {
+            return format!("it takes in {names} some time after case {case} has been closed");
+        }
+        if !job.is_running() {
+            return format!("it takes in {names} some time after its ranks have begun to work");
+        }
+        let due = self.timers.get(&TimerKey::Grow {
+            job: job.spec.id.clone(),
+        });
+        let saves = job.spec.checkpoint.is_some();
+        match (job.growth(), due) {
+            (Some(growth), _) => match growth.step {
+                Some(step) if growth.until > at => {
+                    format!("it takes in {names} after the checkpoint of step {step}")
+                }
+                _ => format!("it takes in {names} after its next checkpoint"),
+            },
+            (None, Some(due)) if saves => {
+                format!("it is called to checkpoint at {due}, and takes in {names} after that checkpoint")
+            }
+            (None, Some(due)) => format!(
+                "it takes in {names} at {due} at the earliest; it has no checkpoints, so its ranks then start from the \
+                 beginning"
+            ),
+            (None, None) => format!("it takes in {names} after the next change of its ranks or nodes"),
+        }
+    }
+}
