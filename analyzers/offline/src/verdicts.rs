@@ -217,7 +217,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         severity: verdict.severity,
         blamed: match opinion.shared.or_else(|| first?.sign.switch_port()) {
             Some(part) if verdict.blamed == Entity::Unknown => part,
-            _ => name(&verdict.blamed, &verdict.layer),
+            _ => unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| name(&verdict.blamed, &verdict.layer)),
         },
         root_rank: verdict.root_rank,
         root_node,
@@ -382,6 +382,14 @@ fn place(incident: &Incident, item: &LocatedSignal) -> (String, u64) {
             .unwrap_or_default(),
         item.key_line,
     )
+}
+
+/// Returns the GPU that the first line names by its number, on a machine without a name.
+fn unnamed_gpu(blamed: &Entity, first: Option<&LocatedSignal>) -> Option<String> {
+    let number = first?.sign.field("gpu")?;
+    let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let is_unnamed = is_number && *blamed == Entity::Unknown;
+    is_unnamed.then(|| format!("gpu {number} of a machine that the log does not name"))
 }
 
 /// Returns the blamed entity in words, without the names that offline logs lack.

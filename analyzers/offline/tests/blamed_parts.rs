@@ -327,3 +327,13 @@ fn a_requested_reboot_is_the_cause_of_the_lost_node() {
     let case = only(&[("b2/journal.log", journal), ("b2/slurm-5.out", job)]);
     assert_eq!((case.class.as_str(), case.blamed.as_str()), ("maintenance", "node b2"));
 }
+
+#[test]
+fn a_gpu_is_named_by_its_number_without_its_machine() {
+    let log = "+---------------------------+------------------------------------------------+\n\
+               | Diagnostic                | Result                                         |\n\
+               | GPU Memory                | Fail - GPU: 2                                  |\n\
+               | Warning                   | GPU 2 GPU 2 had uncorrectable memory errors: 1 |\n";
+    let case = only(&[("diag.txt", log)]);
+    assert_eq!(case.blamed, "gpu 2 of a machine that the log does not name");
+}
