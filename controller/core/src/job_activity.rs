@@ -56,6 +56,9 @@ pub struct JobActivity {
     /// Ranks that a signal has stopped, by the newest reports.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     stopped: BTreeSet<Rank>,
+    /// Time of the newest activity of each idle rank, if its agent reported it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    last_active: BTreeMap<Rank, Timestamp>,
     /// Case about the absence of signs of life; the next one closes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) case: Option<CaseId>,
@@ -93,6 +96,20 @@ impl JobActivity {
         }
     }
 
+    /// Records the newest activity of a rank that is idle. The job is idle since the newest activity of all its ranks, not
+    /// since that of the rank that reports last; `was_idle` is true if it was idle before the report.
+    pub(crate) fn report_last_activity(&mut self, rank: Rank, active_at: Option<Timestamp>, was_idle: bool) {
+        match active_at.filter(|_| self.ranks.get(&rank) == Some(&RankActivity::Idle)) {
+            Some(active_at) => drop(self.last_active.insert(rank, active_at)),
+            None => drop(self.last_active.remove(&rank)),
+        }
+        let is_known = self.ranks.keys().all(|rank| self.last_active.contains_key(rank));
+        let newest = self.last_active.values().max().copied();
+        if let (Some(since), Some(newest)) = (self.idle_since, newest.filter(|_| is_known && !was_idle)) {
+            self.idle_since = Some(since.min(newest).max(self.started.unwrap_or(newest)));
+        }
+    }
+
     /// Returns the ranks that a signal has stopped, by the newest reports.
     pub fn stopped(&self) -> impl Iterator<Item = Rank> {
         self.stopped.iter().copied()
@@ -116,6 +133,7 @@ impl JobActivity {
     /// Removes the report of a rank after its process has ended.
     pub(crate) fn end_rank(&mut self, at: Timestamp, rank: Rank) {
         self.stopped.remove(&rank);
+        self.last_active.remove(&rank);
         if self.ranks.remove(&rank) == Some(RankActivity::Output) {
             self.newest = Some(at);
         }
@@ -173,6 +191,23 @@ impl JobActivity {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Agents poll at intervals, so the rank that was active last need not be the last that is reported as idle.
+    #[test]
+    fn a_job_is_idle_since_the_newest_activity_of_all_its_ranks() {
+        let mut activity = JobActivity::default();
+        activity.start(NOW);
+        activity.report(later(10), Rank(0), RankActivity::Output);
+        activity.report(later(10), Rank(1), RankActivity::Output);
+        activity.report(later(70), Rank(0), RankActivity::Idle);
+        activity.report_last_activity(Rank(0), Some(later(60)), false);
+        activity.report(later(75), Rank(1), RankActivity::Idle);
+        activity.report_last_activity(Rank(1), Some(later(52)), false);
+        assert_eq!(activity.idle_since(), Some(later(60)));
+        activity.report(later(90), Rank(1), RankActivity::Idle);
+        activity.report_last_activity(Rank(1), Some(later(89)), true);
+        assert_eq!(activity.idle_since(), Some(later(60)), "it was idle before");
+    }
 
     const NOW: Timestamp = Timestamp(1_700_000_000_000_000_000);
 

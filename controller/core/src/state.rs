@@ -228,6 +228,12 @@ impl DecisionState {
         }
     }
 
+    /// Returns true if a job is idle since the newest activity of all its ranks (since rules 8; before, since that of the
+    /// rank that was reported last).
+    pub(crate) fn compares_last_activity(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a checkpoint attempt counts as void once a rank goes on without its shard (since rules 6).
     pub(crate) fn counts_passed_attempts(&self) -> bool {
         self.rules >= 6

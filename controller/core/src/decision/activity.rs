@@ -44,6 +44,7 @@ impl DecisionContext<'_> {
         };
         let at = self.at;
         let counts_early = self.state.recovers_with_life();
+        let compares_ranks = self.state.compares_last_activity();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
@@ -62,10 +63,13 @@ impl DecisionContext<'_> {
         let is_first_idle = !was_idle;
         job.activity.report(at, *rank, activity);
         let number = |field: &str| mark?.fields.get(field)?.parse::<u64>().ok();
-        let active_at = number("inactive_ms").filter(|_| is_first_idle);
-        let active_at = active_at.map(|ms| evidence.at.before(Duration::from_millis(ms)));
+        let last_active = number("inactive_ms").map(|ms| evidence.at.before(Duration::from_millis(ms)));
+        let active_at = last_active.filter(|_| is_first_idle && !compares_ranks);
         let is_stopped = mark.is_some_and(|mark| mark.fields.get("stopped").is_some());
         job.activity.report_detail(*rank, is_stopped, active_at);
+        if compares_ranks {
+            job.activity.report_last_activity(*rank, last_active, was_idle);
+        }
         self.take_life(name);
         self.watch_idle(name, was_idle);
     }
