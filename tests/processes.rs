@@ -10,6 +10,7 @@ mod cluster;
 mod copies;
 mod demo;
 mod documents;
+mod ends;
 mod exchange;
 mod failed_generation;
 mod identity;

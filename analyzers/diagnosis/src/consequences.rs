@@ -12,7 +12,8 @@ use crate::own_exceptions::is_own_error;
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, engine_exceptions, exit_class, own_exceptions, storage,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, connect_attempts, engine_exceptions,
+    exit_class, own_exceptions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -59,6 +60,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
     if ranking.len() > 1 {
         merge_kill_reports(scene, ranking);
         earlier_faults(scene, ranking);
+        connect_attempts::demote(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
         merge_reports_of_ranks(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
@@ -291,8 +293,13 @@ fn is_of_program(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
 
 /// Demotes a kernel panic if the machine reported a hardware fault just before.
 fn panics(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
-    let is_panic =
-        |candidate: &CauseCandidate| matches!(candidate.class.as_str(), classes::KERNEL_CRASH | classes::NODE_CRASH);
+    let is_panic = |candidate: &CauseCandidate| match candidate.class.as_str() {
+        classes::KERNEL_CRASH | classes::NODE_CRASH => true,
+        classes::NODE_AGENT_SILENT => {
+            scene.signs[candidate.first].what == SignalMeaning::Silent && scene.distinguishes_ends()
+        }
+        _ => false,
+    };
     if !ranking.iter().any(is_panic) {
         return;
     }

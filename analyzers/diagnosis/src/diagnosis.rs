@@ -19,7 +19,9 @@ use crate::memory::SignalMemory;
 use crate::scope::ScopeRef;
 use crate::signal_ref::SignalRef;
 use crate::steps::StepTimes;
-use crate::{CallerFact, ConcludedDraft, DraftChange, DraftId, DraftPolicy, DraftScope, PlacementIndex, Signal};
+use crate::{
+    CallerFact, ConcludedDraft, DraftChange, DraftId, DraftPolicy, DraftScope, PlacementIndex, Signal, SignalMeaning,
+};
 
 use serialized::SerializedState;
 
@@ -91,9 +93,10 @@ impl Diagnosis {
     }
 
     /// Sets whether findings that were over explain no later failure: a wait for a file system that answered, a crash of a
-    /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. The message of a
-    /// rank's end is no second fact beside the same line of its log. A journal that was begun under older rules replays with
-    /// false.
+    /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. With it, the ends of
+    /// ranks are told apart: a rank that was killed is no survivor, ends by one signal at one time blame no rank, and a
+    /// drill has a case of its own beside a real failure. The message of a rank's end is no second fact beside the same line
+    /// of its log. A journal that was begun under older rules replays with false.
     pub fn set_fault_ends(&mut self, has_fault_ends: bool) {
         self.has_fault_ends = has_fault_ends;
     }
@@ -158,9 +161,18 @@ impl Diagnosis {
         changes
     }
 
-    /// Records that a node was started again: what was reported of it before explains no later failure.
-    pub fn node_booted(&mut self, node: &NodeId) {
+    /// Records that a node was started again: what was reported of it before explains no later failure. Failures that were
+    /// concluded from its silence are weighed again, because the node had stopped.
+    pub fn node_booted(&mut self, now: Timestamp, node: &NodeId, catalogue: &Catalogue) -> Vec<DraftChange> {
         self.memory.clear_node(node);
+        let silences = self.drafts.silences_of(node).into_iter();
+        let reboot = |since| CallerFact::NodeRebooted {
+            node: node.clone(),
+            since,
+        };
+        silences
+            .filter_map(|(id, since)| self.weigh_fact(now, id, &reboot(since), catalogue))
+            .collect()
     }
 
     /// Records that a node reports again: its earlier silence explains no later failure.
@@ -216,9 +228,12 @@ impl Diagnosis {
         catalogue: &Catalogue,
     ) -> Option<DraftChange> {
         let sign = Signal::of_fact(fact);
+        let is_return = self.has_fault_ends && matches!(fact, CallerFact::AgentReturned { .. });
         let is_revised = self.drafts.change(id, &self.policy, |draft| {
+            let is_silence = draft.is_concluded_silence() && !draft.holds(&SignalMeaning::AgentReturned);
             draft.add(&SignalRef::of(&sign.into()), &self.policy);
-            draft.thinks_again(catalogue)
+            // The class of a silence does not change with the return of the agent, but its layer and its reasons.
+            draft.thinks_again(catalogue) || is_return && is_silence
         });
         if is_revised != Some(true) {
             return None;

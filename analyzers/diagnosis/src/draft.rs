@@ -67,9 +67,9 @@ pub(crate) struct Draft {
     /// True if faults are limited to what they affect ([`crate::Diagnosis::set_fault_limits`]).
     #[serde(default)]
     pub(crate) has_fault_limits: bool,
-    /// True if the message of a rank's end is dropped beside the same line of its log, which is one fact
-    /// ([`crate::Diagnosis::set_fault_ends`]).
-    #[serde(default)]
+    /// True if the ends of ranks are told apart, and the message of an end is dropped beside the same line of the rank's
+    /// log, which is one fact ([`crate::Diagnosis::set_fault_ends`]).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_fault_ends: bool,
     /// Start of its generation, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -267,6 +267,12 @@ impl Draft {
         self.signs.iter().find(is_silence).map(|sign| sign.at)
     }
 
+    /// Returns true if it was concluded as the silence of an agent.
+    pub(crate) fn is_concluded_silence(&self) -> bool {
+        let before = self.concluded.as_ref();
+        before.is_some_and(|before| before.class.as_str() == classes::NODE_AGENT_SILENT)
+    }
+
     /// Returns true if it contains a sign of this meaning.
     pub(crate) fn holds(&self, what: &SignalMeaning) -> bool {
         self.signs.iter().any(|sign| sign.what == *what)
@@ -289,7 +295,7 @@ impl Draft {
             DraftScope::Node { .. } => (None, Generation::default()),
         };
         let scene = FailureScene::new(&self.signs, job, generation, &self.placements, catalogue);
-        let scene = scene.with_limits(self.has_cause_limits, self.has_fault_limits);
+        let scene = scene.with_limits(self.has_cause_limits, self.has_fault_limits, self.has_fault_ends);
         scene.begun_at(self.since).of_cluster()
     }
 

@@ -154,6 +154,11 @@ fn confirm_ends(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, node: 
         let is_before = scene.has_fault_limits && first.timed && end.timed && end.at < first.at;
         is_before.then(|| first.at.since(end.at))
     };
+    // A drill ends its own rank only, and nothing real ends a rank of a drill.
+    let ends: Vec<&(usize, &Signal)> = ends
+        .iter()
+        .filter(|(_, end)| !scene.distinguishes_ends() || end.synthetic == first.synthetic)
+        .collect();
     let is_after = ends.iter().any(|(_, end)| lead(end).is_none());
     let near = ends
         .iter()

@@ -23,6 +23,7 @@ mod candidate;
 mod change;
 mod conclude;
 mod conclusion;
+mod connect_attempts;
 mod consequences;
 mod context;
 mod diagnosis;

@@ -4,12 +4,12 @@
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{Classification, DeviceKind, Entity, NodeId, ProcessExit, Role};
+use rankguard_model::{Classification, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit, Role};
 
 use crate::exit_class::is_fault;
 use crate::knowledge::ClassEntry;
 use crate::signalled_ranks::complains;
-use crate::{CauseCandidate, FailureScene, Signal};
+use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Parts of the names of classes that a lost device causes on its peers, because they share a link.
 const LINKS: [&str; 4] = ["fabric", "link", "nic-", "nvswitch"];
@@ -147,6 +147,9 @@ fn is_kill_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &
 /// A drill does not reach into the past, and it crashes no process of another node unless a rank ended for it.
 fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal, exit: ProcessExit) -> bool {
     let first = &scene.signs[winner.first];
+    if is_killed_apart(scene, winner, end, exit) {
+        return true;
+    }
     let is_drill = first.synthetic;
     let is_machine = ClassEntry::of(scene.catalogue, &winner.class).is_outright_fault();
     let is_elsewhere = is_other_node(end.node(), winner.blamed.node().or(first.node()));
@@ -168,6 +171,63 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     is_drill && is_first && (is_crash || is_before)
 }
 
+/// Returns true if a rank was ended by SIGKILL, which neither the winner nor Rankguard sent: survivors of any failure end
+/// by an error of their own, and the ends of ranks that an agent ended are no failures.
+fn is_killed_apart(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal, exit: ProcessExit) -> bool {
+    let is_killed = exit.shell_code() == SIGKILL && !end.synthetic;
+    if !scene.distinguishes_ends() || !is_killed || end.entity.rank().is_none_or(|rank| complains(scene, rank)) {
+        return false;
+    }
+    // Ranks of a node that is cut off are ended by SIGKILL with the lease of its agent.
+    scene.silent().next().is_none() && !kills(scene, winner, end)
+}
+
+/// Returns true if the winner may have ended a rank by SIGKILL: a scheduler ends all ranks of a job, hung ranks are ended
+/// from outside, and what ends one process of a machine may end others there. A drill ends its own rank only.
+fn kills(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal) -> bool {
+    let first = &scene.signs[winner.first];
+    if first.synthetic {
+        return false;
+    }
+    let class = winner.class.as_str();
+    let is_scheduler = ClassEntry::of(scene.catalogue, &winner.class).layer() == "scheduler";
+    let ends_jobs = is_scheduler && class != classes::KILLED_BY_SIGNAL || ENDS_JOBS.contains(&class);
+    let is_stall = first.what == SignalMeaning::Stalled || STALLS.contains(&class);
+    ends_jobs || is_stall || !is_other_node(end.node(), winner.blamed.node().or(first.node()))
+}
+
+/// Classes of platforms that end the processes of a job, besides those of schedulers.
+const ENDS_JOBS: [&str; 5] = [
+    classes::CONTAINER_RUNTIME_ERROR,
+    classes::CONTROL_PLANE_ERROR,
+    classes::MAINTENANCE,
+    classes::PLATFORM_SERVICE_OUTAGE,
+    classes::UNKNOWN,
+];
+
+/// Classes of jobs that make no progress.
+const STALLS: [&str; 5] = [
+    classes::COLLECTIVE_MISMATCH,
+    classes::HANG_NO_ERROR,
+    classes::HANG_STALLED_RANKS,
+    classes::HCCL_TIMEOUT,
+    classes::NCCL_TIMEOUT,
+];
+
+/// Returns true if a sign is the end of a rank by a drill that does not belong to a real first cause, and cannot be its
+/// reason: the cause is a fault of hardware or an out-of-memory kill, a rank that was killed, or clearly earlier.
+fn is_drilled_end_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let first = &scene.signs[winner.first];
+    if !scene.distinguishes_ends() || sign.exit().is_none() || !sign.synthetic || first.synthetic {
+        return false;
+    }
+    let class = ClassEntry::of(scene.catalogue, &winner.class);
+    let is_machine = class.is_outright_fault() || winner.class.as_str().ends_with("oom-kill");
+    let is_kill = first.exit().is_some_and(|(_, exit)| exit.shell_code() == SIGKILL);
+    let is_earlier = first.timed && sign.timed && first.at.after(CLOCKS) < sign.at;
+    is_machine || is_kill || is_earlier
+}
+
 fn is_other_node(one: Option<&NodeId>, other: Option<&NodeId>) -> bool {
     let is_named = |node: &&NodeId| !node.as_str().is_empty();
     match (one.filter(is_named), other.filter(is_named)) {
@@ -181,7 +241,32 @@ pub(crate) fn is_drill_beside(scene: &FailureScene<'_>, winner: &CauseCandidate,
     let sign = &scene.signs[index];
     let is_beside = scene.has_fault_limits && sign.synthetic && !scene.signs[winner.first].synthetic;
     let is_fault = scene.known(index).is_some_and(|known| known.is_outright_fault());
-    is_beside && !winner.support.contains(index) && sign.is_root_mark() && is_fault
+    let is_line = is_beside && sign.is_root_mark() && is_fault;
+    !winner.support.contains(index) && (is_line || is_drilled_end_beside(scene, winner, sign))
+}
+
+/// Returns true if a sign is a report of a lost or damaged GPU by a program, on a node with a fault of its own before it:
+/// the report follows from that fault, not from the first cause on another node.
+pub(crate) fn follows_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let is_report = !sign.synthetic
+        && reports_lost_gpu(sign)
+        && !winner.blamed.node().is_some_and(|node| sign.node() == Some(node));
+    scene.distinguishes_ends() && is_report && has_own_fault_before(scene, winner, sign)
+}
+
+/// Returns true if a process on a GPU reports it lost or damaged through CUDA.
+pub(crate) fn reports_lost_gpu(sign: &Signal) -> bool {
+    let class = sign.class().map_or("", |class| class.as_str());
+    sign.source == EvidenceSource::JobLog
+        && (class.starts_with("gpu-")
+            || matches!(
+                class,
+                classes::CUDA_LAUNCH_FAILURE
+                    | classes::NCCL_CUDA_ERROR
+                    | classes::CUBLAS_FAILURE
+                    | classes::CUDNN_FAILURE
+                    | classes::POWER_FAULT
+            ))
 }
 
 /// Returns true if a fault of its own was reported on the node of a sign, not after it.

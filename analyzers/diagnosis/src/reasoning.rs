@@ -8,7 +8,7 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
-use crate::own_fault::{has_own_fault_before, is_own_end};
+use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
 /// Maximum length of quoted foreign text, characters.
@@ -89,6 +89,8 @@ struct FollowerGroup<'a> {
     count: u64,
     /// Writers of the messages beside the first, in words; empty if there is one writer.
     writers: &'static str,
+    /// True if they follow from a fault of their own node beside the first cause.
+    is_of_own_fault: bool,
 }
 
 /// Describes the other marks, grouped by source and class, so that a burst is one line.
@@ -108,7 +110,10 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let (role, ..) = roles::role(scene, winner, index, sign);
         let source = sign.source;
         let class = shown_class(class.as_str(), mark.role);
-        let known = |group: &&mut FollowerGroup<'_>| (group.source, group.class, group.role) == (source, class, role);
+        let is_of_own_fault = follows_own_fault(scene, winner, sign);
+        let known = |group: &&mut FollowerGroup<'_>| {
+            (group.source, group.class, group.role, group.is_of_own_fault) == (source, class, role, is_of_own_fault)
+        };
         if let Some(group) = groups.iter_mut().find(known) {
             group.count += u64::from(group.newest.evidence != sign.evidence);
             group.newest = sign;
@@ -124,6 +129,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
                 newest: sign,
                 count: 1,
                 writers: "",
+                is_of_own_fault,
             });
         }
     }
@@ -154,6 +160,7 @@ fn shown_class(class: &str, role: Role) -> &str {
 fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal) -> ReasoningEntry {
     let sign = group.first;
     let meaning = match group.role {
+        _ if group.is_of_own_fault => "which follows from a fault of its own node",
         Role::Confirmation => "which confirms it",
         Role::Root => "which is a fault of its own",
         Role::Noise => "which does not explain it",
@@ -181,34 +188,64 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     }
 }
 
+/// Relation of an ended rank to the first cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum EndRelation {
+    /// It follows from the first cause, or began it.
+    Part,
+    /// It ended by the signal of the first cause, in an unknown order.
+    Equal,
+    /// It is a failure of its own.
+    Own,
+}
+
+impl EndRelation {
+    fn of(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> Self {
+        let is_own = is_own_end(scene, winner, index) || is_drill_beside(scene, winner, index);
+        let is_of_end = scene.signs[winner.first].exit().is_some() && winner.support.len() > 1;
+        if is_own {
+            Self::Own
+        } else if scene.distinguishes_ends() && is_of_end && winner.support.contains(index) {
+            Self::Equal
+        } else {
+            Self::Part
+        }
+    }
+}
+
 /// Describes the ranks that ended, by node.
 fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> Vec<ReasoningEntry> {
     let support = winner.support.iter().map(|index| &scene.signs[index]);
     let marks = support.filter(|sign| sign.mark().is_some());
     let reporters: BTreeSet<Rank> = marks.filter_map(|sign| sign.entity.rank()).collect();
-    let mut nodes: BTreeMap<&NodeId, Vec<(&Signal, String)>> = BTreeMap::new();
-    for (_, sign, _, exit) in scene.exits() {
+    let mut groups: BTreeMap<&NodeId, Vec<(EndRelation, &Signal, String)>> = BTreeMap::new();
+    for (index, sign, _, exit) in scene.exits() {
         if let Some(node) = sign.node() {
-            nodes.entry(node).or_default().push((sign, exit.to_string()));
+            let relation = EndRelation::of(scene, winner, index);
+            groups.entry(node).or_default().push((relation, sign, exit.to_string()));
+        }
+    }
+    let mut nodes: BTreeMap<(&NodeId, EndRelation), Vec<(&Signal, String)>> = BTreeMap::new();
+    for (node, exits) in groups {
+        // Under older rules the ends of one node were described together.
+        let is_whole = !scene.distinguishes_ends() && !exits.iter().all(|(relation, ..)| *relation == EndRelation::Own);
+        for (relation, sign, how) in exits {
+            let relation = if is_whole { EndRelation::Part } else { relation };
+            nodes.entry((node, relation)).or_default().push((sign, how));
         }
     }
     nodes
         .into_iter()
-        .filter_map(|(node, exits)| {
+        .filter_map(|((node, relation), exits)| {
             let (sign, _) = exits.first()?;
             let ranks: BTreeSet<Rank> = exits.iter().filter_map(|(sign, _)| sign.rank()).collect();
             let hows: BTreeSet<&str> = exits.iter().map(|(_, how)| how.as_str()).collect();
             let hows: Vec<_> = hows.into_iter().collect();
-            let is_own = |(sign, _): &(&Signal, String)| {
-                let index = scene.signs.iter().position(|other| other.evidence == sign.evidence);
-                index.is_some_and(|index| is_own_end(scene, winner, index))
-            };
-            let meaning = if exits.iter().all(is_own) {
-                "which is a failure of its own"
-            } else if has_own_fault_before(scene, winner, sign) {
-                "after a fault of this node itself"
-            } else {
-                part_in_failure(verdict, &reporters, node, &ranks)
+            let meaning = match relation {
+                EndRelation::Own => "which is a failure of its own",
+                EndRelation::Equal => "in an order that proves nothing",
+                EndRelation::Part if has_own_fault_before(scene, winner, sign) => "after a fault of this node itself",
+                EndRelation::Part => part_in_failure(verdict, &reporters, node, &ranks),
             };
             let mut text = String::with_capacity(ROOM);
             if is_last_line(first, sign) {
@@ -270,7 +307,7 @@ fn part_in_failure(
 
 fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, first: &Signal) -> String {
     let has_ranks = scene.lists_ends();
-    let is_alive = has_ranks && scene.exits().next().is_none() && scene.silent().next().is_none();
+    let is_alive = scene.lists_all_ends() && scene.exits().next().is_none() && scene.silent().next().is_none();
     let is_agent = verdict.class.as_str() == classes::NODE_AGENT_SILENT;
     let why = match winner.strength {
         CandidateStrength::Overriding if scene.is_beside_success => {
@@ -281,6 +318,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         }
         CandidateStrength::Overriding if verdict.class.as_str().ends_with("oom-kill") => {
             "the kernel ended a process for it, whatever the program does"
+        }
+        CandidateStrength::Overriding if first.synthetic && scene.distinguishes_ends() && !is_alive => {
+            "it would end ranks if it were no drill"
         }
         CandidateStrength::Overriding if is_alive => {
             "it is no failure of the program, and no rank had ended when the case was concluded"

@@ -3,10 +3,11 @@
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
+use crate::connect_attempts::is_attempt;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
 use crate::own_exceptions::explains_loss;
-use crate::own_fault::{has_own_fault_before, is_drill_beside, is_own_end, is_own_fault};
+use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault};
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
@@ -95,6 +96,10 @@ pub(crate) fn role(
     if winner.support.contains(index) {
         let why = if sign.what == SignalMeaning::AgentReturned {
             "The agent returned on the same boot, so the node itself did not crash."
+        } else if sign.what == SignalMeaning::NodeRebooted {
+            "The node was started again, so it had stopped."
+        } else if sign.exit().is_some() && first.exit().is_some() {
+            "The same signal ended it at about the same time; which rank was first is not known."
         } else {
             "It reports the first cause as well, or an effect of it."
         };
@@ -118,6 +123,14 @@ pub(crate) fn role(
     if let Some(why) = reason_beside(scene, winner, sign) {
         return (Role::Noise, 0.6, why.to_owned());
     }
+    if scene.distinguishes_ends() && is_attempt(sign) && sign.entity == first.entity {
+        let why = "It warns of an attempt to connect, which is repeated; it does not explain the end.".to_owned();
+        return (Role::Noise, 0.6, why);
+    }
+    if follows_own_fault(scene, winner, sign) {
+        let why = "It follows from the fault of its own node, which is a failure of its own.".to_owned();
+        return (Role::Cascade, 0.8, why);
+    }
     let comparable = sign.timed && first.timed;
     let is_explained = || explains_loss(scene, winner.first, index);
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
@@ -136,9 +149,7 @@ pub(crate) fn role(
         SignalMeaning::Exit { .. } => {
             "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
         }
-        SignalMeaning::Silent | SignalMeaning::AgentReturned | SignalMeaning::AgentEnded => {
-            "The silence follows from the first cause.".to_owned()
-        }
+        what if what.is_silence() => "The silence follows from the first cause.".to_owned(),
         _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
             "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()
         }
@@ -169,6 +180,7 @@ fn class_of(sign: &Signal) -> ClassId {
     match &sign.what {
         SignalMeaning::Mark(mark) => mark.class.clone(),
         SignalMeaning::Exit { exit, .. } => exit_class(*exit).0.into(),
+        SignalMeaning::NodeRebooted => classes::NODE_CRASH.into(),
         SignalMeaning::Silent | SignalMeaning::AgentReturned | SignalMeaning::AgentEnded => {
             classes::NODE_AGENT_SILENT.into()
         }

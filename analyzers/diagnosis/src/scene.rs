@@ -27,10 +27,14 @@ pub struct FailureScene<'a> {
     pub(crate) has_cause_limits: bool,
     /// False for drafts of older rules ([`crate::Diagnosis::set_fault_limits`]).
     pub(crate) has_fault_limits: bool,
+    /// False for drafts of older rules ([`crate::Diagnosis::set_fault_ends`]).
+    pub(crate) has_fault_ends: bool,
     /// True if agents report the end of each rank. Logs that are read later show the end of few.
     reports_ends: bool,
     /// True if the run ended well in spite of the faults.
     pub(crate) is_beside_success: bool,
+    /// True if it holds the signs of one failure beside another one.
+    is_part: bool,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
     since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
@@ -56,8 +60,10 @@ impl<'a> FailureScene<'a> {
             catalogue,
             has_cause_limits: true,
             has_fault_limits: true,
+            has_fault_ends: true,
             reports_ends: false,
             is_beside_success: false,
+            is_part: false,
             since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
@@ -66,9 +72,10 @@ impl<'a> FailureScene<'a> {
 
     /// Returns the scene under other rules.
     #[must_use]
-    pub(crate) fn with_limits(mut self, has_cause_limits: bool, has_fault_limits: bool) -> Self {
+    pub(crate) fn with_limits(mut self, has_cause_limits: bool, has_fault_limits: bool, has_fault_ends: bool) -> Self {
         self.has_cause_limits = has_cause_limits;
         self.has_fault_limits = has_fault_limits;
+        self.has_fault_ends = has_fault_ends;
         self
     }
 
@@ -89,16 +96,23 @@ impl<'a> FailureScene<'a> {
     /// Returns the scene of a part of the signs, under the same rules.
     pub(crate) fn with_signs<'s>(&'s self, signs: &'s [SharedValue<Signal>]) -> FailureScene<'s> {
         let mut part = FailureScene::new(signs, self.job, self.generation, self.placements, self.catalogue)
-            .with_limits(self.has_cause_limits, self.has_fault_limits)
+            .with_limits(self.has_cause_limits, self.has_fault_limits, self.has_fault_ends)
             .begun_at(self.since);
         part.reports_ends = self.reports_ends;
         part.is_beside_success = self.is_beside_success;
+        part.is_part = true;
         part
     }
 
     /// Returns true for logs that are read later, without agents.
     pub(crate) fn is_of_logs(&self) -> bool {
         !self.reports_ends
+    }
+
+    /// Returns true if the ends of ranks are told apart by how and when they ended: agents report the end of each, and the
+    /// rules are new enough ([`crate::Diagnosis::set_fault_ends`]).
+    pub(crate) fn distinguishes_ends(&self) -> bool {
+        self.reports_ends && self.has_fault_ends
     }
 
     /// Returns the scene of faults of machines beside a run that ended well.
@@ -111,6 +125,11 @@ impl<'a> FailureScene<'a> {
     /// Returns true if the ranks are known and agents report the end of each.
     pub(crate) fn lists_ends(&self) -> bool {
         self.reports_ends && !self.placements.is_empty()
+    }
+
+    /// Returns true if a scene without ends of ranks shows that none had ended. Ranks may have ended of another failure.
+    pub(crate) fn lists_all_ends(&self) -> bool {
+        self.lists_ends() && !(self.is_part && self.has_fault_ends)
     }
 
     /// Returns true if a sign happened before the generation began.

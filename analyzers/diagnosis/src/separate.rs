@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use rankguard_model::{CaseFinding, Generation, JobId, NodeId, ReasoningEntry, SharedValue, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
-use crate::own_fault::{is_drill_beside, is_own_end, is_own_fault};
+use crate::own_fault::{follows_own_fault, is_drill_beside, is_own_end, is_own_fault};
 use crate::{CauseCandidate, FailureScene, Signal, arbiter};
 
 /// Failure of one node in a draft that does not follow from the first cause of the draft.
@@ -47,7 +47,7 @@ pub(crate) fn separate_failures(
     }
     let groups = groups.into_iter();
     let mut all: Vec<SeparateFailure> = groups
-        .map(|((node, _), own)| separate(scene, node, &own, now))
+        .map(|((node, _), own)| separate(scene, winner, node, &own, now))
         .collect();
     all.sort_by_key(|failure| failure.first_at);
     all
@@ -60,12 +60,22 @@ fn is_part_of_repair(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &S
 }
 
 /// Weighs the evidence of one separate failure, and the ranks of its node that ended after it.
-fn separate(scene: &FailureScene<'_>, node: &NodeId, own: &[usize], now: Timestamp) -> SeparateFailure {
+fn separate(
+    scene: &FailureScene<'_>,
+    winner: &CauseCandidate,
+    node: &NodeId,
+    own: &[usize],
+    now: Timestamp,
+) -> SeparateFailure {
     let first_at = own.iter().map(|index| scene.signs[*index].at).min().unwrap_or(now);
-    let is_end_here = |sign: &Signal| sign.exit().is_some() && sign.node() == Some(node) && sign.at >= first_at;
+    // A line of a drill ends no rank, and its rank ends for no real fault.
+    let is_drill = own.iter().any(|index| scene.signs[*index].synthetic);
+    let is_alike = |sign: &Signal| !scene.distinguishes_ends() || sign.synthetic == is_drill;
+    let is_here = |sign: &Signal| sign.node() == Some(node) && sign.at >= first_at && is_alike(sign);
+    let follows = |sign: &Signal| sign.exit().is_some() || follows_own_fault(scene, winner, sign);
     let chosen = scene
         .each()
-        .filter(|(index, sign)| own.contains(index) || is_end_here(sign));
+        .filter(|(index, sign)| own.contains(index) || is_here(sign) && follows(sign));
     let signs: Vec<SharedValue<Signal>> = chosen.map(|(index, _)| scene.signs[index].clone()).collect();
     separate_failure(&scene.with_signs(&signs), now)
 }

@@ -14,9 +14,9 @@ use crate::{CauseCandidate, FailureScene, Signal};
 /// Maximum time between reports of one fault by several nodes: clients notice a lost server at their next request.
 const TOGETHER: Duration = Duration::from_secs(10);
 
-/// Blames no node for faults that several nodes report of what they share, in logs that are read later.
+/// Blames no node for faults that several nodes report of what they share.
 pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
-    if !scene.is_of_logs() {
+    if !scene.has_fault_ends {
         return;
     }
     for candidate in ranking {

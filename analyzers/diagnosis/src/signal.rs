@@ -50,6 +50,8 @@ pub enum SignalMeaning {
     AgentReturned,
     /// An agent stopped reporting and its connection was closed.
     AgentEnded,
+    /// A node stopped reporting and was started again.
+    NodeRebooted,
     /// A job makes no progress although its ranks are alive.
     Stalled,
     /// An order to start ranks failed.
@@ -61,7 +63,10 @@ pub enum SignalMeaning {
 impl SignalMeaning {
     /// Returns true if a node or its agent stopped reporting.
     pub(crate) fn is_silence(&self) -> bool {
-        matches!(self, Self::Silent | Self::AgentReturned | Self::AgentEnded)
+        matches!(
+            self,
+            Self::Silent | Self::AgentReturned | Self::AgentEnded | Self::NodeRebooted
+        )
     }
 }
 
@@ -85,6 +90,12 @@ pub enum CallerFact {
     AgentEnded {
         node: NodeId,
         /// Time of its last report.
+        since: Timestamp,
+    },
+    /// A node was silent and reports again on another boot.
+    NodeRebooted {
+        node: NodeId,
+        /// Time of its last report before.
         since: Timestamp,
     },
     /// The start of a job's ranks failed on one node, and ranks of the job started on another.
@@ -176,6 +187,13 @@ impl Signal {
                 Entity::Node { node: node.clone() },
                 SignalMeaning::AgentEnded,
                 format!("the agent of node {node} sent no report after {since}, and its connection was closed"),
+            ),
+            CallerFact::NodeRebooted { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::NodeRebooted,
+                format!("node {node} sent no report after {since} and was started again"),
             ),
             CallerFact::StartsElsewhere { job, node, on, since } => (
                 node.clone(),

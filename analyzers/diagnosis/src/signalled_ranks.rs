@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use rankguard_model::{ProcessExit, Rank};
 
+use crate::connect_attempts::is_attempt;
 use crate::engine::FailureFamily;
-use crate::exit_class::is_fault;
+use crate::exit_class::{is_fault, signal_name};
 use crate::{FailureScene, Signal};
 
 /// Maximum lead of a peer's report over the end of the killed rank: scheduling delay on a busy node, and clock skew.
@@ -36,6 +37,44 @@ pub(crate) fn struck_rank<'s>(scene: &'s FailureScene<'_>) -> Option<(usize, &'s
         .min_by_key(|(_, sign, ..)| sign.at)
 }
 
+/// Difference of the clocks of two nodes up to which the order of two ends proves nothing.
+const CLOCKS: Duration = Duration::from_secs(2);
+/// Difference of two ends on one node that may come from the order in which they were noticed.
+const SAME_MOMENT: Duration = Duration::from_millis(50);
+
+/// Returns the ends of other ranks by the signal that ended the rank of the sign at `first`, if the order of the ends
+/// proves nothing: the clocks of their nodes may differ by as much. A signal from outside ended none of them because of
+/// another. Ranks that report a lost peer are survivors.
+pub(crate) fn equal_ends(scene: &FailureScene<'_>, first: usize) -> Vec<usize> {
+    let sign = &scene.signs[first];
+    let Some((_, exit)) = sign
+        .exit()
+        .filter(|(_, exit)| signal_name(*exit).is_some() && sign.timed)
+    else {
+        return Vec::new();
+    };
+    if !scene.distinguishes_ends() {
+        return Vec::new();
+    }
+    let limit = |other: &Signal| {
+        if is_fault(exit) && other.node() == sign.node() {
+            SAME_MOMENT
+        } else {
+            CLOCKS
+        }
+    };
+    let is_equal = |other: &Signal| {
+        let is_near = other.at <= sign.at.after(limit(other)) && sign.at <= other.at.after(limit(other));
+        let is_survivor = other.entity.rank().is_none_or(|rank| complains(scene, rank));
+        other.timed && is_near && other.synthetic == sign.synthetic && !is_survivor
+    };
+    let ends = scene.exits().filter(|(index, ..)| *index != first);
+    let same = ends.filter(|(.., other)| other.shell_code() == exit.shell_code());
+    same.filter(|(_, other, ..)| is_equal(other))
+        .map(|(index, ..)| index)
+        .collect()
+}
+
 /// Returns true if a peer's report of a lost connection can be the consequence of a rank's end.
 pub(crate) fn explains_complaint(end: &Signal, complaint: &Signal) -> bool {
     end.timed && complaint.timed && end.at <= complaint.at.after(REPORT_LEAD)
@@ -43,7 +82,15 @@ pub(crate) fn explains_complaint(end: &Signal, complaint: &Signal) -> bool {
 
 /// Returns true if a rank itself reports a lost peer.
 pub(crate) fn complains(scene: &FailureScene<'_>, rank: Rank) -> bool {
+    let mut marks = complaints(scene);
+    marks.any(|(_, mark)| mark.entity.rank() == Some(rank))
+}
+
+/// Returns the reports about connections and collectives. A warning of an attempt to connect is none.
+pub(crate) fn complaints<'s>(scene: &'s FailureScene<'_>) -> impl Iterator<Item = (usize, &'s Signal)> {
+    let is_fabric = |index: usize| scene.family(index) == Some(FailureFamily::Fabric);
+    let is_attempt = |sign: &Signal| scene.distinguishes_ends() && is_attempt(sign);
     scene
         .marks()
-        .any(|(index, mark)| scene.family(index) == Some(FailureFamily::Fabric) && mark.entity.rank() == Some(rank))
+        .filter(move |(index, sign)| is_fabric(*index) && !is_attempt(sign))
 }

@@ -332,7 +332,7 @@ fn the_end_of_another_node_explains_no_silence() {
     let mut world = World::new();
     farewell(&mut world, 1_000, 2);
     world.silent(1_400, 1);
-    assert_eq!(world.settle().verdict.class.as_str(), "node-crash");
+    assert_eq!(world.settle().verdict.class.as_str(), "node-agent-silent");
 }
 
 fn returns_on_boot(world: &mut World, since: i64, now: i64) {
@@ -369,10 +369,10 @@ fn an_agent_that_was_started_again_on_the_same_boot_is_no_crash() {
 }
 
 #[test]
-fn a_silent_agent_that_returns_on_the_same_boot_revises_the_crash() {
+fn a_silent_agent_that_returns_on_the_same_boot_revises_its_failure() {
     let mut world = World::new();
     world.silent(1_000, 1);
-    assert_eq!(world.settle().verdict.class.as_str(), "node-crash");
+    assert_eq!(world.settle().verdict.class.as_str(), "node-agent-silent");
     let written = serde_json::to_string(&world.diagnosis).unwrap();
     let mut read: Diagnosis = serde_json::from_str(&written).unwrap();
     let now = Timestamp::from_millis(30_000);

@@ -183,7 +183,11 @@ fn a_second_source_is_on_the_same_node_only_if_it_names_that_node() {
         let texts = opinion.reasoning.iter().map(|reason| reason.text.as_str());
         texts.collect::<Vec<_>>().join("\n")
     };
-    assert!(reasons_with(rank_of(0)).contains("A second source on the same node"));
+    let of_rank = reasons_with(rank_of(0));
+    assert!(
+        of_rank.contains("A program on the same node reports an error of a GPU"),
+        "{of_rank}"
+    );
     let job = JobId::from("train");
     let unnamed = reasons_with(Entity::Job { job });
     assert!(unnamed.contains("A second log, which names no node"), "{unnamed}");
@@ -340,7 +344,7 @@ fn the_limit_of_a_control_group_is_no_fault_of_its_node() {
     world.kernel(1_000, on_node(3), text, oom_of("77"));
     world.silent(1_500, 3);
     let all = world.settle();
-    assert_eq!(class(&all), "node-crash");
+    assert_eq!(class(&all), "node-agent-silent");
     let oom = all
         .verdict
         .alternatives

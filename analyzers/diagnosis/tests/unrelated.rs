@@ -4,7 +4,8 @@
 mod world;
 
 use rankguard_diagnosis::ConcludedDraft;
-use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role, Timestamp};
 use world::{World, gpu, mark, node, on_node, with};
 
 const NFS: &str = "nfs: server nas01 not responding, still trying";
@@ -150,7 +151,8 @@ fn what_was_reported_before_a_boot_explains_no_failure_after_it() {
         let mut world = World::new();
         world.kernel(1_000, on_node(1), NFS, silent_server());
         if boots {
-            world.diagnosis.node_booted(&node(1));
+            let now = Timestamp::from_millis(10_000);
+            world.diagnosis.node_booted(now, &node(1), Catalogue::builtin());
         }
         world.restarts(20_000);
         let case = world.exits(30_000, 0, ProcessExit::Code(1)).settle();

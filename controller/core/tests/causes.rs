@@ -131,30 +131,41 @@ fn class_after_restart(rules: u32, boot: &str) -> String {
 fn an_agent_that_was_started_again_on_the_same_boot_is_no_crashed_node() {
     assert_eq!(class_after_restart(RULES, BOOT), "node-agent-silent");
     assert_eq!(class_after_restart(RULES, "another"), "node-crash");
-    assert_eq!(class_after_restart(RULES, ""), "node-crash");
+    // Without a known boot, only the silence is known.
+    assert_eq!(class_after_restart(RULES, ""), "node-agent-silent");
+    assert_eq!(class_after_restart(7, ""), "node-crash");
     assert_eq!(class_after_restart(4, BOOT), "node-crash");
 }
 
+/// While only the silence of a node is known, its class is that of a silent agent: the agent may be stopped and the node
+/// may run on. A new boot shows that the node had stopped.
 #[test]
-fn a_silent_agent_that_returns_on_the_same_boot_revises_its_case() {
-    let mut cluster = Cluster::running(policy(RULES));
-    cluster.joins(1, "1", BOOT, true);
-    cluster.falls_silent(1);
-    cluster.wait(Duration::from_secs(8));
-    assert_eq!(cluster.class_of(0), "node-crash");
-    cluster.joins(1, "1", BOOT, true);
-    assert_eq!(cluster.class_of(0), "node-agent-silent");
-    assert_eq!(
-        cluster.state.fleet().get(&node(1)).and_then(|node| node.cordon.clone()),
-        None
-    );
+fn the_boot_of_a_silent_node_that_returns_revises_its_case() {
+    for (rules, boot, silent, returned, layer) in [
+        (RULES, BOOT, "node-agent-silent", "node-agent-silent", "platform"),
+        (RULES, "another", "node-agent-silent", "node-crash", "hardware"),
+        (7, BOOT, "node-crash", "node-agent-silent", "platform"),
+        (7, "another", "node-crash", "node-crash", "hardware"),
+    ] {
+        let mut cluster = Cluster::running(policy(rules));
+        cluster.joins(1, "1", BOOT, true);
+        cluster.falls_silent(1);
+        cluster.wait(Duration::from_secs(8));
+        assert_eq!(cluster.class_of(0), silent, "{rules} {boot}");
+        cluster.joins(1, "1", boot, true);
+        assert_eq!(cluster.class_of(0), returned, "{rules} {boot}");
+        assert_eq!(cluster.cases()[0].verdict.layer, layer, "{rules} {boot}");
+        let entry = cluster.state.fleet().get(&node(1));
+        assert_eq!(entry.and_then(|node| node.cordon.clone()), None);
+    }
 }
 
 #[test]
 fn an_agent_whose_connection_was_closed_is_no_crashed_node() {
     for (rules, has_closed, expected) in [
         (RULES, true, ("node-agent-silent", "platform")),
-        (RULES, false, ("node-crash", "hardware")),
+        (RULES, false, ("node-agent-silent", "hardware")),
+        (7, false, ("node-crash", "hardware")),
         (5, true, ("node-crash", "hardware")),
     ] {
         let mut cluster = Cluster::running(policy(rules));
@@ -458,6 +469,35 @@ fn a_rank_that_is_killed_beside_a_fault_of_another_node_is_a_case_of_its_own() {
     let (classes, outcome) = killed_beside_a_lost_gpu(RULES);
     assert_eq!(classes, ["gpu-fallen-off-bus", "killed-by-signal"]);
     assert_eq!(outcome.as_deref(), Some("what is done for the job is in case 1"));
+}
+
+/// No exception of a rank kills a rank of another node.
+#[test]
+fn a_rank_that_is_killed_beside_an_exception_is_a_case_of_its_own() {
+    for (rules, expected) in [(RULES, &["key-error", "killed-by-signal"][..]), (7, &["key-error"])] {
+        let mut cluster = Cluster::running(policy(rules));
+        cluster.rank_says(0, text("KeyError: 'lr'"), vec![mark("key-error", Role::Root)]);
+        cluster.exits(0, ProcessExit::Code(1));
+        cluster.exits(6, ProcessExit::Signal(9));
+        cluster.wait(Duration::from_secs(8));
+        let classes: Vec<String> = (0..cluster.cases().len()).map(|case| cluster.class_of(case)).collect();
+        assert_eq!(classes, expected, "{rules}");
+    }
+}
+
+/// The order of two ends is not known within the difference of two clocks.
+#[test]
+fn ranks_that_one_signal_ended_together_blame_none_of_them() {
+    for (rules, rank) in [(RULES, None), (7, Some(Rank(0)))] {
+        let mut cluster = Cluster::running(policy(rules));
+        for rank in [0, 2, 6] {
+            cluster.exits(rank, ProcessExit::Signal(15));
+        }
+        cluster.wait(Duration::from_secs(8));
+        assert_eq!(cluster.cases().len(), 1, "{rules}");
+        let verdict = &cluster.cases()[0].verdict;
+        assert_eq!((verdict.root_rank, verdict.blamed.rank()), (rank, rank), "{rules}");
+    }
 }
 
 #[test]

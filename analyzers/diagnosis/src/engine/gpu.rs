@@ -8,12 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{ClassId, EvidenceSource, Rank, Severity};
+use rankguard_model::{ClassId, Entity, EvidenceSource, Rank, Severity};
 
 use super::{
     CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
 };
 use crate::engine_exceptions::is_of_foreign_process;
+use crate::own_fault::reports_lost_gpu;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Signature of a power supply of a chassis that failed.
@@ -105,13 +106,16 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
         .filter(|(index, sign)| {
             sign.source != first.source
                 && !candidate.support.contains(*index)
-                && (sign.class() == Some(&candidate.class) || speaks_of_a_lost_gpu(sign))
+                && (sign.class() == Some(&candidate.class) || reports_lost_gpu(sign))
         })
         .map(|(index, _)| index)
         .collect();
     let named = first.node().filter(|node| !node.as_str().is_empty());
     let is_here = |index: &usize| named.is_some() && scene.signs[*index].node() == named;
-    let note = if others.iter().any(is_here) {
+    let names_device = |index: &usize| matches!(scene.signs[*index].entity, Entity::Device { .. });
+    let note = if scene.has_fault_ends && others.iter().any(is_here) && !others.iter().any(names_device) {
+        "A program on the same node reports an error of a GPU, without naming the device."
+    } else if others.iter().any(is_here) {
         "A second source on the same node reports the device as failed."
     } else {
         "A second log, which names no node, reports a failed device."
@@ -119,8 +123,9 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
     let ranks: BTreeSet<Rank> = others.iter().filter_map(|index| scene.rank(*index)).collect();
     candidate.confirm(others, || note.to_owned());
     let died = first.node().map(|node| (node, exits.on(node)));
+    let is_of_fault = |end: &Signal| !scene.distinguishes_ends() || end.synthetic == first.synthetic;
     if let Some((node, died)) = died
-        && let Some((_, sign)) = died.first()
+        && let Some((_, sign)) = died.iter().find(|(_, end)| is_of_fault(end))
     {
         candidate.root_rank = candidate.root_rank.or_else(|| sign.rank());
         confirm_ends(scene, candidate, node, died);
@@ -128,21 +133,6 @@ fn join(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, marks: &NodeSi
     if scene.has_fault_limits && ranks.len() == 1 {
         candidate.root_rank = candidate.root_rank.or(ranks.first().copied());
     }
-}
-
-/// Returns true if a process on the device reports it lost or damaged through CUDA.
-fn speaks_of_a_lost_gpu(sign: &Signal) -> bool {
-    let class = sign.class().map_or("", |class| class.as_str());
-    sign.source == EvidenceSource::JobLog
-        && (class.starts_with("gpu-")
-            || matches!(
-                class,
-                classes::CUDA_LAUNCH_FAILURE
-                    | classes::NCCL_CUDA_ERROR
-                    | classes::CUBLAS_FAILURE
-                    | classes::CUDNN_FAILURE
-                    | classes::POWER_FAULT
-            ))
 }
 
 /// Returns the engine exception as the program's fault, confirmed by the program's own CUDA error.

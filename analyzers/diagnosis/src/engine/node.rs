@@ -19,9 +19,9 @@ const AGENT_LAYER: &str = "platform";
 /// Score of an agent with a closed connection: a network may close connections as well.
 const ENDED_SCORE: f64 = 0.7;
 
-/// Treats the silence of a node with ranks, or with complaining peers, as a crash; otherwise only the agent
-/// may be silent. So it is if the agent returned on the same boot, or its connection was closed. A node that reported its
-/// end before is in maintenance.
+/// Treats the silence of a node as a crash if peers complain or the node was started again; otherwise only the agent may
+/// be silent. So it is if the agent returned on the same boot, or its connection was closed. A node that reported its end
+/// before is in maintenance. Under older rules, the silence of a node with ranks was a crash as well.
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     all.extend(scene.silent().filter_map(|(index, sign)| {
         let node = sign.node()?;
@@ -32,7 +32,10 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         let complaints = complaints(scene, node, sign.at);
         let has_returned = has_meaning(scene, node, &SignalMeaning::AgentReturned);
         let has_ended = has_meaning(scene, node, &SignalMeaning::AgentEnded);
-        let is_agent = has_returned || has_ended || ranks.is_empty() && complaints.is_empty();
+        // An agent that ended before is not the crash of its node.
+        let has_rebooted = !has_ended && has_meaning(scene, node, &SignalMeaning::NodeRebooted);
+        let may_run_on = ranks.is_empty() || scene.distinguishes_ends();
+        let is_agent = !has_rebooted && (has_returned || has_ended || may_run_on && complaints.is_empty());
         let class = if is_agent {
             classes::NODE_AGENT_SILENT
         } else {
@@ -51,7 +54,12 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         candidate.confirm(complaints, note);
         // The complaints raise the confidence, but they remain consequences.
         candidate.support = before;
-        if has_returned {
+        if has_rebooted {
+            let note = "The node reports again on another boot, so it had stopped.";
+            candidate.notes.push(note.to_owned());
+            let same = scene.silent().filter(|(_, other)| other.node() == Some(node));
+            candidate.support.extend(same.map(|(index, _)| index));
+        } else if has_returned {
             let note = "The agent returned on the same boot, so the node itself did not crash.";
             candidate.notes.push(note.to_owned());
         }
@@ -60,7 +68,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                         the node itself may run on.";
             candidate.notes.push(note.to_owned());
         }
-        if (has_returned || has_ended) && scene.has_fault_limits {
+        if (has_returned || has_ended) && !has_rebooted && scene.has_fault_limits {
             candidate.layer = Some(AGENT_LAYER.to_owned());
             // The reports of one silence do not follow from each other.
             let same = scene.silent().filter(|(_, other)| other.node() == Some(node));

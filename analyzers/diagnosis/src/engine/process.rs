@@ -4,14 +4,14 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, NodeId, ProcessExit, Role};
+use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role};
 
 use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{exit_class, signal_name};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
-    add(all, exits(scene));
+    add(all, exits(scene).map(|candidate| share_blame(scene, candidate)));
     if scene.has(FailureFamily::Process) {
         all.extend(crash_marks(scene));
         add(all, own_exit(scene));
@@ -41,9 +41,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         .rank()
         .map_or_else(|| scene.job_entity(), |rank| scene.rank_entity(rank, sign.node()));
     // A process that was killed before any peer complained is the reason of the complaints.
-    let complaint = scene
-        .marks()
-        .find(|(index, _)| scene.family(*index) == Some(FailureFamily::Fabric));
+    let complaint = signalled_ranks::complaints(scene).next();
     let struck = sign.timed
         && matches!(
             class,
@@ -79,6 +77,37 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Outcome, score);
     candidate.notes.extend(signal_note(exit));
     Some(candidate)
+}
+
+/// Blames no rank if the same signal ended several and the order of their ends proves nothing.
+fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> CauseCandidate {
+    let equal = signalled_ranks::equal_ends(scene, candidate.first);
+    let first = &scene.signs[candidate.first];
+    let Some((_, exit)) = first.exit().filter(|_| !equal.is_empty()) else {
+        return candidate;
+    };
+    let all = || equal.iter().map(|index| &*scene.signs[*index]).chain([&**first]);
+    let times = || all().map(|sign| sign.at);
+    let span = times()
+        .max()
+        .unwrap_or(first.at)
+        .millis_since(times().min().unwrap_or(first.at));
+    let ranks: BTreeSet<Rank> = all().filter_map(Signal::rank).collect();
+    let nodes: BTreeSet<&NodeId> = all().filter_map(Signal::node).collect();
+    let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
+    let name = signal_name(exit).unwrap_or("the same signal");
+    let place = match nodes.len() {
+        0 | 1 => String::new(),
+        count => format!(" on {count} nodes"),
+    };
+    candidate.blamed = scene.job_entity();
+    candidate.root_rank = None;
+    candidate.notes.push(format!(
+        "Ranks {} were ended by {name} within {span} ms{place}: nothing tells which was first, or who sent the signal.",
+        ranks.join(", ")
+    ));
+    candidate.support.extend(equal);
+    candidate
 }
 
 /// Score of a rank that ended itself without a message, before its peers lost their connections.
@@ -123,7 +152,7 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
             continue;
         }
         // A process that shuts down after it lost a peer often crashes on exit.
-        let after_loss = (0..index).any(|earlier| scene.family(earlier) == Some(FailureFamily::Fabric));
+        let after_loss = signalled_ranks::complaints(scene).any(|(earlier, _)| earlier < index);
         // So does one that a scheduler ends.
         let is_order = |earlier: usize| {
             let sign = &scene.signs[earlier];

@@ -5,6 +5,17 @@ use rankguard_model::{NodeId, NodeInfo, Timestamp};
 
 use super::DecisionContext;
 
+/// Boot of a node whose agent joins, relative to the boot before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BootChange {
+    /// The node has run on.
+    Same,
+    /// The node was started again.
+    New,
+    /// One of the boots is not known, or the rules are older.
+    Unknown,
+}
+
 impl DecisionContext<'_> {
     /// Returns true if a joining agent reports the boot that the node had before. Call it before the join is applied.
     pub(super) fn has_run_on(&self, info: &NodeInfo) -> bool {
@@ -25,10 +36,10 @@ impl DecisionContext<'_> {
 }
 
 /// Returns the fact that an agent lost its ranks: with the node, unless the node has run on.
-pub(super) fn loss_of_ranks(node: NodeId, since: Timestamp, has_run_on: bool) -> CallerFact {
-    if has_run_on {
-        CallerFact::AgentReturned { node, since }
-    } else {
-        CallerFact::NodeSilent { node, since }
+pub(super) fn loss_of_ranks(node: NodeId, since: Timestamp, boot: BootChange) -> CallerFact {
+    match boot {
+        BootChange::Same => CallerFact::AgentReturned { node, since },
+        BootChange::New => CallerFact::NodeRebooted { node, since },
+        BootChange::Unknown => CallerFact::NodeSilent { node, since },
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rankguard_diagnosis::CallerFact;
 use rankguard_model::{JobId, NodeId, NodeInfo, Rank, StateSpan, Timestamp};
 
-use super::agent_returns::loss_of_ranks;
+use super::agent_returns::{BootChange, loss_of_ranks};
 use super::risk::call_order;
 use super::{DecisionContext, fence_order};
 use crate::{JobPhase, TimerKey};
@@ -21,8 +21,13 @@ impl DecisionContext<'_> {
             .fleet
             .get(&node)
             .is_some_and(|known| known.info.incarnation != info.incarnation);
-        self.take_boot(info);
+        let has_booted = self.take_boot(info);
         let has_run_on = self.has_run_on(info);
+        let boot = match (has_run_on, has_booted) {
+            (true, _) => BootChange::Same,
+            (false, true) => BootChange::New,
+            (false, false) => BootChange::Unknown,
+        };
         let last_heard = self.last_heard(&node);
         let accepted = self.accepted(info);
         self.state.fleet.join(self.at, accepted);
@@ -31,7 +36,7 @@ impl DecisionContext<'_> {
         if restarted {
             self.forget_refusals(&node);
             // The ranks of the old agent died with it, and so did its reports of their ends.
-            self.ranks_vanished(info, last_heard, has_run_on);
+            self.ranks_vanished(info, last_heard, boot);
         }
         self.take_generations(info);
         self.take_absent_ranks(info, restarted);
@@ -45,13 +50,18 @@ impl DecisionContext<'_> {
 
     /// Ends the evidence against a node with a new boot: a crash of its kernel, links that were down, memory that ran
     /// out. Faults of hardware have been answered, or are reported again.
-    fn take_boot(&mut self, info: &NodeInfo) {
+    /// Returns true if the boot is new.
+    fn take_boot(&mut self, info: &NodeInfo) -> bool {
         let known = self.state.fleet.get(&info.node).map(|known| &known.info.boot_id);
         let has_booted =
             known.is_some_and(|boot| !boot.is_empty() && !info.boot_id.is_empty() && *boot != info.boot_id);
-        if has_booted && self.state.has_fault_ends() {
-            self.state.diagnosis.node_booted(&info.node);
+        let has_booted = has_booted && self.state.has_fault_ends();
+        if has_booted {
+            let state = &mut *self.state;
+            let changes = state.diagnosis.node_booted(self.at, &info.node, state.catalogue.get());
+            self.take_changes(changes);
         }
+        has_booted
     }
 
     /// Returns the time of the last message of a node before its session ended. Under older rules, and if the time is
@@ -63,7 +73,7 @@ impl DecisionContext<'_> {
     }
 
     /// Reports a node as failed if its restarted agent lacks ranks that the state records as running.
-    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo, since: Timestamp, has_run_on: bool) {
+    pub(super) fn ranks_vanished(&mut self, info: &NodeInfo, since: Timestamp, boot: BootChange) {
         let vanished = self.state.jobs.iter().any(|(name, job)| {
             let awaited = !job.is_pending() && !job.is_between_generations();
             let alive: BTreeSet<Rank> = info
@@ -80,7 +90,7 @@ impl DecisionContext<'_> {
                     .any(|rank| job.is_alive(*rank) && !job.has_completed(*rank) && !alive.contains(rank))
         });
         if vanished {
-            self.witness_fact(&loss_of_ranks(info.node.clone(), since, has_run_on));
+            self.witness_fact(&loss_of_ranks(info.node.clone(), since, boot));
         }
     }
 

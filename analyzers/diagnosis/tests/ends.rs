@@ -1,0 +1,312 @@
+//! Ends of ranks that do not follow from each other: kills, drills, equal ends, and what several nodes share.
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod world;
+
+use rankguard_diagnosis::{ConcludedDraft, DraftChange, SeparateFailure};
+use rankguard_faults::Catalogue;
+use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role, Timestamp};
+use world::{World, gpu, mark, node, on_node, rank_of, with};
+
+const KILL: ProcessExit = ProcessExit::Signal(9);
+const TERM: ProcessExit = ProcessExit::Signal(15);
+
+fn class(case: &ConcludedDraft) -> &str {
+    case.verdict.class.as_str()
+}
+
+fn reasons(case: &ConcludedDraft) -> String {
+    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    lines.join("\n")
+}
+
+fn separate_reasons(case: &SeparateFailure) -> String {
+    let lines: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    lines.join("\n")
+}
+
+/// Reports an out-of-memory kill of a rank, and its end.
+fn oom_kills(world: &mut World, ms: i64, rank: u32) {
+    let pid = (1_000 + rank).to_string();
+    let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", &pid)]);
+    let text = format!("Out of memory: Killed process {pid} (python)");
+    world.kernel(ms, on_node(rank / 2 + 1), &text, kill);
+    world.exits(ms + 5, rank, KILL);
+}
+
+fn drills(world: &mut World, act: impl FnOnce(&mut World)) {
+    world.is_drill = true;
+    act(world);
+    world.is_drill = false;
+}
+
+fn oom_beside(ms: i64, is_drill: bool) -> ConcludedDraft {
+    let mut world = World::new();
+    let kill = |world: &mut World| {
+        world.is_drill = is_drill;
+        world.exits(ms, 1, KILL);
+        world.is_drill = false;
+    };
+    if ms < 1_000 {
+        kill(&mut world);
+    }
+    oom_kills(&mut world, 1_000, 3);
+    if ms >= 1_000 {
+        kill(&mut world);
+    }
+    world.settle()
+}
+
+#[test]
+fn a_rank_that_was_killed_is_no_survivor_of_a_kill_on_another_node() {
+    for (ms, is_drill) in [(700, false), (1_300, false), (700, true), (1_300, true)] {
+        let case = oom_beside(ms, is_drill);
+        assert_eq!(class(&case), "host-oom-kill", "{ms} {is_drill}");
+        assert_eq!(case.verdict.root_rank, rank_of(3).rank());
+        let [other] = case.separate.as_slice() else {
+            panic!("one separate failure: {:?}", case.separate);
+        };
+        assert_eq!(other.verdict.class.as_str(), "killed-by-signal");
+        assert_eq!(other.verdict.blamed, rank_of(1));
+        assert!(other.findings.iter().all(|finding| finding.synthetic == is_drill));
+        let text = reasons(&case);
+        let expected = "rank 1 on node n1 ended (signal 9 (exit code 137)), which is a failure of its own.";
+        assert!(text.contains(expected), "{text}");
+        let end = case.findings.iter().find(|finding| finding.entity == rank_of(1));
+        assert_ne!(end.unwrap().role, Role::Cascade, "{end:?}");
+    }
+}
+
+/// An error that one rank raises kills no rank of another node.
+#[test]
+fn a_rank_that_was_killed_is_no_survivor_of_an_exception() {
+    let mut world = World::new();
+    world.says(1_000, 0, "KeyError: 'lr'", mark("key-error", Role::Root, 0.9));
+    world
+        .exits(1_010, 0, ProcessExit::Code(1))
+        .exits(1_400, 4, KILL)
+        .exits(1_500, 2, ProcessExit::Code(1));
+    let case = world.settle();
+    assert_eq!(class(&case), "key-error");
+    let blamed: Vec<&Entity> = case.separate.iter().map(|other| &other.verdict.blamed).collect();
+    assert_eq!(blamed, [&rank_of(4)]);
+    assert!(
+        reasons(&case).contains("rank 2 on node n2 ended (exit code 1), as survivors do."),
+        "{}",
+        reasons(&case)
+    );
+}
+
+/// A scheduler, a limit of memory of a whole node and a silent node end ranks by SIGKILL as well.
+#[test]
+fn kills_that_the_first_cause_sends_follow_from_it() {
+    let mut world = World::new();
+    world.says(
+        1_000,
+        0,
+        "JOB 7 CANCELLED DUE TO PREEMPTION",
+        mark("preempted", Role::Root, 0.95),
+    );
+    world.exits(1_500, 0, KILL).exits(1_510, 2, KILL);
+    let case = world.settle();
+    assert_eq!(class(&case), "preempted");
+    assert!(case.separate.is_empty(), "{:?}", case.separate);
+    let mut world = World::new();
+    oom_kills(&mut world, 1_000, 3);
+    world.exits(1_020, 2, KILL);
+    assert!(world.settle().separate.is_empty());
+    let mut world = World::new();
+    world.exits(1_000, 2, KILL);
+    world.silent(1_000, 1);
+    assert!(world.settle().separate.is_empty());
+}
+
+/// What an older journal decided is decided again.
+#[test]
+fn kills_beside_a_failure_are_described_as_before_under_older_rules() {
+    let mut world = World::new();
+    world.diagnosis.set_fault_ends(false);
+    oom_kills(&mut world, 1_000, 3);
+    world.exits(1_300, 1, KILL);
+    let case = world.settle();
+    assert!(case.separate.is_empty());
+    assert!(reasons(&case).contains("rank 1 on node n1 ended (signal 9 (exit code 137)), as survivors do."));
+}
+
+#[test]
+fn ranks_that_one_signal_ended_at_one_time_blame_none_of_them() {
+    for exit in [TERM, KILL, ProcessExit::Signal(11)] {
+        let mut world = World::new();
+        for (ms, rank) in [(1_000, 2), (1_004, 0), (1_009, 1), (1_015, 3)] {
+            world.exits(ms, rank, exit);
+        }
+        let case = world.settle();
+        assert!(
+            matches!(case.verdict.blamed, Entity::Job { .. }),
+            "{:?}",
+            case.verdict.blamed
+        );
+        assert_eq!(case.verdict.root_rank, None);
+        assert!(case.separate.is_empty(), "{:?}", case.separate);
+        let text = reasons(&case);
+        assert!(text.contains("Ranks 0, 1, 2, 3 were ended by SIG"), "{text}");
+        assert!(text.contains("within 15 ms on 2 nodes"), "{text}");
+        assert!(!text.contains("survivors"), "{text}");
+    }
+}
+
+/// An order that clocks can prove is used, and so is the signal.
+#[test]
+fn a_rank_that_ended_first_by_a_crash_is_blamed() {
+    for (ms, exit) in [(1_300, ProcessExit::Signal(11)), (1_001, TERM)] {
+        let mut world = World::new();
+        world.exits(1_000, 0, ProcessExit::Signal(11)).exits(ms, 1, exit);
+        assert_eq!(world.settle().verdict.blamed, rank_of(0), "{exit:?}");
+    }
+}
+
+#[test]
+fn a_cuda_error_follows_from_the_gpu_of_its_own_node() {
+    let mut world = World::new();
+    let lost = mark("gpu-fallen-off-bus", Role::Root, 0.97);
+    world.kernel(1_000, gpu(1), "NVRM: Xid 79", lost);
+    let other = mark("gpu-fallen-off-bus", Role::Root, 0.7);
+    world.kernel(1_100, gpu(2), "NVRM: Xid 79", other);
+    let error = mark("cuda-launch-failure", Role::Cascade, 0.8);
+    world.says(1_200, 2, "CUDA error: unspecified launch failure", error);
+    world.exits(1_250, 2, ProcessExit::Code(1));
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, gpu(1));
+    let text = reasons(&case);
+    let expected = "reports cuda-launch-failure, which follows from a fault of its own node.";
+    assert!(text.contains(expected), "{text}");
+    let [other] = case.separate.as_slice() else {
+        panic!("one separate failure: {:?}", case.separate);
+    };
+    assert_eq!(other.verdict.blamed, gpu(2));
+    let text = separate_reasons(other);
+    assert!(
+        text.contains("A program on the same node reports an error of a GPU, without naming the device."),
+        "{text}"
+    );
+    assert!(
+        other
+            .findings
+            .iter()
+            .any(|finding| finding.class.as_str() == "cuda-launch-failure")
+    );
+}
+
+fn retry() -> Classification {
+    mark("rendezvous-failure", Role::Root, 0.72)
+}
+
+const RETRY: &str = "[W1129 02:08:14.75 socket.cpp:752] [c10d] The client socket has failed to connect to [n1]:29500 (errno: \
+                     111 - Connection refused).";
+
+/// Such warnings are usual at the start, and their stamps may be of another clock.
+#[test]
+fn a_warning_of_an_attempt_to_connect_explains_no_crash() {
+    for stamp in [1_000, 80_000] {
+        let mut world = World::new();
+        world.says(stamp, 0, RETRY, retry());
+        let case = world.exits(5_000, 0, ProcessExit::Signal(11)).settle();
+        assert_eq!(class(&case), "segfault", "{}", reasons(&case));
+        assert_eq!(case.verdict.blamed, rank_of(0));
+        let text = reasons(&case);
+        assert!(
+            text.contains("reports rendezvous-failure, which does not explain it."),
+            "{text}"
+        );
+        assert!(!text.contains("lost their connections"), "{text}");
+    }
+}
+
+/// Without an error of its own, the warning is the best evidence, and no cause that is named.
+#[test]
+fn a_warning_of_an_attempt_to_connect_is_a_symptom_of_a_rank_that_exits() {
+    let mut world = World::new();
+    world.says(1_000, 0, RETRY, retry());
+    let case = world.exits(5_000, 0, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "rendezvous-failure");
+    assert!(
+        reasons(&case).contains("the cause itself was not seen"),
+        "{}",
+        reasons(&case)
+    );
+}
+
+#[test]
+fn a_line_of_a_drill_ends_no_rank() {
+    let mut world = World::new();
+    let lost = || mark("gpu-fallen-off-bus", Role::Root, 0.97);
+    let real = Entity::Device {
+        node: node(1),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:1b:00".to_owned(),
+        },
+    };
+    drills(&mut world, |world| {
+        world.kernel(1_000, gpu(1), "NVRM: Xid 79", lost());
+    });
+    world.kernel(1_100, real.clone(), "NVRM: Xid 79", lost());
+    world.exits(1_200, 0, ProcessExit::Code(1));
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, real);
+    let [drill] = case.separate.as_slice() else {
+        panic!("one separate failure: {:?}", case.separate);
+    };
+    assert_eq!(drill.verdict.blamed, gpu(1));
+    assert_eq!(drill.verdict.root_rank, None);
+    assert_eq!(drill.findings.len(), 1, "{:?}", drill.findings);
+    let text = separate_reasons(drill);
+    assert!(!text.contains("ended"), "{text}");
+    assert!(text.contains("it would end ranks if it were no drill"), "{text}");
+}
+
+#[test]
+fn what_several_nodes_share_blames_none_of_them() {
+    let mut world = World::new();
+    let silent = || with(mark("filesystem-hang", Role::Root, 0.94), &[("server", "nas01")]);
+    for on in 1..=3 {
+        let text = "nfs: server nas01 not responding, still trying";
+        world.kernel(1_000 + i64::from(on) * 10, on_node(on), text, silent());
+    }
+    let case = world.exits(30_000, 0, ProcessExit::Code(1)).settle();
+    assert_eq!(class(&case), "filesystem-hang");
+    assert_eq!(case.verdict.blamed, Entity::Unknown);
+    let text = reasons(&case);
+    assert!(text.contains("The blame is on server nas01"), "{text}");
+    assert!(!text.contains("which follows from it"), "{text}");
+}
+
+/// While only silence is known, the agent may be stopped and the node may run on.
+#[test]
+fn a_node_is_a_crashed_one_once_something_but_its_silence_shows_it() {
+    let mut world = World::new();
+    world.silent(1_000, 1);
+    let case = world.settle();
+    assert_eq!(class(&case), "node-agent-silent");
+    assert!(case.node_silent);
+    assert!(
+        reasons(&case).contains("the ranks there may run on"),
+        "{}",
+        reasons(&case)
+    );
+    let now = Timestamp::from_millis(30_000);
+    let changes = world.diagnosis.node_booted(now, &node(1), Catalogue::builtin());
+    let [DraftChange::Revised(revised)] = changes.as_slice() else {
+        panic!("one revision: {changes:?}");
+    };
+    assert_eq!(class(revised), "node-crash");
+    assert!(
+        reasons(revised).contains("The node reports again on another boot"),
+        "{}",
+        reasons(revised)
+    );
+    let mut world = World::new();
+    world.diagnosis.set_fault_ends(false);
+    world.silent(1_000, 1);
+    assert_eq!(class(&world.settle()), "node-crash");
+}
