@@ -228,6 +228,16 @@ fn is_drilled_end_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, sign
     is_machine || is_kill || is_earlier
 }
 
+/// Returns true for an out-of-memory kill on a node of which no rank has ended, other than by an agent, and which is not
+/// silent: it explains no end on another node.
+pub(crate) fn kills_no_rank(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    let is_kill = sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"));
+    let is_named = sign.node().is_some_and(|node| !node.as_str().is_empty());
+    let is_candidate = scene.distinguishes_ends() && is_kill && is_named && sign.source == EvidenceSource::KernelLog;
+    let mut ends = scene.exits().map(|(_, end, ..)| end);
+    is_candidate && ends.all(|end| end.node() != sign.node()) && scene.silent().next().is_none()
+}
+
 fn is_other_node(one: Option<&NodeId>, other: Option<&NodeId>) -> bool {
     let is_named = |node: &&NodeId| !node.as_str().is_empty();
     match (one.filter(is_named), other.filter(is_named)) {
@@ -248,8 +258,11 @@ pub(crate) fn is_drill_beside(scene: &FailureScene<'_>, winner: &CauseCandidate,
 /// Returns true if a sign is a report of a lost or damaged GPU by a program, on a node with a fault of its own before it:
 /// the report follows from that fault, not from the first cause on another node.
 pub(crate) fn follows_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let is_exception = sign
+        .class()
+        .is_some_and(|class| class.as_str() == classes::UNCAUGHT_EXCEPTION);
     let is_report = !sign.synthetic
-        && reports_lost_gpu(sign)
+        && (reports_lost_gpu(sign) || is_exception && sign.text.contains("CUDA error"))
         && !winner.blamed.node().is_some_and(|node| sign.node() == Some(node));
     scene.distinguishes_ends() && is_report && has_own_fault_before(scene, winner, sign)
 }

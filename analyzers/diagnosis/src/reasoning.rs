@@ -167,7 +167,11 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
         Role::Cascade => "which follows from it and blames nobody",
     };
     let mut text = String::with_capacity(ROOM);
-    moment(&mut text, sign, first);
+    if is_written_before_end(scene, sign) {
+        text.push_str("before its rank ended");
+    } else {
+        moment(&mut text, sign, first);
+    }
     text.push_str(", ");
     speaker(&mut text, scene, sign);
     for part in [" reports ", group.class] {
@@ -186,6 +190,16 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
         at: sign.at,
         text: capital(text),
     }
+}
+
+/// Returns true if a rank wrote a line before it ended, and the stamp of the line is later: it is of another clock.
+fn is_written_before_end(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+    let is_line = sign.source == EvidenceSource::JobLog && sign.entity.rank().is_some() && sign.timed;
+    let is_end = |end: &Signal| {
+        let is_sent_later = end.evidence.node == sign.evidence.node && end.evidence.seq > sign.evidence.seq;
+        end.entity == sign.entity && is_sent_later && end.timed && sign.at.since(end.at) > READ_LAG
+    };
+    scene.distinguishes_ends() && is_line && scene.exits().any(|(_, end, ..)| is_end(end))
 }
 
 /// Relation of an ended rank to the first cause.

@@ -7,7 +7,9 @@ use crate::connect_attempts::is_attempt;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
 use crate::own_exceptions::explains_loss;
-use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault};
+use crate::own_fault::{
+    follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
+};
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
@@ -125,6 +127,10 @@ pub(crate) fn role(
     }
     if scene.distinguishes_ends() && is_attempt(sign) && sign.entity == first.entity {
         let why = "It warns of an attempt to connect, which is repeated; it does not explain the end.".to_owned();
+        return (Role::Noise, 0.6, why);
+    }
+    if kills_no_rank(scene, sign) && first.node() != sign.node() {
+        let why = "No rank of the job on its node ended by it, so it explains nothing here.".to_owned();
         return (Role::Noise, 0.6, why);
     }
     if follows_own_fault(scene, winner, sign) {

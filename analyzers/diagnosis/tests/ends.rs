@@ -121,6 +121,23 @@ fn kills_that_the_first_cause_sends_follow_from_it() {
     assert!(world.settle().separate.is_empty());
 }
 
+/// Rankguard may have ended the rank that the kernel names before.
+#[test]
+fn a_kill_on_a_node_of_which_no_rank_ended_explains_no_end_elsewhere() {
+    let mut world = World::new();
+    world.exits(1_000, 1, KILL);
+    let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", "1003")]);
+    world.kernel(1_300, on_node(2), "Out of memory: Killed process 1003 (python)", kill);
+    let case = world.settle();
+    assert_eq!(class(&case), "killed-by-signal", "{}", reasons(&case));
+    assert_eq!(case.verdict.blamed, rank_of(1));
+    let text = reasons(&case);
+    assert!(
+        text.contains("reports host-oom-kill, which does not explain it."),
+        "{text}"
+    );
+}
+
 /// What an older journal decided is decided again.
 #[test]
 fn kills_beside_a_failure_are_described_as_before_under_older_rules() {
@@ -219,6 +236,8 @@ fn a_warning_of_an_attempt_to_connect_explains_no_crash() {
             "{text}"
         );
         assert!(!text.contains("lost their connections"), "{text}");
+        let is_ahead = text.contains("Before its rank ended, the log of rank 0 reports");
+        assert_eq!(is_ahead, stamp > 5_000, "{text}");
     }
 }
 

@@ -9,6 +9,7 @@ use super::{
     CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
 };
 use crate::exit_class::is_fault;
+use crate::own_fault::kills_no_rank;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank, speaker};
 
 /// Note of a kill by the limit of a memory cgroup in logs without a job.
@@ -16,6 +17,9 @@ const NO_JOB_NAMED: &str = "The limit of a memory cgroup was reached, not the me
                             killed process with a job.";
 /// Note of such a kill beside a job with another error of its program.
 const NO_KILL_TOLD: &str = "The limit of a memory cgroup was reached, and no log of the job reports a killed process.";
+
+/// Note of a kill on a node of which no rank has ended.
+const NO_RANK_KILLED: &str = "No rank of this job ended by this kill: none on its node has ended by itself.";
 
 /// Classes of reports that a process of a job was killed or is gone.
 const KILLED: [&str; 7] = [
@@ -200,6 +204,10 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
              that the kernel sends for lack of memory."
                 .to_owned(),
         );
+    } else if kills_no_rank(scene, sign) && scene.exits().next().is_some() {
+        candidate.strength = CandidateStrength::Outcome;
+        candidate.score *= 0.25;
+        candidate.notes.push(NO_RANK_KILLED.to_owned());
     } else if scene.exits().next().is_some() {
         // The kernel killed something, but no rank of this job, so it explains little.
         candidate.strength = CandidateStrength::Symptom;
