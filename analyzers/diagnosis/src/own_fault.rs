@@ -263,7 +263,7 @@ pub(crate) fn follows_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidat
         .is_some_and(|class| class.as_str() == classes::UNCAUGHT_EXCEPTION);
     let is_report = !sign.synthetic
         && (reports_lost_gpu(sign) || is_exception && sign.text.contains("CUDA error"))
-        && !winner.blamed.node().is_some_and(|node| sign.node() == Some(node));
+        && winner.blamed.node().is_none_or(|node| sign.node() != Some(node));
     scene.distinguishes_ends() && is_report && has_own_fault_before(scene, winner, sign)
 }
 
