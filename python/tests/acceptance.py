@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -44,8 +44,9 @@ class Framework:
     script: str
     module: str = "torch"
     options: tuple[str, ...] = ()
-    #: Whether the script saves to the store of Rankguard; else to a file of its own.
-    has_store: bool = True
+    #: Files of a script without Rankguard that are there when one of its own checkpoints is whole: a pattern below the folder
+    #: that the script is given, with the step in the name. None for a script that saves to the store of Rankguard.
+    own: Optional[str] = None
     #: Whether a sample is consumed once in each epoch at another world size; the Trainer counts batches, not samples.
     counts_samples: bool = True
 
@@ -53,9 +54,16 @@ class Framework:
     def path(self) -> str:
         return str(JOBS / self.script)
 
+    @property
+    def has_store(self) -> bool:
+        return self.own is None
+
 
 FRAMEWORKS = [
-    Framework("stock-ddp", "stock_ddp.py", has_store=False),
+    Framework("stock-ddp", "stock_ddp.py", own="step-*.pt"),
+    Framework("stock-fsdp2", "stock_fsdp2.py", own="step-*/.metadata"),
+    Framework("stock-trainer", "stock_trainer.py", "transformers", own="checkpoint-*/trainer_state.json", counts_samples=False),
+    Framework("stock-lightning", "stock_lightning.py", "lightning", own="*-step=*.ckpt"),
     Framework("ddp-lines", "ddp_lines.py"),
     Framework("fsdp2-dcp-save", "fsdp2_dcp.py"),
     Framework("fsdp2-dcp-async", "fsdp2_dcp.py", options=("--async-save",)),
@@ -124,9 +132,6 @@ class Course:
     def __init__(self, framework: Framework, folder: pathlib.Path) -> None:
         self.framework = framework
         self.folder = folder
-        if not framework.has_store:
-            # `saved` needs it, and its import takes as long as a whole job on a busy machine.
-            importlib.import_module("torch")
         self.cluster = cluster.Cluster(folder, slots=RANKS, nodes=2, settings=SETTINGS)
         self._followers: list[subprocess.Popen] = []
 
@@ -136,7 +141,7 @@ class Course:
         command = [sys.executable, self.framework.path, *self.framework.options, f"--steps={steps}", f"--step-ms={STEP_MS}"]
         command += [f"--out={self.out(name)}"]
         if not self.framework.has_store:
-            command += [f"--own={self.folder / name}.pt"]
+            command += [f"--own={self.own(name)}"]
         store = self.store(name) if self.framework.has_store else None
         attempt = f"ACCEPTANCE_ATTEMPT={len(self._followers)}"
         words = ("--nodes", nodes, "--env", "OMP_NUM_THREADS=1", "--env", attempt, *options)
@@ -152,12 +157,17 @@ class Course:
         store.mkdir(exist_ok=True)
         return store
 
+    def own(self, name: str) -> pathlib.Path:
+        folder = self.folder / f"own-{name}"
+        folder.mkdir(exist_ok=True)
+        return folder
+
     def saved(self, name: str) -> int:
         """Step of the newest checkpoint; 0 for none."""
-        if self.framework.has_store:
+        if self.framework.own is None:
             return max(cluster.committed(self.store(name), name), default=0)
-        file = self.folder / f"{name}.pt"
-        return _own_step(file) if file.exists() else 0
+        files = self.own(name).glob(self.framework.own)
+        return max((_step_of(file.relative_to(self.own(name))) for file in files), default=0)
 
     def await_saved(self, name: str, step: int) -> int:
         """Waits for a checkpoint of at least this step; fails at once when the job is over before."""
@@ -226,10 +236,11 @@ class Course:
         self.cluster.close()
 
 
-def _own_step(file: pathlib.Path) -> int:
-    import torch
-
-    return torch.load(file)["step"]
+def _step_of(checkpoint: pathlib.Path) -> int:
+    """Of the first part of the path; Lightning adds a version where the same step was saved before."""
+    found = re.match(r".*(?:step|checkpoint)[-=](\d+)", checkpoint.parts[0])
+    assert found is not None, checkpoint
+    return int(found[1])
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--steps", type=int, required=True)
     parser.add_argument("--step-ms", type=float, default=0.0)
     parser.add_argument("--out", required=True, help="folder of the records")
-    parser.add_argument("--own", help="file for the checkpoints that a stock script makes itself")
+    parser.add_argument("--own", help="folder for the checkpoints that a stock script makes itself")
     parser.add_argument("--local-dir", help="store, without an agent")
     parser.add_argument("--async-save", action="store_true")
     return parser.parse_args()

@@ -1,5 +1,6 @@
 """A DDP script without any line of Rankguard, which saves and resumes with torch.save by itself where --own is given."""
 
+import glob
 import os
 import time
 
@@ -20,8 +21,9 @@ def main() -> None:
     model = DistributedDataParallel(network(), find_unused_parameters=True)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     first, consumed = 1, 0
-    if args.own and os.path.exists(args.own):
-        saved = torch.load(args.own)
+    files = sorted(glob.glob(os.path.join(args.own, "step-*.pt"))) if args.own else []
+    if files:
+        saved = torch.load(files[-1])
         model.module.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first, consumed = saved["step"] + 1, saved["consumed"]
@@ -35,8 +37,9 @@ def main() -> None:
         record.step(n, ids, list(model.parameters()))
         if args.own and n % EVERY == 0 and rank == 0:
             saved = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": n, "consumed": consumed}
-            torch.save(saved, args.own + ".new")
-            os.replace(args.own + ".new", args.own)
+            file = os.path.join(args.own, f"step-{n:08}.pt")
+            torch.save(saved, file + ".new")
+            os.replace(file + ".new", file)
         time.sleep(args.step_ms / 1e3)
     dist.barrier()
     dist.destroy_process_group()

@@ -1,80 +1,21 @@
 """The Trainer of Hugging Face transformers with the callback of Rankguard; everything else is a stock script."""
 
-import time
-
-import torch
 import torch.distributed as dist
-from torch import nn
-from torch.utils.data import Dataset
-from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
+from transformers import Trainer
 
 import rankguard
 import rankguard.transformers
-from record import BATCH, EVERY, SAMPLES, RankRecord, arguments, sample
-
-
-class Table(Dataset):
-    def __len__(self) -> int:
-        return SAMPLES
-
-    def __getitem__(self, index: int) -> dict:
-        inputs, target = sample(index)
-        return {"inputs": inputs, "labels": target, "index": index}
-
-
-class Network(PreTrainedModel):
-    config_class = PretrainedConfig
-
-    def __init__(self, config: PretrainedConfig) -> None:
-        super().__init__(config)
-        self.layers = nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.Linear(32, 4))
-        self.ids = []
-        self.post_init()
-
-    def forward(self, inputs: torch.Tensor, labels: torch.Tensor, index: torch.Tensor) -> dict:
-        self.ids = index.tolist()
-        return {"loss": nn.functional.cross_entropy(self.layers(inputs), labels)}
-
-
-class Steps(TrainerCallback):
-    """Records steps, and gives them a length."""
-
-    def __init__(self, args, model: Network) -> None:
-        self.args, self.model, self.record = args, model, None
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        self.record = RankRecord(self.args.out, args.process_index, args.world_size, state.global_step)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        self.record.step(state.global_step, self.model.ids, list(self.model.parameters()))
-        time.sleep(self.args.step_ms / 1e3)
+from record import EVERY, arguments
+from trainer_parts import Steps, Table, network, settings
 
 
 def main() -> None:
     args = arguments()
-    torch.set_num_threads(1)
-    torch.manual_seed(7)
-    model = Network(PretrainedConfig())
-    # Makes the process group too.
-    settings = TrainingArguments(
-        output_dir=args.out,
-        max_steps=args.steps,
-        per_device_train_batch_size=BATCH,
-        learning_rate=1e-2,
-        lr_scheduler_type="constant",
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
-        disable_tqdm=True,
-        use_cpu=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        # Without it DDP orders its buckets anew after the first step of each start, and sums differ in their last bits.
-        ddp_find_unused_parameters=True,
-    )
+    model = network()
+    chosen = settings(args, output_dir=args.out, save_strategy="no")
     rankguard.init(args.local_dir, checkpoint_every=EVERY)
     callback = rankguard.transformers.Callback()
-    trainer = Trainer(model=model, args=settings, train_dataset=Table(), callbacks=[Steps(args, model), callback])
+    trainer = Trainer(model=model, args=chosen, train_dataset=Table(), callbacks=[Steps(args, model), callback])
     trainer.train(resume_from_checkpoint=callback.resume())
     dist.barrier()
     rankguard.done()
