@@ -1,24 +1,21 @@
 //! RG-3: when a generation ends, every process of it ends, however the processes tried to escape and whatever happened
 //! to the agent. Processes are found by a number in their command line that no other process of this machine has.
 
-#![allow(clippy::unwrap_used)]
 #![allow(
     clippy::print_stderr,
     reason = "measured figures stand beside the test that measured them"
 )]
-
-mod support;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::support::agent::settings;
+use crate::support::{self, FakeController, LIMIT, launch};
 use rankguard_agent::run;
 use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, LaunchOrder};
 use rustix::process::{Pid, Signal, kill_process};
-use support::agent::settings;
-use support::{FakeController, LIMIT, launch};
 
 const STATE: &str = "RANKGUARD_TEST_FENCING_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_FENCING_CONTROLLER";
@@ -48,7 +45,7 @@ struct AgentProcess(Child);
 impl AgentProcess {
     fn start(state: &Path, controller: &FakeController, with_groups: bool) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["agent_process", "--exact", "--nocapture"]);
+        command.args(["fencing::agent_process", "--exact", "--nocapture"]);
         command
             .env(STATE, state)
             .env(CONTROLLER, controller.address.to_string());

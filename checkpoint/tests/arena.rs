@@ -2,16 +2,13 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-#[path = "../../tests/support/guard.rs"]
-mod guard;
-
+use crate::guard;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
-use common::{Dice, Job, SMALL, id, job};
+use crate::common::{Dice, Job, SMALL, id, job};
 use proptest::prelude::*;
 use rankguard_checkpoint::arena::{Arena, ArenaError, ArenaShape, FillError, SealedImage, SlotState};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
@@ -431,7 +428,7 @@ fn rg_1_a_rank_killed_at_any_moment_of_a_fill_leaves_whole_images_or_none() {
             arena.release(slot).unwrap();
         }
         let mut child = guard::guarded(&mut Command::new(std::env::current_exe().unwrap()))
-            .args(["filler_child", "--exact", "--quiet"])
+            .args(["arena::filler_child", "--exact", "--quiet"])
             .env(FILLER, &path)
             .stdout(Stdio::null())
             .spawn()

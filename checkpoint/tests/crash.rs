@@ -2,17 +2,14 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-#[path = "../../tests/support/guard.rs"]
-mod guard;
-
+use crate::guard;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Dice, Job, SMALL, id, job};
+use crate::common::{self, Dice, Job, SMALL, id, job};
 use rankguard_checkpoint::format::{CheckpointId, MANIFEST_FILE, Manifest};
 use rankguard_checkpoint::retention::collect;
 use rankguard_checkpoint::store::{CommitResult, VerifyDepth};
@@ -297,7 +294,7 @@ fn kill_savers(saved: &Job, kills: usize, told: &[(&str, &str)]) {
     let mut before: Option<CheckpointId> = None;
     for kill in 0..kills {
         let mut child = guard::guarded(&mut Command::new(std::env::current_exe().unwrap()))
-            .args(["saver_child", "--exact", "--quiet", "--nocapture"])
+            .args(["crash::saver_child", "--exact", "--quiet", "--nocapture"])
             .env(SAVER, dir.path())
             .envs(told.iter().copied())
             .stdout(Stdio::null())

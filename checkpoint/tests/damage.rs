@@ -2,12 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 use std::path::Path;
 
-use common::{Job, SMALL, id, job};
+use crate::common::{Job, SMALL, id, job};
 use rankguard_checkpoint::arena::Arena;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, PlanError, TensorBox};
 use rankguard_checkpoint::restore::{RestoreError, assemble};

@@ -2,11 +2,9 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 
-use common::{SMALL, files_below, id, job};
+use crate::common::{SMALL, files_below, id, job};
 use rankguard_checkpoint::format::{CheckpointId, Dtype, KnownChunks, Manifest, ShardIndex, TensorBox};
 use rankguard_checkpoint::restore::{RankRestore, assemble, assemble_many};
 use rankguard_checkpoint::retention::collect;

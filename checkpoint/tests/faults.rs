@@ -1,14 +1,10 @@
 //! A temporary disk failure must not cost a committed checkpoint.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use common::{SMALL, id, job};
+use crate::common::{SMALL, id, job};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::retention::collect;
 use rankguard_checkpoint::store::VerifyDepth;

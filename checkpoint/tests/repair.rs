@@ -1,12 +1,8 @@
 //! RG-2: a damaged copy is repaired from another tier if one exists, and a good byte is never rewritten.
 
-#![allow(clippy::unwrap_used)]
-
-mod common;
-
 use std::fs;
 
-use common::{SMALL, files_below, id, job};
+use crate::common::{SMALL, files_below, id, job};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::MANIFEST_FILE;
 use rankguard_checkpoint::repair::{HealingStore, MirrorSource, repair};

@@ -2,13 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::{Job, SMALL, files_below, id, job};
+use crate::common::{Job, SMALL, files_below, id, job};
 use rankguard_checkpoint::format::{MANIFEST_FILE, Manifest};
 use rankguard_checkpoint::retention::collect;
 use rankguard_checkpoint::store::VerifyDepth;
@@ -297,7 +295,7 @@ fn full_child_under(script: &str, dir: &Path) -> std::process::Output {
         .unwrap()
 }
 
-const CHILD: &str = r#"exec "$1" full_child --exact --nocapture"#;
+const CHILD: &str = r#"exec "$1" store::full_child --exact --nocapture"#;
 
 #[test]
 fn rg_1_a_file_size_limit_ends_a_save_with_its_path_and_size() {

@@ -1,12 +1,10 @@
 //! RG-13: a session may report only its own node, its devices and the ranks that were placed there. The tables cover
 //! every body about every kind of entity from every kind of session, over TLS with certificates of the cluster.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use common::{Agent, Running, job, quick_policy, settings};
+use crate::common::{self, Agent, Running, job, quick_policy, settings};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_controller::{Settings, journal};

@@ -1,15 +1,13 @@
 //! RG-9: memory and disk stay within their limits, the controller survives a full disk, and a start does not replay the
 //! whole past.
 
-mod common;
-
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::process::{ControllerProcess, http_get, run_child};
-use common::{Agent, DEADLINE, Running, job, settings};
+use crate::common::process::{ControllerProcess, http_get, run_child};
+use crate::common::{Agent, DEADLINE, Running, job, settings};
 use rankguard_controller::{JournalRetention, METRICS_ADDRESS_FILE};
 use rankguard_model::{Entity, Evidence, EvidenceBody, JobState, NodeState};
 use rankguard_proto::v1;

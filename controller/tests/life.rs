@@ -1,11 +1,9 @@
 //! Life of a controller: jobs from submission to end, restarts in between, and refused requests.
 
-mod common;
-
 use std::fs;
 use std::time::Duration;
 
-use common::{Agent, DEADLINE, Running, job, settings};
+use crate::common::{Agent, DEADLINE, Running, job, settings};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, ShardIndex, TensorBox};
 use rankguard_controller::journal::{self, JOURNAL_FILE, JournalError};

@@ -1,8 +1,6 @@
 //! Replay-only controller: permitted sessions, refused commands, and separation of journals.
 
-mod common;
-
-use common::{Agent, Running, job, settings};
+use crate::common::{Agent, Running, job, settings};
 use rankguard_controller::{ControllerError, Settings, run};
 use rankguard_core::Policy;
 use rankguard_proto::v1::control_client::ControlClient;

@@ -1,10 +1,8 @@
 //! Agents and the controller over loopback.
 
-mod common;
-
 use std::time::Duration;
 
-use common::{Agent, Running, job, settings};
+use crate::common::{Agent, Running, job, settings};
 use rankguard_controller::{Settings, journal};
 use rankguard_core::Event;
 use rankguard_model::{Entity, EvidenceBody, NodeId, NodeState};

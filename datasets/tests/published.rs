@@ -1,10 +1,8 @@
 //! Real data sets, if they are available: rows, problems and populations against those stated by their authors.
 
-mod common;
-
 use rankguard_datasets::{TableKind, open};
 
-use common::{dataset, folder, rows, with};
+use crate::common::{dataset, folder, rows, with};
 
 #[test]
 fn infinitehbd_pairs_every_fault_and_knows_that_there_were_400_servers() {

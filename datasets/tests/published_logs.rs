@@ -1,10 +1,8 @@
 //! Published logs, tables and inputs of other commands, if available: counts against those stated by their authors.
 
-mod common;
-
 use rankguard_datasets::TableKind;
 
-use common::{dataset, rows, with};
+use crate::common::{dataset, rows, with};
 
 #[test]
 fn logs_have_their_labels_codes_and_templates() {

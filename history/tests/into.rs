@@ -1,6 +1,4 @@
 //! Recorded evidence into a running controller, and the protection of a live cluster.
-#![allow(clippy::unwrap_used)]
-
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,6 +1,4 @@
 //! A controller's own history through every command: a journal of the simulator with the truth in its script.
-#![allow(clippy::unwrap_used)]
-
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};

@@ -1,5 +1,4 @@
 //! The commands as a user runs them: on small logs that are written here, and on published data if available.
-#![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "a test that skips says so")]
 
 use std::fmt::Write as _;

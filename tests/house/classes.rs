@@ -29,15 +29,15 @@ const OTHER_MEANINGS: [(&str, &str, &str); 2] = [
     ("datasets/src/words.rs", "preempted", "outcome of a job in the tables"),
 ];
 
-/// Returns line and text of each literal that equals a class id.
+/// Returns line and text of each literal that equals a class id, or lies where a class must be, whether or not there is such a class.
 fn class_literals<'c>(code: &'c ProductionCode, ids: &BTreeSet<&str>) -> Vec<(usize, &'c str)> {
     let tokens = &code.tokens;
     let mut found = Vec::new();
     for (index, token) in tokens.iter().enumerate() {
-        let Some(text) = token.literal().filter(|text| ids.contains(text)) else {
+        let Some(text) = token.literal() else {
             continue;
         };
-        if !WORDS.contains(&text) || is_class_place(&tokens[..index]) {
+        if is_class_place(&tokens[..index]) || (ids.contains(text) && !WORDS.contains(&text)) {
             found.push((token.line, text));
         }
     }
@@ -113,7 +113,7 @@ const TABLE: [(&str, u8); 1] = [("host-oom-kill", 1)];
 fn weigh(class: &ClassId, entity: &str) -> bool {
     let other = entity == "none" || entity == "segfaults" || entity.is_empty();
     let says = mark("none", Role::Noise);
-    let from = ClassId::from("none");
+    let from = ClassId::from("hots-oom-kill");
     let asked = class.as_str() != "none";
     matches!(class.as_str(), "nothing" | "segfault")
 }
@@ -124,7 +124,7 @@ mod tests { const CLASS: &str = "host-oom-kill"; }
     let wanted = [
         (2, "host-oom-kill"),
         (5, "none"),
-        (6, "none"),
+        (6, "hots-oom-kill"),
         (7, "none"),
         (8, "segfault"),
     ];

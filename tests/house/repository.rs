@@ -1,8 +1,10 @@
-//! Files of the repository: no caches of tools, modules in files of their own name.
+//! Files of the repository: no caches of tools, modules in files of their own name, no file of tests that is not built.
 
+use std::collections::BTreeSet;
 use std::process::Command;
+use std::{fs, iter};
 
-use crate::root;
+use crate::{metadata, root};
 
 /// A cache that a tool leaves beside the sources was once committed (48 files,
 /// 50 MB): `.gitignore` did not name it.
@@ -65,4 +67,40 @@ fn modules_without_a_name_are_recognized() {
     assert!(is_unnamed_module("agent/src/collectors/mod.rs"));
     assert!(!is_unnamed_module("agent/tests/support/mod.rs"));
     assert!(!is_unnamed_module("agent/src/collectors.rs"));
+}
+
+/// Most crates name one program of tests themselves (`autotests = false`), so that Cargo no longer builds each file of `tests`, and a
+/// file that no program names would never run.
+#[test]
+fn every_file_of_tests_is_part_of_a_program() {
+    let mut built = BTreeSet::new();
+    let mut folders = BTreeSet::new();
+    for target in metadata().packages.iter().flat_map(|package| &package.targets) {
+        let path = target.src_path.as_std_path();
+        let folder = path.parent().expect("a file lies in a folder");
+        if target.is_test() && folder.ends_with("tests") {
+            let source = fs::read_to_string(path).expect("the program of tests is readable");
+            built.extend(iter::once(path.to_owned()).chain(modules(&source).map(|name| folder.join(name + ".rs"))));
+            folders.insert(folder.to_owned());
+        }
+    }
+    assert!(folders.len() > 10, "{folders:?}");
+    let files = folders
+        .iter()
+        .flat_map(|folder| fs::read_dir(folder).expect("a folder of tests is readable"));
+    let forgotten: Vec<_> = files
+        .map(|file| file.expect("a folder of tests is readable").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "rs") && !built.contains(path))
+        .collect();
+    assert!(
+        forgotten.is_empty(),
+        "add `mod <name>;` to the program of tests of the crate: {forgotten:?}"
+    );
+}
+
+/// Returns the names of the modules that a source declares in files of their own.
+fn modules(source: &str) -> impl Iterator<Item = String> {
+    source
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("mod ")?.strip_suffix(';')?.to_owned()))
 }

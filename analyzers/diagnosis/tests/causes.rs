@@ -1,13 +1,10 @@
 //! Limits of causes: evidence of another time or another job explains no failure, and noise neither begins nor
 //! confirms one.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod world;
-
+use crate::world::{World, gpu, line, mark, node, on_node, rank_of};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, Diagnosis, DraftChange};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Classification, EvidenceSource, JobId, ProcessExit, Role, Timestamp, rests_on_drill};
-use world::{World, gpu, line, mark, node, on_node, rank_of};
 
 fn key_error() -> Classification {
     mark("key-error", Role::Root, 0.9)

@@ -1,12 +1,9 @@
 //! Ends of ranks that do not follow from each other: kills, drills, equal ends, and what several nodes share.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod world;
-
+use crate::world::{World, gpu, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
 use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role, Timestamp};
-use world::{World, gpu, mark, node, on_node, rank_of, with};
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
 const TERM: ProcessExit = ProcessExit::Signal(15);

@@ -1,6 +1,4 @@
 //! Flight-recorder dumps with other evidence: conclusions that need the dumps.
-#![allow(clippy::unwrap_used)]
-
 use rankguard_diagnosis::{ConcludedDraft, Diagnosis, DraftChange, DraftPolicy, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;
 use rankguard_model::{

@@ -1,17 +1,14 @@
 //! Limits of faults: how long one explains failures, which process a kill explains, and faults beside the first cause.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod world;
 
 use std::collections::BTreeMap;
 
+use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange, FailureScene, SceneVerdict, Signal, diagnose};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
     CaseFinding, Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource,
     Generation, JobId, NodeId, OrderId, ProcessExit, Rank, Role, Sequence, SharedValue, Timestamp, rests_on_drill,
 };
-use world::{World, gpu, line, mark, node, on_node, rank_of, with};
 
 fn off_the_bus() -> Classification {
     mark("gpu-fallen-off-bus", Role::Root, 0.97)

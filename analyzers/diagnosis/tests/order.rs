@@ -1,6 +1,4 @@
 //! The same cause is blamed for any order of arrival.
-#![allow(clippy::unwrap_used)]
-
 use proptest::prelude::*;
 use rankguard_diagnosis::{CallerFact, Diagnosis, DraftPolicy, JobContext, PlacementIndex};
 use rankguard_faults::Catalogue;

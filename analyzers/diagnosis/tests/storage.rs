@@ -1,11 +1,8 @@
 //! Stories of file systems: unused by the job, used by it, and recovered.
-#![allow(clippy::unwrap_used)]
 
-mod world;
-
+use crate::world::{World, mark, on_node, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange};
 use rankguard_model::{Classification, EvidenceBody, EvidenceSource, ProcessExit, Role};
-use world::{World, mark, on_node, with};
 
 /// Returns the mark of node 1's agent for a read-only /scratch; `used_by` as far as the agent could
 /// determine it.

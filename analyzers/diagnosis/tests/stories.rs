@@ -1,16 +1,13 @@
 //! Stories: reports of a cluster in order of arrival, and the conclusion.
-#![allow(clippy::unwrap_used)]
-
-mod world;
 
 use std::time::Duration;
 
+use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{CallerFact, Diagnosis, DraftChange, DraftPolicy};
 use rankguard_model::{
     Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobId, LAST_OUTPUT, OUTPUT_AGE_FIELD,
     ProcessExit, Rank, Role, Step, Timestamp,
 };
-use world::{World, gpu, line, mark, node, on_node, rank_of, with};
 
 fn lost_peer() -> Classification {
     mark("remote-worker-lost", Role::Cascade, 0.85)

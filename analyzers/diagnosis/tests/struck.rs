@@ -1,11 +1,8 @@
 //! Ranks that a signal ended, peers that lost them, and programs that ended themselves.
-#![allow(clippy::unwrap_used)]
 
-mod world;
-
+use crate::world::{World, mark, rank_of};
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_model::{Classification, EXIT_MESSAGE, Entity, ProcessExit, Role};
-use world::{World, mark, rank_of};
 
 const GLOO: &str = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:40877: Connection reset by peer. This is \
                     typically caused by a remote worker hanging or bugs in the application.";

@@ -1,12 +1,9 @@
 //! Findings that were over, or concern something else, explain no later failure.
-#![allow(clippy::unwrap_used, reason = "a test")]
 
-mod world;
-
+use crate::world::{World, gpu, mark, node, on_node, with};
 use rankguard_diagnosis::ConcludedDraft;
 use rankguard_faults::Catalogue;
 use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role, Timestamp};
-use world::{World, gpu, mark, node, on_node, with};
 
 const NFS: &str = "nfs: server nas01 not responding, still trying";
 

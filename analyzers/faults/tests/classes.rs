@@ -59,7 +59,7 @@ fn class_constants_match_the_catalogue() {
     assert!(
         found == wanted,
         "src/classes.rs differs from data/classes.toml; \
-         RANKGUARD_BLESS=1 cargo test -p rankguard-faults --test classes writes it"
+         RANKGUARD_BLESS=1 cargo test -p rankguard-faults --test faults_tests writes it"
     );
 }
 

@@ -1,6 +1,4 @@
 //! Lines that deny a fault are no evidence of it.
-#![allow(clippy::unwrap_used, reason = "a test")]
-
 use rankguard_faults::SignatureMatcher;
 use rankguard_model::{EvidenceSource, Role};
 

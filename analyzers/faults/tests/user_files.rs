@@ -1,6 +1,4 @@
 //! User files: accepted entries, and the report of each mistake.
-#![allow(clippy::unwrap_used)]
-
 use rankguard_faults::{Catalogue, SignatureMatcher, explain};
 use rankguard_model::{ClassId, EvidenceSource};
 

@@ -1,10 +1,8 @@
 //! Foreign files: both forms, all versions, missing fields, and unrelated files in a folder.
 
-mod job;
-
 use std::sync::LazyLock;
 
-use job::{Job, Value, call, culprits, json, pickle, read, text};
+use crate::job::{Job, Value, call, culprits, json, pickle, read, text};
 use proptest::prelude::*;
 use rankguard_flight::{DumpLimits, DumpProblem, OperationState, ReadError, RecorderDump, analyze};
 

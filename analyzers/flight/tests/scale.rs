@@ -1,10 +1,8 @@
 //! Job of a thousand ranks.
 
-mod job;
-
 use std::sync::Arc;
 
-use job::{Job, call, culprits};
+use crate::job::{Job, call, culprits};
 use rankguard_flight::{OperationState, RecorderDump, analyze};
 
 const RANKS: u32 = 1024;

@@ -1,10 +1,6 @@
 //! One situation and one outcome in each test.
 
-#![allow(clippy::unwrap_used)]
-
-mod job;
-
-use job::{Call, Job, call, culprits};
+use crate::job::{self, Call, Job, call, culprits};
 use rankguard_flight::{AnalysisReport, MismatchKind};
 
 const WORLD: &[u32] = &[0, 1, 2, 3];

@@ -1,10 +1,8 @@
 //! Facts that only the logs of several ranks show together: late ranks, different tensors, common failures.
 
-mod common;
-
 use rankguard_model::Rank;
 
-use common::{case, named, stream};
+use crate::common::{case, named, stream};
 
 #[test]
 fn ranks_wait_for_one_that_was_busy_for_longer_than_they_may() {

@@ -1,11 +1,9 @@
 //! Folders of logs: machines, ranks and shared parts that lines name, and the writers of lines.
 
-mod folders;
-
 use rankguard_model::Rank;
 use rankguard_offline::OfflineCase;
 
-use folders::diagnose;
+use crate::folders::diagnose;
 
 fn only(files: &[(&str, &str)]) -> OfflineCase {
     let cases = diagnose(files);

@@ -8,11 +8,9 @@
     reason = "a test says what it measured, and which cases it missed"
 )]
 
-mod common;
-
 use serde::Deserialize;
 
-use common::{case, named, stream};
+use crate::common::{case, named, stream};
 
 /// Minimum share of correct answers, for failures and for jobs that did not fail.
 const CLASS: f64 = 0.95;

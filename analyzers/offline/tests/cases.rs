@@ -1,10 +1,8 @@
 //! Small cases of one log or a few, as users submit them: expected class, layer and first rank.
 
-mod common;
-
 use rankguard_offline::OfflineCase;
 
-use common::{case, named, stream};
+use crate::common::{case, named, stream};
 
 fn alone(text: &str) -> OfflineCase {
     case(vec![stream("rank-stderr", None, text)])

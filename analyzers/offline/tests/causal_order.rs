@@ -1,11 +1,9 @@
 //! Folders of logs: the order of cause and consequence between ranks, machines and services.
 
-mod folders;
-
 use rankguard_model::{NodeId, Rank};
 use rankguard_offline::OfflineCase;
 
-use folders::diagnose;
+use crate::folders::diagnose;
 
 fn classes(cases: &[OfflineCase]) -> Vec<&str> {
     cases.iter().map(|case| case.class.as_str()).collect()

@@ -1,12 +1,10 @@
 //! Layer and owner of failures whose class alone does not determine them: reporting and silent ranks, running code,
 //! and complaints that did not repeat.
 
-mod common;
-
 use rankguard_model::Rank;
 use rankguard_offline::{OfflineCase, RecordStream};
 
-use common::{case, named, stream};
+use crate::common::{case, named, stream};
 
 fn of(kind: &str, text: &str) -> OfflineCase {
     case(vec![stream(kind, None, text)])

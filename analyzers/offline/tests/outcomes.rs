@@ -1,8 +1,7 @@
 //! Runs that ended well and runs that failed: effect of a stated end, and of work after an alarm, on the verdict.
 #![allow(clippy::unwrap_used, clippy::print_stderr)]
 
-mod common;
-
+use crate::common;
 use rankguard_model::Rank;
 use rankguard_offline::{CaseRecord, RecordStream};
 

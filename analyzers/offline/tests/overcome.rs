@@ -1,11 +1,9 @@
 //! Complaints that a log shows as overcome: reported long ago, corrected, waited for, or written after the peer had
 //! ended.
 
-mod common;
-
 use rankguard_offline::OfflineCase;
 
-use common::{case, named, stream};
+use crate::common::{case, named, stream};
 
 fn of(kind: &str, text: &str) -> OfflineCase {
     case(vec![stream(kind, None, text)])

@@ -9,15 +9,13 @@
     reason = "a test says what it could not do, and reads files"
 )]
 
-mod live;
-
 use std::collections::BTreeMap;
 use std::fmt::{self, Debug, Write as _};
 use std::path::Path;
 use std::{env, fs};
 
-use live::logs::{self, Log};
-use live::{Brain, observed, storms};
+use crate::live::logs::{self, Log};
+use crate::live::{self, Brain, observed, storms};
 use rankguard_diagnosis::PlacementIndex;
 use rankguard_faults::{SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{Evidence, EvidenceBody, Timestamp};

@@ -1,6 +1,4 @@
 //! Sentences of a case: what a line means, which program wrote it, and how many messages there are.
-#![allow(clippy::unwrap_used)]
-
 use rankguard_faults::Catalogue;
 use rankguard_model::EvidenceSource;
 use rankguard_offline::{

@@ -1,14 +1,12 @@
 //! Any bytes and any rows: no panic, and results do not depend on the order of rows or on the numbers of ranks (RG-11).
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Plan;
+use crate::support::dice::Dice;
 use proptest::prelude::*;
 use rankguard_stragglers::{
     OpType, ProblemList, SlownessReport, TimingFile, TraceOperation, analyse, read_meta, read_timings,
 };
-use support::Plan;
-use support::dice::Dice;
 
 fn operations(rows: Vec<TraceOperation>) -> SlownessReport {
     analyse("job", &TimingFile::Operations(rows), None, ProblemList::default())

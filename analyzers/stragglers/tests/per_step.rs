@@ -1,10 +1,7 @@
 //! Verdicts from one row a rank and step.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-#[path = "support/dice.rs"]
-mod dice;
-
-use dice::Dice;
+use crate::support::dice::Dice;
 use rankguard_stragglers::{CauseKind, ProblemList, SlownessReport, StepTiming, TimingFile, analyse, read_timings};
 
 /// Columns that the generated job logs.

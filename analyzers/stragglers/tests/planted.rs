@@ -1,10 +1,8 @@
 //! Jobs with a planted cause: the cause and its place are found, and a healthy job gives none.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Plan;
 use rankguard_stragglers::{CauseKind, CauseLocation, ProblemList, SlownessReport, TimingFile, analyse};
-use support::Plan;
 
 fn report(plan: &Plan) -> SlownessReport {
     let report = analyse(

@@ -1,12 +1,10 @@
 //! Problems of rows that cannot be used, and of jobs with rows that do not fit together.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-mod support;
-
+use crate::support::Plan;
 use rankguard_stragglers::{
     CauseKind, ProblemList, TimingFile, TraceMetadata, TraceOperation, analyse, read_meta, read_timings,
 };
-use support::Plan;
 
 const HEADER: &str = "dp_rank,stage,rank,step,optype,start_ts,duration";
 

@@ -1,15 +1,10 @@
 //! Images and parity between agents: complete and checked before they count as replicated, fenced, bounded.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{Job, SMALL, id, job};
+use crate::common::{Job, SMALL, id, job};
 use rankguard_checkpoint::format::{ChunkOrigin, Digest, Manifest, ManifestShard, ShardIndex};
 use rankguard_checkpoint::source::ChunkSource;
 use rankguard_checkpoint::verify::verify;

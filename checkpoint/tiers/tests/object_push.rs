@@ -1,16 +1,10 @@
 //! Pushes to object stores: no overwrites, no partial objects, no repeated sends, no wrong data.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-mod remote;
-mod shaky;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{Job, SMALL, id, job};
+use crate::common::{self, Job, SMALL, id, job};
+use crate::remote::{LARGE, LIMITS, flip, in_folder, in_memory, same_files, store};
 use futures_util::TryStreamExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -19,7 +13,6 @@ use rankguard_checkpoint::Store;
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint_tiers::cap::BandwidthCap;
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectLimits, ObjectTier, PushShare};
-use remote::{LARGE, LIMITS, flip, in_folder, in_memory, same_files, store};
 
 #[tokio::test]
 async fn what_is_pushed_comes_back_byte_for_byte_from_a_folder_and_from_memory() {

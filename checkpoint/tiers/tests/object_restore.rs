@@ -1,21 +1,14 @@
 //! Restores from object stores: few requests, damage found, no wait for an unresponsive store.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-mod remote;
-mod shaky;
-
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use common::{SMALL, id, job};
+use crate::common::{SMALL, id, job};
+use crate::remote::{LARGE, LIMITS, in_memory, store};
 use object_store::ObjectStoreExt;
 use object_store::path::Path;
 use rankguard_checkpoint::{Checkpoint, Store};
 use rankguard_checkpoint_tiers::object::{ObjectError, ObjectLimits, ObjectSource};
-use remote::{LARGE, LIMITS, in_memory, store};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restore_reads_neighbours_in_one_request_and_finds_damage() {

@@ -1,15 +1,8 @@
 //! Retention in object stores.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-mod remote;
-mod shaky;
-
-use common::{SMALL, id, job};
+use crate::common::{SMALL, id, job};
+use crate::remote::{LARGE, in_folder, in_memory, save_delta, store};
 use rankguard_checkpoint::verify::verify;
-use remote::{LARGE, in_folder, in_memory, save_delta, store};
 
 #[tokio::test]
 async fn a_delta_brings_what_it_borrows_and_retention_keeps_it() {

@@ -1,13 +1,6 @@
 //! Several concurrent readers and writers of one mirror and one store: slow, failing, cancelled and killed
 //! ones.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-mod remote;
-mod shaky;
-
 use std::path::Path as FilePath;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,8 +15,8 @@ use object_store::{MultipartId, PutPayload, PutResult};
 use rankguard_checkpoint::verify::verify;
 use rankguard_checkpoint_tiers::object::{ObjectTier, unfinished_uploads};
 
-use common::{files_below, id, job};
-use remote::{LARGE, LIMITS, in_memory, same_files, store};
+use crate::common::{files_below, id, job};
+use crate::remote::{self, LARGE, LIMITS, in_memory, same_files, store};
 
 fn temps(folder: &FilePath) -> Vec<String> {
     let files = files_below(folder).into_iter();

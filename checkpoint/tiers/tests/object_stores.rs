@@ -1,17 +1,13 @@
 //! Object tier against servers of S3, GCS and Azure: `object_stores.sh` starts stand-ins on this machine and lists
 //! empty buckets in RANKGUARD_TEST_OBJECT_STORES, separated by spaces. Without it nothing is tested, which is printed.
 
-#![allow(clippy::unwrap_used)]
 #![allow(clippy::print_stderr, reason = "what is skipped is said")]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::{Job, SMALL, id, job};
+use crate::common::{Job, SMALL, id, job};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::repair::repair;
 use rankguard_checkpoint::verify::verify;

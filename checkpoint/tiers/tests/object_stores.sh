@@ -22,4 +22,4 @@ fi
 cd "$here"
 # With the whole workspace, so that Cargo reuses what `cargo test --workspace` has built.
 exec "$folder/python/bin/python" "$here/object_store_servers.py" "$folder/azurite" \
-    cargo test --workspace --locked --test object_stores -- --nocapture
+    cargo test --workspace --locked --test tiers_tests object_stores:: -- --nocapture

@@ -1,13 +1,8 @@
 //! Verification of an object store in place, and repair of a store on disk from it.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 
-use common::{SMALL, id, job};
+use crate::common::{SMALL, id, job};
 use object_store::ObjectStoreExt;
 use object_store::memory::InMemory;
 use object_store::path::Path;

@@ -1,15 +1,10 @@
 //! Parity over whole checkpoints: up to `parity` lost files are restored, one more is reported, damage counts as
 //! loss.
 
-#![allow(clippy::unwrap_used)]
-
-#[path = "../../tests/common/mod.rs"]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use common::{Job, id, job};
+use crate::common::{Job, id, job};
 use proptest::prelude::*;
 use rankguard_checkpoint::format::{ChunkOrigin, Digest};
 use rankguard_checkpoint::source::ChunkSource;

@@ -1,7 +1,5 @@
 //! Placement over random clusters: separated, balanced, deterministic, and stable under changes of membership.
 
-#![allow(clippy::unwrap_used)]
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -53,7 +53,7 @@ impl ControllerProcess {
     /// it.
     pub(crate) async fn start(prefix: &[String], inner: &Path, dir: &Path, retain_bytes: Option<u64>) -> Self {
         let program = std::env::current_exe().expect("this program");
-        let arguments = ["--exact", "controller_child", "--nocapture", "--test-threads=1"];
+        let arguments = ["--exact", "bounds::controller_child", "--nocapture", "--test-threads=1"];
         let mut command = match prefix {
             [] => Command::new(&program),
             [first, rest @ ..] => {

@@ -1,0 +1,15 @@
+//! Tests of diagnosis, in one program: each program of tests is compiled and linked anew.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod world;
+
+mod causes;
+mod ends;
+mod flight;
+mod lasting;
+mod order;
+mod storage;
+mod stories;
+mod struck;
+mod unrelated;

@@ -1,0 +1,21 @@
+//! Tests of the diagnosis of logs, in one program: each program of tests is compiled and linked anew.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod common;
+mod folders;
+mod live;
+
+mod between_ranks;
+mod blamed_parts;
+mod by_class;
+mod cases;
+mod causal_order;
+mod choice;
+mod circumstances;
+mod outcomes;
+mod overcome;
+mod periods;
+mod raising_code;
+mod same_bytes;
+mod statements;

@@ -1,0 +1,9 @@
+//! Tests of the controller, in one program: each program of tests is compiled and linked anew.
+
+mod common;
+
+mod authority;
+mod bounds;
+mod life;
+mod replay;
+mod session;
