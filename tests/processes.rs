@@ -29,6 +29,7 @@ mod reload;
 mod rights;
 mod rollback;
 mod runs;
+mod standby;
 mod walk;
 mod walk_jobs;
 mod walk_nodes;

@@ -99,5 +99,5 @@ pub use supervisor::{check_rank_user, restrict_process, supervise_ranks};
 pub use views::{
     AgentQueryError, AgentView, CatalogueRefusalView, CatalogueView, CheckView, CodeView, CollectorView,
     FileSystemView, GapView, GenerationView, HostView, IdentityView, InjectionRecord, LeaseView, MigView, OtlpView,
-    PressureView, RankRightsView, RankView, SeriesView, SpoolView, UplinkView,
+    PressureView, RankRightsView, RankView, SeriesView, SpoolView, StandbyView, UplinkView,
 };

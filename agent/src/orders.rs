@@ -27,7 +27,7 @@ use crate::links;
 use crate::pending_evidence::{PendingEvidence, mark};
 use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
-use crate::ranks::{LaunchContext, RankReports, RankUserRules, RendezvousPorts, spawn};
+use crate::ranks::{LaunchContext, RankReports, RankUserRules, RendezvousPorts, StandbyPool, spawn};
 use crate::roster::RankRoster;
 use crate::supervisor::RankSupervisors;
 
@@ -36,6 +36,8 @@ use crate::supervisor::RankSupervisors;
 const QUEUE: usize = 256;
 /// Interval at which stores of generations without ranks are ended.
 const STORE_CHECK: Duration = Duration::from_secs(1);
+/// Interval at which missing standby processes are started.
+const STANDBY_CHECK: Duration = Duration::from_millis(500);
 
 /// Inputs of the order thread.
 pub(crate) struct OrderExecutor {
@@ -53,6 +55,7 @@ pub(crate) struct OrderExecutor {
     pub(crate) mark: FenceMark,
     pub(crate) users: RankUserRules,
     pub(crate) rendezvous: RendezvousPorts,
+    pub(crate) standbys: StandbyPool,
     /// As [`crate::AgentSettings::rank_environment`].
     pub(crate) rank_environment: Vec<String>,
     /// As [`crate::AgentSettings::flight_recorder_pipe`].
@@ -97,16 +100,19 @@ impl OrderExecutor {
     /// Runs until the end message arrives or all senders are dropped.
     pub(crate) fn run(mut self, errands: &Receiver<OrderMessage>) -> RankEndReport {
         loop {
-            let message = if self.rendezvous.served().is_empty() {
-                errands.recv().map_err(RecvTimeoutError::from)
-            } else {
-                errands.recv_timeout(STORE_CHECK)
+            let message = match (self.standbys.is_empty(), self.rendezvous.served().is_empty()) {
+                (true, true) => errands.recv().map_err(RecvTimeoutError::from),
+                (true, false) => errands.recv_timeout(STORE_CHECK),
+                (false, _) => errands.recv_timeout(STANDBY_CHECK),
             };
             match message {
                 Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
                 Ok(OrderMessage::LeaseOver { reason }) => self.end_by_lease(&reason),
                 Ok(OrderMessage::End { grace }) => return self.end(grace),
-                Err(RecvTimeoutError::Timeout) => self.end_unused_stores(),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.end_unused_stores();
+                    self.standbys.check(&self.roster);
+                }
                 Err(RecvTimeoutError::Disconnected) => return self.end(Duration::ZERO),
             }
         }
@@ -250,6 +256,7 @@ impl OrderExecutor {
             let reason = format!("cannot serve the job's store on port {port}: {problem}");
             return self.failed(id, &launch.job, launch.generation, reason);
         }
+        let mut started = None;
         for slot in fresh {
             let around = LaunchContext {
                 state_dir: &self.state_dir,
@@ -263,10 +270,16 @@ impl OrderExecutor {
                 environment: &self.rank_environment,
                 flight_pipe: self.flight_pipe,
             };
-            if let Err(problem) = spawn(&around, &launch, slot) {
-                self.failed(id, &launch.job, launch.generation, problem.to_string());
-                break;
+            match spawn(&around, &launch, slot) {
+                Ok(start) => started = Some(start),
+                Err(problem) => {
+                    self.failed(id, &launch.job, launch.generation, problem.to_string());
+                    break;
+                }
             }
+        }
+        if let Some(start) = started {
+            self.standbys.launched(&launch, &start);
         }
         self.supervisors.finish_launch(&launch.job, launch.generation);
     }
@@ -280,6 +293,7 @@ impl OrderExecutor {
         self.rendezvous.close(|known, of| known == job && of <= generation);
         if !keeps_images {
             self.checkpoints.forget(job);
+            self.standbys.end(|known| known == job);
         }
         self.report_stopped(job, generation, &ended);
     }
@@ -325,6 +339,7 @@ impl OrderExecutor {
         }
         let ended = self.end_ranks(Duration::ZERO, |_, _| true);
         self.rendezvous.close(|_, _| true);
+        self.standbys.end(|_| true);
         if !ended.left.is_empty() {
             let left = ended.left_names();
             tracing::error!(?left, "cannot end all processes of ranks; their supervisors try again");
@@ -374,6 +389,7 @@ impl OrderExecutor {
         left_behind.sort();
         left_behind.dedup();
         self.rendezvous.close(|_, _| true);
+        self.standbys.end(|_| true);
         self.supervisors.close();
         RankEndReport {
             ranks_ended: running.len(),

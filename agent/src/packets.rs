@@ -55,7 +55,15 @@ impl PacketChannel {
 
     /// Sends a message and waits at most `limit` for room in the socket.
     pub(crate) fn send<M: Serialize>(&self, message: &M, files: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
-        let text = serde_json::to_vec(message)?;
+        self.send_bytes(&serde_json::to_vec(message)?, files, limit)
+    }
+
+    /// Sends a text that is not a message, as [`Self::send`] does.
+    pub(crate) fn send_text(&self, text: &[u8], limit: Duration) -> io::Result<()> {
+        self.send_bytes(text, &[], limit)
+    }
+
+    fn send_bytes(&self, text: &[u8], files: &[BorrowedFd<'_>], limit: Duration) -> io::Result<()> {
         if text.len() > PACKET_BYTES_MAX || files.len() > FILES_MAX {
             return Err(io::ErrorKind::InvalidInput.into());
         }
@@ -67,7 +75,7 @@ impl PacketChannel {
         let until = Instant::now() + limit;
         loop {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-            match sendmsg(&self.0, &[IoSlice::new(&text)], &mut control, flags) {
+            match sendmsg(&self.0, &[IoSlice::new(text)], &mut control, flags) {
                 // The kernel accepts a packet whole or not at all.
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}

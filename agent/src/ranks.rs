@@ -13,6 +13,7 @@ mod reports;
 mod room;
 mod session;
 mod socket;
+mod standby_pool;
 mod throttle;
 
 pub(crate) use launch::{LaunchContext, spawn};
@@ -21,3 +22,4 @@ pub(crate) use rank_users::RankUserRules;
 pub(crate) use rendezvous::RendezvousPorts;
 pub(crate) use reports::RankReports;
 pub(crate) use socket::RankSocket;
+pub(crate) use standby_pool::{StandbyBoard, StandbyPool};

@@ -62,6 +62,8 @@ struct RosterEntry {
     /// True once it has reported that its work is done; from then on it may be silent.
     finished: bool,
     ended: Option<Instant>,
+    /// True if its process ended with exit code 0.
+    succeeded: bool,
     /// True while the agent ends it.
     ending: bool,
     /// Number of ended children that it has not waited for.
@@ -122,6 +124,7 @@ impl RankRoster {
             pace: StepPace::default(),
             finished: false,
             ended: None,
+            succeeded: false,
             ending: false,
             dead_children: 0,
             blocked: None,
@@ -146,6 +149,20 @@ impl RankRoster {
             entry.line = None;
         }
         self.shared.ended.notify_all();
+    }
+
+    /// Records that the rank's process ended with exit code 0.
+    pub(crate) fn succeeded(&self, rank: &RankRef) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.succeeded = true;
+        }
+    }
+
+    /// Returns true if all ranks of a generation on this node ended with exit code 0, as far as they are retained.
+    pub(crate) fn has_succeeded(&self, job: &JobId, generation: Generation) -> bool {
+        let ranks = self.lock();
+        let mut theirs = ranks.iter().filter(|(rank, _)| is_of(rank, job, generation)).peekable();
+        theirs.peek().is_some() && theirs.all(|(_, entry)| entry.ended.is_some() && entry.succeeded)
     }
 
     /// Marks the matching ranks as ended by the agent. A process that ended by itself before retains its own exit,
@@ -366,6 +383,7 @@ impl RankRoster {
         let view = |(rank, entry): (&RankRef, &RosterEntry)| {
             let pid = entry.pid().filter(|_| entry.ended.is_none())?;
             Some(RankView {
+                from_standby: entry.process.is_some_and(|process| process.from_standby),
                 rank: rank.clone(),
                 pid,
                 step: entry.step,

@@ -6,6 +6,9 @@
 //! and ends them. So a process cannot leave a generation by a double fork, a session of its own or an empty
 //! environment.
 //!
+//! Standby processes of a job wait below a supervisor of their own, which becomes that of the next generation: for
+//! lease, rights and end they are like ranks.
+//!
 //! Absent: processes that another daemon starts for a rank (`systemd-run`, a container runtime).
 
 mod generation;
@@ -16,14 +19,18 @@ mod rank_user;
 mod report;
 mod rights;
 mod service;
+mod standby;
+mod standby_group;
 mod start;
 mod supervisors;
 
-pub(crate) use messages::{RankStart, StartStage};
+pub(crate) use messages::{RankStart, StandbyStart, StartStage};
 pub(crate) use orphans::{adopt_orphans, forget_helper, spawn_helper};
 pub use rank_user::check_rank_user;
 pub(crate) use report::{RankEvents, RankProcess, StartError};
 pub use rights::restrict_process;
 pub(crate) use rights::{has_set_user_capability, rank_umask};
 pub use service::supervise_ranks;
+pub(crate) use standby::standby_recipe;
+pub(crate) use standby_group::StandbyStatus;
 pub(crate) use supervisors::RankSupervisors;

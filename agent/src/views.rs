@@ -52,6 +52,9 @@ pub struct AgentView {
     /// Rights and lease of ranks; absent from older agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rank_rights: Option<RankRightsView>,
+    /// Standby processes of each job that requests them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standbys: Vec<StandbyView>,
     /// Watched file systems, the agent's own among them.
     #[serde(default)]
     pub rooms: Vec<FileSystemView>,
@@ -95,6 +98,22 @@ pub struct RankRightsView {
     pub cgroup: Option<PathBuf>,
     /// Time for which ranks continue without the agent, in milliseconds.
     pub lease_ms: u64,
+}
+
+/// Standby processes of one job on this node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StandbyView {
+    pub job: JobId,
+    /// Number of processes that the job requests for this node.
+    pub wanted: u32,
+    /// Ids of the processes that have imported their modules and wait.
+    pub waiting: Vec<u32>,
+    /// True while a process imports its modules.
+    pub is_starting: bool,
+    /// Memory of those that wait; memory that several processes share counts in equal parts.
+    pub memory_bytes: u64,
+    /// Reason of the newest failure since the launch.
+    pub problem: Option<String>,
 }
 
 /// Catalogue in use.
@@ -271,6 +290,9 @@ pub struct RankView {
     /// Kernel location in which it, a thread or a child of it is blocked, if that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
+    /// True if a standby process became the rank.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_standby: bool,
 }
 
 /// Watched file system.

@@ -74,7 +74,7 @@ async fn ranks_die_with_an_agent_that_is_killed_and_its_fence_stands_afterwards(
         .order(&AgentOrder::Launch(launch(4, &["sleep", "300"])))
         .await;
     let pid = controller.wait_body("start", |body| match body {
-        EvidenceBody::RankStarted { pid } => Some(*pid),
+        EvidenceBody::RankStarted { pid, .. } => Some(*pid),
         _ => None,
     });
     let pid = pid.await;

@@ -151,7 +151,7 @@ async fn start_tree(controller: &FakeController, job: &str, generation: u64, tre
     let started = |journal: &support::Journal| {
         let mut new = journal.evidence.iter().skip(before);
         new.find_map(|evidence| match evidence.body {
-            EvidenceBody::RankStarted { pid } => Some(pid),
+            EvidenceBody::RankStarted { pid, .. } => Some(pid),
             _ => None,
         })
     };

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn started(body: &EvidenceBody) -> Option<u32> {
     match body {
-        EvidenceBody::RankStarted { pid } => Some(*pid),
+        EvidenceBody::RankStarted { pid, .. } => Some(*pid),
         _ => None,
     }
 }

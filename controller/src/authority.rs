@@ -38,7 +38,7 @@ pub(crate) fn admit(
     }
     match judge(state, sender, now, &evidence) {
         EvidenceRuling::Accept => {
-            if let EvidenceBody::RankStarted { pid } = evidence.body {
+            if let EvidenceBody::RankStarted { pid, .. } = evidence.body {
                 started.insert((sender.clone(), pid));
             }
             evidence

@@ -3,7 +3,7 @@
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
 use rankguard_checkpoint::format::check_job;
 use rankguard_core::DecisionState;
-use rankguard_model::{JobId, JobSpec, RESERVED_VARIABLES, ResumePlace};
+use rankguard_model::{JobId, JobSpec, RESERVED_VARIABLES, ResumePlace, StandbyCommand};
 
 use crate::input::CommandRefusal;
 
@@ -52,6 +52,13 @@ pub(crate) fn problems(spec: &JobSpec) -> Vec<String> {
             "{max} nodes of {} ranks are more ranks than can be counted",
             spec.ranks_per_node
         ));
+    }
+    if let Some(standby) = &spec.standby {
+        let reason = StandbyCommand::parse(&spec.command).err();
+        problems.extend(reason.map(|reason| format!("standby: the command can have no standby processes: {reason}")));
+        if standby.count == 0 {
+            problems.push("standby: 0 processes are none; leave the setting out instead".to_owned());
+        }
     }
     if let Some(source) = &spec.resume_from {
         if spec.checkpoint.is_none() {
@@ -158,6 +165,7 @@ mod tests {
             max_restarts: 3,
             user: None,
             resume_from: None,
+            standby: None,
         }
     }
 
@@ -166,6 +174,22 @@ mod tests {
         let mut spec = spec();
         spec.nodes.max = 100_000;
         assert_eq!(problems(&spec), Vec::<String>::new());
+    }
+
+    #[test]
+    fn standby_processes_require_a_python_command() {
+        let mut spec = spec();
+        spec.standby = Some(rankguard_model::StandbyPolicy {
+            count: 1,
+            imports: Vec::new(),
+        });
+        spec.command = ["python3", "train.py"].map(str::to_owned).to_vec();
+        assert_eq!(problems(&spec), Vec::<String>::new());
+        spec.command = ["bash", "train.sh"].map(str::to_owned).to_vec();
+        assert_eq!(
+            problems(&spec),
+            ["standby: the command can have no standby processes: `bash` is not a Python interpreter"]
+        );
     }
 
     #[test]

@@ -95,7 +95,15 @@ async fn launched(agent: &mut Agent) -> OrderId {
         if let (id, AgentOrder::Launch(launch)) = agent.numbered_order().await {
             for slot in &launch.ranks {
                 let rank = agent.rank(&launch.job, launch.generation, slot.rank.0);
-                agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
+                agent
+                    .report(
+                        rank.clone(),
+                        EvidenceBody::RankStarted {
+                            pid: 7,
+                            from_standby: false,
+                        },
+                    )
+                    .await;
                 agent.report(rank, progress(5)).await;
             }
             return id;
@@ -378,7 +386,13 @@ fn rank_bodies(session: &str, entity: &Entity) -> Vec<(&'static str, EvidenceBod
         ("shard-durable", EvidenceBody::ShardDurable { seal }),
         ("shard-failed", EvidenceBody::ShardFailed { step: Step(30), reason }),
         ("progress", progress(6)),
-        ("rank-started", EvidenceBody::RankStarted { pid: 7 }),
+        (
+            "rank-started",
+            EvidenceBody::RankStarted {
+                pid: 7,
+                from_standby: false,
+            },
+        ),
         ("rank-finished", EvidenceBody::RankFinished),
         (
             "rank-exited",
@@ -936,7 +950,10 @@ async fn a_rank_that_is_started_anew_may_end_in_the_same_breath() {
     let rank = agent.rank(&JobId::from(ONE), NOW, 0);
     let exit = ProcessExit::Code(0);
     let bodies = [
-        EvidenceBody::RankStarted { pid: 8 },
+        EvidenceBody::RankStarted {
+            pid: 8,
+            from_standby: false,
+        },
         EvidenceBody::RankExited {
             pid: 8,
             exit,
@@ -971,7 +988,15 @@ async fn a_generation_that_is_being_fenced_has_no_ranks() {
     // The rank reports its completion before it was launched: the job is not finished.
     let rank = agent.rank(&job, generation, 0);
     let exit = ProcessExit::Code(0);
-    agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
+    agent
+        .report(
+            rank.clone(),
+            EvidenceBody::RankStarted {
+                pid: 7,
+                from_standby: false,
+            },
+        )
+        .await;
     let sequence = agent
         .report(
             rank,

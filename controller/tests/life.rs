@@ -48,7 +48,15 @@ async fn launch(agent: &mut Agent, job: &JobId) -> LaunchOrder {
 /// Starts the rank of a launch and reports a step.
 async fn start(agent: &mut Agent, launch: &LaunchOrder) {
     let rank = agent.rank(&launch.job, launch.generation, 0);
-    agent.report(rank.clone(), EvidenceBody::RankStarted { pid: 7 }).await;
+    agent
+        .report(
+            rank.clone(),
+            EvidenceBody::RankStarted {
+                pid: 7,
+                from_standby: false,
+            },
+        )
+        .await;
     let step = Step(1);
     agent
         .report(

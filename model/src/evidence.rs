@@ -107,6 +107,9 @@ pub enum EvidenceBody {
     RankStarted {
         /// Process id on the node.
         pid: u32,
+        /// True if a standby process became the rank.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        from_standby: bool,
     },
     /// The process of a rank ended.
     RankExited {

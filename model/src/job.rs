@@ -6,7 +6,9 @@ use std::num::NonZero;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, RetentionPolicy, Step};
+use crate::{
+    ClockOffset, Generation, JobId, NodeHistory, NodeId, Rank, ResumeSource, RetentionPolicy, StandbyPolicy, Step,
+};
 
 /// Allowed number of nodes of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +72,9 @@ pub struct JobSpec {
     /// Checkpoints to start from; absent for a start from scratch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resume_from: Option<ResumeSource>,
+    /// Standby processes on each node; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<StandbyPolicy>,
 }
 
 /// Checkpoint interval, store and retention of a job.

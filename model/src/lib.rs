@@ -23,6 +23,7 @@ mod printable;
 mod resume;
 mod retention;
 mod shared;
+mod standby;
 mod time;
 mod view;
 
@@ -56,6 +57,7 @@ pub use resume::{ResumePlace, ResumeSource, RunStart, StoreClaim};
 pub use retention::{MetricGoal, MetricRule, RetainedSet, RetentionPolicy};
 pub use shared::SharedValue;
 pub use smol_str::SmolStr;
+pub use standby::{StandbyCommand, StandbyPolicy, StandbyTarget};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
     CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, StateSpan, StatusView, StragglerView,

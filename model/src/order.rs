@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, RetainedSet, Step};
+use crate::{CheckpointTiers, Generation, JobId, NodeId, Rank, RetainedSet, StandbyPolicy, Step};
 
 /// Order to an agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -201,6 +201,9 @@ pub struct LaunchOrder {
     /// Local user of the ranks; default: the agent's `rank_user`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// Standby processes of the node; absent for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<StandbyPolicy>,
 }
 
 /// Rank to start.

@@ -204,7 +204,10 @@ impl From<&EvidenceBody> for v1::Body {
                 what: what.clone(),
                 lost: *lost,
             }),
-            EvidenceBody::RankStarted { pid } => Kind::RankStarted(body::RankStarted { pid: *pid }),
+            EvidenceBody::RankStarted { pid, from_standby } => Kind::RankStarted(body::RankStarted {
+                pid: *pid,
+                from_standby: *from_standby,
+            }),
             EvidenceBody::RankExited {
                 pid,
                 exit,
@@ -349,7 +352,10 @@ impl TryFrom<v1::Body> for EvidenceBody {
                 what: gap.what,
                 lost: gap.lost,
             },
-            Kind::RankStarted(started) => Self::RankStarted { pid: started.pid },
+            Kind::RankStarted(started) => Self::RankStarted {
+                pid: started.pid,
+                from_standby: started.from_standby,
+            },
             Kind::RankExited(exited) => Self::RankExited {
                 pid: exited.pid,
                 exit: required("rank_exited.exit", exited.exit)?,

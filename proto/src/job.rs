@@ -5,7 +5,7 @@ use std::num::NonZero;
 use rankguard_model::{
     CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel, Generation, ImageLocation, JobId,
     JobSpec, MetricGoal, MetricRule, NodeHistory, NodeId, NodeInfo, NodeRange, ProcessExit, Rank, RankRef, ResumePlace,
-    ResumeSource, RetentionPolicy, RunningRank, Step,
+    ResumeSource, RetentionPolicy, RunningRank, StandbyPolicy, Step,
 };
 
 use crate::WireError;
@@ -165,6 +165,25 @@ impl From<&JobSpec> for v1::JobSpec {
             max_restarts: spec.max_restarts,
             user: spec.user.clone(),
             resume_from: spec.resume_from.as_ref().map(Into::into),
+            standby: spec.standby.as_ref().map(Into::into),
+        }
+    }
+}
+
+impl From<&StandbyPolicy> for v1::Standby {
+    fn from(policy: &StandbyPolicy) -> Self {
+        Self {
+            count: policy.count,
+            imports: policy.imports.clone(),
+        }
+    }
+}
+
+impl From<v1::Standby> for StandbyPolicy {
+    fn from(policy: v1::Standby) -> Self {
+        Self {
+            count: policy.count,
+            imports: policy.imports,
         }
     }
 }
@@ -185,6 +204,7 @@ impl TryFrom<v1::JobSpec> for JobSpec {
             max_restarts: spec.max_restarts,
             user: spec.user,
             resume_from: optional("resume_from", spec.resume_from)?,
+            standby: spec.standby.map(Into::into),
         })
     }
 }

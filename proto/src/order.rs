@@ -250,6 +250,7 @@ impl From<&LaunchOrder> for v1::Launch {
             nodes: launch.nodes.iter().map(|node| node.to_string()).collect(),
             tiers: Some((&launch.tiers).into()),
             user: launch.user.clone(),
+            standby: launch.standby.as_ref().map(Into::into),
         }
     }
 }
@@ -282,6 +283,7 @@ impl TryFrom<v1::Launch> for LaunchOrder {
                 .collect::<Result<_, _>>()?,
             tiers: launch.tiers.map(Into::into).unwrap_or_default(),
             user: launch.user,
+            standby: launch.standby.map(Into::into),
         })
     }
 }

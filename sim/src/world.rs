@@ -158,6 +158,7 @@ impl SimulatedWorld {
             max_restarts: 3,
             user: None,
             resume_from: None,
+            standby: None,
         };
         self.later(
             Duration::from_millis(100),

@@ -68,6 +68,7 @@ pub(crate) fn launch(rank: &RankRef) -> LaunchOrder {
         nodes: Vec::new(),
         tiers: rankguard_model::CheckpointTiers::default(),
         user: None,
+        standby: None,
     }
 }
 
@@ -99,5 +100,6 @@ pub(crate) fn process(pid: u32) -> RankProcess {
         pid,
         uid: 0,
         supervisor: 0,
+        from_standby: false,
     }
 }

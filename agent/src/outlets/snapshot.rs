@@ -10,6 +10,7 @@ use super::otlp::LogQueue;
 use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
 use crate::lease::RankLease;
+use crate::ranks::StandbyBoard;
 use crate::roster::RankRoster;
 use crate::spool::Spool;
 use crate::stop_flag::StopFlag;
@@ -30,6 +31,7 @@ pub(crate) struct ViewSource {
     /// True if faults may be injected.
     pub(crate) injection: bool,
     pub(crate) rank_rights: RankRightsView,
+    pub(crate) standbys: StandbyBoard,
     /// Export queue; `None` if OTLP export is disabled.
     pub(crate) otlp: Option<LogQueue>,
 }
@@ -62,6 +64,7 @@ impl ViewSource {
             codes: counts.codes(),
             injection: self.injection,
             rank_rights: Some(self.rank_rights.clone()),
+            standbys: self.standbys.views(),
             injections: counts.injections.clone(),
             newest_injections: counts.newest_injections.clone().into(),
             series_beyond_limit: counts.beyond,

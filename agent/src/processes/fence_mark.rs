@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use rankguard_model::RankRef;
+use rankguard_model::{JobId, RankRef};
 use serde::{Deserialize, Serialize};
 
 use super::ending::{EndedProcesses, end_processes};
@@ -83,6 +83,11 @@ impl FenceMark {
     /// Returns the variable's value for a supervisor.
     pub(crate) fn of_supervisor(&self) -> String {
         format!("{}/supervisor", self.id)
+    }
+
+    /// Returns the variable's value for a standby process of a job.
+    pub(crate) fn of_standby(&self, job: &JobId) -> String {
+        format!("{}/{job}/standby", self.id)
     }
 
     /// Returns the prefix of the variable in every process of this state directory.

@@ -186,6 +186,7 @@ mod tests {
             nodes: Vec::new(),
             tiers: rankguard_model::CheckpointTiers::default(),
             user: None,
+            standby: None,
         }
     }
 

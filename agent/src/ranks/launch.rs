@@ -7,7 +7,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rankguard_model::{LaunchOrder, NodeId, RankRef, RankSlot};
+use rankguard_model::{LaunchOrder, NodeId, RankRef, RankSlot, StandbyCommand};
 
 use super::environment::{RankFiles, flight_dump, flight_pipe, rank_files, variables};
 use super::rank_users::RankUserRules;
@@ -103,8 +103,12 @@ pub(crate) struct LaunchContext<'a> {
     pub(crate) flight_pipe: bool,
 }
 
-/// Starts a rank and waits until its program runs.
-pub(crate) fn spawn(around: &LaunchContext<'_>, launch: &Arc<LaunchOrder>, slot: RankSlot) -> Result<(), LaunchError> {
+/// Starts a rank and waits until its program runs; returns the parameters of the start.
+pub(crate) fn spawn(
+    around: &LaunchContext<'_>,
+    launch: &Arc<LaunchOrder>,
+    slot: RankSlot,
+) -> Result<RankStart, LaunchError> {
     let (program, arguments) = launch.command.split_first().ok_or(LaunchError::NoCommand)?;
     let user = choose_user(around, launch)?;
     let rank = RankRef {
@@ -133,6 +137,10 @@ pub(crate) fn spawn(around: &LaunchContext<'_>, launch: &Arc<LaunchOrder>, slot:
         tracer: std::process::id(),
         umask: rank_umask(),
         cgroup: None,
+        standby: launch
+            .standby
+            .as_ref()
+            .and_then(|_| StandbyCommand::parse(&launch.command).ok()),
     };
     around.roster.expect(rank.clone(), slot.local_rank, launch.clone());
     around.reports.expect(&rank, output.files);
@@ -140,11 +148,14 @@ pub(crate) fn spawn(around: &LaunchContext<'_>, launch: &Arc<LaunchOrder>, slot:
     let started = around
         .supervisors
         .start_rank(&rank, start.clone(), &output.stdout, &output.stderr);
-    started.map_err(|source| {
-        around.reports.forget(&rank);
-        let user = named_user(launch.user.as_deref(), start.user.as_deref());
-        start_error(source, start, user, around.node.clone())
-    })
+    match started {
+        Ok(()) => Ok(start),
+        Err(source) => {
+            around.reports.forget(&rank);
+            let user = named_user(launch.user.as_deref(), start.user.as_deref());
+            Err(start_error(source, start, user, around.node.clone()))
+        }
+    }
 }
 
 /// Returns the user of a rank, with the setting that names it unless the job does.

@@ -76,7 +76,10 @@ impl RankEvents for RankReports {
             self.job_logs.follow(rank.clone(), vec![files.stdout, files.stderr]);
         }
         self.roster.started(rank, process);
-        let body = EvidenceBody::RankStarted { pid: process.pid };
+        let body = EvidenceBody::RankStarted {
+            pid: process.pid,
+            from_standby: process.from_standby,
+        };
         let entity = self.roster.entity(rank);
         self.intake
             .push(PendingEvidence::now(EvidenceSource::Ranks, entity, body).urgent());
@@ -146,6 +149,9 @@ impl ExitReport {
         );
         let last = files.and_then(|files| last_output(files, exit, self.ended_at));
         let sighting = sighting.marked(last.into_iter().collect());
+        if exit.is_success() {
+            self.roster.succeeded(&self.rank);
+        }
         // The evidence is sent first: a waiter for the rank's end may report consequences of it.
         self.intake.push(sighting.at(self.ended_at).urgent());
         self.roster.ended(&self.rank);

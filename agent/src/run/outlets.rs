@@ -5,6 +5,7 @@ use crate::error::AgentError;
 use crate::outlets::{
     LogQueue, MetricsEndpoint, OtlpClient, OtlpExporter, StatusSocket, ViewSource, serve_metrics, start_otlp,
 };
+use crate::ranks::StandbyBoard;
 use crate::settings::AgentSettings;
 use crate::views::RankRightsView;
 
@@ -36,6 +37,7 @@ impl AgentOutlets {
     pub(super) async fn start(
         services: &SharedServices,
         rank_rights: RankRightsView,
+        standbys: StandbyBoard,
         otlp: Option<OtlpOutlet>,
     ) -> Result<Self, AgentError> {
         let settings = &services.settings;
@@ -51,6 +53,7 @@ impl AgentOutlets {
             network: settings.network.clone(),
             injection: settings.injection,
             rank_rights,
+            standbys,
             otlp: otlp.as_ref().map(|otlp| otlp.queue.clone()),
         };
         let otlp = otlp.map(|otlp| start_otlp(otlp.client, otlp.queue, views.clone(), settings.intervals.otlp));

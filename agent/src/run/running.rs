@@ -27,7 +27,7 @@ use crate::lease::RankLease;
 use crate::lease_watch::{LeaseWatch, LeaseWatchHandle};
 use crate::orders::{self, OrderExecutor, OrderMessage, RankEndReport};
 use crate::preflight::JobRequirements;
-use crate::ranks::{RankReports, RankSocket, RendezvousPorts};
+use crate::ranks::{RankReports, RankSocket, RendezvousPorts, StandbyBoard, StandbyPool};
 use crate::roster::RankRoster;
 use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
@@ -111,13 +111,14 @@ impl RunningAgent {
         ));
         let supervision = start_supervision(&services, reports.clone()).await?;
         let rank_rights = supervision.view.clone();
-        let orders = start_orders(&services, rank_socket.path(), supervision, reports)?;
+        let standbys = StandbyBoard::default();
+        let orders = start_orders(&services, rank_socket.path(), supervision, reports, standbys.clone())?;
         let peers = PeerServer::start(&services, peer_listener);
         let certificate_watch = identity::watch(services.settings.network.clone(), services.intake.clone());
         let info = node_info(&services, peer_address.port(), images.address().port());
         let uplink = start_uplink(&services, info, controller, orders.queue.clone())?;
         let lease_watch = start_lease_watch(&services, orders.queue.clone())?;
-        let outlets = AgentOutlets::start(&services, rank_rights, otlp).await?;
+        let outlets = AgentOutlets::start(&services, rank_rights, standbys, otlp).await?;
         tracing::info!(
             node = %services.settings.node,
             controller = services.settings.controller,
@@ -244,8 +245,10 @@ fn start_orders(
     rank_socket: &Path,
     supervision: RankSupervision,
     reports: Arc<RankReports>,
+    standbys: StandbyBoard,
 ) -> Result<OrderThread, AgentError> {
     let settings = &services.settings;
+    let standbys = StandbyPool::new(supervision.supervisors.clone(), supervision.mark.clone(), standbys);
     let executor = OrderExecutor {
         node: settings.node.clone(),
         state_dir: settings.state_dir.clone(),
@@ -261,6 +264,7 @@ fn start_orders(
         mark: supervision.mark,
         users: supervision.users,
         rendezvous: RendezvousPorts::new(settings.host.clone()),
+        standbys,
         rank_environment: settings.rank_environment.clone(),
         flight_pipe: settings.flight_recorder_pipe,
         need: JobRequirements {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::mpsc::SyncSender;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Generation, JobId, ProcessExit, Rank, RankRef};
@@ -18,7 +18,7 @@ use crate::processes::{EndedProcesses, ProcessCgroup, ProcessEntry, ProcessTable
 pub(super) struct SupervisedGeneration {
     pub(super) job: JobId,
     pub(super) generation: Generation,
-    pub(super) handle: SupervisorHandle,
+    pub(super) handle: Arc<SupervisorHandle>,
     pub(super) cgroup: Option<ProcessCgroup>,
     state: Mutex<GenerationState>,
 }
@@ -35,7 +35,7 @@ pub(super) struct GenerationState {
 
 impl SupervisedGeneration {
     /// Returns a generation that is launching.
-    pub(super) fn new(rank: &RankRef, handle: SupervisorHandle, cgroup: Option<ProcessCgroup>) -> Self {
+    pub(super) fn new(rank: &RankRef, handle: Arc<SupervisorHandle>, cgroup: Option<ProcessCgroup>) -> Self {
         Self {
             job: rank.job.clone(),
             generation: rank.generation,

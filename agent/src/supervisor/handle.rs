@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-use super::messages::{RankStart, SupervisorReport, SupervisorRequest};
+use super::messages::{RankStart, StandbyStart, SupervisorReport, SupervisorRequest};
 use super::orphans::{forget_helper, spawn_helper};
 use super::rights::raise_supervisor_capabilities;
 use crate::packets::PacketChannel;
@@ -84,6 +84,19 @@ impl SupervisorHandle {
         let files = [text.as_fd(), stdout.as_fd(), stderr.as_fd()];
         let request = SupervisorRequest::Start { rank: start.rank };
         self.channel.send(&request, &files, SEND_LIMIT)
+    }
+
+    /// Requests the start of a standby process.
+    pub(super) fn start_standby(&self, number: u32, recipe: &StandbyStart) -> io::Result<()> {
+        let mut text = File::from(memfd_create("standby-start", MemfdFlags::CLOEXEC)?);
+        text.write_all(&serde_json::to_vec(recipe)?)?;
+        let request = SupervisorRequest::StartStandby { number };
+        self.channel.send(&request, &[text.as_fd()], SEND_LIMIT)
+    }
+
+    /// Requests the end of all standby processes.
+    pub(super) fn end_standbys(&self) {
+        let _ = self.channel.send(&SupervisorRequest::EndStandbys, &[], SEND_LIMIT);
     }
 
     /// Requests the end of all ranks and of the supervisor.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use rankguard_model::StandbyCommand;
 use serde::{Deserialize, Serialize};
 
 /// Message from the agent.
@@ -11,6 +12,10 @@ use serde::{Deserialize, Serialize};
 pub(super) enum SupervisorRequest {
     /// Starts a rank. Files: its [`RankStart`] as JSON, standard output, standard error.
     Start { rank: u32 },
+    /// Starts a standby process. File: its [`StandbyStart`] as JSON.
+    StartStandby { number: u32 },
+    /// Ends all standby processes.
+    EndStandbys,
     /// Extends the lease to this time since boot. Absolute, so that a message that waited in the socket extends
     /// nothing.
     Renew { until: Duration },
@@ -25,7 +30,17 @@ pub(super) enum SupervisorReport {
         rank: u32,
         pid: u32,
         uid: u32,
+        /// True if a standby process became the rank.
+        #[serde(default)]
+        from_standby: bool,
+        /// Reasons for which standby processes did not become it.
+        #[serde(default)]
+        unused: Vec<String>,
     },
+    /// A standby process has imported its modules.
+    StandbyReady { number: u32, pid: u32, threads: u32 },
+    /// A standby process ended, or was not started.
+    StandbyEnded { number: u32, problem: String },
     Refused {
         rank: u32,
         stage: StartStage,
@@ -80,4 +95,17 @@ pub(crate) struct RankStart {
     pub(crate) umask: u32,
     /// The rank's own control group, which exists.
     pub(crate) cgroup: Option<PathBuf>,
+    /// Command of a standby process that may become the rank; `None` if it must be started.
+    #[serde(default)]
+    pub(crate) standby: Option<StandbyCommand>,
+}
+
+/// Parameters of the start of a standby process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct StandbyStart {
+    /// Start of a rank of the job, without the variables of one rank.
+    pub(crate) start: RankStart,
+    pub(crate) command: StandbyCommand,
+    /// Python modules to import.
+    pub(crate) imports: Vec<String>,
 }

@@ -23,6 +23,8 @@ pub(crate) struct RankProcess {
     pub(crate) uid: u32,
     /// Process id of its parent.
     pub(crate) supervisor: u32,
+    /// True if a standby process became the rank.
+    pub(crate) from_standby: bool,
 }
 
 /// Failure to start a rank.

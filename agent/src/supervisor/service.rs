@@ -13,10 +13,13 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+use serde::de::DeserializeOwned;
+
 use super::messages::{RankStart, StartStage, SupervisorReport, SupervisorRequest};
-use super::start::{StartFailure, start_rank};
+use super::standby::{StandbyNews, StandbyProcess};
+use super::start::{StartFailure, StartedRank, find_user, start_rank};
 use crate::boot_clock::boot_now;
-use crate::packets::PacketChannel;
+use crate::packets::{PacketChannel, wait_ready};
 use crate::processes::{ProcessCgroup, end_processes, first_ended_child};
 
 /// Longest wait for space in the socket to the agent.
@@ -28,6 +31,9 @@ const REPORTS_MAX: usize = 4_096;
 
 /// Longest wait for the end of a rank's leftover processes before its exit is reported.
 const LEFTOVER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Longest wait for the end of a standby process that was killed.
+const KILL_LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest single attempt to end all processes; it is repeated while a process is left.
 const END_LIMIT: Duration = Duration::from_secs(5);
@@ -52,6 +58,7 @@ pub fn supervise_ranks() -> io::Result<()> {
         lease: None,
         timer: timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?,
         reports: VecDeque::new(),
+        standbys: Vec::new(),
     };
     let served = supervisor.serve();
     supervisor.end_all();
@@ -68,6 +75,8 @@ struct RankSupervisor {
     timer: OwnedFd,
     /// Unsent reports, oldest first.
     reports: VecDeque<SupervisorReport>,
+    /// Standby processes, oldest first.
+    standbys: Vec<StandbyProcess>,
 }
 
 struct SupervisedRank {
@@ -92,6 +101,7 @@ impl RankSupervisor {
                 return Ok(());
             }
             self.collect_exits();
+            self.receive_standby_news();
             if readable && self.take_request()? == LoopDecision::End {
                 return Ok(());
             }
@@ -110,6 +120,12 @@ impl RankSupervisor {
             PollFd::new(&self.timer, PollFlags::IN),
         ];
         waited.extend(self.ranks.values().map(|rank| PollFd::new(&rank.handle, PollFlags::IN)));
+        for standby in &self.standbys {
+            waited.push(PollFd::new(&standby.handle, PollFlags::IN));
+            if !standby.is_ready {
+                waited.push(PollFd::new(&standby.channel, PollFlags::IN));
+            }
+        }
         match poll(&mut waited, None) {
             Ok(_) => Ok(waited[0]
                 .revents()
@@ -133,6 +149,8 @@ impl RankSupervisor {
         match received {
             None | Some((SupervisorRequest::End, _)) => return Ok(LoopDecision::End),
             Some((SupervisorRequest::Renew { until }, _)) => self.renew(until)?,
+            Some((SupervisorRequest::StartStandby { number }, files)) => self.start_standby(number, files),
+            Some((SupervisorRequest::EndStandbys, _)) => self.end_standbys(),
             Some((SupervisorRequest::Start { rank }, files)) => {
                 if let Err(failure) = self.start(rank, files) {
                     self.report(SupervisorReport::Refused {
@@ -167,26 +185,134 @@ impl RankSupervisor {
         let Ok([request, stdout, stderr]) = <[OwnedFd; 3]>::try_from(files) else {
             return Err(invalid());
         };
-        let start = read_request(request).map_err(|problem| StartFailure::at(StartStage::Request, problem))?;
+        let start: RankStart =
+            read_request(request).map_err(|problem| StartFailure::at(StartStage::Request, problem))?;
         if start.rank != rank {
             return Err(invalid());
         }
-        let started = start_rank(&start, stdout, stderr)?;
-        let number = i32::try_from(started.pid)
-            .ok()
-            .and_then(Pid::from_raw)
-            .ok_or_else(invalid)?;
-        let opened = pidfd_open(number, PidfdFlags::empty());
-        let handle = opened.map_err(|problem| StartFailure::at(StartStage::Request, problem.into()))?;
         self.cgroups.extend(start.cgroup.clone());
-        let cgroup = start.cgroup.map(ProcessCgroup::at);
-        self.ranks.insert(started.pid, SupervisedRank { rank, handle, cgroup });
+        let cgroup = start.cgroup.clone().map(ProcessCgroup::at);
+        let (used, unused) = self.use_standby(&start, [&stdout, &stderr]);
+        let from_standby = used.is_some();
+        let (StartedRank { pid, uid }, handle) = match used {
+            Some(used) => used,
+            None => {
+                let started = start_rank(&start, stdout, stderr)?;
+                let number = i32::try_from(started.pid)
+                    .ok()
+                    .and_then(Pid::from_raw)
+                    .ok_or_else(invalid)?;
+                let opened = pidfd_open(number, PidfdFlags::empty());
+                let handle = opened.map_err(|problem| StartFailure::at(StartStage::Request, problem.into()))?;
+                (started, handle)
+            }
+        };
+        self.ranks.insert(pid, SupervisedRank { rank, handle, cgroup });
         self.report(SupervisorReport::Started {
             rank,
-            pid: started.pid,
-            uid: started.uid,
+            pid,
+            uid,
+            from_standby,
+            unused,
         });
         Ok(())
+    }
+
+    /// Lets a standby process become a rank; returns it, and the reasons for which others did not.
+    fn use_standby(
+        &mut self,
+        start: &RankStart,
+        outputs: [&OwnedFd; 2],
+    ) -> (Option<(StartedRank, OwnedFd)>, Vec<String>) {
+        let mut reasons = Vec::new();
+        if start.standby.is_none() || self.standbys.is_empty() {
+            return (None, reasons);
+        }
+        let Ok(user) = find_user(start, rustix::process::geteuid()) else {
+            return (None, reasons);
+        };
+        while let Some(at) = self.standbys.iter().position(|standby| standby.is_ready) {
+            let standby = self.standbys.remove(at);
+            let values = standby.values_for(start, user.as_ref());
+            let used = values.and_then(|values| {
+                let taken = standby.become_rank(start, values, outputs);
+                taken.map_err(|problem| problem.to_string())
+            });
+            match used {
+                Ok(uid) => {
+                    let started = StartedRank { pid: standby.pid, uid };
+                    return (Some((started, standby.handle)), reasons);
+                }
+                Err(reason) => {
+                    reasons.push(format!("standby process {}: {reason}", standby.pid));
+                    // It must not act beside the rank that is started in its place.
+                    standby.kill();
+                    standby.wait_ended(KILL_LIMIT);
+                }
+            }
+        }
+        (None, reasons)
+    }
+
+    fn start_standby(&mut self, number: u32, files: Vec<OwnedFd>) {
+        let started = self.spawn_standby(number, files);
+        match started {
+            Ok(standby) => self.standbys.push(standby),
+            Err(failure) => self.report(SupervisorReport::StandbyEnded {
+                number,
+                problem: failure.problem.to_string(),
+            }),
+        }
+    }
+
+    fn spawn_standby(&self, number: u32, files: Vec<OwnedFd>) -> Result<StandbyProcess, StartFailure> {
+        if self.lease.is_none() || self.is_lease_over() {
+            let problem = io::Error::other("the agent does not hold its lease");
+            return Err(StartFailure::at(StartStage::Lease, problem));
+        }
+        let failed = |problem| StartFailure::at(StartStage::Request, problem);
+        let [request] = <[OwnedFd; 1]>::try_from(files).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
+        StandbyProcess::spawn(number, read_request(request).map_err(failed)?)
+    }
+
+    /// Kills all standby processes; their ends are not reported.
+    fn end_standbys(&mut self) {
+        for standby in std::mem::take(&mut self.standbys) {
+            standby.kill();
+        }
+    }
+
+    /// Receives the reports of standby processes that import their modules.
+    fn receive_standby_news(&mut self) {
+        let mut reports = Vec::new();
+        self.standbys.retain_mut(|standby| {
+            let is_readable = wait_ready(standby.channel.as_fd(), PollFlags::IN, Duration::ZERO);
+            if standby.is_ready || !matches!(is_readable, Ok(true)) {
+                return true;
+            }
+            let (number, pid) = (standby.number, standby.pid);
+            match standby.receive() {
+                Some(StandbyNews::Ready { threads }) => {
+                    reports.push(SupervisorReport::StandbyReady { number, pid, threads });
+                    true
+                }
+                news => {
+                    let problem = match news {
+                        Some(StandbyNews::Failed { problem }) => problem,
+                        _ => {
+                            // Its last words are complete once it has ended.
+                            standby.wait_ended(KILL_LIMIT);
+                            let error = standby.last_error();
+                            error.unwrap_or_else(|| "it ended before its imports were complete".to_owned())
+                        }
+                    };
+                    standby.kill();
+                    reports.push(SupervisorReport::StandbyEnded { number, problem });
+                    false
+                }
+            }
+        });
+        reports.into_iter().for_each(|report| self.report(report));
     }
 
     /// Collects the exits of all children that have ended. Reparented orphans are only reaped.
@@ -194,6 +320,14 @@ impl RankSupervisor {
         while let Some(pid) = first_ended_child() {
             let number = u32::try_from(pid.as_raw_nonzero().get()).unwrap_or_default();
             let rank = self.ranks.remove(&number);
+            let standby = self.standbys.iter().position(|standby| standby.pid == number);
+            if let Some(mut standby) = standby.map(|at| self.standbys.remove(at)) {
+                let error = standby.last_error().unwrap_or_else(|| "it ended".to_owned());
+                // Its children.
+                standby.kill();
+                let number = standby.number;
+                self.report(SupervisorReport::StandbyEnded { number, problem: error });
+            }
             if let Some(rank) = &rank {
                 // The process id cannot be reused before the rank is reaped.
                 self.end_leftovers(rank, pid);
@@ -270,7 +404,7 @@ fn end_below(limit: Duration) -> bool {
     end_processes(limit, |table| table.descendants(&own)).is_complete()
 }
 
-fn read_request(file: OwnedFd) -> io::Result<RankStart> {
+fn read_request<T: DeserializeOwned>(file: OwnedFd) -> io::Result<T> {
     let mut file = File::from(file);
     file.rewind()?;
     let mut text = Vec::new();

@@ -39,23 +39,35 @@ pub(super) struct StartedRank {
 
 /// Starts a rank with these files as its standard output and standard error.
 pub(super) fn start_rank(start: &RankStart, stdout: OwnedFd, stderr: OwnedFd) -> Result<StartedRank, StartFailure> {
-    let own = rustix::process::geteuid();
-    let user = find_user(start, own)?;
-    let mut command = Command::new(&start.program);
-    command.args(&start.arguments).env_clear().envs(&start.environment);
+    let user = find_user(start, rustix::process::geteuid())?;
     if let Some(user) = &user {
         give_files(start, user, [&stdout, &stderr]).map_err(|it| StartFailure::at(StartStage::User, it))?;
+    }
+    spawn_process(start, user.as_ref(), Stdio::null(), stdout, stderr)
+}
+
+/// Starts the program of a rank as its user, without privileges.
+pub(super) fn spawn_process(
+    start: &RankStart,
+    user: Option<&RankUser>,
+    stdin: Stdio,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+) -> Result<StartedRank, StartFailure> {
+    let mut command = Command::new(&start.program);
+    command.args(&start.arguments).env_clear().envs(&start.environment);
+    if let Some(user) = user {
         command.envs(account_variables(start, user));
     }
     command
-        .stdin(Stdio::null())
+        .stdin(stdin)
         .stdout(stdout)
         .stderr(stderr)
         // Its own process group, so that signals to the rank reach its children.
         .process_group(0);
     let (stage_reader, stage_writer) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|it| StartFailure::at(StartStage::Request, it.into()))?;
-    let entry = RankEntry::prepare(start, user.as_ref()).map_err(|it| StartFailure::at(StartStage::Request, it))?;
+    let entry = RankEntry::prepare(start, user).map_err(|it| StartFailure::at(StartStage::Request, it))?;
     let enter = move || {
         entry.enter().map_err(|(stage, problem)| {
             let _ = rustix::io::write(&stage_writer, &[stage as u8]);
@@ -74,14 +86,14 @@ pub(super) fn start_rank(start: &RankStart, stdout: OwnedFd, stderr: OwnedFd) ->
     match spawned {
         Ok(child) => Ok(StartedRank {
             pid: child.id(),
-            uid: user.map_or(own.as_raw(), |user| user.uid),
+            uid: user.map_or(rustix::process::geteuid().as_raw(), |user| user.uid),
         }),
         Err(problem) => Err(StartFailure::at(failed_stage(stage_reader), problem)),
     }
 }
 
 /// Returns the user to change to; `None` if the rank runs as the supervisor's own.
-fn find_user(start: &RankStart, own: Uid) -> Result<Option<RankUser>, StartFailure> {
+pub(super) fn find_user(start: &RankStart, own: Uid) -> Result<Option<RankUser>, StartFailure> {
     let Some(name) = &start.user else { return Ok(None) };
     let failed = |problem| StartFailure::at(StartStage::User, problem);
     let user = RankUser::find(name).map_err(failed)?;
@@ -93,7 +105,7 @@ fn find_user(start: &RankStart, own: Uid) -> Result<Option<RankUser>, StartFailu
 }
 
 /// Gives the output and the folder for dumps to the rank's user. The agent's group retains its access.
-fn give_files(start: &RankStart, user: &RankUser, outputs: [&OwnedFd; 2]) -> io::Result<()> {
+pub(super) fn give_files(start: &RankStart, user: &RankUser, outputs: [&OwnedFd; 2]) -> io::Result<()> {
     let uid = Uid::from_raw(user.uid);
     for output in outputs {
         // The mode comes first, because only the owner may change it.
@@ -112,7 +124,7 @@ fn give_files(start: &RankStart, user: &RankUser, outputs: [&OwnedFd; 2]) -> io:
 }
 
 /// Returns the account's variables that the job does not set itself.
-fn account_variables(start: &RankStart, user: &RankUser) -> Vec<(&'static str, String)> {
+pub(super) fn account_variables(start: &RankStart, user: &RankUser) -> Vec<(&'static str, String)> {
     let Some(account) = &user.account else {
         return Vec::new();
     };

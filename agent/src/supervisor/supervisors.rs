@@ -13,9 +13,10 @@ use rustix::process::Signal;
 
 use super::generation::{SupervisedGeneration, exit_of};
 use super::handle::SupervisorHandle;
-use super::messages::{RankStart, SupervisorReport};
+use super::messages::{RankStart, StandbyStart, SupervisorReport};
 use super::orphans::{end_orphans, reap_orphans};
 use super::report::{RankEvents, RankProcess, StartError};
+use super::standby_group::{StandbyGroup, StandbyStatus};
 use crate::lease::RankLease;
 use crate::processes::{CgroupBase, EndedProcesses, FenceMark, ProcessTable, signal_process};
 
@@ -24,6 +25,9 @@ const START_LIMIT: Duration = Duration::from_secs(15);
 
 /// Longest wait for a supervisor without processes to exit.
 const EXIT_LIMIT: Duration = Duration::from_secs(2);
+
+/// Pause between two checks for the end of a supervisor.
+const END_PAUSE: Duration = Duration::from_millis(5);
 
 /// Receive timeout of a thread that waits indefinitely for reports.
 const RECEIVE_LIMIT: Duration = Duration::from_secs(3_600);
@@ -52,6 +56,8 @@ struct SupervisorTable {
     generations: BTreeMap<(JobId, Generation), Arc<SupervisedGeneration>>,
     /// Supervisor started in advance for the next generation.
     idle: Option<SupervisorHandle>,
+    /// Supervisors with standby processes.
+    standbys: BTreeMap<JobId, Arc<StandbyGroup>>,
 }
 
 impl RankSupervisors {
@@ -136,6 +142,8 @@ impl RankSupervisors {
         if let Some(generation) = found {
             let mut state = generation.lock();
             state.is_launching = false;
+            // Those that no rank used.
+            generation.handle.end_standbys();
             if state.running.is_empty() {
                 generation.handle.ask_to_end();
             }
@@ -180,6 +188,32 @@ impl RankSupervisors {
         all
     }
 
+    /// Requests the start of a standby process of a job, below a supervisor of its own.
+    pub(crate) fn start_standby(&self, job: &JobId, status: &Arc<StandbyStatus>, number: u32, recipe: &StandbyStart) {
+        let started = self.0.standby_group(job, status);
+        if let Err(problem) = started.and_then(|group| group.handle.start_standby(number, recipe)) {
+            status.ended(number, problem.to_string());
+        }
+    }
+
+    /// Ends the standby processes of the matching jobs and waits for their end.
+    pub(crate) fn end_standbys(&self, which: impl Fn(&JobId) -> bool) {
+        let mut table = self.0.lock();
+        let ended: Vec<JobId> = table.standbys.keys().filter(|job| which(job)).cloned().collect();
+        let groups: Vec<_> = ended.iter().filter_map(|job| table.standbys.remove(job)).collect();
+        drop(table);
+        for group in &groups {
+            group.handle.ask_to_end();
+        }
+        for group in groups {
+            let until = Instant::now() + EXIT_LIMIT;
+            while !group.handle.has_ended() && Instant::now() < until {
+                std::thread::sleep(END_PAUSE);
+            }
+            group.handle.kill();
+        }
+    }
+
     /// Ends the supervisor that was started in advance, and removes the control group.
     pub(crate) fn close(&self) {
         let idle = self.0.lock().idle.take();
@@ -220,14 +254,23 @@ impl SupervisorsShared {
             known.lock().is_launching = true;
             return Ok(known.clone());
         }
-        let handle = match table.idle.take().filter(|idle| !idle.has_ended()) {
-            Some(idle) => idle,
-            None => self.spawn().map_err(StartError::Spawn)?,
-        };
         let group = self
             .cgroups
             .as_ref()
             .map(|base| base.generation(&rank.job, rank.generation));
+        if let Some(standbys) = table.standbys.remove(&rank.job) {
+            let handle = standbys.handle.clone();
+            let generation = Arc::new(SupervisedGeneration::new(rank, handle, group.clone()));
+            if standbys.take_over(&generation) {
+                // The thread of the standby processes follows the generation.
+                table.generations.insert(key, generation.clone());
+                return Ok(generation);
+            }
+        }
+        let handle = match table.idle.take().filter(|idle| !idle.has_ended()) {
+            Some(idle) => Arc::new(idle),
+            None => Arc::new(self.spawn().map_err(StartError::Spawn)?),
+        };
         let generation = Arc::new(SupervisedGeneration::new(rank, handle, group));
         let shared = self.clone();
         let supervised = generation.clone();
@@ -238,20 +281,49 @@ impl SupervisorsShared {
         Ok(generation)
     }
 
+    /// Returns the supervisor with the standby processes of a job; starts it if needed.
+    fn standby_group(self: &Arc<Self>, job: &JobId, status: &Arc<StandbyStatus>) -> io::Result<Arc<StandbyGroup>> {
+        let mut table = self.lock();
+        if let Some(known) = table.standbys.get(job).filter(|known| !known.handle.has_ended()) {
+            return Ok(known.clone());
+        }
+        let handle = Arc::new(self.spawn()?);
+        let group = Arc::new(StandbyGroup::new(job.clone(), handle, status.clone()));
+        let shared = self.clone();
+        let followed = group.clone();
+        let thread = std::thread::Builder::new().name("standbys".to_owned());
+        thread.spawn(move || shared.follow_standbys(&followed))?;
+        table.standbys.insert(job.clone(), group.clone());
+        Ok(group)
+    }
+
+    /// Handles the reports of a supervisor with standby processes, also once it is that of a generation.
+    fn follow_standbys(&self, group: &Arc<StandbyGroup>) {
+        receive_reports(&group.handle, |report| match group.generation() {
+            Some(generation) => self.take(&generation, report),
+            None => group.note(report),
+        });
+        if let Some(generation) = group.end() {
+            return self.clean_up(&generation);
+        }
+        group.handle.wait();
+        end_orphans(self.kill_limit);
+        let mut table = self.lock();
+        let known = table.standbys.get(&group.job);
+        if known.is_some_and(|known| Arc::ptr_eq(known, group)) {
+            table.standbys.remove(&group.job);
+            group.status.lost();
+        }
+    }
+
     /// Handles the reports of a supervisor until it has ended, and then ends its leftovers.
     fn follow(&self, generation: &Arc<SupervisedGeneration>) {
-        loop {
-            match generation.handle.receive(RECEIVE_LIMIT) {
-                Ok(Some(report)) => self.take(generation, report),
-                Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
-                Ok(None) => break,
-                Err(problem) => {
-                    tracing::debug!(%problem, job = %generation.job, "the socket to a supervisor is closed");
-                    generation.handle.kill();
-                    break;
-                }
-            }
-        }
+        receive_reports(&generation.handle, |report| self.take(generation, report));
+        self.clean_up(generation);
+    }
+
+    /// Ends the leftovers of a generation whose supervisor has ended.
+    fn clean_up(&self, generation: &Arc<SupervisedGeneration>) {
         generation.handle.wait();
         if let Some(group) = &generation.cgroup {
             group.end(self.kill_limit);
@@ -285,14 +357,28 @@ impl SupervisorsShared {
 
     fn take(&self, generation: &SupervisedGeneration, report: SupervisorReport) {
         match report {
-            SupervisorReport::Started { rank, pid, uid } => {
+            SupervisorReport::Started {
+                rank,
+                pid,
+                uid,
+                from_standby,
+                unused,
+            } => {
+                for reason in unused {
+                    tracing::warn!(job = %generation.job, rank, reason, "a standby process could not become a rank");
+                }
                 let reply = {
                     let mut state = generation.lock();
                     state.running.insert(rank, pid);
                     state.starting.remove(&rank)
                 };
                 let supervisor = generation.handle.pid();
-                let process = RankProcess { pid, uid, supervisor };
+                let process = RankProcess {
+                    pid,
+                    uid,
+                    supervisor,
+                    from_standby,
+                };
                 self.events.started(&generation.rank(rank), process);
                 if let Some(reply) = reply {
                     let _ = reply.send(Ok(()));
@@ -308,6 +394,8 @@ impl SupervisorsShared {
                     let _ = reply.send(Err(StartError::Refused { stage, problem, errno }));
                 }
             }
+            // Of standby processes that no rank used.
+            SupervisorReport::StandbyReady { .. } | SupervisorReport::StandbyEnded { .. } => {}
             SupervisorReport::Exited { rank, pid, status } => {
                 {
                     let mut state = generation.lock();
@@ -337,6 +425,21 @@ impl SupervisorsShared {
     }
 }
 
+/// Passes on the reports of a supervisor until it has ended.
+fn receive_reports(handle: &SupervisorHandle, mut take: impl FnMut(SupervisorReport)) {
+    loop {
+        match handle.receive(RECEIVE_LIMIT) {
+            Ok(Some(report)) => take(report),
+            Err(problem) if problem.kind() == io::ErrorKind::TimedOut => {}
+            Ok(None) => return,
+            Err(problem) => {
+                tracing::debug!(%problem, supervisor = handle.pid(), "the socket to a supervisor is closed");
+                return handle.kill();
+            }
+        }
+    }
+}
+
 /// Renews the lease of all supervisors while the agent holds its own lease.
 fn renew_leases(shared: &Weak<SupervisorsShared>, pause: Duration) {
     loop {
@@ -345,8 +448,9 @@ fn renew_leases(shared: &Weak<SupervisorsShared>, pause: Duration) {
         reap_orphans();
         let Some(until) = shared.lease.renewal() else { continue };
         let table = shared.lock();
-        let supervised = table.generations.values().map(|generation| &generation.handle);
-        for handle in supervised.chain(table.idle.as_ref()) {
+        let supervised = table.generations.values().map(|generation| &*generation.handle);
+        let standbys = table.standbys.values().map(|group| &*group.handle);
+        for handle in supervised.chain(standbys).chain(table.idle.as_ref()) {
             if let Err(problem) = handle.renew(until) {
                 tracing::debug!(%problem, supervisor = handle.pid(), "cannot renew the lease of a supervisor");
             }

@@ -220,6 +220,7 @@ pub fn launch(generation: u64, command: &[&str]) -> LaunchOrder {
         nodes: Vec::new(),
         tiers: rankguard_model::CheckpointTiers::default(),
         user: None,
+        standby: None,
     }
 }
 

@@ -103,6 +103,7 @@ fn spec(name: &str) -> JobSpec {
         max_restarts: 3,
         user: None,
         resume_from: None,
+        standby: None,
     }
 }
 

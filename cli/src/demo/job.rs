@@ -66,6 +66,7 @@ impl TrainingPace {
             max_restarts: 100,
             user: None,
             resume_from: None,
+            standby: None,
         }
     }
 }

@@ -241,6 +241,7 @@ fn foreign_spec(name: &JobId, nodes: u32, ranks_per_node: u32) -> JobSpec {
         max_restarts: 0,
         user: None,
         resume_from: None,
+        standby: None,
     }
 }
 

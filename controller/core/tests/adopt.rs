@@ -260,7 +260,14 @@ fn a_controller_that_comes_back_asks_again_and_an_older_journal_without_answers_
         ),
         "{phase:?}"
     );
-    cluster.rank_says(0, EvidenceBody::RankStarted { pid: 1 }, Vec::new());
+    cluster.rank_says(
+        0,
+        EvidenceBody::RankStarted {
+            pid: 1,
+            from_standby: false,
+        },
+        Vec::new(),
+    );
     assert!(matches!(
         cluster.state.jobs()[&job()].phase(),
         JobPhase::Launching { .. }

@@ -133,6 +133,7 @@ fn jobs_that_are_over_are_removed_and_their_names_stay_taken() {
         max_restarts: 0,
         user: None,
         resume_from: None,
+        standby: None,
     };
     for number in 0..1_500 {
         liar.tell(Event::JobSubmitted {
@@ -180,7 +181,13 @@ fn ranks_that_do_not_exist_leave_no_trace() {
             stall_ms: 1.0,
             bytes: 1,
         };
-        for body in [EvidenceBody::RankStarted { pid: 1 }, sealed] {
+        for body in [
+            EvidenceBody::RankStarted {
+                pid: 1,
+                from_standby: false,
+            },
+            sealed,
+        ] {
             liar.report(node(0), entity.clone(), body, Vec::new());
         }
     }

@@ -24,6 +24,7 @@ fn submit(cluster: &mut Cluster, min: u32, max: u32) {
         max_restarts: 3,
         user: None,
         resume_from: None,
+        standby: None,
     };
     cluster.tell(Event::JobSubmitted { spec, claim: None });
 }
@@ -73,7 +74,10 @@ fn obey(cluster: &mut Cluster, bad: &[(u32, &str)]) {
                             rank: slot.rank,
                             node: at.clone(),
                         };
-                        let body = EvidenceBody::RankStarted { pid: 1 };
+                        let body = EvidenceBody::RankStarted {
+                            pid: 1,
+                            from_standby: false,
+                        };
                         cluster.report(at.clone(), EvidenceSource::Ranks, entity, body, Vec::new());
                     }
                 }

@@ -258,7 +258,10 @@ fn evidence_text(evidence: &Evidence) -> String {
         EvidenceBody::Line { text, .. } => text.clone(),
         EvidenceBody::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
         EvidenceBody::Gap { what, .. } => what.clone(),
-        EvidenceBody::RankStarted { pid } => format!("{} started as process {pid}", evidence.entity),
+        EvidenceBody::RankStarted { pid, from_standby } => {
+            let how = if *from_standby { ", a standby process" } else { "" };
+            format!("{} started as process {pid}{how}", evidence.entity)
+        }
         EvidenceBody::RankExited { exit, .. } => format!("{} ended: {exit}", evidence.entity),
         EvidenceBody::Fenced { job, generation, .. } => format!("job {job} fenced below generation {generation}"),
         EvidenceBody::Stopped {

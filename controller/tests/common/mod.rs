@@ -151,6 +151,7 @@ pub(crate) fn job(name: &str) -> JobSpec {
         max_restarts: 3,
         user: None,
         resume_from: None,
+        standby: None,
     }
 }
 

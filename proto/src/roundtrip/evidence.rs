@@ -118,7 +118,7 @@ pub(super) fn body() -> impl Strategy<Value = EvidenceBody> {
         }),
         (name(), number(), text()).prop_map(|(metric, value, unit)| EvidenceBody::Sample { metric, value, unit }),
         (text(), option::of(any::<u64>())).prop_map(|(what, lost)| EvidenceBody::Gap { what, lost }),
-        any::<u32>().prop_map(|pid| EvidenceBody::RankStarted { pid }),
+        (any::<u32>(), any::<bool>()).prop_map(|(pid, from_standby)| EvidenceBody::RankStarted { pid, from_standby }),
         (any::<u32>(), exit(), any::<bool>()).prop_map(|(pid, exit, ended_by_agent)| EvidenceBody::RankExited {
             pid,
             exit,

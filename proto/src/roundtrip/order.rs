@@ -9,7 +9,7 @@ use rankguard_model::{
     AgentOrder, CheckpointCall, CheckpointParity, CheckpointPolicy, CheckpointTiers, ClockOffset, CommitLevel,
     FinishOrder, JobFence, JobSpec, JournalMark, LaunchOrder, MetricGoal, MetricRule, NodeHistory, NodeInfo, NodeRange,
     PeerAgent, PreflightOrder, RankRef, RankSlot, RestorePoint, ResumePlace, ResumeSource, RetainedSet,
-    RetentionPolicy, RunningRank, Sequence, SpoolEpoch,
+    RetentionPolicy, RunningRank, Sequence, SpoolEpoch, StandbyPolicy,
 };
 
 use super::evidence::{generation, held_in, job, name, node, rank, step, text};
@@ -65,7 +65,7 @@ pub(super) fn launch() -> impl Strategy<Value = LaunchOrder> {
     );
     let how = (any::<u32>(), any::<u32>(), any::<u64>(), text());
     let from = (option::of((step(), generation())), vec(peer(), 0..3));
-    let besides = (vec(node(), 0..3), tiers(), option::of(text()));
+    let besides = (vec(node(), 0..3), tiers(), option::of(text()), option::of(standby()));
     (who, where_to, how, from, besides).prop_map(|(who, where_to, how, from, besides)| LaunchOrder {
         job: who.0,
         generation: who.1,
@@ -90,6 +90,7 @@ pub(super) fn launch() -> impl Strategy<Value = LaunchOrder> {
         nodes: besides.0,
         tiers: besides.1,
         user: besides.2,
+        standby: besides.3,
     })
 }
 
@@ -259,8 +260,9 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
         option::of(policy),
         option::of(text()),
         option::of(resume_source()),
+        option::of(standby()),
     )
-        .prop_map(|(what, numbers, checkpoint, user, resume_from)| JobSpec {
+        .prop_map(|(what, numbers, checkpoint, user, resume_from, standby)| JobSpec {
             id: what.0,
             command: what.1,
             env: what.2,
@@ -274,7 +276,12 @@ pub(super) fn job_spec() -> impl Strategy<Value = JobSpec> {
             max_restarts: numbers.3,
             user,
             resume_from,
+            standby,
         })
+}
+
+fn standby() -> impl Strategy<Value = StandbyPolicy> {
+    (any::<u32>(), vec(text(), 0..3)).prop_map(|(count, imports)| StandbyPolicy { count, imports })
 }
 
 fn resume_source() -> impl Strategy<Value = ResumeSource> {

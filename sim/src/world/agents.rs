@@ -96,7 +96,15 @@ impl SimulatedWorld {
                         pid,
                     };
                     let entity = agent.rank_entity(slot.rank, &process);
-                    self.report(node, EvidenceSource::Ranks, entity, EvidenceBody::RankStarted { pid });
+                    self.report(
+                        node,
+                        EvidenceSource::Ranks,
+                        entity,
+                        EvidenceBody::RankStarted {
+                            pid,
+                            from_standby: false,
+                        },
+                    );
                     let from = launch.restore.as_ref().map_or(0, |restore| restore.step.0);
                     self.rank_started(
                         launch.generation,

@@ -1,7 +1,7 @@
 //! Metrics of the node that the agent watches.
 
 use super::{MetricFamily, MetricLabels, counter, gauge, label, one, seconds};
-use crate::views::{AgentView, CodeView, FileSystemView, MigView, RankView, SeriesView};
+use crate::views::{AgentView, CodeView, FileSystemView, MigView, RankView, SeriesView, StandbyView};
 
 pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
     let all = [
@@ -10,6 +10,7 @@ pub(super) fn families(view: &AgentView) -> Vec<MetricFamily> {
         rooms(view),
         parts(view),
         ranks(view),
+        standbys(view),
         checks(view),
     ];
     all.into_iter().flatten().collect()
@@ -65,6 +66,28 @@ fn about(kind: &str, entity: &str, synthetic: bool) -> MetricLabels {
         ("kind", kind.to_owned()),
         ("entity", entity.to_owned()),
         ("synthetic", synthetic.to_owned()),
+    ]
+}
+
+fn standbys(view: &AgentView) -> Vec<MetricFamily> {
+    let of = |it: &StandbyView| vec![("job", it.job.to_string())];
+    let all = || view.standbys.iter();
+    vec![
+        gauge(
+            "standby_processes",
+            "Standby processes of a job that wait to become ranks.",
+            all().map(|it| (of(it), it.waiting.len() as f64)),
+        ),
+        gauge(
+            "standby_requested",
+            "Standby processes that a job requests for the node.",
+            all().map(|it| (of(it), f64::from(it.wanted))),
+        ),
+        gauge(
+            "standby_memory_bytes",
+            "Memory of the standby processes that wait; shared memory counts in equal parts.",
+            all().map(|it| (of(it), it.memory_bytes as f64)),
+        ),
     ]
 }
 

@@ -123,7 +123,10 @@ fn text(body: &EvidenceBody) -> String {
         EvidenceBody::Sample { metric, value, unit } => format!("{metric} is {value} {unit}"),
         EvidenceBody::Gap { what, lost: Some(lost) } => format!("{what} ({lost} lost)"),
         EvidenceBody::Gap { what, lost: None } => what.clone(),
-        EvidenceBody::RankStarted { pid } => format!("the rank was started as process {pid}"),
+        EvidenceBody::RankStarted { pid, from_standby } => {
+            let how = if *from_standby { ", a standby process" } else { "" };
+            format!("the rank was started as process {pid}{how}")
+        }
         EvidenceBody::RankExited {
             pid,
             exit: ProcessExit::Code(code),

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use rankguard_agent::{AgentView, CatalogueView, CheckView, HostView, InjectionRecord, LeaseView, MigView, RankView};
+use rankguard_agent::{
+    AgentView, CatalogueView, CheckView, HostView, InjectionRecord, LeaseView, MigView, RankView, StandbyView,
+};
 use rankguard_model::{Evidence, EvidenceBody, Timestamp};
 
 use super::agent_view;
@@ -85,6 +87,7 @@ fn facts(view: &AgentView) -> String {
         ),
         StatusFact("dropped", view.dropped.to_string()),
         StatusFact("ranks", rights(view)),
+        StatusFact("standby", standbys(view)),
         StatusFact("catalogue", catalogue(&view.catalogue)),
         StatusFact("host", host(&view.host)),
     ];
@@ -143,6 +146,28 @@ fn rights(view: &AgentView) -> String {
         "{user}; {group}; ended {} ms after the last contact of the agent",
         rights.lease_ms
     )
+}
+
+/// Formats the standby processes of each job.
+fn standbys(view: &AgentView) -> String {
+    let of_job = |it: &StandbyView| {
+        let starting = if it.is_starting {
+            ", one imports its modules"
+        } else {
+            ""
+        };
+        let problem = it.problem.as_ref().map(|problem| format!("; {problem}"));
+        format!(
+            "job {}: {} of {} wait{starting}, {} MiB{}",
+            it.job,
+            it.waiting.len(),
+            it.wanted,
+            it.memory_bytes >> 20,
+            problem.unwrap_or_default()
+        )
+    };
+    let all: Vec<String> = view.standbys.iter().map(of_job).collect();
+    or_dash((!all.is_empty()).then(|| all.join("; ")))
 }
 
 /// Lists the newest injections; empty if injection is disabled.
@@ -207,6 +232,7 @@ fn ranks(view: &AgentView) -> String {
         ("generation", |it| it.rank.generation.to_string()),
         ("rank", |it| it.rank.rank.to_string()),
         ("pid", |it| it.pid.to_string()),
+        ("start", |it| if it.from_standby { "standby" } else { "new" }.to_owned()),
         ("step", |it| or_empty(it.step)),
         ("dead children", |it| it.dead_children.to_string()),
         ("blocked", |it| or_empty(it.blocked.as_ref())),

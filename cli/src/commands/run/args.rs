@@ -2,6 +2,7 @@
 
 use std::num::NonZero;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
 use rankguard_checkpoint::arena::MIN_WINDOW_BYTES;
@@ -56,6 +57,13 @@ pub(crate) struct RunArgs {
     /// Server of the `TCPStore` through which the ranks of torch find each other
     #[arg(long, value_name = "SERVER", value_enum, default_value_t)]
     pub(crate) store: StoreServer,
+    /// Processes on each node that have started Python and imported modules and wait to become ranks at a restart, or
+    /// `auto` for as many as the ranks of a node; each holds the memory of its imports. For Python scripts and modules
+    #[arg(long, value_name = "N|auto", default_value = "0")]
+    pub(crate) standby: StandbyCount,
+    /// Python modules that standby processes import, separated by commas [default: torch, if it is installed]
+    #[arg(long, value_name = "MODULES", requires = "standby")]
+    pub(crate) standby_import: Option<String>,
     /// Print the output of the ranks, each line with its rank
     #[arg(long)]
     pub(crate) output: bool,
@@ -111,6 +119,26 @@ pub(crate) enum StoreServer {
     Rank,
     /// The agent of rank 0's node serves it until the last rank there has ended; for torch (env://) only
     Agent,
+}
+
+/// Standby processes on each node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StandbyCount {
+    /// As many as the ranks of a node.
+    Auto,
+    Number(u32),
+}
+
+impl FromStr for StandbyCount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" {
+            return Ok(Self::Auto);
+        }
+        let number = text.parse().map_err(|_| "expected a number or `auto`".to_owned())?;
+        Ok(Self::Number(number))
+    }
 }
 
 /// Condition for a commit.

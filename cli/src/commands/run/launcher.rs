@@ -111,6 +111,11 @@ pub(super) fn check_launcher(command: &[String], ranks_per_node: u32, is_allowed
     }
 }
 
+/// Returns true if the command starts ranks itself.
+pub(super) fn is_launcher(command: &[String]) -> bool {
+    LauncherCommand::find(command).is_some()
+}
+
 fn file_name(program: &str) -> &str {
     program.rsplit('/').next().unwrap_or(program)
 }

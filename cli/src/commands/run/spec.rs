@@ -6,19 +6,23 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rankguard_model::{
     AGENT_STORE_VARIABLE, CheckpointPolicy, JobId, JobSpec, NodeRange, NodeState, NodeView, RESERVED_VARIABLES,
-    StatusView,
+    StandbyCommand, StandbyPolicy, StatusView,
 };
 
 use super::RunArgs;
-use super::args::{EnvPair, StoreServer};
-use super::launcher::check_launcher;
+use super::args::{EnvPair, StandbyCount, StoreServer};
+use super::launcher::{check_launcher, is_launcher};
 use super::submitter::add_submitter_variables;
 use crate::display_text::count;
 use crate::error::CliError;
 
+/// Module that standby processes import unless the job names others.
+const STANDBY_IMPORT: &str = "torch";
+
 /// Builds the job specification.
 pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
     check_launcher(&args.command, args.ranks_per_node, args.allow_launcher)?;
+    let standby = standby(&args)?;
     let here = |what: &str, path: &Path| {
         std::path::absolute(path)
             .map(|path| path.display().to_string())
@@ -67,7 +71,36 @@ pub(super) fn spec(args: RunArgs) -> Result<JobSpec, CliError> {
         max_restarts: args.max_restarts,
         user: args.user,
         resume_from: None,
+        standby,
     })
+}
+
+/// Returns the standby processes of each node; refuses a command that can have none.
+fn standby(args: &RunArgs) -> Result<Option<StandbyPolicy>, CliError> {
+    let count = match args.standby {
+        StandbyCount::Auto => args.ranks_per_node,
+        StandbyCount::Number(number) => number,
+    };
+    if count == 0 {
+        return Ok(None);
+    }
+    let reason = match StandbyCommand::parse(&args.command) {
+        Err(reason) => Some(reason),
+        Ok(_) if is_launcher(&args.command) => Some("a launcher starts the ranks itself".to_owned()),
+        Ok(_) => None,
+    };
+    if let Some(reason) = reason {
+        return Err(CliError::usage(
+            format!("cannot hold standby processes for this command: {reason}"),
+            "use `python SCRIPT ...` or `python -m MODULE ...`, or leave --standby out",
+        ));
+    }
+    let imports = args.standby_import.as_deref().unwrap_or(STANDBY_IMPORT);
+    let names = imports.split(',').map(str::trim).filter(|name| !name.is_empty());
+    Ok(Some(StandbyPolicy {
+        count,
+        imports: names.map(str::to_owned).collect(),
+    }))
 }
 
 /// Rejects variables that the agent sets for every rank: they would be ignored.

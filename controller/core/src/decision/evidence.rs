@@ -119,7 +119,7 @@ impl DecisionContext<'_> {
             return;
         }
         match &evidence.body {
-            EvidenceBody::RankStarted { pid } => {
+            EvidenceBody::RankStarted { pid, .. } => {
                 job.rank_started(at, node, *rank, *pid);
                 self.advance(name);
             }

@@ -346,6 +346,7 @@ impl DecisionContext<'_> {
                 .map(|policy| policy.tiers.clone())
                 .unwrap_or_default(),
             user: job.spec.user.clone(),
+            standby: job.spec.standby.clone(),
         };
         self.order(node, AgentOrder::Launch(launch));
     }

@@ -145,6 +145,7 @@ impl Cluster {
             max_restarts: 3,
             user: None,
             resume_from: None,
+            standby: None,
         }
     }
 
@@ -275,7 +276,14 @@ impl Cluster {
                 }
                 AgentOrder::Launch(launch) => {
                     for slot in &launch.ranks {
-                        self.rank_says(slot.rank.0, EvidenceBody::RankStarted { pid: slot.rank.0 }, Vec::new());
+                        self.rank_says(
+                            slot.rank.0,
+                            EvidenceBody::RankStarted {
+                                pid: slot.rank.0,
+                                from_standby: false,
+                            },
+                            Vec::new(),
+                        );
                     }
                 }
                 _ => {}

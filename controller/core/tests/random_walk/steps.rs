@@ -110,6 +110,7 @@ impl Walk {
                     max_restarts: 2,
                     user: None,
                     resume_from: None,
+                    standby: None,
                 };
                 self.tell(Event::JobSubmitted { spec, claim: None });
             }
@@ -144,7 +145,15 @@ impl Walk {
                 );
             }
             Move::Start { job: number, rank } => {
-                self.rank_report(&job(number), rank, false, EvidenceBody::RankStarted { pid: 1 });
+                self.rank_report(
+                    &job(number),
+                    rank,
+                    false,
+                    EvidenceBody::RankStarted {
+                        pid: 1,
+                        from_standby: false,
+                    },
+                );
             }
             Move::Exit {
                 job: number,

@@ -316,7 +316,10 @@ impl Walk {
                             node.clone(),
                             EvidenceSource::Ranks,
                             entity,
-                            EvidenceBody::RankStarted { pid: 7 },
+                            EvidenceBody::RankStarted {
+                                pid: 7,
+                                from_standby: false,
+                            },
                             Vec::new(),
                         );
                     }

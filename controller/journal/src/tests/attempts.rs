@@ -25,6 +25,7 @@ fn submitted(at: i64, first: u64) -> StampedEvent {
         }),
         max_restarts: 0,
         user: None,
+        standby: None,
         resume_from: (first > 1).then_some(ResumeSource {
             place: ResumePlace::Job(job),
             step: None,
