@@ -201,7 +201,7 @@ fn a_command_without_standby_processes_is_refused_with_the_reason() {
     let cluster = Cluster::folder();
     let refused = |command: &[&str], reason: &str| {
         let words = [&["run", "--standby", "auto", "--"][..], command].concat();
-        let ran = rankguard(&cluster.args(&words)).expect(2);
+        let ran = rankguard(&cluster.args(&words)).expect(64);
         ran.says(&[
             "cannot hold standby processes for this command",
             reason,

@@ -100,10 +100,9 @@ impl OrderExecutor {
     /// Runs until the end message arrives or all senders are dropped.
     pub(crate) fn run(mut self, errands: &Receiver<OrderMessage>) -> RankEndReport {
         loop {
-            let message = match (self.standbys.is_empty(), self.rendezvous.served().is_empty()) {
-                (true, true) => errands.recv().map_err(RecvTimeoutError::from),
-                (true, false) => errands.recv_timeout(STORE_CHECK),
-                (false, _) => errands.recv_timeout(STANDBY_CHECK),
+            let message = match self.check_interval() {
+                Some(interval) => errands.recv_timeout(interval),
+                None => errands.recv().map_err(RecvTimeoutError::from),
             };
             match message {
                 Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
@@ -115,6 +114,17 @@ impl OrderExecutor {
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.end(Duration::ZERO),
             }
+        }
+    }
+
+    /// Returns the time until the next check of stores and standby processes; `None` without any.
+    fn check_interval(&self) -> Option<Duration> {
+        if !self.standbys.is_empty() {
+            Some(STANDBY_CHECK)
+        } else if !self.rendezvous.served().is_empty() {
+            Some(STORE_CHECK)
+        } else {
+            None
         }
     }
 

@@ -22,4 +22,4 @@ pub(crate) use rank_users::RankUserRules;
 pub(crate) use rendezvous::RendezvousPorts;
 pub(crate) use reports::RankReports;
 pub(crate) use socket::RankSocket;
-pub(crate) use standby_pool::{StandbyBoard, StandbyPool};
+pub(crate) use standby_pool::StandbyPool;

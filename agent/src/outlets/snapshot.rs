@@ -10,10 +10,10 @@ use super::otlp::LogQueue;
 use crate::catalogue_handle::CatalogueHandle;
 use crate::clock;
 use crate::lease::RankLease;
-use crate::ranks::StandbyBoard;
 use crate::roster::RankRoster;
 use crate::spool::Spool;
 use crate::stop_flag::StopFlag;
+use crate::supervisor::StandbyBoard;
 use crate::views::{AgentView, CollectorView, IdentityView, RankRightsView};
 
 /// Source of views. Cheap to clone.

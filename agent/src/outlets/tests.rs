@@ -85,7 +85,7 @@ pub(crate) fn snapshots(folder: &Path) -> ViewSource {
         network: rankguard_identity::PeerTransport::loopback(),
         injection: true,
         rank_rights: crate::views::RankRightsView::default(),
-        standbys: crate::ranks::StandbyBoard::default(),
+        standbys: crate::supervisor::StandbyBoard::default(),
         otlp: Some(LogQueue::new("127.0.0.1:4317")),
     }
 }

@@ -4,55 +4,20 @@
 //! ranks. They end with the job, with the agent, and where the job has had no rank on the node for a while.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rankguard_model::{Generation, JobId, LaunchOrder, RunningRank};
 
 use crate::processes::FenceMark;
 use crate::roster::RankRoster;
-use crate::supervisor::{RankStart, RankSupervisors, StandbyStart, StandbyStatus, standby_recipe};
-use crate::views::StandbyView;
+use crate::supervisor::{RankStart, RankSupervisors, StandbyBoard, StandbyStart, StandbyStatus, standby_recipe};
 
 /// Time after a launch at which standby processes start even if no step was reported.
 const LAUNCH_PAUSE: Duration = Duration::from_secs(5);
 
 /// Time without a rank of the job on this node after which its standby processes end.
 const UNUSED_MAX: Duration = Duration::from_secs(60);
-
-/// Standby processes of this node, for views. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct StandbyBoard(Arc<Mutex<BTreeMap<JobId, BoardEntry>>>);
-
-#[derive(Debug, Clone)]
-struct BoardEntry {
-    wanted: u32,
-    status: Arc<StandbyStatus>,
-}
-
-impl StandbyBoard {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<JobId, BoardEntry>> {
-        self.0.lock().expect("no holder of the standby board panics")
-    }
-
-    /// Returns the standby processes of each job.
-    pub(crate) fn views(&self) -> Vec<StandbyView> {
-        let all = self.lock().clone();
-        let view = |(job, entry): (JobId, BoardEntry)| {
-            let waiting = entry.status.waiting();
-            StandbyView {
-                job,
-                wanted: entry.wanted,
-                memory_bytes: waiting.iter().filter_map(|pid| memory_of(*pid)).sum(),
-                waiting,
-                is_starting: entry.status.is_starting(),
-                problem: entry.status.problem(),
-            }
-        };
-        all.into_iter().map(view).collect()
-    }
-}
 
 /// Standby processes of all jobs.
 #[derive(Debug)]
@@ -109,11 +74,7 @@ impl StandbyPool {
             unused_since: None,
         };
         job.status.launched();
-        let entry = BoardEntry {
-            wanted: job.wanted,
-            status: job.status.clone(),
-        };
-        self.board.lock().insert(launch.job.clone(), entry);
+        self.board.show(&launch.job, job.wanted, &job.status);
         self.jobs.insert(launch.job.clone(), job);
     }
 
@@ -146,15 +107,7 @@ impl StandbyPool {
     /// Ends the standby processes of the matching jobs and waits for their end.
     pub(crate) fn end(&mut self, which: impl Fn(&JobId) -> bool) {
         self.jobs.retain(|job, _| !which(job));
-        self.board.lock().retain(|job, _| !which(job));
+        self.board.hide(&which);
         self.supervisors.end_standbys(which);
     }
-}
-
-/// Returns the memory of a process; memory that several processes share counts in equal parts.
-fn memory_of(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
 }

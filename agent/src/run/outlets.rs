@@ -5,8 +5,8 @@ use crate::error::AgentError;
 use crate::outlets::{
     LogQueue, MetricsEndpoint, OtlpClient, OtlpExporter, StatusSocket, ViewSource, serve_metrics, start_otlp,
 };
-use crate::ranks::StandbyBoard;
 use crate::settings::AgentSettings;
+use crate::supervisor::StandbyBoard;
 use crate::views::RankRightsView;
 
 /// Running outlets; each serves until it is ended.

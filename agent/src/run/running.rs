@@ -27,10 +27,11 @@ use crate::lease::RankLease;
 use crate::lease_watch::{LeaseWatch, LeaseWatchHandle};
 use crate::orders::{self, OrderExecutor, OrderMessage, RankEndReport};
 use crate::preflight::JobRequirements;
-use crate::ranks::{RankReports, RankSocket, RendezvousPorts, StandbyBoard, StandbyPool};
+use crate::ranks::{RankReports, RankSocket, RendezvousPorts, StandbyPool};
 use crate::roster::RankRoster;
 use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
+use crate::supervisor::StandbyBoard;
 use crate::uplink::{ControllerUplink, UplinkHandle};
 use crate::{clock, identity};
 

@@ -41,6 +41,14 @@ def import_folder(target):
     return path if os.path.isdir(path) else os.path.dirname(path)
 
 
+def set_first_path(old, new):
+    """Replaces the first entry of the import path, behind those that imports put before it."""
+    global first_path
+    if old in sys.path:
+        sys.path[sys.path.index(old)] = new
+    first_path = new
+
+
 def is_path_safe():
     return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
 
@@ -53,17 +61,19 @@ def held_files(known):
             path = os.readlink("/proc/self/fd/" + name)
         except OSError:
             continue
-        is_device = path.startswith("/dev/") and not path.startswith("/dev/shm/")
-        if is_device and path[len("/dev/") :] not in PLAIN_DEVICES or path.startswith("socket:") and path not in known:
+        device = path[len("/dev/") :] if path.startswith("/dev/") else "null"
+        is_device = device not in PLAIN_DEVICES and not device.startswith(("shm/", "pts/"))
+        is_socket = path.startswith("socket:") and path not in known
+        if is_device or is_socket:
             held.append(path)
     return held
 
 
 def prepare(target, imports):
     """Imports the modules; returns the problem that excludes this process as a rank, if there is one."""
-    own_sockets = {os.readlink("/proc/self/fd/%d" % link.fileno())}
+    own_sockets = {os.readlink(f"/proc/self/fd/{link.fileno()}")}
     if not is_path_safe():
-        sys.path[0] = import_folder(target)
+        set_first_path("", import_folder(target))
     for name in imports:
         if name == "torch" and importlib.util.find_spec(name) is None:
             continue
@@ -106,9 +116,11 @@ def take_place(request, files):
     words = [text_of(word) for word in request["arguments"]]
     sys.argv = ["-m" if "module" in target else text_of(target["script"]), *words]
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv = [text_of(word) for word in request["command"]]
+        # A wrapper may have replaced the name of the interpreter.
+        sys.orig_argv = [sys.orig_argv[0], *(text_of(word) for word in request["command"][1:])]
     if not is_path_safe():
-        sys.path[0] = import_folder(target)
+        # A link in the script's path may lead elsewhere by now.
+        set_first_path(first_path, import_folder(target))
     importlib.invalidate_caches()
     return target
 
