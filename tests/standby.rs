@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::Command;
 
@@ -22,7 +23,13 @@ const MARKER: &str = "import os\nwith open('imports', 'a') as file:\n    file.wr
 
 /// Cluster with the script and its module in a folder.
 fn cluster() -> Cluster {
-    let cluster = Cluster::start(3, &[]);
+    cluster_with(&[])
+}
+
+/// The same with these arguments of the agent.
+fn cluster_with(words: &[&str]) -> Cluster {
+    let cluster = Cluster::start(3, words);
+    fs::set_permissions(cluster.dir.path(), fs::Permissions::from_mode(0o777)).expect("set");
     fs::write(cluster.dir.path().join("train.py"), SCRIPT).expect("written");
     fs::write(cluster.dir.path().join("marker.py"), MARKER).expect("written");
     cluster
@@ -183,6 +190,32 @@ fn assert_no_processes(folder: &Path) {
         });
         (inside.count() == 0).then_some(())
     });
+}
+
+#[test]
+fn standby_processes_have_the_user_and_the_rights_of_ranks() {
+    let own = fs::metadata("/proc/self").expect("there is /proc").uid();
+    if own != 0 {
+        // Only root can start ranks as another user.
+        return;
+    }
+    let cluster = cluster_with(&["--rank-user", "nobody"]);
+    submit(&cluster, "auto");
+    let first = wait_started(&cluster, "0");
+    let standbys = wait_for(&cluster, 2);
+    for pid in first.iter().chain(&standbys) {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let value = |name: &str| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        assert_eq!(value("CapEff:"), Some("0000000000000000"), "{status}");
+        assert_eq!(value("NoNewPrivs:"), Some("1"), "{status}");
+        let user = value("Uid:").and_then(|users| users.split_whitespace().next());
+        assert_ne!(user, Some("0"), "{status}");
+    }
+    signal("-9", first[0]);
+    let second = wait_started(&cluster, "1");
+    assert_eq!(second.iter().copied().collect::<BTreeSet<_>>(), standbys);
+    let output = fs::metadata(cluster.state().join("jobs/held/g2/rank-0.out")).expect("its output");
+    assert_ne!(output.uid(), 0);
 }
 
 #[test]
