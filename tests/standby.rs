@@ -13,7 +13,24 @@ use crate::support::{rankguard, until};
 
 /// Rank that records each process that imports its module, and each start, and waits.
 const SCRIPT: &str = r#"
-import marker, os, sys, time
+import marker, os, socket, struct, sys, time
+
+def text(tag, value):
+    return bytes([tag, len(value)]) + value.encode()
+
+def number(tag, value):
+    return bytes([tag, value])
+
+# The first message of a rank to its agent, as soon as it runs.
+hello = text(0x0A, os.environ["RANKGUARD_JOB"]) + number(0x10, int(os.environ["RANKGUARD_GENERATION"]))
+hello += number(0x18, int(os.environ["RANK"])) + number(0x20, 1)
+hello = bytes([0x0A, len(hello)]) + hello
+agent = socket.socket(socket.AF_UNIX)
+agent.connect(os.environ["RANKGUARD_SOCKET"])
+agent.sendall(struct.pack("<I", len(hello)) + hello)
+reply = agent.recv(5)
+if reply[4] != 0x0A:
+    sys.exit(f"the agent refuses the rank: {agent.recv(1000)}")
 with open("starts", "a") as file:
     file.write(f"{os.getpid()} {os.environ['TORCHELASTIC_RESTART_COUNT']} {os.environ['RANK']} {sys.argv[1:]}\n")
 time.sleep(600)

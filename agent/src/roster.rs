@@ -47,7 +47,8 @@ pub(crate) struct RankRoster {
 struct SharedRoster {
     node: NodeId,
     ranks: Mutex<BTreeMap<RankRef, RosterEntry>>,
-    ended: Condvar,
+    /// Notified of each start and each end.
+    changed: Condvar,
 }
 
 #[derive(Debug, Clone)]
@@ -101,7 +102,7 @@ impl RankRoster {
         let shared = SharedRoster {
             node,
             ranks: Mutex::new(BTreeMap::new()),
-            ended: Condvar::new(),
+            changed: Condvar::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -140,6 +141,26 @@ impl RankRoster {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.process = Some(process);
         }
+        self.shared.changed.notify_all();
+    }
+
+    /// Waits at most `limit` until the process of a rank that is being started is recorded: a standby process runs its
+    /// program at once, before its supervisor's report is read.
+    pub(crate) fn wait_started(&self, rank: &RankRef, limit: Duration) {
+        let deadline = Instant::now() + limit;
+        let is_starting = |ranks: &BTreeMap<RankRef, RosterEntry>| {
+            let entry = ranks.get(rank);
+            entry.is_some_and(|entry| entry.process.is_none() && entry.ended.is_none())
+        };
+        let mut ranks = self.lock();
+        while is_starting(&ranks) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.shared.changed.wait_timeout(ranks, left);
+            ranks = waited.expect("no holder of the roster panics").0;
+        }
     }
 
     /// Records the end of a rank; its process was reaped or never existed.
@@ -148,7 +169,7 @@ impl RankRoster {
             entry.ended = Some(Instant::now());
             entry.line = None;
         }
-        self.shared.ended.notify_all();
+        self.shared.changed.notify_all();
     }
 
     /// Records that the rank's process ended with exit code 0.
@@ -458,7 +479,7 @@ impl RankRoster {
             if left.is_empty() || now >= deadline {
                 return left;
             }
-            let waited = self.shared.ended.wait_timeout(ranks, deadline - now);
+            let waited = self.shared.changed.wait_timeout(ranks, deadline - now);
             ranks = waited.expect("no holder of the roster panics").0;
         }
     }

@@ -34,6 +34,8 @@ const MESSAGE_BYTES: usize = 64 << 10;
 /// First byte of a message that requests boxes, of which there are as many as the model has tensors: field 3,
 /// length-delimited.
 const BOXES_TAG: u8 = 3 << 3 | 2;
+/// Longest wait for the report of a rank's start.
+const START_REPORT_LIMIT: Duration = Duration::from_secs(2);
 /// Rate limit of messages: burst, and messages per second.
 const MESSAGES: (u32, u32) = (20_000, 10_000);
 /// Rate limit of messages that each become evidence: burst, and messages per second.
@@ -145,6 +147,7 @@ impl RankSession {
             );
             return self.send_message(Said::Refused(v1::Refused { reason }));
         };
+        self.roster.wait_started(&rank, START_REPORT_LIMIT);
         if let Some(reason) = self.objection(peer, &rank) {
             self.send_message(Said::Refused(v1::Refused { reason: reason.clone() }))?;
             return Err(SessionFailure::Protocol(reason));
