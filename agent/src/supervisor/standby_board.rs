@@ -53,10 +53,26 @@ impl StandbyBoard {
     }
 }
 
-/// Returns the memory of a process; memory that several processes share counts in equal parts.
+/// Returns the memory of a process. Memory that several processes share counts in equal parts; in full where the agent
+/// may not read the maps of another user's process.
 fn memory_of(pid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kilobytes * 1024)
+    let of_file = |file: &str, name: &str| {
+        let text = fs::read_to_string(format!("/proc/{pid}/{file}")).ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kilobytes: u64 = line.split_whitespace().next()?.parse().ok()?;
+        Some(kilobytes * 1024)
+    };
+    of_file("smaps_rollup", "Pss:").or_else(|| of_file("status", "VmRSS:"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_a_process_is_read() {
+        let own = memory_of(std::process::id()).expect("this process has memory");
+        assert!(own > 1 << 20, "{own}");
+        assert_eq!(memory_of(u32::MAX), None);
+    }
 }
