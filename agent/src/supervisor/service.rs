@@ -12,7 +12,6 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process_group, 
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
-
 use serde::de::DeserializeOwned;
 
 use super::messages::{RankStart, StartStage, SupervisorReport, SupervisorRequest};

@@ -29,8 +29,9 @@ const PROGRAM: &str = include_str!("standby/program.py");
 const LOADER: &str =
     "link=__import__('socket').socket(fileno=0);exec(compile(link.recv(65536),'<standby>','exec'),{'link':link})";
 
-/// Longest wait for the answer of a standby process that is to become a rank: it only reads a message.
-const ANSWER_LIMIT: Duration = Duration::from_millis(250);
+/// Longest wait for the answer of a standby process that is to become a rank. It only reads a message, but its memory
+/// may have been swapped out; a start takes longer than this.
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest wait for space in a socket that has never been used.
 const SEND_LIMIT: Duration = Duration::from_millis(100);
