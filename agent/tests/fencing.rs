@@ -72,6 +72,19 @@ fn signal(pid: u32, signal: Signal) {
     kill_process(pid, signal).unwrap();
 }
 
+/// Stops a process; returns once all its threads have stopped. A thread may still run for a moment after the signal was sent.
+fn freeze(pid: u32) {
+    signal(pid, Signal::STOP);
+    let is_stopped = |task: std::io::Result<std::fs::DirEntry>| {
+        let stat = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(')')
+            .is_none_or(|(_, rest)| rest.trim_start().starts_with('T'))
+    };
+    while !std::fs::read_dir(format!("/proc/{pid}/task")).unwrap().all(is_stopped) {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 /// Returns a sleep in seconds that no other process of this machine uses.
 fn unique_sleep() -> String {
     static COUNT: AtomicU32 = AtomicU32::new(0);
@@ -360,7 +373,7 @@ async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_jo
             eprintln!("SKIPPED: no control groups here");
             continue;
         }
-        signal(agent.pid(), Signal::STOP);
+        freeze(agent.pid());
         signal(supervisor, Signal::KILL);
         drop(agent);
         tokio::time::sleep(Duration::from_millis(200)).await;
