@@ -11,6 +11,7 @@ use crate::knowledge::ClassEntry;
 use crate::own_exceptions::is_own_error;
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
+use crate::signalled_ranks::complains;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, connect_attempts, engine_exceptions,
     exit_class, own_exceptions, storage,
@@ -40,6 +41,9 @@ const ENDS: [&str; 4] = [
 
 /// Classes of programs that a lost or damaged GPU causes as well.
 const DEVICE_ERRORS: [&str; 6] = ["cublas-", "cuda-", "cudnn-", "gpu-", "nccl-", classes::POWER_FAULT];
+
+/// Classes of what the libraries of a GPU report of a rank's own work on it.
+const GPU_LIBRARIES: [&str; 3] = ["cublas-", "cuda-", "cudnn-"];
 
 /// Class of a program that used up the memory of its GPU, which no fault of the GPU causes.
 const CUDA_OOM: &str = classes::CUDA_OOM;
@@ -90,6 +94,7 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     let own = own.map(|first| &*scene.signs[first]);
     let is_own = own.is_some_and(is_own_error);
     let first_exit = first_exit(scene);
+    let failed_apart = first_exit.filter(|(end, _)| scene.distinguishes_ends() && reports_own_error(scene, end));
     for candidate in ranking {
         let known = ClassEntry::of(scene.catalogue, &candidate.class);
         let is_oom = candidate.class.as_str() == classes::HOST_OOM_KILL && candidate.root_rank.is_none();
@@ -114,6 +119,8 @@ fn earlier_faults(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             "It is older than the start of the generation, and what ended the program does not depend on it."
         } else if own.is_some_and(|own| is_overcome(scene, candidate, own, is_plain)) {
             "What ended the program does not depend on it, and no error of a device or a collective lies between the two."
+        } else if failed_apart.is_some_and(|(end, _)| is_apart(scene, candidate, end)) {
+            "No rank ended on its machine, and the first rank that ended, on another one, reports an error that does not depend on it."
         } else if is_earlier && first_exit.is_some_and(|exit| is_unrelated(scene, candidate, exit)) {
             "It is older than the start of the generation, and the first rank that ended shows no effect of it."
         } else {
@@ -260,6 +267,36 @@ fn is_unrelated(scene: &FailureScene<'_>, fault: &CauseCandidate, first_exit: (&
         .marks()
         .any(|(_, sign)| is_device_error(sign) && !scene.is_older(sign));
     (is_elsewhere || is_killed) && !has_errors
+}
+
+/// Returns true if a rank that ended reports an error of its program or of its GPU, and no lost peer.
+fn reports_own_error(scene: &FailureScene<'_>, end: &Signal) -> bool {
+    let rank = end.rank();
+    let of_rank = |sign: &Signal| rank.is_some() && sign.entity.rank() == rank && !scene.is_older(sign);
+    let of_gpu = |sign: &Signal| {
+        let class = sign.class().map_or("", ClassId::as_str);
+        let is_library = GPU_LIBRARIES.iter().any(|prefix| class.starts_with(prefix));
+        sign.source == EvidenceSource::JobLog && is_library
+    };
+    let is_error = |sign: &Signal| sign.is_root_mark() && (is_own_error(sign) || of_gpu(sign));
+    let has_error = scene.marks().any(|(_, sign)| of_rank(sign) && is_error(sign));
+    has_error && rank.is_some_and(|rank| !complains(scene, rank))
+}
+
+/// Returns true if a fault lies on a machine on which no rank ended, and which is not silent, and the end of a rank on
+/// another one came after it. What a fault causes elsewhere are lost connections and waits.
+fn is_apart(scene: &FailureScene<'_>, fault: &CauseCandidate, end: &Signal) -> bool {
+    let is_named = |node: &&NodeId| !node.as_str().is_empty();
+    let (Some(machine), Some(node)) = (fault.blamed.node().filter(is_named), end.node().filter(is_named)) else {
+        return false;
+    };
+    let first = &scene.signs[fault.first];
+    let is_after = first.timed && end.timed && first.at <= end.at;
+    let mut ends = scene.exits();
+    machine != node
+        && is_after
+        && ends.all(|(_, other, ..)| other.node() != Some(machine))
+        && scene.silent().next().is_none()
 }
 
 /// Returns the first exit with a known time.

@@ -106,7 +106,7 @@ const COLLECTIVES: [&str; 8] = [
 ];
 
 /// Classes of reports that the end of a peer causes, besides those with the role cascade.
-const LOST_PEER_CLASSES: [&str; 7] = [
+pub(crate) const LOST_PEER_CLASSES: [&str; 7] = [
     classes::CONNECTION_FAILED,
     classes::CONNECTION_REFUSED,
     classes::CONNECTION_RESET,

@@ -145,6 +145,9 @@ pub(crate) fn role(
     }
     let is_before = comparable && sign.at < first.at;
     let why = match &sign.what {
+        SignalMeaning::Exit { .. } if is_before && scene.distinguishes_ends() && reports(scene, winner, sign) => {
+            "It is the end of a rank that reports the first cause; its log was read a moment later.".to_owned()
+        }
         SignalMeaning::Exit { .. } if is_before => {
             "The rank ended before the first cause was reported, which explains it.".to_owned()
         }
@@ -193,4 +196,10 @@ fn class_of(sign: &Signal) -> ClassId {
         SignalMeaning::Stalled => classes::HANG_NO_ERROR.into(),
         SignalMeaning::OrderFailed | SignalMeaning::StartsElsewhere => classes::UNKNOWN.into(),
     }
+}
+
+/// Returns true if the rank of an end reports the winner.
+fn reports(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal) -> bool {
+    let mut support = winner.support.iter().map(|index| &*scene.signs[index]);
+    support.any(|sign| sign.mark().is_some() && sign.rank().is_some() && sign.rank() == end.rank())
 }

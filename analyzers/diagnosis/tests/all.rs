@@ -5,6 +5,7 @@
 mod world;
 
 mod causes;
+mod elsewhere;
 mod ends;
 mod flight;
 mod lasting;

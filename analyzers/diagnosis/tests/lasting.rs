@@ -432,7 +432,8 @@ fn an_exception_of_another_gpu_does_not_foretell_a_fault() {
     world.kernel(1_000, second_gpu(1), "NVRM: Xid 31", exception);
     world.kernel(21_000, gpu(1), "NVRM: Xid 79", off_the_bus());
     let case = world.exits(21_100, 0, ProcessExit::Signal(6)).settle();
-    assert_eq!(class(&case), "gpu-engine-exception");
+    assert_eq!(class(&case), "gpu-fallen-off-bus");
+    assert_eq!(case.verdict.blamed, gpu(1));
 }
 
 #[test]

@@ -9,12 +9,12 @@ use crate::attribution::{concerns, joins_concluded, lasts, machine_of};
 use crate::conclude::conclude;
 use crate::draft::Draft;
 use crate::drafts::ScopeDrafts;
-use crate::links::{ends_link_fault, is_link_up};
+use crate::links::{LINK_UP_SIGNATURE, ends_link_fault, is_link_up};
 use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
 use crate::scopes::{each_scope, opens};
 use crate::signal_ref::{MeaningRef, SignalRef};
-use crate::storage::{ended_before, is_answer, is_over};
+use crate::storage::{ended_before, is_answer, is_over, reports_store_recovery};
 use crate::{DraftChange, DraftId, DraftScope, JobContext, PlacementIndex, Signal, SignalMeaning};
 
 /// Result of the intake of a sign into the failures of one scope.
@@ -78,7 +78,8 @@ impl Diagnosis {
         changes: &mut Vec<DraftChange>,
     ) {
         let opens = opens(glimpse, catalogue);
-        let mut remember = opens;
+        // What ends a fault ends it for later failures too, whichever failure took it in.
+        let mut remember = opens || self.has_fault_ends && ends_fault(glimpse);
         let policy = self.policy.clone();
         let has_cause_limits = self.has_cause_limits;
         let has_fault_ends = self.has_fault_ends;
@@ -222,11 +223,13 @@ impl Diagnosis {
         let own = newest.filter(|id| self.drafts.get(*id).is_some_and(|draft| self.takes_in(glimpse, draft)));
         let Some(id) = other.or(own) else { return false };
         let is_exit = glimpse.is_exit();
+        let (has_fault_ends, settle) = (self.has_fault_ends, self.policy.settle);
         let joined = self.drafts.change(id, &self.policy, |draft| {
             let before = draft.concluded.as_ref()?;
             let own = draft.scope.lend() == scope;
-            if !stale && is_exit && !before.failed && own {
-                // The device reported a fault earlier and the job continued; now it failed, which is a new draft.
+            // A fault was reported earlier and the job continued; now it failed, which is a new draft.
+            let is_new = is_exit || has_fault_ends && fails_afterwards(glimpse, before.at.after(settle));
+            if !stale && is_new && !before.failed && own {
                 return None;
             }
             let late = LateFinding::of(glimpse, before, draft.has_fault_limits, catalogue);
@@ -303,6 +306,11 @@ impl Diagnosis {
         let DraftScope::Job { job, .. } = scope else {
             return !self.has_fault_ends || self.may_explain_machine(&glimpse, opening, scope, catalogue);
         };
+        let opens_machine = machine_of(opening.entity, opening.evidence).is_some() && opening.mark().is_some();
+        let is_beside = opens_machine && glimpse.entity != opening.entity && is_lesser(&glimpse, catalogue);
+        if self.has_fault_ends && is_beside {
+            return false;
+        }
         if !self.has_cause_limits {
             return true;
         }
@@ -328,9 +336,8 @@ impl Diagnosis {
         let of = self.drafts.of_scope(scope.lend());
         let concluded = of.into_iter().flat_map(ScopeDrafts::all_done);
         let mut failures = concluded.filter_map(|id| self.drafts.get(id));
-        let is_lesser = remembered.mark().is_some_and(|mark| mark.role == Role::Root) && !opens(remembered, catalogue);
         let is_known = failures.any(|draft| draft.holds_evidence(remembered.evidence));
-        !(is_known || is_lesser && opening.mark().is_some())
+        !(is_known || is_lesser(remembered, catalogue) && opening.mark().is_some())
     }
 
     /// Returns true if a concluded failure of a scope, in which ranks ended, contains the evidence.
@@ -387,4 +394,21 @@ fn late_of(glimpse: &SignalRef<'_>, draft: &Draft) -> bool {
         .concluded
         .as_ref()
         .is_some_and(|conclusion| glimpse.at <= conclusion.at)
+}
+
+/// Returns true for a finding that is no failure of an idle machine by itself: no fault of a machine follows from it.
+fn is_lesser(remembered: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+    remembered.mark().is_some_and(|mark| mark.role == Role::Root) && !opens(remembered, catalogue)
+}
+
+/// Returns true for a link that came up and for a server that answers again.
+fn ends_fault(glimpse: &SignalRef<'_>) -> bool {
+    let mark = glimpse.mark();
+    mark.is_some_and(|mark| mark.signature == LINK_UP_SIGNATURE || reports_store_recovery(mark))
+}
+
+/// Returns true if a rank reports a cause of its own after a time.
+fn fails_afterwards(glimpse: &SignalRef<'_>, at: Timestamp) -> bool {
+    let is_root = glimpse.mark().is_some_and(|mark| mark.role == Role::Root);
+    is_root && glimpse.at > at && glimpse.entity.rank().is_some()
 }

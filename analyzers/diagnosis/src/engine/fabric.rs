@@ -11,10 +11,13 @@ use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
 use super::stalled::StallReports;
 use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
-use crate::own_exceptions::explaining_exceptions;
+use crate::own_exceptions::{LOST_PEER_CLASSES, explaining_exceptions};
 use crate::signal::STANDING_SIGNATURE;
 use crate::signalled_ranks::{explains_complaint, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+
+/// Factor on the score of a report that is a consequence by its meaning.
+const SYMPTOM: f64 = 0.6;
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
     if !scene.has(FailureFamily::Fabric) {
@@ -45,7 +48,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                 (CandidateStrength::Overriding, confidence(sign))
             }
             Role::Root => (CandidateStrength::Cause, confidence(sign)),
-            _ => (CandidateStrength::Symptom, confidence(sign) * 0.6),
+            _ => (CandidateStrength::Symptom, confidence(sign) * SYMPTOM),
         };
         let candidate = found.at(machine, class.as_str(), || {
             let blamed = if adapter { machine_of(sign) } else { scene.job_entity() };
@@ -109,6 +112,10 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == classes::RENDEZVOUS_FAILURE {
             candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
         }
+        if follows_struck_rank(scene, &candidate) {
+            candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
+            candidate.score *= SYMPTOM;
+        }
         weigh_complaints(&complaints, &mut candidate);
         all.push(candidate);
     }
@@ -118,6 +125,16 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     add(all, mismatch(scene, &works));
     add(all, rank_behind(scene, &works));
     add(all, missing_peer(scene, &complaints, &works));
+}
+
+/// Returns true for lost connections of which a signal had ended the peer: the end of a process severs its connections,
+/// whatever the text of the program says about them.
+fn follows_struck_rank(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+    if !scene.distinguishes_ends() || !LOST_PEER_CLASSES.contains(&candidate.class.as_str()) {
+        return false;
+    }
+    let first = &scene.signs[candidate.first];
+    struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, first))
 }
 
 /// Raises the score of a failed network adapter if ranks lost connections. The complaints are not added to its support,
