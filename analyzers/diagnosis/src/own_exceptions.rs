@@ -175,7 +175,7 @@ fn has_foreign_meaning(scene: &FailureScene<'_>, index: usize) -> bool {
 }
 
 /// Returns true if an exception reports what happened to a peer or a device, or was raised while it waited for peers.
-fn has_foreign_reason(sign: &Signal) -> bool {
+pub(crate) fn has_foreign_reason(sign: &Signal) -> bool {
     let texts = [Some(sign.text.as_str()), sign.field("message"), sign.field("cause")];
     let mut functions = sign.field("functions").into_iter().flat_map(|names| names.split(','));
     texts

@@ -55,6 +55,35 @@ fn connections_that_a_killed_rank_severs_follow_from_its_end() {
     assert!(case.separate.is_empty(), "{:?}", case.separate);
 }
 
+/// So do exceptions about a peer that have no class of their own.
+#[test]
+fn exceptions_about_a_killed_peer_follow_from_its_end() {
+    let mut world = World::new();
+    world.exits(1_000, 1, ProcessExit::Signal(9));
+    for (ms, rank) in [(1_035, 0), (1_040, 4)] {
+        world.says(ms, rank, "EOFError", mark("uncaught-exception", Role::Root, 0.7));
+        world.exits(ms, rank, ERROR);
+    }
+    let case = world.settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    assert_eq!(case.verdict.blamed, rank_of(1));
+}
+
+/// Why the rank exited is unknown, but its peers lost their connections because of it.
+#[test]
+fn connections_that_are_lost_after_an_exit_without_words_follow_from_it() {
+    let mut world = World::new();
+    world.exits(1_000, 1, ProcessExit::Code(3));
+    for (ms, rank) in [(1_137, 0), (1_150, 4)] {
+        let text = "ConnectionRefusedError: [Errno 111] Connection refused";
+        world.says(ms, rank, text, mark("connection-refused", Role::Root, 0.85));
+        world.exits(ms, rank, ERROR);
+    }
+    let case = world.settle();
+    assert_eq!(class(&case), "rank-exit-unknown");
+    assert_eq!(case.verdict.blamed, rank_of(1));
+}
+
 /// Without such an end, a lost connection is all that is known.
 #[test]
 fn a_lost_connection_without_an_end_before_it_remains_the_class() {

@@ -10,7 +10,14 @@ const SOURCES: [EvidenceSource; 4] = [
 ];
 
 /// Reports of checks that found nothing.
-const DENIED: [&str; 71] = [
+const DENIED: [&str; 78] = [
+    "dmesg: no \"fallen off the bus\" found",
+    "dmesg: no line with \"fallen off the bus\"",
+    "dmesg: \"fallen off the bus\" not found",
+    "audit: grep -c \"CUDA out of memory\" rank0.log -> 0",
+    "audit: searched for \"No space left on device\", nothing found",
+    "      OOMKilled:    false",
+    "The tasks have crashed. Check the task logs for an earlier error, or scheduler events (e.g. preemption, eviction) to debug further.",
     "no Xid 79 errors",
     "health check: no Xid 79 errors in the last hour",
     "gpu-check: No XID 79 found on any GPU",

@@ -326,9 +326,14 @@ fn quiet_start(job: &Job) -> Option<String> {
     let is_quiet = job.step().is_none() && !job.activity.has_life();
     is_quiet.then(|| {
         // Agents look for output and use of a processor at intervals.
-        let quiet = "its ranks have started; no step has been reported, and no output or notable use of a processor has \
-                     been seen yet";
-        let parts = [Some(quiet.to_owned()), completed_ranks(job), stopped_ranks(job)];
+        let completed = completed_ranks(job);
+        // What a rank wrote just before its end is in its log only.
+        let of_those = if completed.is_some() { " of those that run" } else { "" };
+        let quiet = format!(
+            "its ranks have started; no step has been reported, and no output or notable use of a processor{of_those} has \
+             been seen yet"
+        );
+        let parts = [Some(quiet), completed, stopped_ranks(job)];
         parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
     })
 }

@@ -503,3 +503,28 @@ fn the_status_of_a_job_counts_its_ranks_that_have_ended() {
     let reason = view.reason.expect("a reason");
     assert_eq!(reason, "reports no steps; 3 of its 8 ranks have ended with exit code 0");
 }
+
+/// The last output of a rank that ended at once is in its log only.
+#[test]
+fn the_status_of_a_quiet_start_speaks_of_ranks_that_run() {
+    for (ended, part) in [
+        (false, "use of a processor has been"),
+        (true, "use of a processor of those that run has been"),
+    ] {
+        let mut cluster = Cluster::new(policy());
+        cluster.submit(4);
+        cluster.obey();
+        cluster.obey();
+        if ended {
+            let exit = EvidenceBody::RankExited {
+                pid: 1,
+                exit: ProcessExit::Code(0),
+                ended_by_agent: false,
+            };
+            cluster.rank_says(0, exit, Vec::new());
+        }
+        let view = cluster.state.status(cluster.now).jobs[0].clone();
+        let reason = view.reason.expect("a reason");
+        assert!(reason.contains(part), "{reason}");
+    }
+}

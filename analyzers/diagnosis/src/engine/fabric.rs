@@ -13,7 +13,7 @@ use super::stalled::StallReports;
 use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
 use crate::own_exceptions::{LOST_PEER_CLASSES, explaining_exceptions};
 use crate::signal::STANDING_SIGNATURE;
-use crate::signalled_ranks::{explains_complaint, struck_rank};
+use crate::signalled_ranks::{complains, explains_complaint, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Factor on the score of a report that is a consequence by its meaning.
@@ -112,8 +112,8 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == classes::RENDEZVOUS_FAILURE {
             candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
         }
-        if follows_struck_rank(scene, &candidate) {
-            candidate.strength = candidate.strength.min(CandidateStrength::Symptom);
+        if follows_end(scene, &candidate) {
+            candidate.strength = CandidateStrength::Outcome;
             candidate.score *= SYMPTOM;
         }
         weigh_complaints(&complaints, &mut candidate);
@@ -127,14 +127,17 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
     add(all, missing_peer(scene, &complaints, &works));
 }
 
-/// Returns true for lost connections of which a signal had ended the peer: the end of a process severs its connections,
-/// whatever the text of the program says about them.
-fn follows_struck_rank(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
+/// Returns true for lost connections after the end of a rank that reports no lost peer: the end of a process severs its
+/// connections, whatever the texts of the others say about them.
+fn follows_end(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     if !scene.distinguishes_ends() || !LOST_PEER_CLASSES.contains(&candidate.class.as_str()) {
         return false;
     }
     let first = &scene.signs[candidate.first];
-    struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, first))
+    let is_silent = |end: &Signal| end.rank().is_some_and(|rank| !complains(scene, rank));
+    let mut ends = scene.exits().map(|(_, end, ..)| end);
+    let is_before = ends.any(|end| end.timed && first.timed && end.at <= first.at && is_silent(end));
+    is_before || struck_rank(scene).is_some_and(|(_, end, ..)| explains_complaint(end, first))
 }
 
 /// Raises the score of a failed network adapter if ranks lost connections. The complaints are not added to its support,

@@ -7,10 +7,10 @@ use rankguard_faults::classes;
 use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, LAST_OUTPUT, NodeId, OUTPUT_AGE_FIELD, ProcessExit, Rank};
 
 use super::{FailureFamily, confidence, roots};
-use crate::own_exceptions::{explaining_exceptions, is_own_exception};
+use crate::own_exceptions::{explaining_exceptions, has_foreign_reason, is_own_exception};
 use crate::program_errors::is_plain_class;
 use crate::signal::CHECK_SIGNATURE;
-use crate::signalled_ranks::struck_rank;
+use crate::signalled_ranks::{explains_complaint, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -66,6 +66,11 @@ fn candidate(
             CandidateStrength::Symptom
         }
         _ => CandidateStrength::Cause,
+    };
+    let (strength, score) = if class == classes::UNCAUGHT_EXCEPTION && follow_struck_rank(scene, signs) {
+        (CandidateStrength::Outcome, score * CONTRADICTED)
+    } else {
+        (strength, score)
     };
     let is_message = signs.iter().all(|(_, sign)| sign.is_signed(EXIT_MESSAGE));
     let (strength, score) = if is_message && ended_before(scene, earliest, &ranks) {
@@ -132,6 +137,15 @@ fn candidate(
         }
     }
     Some(candidate)
+}
+
+/// Returns true for exceptions about peers that follow from a rank that a signal ended.
+fn follow_struck_rank(scene: &FailureScene<'_>, signs: &[(usize, &Signal)]) -> bool {
+    let Some((_, end, ..)) = struck_rank(scene).filter(|_| scene.distinguishes_ends()) else {
+        return false;
+    };
+    let mut all = signs.iter();
+    all.all(|(_, sign)| has_foreign_reason(sign) && sign.rank() != end.rank() && explains_complaint(end, sign))
 }
 
 /// Texts of the kubelet and of the job controller about a container that ended before and is started again, or not again.

@@ -32,7 +32,7 @@ const MODIFIERS: &str = r"(?:(?:an?|any|the|other|new|more|further|single|such|k
 static BEFORE: LazyLock<Regex> = LazyLock::new(|| {
     let perceived = r"(?:(?:see|saw|seen|show|shows|shown|find|found|detect|detected|report|reported|encounter|encountered|observe|observed|hit|hitting|get|got|have|had|having|raise|raised|cause|caused|contain|contains|caused by|due to|because of|result of|seeing|encountering|raising|getting|triggering|trigger|be|been|affected by|related to) ){0,2}";
     compile(&format!(
-        r"(?i)(?:^|[^\w-])(?:(?:no|zero|neither|nor|none of|free of|absence of) {MODIFIERS}(?:(?:was|were|is|are|has|have|had|been|got|gets) ){{0,3}}|no \w+ (?:saw|hit|had|got|found|detected|reported|encountered|raised) (?:an?|any|the) {MODIFIERS}|without {perceived}{MODIFIERS}|(?:(?:did|do|does|was|were|is|are|has|have|had) not|(?:did|do|does|was|were|is|are|has|have|had)n't|never) {perceived}{MODIFIERS})$"
+        r"(?i)(?:^|[^\w-])(?:(?:no|zero|neither|nor|none of|free of|absence of) (?:(?:line|match|entry|message|record)s? (?:with|for|of|containing) )?{MODIFIERS}(?:(?:was|were|is|are|has|have|had|been|got|gets) ){{0,3}}|no \w+ (?:saw|hit|had|got|found|detected|reported|encountered|raised) (?:an?|any|the) {MODIFIERS}|without {perceived}{MODIFIERS}|(?:(?:did|do|does|was|were|is|are|has|have|had) not|(?:did|do|does|was|were|is|are|has|have|had)n't|never) {perceived}{MODIFIERS})$"
     ))
 });
 
@@ -54,7 +54,7 @@ static PLURAL: LazyLock<Regex> = LazyLock::new(|| {
 static AFTER: LazyLock<Regex> = LazyLock::new(|| {
     let nouns = r"(?:s|es)?(?:[ _-](?:error|event|fault|failure|kill|exception|timeout|crash|message|report|line|occurrence|reset|flap|count|counter|total|number)(?:s|es)?){0,3}";
     compile(&format!(
-        r#"(?i)^['"`)]{{0,2}}{nouns}(?: (?:detected|found|seen|reported|so far|in total|today))?(?:\s*(?:[:=]|->|\.{{3,}}|is|are|was|were)\s*(?:0|zero|none|no|not (?:found|seen|detected|reported|observed|present|active))\s*(?:$|[,;.)\]|}}])| (?:(?:was|were|is|are|has been|have been) (?:not|never) (?:found|seen|detected|reported|observed|logged|hit|raised)|did not (?:occur|happen|appear)|(?:has|have) not (?:occurred|happened|appeared))\b)"#
+        r#"(?i)^['"`)]{{0,2}}{nouns}(?: (?:detected|found|seen|reported|so far|in total|today))?(?:\s*(?:[:=]|->|\.{{3,}}|is|are|was|were)\s*(?:0|zero|none|no|not (?:found|seen|detected|reported|observed|present|active))\s*(?:$|[,;.)\]|}}])| (?:(?:was|were|is|are|has been|have been) (?:not|never) (?:found|seen|detected|reported|observed|logged|hit|raised)|did not (?:occur|happen|appear)|(?:has|have) not (?:occurred|happened|appeared)|not (?:found|seen|detected|present))\b|['"`)]{{0,2}}[^'"`;]{{0,60}}(?:-> 0(?:$|[,;. ])|\bnothing (?:was )?found\b))"#
     ))
 });
 
