@@ -89,3 +89,18 @@ fn a_rank_that_is_killed_beside_an_exception_has_a_case_of_its_own() {
     let killed = of_class("killed-by-signal");
     assert_eq!(killed["verdict"]["root_rank"], 1, "{killed:#}");
 }
+
+/// What Python prints of a lost connection is no cause: the rank that was killed is.
+#[test]
+fn connections_that_a_killed_rank_severs_are_no_cause() {
+    let cluster = nodes::Cluster::start_configured(2, 1, SETTINGS);
+    let folder = cluster.folder("pair");
+    let traceback = "printf '%s\\n' 'Traceback (most recent call last):' '  File \"/home/u/train.py\", line 41, in recv' '    d = \
+                     s.recv(1)' 'ConnectionResetError: [Errno 104] Connection reset by peer' >&2; exit 1";
+    let pids = pair(&cluster, &folder, traceback);
+    kill_process(pids[1], Signal::KILL).expect("it runs");
+    fs::write(folder.join("go"), "").expect("written");
+    let all = cases(&cluster, 1);
+    assert_eq!(all[0]["verdict"]["class"], "killed-by-signal", "{:#}", all[0]);
+    assert_eq!(all[0]["verdict"]["root_rank"], 1, "{:#}", all[0]);
+}
