@@ -270,7 +270,7 @@ fn is_unrelated(scene: &FailureScene<'_>, fault: &CauseCandidate, first_exit: (&
 }
 
 /// Returns true if a rank that ended reports an error of its program or of its GPU, and no lost peer.
-fn reports_own_error(scene: &FailureScene<'_>, end: &Signal) -> bool {
+pub(crate) fn reports_own_error(scene: &FailureScene<'_>, end: &Signal) -> bool {
     let rank = end.rank();
     let of_rank = |sign: &Signal| rank.is_some() && sign.entity.rank() == rank && !scene.is_older(sign);
     let of_gpu = |sign: &Signal| {

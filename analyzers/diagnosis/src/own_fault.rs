@@ -6,8 +6,10 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Classification, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit, Role};
 
+use crate::consequences::reports_own_error;
 use crate::exit_class::is_fault;
 use crate::knowledge::ClassEntry;
+use crate::own_exceptions::is_own_error;
 use crate::signalled_ranks::complains;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -18,7 +20,7 @@ const LINKS: [&str; 4] = ["fabric", "link", "nic-", "nvswitch"];
 const LOCAL_DISKS: [&str; 6] = ["ata", "hd", "md", "mmcblk", "nvme", "sd"];
 
 /// Exit codes with which shells report SIGKILL and SIGABRT.
-const SIGKILL: i32 = 137;
+pub(crate) const SIGKILL: i32 = 137;
 const SIGABRT: i32 = 134;
 
 /// Difference of the clocks of two nodes up to which the order of events proves nothing.
@@ -126,7 +128,7 @@ pub(crate) fn is_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, inde
     }
     match sign.exit() {
         Some((_, exit)) => ends_by_itself(scene, winner, sign, exit),
-        None => is_kill_of_own_end(scene, winner, sign),
+        None => is_kill_of_own_end(scene, winner, sign) || is_error_of_own_end(scene, winner, sign),
     }
 }
 
@@ -142,6 +144,16 @@ fn is_kill_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &
     victims.any(|(_, end, _, exit)| ends_by_itself(scene, winner, end, exit))
 }
 
+/// Returns true for the error of a program that ended a rank beside a silent node.
+fn is_error_of_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    let is_silence = scene.signs[winner.first].what == SignalMeaning::Silent;
+    let is_error = is_silence && sign.is_root_mark() && sign.entity.rank().is_some() && is_own_error(sign);
+    let mut ends = scene
+        .exits()
+        .filter(|(_, end, ..)| is_error && end.entity == sign.entity);
+    ends.any(|(_, end, _, exit)| ends_by_itself(scene, winner, end, exit))
+}
+
 /// Returns true if a rank ended by itself or from outside, and not because of the winner: a real end on another node than
 /// that of a fault of a machine or of a drill. Survivors report a lost peer, abort or exit; they do not end by SIGKILL.
 /// A drill does not reach into the past, and it crashes no process of another node unless a rank ended for it.
@@ -154,6 +166,11 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     let is_machine = ClassEntry::of(scene.catalogue, &winner.class).is_outright_fault();
     let is_elsewhere = is_other_node(end.node(), winner.blamed.node().or(first.node()));
     let is_candidate = scene.has_fault_limits && !end.synthetic && end.timed && first.timed;
+    let is_silence = first.what == SignalMeaning::Silent && scene.distinguishes_ends();
+    if is_candidate && is_silence && is_elsewhere && (crashes(exit) || reports_own_error(scene, end)) {
+        // The loss of a node crashes no process of another one, and no program of another one fails of it by itself.
+        return true;
+    }
     if !is_candidate || !is_elsewhere || !(is_drill || is_machine) {
         return false;
     }
@@ -164,11 +181,16 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
         // Ranks of a node that is cut off are ended by SIGKILL with the lease of its agent.
         return scene.silent().next().is_none();
     }
-    let is_crash = is_fault(exit) && exit.shell_code() != SIGABRT;
+    let is_crash = crashes(exit);
     let mut others = scene.exits().filter(|(_, other, ..)| other.evidence != end.evidence);
     let is_first = others.all(|(_, other, ..)| other.timed && other.at >= end.at);
     let is_before = end.at.after(CLOCKS) < first.at;
     is_drill && is_first && (is_crash || is_before)
+}
+
+/// Returns true for a signal of a process that failed by itself, other than SIGABRT: libraries abort for a lost peer.
+pub(crate) fn crashes(exit: ProcessExit) -> bool {
+    is_fault(exit) && exit.shell_code() != SIGABRT
 }
 
 /// Returns true if a rank was ended by SIGKILL, which neither the winner nor Rankguard sent: survivors of any failure end

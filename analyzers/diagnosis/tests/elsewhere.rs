@@ -55,6 +55,43 @@ fn connections_that_a_killed_rank_severs_follow_from_its_end() {
     assert!(case.separate.is_empty(), "{:?}", case.separate);
 }
 
+/// A crash severs them as a kill does.
+#[test]
+fn connections_that_a_crashed_rank_severs_follow_from_its_end() {
+    let mut world = World::new();
+    world.exits(1_000, 1, ProcessExit::Signal(11));
+    for (ms, rank) in [(1_012, 0), (1_140, 4)] {
+        let text = "BrokenPipeError: [Errno 32] Broken pipe";
+        world.says(ms, rank, text, mark("connection-reset", Role::Root, 0.8));
+        world.exits(ms, rank, ERROR);
+    }
+    let case = world.settle();
+    assert_eq!(class(&case), "segfault");
+    assert_eq!(case.verdict.root_rank, rank_of(1).rank());
+}
+
+/// A node that falls silent crashes no process of another node, and no program of another one fails of it by itself.
+#[test]
+fn a_failure_beside_a_silent_node_is_one_of_its_own() {
+    for (is_crash, expected) in [(true, "segfault"), (false, "key-error")] {
+        let mut world = World::new();
+        if is_crash {
+            world.exits(1_000, 2, ProcessExit::Signal(11));
+        } else {
+            world.says(990, 2, "KeyError: 'lr'", mark("key-error", Role::Root, 0.9));
+            world.exits(1_000, 2, ERROR);
+        }
+        world.silent(1_400, 3);
+        let case = world.settle();
+        let others = case.separate.iter().map(|other| other.verdict.class.as_str());
+        let mut all: Vec<&str> = others.chain([class(&case)]).collect();
+        all.sort_unstable();
+        let mut wanted = ["node-agent-silent", expected];
+        wanted.sort_unstable();
+        assert_eq!(all, wanted);
+    }
+}
+
 /// So do exceptions about a peer that have no class of their own.
 #[test]
 fn exceptions_about_a_killed_peer_follow_from_its_end() {

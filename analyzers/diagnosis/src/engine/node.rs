@@ -6,6 +6,8 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Role, Timestamp};
 
 use super::FailureFamily;
+use crate::consequences::reports_own_error;
+use crate::own_fault::{SIGKILL, crashes};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Longest time from the complaint of a peer to the last report of the silent node.
@@ -90,7 +92,7 @@ fn complaints(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> 
     let is_near = |sign: &Signal| !sign.timed || silent_at.since(sign.at) <= NEAR;
     let is_complaint = |index: usize, sign: &Signal| match sign.mark() {
         _ if !scene.has_cause_limits => true,
-        None => sign.exit().is_some() && is_near(sign),
+        None => sign.exit().is_some() && is_near(sign) && !ended_for_itself(scene, sign),
         Some(mark) => mark.role != Role::Noise && scene.family(index) == Some(FailureFamily::Fabric) && is_near(sign),
     };
     let elsewhere = scene
@@ -100,6 +102,14 @@ fn complaints(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> 
         .filter(|(index, other)| is_complaint(*index, other))
         .map(|(index, _)| index)
         .collect()
+}
+
+/// Returns true for the end of a rank that the loss of a peer does not cause: a crash, a kill, an error of its own.
+fn ended_for_itself(scene: &FailureScene<'_>, end: &Signal) -> bool {
+    let is_struck = end
+        .exit()
+        .is_some_and(|(_, exit)| crashes(exit) || exit.shell_code() == SIGKILL);
+    scene.distinguishes_ends() && (is_struck || reports_own_error(scene, end))
 }
 
 /// Returns the sign with which a node reported its end before it became silent, by clocks that may differ.
