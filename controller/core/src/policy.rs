@@ -154,6 +154,9 @@ impl Default for Policy {
     }
 }
 
+/// Upper bound of the work time after which the failure of a recovered job counts as overcome, milliseconds.
+const LIFE_MS: u64 = 60_000;
+
 impl Policy {
     /// Returns the limit of cordoned nodes among `nodes` nodes.
     pub fn cordon_budget(&self, nodes: usize) -> usize {
@@ -182,6 +185,11 @@ impl Policy {
             PreflightMode::Off => self.fence_ms,
             PreflightMode::Warn | PreflightMode::Require => self.fence_ms.max(self.preflight_ms),
         }
+    }
+
+    /// Returns the time for which ranks without steps must have worked before their work counts, milliseconds.
+    pub(crate) fn life_ms(&self) -> u64 {
+        self.first_step_ms.min(LIFE_MS)
     }
 
     /// Returns the time that the ranks beside a failed one get to report errors of their own before they are ended.

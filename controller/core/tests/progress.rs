@@ -322,6 +322,15 @@ fn a_shrunk_job_without_checkpoints_states_when_it_starts_again_with_more_nodes(
     let due = reason(&cluster);
     assert!(due.contains("it takes in node-3 at "), "{due}");
     assert!(due.contains("its ranks then start from the beginning"), "{due}");
+    // The time that is stated is the one at which it grows.
+    while cluster.job().nodes().len() < 4 {
+        let now = reason(&cluster);
+        assert!(
+            now == due || now.contains("at the earliest") && now.split(" at ").nth(1) == due.split(" at ").nth(1),
+            "{now}"
+        );
+        cluster.wait(Duration::from_secs(1));
+    }
 }
 
 /// Returns the number of nodes of a job that lost one and commits five times per growth check, some time after the node

@@ -17,13 +17,10 @@ use crate::{JobPhase, RankActivity};
 
 /// Signature of the agents' reports about rank activity. Field `state`: `output`, `busy` or `idle`.
 const SIGNATURE: &str = "ranks.activity";
-/// Upper bound of the work time after which the failure of a recovered job counts as overcome, milliseconds.
-const LIFE_MS: u64 = 60_000;
-
 impl DecisionContext<'_> {
     /// Returns the work time after which a job without step marks counts as recovered, milliseconds.
     pub(super) fn life_ms(&self) -> u64 {
-        self.state.policy.first_step_ms.min(LIFE_MS)
+        self.state.policy.life_ms()
     }
 
     /// Handles a rank activity report.

@@ -1,6 +1,7 @@
 //! Reason why an elastic job runs on fewer nodes than it may, and when it grows.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rankguard_model::{NodeId, NodeState, Timestamp};
 
@@ -101,6 +102,13 @@ impl DecisionState {
         format!("{name} takes no work at present")
     }
 
+    /// Returns the time from which the ranks of a job have worked for long enough to grow.
+    fn has_worked_from(&self, job: &Job, at: Timestamp) -> Timestamp {
+        let missing = self.policy.life_ms().saturating_sub(job.activity.worked_ms(at));
+        let missing = if job.generation_step().is_some() { 0 } else { missing };
+        at.after(Duration::from_millis(missing))
+    }
+
     /// Returns what a job waits for before it takes in free nodes.
     fn growth_time(&self, job: &Job, free: &[NodeId], at: Timestamp) -> String {
         let names: BTreeSet<&str> = free.iter().map(NodeId::as_str).collect();
@@ -127,8 +135,9 @@ impl DecisionState {
                 format!("it is called to checkpoint at {due}, and takes in {names} after that checkpoint")
             }
             (None, Some(due)) => format!(
-                "it takes in {names} at {due} at the earliest; it has no checkpoints, so its ranks then start from the \
-                 beginning"
+                "it takes in {names} at {} at the earliest; it has no checkpoints, so its ranks then start from the \
+                 beginning",
+                self.has_worked_from(job, at).max(*due)
             ),
             (None, None) => format!("it takes in {names} after the next change of its ranks or nodes"),
         }
