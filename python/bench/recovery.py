@@ -345,6 +345,8 @@ def main() -> None:
             print(f"not measured: {system.name}: {reason}", flush=True)
         else:
             chosen.append(system)
+    # A run that is ended early ends what it has started.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for number in range(options.rounds):
         turned = chosen[number % len(chosen) :] + chosen[: number % len(chosen)]
