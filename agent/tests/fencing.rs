@@ -361,7 +361,13 @@ async fn a_stop_of_nothing_is_answered() {
 /// Agent and supervisor are killed together: the leftovers end before the next agent joins.
 #[tokio::test(flavor = "multi_thread")]
 async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_joins() {
-    for (tree, with_groups) in [(Tree::Session, false), (Tree::Daemon, true)] {
+    let mut shown = 0;
+    // On a busy machine the leftovers may end before both have; such a round shows nothing.
+    for (tree, with_groups) in [(Tree::Session, false), (Tree::Daemon, true)]
+        .into_iter()
+        .cycle()
+        .take(6)
+    {
         let dir = tempfile::tempdir().unwrap();
         let controller = FakeController::start(true).await;
         let agent = AgentProcess::start(dir.path(), &controller, with_groups);
@@ -378,7 +384,10 @@ async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_jo
         drop(agent);
         tokio::time::sleep(Duration::from_millis(200)).await;
         let left = processes_with(&word);
-        assert!(!left.is_empty(), "nobody was there to end them: the test shows nothing");
+        if left.is_empty() {
+            continue;
+        }
+        shown += 1;
         let group = std::fs::read_to_string(format!("/proc/{}/cgroup", left[0])).unwrap_or_default();
         if with_groups && !group.contains("rankguard-") {
             eprintln!("SKIPPED: this machine lets nobody create control groups: {group}");
@@ -389,6 +398,7 @@ async fn leftovers_of_a_killed_agent_and_supervisor_end_before_the_next_agent_jo
         controller.joined(2).await;
         assert_eq!(processes_with(&word), Vec::<u32>::new());
     }
+    assert!(shown > 0, "nobody was there to end them: the test shows nothing");
 }
 
 /// The daemons of a rank end when it exits by itself.

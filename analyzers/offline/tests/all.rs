@@ -4,6 +4,7 @@
 
 mod common;
 mod folders;
+#[allow(clippy::disallowed_methods, reason = "it reads the logs of a test")]
 mod live;
 
 mod between_ranks;
