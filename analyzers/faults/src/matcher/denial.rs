@@ -54,7 +54,7 @@ static PLURAL: LazyLock<Regex> = LazyLock::new(|| {
 static AFTER: LazyLock<Regex> = LazyLock::new(|| {
     let nouns = r"(?:s|es)?(?:[ _-](?:error|event|fault|failure|kill|exception|timeout|crash|message|report|line|occurrence|reset|flap|count|counter|total|number)(?:s|es)?){0,3}";
     compile(&format!(
-        r#"(?i)^['"`)]{{0,2}}{nouns}(?: (?:detected|found|seen|reported|so far|in total|today))?(?:\s*(?:[:=]|->|\.{{3,}}|is|are|was|were)\s*(?:0|zero|none|no|not (?:found|seen|detected|reported|observed|present|active))\s*(?:$|[,;.)\]|}}])| (?:(?:was|were|is|are|has been|have been) (?:not|never) (?:found|seen|detected|reported|observed|logged|hit|raised)|did not (?:occur|happen|appear)|(?:has|have) not (?:occurred|happened|appeared)|not (?:found|seen|detected|present))\b|['"`)]{{0,2}}[^'"`;]{{0,60}}(?:-> 0(?:$|[,;. ])|\bnothing (?:was )?found\b))"#
+        r#"(?i)^['"`] not (?:found|seen|detected)\b|^['"`)]{{0,2}}{nouns}(?: (?:detected|found|seen|reported|so far|in total|today))?(?:\s*(?:[:=]|->|\.{{3,}}|is|are|was|were)\s*(?:0|zero|none|no|not (?:found|seen|detected|reported|observed|present|active))\s*(?:$|[,;.)\]|}}])| (?:(?:was|were|is|are|has been|have been) (?:not|never) (?:found|seen|detected|reported|observed|logged|hit|raised)|did not (?:occur|happen|appear)|(?:has|have) not (?:occurred|happened|appeared))\b|['"`)]{{0,2}}[^'"`;]{{0,60}}(?:-> 0(?:$|[,;. ])|\bnothing (?:was )?found\b))"#
     ))
 });
 
