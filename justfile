@@ -30,7 +30,7 @@ test-all: test
     #!/usr/bin/env bash
     set -euo pipefail
     cargo build --release -p rankguard
-    cargo test --release -p rankguard-agent --test agent_tests exactly_once:: -- --ignored --test-threads 1
+    cargo test --release -p rankguard-agent --test exactly_once -- --ignored --test-threads 1
     tests/promtool.sh target/release/rankguard
     checkpoint/tiers/tests/object_stores.sh
     .ci/python

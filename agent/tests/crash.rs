@@ -1,19 +1,23 @@
 //! Killed agents: their ranks end with them, and their spool continues without a gap.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use crate::support::agent::{client_at, settings, tells_its_socket};
-use crate::support::guard::guarded;
-use crate::support::{self, FakeController, LIMIT, gone, launch};
 use rankguard_agent::{RankPeerPolicy, keep_arenas, run};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
 use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, RestoreBytes, RestorePoint, Step};
 use rankguard_rank::RankClient;
 use serde_json::json;
+use support::agent::{client_at, settings, tells_its_socket};
+use support::guard::guarded;
+use support::{FakeController, LIMIT, gone, launch};
 
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_STATE";
@@ -26,7 +30,7 @@ async fn agent_process() {
         return;
     };
     let mut settings = settings(Path::new(&state), &controller);
-    let keeper = ["crash::arenas_process", "--exact", "--nocapture"].map(OsString::from);
+    let keeper = ["arenas_process", "--exact", "--nocapture"].map(OsString::from);
     settings.arena_process = vec![std::env::current_exe().unwrap().into()];
     settings.arena_process.extend(keeper);
     // The test acts for the ranks, and is none of their processes.
@@ -47,7 +51,7 @@ struct Process(Child);
 impl Process {
     fn start(state: &Path, controller: &FakeController) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["crash::agent_process", "--exact", "--nocapture"]);
+        command.args(["agent_process", "--exact", "--nocapture"]);
         command
             .env(STATE, state)
             .env(CONTROLLER, controller.address.to_string());

@@ -1,5 +1,9 @@
 //! Agents that are killed again and again, or have no controller: every record is found once.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
@@ -7,10 +11,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::guard::guarded;
-use crate::support::{FakeController, NOBODY};
 use rankguard_agent::{AgentSettings, KernelLogSource, run};
 use rankguard_model::{Entity, Evidence, EvidenceBody, EvidenceSource, NodeId};
+use support::guard::guarded;
+use support::{FakeController, NOBODY};
 
 /// Set for the process that this binary starts to be killed.
 const STATE: &str = "RANKGUARD_TEST_ONCE_STATE";
@@ -74,7 +78,7 @@ struct Process(Child);
 impl Process {
     fn start(state: &Path, controller: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["exactly_once::agent_process", "--exact", "--nocapture"]);
+        command.args(["agent_process", "--exact", "--nocapture"]);
         command.env(STATE, state).env(CONTROLLER, controller);
         guarded(&mut command).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())
@@ -331,7 +335,7 @@ async fn a_full_disk_loses_nothing_and_is_written_again_when_there_is_room() {
     let controller = FakeController::start(false).await;
     let mut logs = Logs::new(dir.path());
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["exactly_once::agent_process", "--exact", "--nocapture"]);
+    command.args(["agent_process", "--exact", "--nocapture"]);
     command
         .env(STATE, dir.path())
         .env(CONTROLLER, controller.address.to_string());

@@ -1,13 +1,17 @@
 //! Real processes of a real agent: started, fenced, stopped, and never left behind.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use crate::support::agent::{client_at, tells_its_socket, with_agent};
-use crate::support::{self, FakeController, LIMIT, gone, launch, lives};
 use rankguard_model::{AgentOrder, CheckpointCall, EvidenceBody, Generation, JobId, ProcessExit, Step};
 use rankguard_proto::v1;
+use support::agent::{client_at, tells_its_socket, with_agent};
+use support::{FakeController, LIMIT, gone, launch, lives};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 fn started(body: &EvidenceBody) -> Option<u32> {

@@ -1,11 +1,15 @@
 //! Session with a controller: content and order of the evidence, and behaviour when the session breaks.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::time::{Duration, Instant};
 
-use crate::support::agent::settings;
-use crate::support::{FakeController, LIMIT, NOBODY, launch};
 use rankguard_agent::{AgentError, ask_agent, run};
 use rankguard_model::{AgentOrder, EvidenceBody};
+use support::agent::settings;
+use support::{FakeController, LIMIT, NOBODY, launch};
 use tokio::sync::oneshot;
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,17 +1,21 @@
 //! Hang evidence, preflight and link measurement of an agent.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::time::Duration;
 
-use crate::support::agent::{client_at, tells_its_socket, with_agent};
-use crate::support::{FakeController, NOBODY, launch};
 use rankguard_agent::{AgentSettings, MeasuringAgent, measure};
 use rankguard_identity::PeerTransport;
 use rankguard_model::{
     AgentOrder, Evidence, EvidenceBody, Generation, JobId, NodeId, PeerAgent, PreflightOrder, Rank, Step,
 };
 use rankguard_rank::RankClient;
+use support::agent::{client_at, tells_its_socket, with_agent};
+use support::{FakeController, NOBODY, launch};
 use tempfile::TempDir;
 
 /// Polls ranks often, and treats a short silence as a hang.

@@ -1,14 +1,16 @@
 //! RG-13: only a rank's own processes may act for it at the agent's socket. The agent, its ranks and the foreign
 //! processes are separate processes here, because the check uses the kernel's credentials.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::support::agent::settings;
-use crate::support::{FakeController, LIMIT, launch};
 use rankguard_agent::run;
 use rankguard_model::{AgentOrder, EvidenceBody, Rank, RankSlot, Step};
 use rankguard_proto::frame::{self, FrameReader};
@@ -16,6 +18,8 @@ use rankguard_proto::v1;
 use rankguard_proto::v1::from_rank::Kind as Said;
 use rankguard_proto::v1::to_rank::Kind as Heard;
 use rankguard_rank::{RankClient, RankEnv};
+use support::agent::settings;
+use support::{FakeController, LIMIT, launch};
 
 const STATE: &str = "RANKGUARD_TEST_STATE";
 const CONTROLLER: &str = "RANKGUARD_TEST_CONTROLLER";
@@ -60,7 +64,7 @@ struct Process(Child);
 impl Process {
     fn agent(state: &Path, controller: &FakeController) -> Self {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["socket::agent_process", "--exact", "--nocapture"]);
+        command.args(["agent_process", "--exact", "--nocapture"]);
         command
             .env(STATE, state)
             .env(CONTROLLER, controller.address.to_string());
@@ -90,7 +94,7 @@ async fn outcome(path: &Path) -> String {
 /// Starts two ranks, each with a shell script in which `$RANK_PROCESS` acts for a rank.
 async fn ranks(dir: &Path, controller: &FakeController, script: &str) {
     let program = std::env::current_exe().unwrap();
-    let words = format!("{} socket::rank_process --exact --nocapture", program.display());
+    let words = format!("{} rank_process --exact --nocapture", program.display());
     let mut order = launch(1, &["sh", "-c", &script.replace("$RANK_PROCESS", &words)]);
     order.world_size = 2;
     order.ranks = [0, 1]

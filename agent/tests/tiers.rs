@@ -1,11 +1,13 @@
 //! Checkpoints of a running agent: mirroring to the object store, restores from it, and deduplicated writes.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::support::agent::{client_at, settings, tells_its_socket};
-use crate::support::{self, FakeController, LIMIT, launch};
 use rankguard_agent::run;
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
@@ -14,6 +16,8 @@ use rankguard_model::{
 };
 use rankguard_rank::RankClient;
 use serde_json::json;
+use support::agent::{client_at, settings, tells_its_socket};
+use support::{FakeController, LIMIT, launch};
 use tokio::sync::oneshot;
 
 type Tensors = Vec<(TensorBox, Vec<u8>)>;

@@ -1,18 +1,22 @@
 //! Saves and restores through memory smaller than the image, beside a running agent.
 
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
 use std::num::NonZero;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::support::agent::{client_at, tells_its_socket, with_agent};
-use crate::support::{FakeController, launch};
 use rankguard_checkpoint::Store;
 use rankguard_checkpoint::format::{CheckpointId, Dtype, Manifest, TensorBox};
 use rankguard_checkpoint::verify::verify;
 use rankguard_model::{AgentOrder, EvidenceBody, Generation, JobId, RestorePoint, ShardSeal, Step};
 use rankguard_rank::{BackPressure, RankClient, SaveNotes, SaveOutcome, TensorPart};
 use serde_json::json;
+use support::agent::{client_at, tells_its_socket, with_agent};
+use support::{FakeController, launch};
 
 type Tensors = Vec<(TensorBox, Vec<u8>)>;
 
