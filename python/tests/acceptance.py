@@ -63,8 +63,7 @@ FRAMEWORKS = [
     Framework("stock-ddp", "stock_ddp.py", own="step-*.pt"),
     Framework("stock-fsdp2", "stock_fsdp2.py", own="step-*/.metadata"),
     Framework("stock-trainer", "stock_trainer.py", "transformers", own="checkpoint-*/trainer_state.json", counts_samples=False),
-    # After a change of ranks one run of three repeated the samples of a step; the reason was not found.
-    Framework("stock-lightning", "stock_lightning.py", "lightning", own="*-step=*.ckpt", counts_samples=False),
+    Framework("stock-lightning", "stock_lightning.py", "lightning", own="*-step=*.ckpt"),
     Framework("ddp-lines", "ddp_lines.py"),
     Framework("fsdp2-dcp-save", "fsdp2_dcp.py"),
     Framework("fsdp2-dcp-async", "fsdp2_dcp.py", options=("--async-save",)),

@@ -3,7 +3,7 @@
 Every row holds the same promises. No committed state is lost: the newest checkpoint never goes back. No working job is ended:
 there are as many generations as failures account for. Little more than one interval is repeated after a failure. With the same
 number of ranks the weights after every step are those of the undisturbed run, bit by bit; with another one each sample is
-consumed once an epoch, but for the Trainer, which counts batches of the present world, and for Lightning on its own.
+consumed once an epoch, but for the Trainer, which counts batches of the present world.
 """
 
 from __future__ import annotations

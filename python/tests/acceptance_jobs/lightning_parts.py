@@ -6,7 +6,7 @@ import warnings
 
 import torch
 import torch.distributed as dist
-from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch import Callback, LightningModule, Trainer
 from torch import nn
 
 from record import RankRecord, network, next_ids, samples
@@ -15,21 +15,27 @@ from record import RankRecord, network, next_ids, samples
 class Classifier(LightningModule):
     def __init__(self, args) -> None:
         super().__init__()
-        self.layers, self.args, self.record, self.ids = network(), args, None, []
+        self.layers, self.args, self.ids = network(), args, []
 
     def training_step(self, batch, batch_idx):
         inputs, targets, self.ids = batch
         return nn.functional.cross_entropy(self.layers(inputs), targets)
 
-    def on_train_start(self):
-        self.record = RankRecord(self.args.out, dist.get_rank(), dist.get_world_size(), self.global_step)
-
     def on_train_batch_end(self, outputs, batch, batch_idx):
-        self.record.step(self.global_step, self.ids, list(self.layers.parameters()))
         time.sleep(self.args.step_ms / 1e3)
 
     def configure_optimizers(self):
         return torch.optim.AdamW(self.parameters(), lr=1e-2)
+
+
+class Steps(Callback):
+    """Records steps before a callback behind it saves them: a rank that ends in between has recorded what is saved."""
+
+    def on_train_start(self, trainer, module):
+        self.record = RankRecord(module.args.out, dist.get_rank(), dist.get_world_size(), trainer.global_step)
+
+    def on_train_batch_end(self, trainer, module, outputs, batch, batch_idx):
+        self.record.step(trainer.global_step, module.ids, list(module.layers.parameters()))
 
 
 class Batches:
@@ -53,7 +59,7 @@ class Batches:
         self.consumed = state["consumed"]
 
 
-def trainer(args, **parts: object) -> Trainer:
+def trainer(args, callbacks: "list[Callback]", **parts: object) -> Trainer:
     warnings.filterwarnings("ignore", module="lightning")
     local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     return Trainer(
@@ -65,5 +71,6 @@ def trainer(args, **parts: object) -> Trainer:
         logger=False,
         enable_progress_bar=False,
         enable_model_summary=False,
+        callbacks=[Steps(), *callbacks],
         **parts,
     )
