@@ -484,3 +484,40 @@ impl RankRoster {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::{Generation, JobId, Rank};
+
+    use super::*;
+    use crate::collectors::testing;
+
+    #[test]
+    fn a_rank_that_runs_before_the_report_of_its_start_is_waited_for() {
+        let roster = RankRoster::new(NodeId::from("n1"));
+        let rank = RankRef {
+            job: JobId::from("train"),
+            generation: Generation(2),
+            rank: Rank(0),
+        };
+        let long = Duration::from_secs(60);
+        let before = Instant::now();
+        roster.wait_started(&rank, long);
+        roster.expect(rank.clone(), 0, Arc::new(testing::launch(&rank)));
+        roster.wait_started(&rank, Duration::from_millis(1));
+        assert_eq!(roster.running(), []);
+        let supervisor = roster.clone();
+        let started = rank.clone();
+        let report = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            supervisor.started(&started, testing::process(7));
+        });
+        roster.wait_started(&rank, long);
+        assert_eq!(roster.running().len(), 1);
+        assert!(
+            before.elapsed() < long,
+            "an unknown rank and a started one are not waited for"
+        );
+        report.join().expect("reported");
+    }
+}

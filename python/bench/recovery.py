@@ -122,7 +122,7 @@ class Run:
                 process.kill()
         for started in self.processes.values():
             started.wait()
-        # Ranks of an agent that was killed are children of nobody that we know: they are in the events.
+        # Ranks of an agent that was killed are below none of these processes; the events have their numbers.
         for number in {event["process"] for event in self.events()}:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(number, signal.SIGKILL)
@@ -262,7 +262,7 @@ def measure(system: System, case: str, run: Run, limit: float) -> dict[str, Any]
     world = system.world
     if case == "rank":
         by_rank = {event["rank"]: event["process"] for event in run.events()}
-        # torchft's group 0 is the one whose steps are watched.
+        # Of torchft, group 1 is killed, and the steps of group 0 show the recovery.
         victims = [psutil.Process(by_rank[1 if system.survivors_stay else random.randrange(world)])]
     else:
         host = system.host(run)

@@ -6,7 +6,7 @@
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, ProcessExit, Rank};
 
-use crate::exit_class::signal_name;
+use crate::exit_class::{is_abort, signal_name};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Classes of a connection that could not be made.
@@ -16,8 +16,6 @@ const CONNECTS: [&str; 4] = [
     classes::NETWORK_UNREACHABLE,
     classes::RENDEZVOUS_FAILURE,
 ];
-/// Exit code with which shells report SIGABRT, by which an uncaught C++ exception ends a process.
-const SIGABRT: i32 = 134;
 /// Factor on the score of a warning that does not explain the end of its rank.
 const PASSED: f64 = 0.25;
 
@@ -59,7 +57,7 @@ pub(crate) fn demote(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
 
 /// Returns true if a signal ended one of the ranks that warned.
 fn has_passed(scene: &FailureScene<'_>, ranks: &[Rank]) -> bool {
-    let is_by_signal = |exit: ProcessExit| signal_name(exit).is_some() && exit.shell_code() != SIGABRT;
+    let is_by_signal = |exit: ProcessExit| signal_name(exit).is_some() && !is_abort(exit);
     let mut ends = scene.exits();
     ends.any(|(_, end, _, exit)| is_by_signal(exit) && end.entity.rank().is_some_and(|rank| ranks.contains(&rank)))
 }

@@ -8,10 +8,9 @@ use rankguard_model::{ClassId, DeviceKind, Entity, EvidenceSource, NodeId, Proce
 
 use crate::engine::same_node;
 use crate::knowledge::ClassEntry;
-use crate::own_exceptions::is_own_error;
+use crate::own_exceptions::{is_own_error, reports_own_error};
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
-use crate::signalled_ranks::complains;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, connect_attempts, engine_exceptions,
     exit_class, own_exceptions, storage,
@@ -41,9 +40,6 @@ const ENDS: [&str; 4] = [
 
 /// Classes of programs that a lost or damaged GPU causes as well.
 const DEVICE_ERRORS: [&str; 6] = ["cublas-", "cuda-", "cudnn-", "gpu-", "nccl-", classes::POWER_FAULT];
-
-/// Classes of what the libraries of a GPU report of a rank's own work on it.
-const GPU_LIBRARIES: [&str; 3] = ["cublas-", "cuda-", "cudnn-"];
 
 /// Class of a program that used up the memory of its GPU, which no fault of the GPU causes.
 const CUDA_OOM: &str = classes::CUDA_OOM;
@@ -267,20 +263,6 @@ fn is_unrelated(scene: &FailureScene<'_>, fault: &CauseCandidate, first_exit: (&
         .marks()
         .any(|(_, sign)| is_device_error(sign) && !scene.is_older(sign));
     (is_elsewhere || is_killed) && !has_errors
-}
-
-/// Returns true if a rank that ended reports an error of its program or of its GPU, and no lost peer.
-pub(crate) fn reports_own_error(scene: &FailureScene<'_>, end: &Signal) -> bool {
-    let rank = end.rank();
-    let of_rank = |sign: &Signal| rank.is_some() && sign.entity.rank() == rank && !scene.is_older(sign);
-    let of_gpu = |sign: &Signal| {
-        let class = sign.class().map_or("", ClassId::as_str);
-        let is_library = GPU_LIBRARIES.iter().any(|prefix| class.starts_with(prefix));
-        sign.source == EvidenceSource::JobLog && is_library
-    };
-    let is_error = |sign: &Signal| sign.is_root_mark() && (is_own_error(sign) || of_gpu(sign));
-    let has_error = scene.marks().any(|(_, sign)| of_rank(sign) && is_error(sign));
-    has_error && rank.is_some_and(|rank| !complains(scene, rank))
 }
 
 /// Returns true if a fault lies on a machine on which no rank ended, and which is not silent, and the end of a rank on

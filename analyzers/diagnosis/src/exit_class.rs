@@ -70,3 +70,18 @@ pub(crate) fn exit_class(exit: ProcessExit) -> (&'static str, f64) {
 pub(crate) fn is_fault(exit: ProcessExit) -> bool {
     matches!(signal_number(exit), Some(4 | 5 | 6 | 7 | 8 | 11 | 31))
 }
+
+/// Returns true for SIGKILL, also if a shell reports it as an exit code.
+pub(crate) fn is_kill(exit: ProcessExit) -> bool {
+    signal_number(exit) == Some(9)
+}
+
+/// Returns true for SIGABRT, also if a shell reports it as an exit code: by it an uncaught C++ exception ends a process.
+pub(crate) fn is_abort(exit: ProcessExit) -> bool {
+    signal_number(exit) == Some(6)
+}
+
+/// Returns true for a signal of a process that failed by itself, other than SIGABRT: libraries abort for a lost peer.
+pub(crate) fn is_crash(exit: ProcessExit) -> bool {
+    is_fault(exit) && !is_abort(exit)
+}

@@ -12,7 +12,7 @@ use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::engine::FailureFamily;
 use crate::program_errors::is_plain_error;
-use crate::signalled_ranks::struck_rank;
+use crate::signalled_ranks::{complains, struck_rank};
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 
 /// Maximum lead of a peer's report over the exception, by clocks of two machines.
@@ -26,6 +26,9 @@ const NOT_RAISED: [&str; 2] = [classes::DATALOADER_KILLED, classes::DATALOADER_W
 
 /// Classes of the software family that a fault of a device causes as well.
 const DEVICE_ERRORS: [&str; 5] = ["cublas-", "cuda-", "cudnn-", "gpu-", classes::POWER_FAULT];
+
+/// Classes of what the libraries of a GPU report of a rank's own work on it.
+const GPU_LIBRARIES: [&str; 3] = ["cublas-", "cuda-", "cudnn-"];
 
 /// Classes that an exception without a class of its own has.
 const UNSPECIFIC: [&str; 2] = [classes::ASSERTION_ERROR, classes::UNCAUGHT_EXCEPTION];
@@ -132,6 +135,20 @@ pub fn is_own_error(sign: &Signal) -> bool {
     let is_of_storage = || names_one(&sign.text, &STORAGE_REASONS);
     let is_unspecific = UNSPECIFIC.contains(&class) && is_raised(sign) && !has_foreign_reason(sign) && !is_of_storage();
     sign.is_root_mark() && (is_plain_error(sign) || is_unspecific)
+}
+
+/// Returns true if a rank that ended reports an error of its program or of its GPU, and no lost peer.
+pub(crate) fn reports_own_error(scene: &FailureScene<'_>, end: &Signal) -> bool {
+    let rank = end.rank();
+    let of_rank = |sign: &Signal| rank.is_some() && sign.entity.rank() == rank && !scene.is_older(sign);
+    let of_gpu = |sign: &Signal| {
+        let class = sign.class().map_or("", |class| class.as_str());
+        let is_library = GPU_LIBRARIES.iter().any(|prefix| class.starts_with(prefix));
+        sign.source == EvidenceSource::JobLog && is_library
+    };
+    let is_error = |sign: &Signal| sign.is_root_mark() && (is_own_error(sign) || of_gpu(sign));
+    let has_error = scene.marks().any(|(_, sign)| of_rank(sign) && is_error(sign));
+    has_error && rank.is_some_and(|rank| !complains(scene, rank))
 }
 
 fn is_raised(sign: &Signal) -> bool {

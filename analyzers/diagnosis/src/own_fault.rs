@@ -6,10 +6,9 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Classification, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit, Role};
 
-use crate::consequences::reports_own_error;
-use crate::exit_class::is_fault;
+use crate::exit_class::{is_crash, is_kill};
 use crate::knowledge::ClassEntry;
-use crate::own_exceptions::is_own_error;
+use crate::own_exceptions::{is_own_error, reports_own_error};
 use crate::signalled_ranks::complains;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -18,10 +17,6 @@ const LINKS: [&str; 4] = ["fabric", "link", "nic-", "nvswitch"];
 
 /// Beginnings of the names of disks in the machine. Others may be reached over the network.
 const LOCAL_DISKS: [&str; 6] = ["ata", "hd", "md", "mmcblk", "nvme", "sd"];
-
-/// Exit codes with which shells report SIGKILL and SIGABRT.
-pub(crate) const SIGKILL: i32 = 137;
-const SIGABRT: i32 = 134;
 
 /// Difference of the clocks of two nodes up to which the order of events proves nothing.
 const CLOCKS: Duration = Duration::from_secs(2);
@@ -167,7 +162,7 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     let is_elsewhere = is_other_node(end.node(), winner.blamed.node().or(first.node()));
     let is_candidate = scene.has_fault_limits && !end.synthetic && end.timed && first.timed;
     let is_silence = first.what == SignalMeaning::Silent && scene.distinguishes_ends();
-    if is_candidate && is_silence && is_elsewhere && (crashes(exit) || reports_own_error(scene, end)) {
+    if is_candidate && is_silence && is_elsewhere && (is_crash(exit) || reports_own_error(scene, end)) {
         // The loss of a node crashes no process of another one, and no program of another one fails of it by itself.
         return true;
     }
@@ -177,26 +172,20 @@ fn ends_by_itself(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signa
     if end.entity.rank().is_none_or(|rank| complains(scene, rank)) {
         return false;
     }
-    if exit.shell_code() == SIGKILL {
+    if is_kill(exit) {
         // Ranks of a node that is cut off are ended by SIGKILL with the lease of its agent.
         return scene.silent().next().is_none();
     }
-    let is_crash = crashes(exit);
     let mut others = scene.exits().filter(|(_, other, ..)| other.evidence != end.evidence);
     let is_first = others.all(|(_, other, ..)| other.timed && other.at >= end.at);
     let is_before = end.at.after(CLOCKS) < first.at;
-    is_drill && is_first && (is_crash || is_before)
-}
-
-/// Returns true for a signal of a process that failed by itself, other than SIGABRT: libraries abort for a lost peer.
-pub(crate) fn crashes(exit: ProcessExit) -> bool {
-    is_fault(exit) && exit.shell_code() != SIGABRT
+    is_drill && is_first && (is_crash(exit) || is_before)
 }
 
 /// Returns true if a rank was ended by SIGKILL, which neither the winner nor Rankguard sent: survivors of any failure end
 /// by an error of their own, and the ends of ranks that an agent ended are no failures.
 fn is_killed_apart(scene: &FailureScene<'_>, winner: &CauseCandidate, end: &Signal, exit: ProcessExit) -> bool {
-    let is_killed = exit.shell_code() == SIGKILL && !end.synthetic;
+    let is_killed = is_kill(exit) && !end.synthetic;
     if !scene.distinguishes_ends() || !is_killed || end.entity.rank().is_none_or(|rank| complains(scene, rank)) {
         return false;
     }
@@ -245,9 +234,9 @@ fn is_drilled_end_beside(scene: &FailureScene<'_>, winner: &CauseCandidate, sign
     }
     let class = ClassEntry::of(scene.catalogue, &winner.class);
     let is_machine = class.is_outright_fault() || winner.class.as_str().ends_with("oom-kill");
-    let is_kill = first.exit().is_some_and(|(_, exit)| exit.shell_code() == SIGKILL);
+    let is_killed = first.exit().is_some_and(|(_, exit)| is_kill(exit));
     let is_earlier = first.timed && sign.timed && first.at.after(CLOCKS) < sign.at;
-    is_machine || is_kill || is_earlier
+    is_machine || is_killed || is_earlier
 }
 
 /// Returns true for an out-of-memory kill on a node of which no rank has ended, other than by an agent, and which is not

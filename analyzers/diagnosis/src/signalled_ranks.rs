@@ -9,7 +9,7 @@ use rankguard_model::{ProcessExit, Rank};
 
 use crate::connect_attempts::is_attempt;
 use crate::engine::FailureFamily;
-use crate::exit_class::{is_fault, signal_name};
+use crate::exit_class::{is_fault, is_kill, signal_name};
 use crate::{FailureScene, Signal};
 
 /// Maximum lead of a peer's report over the end of the killed rank: scheduling delay on a busy node, and clock skew.
@@ -18,7 +18,7 @@ const REPORT_LEAD: Duration = Duration::from_secs(2);
 /// Returns true for SIGKILL and the signals of a process that failed by itself. Launchers send SIGTERM to survivors, and
 /// a lost peer causes SIGPIPE.
 fn strikes(exit: ProcessExit) -> bool {
-    exit.shell_code() == 137 || is_fault(exit)
+    is_kill(exit) || is_fault(exit)
 }
 
 /// Returns the first rank that a signal ended and that reports no lost peer, unless another rank ended clearly before

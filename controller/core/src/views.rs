@@ -325,9 +325,8 @@ fn stopped_ranks(job: &Job) -> Option<String> {
 fn quiet_start(job: &Job) -> Option<String> {
     let is_quiet = job.step().is_none() && !job.activity.has_life();
     is_quiet.then(|| {
-        // Agents look for output and use of a processor at intervals.
         let completed = completed_ranks(job);
-        // What a rank wrote just before its end is in its log only.
+        // Agents look for output and use of a processor at intervals: what a rank wrote just before its end they do not see.
         let of_those = if completed.is_some() { " of those that run" } else { "" };
         let quiet = format!(
             "its ranks have started; no step has been reported, and no output or notable use of a processor{of_those} has \

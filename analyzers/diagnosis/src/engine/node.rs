@@ -6,8 +6,8 @@ use rankguard_faults::classes;
 use rankguard_model::{Entity, NodeId, Role, Timestamp};
 
 use super::FailureFamily;
-use crate::consequences::reports_own_error;
-use crate::own_fault::{SIGKILL, crashes};
+use crate::exit_class::{is_crash, is_kill};
+use crate::own_exceptions::reports_own_error;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Longest time from the complaint of a peer to the last report of the silent node.
@@ -106,9 +106,7 @@ fn complaints(scene: &FailureScene<'_>, node: &NodeId, silent_at: Timestamp) -> 
 
 /// Returns true for the end of a rank that the loss of a peer does not cause: a crash, a kill, an error of its own.
 fn ended_for_itself(scene: &FailureScene<'_>, end: &Signal) -> bool {
-    let is_struck = end
-        .exit()
-        .is_some_and(|(_, exit)| crashes(exit) || exit.shell_code() == SIGKILL);
+    let is_struck = end.exit().is_some_and(|(_, exit)| is_crash(exit) || is_kill(exit));
     scene.distinguishes_ends() && (is_struck || reports_own_error(scene, end))
 }
 
