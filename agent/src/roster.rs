@@ -89,7 +89,7 @@ fn is_of(rank: &RankRef, job: &JobId, generation: Generation) -> bool {
     rank.job == *job && rank.generation == generation
 }
 
-/// Why a checkpoint is void, for one rank of those that took part.
+/// Returns the reason of a void checkpoint, for one rank of those that took part.
 fn shard_reason(reader: &RankRef, failed: &RankRef, reason: &str) -> String {
     if reader == failed {
         return reason.to_owned();
@@ -389,7 +389,7 @@ impl RankRoster {
         ranks.iter().filter_map(running).collect()
     }
 
-    /// Returns the running ranks whose processes live. The exit of any other running rank is being reported.
+    /// Returns the running ranks with a live process. The exit of any other running rank is being reported.
     pub(crate) fn living(&self) -> Vec<RunningRank> {
         let Ok(table) = ProcessTable::read() else {
             return self.running();

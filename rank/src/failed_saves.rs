@@ -9,7 +9,7 @@ const FAILURES_MAX: usize = 16;
 /// Steps that are remembered, so that a step is counted once however many ranks failed.
 const STEPS_MAX: usize = 1_024;
 
-/// Steps whose checkpoint is void.
+/// Steps with a void checkpoint.
 #[derive(Debug, Default)]
 pub(crate) struct FailedSaves {
     count: u64,

@@ -52,7 +52,7 @@ impl StandbyPool {
         self.jobs.is_empty()
     }
 
-    /// Records a launch whose ranks have started; `start` is that of one of them.
+    /// Records a launch after its ranks have started; `start` is that of one of them.
     pub(crate) fn launched(&mut self, launch: &LaunchOrder, start: &RankStart) {
         let policy = launch.standby.as_ref();
         let recipe =

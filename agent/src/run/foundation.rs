@@ -19,7 +19,7 @@ use crate::state_dir::{prepare_state_dir, tighten_files};
 pub(super) struct AgentFoundation {
     /// The state directory in them is absolute.
     pub(super) settings: AgentSettings,
-    /// Whether ranks may run as users other than the agent's.
+    /// True if ranks may run as users other than the agent's.
     pub(super) are_users_separate: bool,
     pub(super) spool: Arc<Spool>,
     pub(super) fences: FenceTable,

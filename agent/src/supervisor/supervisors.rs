@@ -322,7 +322,7 @@ impl SupervisorsShared {
         self.clean_up(generation);
     }
 
-    /// Ends the leftovers of a generation whose supervisor has ended.
+    /// Ends the leftovers of a generation after the end of its supervisor.
     fn clean_up(&self, generation: &Arc<SupervisedGeneration>) {
         generation.handle.wait();
         if let Some(group) = &generation.cgroup {

@@ -94,7 +94,7 @@ impl Diagnosis {
 
     /// Sets whether findings that were over explain no later failure: a wait for a file system that answered, a crash of a
     /// kernel, findings of an idle node that are no failure by themselves or belong to an earlier one. With it, the ends of
-    /// ranks are told apart: a rank that was killed is no survivor, ends by one signal at one time blame no rank, and a
+    /// ranks are distinguished: a rank that was killed is no survivor, ends by one signal at one time blame no rank, and a
     /// drill has a case of its own beside a real failure. The message of a rank's end is no second fact beside the same line
     /// of its log. A journal that was begun under older rules replays with false.
     pub fn set_fault_ends(&mut self, has_fault_ends: bool) {

@@ -67,7 +67,7 @@ pub(crate) struct Draft {
     /// True if faults are limited to what they affect ([`crate::Diagnosis::set_fault_limits`]).
     #[serde(default)]
     pub(crate) has_fault_limits: bool,
-    /// True if the ends of ranks are told apart, and the message of an end is dropped beside the same line of the rank's
+    /// True if the ends of ranks are distinguished, and the message of an end is dropped beside the same line of the rank's
     /// log, which is one fact ([`crate::Diagnosis::set_fault_ends`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) has_fault_ends: bool,
@@ -258,7 +258,7 @@ impl Draft {
         self.signs.iter().any(|sign| sign.evidence == *evidence)
     }
 
-    /// Returns the time of the last report of a node whose silence it contains.
+    /// Returns the time of the last report of a silent node, if it contains the silence.
     pub(crate) fn silence_of(&self, node: &NodeId) -> Option<Timestamp> {
         let is_silence = |sign: &&SharedValue<Signal>| {
             let is_absence = matches!(sign.what, SignalMeaning::Silent | SignalMeaning::AgentEnded);

@@ -205,11 +205,11 @@ fn is_written_before_end(scene: &FailureScene<'_>, sign: &Signal) -> bool {
 /// Relation of an ended rank to the first cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EndRelation {
-    /// It follows from the first cause, or began it.
+    /// Consequence of the first cause, or its beginning.
     Part,
-    /// It ended by the signal of the first cause, in an unknown order.
+    /// End by the signal of the first cause, in an unknown order.
     Equal,
-    /// It is a failure of its own.
+    /// Failure of its own.
     Own,
 }
 

@@ -109,8 +109,8 @@ impl<'a> FailureScene<'a> {
         !self.reports_ends
     }
 
-    /// Returns true if the ends of ranks are told apart by how and when they ended: agents report the end of each, and the
-    /// rules are new enough ([`crate::Diagnosis::set_fault_ends`]).
+    /// Returns true if the ends of ranks are distinguished by how and when they ended: agents report the end of each, and
+    /// the rules are new enough ([`crate::Diagnosis::set_fault_ends`]).
     pub(crate) fn distinguishes_ends(&self) -> bool {
         self.reports_ends && self.has_fault_ends
     }

@@ -21,7 +21,7 @@ pub struct SeparateFailure {
     /// Time of its earliest evidence.
     pub first_at: Timestamp,
     pub verdict: Verdict,
-    /// Its evidence with roles, first cause first.
+    /// Evidence with roles, first cause first.
     pub findings: Vec<CaseFinding>,
     /// Reasoning log for the person on call.
     pub reasoning: Vec<ReasoningEntry>,

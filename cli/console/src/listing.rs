@@ -145,7 +145,7 @@ impl TextGrid {
         Some(widths)
     }
 
-    /// Returns the width of a column of short cells whose heading is wrapped, else `least`.
+    /// Returns the width of a column of short cells with a wrapped heading, else `least`.
     fn tight(&self, at: usize, least: usize) -> usize {
         let longest = self
             .rows

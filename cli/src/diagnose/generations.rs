@@ -26,7 +26,7 @@ pub(super) struct LogGroup {
     pub(super) dumps: Vec<NamedDump>,
 }
 
-/// Returns the generation whose output a file is: `<job>/g<generation>/<file>`. The same generation on several nodes is
+/// Returns the generation that wrote a file of output: `<job>/g<generation>/<file>`. The same generation on several nodes is
 /// one.
 pub(super) fn generation_of(file: &Path) -> Option<JobGeneration> {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());

@@ -90,7 +90,7 @@ pub struct Job {
     pub(crate) launch_record: LaunchRecord,
     /// Ranks of this generation that exited with code 0.
     completed: BTreeSet<Rank>,
-    /// Ranks of this generation that their agent no longer runs and whose exits it has not reported yet.
+    /// Ranks of this generation that their agent no longer runs and that it has not reported as ended yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     exits_due: BTreeSet<Rank>,
     /// True if the ranks of this generation are being ended, because one of them failed.

@@ -171,7 +171,7 @@ impl DecisionState {
         self.rules >= 6
     }
 
-    /// Returns true if a job whose ranks end with an agent that was asked to end waits for the end of the agent (since
+    /// Returns true if a job with ranks that end with an agent that was asked to end waits for the end of the agent (since
     /// rules 6; before, the job could be restarted on the node of that agent).
     pub(crate) fn awaits_departures(&self) -> bool {
         self.rules >= 6

@@ -32,7 +32,7 @@ const SKIPPED_NAMED: usize = 3;
 #[derive(Default)]
 struct FolderFiles {
     logs: Vec<PathBuf>,
-    /// Files whose names are not names of logs.
+    /// Files that are not named as logs are.
     skipped: Vec<PathBuf>,
 }
 

@@ -128,7 +128,7 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
 }
 
 /// Returns true for lost connections after the end of a rank that reports no lost peer: the end of a process severs its
-/// connections, whatever the texts of the others say about them.
+/// connections, and the texts of the others cannot contradict that.
 fn follows_end(scene: &FailureScene<'_>, candidate: &CauseCandidate) -> bool {
     if !scene.distinguishes_ends() || !LOST_PEER_CLASSES.contains(&candidate.class.as_str()) {
         return false;

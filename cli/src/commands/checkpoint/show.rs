@@ -73,7 +73,7 @@ impl InRun {
         }
     }
 
-    /// One line about run, attempt and state.
+    /// Returns run, attempt and state in one line.
     fn summary(&self) -> String {
         let run = self
             .shown

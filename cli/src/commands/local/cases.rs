@@ -40,7 +40,7 @@ pub(in crate::commands) fn cases(state_dir: Option<&Path>, common: &CommonArgs) 
     Ok(knowledge.with_catalogue(|catalogue| conclude(&history, view.now, catalogue)))
 }
 
-/// What an agent knows of its node.
+/// Records of an agent about its node.
 struct LocalHistory<'a> {
     node: &'a NodeId,
     findings: &'a [Evidence],

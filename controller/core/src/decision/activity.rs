@@ -108,7 +108,7 @@ impl DecisionContext<'_> {
         }
     }
 
-    /// Sets the deadline of a job whose ranks have become idle, or ends its case when they work again.
+    /// Sets the deadline of a job after its ranks have become idle, or ends its case when they work again.
     fn watch_idle(&mut self, name: &JobId, was_idle: bool) {
         let stall_ms = self.state.policy.stall_ms;
         let watches_idle = self.state.watches_idle_jobs();
@@ -153,7 +153,7 @@ impl DecisionContext<'_> {
         true
     }
 
-    /// Reports a job whose ranks have been idle for the stall limit.
+    /// Reports a job with ranks that have been idle for the stall limit.
     fn report_idle(&mut self, name: &JobId, since: Timestamp) {
         let stall_ms = self.state.policy.stall_ms;
         let Some(job) = self.state.jobs.get(name) else { return };

@@ -1,6 +1,6 @@
 //! Foreign ranks: running ranks of generations that another journal has begun.
 //!
-//! A controller with an empty or another state directory meets agents whose ranks it has no record of. Nothing shows
+//! A controller with an empty or another state directory meets agents with ranks that it has no record of. Nothing shows
 //! that these ranks are stale: no other generation of their job acts under this journal (RG-3), and training continues
 //! when a controller is lost (RG-5). So they run on, and their nodes take no work. An operator ends them by cancelling
 //! the job, or replaces them by resuming it: its next generation begins above theirs, and theirs is fenced.

@@ -95,7 +95,7 @@ impl DecisionContext<'_> {
         self.begin(plan);
     }
 
-    /// Returns the reason to stop a job whose restart budget is spent by a case.
+    /// Returns the reason to stop a job if a case spends its restart budget.
     fn spent_budget_text(&self, id: CaseId, restarts: u32) -> String {
         let verdict = self.state.cases.all().get(&id).map(|case| &case.verdict);
         let failure = verdict.map_or_else(

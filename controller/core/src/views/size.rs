@@ -7,7 +7,7 @@ use rankguard_model::{NodeId, NodeState, Timestamp};
 
 use crate::{DecisionState, Job, JobPhase, TimerKey};
 
-/// Nodes whose obstacles are named.
+/// Nodes with obstacles, which are named.
 const OBSTACLES_MAX: usize = 4;
 
 impl DecisionState {
