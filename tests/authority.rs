@@ -140,6 +140,7 @@ async fn forge(controller: &str, all: Vec<(EvidenceSource, Entity, EvidenceBody,
         running: Vec::new(),
         clock: ClockOffset::default(),
         lease_ms: 0,
+        is_kernel_log_first: false,
         history: rankguard_model::NodeHistory::default(),
     };
     let count = all.len() as u64;

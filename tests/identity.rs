@@ -357,6 +357,7 @@ fn join_as_n1(files: &IdentityFiles, controller: &str) -> tonic::Status {
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 0,
+            is_kernel_log_first: false,
             history: rankguard_model::NodeHistory::default(),
         };
         let join = v1::FromAgent {

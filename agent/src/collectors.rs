@@ -50,6 +50,7 @@ pub(crate) use all::{CollectorSet, InjectionTargets};
 pub(crate) use flight::{FlightDumps, pipe_can_be_made};
 pub(crate) use job_log::JobLogs;
 pub use job_log::is_log_path;
+pub(crate) use kernel_log::{KernelLogHandle, is_read_before_exits};
 pub(crate) use stream::triage;
 
 /// Starts a collector on its own thread. A panic of the collector becomes a gap and does not end the agent (RG-12).

@@ -314,6 +314,7 @@ mod tests {
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 0,
+            is_kernel_log_first: false,
             history: rankguard_model::NodeHistory::default(),
         };
         let link = SessionLink {

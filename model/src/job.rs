@@ -255,6 +255,10 @@ pub struct NodeInfo {
     /// Lease: longest time that ranks run without contact to the controller, milliseconds; 0 if the agent has no lease.
     #[serde(default)]
     pub lease_ms: u64,
+    /// True if the agent reports what the kernel logged before an exit of a rank earlier than the exit; false if it does
+    /// not report this.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_kernel_log_first: bool,
     /// History from the agent's state directory.
     #[serde(default, skip_serializing_if = "NodeHistory::is_empty")]
     pub history: NodeHistory,

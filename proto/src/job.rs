@@ -295,6 +295,7 @@ impl From<&NodeInfo> for v1::NodeInfo {
             running: info.running.iter().map(Into::into).collect(),
             clock: Some((&info.clock).into()),
             lease_ms: info.lease_ms,
+            is_kernel_log_first: info.is_kernel_log_first,
             spool_epochs: info.history.epochs.iter().map(Into::into).collect(),
             journal: info.history.journal.as_ref().map(Into::into),
             fences: info.history.fences.iter().map(Into::into).collect(),
@@ -318,6 +319,7 @@ impl TryFrom<v1::NodeInfo> for NodeInfo {
             running: repeated("running", info.running)?,
             clock: required("clock", info.clock)?,
             lease_ms: info.lease_ms,
+            is_kernel_log_first: info.is_kernel_log_first,
             history: NodeHistory {
                 epochs: repeated("spool_epochs", at_most("spool_epochs", info.spool_epochs)?)?,
                 journal: optional("journal", info.journal)?,

@@ -84,6 +84,7 @@ impl SimulatedAgent {
                 .collect(),
             clock: ClockOffset::default(),
             lease_ms: 0,
+            is_kernel_log_first: true,
             history: rankguard_model::NodeHistory::default(),
         }
     }

@@ -13,7 +13,7 @@ use super::gpu::{GpuCollector, LibraryCommand, XidMerger};
 use super::hang::HangCollector;
 use super::host::HostCollector;
 use super::job_log::{JobLogs, job_logs};
-use super::kernel_log::KernelLog;
+use super::kernel_log::{KernelLog, KernelLogHandle};
 use super::nic::NicCollector;
 use super::nvme::NvmeCollector;
 use super::observe::LineReporter;
@@ -39,6 +39,8 @@ pub(crate) struct CollectorSet {
     threads: Vec<JoinHandle<()>>,
     /// Handle of the reader of the ranks' output.
     pub(crate) job_logs: JobLogs,
+    /// Handle of the reader of the kernel log.
+    pub(crate) kernel_log: KernelLogHandle,
     /// Handle of the reader of the ranks' flight recorders.
     pub(crate) flight: FlightDumps,
     /// Collector state that fault injection uses.
@@ -88,6 +90,7 @@ impl CollectorSet {
             reporter(EvidenceSource::JobLog),
             stop,
         );
+        let (kernel_log_handle, requests) = KernelLogHandle::new();
         let kernel_log = KernelLog {
             from: settings.kernel_log.clone(),
             proc_root: settings.proc_root.clone(),
@@ -156,7 +159,11 @@ impl CollectorSet {
                 .map_err(|source| AgentError::Thread { part, source })
         };
         start("job-log", EvidenceSource::JobLog, Box::new(|| reader.run()))?;
-        start("kernel-log", EvidenceSource::KernelLog, Box::new(|| kernel_log.run()))?;
+        start(
+            "kernel-log",
+            EvidenceSource::KernelLog,
+            Box::new(|| kernel_log.run(requests)),
+        )?;
         start("host", EvidenceSource::Host, Box::new(|| host.run()))?;
         start("hang", EvidenceSource::Ranks, Box::new(|| hangs.run()))?;
         start("nic", EvidenceSource::Nic, Box::new(|| nic.run()))?;
@@ -195,6 +202,7 @@ impl CollectorSet {
         Ok(Self {
             threads,
             job_logs: logs,
+            kernel_log: kernel_log_handle,
             flight,
             injectable,
         })

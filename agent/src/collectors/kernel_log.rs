@@ -6,12 +6,17 @@
 //!
 //! A file is read from its beginning at the first start, later from the stored position. If the ring cannot be opened,
 //! the journal is read through a child process. The end of the previous boot is read once, from pstore or the journal.
+//!
+//! The kernel logs the cause of an exit before the exit: a kill for lack of memory, a fault of a GPU, an access to
+//! foreign memory. So the ring is read up to the present before an exit is reported ([`KernelLogHandle::read_all`]).
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use rankguard_model::EvidenceSource;
@@ -24,13 +29,68 @@ use super::observe::{LineOrigin, LineReporter};
 use super::previous;
 use super::ring::{RingPosition, RingReader};
 use super::uptime::boot_moment;
-use super::wait::{HEAR, pause, wait_readable};
+use super::wait::{HEAR, pause, wait_for_any};
+use super::waker::EventFdWaker;
 use crate::clock;
 use crate::settings::KernelLogSource;
 use crate::stop_flag::StopFlag;
 
+/// The kernel's ring.
+const RING: &str = "/dev/kmsg";
+
 /// Greatest pause of a quiet file, in multiples of the interval.
 const QUIET: u32 = 4;
+
+/// Most requests that wait; each further exit is reported without one.
+const REQUESTS: usize = 256;
+
+/// Handle of the collector. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(crate) struct KernelLogHandle {
+    requests: SyncSender<SyncSender<()>>,
+    waker: EventFdWaker,
+}
+
+/// Requests to a collector.
+#[derive(Debug)]
+pub(crate) struct KernelLogRequests {
+    requests: Receiver<SyncSender<()>>,
+    waker: EventFdWaker,
+}
+
+impl KernelLogHandle {
+    /// Creates a handle, and the requests for the collector.
+    pub(crate) fn new() -> (Self, KernelLogRequests) {
+        let (sender, requests) = sync_channel(REQUESTS);
+        let waker = EventFdWaker::new();
+        let handle = Self {
+            requests: sender,
+            waker: waker.clone(),
+        };
+        (handle, KernelLogRequests { requests, waker })
+    }
+
+    /// Waits until everything that is in the ring now was read and reported, at most for `deadline`. Returns at once if
+    /// there is no ring.
+    pub(crate) fn read_all(&self, deadline: Duration) {
+        let (done, finished) = sync_channel(1);
+        if self.requests.try_send(done).is_ok() {
+            self.waker.wake();
+            // After the deadline the evidence still arrives, but after the exit.
+            let _ = finished.recv_timeout(deadline);
+        }
+    }
+}
+
+/// Returns true if everything that the kernel logs is reported before the exits that follow it: the ring can be read, or
+/// no kernel log is read. Another program writes a file or journal at a later time.
+pub(crate) fn is_read_before_exits(from: &KernelLogSource) -> bool {
+    match from {
+        KernelLogSource::DevKmsg => open_ring(Path::new(RING)).is_ok(),
+        KernelLogSource::File(_) => false,
+        KernelLogSource::Off => true,
+    }
+}
 
 /// Collector of the kernel log.
 pub(crate) struct KernelLog {
@@ -47,11 +107,15 @@ pub(crate) struct KernelLog {
 
 impl KernelLog {
     /// Reads the configured log until `stop` is set.
-    pub(crate) fn run(self) {
+    pub(crate) fn run(self, requests: KernelLogRequests) {
         match &self.from {
             KernelLogSource::Off => self.absent("switched off"),
-            KernelLogSource::File(path) => self.follow(path),
-            KernelLogSource::DevKmsg => self.read_ring(Path::new("/dev/kmsg")),
+            KernelLogSource::File(path) => {
+                // Without it no exit waits for this reader, which answers no requests.
+                drop(requests);
+                self.follow(path);
+            }
+            KernelLogSource::DevKmsg => self.read_ring(Path::new(RING), requests),
         }
     }
 
@@ -102,7 +166,7 @@ impl KernelLog {
         self.stop.stopped()
     }
 
-    fn read_ring(&self, path: &Path) {
+    fn read_ring(&self, path: &Path, requests: KernelLogRequests) {
         let boot_id = std::fs::read_to_string(self.proc_root.join("sys/kernel/random/boot_id")).unwrap_or_default();
         previous::read(boot_id.trim(), &self.pstore, &self.journal, &self.reporter);
         let file = match open_ring(path) {
@@ -112,6 +176,7 @@ impl KernelLog {
             }
             Err(error) => {
                 tracing::info!(%error, path = %path.display(), "the journal is read instead of the ring");
+                drop(requests);
                 return JournalReader::new(&self.journal, &self.reporter).follow(self.interval, &self.stop);
             }
         };
@@ -119,13 +184,25 @@ impl KernelLog {
         let position = RingPosition::of_this_boot(boot_id.trim(), stored.as_deref());
         let mut ring = RingReader::new(&file, position, boot_moment(), &self.reporter);
         while !self.stop.stopped() {
-            if let Err(error) = ring.look(clock::now(), clock::steady(), &self.reporter) {
+            requests.waker.clear();
+            let waiting: Vec<SyncSender<()>> = requests.requests.try_iter().collect();
+            let read = if waiting.is_empty() {
+                ring.look(clock::now(), clock::steady(), &self.reporter)
+            } else {
+                ring.report_all(clock::now(), clock::steady(), &self.reporter)
+            };
+            for done in waiting {
+                // The receiver may be gone after its deadline.
+                let _ = done.try_send(());
+            }
+            if let Err(error) = read {
                 self.absent(&format!("cannot read {}: {error}", path.display()));
                 break;
             }
             self.stop.record_poll(HEAR);
-            // A new record ends the wait.
-            wait_readable(&file, pause(HEAR, ring.deadline(), clock::steady()));
+            // A new record or a request ends the wait.
+            let most = pause(HEAR, ring.deadline(), clock::steady());
+            wait_for_any([Some(file.as_fd()), requests.waker.wake_fd()], most);
         }
         ring.finish(clock::now(), &self.reporter);
     }

@@ -97,6 +97,17 @@ impl<R: Read> RingReader<R> {
         read
     }
 
+    /// Reads the available records and reports all observations so far, also those that wait for repeats.
+    pub(crate) fn report_all(&mut self, now: Timestamp, steady: Timestamp, reporter: &LineReporter) -> io::Result<()> {
+        let mut sightings = Vec::new();
+        let read = self.read(now, steady, reporter, &mut sightings);
+        let rest = self.triage.release();
+        self.report(rest, now, reporter, &mut sightings);
+        let cursor = self.cursor();
+        reporter.push(sightings, cursor, &mut self.stored);
+        read
+    }
+
     /// Reports everything that triage holds.
     pub(crate) fn finish(&mut self, now: Timestamp, reporter: &LineReporter) {
         let mut sightings = Vec::new();

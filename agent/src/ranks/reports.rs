@@ -10,7 +10,7 @@ use super::environment::RankFiles;
 use super::exit_message::exit_message;
 use super::last_output::last_output;
 use crate::clock;
-use crate::collectors::{FlightDumps, JobLogs};
+use crate::collectors::{FlightDumps, JobLogs, KernelLogHandle};
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::PendingEvidence;
 use crate::roster::RankRoster;
@@ -20,12 +20,16 @@ use crate::supervisor::{RankEvents, RankProcess};
 /// core; on an overloaded one the cause is worth the wait.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// Longest wait before an exit is reported for the kernel log to be read.
+const KERNEL_LOG: Duration = Duration::from_millis(500);
+
 /// Reporter of starts and exits of ranks.
 #[derive(Debug)]
 pub(crate) struct RankReports {
     pub(crate) roster: RankRoster,
     pub(crate) intake: EvidenceIntake,
     pub(crate) job_logs: JobLogs,
+    pub(crate) kernel_log: KernelLogHandle,
     pub(crate) flight: FlightDumps,
     /// Output files of ranks that are being started.
     files: Mutex<BTreeMap<RankRef, RankFiles>>,
@@ -34,11 +38,18 @@ pub(crate) struct RankReports {
 }
 
 impl RankReports {
-    pub(crate) fn new(roster: RankRoster, intake: EvidenceIntake, job_logs: JobLogs, flight: FlightDumps) -> Self {
+    pub(crate) fn new(
+        roster: RankRoster,
+        intake: EvidenceIntake,
+        job_logs: JobLogs,
+        kernel_log: KernelLogHandle,
+        flight: FlightDumps,
+    ) -> Self {
         Self {
             roster,
             intake,
             job_logs,
+            kernel_log,
             flight,
             files: Mutex::default(),
             outputs: Mutex::default(),
@@ -99,6 +110,7 @@ impl RankEvents for RankReports {
             roster: self.roster.clone(),
             intake: self.intake.clone(),
             job_logs: self.job_logs.clone(),
+            kernel_log: self.kernel_log.clone(),
             flight: self.flight.clone(),
         };
         // Runs on its own thread, so that reading the output of one rank does not delay the exits of others.
@@ -122,12 +134,14 @@ struct ExitReport {
     roster: RankRoster,
     intake: EvidenceIntake,
     job_logs: JobLogs,
+    kernel_log: KernelLogHandle,
     flight: FlightDumps,
 }
 
 impl ExitReport {
     fn send(self) {
-        // The rank's last output precedes its exit, so that the cause comes before the consequence.
+        // The kernel log and the rank's last output precede its exit, so that the cause comes before the consequence.
+        self.kernel_log.read_all(KERNEL_LOG);
         self.job_logs.finish(self.rank.clone(), LAST_WORDS);
         self.flight.finish(&self.rank);
         let pid = self.pid;

@@ -20,7 +20,7 @@ use super::shared::SharedServices;
 use super::spool_writer::start_spool_writer;
 use super::threads::spawn_thread;
 use crate::checkpoint::CheckpointService;
-use crate::collectors::CollectorSet;
+use crate::collectors::{CollectorSet, is_read_before_exits};
 use crate::error::{AgentError, ShutdownReport};
 use crate::intake::EvidenceIntake;
 use crate::lease::RankLease;
@@ -108,6 +108,7 @@ impl RunningAgent {
             services.roster.clone(),
             services.intake.clone(),
             collectors.job_logs.clone(),
+            collectors.kernel_log.clone(),
             collectors.flight.clone(),
         ));
         let supervision = start_supervision(&services, reports.clone()).await?;
@@ -307,6 +308,7 @@ fn node_info(services: &SharedServices, peer_port: u16, image_port: u16) -> Node
         running: Vec::new(),
         clock: ClockOffset::default(),
         lease_ms: u64::try_from(settings.lease.as_millis()).unwrap_or(u64::MAX),
+        is_kernel_log_first: is_read_before_exits(&settings.kernel_log),
         history: NodeHistory::default(),
     }
 }

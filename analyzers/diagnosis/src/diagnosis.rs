@@ -245,10 +245,12 @@ impl Diagnosis {
     }
 
     /// Records that no rank of a generation is left that could report something: its failure settles in
-    /// [`DraftPolicy::ended_settle`].
-    pub fn ranks_ended(&mut self, now: Timestamp, job: &JobId, generation: Generation) {
+    /// [`DraftPolicy::ended_settle`], or in [`DraftPolicy::ordered_settle`] if `is_ordered`: everything that the kernels
+    /// of its nodes logged until now has been reported.
+    pub fn ranks_ended(&mut self, now: Timestamp, job: &JobId, generation: Generation, is_ordered: bool) {
         if let Some(id) = self.open_of(job, generation) {
-            self.drafts.change(id, &self.policy, |draft| draft.ranks_ended(now));
+            self.drafts
+                .change(id, &self.policy, |draft| draft.ranks_ended(now, is_ordered));
         }
     }
 

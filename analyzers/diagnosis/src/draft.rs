@@ -77,6 +77,9 @@ pub(crate) struct Draft {
     /// Time at which no rank of its generation was left that could report something.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ranks_ended_at: Option<Timestamp>,
+    /// True if everything that the kernels of its nodes logged until then had been reported.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_ordered: bool,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -125,6 +128,7 @@ impl Draft {
             has_fault_ends: false,
             since,
             ranks_ended_at: None,
+            is_ordered: false,
             concluded: None,
         }
     }
@@ -140,17 +144,22 @@ impl Draft {
         let Some(ended) = self.ranks_ended_at else {
             return usual;
         };
-        let wait = if self.explained {
-            policy.ended_settle
+        let settle = if self.is_ordered {
+            policy.ordered_settle
         } else {
-            policy.ended_settle * 2
+            policy.ended_settle
         };
+        let wait = if self.explained { settle } else { settle * 2 };
         self.newest_at.max(ended).after(wait).min(usual)
     }
 
-    /// Records that no rank of its generation is left that could report something.
-    pub(crate) fn ranks_ended(&mut self, at: Timestamp) {
-        self.ranks_ended_at.get_or_insert(at);
+    /// Records that no rank of its generation is left that could report something; `is_ordered` is true if everything
+    /// that the kernels of its nodes logged until now has been reported.
+    pub(crate) fn ranks_ended(&mut self, at: Timestamp, is_ordered: bool) {
+        if self.ranks_ended_at.is_none() {
+            self.ranks_ended_at = Some(at);
+            self.is_ordered = is_ordered;
+        }
     }
 
     /// Returns true if a collective operation timed out: the stacks and flight recorders of all ranks are being gathered.

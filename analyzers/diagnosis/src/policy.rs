@@ -16,6 +16,10 @@ pub struct DraftPolicy {
     /// without an explanation waits twice as long.
     #[serde(default = "ended_settle", skip_serializing_if = "is_usual")]
     pub ended_settle: Duration,
+    /// The same if the agents of all its nodes report what the kernel logged before an exit earlier than the exit: nothing
+    /// that explains the failure is on its way then; default 0.1 s.
+    #[serde(default = "ordered_settle", skip_serializing_if = "is_usual_if_ordered")]
+    pub ordered_settle: Duration,
     /// Maximum time from a root to its cascade, and time for late evidence to join a concluded case; default 120 s.
     pub window: Duration,
     /// Maximum number of signs in one draft; default 512. If it is full, further cascades and noise are counted and
@@ -45,6 +49,14 @@ fn ended_settle() -> Duration {
     Duration::from_millis(300)
 }
 
+fn ordered_settle() -> Duration {
+    Duration::from_millis(100)
+}
+
+fn is_usual_if_ordered(settle: &Duration) -> bool {
+    *settle == ordered_settle()
+}
+
 fn is_usual(settle: &Duration) -> bool {
     *settle == ended_settle()
 }
@@ -60,6 +72,7 @@ impl Default for DraftPolicy {
             settle,
             cap: settle * 3,
             ended_settle: ended_settle(),
+            ordered_settle: ordered_settle(),
             window: Duration::from_secs(120),
             draft_signs: 512,
             memory_signs: 2_048,

@@ -195,6 +195,12 @@ impl Triage {
         out
     }
 
+    /// Emits the observations that wait for repeats and for the lines that follow them, for a caller that needs all facts
+    /// so far. Multi-line units remain open, because their class follows from their end.
+    pub fn release(&mut self) -> Vec<LogObservation> {
+        self.groups.take_all()
+    }
+
     /// Returns the time at which [`Triage::poll`] emits next, if no line arrives.
     pub fn deadline(&self) -> Option<Timestamp> {
         let lanes = self.lanes.deadline().into_iter();

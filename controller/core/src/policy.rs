@@ -209,6 +209,7 @@ impl Policy {
             settle,
             cap: settle * 3,
             ended_settle: settle / 5,
+            ordered_settle: settle / 15,
             ..rankguard_diagnosis::DraftPolicy::default()
         };
         if self.replay_only {

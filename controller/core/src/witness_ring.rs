@@ -97,6 +97,7 @@ mod tests {
                 running: Vec::new(),
                 clock: ClockOffset::default(),
                 lease_ms: 30_000,
+                is_kernel_log_first: false,
                 history: rankguard_model::NodeHistory::default(),
             };
             fleet.join(Timestamp(1), info);

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
-    AgentOrder, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, NodeId, ProcessExit,
-    Rank, RankRef, Role, RunningRank,
+    AgentOrder, CaseState, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, Generation, NodeId,
+    NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank,
 };
 
 fn policy(rules: u32) -> Policy {
@@ -80,6 +80,32 @@ impl Cluster {
             .any(|(_, order)| matches!(order, AgentOrder::Launch(_)))
     }
 
+    /// The agents of these nodes report the kernel log before the exits.
+    fn orders_kernel_logs(&mut self, numbers: &[u32]) {
+        for number in numbers {
+            let known = self.state.fleet().get(&node(*number)).expect("it joined").info.clone();
+            let info = NodeInfo {
+                is_kernel_log_first: true,
+                running: self.running_on(*number),
+                ..known
+            };
+            self.tell(Event::NodeJoined { info });
+        }
+    }
+
+    fn running_on(&self, number: u32) -> Vec<RunningRank> {
+        let ranks = [2 * number, 2 * number + 1].map(|rank| RunningRank {
+            rank: RankRef {
+                job: job(),
+                generation: Generation(1),
+                rank: Rank(rank),
+            },
+            pid: rank,
+            step: None,
+        });
+        ranks.to_vec()
+    }
+
     fn loses_session(&mut self, number: u32) {
         let last_heard = Some(self.now);
         self.tell(Event::SessionEnded {
@@ -115,6 +141,31 @@ fn peers_of_a_killed_rank_end_before_the_verdict() {
     assert_eq!(cluster.cases().len(), 1);
     cluster.obey();
     assert!(cluster.has_launched());
+}
+
+/// Nothing that explains the failure is on its way, so a short wait suffices.
+#[test]
+fn a_failure_settles_sooner_if_every_agent_reports_its_kernel_log_before_the_exits() {
+    let settles_after = |agents: &[u32], explanation: Option<&str>| {
+        let mut cluster = Cluster::running(policy(RULES));
+        cluster.orders_kernel_logs(agents);
+        if let Some(class) = explanation {
+            cluster.rank_says(1, line("a cause"), vec![mark(class, Role::Root)]);
+        }
+        cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+        cluster.wait(millis(250));
+        assert_eq!(cluster.stopped(), nodes(&ALL));
+        ALL.into_iter().for_each(|number| cluster.reports_stopped(number, &[]));
+        let concluded = (1..2_000).find(|_| {
+            cluster.wait(millis(1));
+            cluster.cases()[0].state != CaseState::Open
+        });
+        concluded.expect("the case is concluded")
+    };
+    assert_eq!(settles_after(&ALL, None), 200);
+    assert_eq!(settles_after(&ALL, Some("gpu-fallen-off-bus")), 100);
+    assert_eq!(settles_after(&[0, 1, 2], None), 600, "one agent does not");
+    assert_eq!(settles_after(&[0, 1, 2], Some("gpu-fallen-off-bus")), 300);
 }
 
 #[test]
@@ -242,17 +293,8 @@ fn a_node_that_returns_in_time_ends_its_ranks() {
     cluster.wait(millis(500));
     cluster.orders.clear();
     let known = cluster.state.fleet().get(&node(3)).expect("it joined").info.clone();
-    let running = [6, 7].map(|rank| RunningRank {
-        rank: RankRef {
-            job: job(),
-            generation: Generation(1),
-            rank: Rank(rank),
-        },
-        pid: rank,
-        step: None,
-    });
-    let info = rankguard_model::NodeInfo {
-        running: running.to_vec(),
+    let info = NodeInfo {
+        running: cluster.running_on(3),
         ..known
     };
     cluster.tell(Event::NodeJoined { info });

@@ -36,6 +36,7 @@ fn info(name: &NodeId, incarnation: &str, running: &[(&str, u64, u32)]) -> NodeI
         running: running.collect(),
         clock: ClockOffset::default(),
         lease_ms: 30_000,
+        is_kernel_log_first: false,
         history: rankguard_model::NodeHistory::default(),
     }
 }

@@ -241,6 +241,7 @@ fn info(number: u32) -> NodeInfo {
         running: Vec::new(),
         clock: rankguard_model::ClockOffset::default(),
         lease_ms: 0,
+        is_kernel_log_first: false,
         history: rankguard_model::NodeHistory::default(),
     }
 }

@@ -99,6 +99,7 @@ impl Cluster {
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 30_000,
+            is_kernel_log_first: false,
             history: NodeHistory::default(),
         }
     }

@@ -158,6 +158,7 @@ fn join(node: u64) -> Event {
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 0,
+            is_kernel_log_first: false,
             history: rankguard_model::NodeHistory::default(),
         },
     }

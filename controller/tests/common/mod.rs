@@ -185,6 +185,7 @@ impl Agent {
             running: Vec::new(),
             clock: ClockOffset::default(),
             lease_ms: 0,
+            is_kernel_log_first: false,
             history: rankguard_model::NodeHistory::default(),
         };
         let (up, messages) = mpsc::channel(16);

@@ -213,6 +213,7 @@ fn info() -> NodeInfo {
         running: Vec::new(),
         clock: ClockOffset::default(),
         lease_ms: 0,
+        is_kernel_log_first: false,
         history: rankguard_model::NodeHistory::default(),
     }
 }

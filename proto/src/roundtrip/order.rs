@@ -204,22 +204,26 @@ pub(super) fn node_info() -> impl Strategy<Value = NodeInfo> {
         vec(running(), 0..3),
         clock(),
         any::<u64>(),
+        any::<bool>(),
         history(),
     )
-        .prop_map(|(who, running, clock, lease_ms, history)| NodeInfo {
-            node: who.0,
-            incarnation: who.1,
-            boot_id: who.3.2,
-            host: who.2,
-            peer_address: who.3.0,
-            image_address: who.3.1,
-            slots: who.4,
-            failure_domain: who.5,
-            running,
-            clock,
-            lease_ms,
-            history,
-        })
+        .prop_map(
+            |(who, running, clock, lease_ms, is_kernel_log_first, history)| NodeInfo {
+                node: who.0,
+                incarnation: who.1,
+                boot_id: who.3.2,
+                host: who.2,
+                peer_address: who.3.0,
+                image_address: who.3.1,
+                slots: who.4,
+                failure_domain: who.5,
+                running,
+                clock,
+                lease_ms,
+                is_kernel_log_first,
+                history,
+            },
+        )
 }
 
 pub(super) fn retention() -> impl Strategy<Value = RetentionPolicy> {

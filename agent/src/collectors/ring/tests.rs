@@ -115,6 +115,20 @@ fn what_triage_still_holds_is_read_again_after_a_crash() {
     assert_eq!(look(&mut second, 13, &reporter).len(), 1);
 }
 
+/// RG-7: the cause of an exit is reported before the exit, and only once.
+#[test]
+fn an_exit_waits_for_no_company_of_a_line() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
+    let mut ring = start(vec![record(7, 10, XID), record(8, 10, KILL)], &reporter);
+    let now = Timestamp(BOOT.0 + 12 * SECOND);
+    ring.report_all(now, now, &reporter).expect("the ring can be read");
+    assert_eq!(commit(&reporter).len(), 2);
+    assert_eq!(look(&mut ring, 20, &reporter), []);
+    let mut second = start(vec![record(7, 10, XID), record(8, 10, KILL)], &reporter);
+    assert_eq!(look(&mut second, 21, &reporter), [], "the position is behind them");
+}
+
 #[test]
 fn a_kill_lands_on_the_rank_whose_process_it_names() {
     let dir = tempfile::tempdir().expect("a folder");

@@ -117,8 +117,16 @@ impl DecisionContext<'_> {
             job.awaits_exits() || alive.any(|(_, node)| self.state.fleet.is_live(&node))
         };
         if job.has_started() && !may_report(job) {
-            self.state.diagnosis.ranks_ended(self.at, name, generation);
+            let is_ordered = job.nodes().iter().all(|node| self.is_kernel_log_known(node));
+            self.state.diagnosis.ranks_ended(self.at, name, generation, is_ordered);
         }
+    }
+
+    /// Returns true if nothing that the kernel of a node logged before the ends of its ranks is on its way: the agent
+    /// reports it first, or the node is lost.
+    fn is_kernel_log_known(&self, node: &NodeId) -> bool {
+        let entry = self.state.fleet.get(node);
+        entry.is_none_or(|entry| entry.lost_since.is_some() || entry.info.is_kernel_log_first)
     }
 
     /// Sets the time at which a node without a session counts as lost, if a job on it has a failed rank.

@@ -75,6 +75,7 @@ impl Cluster {
                 running: Vec::new(),
                 clock: ClockOffset::default(),
                 lease_ms: 0,
+                is_kernel_log_first: false,
                 history: rankguard_model::NodeHistory::default(),
             };
             cluster.tell(Event::NodeJoined { info });

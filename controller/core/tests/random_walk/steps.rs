@@ -47,6 +47,7 @@ impl Walk {
                     running: self.running_on(number),
                     clock: ClockOffset::default(),
                     lease_ms: 0,
+                    is_kernel_log_first: false,
                     history: NodeHistory {
                         fences: fence.into_iter().map(reported_fence).collect(),
                         ..NodeHistory::default()

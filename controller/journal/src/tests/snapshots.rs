@@ -42,6 +42,7 @@ fn traced(number: i64) -> StampedEvent {
                 clock: ClockOffset::default(),
                 history: rankguard_model::NodeHistory::default(),
                 lease_ms: 0,
+                is_kernel_log_first: false,
             },
         },
     };
