@@ -1,5 +1,6 @@
 //! Inputs of the event loop, from sessions and operators.
 
+use rankguard_core::Policy;
 use rankguard_faults::CatalogueFile;
 use rankguard_model::{
     Case, CaseId, CaseNote, Evidence, Generation, JobId, JobSpec, NodeId, NodeInfo, StatusView, StoreClaim,
@@ -34,6 +35,8 @@ pub(crate) enum LoopInput {
     Left { session: SessionId, node: NodeId },
     /// Additional catalogue files were read; the merged catalogue is valid and has this version.
     Catalogue { files: Vec<CatalogueFile>, version: String },
+    /// Settings that differ from those of the journal.
+    Policy(Box<Policy>),
     /// Command of an operator.
     Command {
         command: OperatorCommand,

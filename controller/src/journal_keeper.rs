@@ -151,11 +151,6 @@ impl JournalKeeper {
         Ok((state, last))
     }
 
-    /// Returns the policy with which the journal began.
-    pub(crate) fn policy(&self) -> &Policy {
-        &self.policy
-    }
-
     /// Returns the number of events ever committed.
     pub(crate) fn entries(&self) -> u64 {
         self.entries

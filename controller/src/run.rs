@@ -101,13 +101,13 @@ pub async fn run(
     );
     let (drain, mut server) = serve(listener, &network, control, OperatorService::new(inputs.clone()));
 
-    if let Some(given) = life.given {
+    for given in life.given {
         // The queue is empty and has room.
         let _ = inputs.send(given).await;
     }
     let follow = settings.catalogue.clone().follow(inputs.clone());
 
-    let settle = Duration::from_millis(life.opened.keeper.policy().settle_ms);
+    let settle = Duration::from_millis(life.opened.state.policy().settle_ms);
     let replay = replay_only.then(|| ReplayClock::new(last, settle));
     // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
@@ -144,8 +144,8 @@ pub async fn run(
 /// State of earlier controller starts.
 struct ControllerStart {
     opened: OpenedJournal,
-    /// Catalogue files, if they differ from those in the state.
-    given: Option<LoopInput>,
+    /// Settings and catalogue files, if they differ from those in the state.
+    given: Vec<LoopInput>,
 }
 
 /// Opens and replays the journal on a blocking thread. Actions of the replay were carried out before and are dropped;
@@ -161,32 +161,44 @@ async fn open(settings: Settings) -> Result<ControllerStart, ControllerError> {
         let dir = &settings.state_dir;
         prepare_state_dir(dir)?;
         let opened = JournalKeeper::open(dir, &settings.policy, settings.journal)?;
-        let policy = opened.keeper.policy();
+        let policy = opened.state.policy();
         if policy.replay_only != settings.policy.replay_only {
             return Err(ControllerError::ReplayJournal {
                 path: dir.clone(),
                 is_replay: policy.replay_only,
             });
         }
-        let settings_policy = Policy {
+        let configured = Policy {
             rules: policy.rules,
             ..settings.policy.clone()
         };
-        if *policy != settings_policy {
-            warn!(
-                journal = ?policy,
-                ignored = ?settings.policy,
-                "the journal was begun under another policy, which stays in force; begin with a new state directory to \
-                 change it"
-            );
+        let mut given = Vec::new();
+        for change in changed_settings(policy, &configured) {
+            info!("controller.policy.{change}");
         }
-        let given = (opened.state.catalogue().version() != version).then_some(LoopInput::Catalogue { files, version });
+        if *policy != configured {
+            given.push(LoopInput::Policy(Box::new(configured)));
+        }
+        if opened.state.catalogue().version() != version {
+            given.push(LoopInput::Catalogue { files, version });
+        }
         Ok(ControllerStart { opened, given })
     });
     replay.await.map_err(|problem| ControllerError::Task {
         task: "replay",
         problem: problem.to_string(),
     })?
+}
+
+/// Describes the settings that differ, one a line.
+fn changed_settings(before: &Policy, now: &Policy) -> Vec<String> {
+    let fields = |policy: &Policy| serde_json::to_value(policy).unwrap_or_default();
+    let (before, now) = (fields(before), fields(now));
+    let now = now.as_object().into_iter().flatten();
+    let changed = now.filter(|(name, value)| before.get(name) != Some(value));
+    changed
+        .map(|(name, value)| format!("{name} is {value} from now on; before, it was {}", before[name]))
+        .collect()
 }
 
 /// Serves health and metrics if an address is configured.

@@ -204,6 +204,39 @@ fn write_shard(store: &Store, job: &JobId, generation: Generation, step: Step) -
     store.write_shard(&index, &image.as_slice()).expect("room").seal
 }
 
+/// A state directory outlives changes of the configuration.
+#[tokio::test]
+async fn changed_settings_hold_after_a_restart_of_the_controller() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let gathering_for = |gather_ms: u64| {
+        let mut settings = settings(dir.path());
+        settings.policy.gather_ms = gather_ms;
+        settings
+    };
+    let mut spec = job("digits");
+    spec.nodes = NodeRange { min: 1, max: 2 };
+    let controller = Running::start(gathering_for(3_600_000)).await;
+    let agent = Agent::join(controller.address, "n1").await;
+    drop(agent);
+    controller.stop().await;
+    let controller = Running::start(gathering_for(1)).await;
+    let mut agent = Agent::join(controller.address, "n1").await;
+    controller.submit(&spec).await.expect("a sound job");
+    // With the settings of before it would wait an hour for a second node.
+    launch(&mut agent, &spec.id).await;
+    drop(agent);
+    controller.stop().await;
+    // They are in the journal, so a restart with the same settings adds nothing.
+    let controller = Running::start(gathering_for(1)).await;
+    controller.stop().await;
+    let events = journal::read(dir.path()).expect("a closed journal").events;
+    let adopted = events.iter().filter_map(|stamped| match &stamped.event {
+        Event::PolicyAdopted { policy } => Some(policy.gather_ms),
+        _ => None,
+    });
+    assert_eq!(adopted.collect::<Vec<_>>(), [1]);
+}
+
 #[tokio::test]
 async fn rg_1_a_checkpoint_is_committed_when_its_last_shard_is_durable_and_old_ones_go() {
     let dir = tempfile::tempdir().expect("a directory");

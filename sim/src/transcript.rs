@@ -52,6 +52,7 @@ impl WorldTranscript {
             Event::NodeUncordoned { node } => format!("event   {node} uncordoned by an operator"),
             Event::SessionEnded { node, .. } => format!("event   the session of {node} ended"),
             Event::RulesAdopted { rules } => format!("event   decision rules {rules} adopted"),
+            Event::PolicyAdopted { .. } => "event   other settings adopted".to_owned(),
             // Timers are internal to the decision core, and the lines of steps would be too many to read.
             Event::TimerFired { .. } => return,
             Event::EvidenceArrived { evidence } => match &evidence.body {

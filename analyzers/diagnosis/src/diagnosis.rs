@@ -73,6 +73,13 @@ impl Diagnosis {
         }
     }
 
+    /// Replaces the settings; the deadlines of open drafts follow the new ones.
+    pub fn set_policy(&mut self, policy: DraftPolicy) {
+        let drafts = std::mem::take(&mut self.drafts).into_all();
+        self.drafts = DraftTable::of(drafts, &policy);
+        self.policy = policy;
+    }
+
     /// Sets whether concluded failures end; a journal that was begun under older rules replays with false.
     pub fn set_case_ends(&mut self, has_case_ends: bool) {
         self.has_case_ends = has_case_ends;

@@ -189,6 +189,7 @@ impl DecisionContext<'_> {
                 self.offer_node();
             }
             Event::RulesAdopted { rules } => self.state.adopt_rules(*rules),
+            Event::PolicyAdopted { policy } => self.state.adopt_policy(policy),
         }
         self.watch_settling();
     }

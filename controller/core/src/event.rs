@@ -136,6 +136,11 @@ pub enum Event {
         /// Rules version, see [`crate::Policy::rules`].
         rules: u32,
     },
+    /// The controller was started with other settings than those of its journal; they hold from here on.
+    PolicyAdopted {
+        /// New settings; [`crate::Policy::rules`] and [`crate::Policy::replay_only`] remain those of the journal.
+        policy: Box<crate::Policy>,
+    },
 }
 
 /// Result of the controller's own read of a checkpoint that was reported as damaged.

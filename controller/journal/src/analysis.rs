@@ -342,6 +342,10 @@ fn event_record(at: Timestamp, event: Event) -> Option<EventRecord> {
             let text = format!("decision rules {rules} hold from now on");
             ("rules-adopted", None, text)
         }
+        Event::PolicyAdopted { .. } => {
+            let text = "other settings of the controller hold from now on".to_owned();
+            ("policy-adopted", None, text)
+        }
         Event::JobSubmitted { spec, .. } => ("job-submitted", None, format!("job {} submitted", spec.id)),
         Event::JobCancelled { job, by } => {
             let text = format!("job {job} {}", cancellation_reason(by.as_deref()));
