@@ -80,6 +80,9 @@ pub(crate) struct Draft {
     /// True if everything that the kernels of its nodes logged until then had been reported.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_ordered: bool,
+    /// Time of the newest report of the same failure after the conclusion.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) renewed_at: Option<Timestamp>,
     /// Set when concluded.
     pub(crate) concluded: Option<DraftConclusion>,
 }
@@ -129,6 +132,7 @@ impl Draft {
             since,
             ranks_ended_at: None,
             is_ordered: false,
+            renewed_at: None,
             concluded: None,
         }
     }
@@ -151,6 +155,16 @@ impl Draft {
         };
         let wait = if self.explained { settle } else { settle * 2 };
         self.newest_at.max(ended).after(wait).min(usual)
+    }
+
+    /// Returns the time from which its window for late evidence counts; `None` while it is open. A failure that goes on,
+    /// such as a full disk, renews it.
+    pub(crate) fn window_from(&self) -> Option<Timestamp> {
+        let conclusion = self.concluded.as_ref()?;
+        Some(
+            self.renewed_at
+                .map_or(conclusion.at, |renewed| renewed.max(conclusion.at)),
+        )
     }
 
     /// Records that no rank of its generation is left that could report something; `is_ordered` is true if everything

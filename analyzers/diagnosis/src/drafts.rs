@@ -71,11 +71,11 @@ impl DraftIndexes {
     /// Moves a draft to the concluded ones; it may have been open, concluded before, or absent.
     fn conclude(&mut self, draft: &Draft) {
         let id = draft.id;
-        let Some(conclusion) = &draft.concluded else { return };
+        let Some(from) = draft.window_from() else { return };
         let of = self.of.of(&draft.scope);
         of.open = of.open.filter(|open| *open != id);
         of.done.insert(id.0);
-        self.done.insert((conclusion.at, id), ());
+        self.done.insert((from, id), ());
         for node in draft.nodes_of_job() {
             self.done_on.of(node).insert(id.0);
         }
@@ -92,11 +92,11 @@ impl DraftIndexes {
 
     fn leave_moments(&mut self, draft: &Draft, policy: &DraftPolicy) {
         let id = draft.id;
-        let Some(conclusion) = &draft.concluded else {
+        let Some(from) = draft.window_from() else {
             self.due.remove(&(draft.deadline(policy), id));
             return;
         };
-        self.done.remove(&(conclusion.at, id));
+        self.done.remove(&(from, id));
         for node in draft.nodes_of_job() {
             self.done_on.update_or_remove(node, |there| {
                 there.remove(id.0);
@@ -122,7 +122,7 @@ impl DraftTable {
         self.all.insert(draft.id, draft);
     }
 
-    /// Changes the signs of a draft, which remains open or concluded, and updates its due time.
+    /// Changes the signs of a draft, which remains open or concluded, and updates its due time or its window.
     pub(crate) fn change<T>(
         &mut self,
         id: DraftId,
@@ -131,8 +131,15 @@ impl DraftTable {
     ) -> Option<T> {
         let draft = self.all.get_mut(&id)?;
         let before = draft.deadline(policy);
+        let window = draft.window_from();
         let told = how(draft);
         let after = draft.deadline(policy);
+        if let (Some(old), Some(new)) = (window, draft.window_from())
+            && old != new
+            && self.orders.done.remove(&(old, id)).is_some()
+        {
+            self.orders.done.insert((new, id), ());
+        }
         let due = &mut self.orders.due;
         if before != after && due.remove(&(before, id)) {
             due.insert((after, id));

@@ -42,23 +42,26 @@ const CLOCKS: Duration = Duration::from_secs(2);
 /// Difference of two ends on one node that may come from the order in which they were noticed.
 const SAME_MOMENT: Duration = Duration::from_millis(50);
 
-/// Returns the ends of other ranks by the signal that ended the rank of the sign at `first`, if the order of the ends
-/// proves nothing: the clocks of their nodes may differ by as much. A signal from outside ended none of them because of
-/// another. Ranks that report a lost peer are survivors.
+/// Difference of the ends of ranks that ended themselves with one code, up to which none noticed the end of another.
+const NO_REACTION: Duration = Duration::from_millis(250);
+
+/// Returns the ends of other ranks by the signal or with the exit code of the rank of the sign at `first`, if the order of
+/// the ends proves nothing: the clocks of their nodes may differ by as much. A signal from outside ended none of them
+/// because of another. Ranks that report a lost peer are survivors.
 pub(crate) fn equal_ends(scene: &FailureScene<'_>, first: usize) -> Vec<usize> {
     let sign = &scene.signs[first];
-    let Some((_, exit)) = sign
-        .exit()
-        .filter(|(_, exit)| signal_name(*exit).is_some() && sign.timed)
-    else {
+    let Some((_, exit)) = sign.exit().filter(|(_, exit)| !exit.is_success() && sign.timed) else {
         return Vec::new();
     };
     if !scene.distinguishes_ends() {
         return Vec::new();
     }
+    let is_code = signal_name(exit).is_none();
     let limit = |other: &Signal| {
-        if is_fault(exit) && other.node() == sign.node() {
+        if (is_fault(exit) || is_code) && other.node() == sign.node() {
             SAME_MOMENT
+        } else if is_code {
+            NO_REACTION
         } else {
             CLOCKS
         }

@@ -3,7 +3,9 @@
 use crate::world::{World, gpu, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
-use rankguard_model::{Classification, Device, DeviceKind, Entity, ProcessExit, Role, Timestamp};
+use rankguard_model::{
+    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, ProcessExit, Role, Step, Timestamp,
+};
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
 const TERM: ProcessExit = ProcessExit::Signal(15);
@@ -52,6 +54,51 @@ fn oom_beside(ms: i64, is_drill: bool) -> ConcludedDraft {
         kill(&mut world);
     }
     world.settle()
+}
+
+/// A full disk voids each checkpoint, and the job goes on.
+#[test]
+fn a_failure_that_goes_on_after_its_verdict_is_one_failure() {
+    let mut world = World::new();
+    let full = |world: &mut World, ms: i64, rank: u32| {
+        let mark = mark("disk-full", Role::Root, 0.95);
+        let body = EvidenceBody::ShardFailed {
+            step: Step(u64::try_from(ms).expect("positive")),
+            reason: "no space left on device".to_owned(),
+        };
+        world.at(ms, EvidenceSource::Checkpoint, rank_of(rank), body, vec![mark]);
+    };
+    full(&mut world, 1_000, 0);
+    let case = world.settle();
+    assert_eq!(class(&case), "disk-full");
+    for round in 1..100 {
+        let ms = 1_000 + round * 10_000;
+        full(&mut world, ms, u32::from(round % 2 == 0));
+        let now = Timestamp::from_millis(ms);
+        assert_eq!(world.diagnosis.conclude(now, Catalogue::builtin()), []);
+    }
+    assert_eq!(world.opened(), 1);
+    // Another failure of the same job is another case.
+    world.exits(1_001_000, 1, KILL);
+    assert_eq!(world.opened(), 2);
+}
+
+#[test]
+fn ranks_that_end_themselves_with_one_code_at_one_time_blame_no_rank() {
+    for (second, is_shared) in [(1_009, true), (1_200, true), (1_400, false)] {
+        let mut world = World::new();
+        world.exits(1_000, 0, ProcessExit::Code(4));
+        world.exits(second, 2, ProcessExit::Code(4));
+        let case = world.settle();
+        let text = reasons(&case);
+        assert_eq!(case.verdict.root_rank.is_none(), is_shared, "{second}: {text}");
+        assert_eq!(
+            text.contains("ended themselves with exit code 4 within"),
+            is_shared,
+            "{text}"
+        );
+        assert_eq!(text.contains("as survivors do"), !is_shared, "{text}");
+    }
 }
 
 #[test]

@@ -228,11 +228,16 @@ impl Diagnosis {
             let before = draft.concluded.as_ref()?;
             let own = draft.scope.lend() == scope;
             // A fault was reported earlier and the job continued; now it failed, which is a new draft.
-            let is_new = is_exit || has_fault_ends && fails_afterwards(glimpse, before.at.after(settle));
+            let is_again = glimpse.decides() && glimpse.class() == Some(&before.class);
+            let is_own_failure = !is_again && fails_afterwards(glimpse, before.at.after(settle));
+            let is_new = is_exit || has_fault_ends && is_own_failure;
             if !stale && is_new && !before.failed && own {
                 return None;
             }
             let late = LateFinding::of(glimpse, before, draft.has_fault_limits, catalogue);
+            if has_fault_ends && is_again && own {
+                draft.renewed_at = Some(now);
+            }
             draft.add(glimpse, &self.policy);
             let again = glimpse.decides() && !is_exit && draft.thinks_again(catalogue);
             let separate = late

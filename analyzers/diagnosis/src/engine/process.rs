@@ -79,7 +79,7 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     Some(candidate)
 }
 
-/// Blames no rank if the same signal ended several and the order of their ends proves nothing.
+/// Blames no rank if several ended by the same signal or with the same code, and the order of their ends proves nothing.
 fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> CauseCandidate {
     let equal = signalled_ranks::equal_ends(scene, candidate.first);
     let first = &scene.signs[candidate.first];
@@ -95,17 +95,23 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
     let ranks: BTreeSet<Rank> = all().filter_map(Signal::rank).collect();
     let nodes: BTreeSet<&NodeId> = all().filter_map(Signal::node).collect();
     let ranks: Vec<String> = ranks.iter().map(ToString::to_string).collect();
-    let name = signal_name(exit).unwrap_or("the same signal");
     let place = match nodes.len() {
         0 | 1 => String::new(),
         count => format!(" on {count} nodes"),
     };
     candidate.blamed = scene.job_entity();
     candidate.root_rank = None;
-    candidate.notes.push(format!(
-        "Ranks {} were ended by {name} within {span} ms{place}: nothing tells which was first, or who sent the signal.",
-        ranks.join(", ")
-    ));
+    let ranks = ranks.join(", ");
+    candidate.notes.push(match signal_name(exit) {
+        Some(name) => format!(
+            "Ranks {ranks} were ended by {name} within {span} ms{place}: nothing shows which was first, or who sent the \
+             signal."
+        ),
+        None => format!(
+            "Ranks {ranks} ended themselves with {exit} within {span} ms{place}: nothing shows which was first, or that \
+             one ended because of another."
+        ),
+    });
     candidate.support.extend(equal);
     candidate
 }
