@@ -19,8 +19,9 @@ const TAIL_BYTES: u64 = 16 * 1024;
 const LINE_MAX: usize = 500;
 /// Lines before the last one that the evidence includes as context.
 const CONTEXT_LINES: usize = 8;
-/// Exit codes with which programs end themselves: general failure, usage, and those of `sysexits.h`.
-const OWN_CODES: [std::ops::RangeInclusive<i32>; 2] = [1..=2, 64..=78];
+/// Exit codes with which programs end themselves: those that shells do not use for commands and signals, and 255, which
+/// `exit(-1)` gives.
+const OWN_CODES: [std::ops::RangeInclusive<i32>; 2] = [1..=125, 255..=255];
 /// Exit codes with which shells report a command that cannot be run or found.
 const SHELL_CODES: std::ops::RangeInclusive<i32> = 126..=127;
 /// First words of reports that triage classifies itself.
@@ -112,7 +113,9 @@ mod tests {
         let shell = Some(("sh: 1: nosuch: not found", "environment-setup-error"));
         check("sh: 1: nosuch: not found\n", ProcessExit::Code(127), shell);
         check("", ProcessExit::Code(1), None);
-        check("words", ProcessExit::Code(3), None);
+        check("no data", ProcessExit::Code(3), Some(("no data", own)));
+        check("no data", ProcessExit::Code(255), Some(("no data", own)));
+        check("words", ProcessExit::Code(137), None);
         check("words", ProcessExit::Signal(9), None);
         let traceback = "Traceback (most recent call last):\n  File \"x.py\", line 1\nValueError: x\n";
         check(traceback, ProcessExit::Code(1), None);
