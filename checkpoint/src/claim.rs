@@ -475,7 +475,11 @@ fn uncommitted_after(
         if committed || id.step <= start || attempts.is_superseded(id) || store.is_borrowed_from(job, id)? {
             continue;
         }
-        found.push((id, "not committed: not every rank has written its shard".to_owned()));
+        found.push((
+            id,
+            "not committed: it has no manifest, which a controller writes once all ranks have written their shards"
+                .to_owned(),
+        ));
     }
     Ok(found)
 }

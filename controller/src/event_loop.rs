@@ -216,6 +216,7 @@ impl EventLoop {
             acknowledged: &mut self.acknowledged,
             name_conflicts: &mut self.name_conflicts,
             now,
+            is_recording: self.keeper.failure().is_none(),
             batch: EventBatch::default(),
         };
         let mut has_alarm = false;
@@ -512,6 +513,7 @@ impl EventLoop {
         match query {
             OperatorQuery::Status(reply) => {
                 let mut view = self.state.status(now);
+                view.degraded = self.keeper.failure().map(str::to_owned);
                 self.name_conflicts.show(&mut view, now);
                 drop(reply.send(view));
             }

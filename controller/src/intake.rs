@@ -27,6 +27,8 @@ pub(crate) struct BatchBuilder<'a> {
     pub(crate) acknowledged: &'a mut AcknowledgedSequences,
     pub(crate) name_conflicts: &'a mut NameConflicts,
     pub(crate) now: Timestamp,
+    /// False while the journal cannot be written: the batch is dropped, and agents send their evidence again.
+    pub(crate) is_recording: bool,
     pub(crate) batch: EventBatch,
 }
 
@@ -53,6 +55,7 @@ impl BatchBuilder<'_> {
                     self.event(Event::CatalogueGiven { files }, DeferredReply::Nothing);
                 }
             }
+            LoopInput::Policy(policy) => self.event(Event::PolicyAdopted { policy }, DeferredReply::Nothing),
             LoopInput::Left { session, node } => self.leave(session, node),
             LoopInput::Command { command, reply } => self.command(command, reply),
             LoopInput::Query(query) => self.batch.queries.push(query),
@@ -140,7 +143,7 @@ impl BatchBuilder<'_> {
         if seq <= newest {
             return;
         }
-        if seq > newest.next() {
+        if seq > newest.next() && self.is_recording {
             // A stream preserves the order, so skipped numbers will not arrive later.
             let lost = seq.0 - newest.0 - 1;
             let range = format!("evidence {} to {} of node {node}", newest.next(), seq.0 - 1);
@@ -227,16 +230,22 @@ impl BatchBuilder<'_> {
             OperatorCommand::Drain { node, reason } => known_node(&node).map(|()| Event::NodeDrained { node, reason }),
             OperatorCommand::Forget { node } => {
                 known_node(&node)?;
-                let speaks = self.state.fleet().is_live(&node);
+                let entry = self.state.fleet().get(&node).filter(|entry| entry.lost_since.is_none());
                 let user = self
                     .state
                     .jobs()
                     .values()
                     .find(|job| !job.is_over() && job.nodes().contains(&node));
-                match (speaks, user) {
-                    (true, _) => Err(CommandRefusal::Invalid(vec![format!(
-                        "node {node} is connected: stop its agent first, and wait until it counts as lost"
-                    )])),
+                match (entry, user) {
+                    (Some(entry), _) => Err(CommandRefusal::Invalid(vec![match entry.session_ended {
+                        None => {
+                            format!("node {node} is connected: stop its agent first, and wait until it counts as lost")
+                        }
+                        Some(ended) => format!(
+                            "the session of node {node} ended at {ended}, and it does not count as lost yet: try again \
+                             in a few seconds"
+                        ),
+                    }])),
                     (_, Some(job)) => Err(CommandRefusal::Invalid(vec![format!(
                         "job {} is placed on node {node}: wait until it has moved, or cancel it",
                         job.spec.id
@@ -356,6 +365,7 @@ mod tests {
             acknowledged: &mut acknowledged,
             name_conflicts: &mut NameConflicts::default(),
             now: Timestamp(9),
+            is_recording: true,
             batch: EventBatch::default(),
         };
         inputs.into_iter().for_each(|input| intake.take(input));

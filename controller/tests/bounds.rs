@@ -399,6 +399,10 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
         .into_inner()
         .json;
     assert!(status.contains("\"n1\""), "{status}");
+    assert!(
+        status.contains("\"degraded\":\"cannot write the journal in "),
+        "{status}"
+    );
     let refused = operator
         .submit_job(v1::JobSpec::from(&job("late")))
         .await

@@ -66,14 +66,16 @@ impl CheckpointCounts {
     /// newest attempt was committed.
     pub fn warning(&self, last: Option<Step>) -> Option<String> {
         let void = self.newest_void.as_ref().filter(|_| self.void_in_row > 0)?;
-        let of = last.map(|last| format!(" of {last}")).unwrap_or_default();
-        let newest = match self.newest_committed {
-            Some(step) => format!("last commit step {step}{of}"),
-            None => format!("no checkpoint was committed{of}"),
+        let newest = match (self.newest_committed, last) {
+            (Some(step), Some(last)) => format!("last commit step {step} of {last}"),
+            (Some(step), None) => format!("last commit step {step}"),
+            (None, Some(last)) => format!("no checkpoint was committed up to step {last}"),
+            (None, None) => "no checkpoint was committed".to_owned(),
         };
+        let since = self.newest_committed.map_or("", |_| " since");
         let count = match self.void_in_row {
-            1 => "1 checkpoint since is void".to_owned(),
-            many => format!("{many} checkpoints since are void"),
+            1 => format!("1 checkpoint{since} is void"),
+            many => format!("{many} checkpoints{since} are void"),
         };
         Some(format!("{newest}: {}; {count}", void.reason))
     }
@@ -100,6 +102,12 @@ mod tests {
     fn void_checkpoints_after_the_last_commit_give_a_warning() {
         let mut counts = CheckpointCounts::default();
         assert_eq!(counts.warning(Some(Step(59))), None);
+        let mut none = CheckpointCounts::default();
+        none.count_void(Step(5), "no space left");
+        assert_eq!(
+            none.warning(Some(Step(29))).as_deref(),
+            Some("no checkpoint was committed up to step 29: no space left; 1 checkpoint is void")
+        );
         counts.count_committed(Step(15));
         assert_eq!(counts.warning(Some(Step(59))), None);
         for step in [20, 25] {

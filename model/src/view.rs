@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Rank, RankPlacement, RunId, RunStart, Step, Timestamp,
+    Case, CaseId, CheckpointCounts, Generation, JobId, JobSpec, NodeId, Rank, RankPlacement, RunId, RunStart, Step,
+    Timestamp,
 };
 
 /// State of the whole cluster at one time.
@@ -19,6 +20,10 @@ pub struct StatusView {
     pub jobs: Vec<JobView>,
     /// Cases that are neither closed nor recovered, and cases that await a decision of an operator.
     pub open_cases: Vec<CaseId>,
+    /// Reason why the controller records nothing and decides nothing, with the remedy: the view is of before. Absent while
+    /// it works.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub degraded: Option<String>,
 }
 
 /// State of a node.
@@ -144,6 +149,13 @@ pub struct JobView {
     pub submitted_at: Timestamp,
     /// Time at which the job finished or was stopped.
     pub ended_at: Option<Timestamp>,
+}
+
+impl JobView {
+    /// Returns true if a case of the job was opened in this attempt: an earlier job of its name may have left others.
+    pub fn is_of_attempt(&self, case: &Case) -> bool {
+        case.job.as_ref() == Some(&self.spec.id) && case.opened_at >= self.submitted_at
+    }
 }
 
 /// Node on which processes of an ended generation may still run.

@@ -150,6 +150,12 @@ fn show_gives_run_attempt_and_state_as_ls_does() {
         assert_eq!(shown["superseded_by"].as_u64(), superseded_by);
         let line = format!("run {RUN}, attempt of generation 1; {state}");
         rankguard(&words).expect(0).says(&[&line]);
+        let explained = rankguard(&["checkpoint", "explain", step, "--dir", &path]).expect(0);
+        let is_named = explained
+            .stdout
+            .contains("it is superseded by the attempt that began at generation 4");
+        assert_eq!(is_named, superseded_by.is_some(), "{}", explained.stdout);
+        assert!(of_ls["bytes"].as_u64() > Some(0), "the size of the files: {of_ls}");
     }
     // A folder from before runs.
     let old = tempfile::tempdir().expect("a temporary folder");

@@ -210,6 +210,7 @@ mod tests {
             node_spans: Vec::new(),
             jobs: Vec::new(),
             open_cases: Vec::new(),
+            degraded: None,
             at: sample::at(0),
         };
         let html = first_page(&ReportInput::new("Empty", status, Vec::new(), None));

@@ -14,11 +14,13 @@ use super::text::escape;
 /// Space above the panels for the numbers of the cases.
 const TOP: f64 = 30.0;
 
-/// Renders the figure of a job; `None` if it has no step and no span.
+/// Renders the figure of a job with the cases of its attempt; `None` if it has no step and no span.
 pub(super) fn figure(job: &JobView, cases: &[&Case], status: &StatusView) -> Option<String> {
     if job.progress.is_empty() && job.spans.is_empty() {
         return None;
     }
+    let of_attempt = cases.iter().copied().filter(|case| job.is_of_attempt(case));
+    let cases: &[&Case] = &of_attempt.collect::<Vec<_>>();
     let clock = clock(job, status);
     let mut panels = Vec::new();
     panels.extend(panels::loss(job, &clock, TOP));

@@ -141,6 +141,11 @@ fn shorten(args: &StatusArgs, status: &mut StatusView) -> usize {
 
 fn print(args: &StatusArgs, mut status: StatusView) {
     let over = shorten(args, &mut status);
+    if let Some(why) = &status.degraded {
+        out::note(&format!(
+            "warning: the controller records and decides nothing, so this is the state of before: {why}"
+        ));
+    }
     print_parts(args, &status);
     if over > 0 && args.what != StatusPart::Nodes {
         out::note(&format!("{} not shown; --all lists all jobs", count(over, "ended job")));

@@ -44,7 +44,8 @@ impl FenceRequest {
     pub(crate) fn view(&self, at: Timestamp, node: &Node, policy: &Policy) -> UnconfirmedNode {
         let state = node.state();
         let lease = node.info.lease_ms;
-        let reason = if let (NodeState::Lost, Some(since)) = (state, node.lost_since) {
+        let reason = if let (NodeState::Lost, Some(lost)) = (state, node.lost_since) {
+            let since = node.last_heard.or(node.session_ended).unwrap_or(lost);
             if lease == 0 {
                 format!("away since {since}; its agent has no lease, so its ranks may run on")
             } else {

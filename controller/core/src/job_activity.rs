@@ -40,6 +40,9 @@ impl RankActivity {
 pub struct JobActivity {
     /// Newest report of each rank; agents report only changes.
     ranks: BTreeMap<Rank, RankActivity>,
+    /// Ranks that have shown a sign of life.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    lived: BTreeSet<Rank>,
     /// Time at which all its ranks had started.
     started: Option<Timestamp>,
     /// Time of the first sign of life.
@@ -79,6 +82,7 @@ impl JobActivity {
         let is_first = activity != RankActivity::Idle && self.first.is_none();
         if activity != RankActivity::Idle {
             self.first.get_or_insert(at);
+            self.lived.insert(rank);
         }
         self.note_idle(at);
         is_first
@@ -154,6 +158,11 @@ impl JobActivity {
     /// Returns true after the first sign of life.
     pub fn has_life(&self) -> bool {
         self.first.is_some()
+    }
+
+    /// Returns true after a sign of life of each of the `count` ranks of the generation, or after a commit of it.
+    pub(crate) fn has_life_of_all(&self, count: usize) -> bool {
+        self.has_committed() || self.lived.len() >= count
     }
 
     /// Returns true if, by the newest reports, a rank uses CPU time or its output grows.

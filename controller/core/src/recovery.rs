@@ -216,7 +216,7 @@ impl DecisionContext<'_> {
             JobPhase::Launching { .. } | JobPhase::Starting | JobPhase::Running
         );
         let failed_again = is_restart && is_launched && concluded.generation == Some(job.generation());
-        let has_worked = job.generation_step().is_some() || job.step().is_none() && job.activity.has_life();
+        let has_worked = job.generation_step().is_some() || job.step().is_none() && self.has_worked_without_steps(name);
         let was_idle = job.activity.case == Some(older);
         if was_idle {
             // Nothing was restarted for it.

@@ -131,6 +131,16 @@ impl DecisionState {
         }
     }
 
+    /// Adopts other settings. Deadlines that are set already remain; waits of open drafts follow the new ones.
+    pub(crate) fn adopt_policy(&mut self, policy: &Policy) {
+        self.policy = Policy {
+            rules: self.policy.rules,
+            replay_only: self.policy.replay_only,
+            ..policy.clone()
+        };
+        self.diagnosis.set_policy(self.policy.diagnosis());
+    }
+
     /// Returns the current version of the decision rules.
     pub fn rules(&self) -> u32 {
         self.rules
@@ -211,6 +221,17 @@ impl DecisionState {
     /// (since rules 6).
     pub(crate) fn distinguishes_ended_agents(&self) -> bool {
         self.rules >= 6
+    }
+
+    /// Returns true if the reasons of waiting jobs count free nodes again after a job has taken some (since rules 8).
+    pub(crate) fn recounts_free_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if a restarted job works again only after a sign of life of each rank (since rules 8; before, of any
+    /// rank).
+    pub(crate) fn awaits_life_of_all_ranks(&self) -> bool {
+        self.rules >= 8
     }
 
     /// Returns true if the outcome of a case names the earlier cordon of its node instead of one of its own (since rules

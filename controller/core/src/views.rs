@@ -30,6 +30,7 @@ impl DecisionState {
                 .filter(|case| case.is_open())
                 .map(|case| case.id)
                 .collect(),
+            degraded: None,
         }
     }
 

@@ -168,6 +168,33 @@ fn a_failure_settles_sooner_if_every_agent_reports_its_kernel_log_before_the_exi
     assert_eq!(settles_after(&[0, 1, 2], Some("gpu-fallen-off-bus")), 300);
 }
 
+/// Settings that change while a case is open hold for it, and the rules remain those of the journal.
+#[test]
+fn adopted_settings_hold_for_an_open_case() {
+    let mut cluster = Cluster::running(policy(RULES));
+    cluster.rank_says(1, exit(ProcessExit::Signal(9), false), Vec::new());
+    cluster.wait(millis(250));
+    cluster.obey();
+    let slower = Policy {
+        settle_ms: 15_000,
+        rules: 1,
+        ..policy(RULES)
+    };
+    cluster.tell(Event::PolicyAdopted {
+        policy: Box::new(slower),
+    });
+    assert_eq!(cluster.state.rules(), RULES);
+    cluster.wait(millis(5_900));
+    assert_eq!(cluster.generation(), Generation(1), "a fifth of the settle time, twice");
+    cluster.wait(millis(200));
+    assert_eq!(cluster.generation(), Generation(2));
+    let text = serde_json::to_string(&cluster.state).expect("JSON");
+    assert_eq!(
+        serde_json::from_str::<rankguard_core::DecisionState>(&text).ok(),
+        Some(cluster.state)
+    );
+}
+
 #[test]
 fn journals_of_older_rules_end_ranks_with_the_verdict() {
     let mut cluster = Cluster::running(policy(7));

@@ -268,7 +268,7 @@ fn rg_9_an_exit_that_joins_a_closed_case_restarts_the_job() {
     let text = "rank 7 on node node-3 has ended without completion; the job is restarted for it";
     assert!(case.actions.iter().any(|action| action.text == text), "{case:#?}");
     cluster.restarts();
-    cluster.activity(0, "output");
+    cluster.all_work();
     assert_eq!(cluster.cases().len(), 1);
     assert_eq!(cluster.cases()[0].state, CaseState::Recovered);
 }
@@ -436,6 +436,15 @@ fn with_restarts(max_restarts: u32, policy: Policy) -> Cluster {
     cluster
 }
 
+impl Cluster {
+    /// All ranks of the job write output.
+    fn all_work(&mut self) {
+        for rank in 0..8 {
+            self.activity(rank, "output");
+        }
+    }
+}
+
 #[test]
 fn a_job_without_restarts_is_not_stopped_for_restarts_that_were_never_made() {
     let mut cluster = with_restarts(0, policy());
@@ -459,7 +468,7 @@ fn a_restart_failed_only_if_its_own_generation_failed_before_it_worked() {
     cluster.wait(Duration::from_secs(5));
     cluster.restarts();
     assert_eq!(cluster.job().state(), JobState::Recovering);
-    cluster.activity(0, "output");
+    cluster.all_work();
     assert_eq!(cluster.job().state(), JobState::Running);
     assert_eq!(cluster.cases()[0].state, CaseState::Recovered);
     cluster.wait(Duration::from_secs(14));
@@ -473,6 +482,17 @@ fn a_restart_failed_only_if_its_own_generation_failed_before_it_worked() {
     cluster.wait(Duration::from_secs(5));
     cluster.restarts();
     cluster.is_killed(1);
+    cluster.wait(Duration::from_secs(5));
+    let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
+    assert_eq!(outcome, "the restart failed too, see case 2");
+    // The restarted rank fails at once, while the others write output.
+    let mut cluster = unmarked(policy());
+    cluster.is_killed(1);
+    cluster.wait(Duration::from_secs(5));
+    cluster.restarts();
+    cluster.activity(0, "output");
+    cluster.is_killed(1);
+    cluster.activity(2, "output");
     cluster.wait(Duration::from_secs(5));
     let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
     assert_eq!(outcome, "the restart failed too, see case 2");
@@ -505,7 +525,7 @@ fn a_failure_that_comes_back_after_a_recovery_names_the_earlier_case() {
     cluster.is_killed(1);
     cluster.wait(Duration::from_secs(5));
     cluster.restarts();
-    cluster.activity(0, "output");
+    cluster.all_work();
     assert_eq!(cluster.cases()[0].state, CaseState::Recovered);
     let before = cluster.cases()[0].clone();
     cluster.wait(Duration::from_secs(4));
@@ -741,4 +761,27 @@ fn a_job_that_is_resumed_replaces_its_ranks_of_another_journal() {
         "above the generation of the other journal"
     );
     assert_eq!(cluster.job().nodes().len(), 4);
+}
+
+#[test]
+fn a_waiting_job_counts_the_nodes_that_are_free_after_another_took_some() {
+    let mut cluster = Cluster::new(policy());
+    let submit = |cluster: &mut Cluster, name: &str, nodes: u32| {
+        let spec = rankguard_model::JobSpec {
+            id: name.into(),
+            nodes: rankguard_model::NodeRange { min: nodes, max: nodes },
+            ..cluster.spec(nodes, None)
+        };
+        cluster.tell(Event::JobSubmitted { spec, claim: None });
+    };
+    submit(&mut cluster, "wide", 5);
+    let reason = |cluster: &Cluster| {
+        let status = cluster.state.status(cluster.now);
+        let wide = status.jobs.iter().find(|job| job.spec.id.as_str() == "wide");
+        wide.and_then(|job| job.reason.clone()).expect("it waits")
+    };
+    let all = "waits for nodes: it needs at least 5 free healthy nodes with 2 slots each, and there are 4";
+    assert_eq!(reason(&cluster), all);
+    submit(&mut cluster, "narrow", 3);
+    assert_eq!(reason(&cluster), all.replace("there are 4", "there is 1"));
 }

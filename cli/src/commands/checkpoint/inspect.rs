@@ -49,13 +49,11 @@ fn folders(args: &StoreArgs) -> Result<Vec<FolderRow>, CliError> {
         let listing = store.manifests(&job).map_err(failed)?;
         let attempts = store.attempts(&job).map_err(failed)?;
         let committed = listing.manifests.iter();
+        let bytes = |id| store.dir(&job, id).ok().map(|dir| size_of(&dir));
         let mut of_job: Vec<FolderRow> = committed
-            .map(|manifest| FolderRow::committed(&job, manifest).among(&attempts))
+            .map(|manifest| FolderRow::committed(&job, manifest, bytes(manifest.id())).among(&attempts))
             .collect();
-        of_job.extend(listing.torn.into_iter().map(|id| {
-            let bytes = store.dir(&job, id).ok().map(|dir| size_of(&dir));
-            FolderRow::torn(&job, id, bytes)
-        }));
+        of_job.extend(listing.torn.iter().map(|id| FolderRow::torn(&job, *id, bytes(*id))));
         of_job.extend(listing.problems.iter().filter_map(|problem| {
             let id = problem.checkpoint?;
             Some(FolderRow::damaged(&job, id, problem.to_string()))
@@ -132,6 +130,7 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
     let work = WorkNote::start("verifying the checkpoint");
     for job in jobs {
         let report = verify(&store, &job, Some(step)).map_err(failed)?;
+        let attempts = store.attempts(&job).map_err(failed)?;
         for id in &report.torn {
             let mut report = torn(&store, &job, *id)?;
             report.why.extend(parity_hint(&store, &job, *id));
@@ -155,6 +154,13 @@ pub(super) fn explain(args: &StoreArgs, step: Step, status: Option<&StatusView>)
                     .flat_map(|status| memory::memory_lines(status, &job, checkpoint.id)),
             );
             let usable = checkpoint.intact;
+            let superseded_by = attempts.superseded_by(checkpoint.id);
+            why.extend(superseded_by.map(|first| {
+                format!(
+                    "it is superseded by the attempt that began at generation {first}: its own run does not start from it \
+                     and removes it after the next commit; another run can start from it"
+                )
+            }));
             let checkpoint = checkpoint.id.to_string();
             all.push(UsabilityReport {
                 job: job.clone(),

@@ -36,9 +36,14 @@ pub(super) fn ls(url: &str, args: &StoreArgs) -> Result<Vec<FolderRow>, CliError
             let (manifests, torn) = tier.listing(&job).await.map_err(|problem| failed(&what, problem))?;
             let mut of_job: Vec<FolderRow> = torn.iter().map(|id| FolderRow::torn(&job, *id, None)).collect();
             let attempts = tier.attempt_set(&job).await.map_err(|problem| failed(&what, problem))?;
-            of_job.extend(manifests.iter().map(|(id, manifest)| match manifest {
-                Ok(manifest) => FolderRow::committed(&job, manifest).among(&attempts),
-                Err(problem) => FolderRow::damaged(&job, *id, problem.to_string()),
+            of_job.extend(manifests.iter().map(|(id, manifest)| {
+                match manifest {
+                    Ok(manifest) => {
+                        FolderRow::committed(&job, manifest, Some(manifest.bytes()).filter(|bytes| *bytes > 0))
+                            .among(&attempts)
+                    }
+                    Err(problem) => FolderRow::damaged(&job, *id, problem.to_string()),
+                }
             }));
             of_job.sort_by_key(FolderRow::place);
             folders.extend(of_job);

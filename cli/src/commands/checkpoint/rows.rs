@@ -51,10 +51,11 @@ impl FolderRow {
         }
     }
 
-    pub(super) fn committed(job: &JobId, manifest: &Manifest) -> Self {
+    /// Describes a committed checkpoint; `bytes` is the size of its files, if known.
+    pub(super) fn committed(job: &JobId, manifest: &Manifest, bytes: Option<u64>) -> Self {
         Self {
             world_size: Some(manifest.world_size),
-            bytes: Some(manifest.bytes()),
+            bytes,
             run: manifest.run.clone(),
             ..Self::new(job, manifest.id(), "committed")
         }

@@ -39,6 +39,8 @@ pub(super) struct JobFollower {
     cases: BTreeMap<CaseId, (CaseState, &'static str)>,
     reported: Instant,
     away: Option<Instant>,
+    /// True if it was reported that the controller records nothing.
+    reported_degraded: bool,
     /// Time since which the controller does not list the job.
     unlisted: Option<Instant>,
     saving: Option<Instant>,
@@ -59,6 +61,7 @@ impl JobFollower {
             cases: BTreeMap::new(),
             reported: Instant::now(),
             away: None,
+            reported_degraded: false,
             unlisted: None,
             saving: None,
             settling: None,
@@ -115,11 +118,12 @@ impl JobFollower {
         if self.away.take().is_some() {
             out::note("connected to the controller again");
         }
-        self.report_cases(&cases);
         let Some(view) = status.jobs.iter().find(|view| view.spec.id == self.job) else {
             return self.await_listing(client).map(|()| None);
         };
         self.unlisted = None;
+        self.report_degraded(status.degraded.as_deref());
+        self.report_cases(&cases, view);
         self.report_start(view);
         self.checkpoints.print(view);
         self.report_state(view);
@@ -208,8 +212,19 @@ impl JobFollower {
         }
     }
 
-    fn report_cases(&mut self, cases: &[Case]) {
-        for case in cases.iter().filter(|case| case.job.as_ref() == Some(&self.job)) {
+    fn report_degraded(&mut self, why: Option<&str>) {
+        match why {
+            Some(why) if !self.reported_degraded => out::note(&format!(
+                "warning: the controller records and decides nothing, and the job runs on without it: {why}"
+            )),
+            None if self.reported_degraded => out::note("the controller records and decides again"),
+            _ => {}
+        }
+        self.reported_degraded = why.is_some();
+    }
+
+    fn report_cases(&mut self, cases: &[Case], view: &JobView) {
+        for case in cases.iter().filter(|case| view.is_of_attempt(case)) {
             let state = (case.state, case_progress(case));
             if self.cases.insert(case.id, state) != Some(state) {
                 let class = &case.verdict.class;

@@ -71,18 +71,32 @@ impl DecisionContext<'_> {
         self.watch_idle(name, was_idle);
     }
 
-    /// `Starting => Running` of a job that has reported no step, after the first sign of life.
+    /// `Starting => Running` of a job that has reported no step, after the first sign of life, and the end of its
+    /// recovery.
     pub(super) fn take_life(&mut self, name: &JobId) {
         let Some(job) = self.state.jobs.get(name) else { return };
-        let is_unmarked = matches!(job.phase(), JobPhase::Starting) && job.step().is_none();
-        if !is_unmarked || !job.activity.has_life() {
+        if job.step().is_some() || !job.activity.has_life() {
             return;
         }
-        self.run_without_steps(name);
-        self.wait_at_most(name, self.life_ms());
-        if self.state.recovers_with_life() {
+        let is_first = matches!(job.phase(), JobPhase::Starting);
+        let is_later = matches!(job.phase(), JobPhase::Running) && self.state.awaits_life_of_all_ranks();
+        if is_first {
+            self.run_without_steps(name);
+            self.wait_at_most(name, self.life_ms());
+        }
+        if (is_first || is_later) && self.state.recovers_with_life() && self.has_worked_without_steps(name) {
             self.recover_with_life(name, "the ranks of the job worked again; it reports no steps");
         }
+    }
+
+    /// Returns true if the restarted ranks of a job that reports no steps work again.
+    pub(crate) fn has_worked_without_steps(&self, name: &JobId) -> bool {
+        let waits_for_all = self.state.awaits_life_of_all_ranks();
+        let Some(job) = self.state.jobs.get(name) else {
+            return false;
+        };
+        let count = job.places().len();
+        job.activity.has_life() && (!waits_for_all || job.activity.has_life_of_all(count))
     }
 
     /// `Starting => Running` of a job that has reported no step and shows no activity within `first_step_ms`, such as a

@@ -51,11 +51,9 @@ impl DecisionContext<'_> {
             // A returned agent reports the exits of its ranks next; they may complete the job.
             return;
         }
-        let mut taken = self.state.nodes_of_other_jobs(name);
-        taken.extend(job.refused.iter().cloned());
         let range = job.spec.nodes;
         let slots = job.spec.ranks_per_node;
-        let nodes = self.state.fleet.choose(job.nodes(), &taken, slots, range.max as usize);
+        let nodes = self.free_nodes(name);
         let gathered = job.may_start_smaller();
         if let Some(id) = case
             && job.is_budget_spent()
@@ -114,28 +112,41 @@ impl DecisionContext<'_> {
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let range = job.spec.nodes;
-        let slots = job.spec.ranks_per_node;
-        let refused = super::starts::refused_words(job);
-        let verb = if found == 1 { "is" } else { "are" };
-        let missing = if found >= range.min as usize {
-            format!(
-                "waits for more nodes, for a short time: there {verb} {} with {} each, and it takes up to {}{refused}",
-                count(u32::try_from(found).unwrap_or(u32::MAX), "free healthy node"),
-                count(slots, "slot"),
-                range.max
-            )
-        } else {
-            format!(
-                "waits for nodes: it needs at least {} with {} each, and there {verb} {found}{refused}",
-                count(range.min, "free healthy node"),
-                count(slots, "slot"),
-            )
-        };
+        let missing = missing_nodes(job, found);
         if job.wait_for_nodes(missing.clone(), gathered) {
             self.announce(format!("job {name} {missing}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
         }
+    }
+
+    /// Updates the reasons of the jobs that wait for nodes after a job has taken some.
+    fn recount_free_nodes(&mut self) {
+        if !self.state.recounts_free_nodes() {
+            return;
+        }
+        let waiting = self.state.jobs.iter().filter(|(_, job)| job.is_pending());
+        let names: Vec<JobId> = waiting.map(|(name, _)| name.clone()).collect();
+        for name in names {
+            let found = self.free_nodes(&name).len();
+            let Some(job) = self.state.jobs.get_mut(&name) else {
+                continue;
+            };
+            let gathered = job.may_start_smaller();
+            job.wait_for_nodes(missing_nodes(job, found), gathered);
+        }
+    }
+
+    /// Returns the nodes on which a job could be placed, at most as many as it takes.
+    fn free_nodes(&self, name: &JobId) -> Vec<NodeId> {
+        let Some(job) = self.state.jobs.live(name) else {
+            return Vec::new();
+        };
+        let mut taken = self.state.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
+        let most = job.spec.nodes.max as usize;
+        self.state
+            .fleet
+            .choose(job.nodes(), &taken, job.spec.ranks_per_node, most)
     }
 
     /// Begins a plan by fencing the old ranks (RG-3).
@@ -178,6 +189,7 @@ impl DecisionContext<'_> {
             job.begin(start, at);
         }
         self.state.place(&name);
+        self.recount_free_nodes();
         self.wait_at_most(&name, self.state.policy.gate_wait_ms());
         // Nodes with images of the generation that trained last learn the permitted readers; no phase waits for their
         // answer.
@@ -409,5 +421,27 @@ impl DecisionContext<'_> {
             );
         }
         self.offer_node();
+    }
+}
+
+/// Returns the condition for which a job without enough nodes waits; `found` nodes are free for it.
+fn missing_nodes(job: &Job, found: usize) -> String {
+    let range = job.spec.nodes;
+    let slots = job.spec.ranks_per_node;
+    let refused = super::starts::refused_words(job);
+    let verb = if found == 1 { "is" } else { "are" };
+    if found >= range.min as usize {
+        format!(
+            "waits for more nodes, for a short time: there {verb} {} with {} each, and it takes up to {}{refused}",
+            count(u32::try_from(found).unwrap_or(u32::MAX), "free healthy node"),
+            count(slots, "slot"),
+            range.max
+        )
+    } else {
+        format!(
+            "waits for nodes: it needs at least {} with {} each, and there {verb} {found}{refused}",
+            count(range.min, "free healthy node"),
+            count(slots, "slot"),
+        )
     }
 }
