@@ -100,6 +100,9 @@ pub struct Job {
     step: Option<Step>,
     /// Newest step that this generation reported; at a failure, the difference to the checkpoint is lost.
     generation_step: Option<Step>,
+    /// Time at which this generation reported its newest step, on the controller's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    stepped_at: Option<Timestamp>,
     /// Run that owns its checkpoint folder.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) run: Option<RunId>,
@@ -179,6 +182,7 @@ impl Job {
             ending: false,
             step: None,
             generation_step: None,
+            stepped_at: None,
             run: None,
             resumed_from: None,
             passed_over: Vec::new(),
@@ -240,6 +244,11 @@ impl Job {
     /// Returns the newest step that this generation reported.
     pub fn generation_step(&self) -> Option<Step> {
         self.generation_step
+    }
+
+    /// Returns the time at which this generation reported its newest step, or at which it had started.
+    pub(crate) fn newest_step_at(&self) -> Option<Timestamp> {
+        self.stepped_at.or(self.activity.started())
     }
 
     /// Returns the case from which the job is recovering.

@@ -73,6 +73,11 @@ impl JobActivity {
         self.started = Some(at);
     }
 
+    /// Returns the time at which all ranks of the generation had started.
+    pub(crate) fn started(&self) -> Option<Timestamp> {
+        self.started
+    }
+
     /// Records a report. Returns true if it is the first sign of life.
     pub(crate) fn report(&mut self, at: Timestamp, rank: Rank, activity: RankActivity) -> bool {
         let before = self.ranks.insert(rank, activity);

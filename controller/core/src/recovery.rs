@@ -7,7 +7,7 @@ use rankguard_diagnosis::{ConcludedDraft, SeparateFailure};
 use rankguard_faults::classes;
 use rankguard_model::{
     Case, CaseFinding, CaseId, CaseState, ClassId, Entity, JobId, NodeId, ReasoningEntry, RecommendedMitigation, Role,
-    Severity, Verdict,
+    Severity, Step, Verdict,
 };
 
 use crate::decision::DecisionContext;
@@ -92,6 +92,12 @@ impl DecisionContext<'_> {
             && let Some(older) = older
         {
             self.close_overtaken(&name, older, id);
+        }
+        if let Some(step) = self
+            .step_meanwhile(id, &name)
+            .filter(|_| concluded.stalled && !is_isolated)
+        {
+            return self.close(id, format!("the job made step {step} meanwhile; nothing was restarted"));
         }
         if concluded.stalled && !is_isolated && (self.watch_hang(id, &name) || self.awaits_life(id, &name)) {
             return self.overtake(older, id, &name, concluded);
@@ -562,6 +568,15 @@ impl DecisionContext<'_> {
             .or_else(|| isolated.and_then(uses))
             .or_else(|| blamed.and_then(uses))
             .cloned()
+    }
+
+    /// Returns the newest step of a job that made it while the evidence of a case was gathered, if all its ranks live.
+    fn step_meanwhile(&self, id: CaseId, name: &JobId) -> Option<Step> {
+        let job = self.state.jobs.get(name)?;
+        let opened_at = self.state.cases.all().get(&id)?.opened_at;
+        let is_moving = job.newest_step_at() > Some(opened_at) && job.is_whole();
+        job.generation_step()
+            .filter(|_| is_moving && self.state.withdraws_stalls())
     }
 
     /// Returns true if the job has ranks on a node that have not completed.

@@ -234,6 +234,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a step ends the case of a job without steps before its verdict, and the case names the time of the
+    /// newest step (since rules 8).
+    pub(crate) fn withdraws_stalls(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the outcome of a case names the earlier cordon of its node instead of one of its own (since rules
     /// 8).
     pub(crate) fn names_earlier_cordons(&self) -> bool {

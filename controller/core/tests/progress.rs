@@ -538,3 +538,31 @@ fn the_status_of_a_quiet_start_speaks_of_ranks_that_run() {
         assert!(reason.contains(part), "{reason}");
     }
 }
+
+/// The watch for steps fires, the job goes on before the verdict, and stands still for good later.
+#[test]
+fn a_job_that_makes_a_step_before_the_verdict_about_its_silence_is_left_alone() {
+    let mut cluster = Cluster::running(policy());
+    let stepped_at = cluster.now;
+    let stall = Duration::from_millis(policy().stall_ms);
+    cluster.wait(stall);
+    assert_eq!(cluster.cases()[0].state, CaseState::Open);
+    cluster.wait(Duration::from_millis(100));
+    cluster.progress(1, 41);
+    cluster.wait(Duration::from_secs(10));
+    let case = cluster.cases()[0].clone();
+    assert_eq!(
+        case.outcome.as_deref(),
+        Some("the job made step 41 meanwhile; nothing was restarted")
+    );
+    let text = format!("job llm has completed no step since {stepped_at}");
+    assert!(
+        case.findings.iter().any(|finding| finding.text == text),
+        "{:?}",
+        case.findings
+    );
+    assert_eq!(cluster.job().generation().0, 1);
+    cluster.wait(stall + Duration::from_secs(5));
+    assert_eq!(cluster.cases().len(), 2);
+    assert_eq!(cluster.job().generation().0, 2, "it stands still");
+}

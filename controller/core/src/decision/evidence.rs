@@ -144,7 +144,7 @@ impl DecisionContext<'_> {
                     loss: *loss,
                     step_ms: *step_ms,
                 };
-                let is_first = job.step_reported(*rank, point);
+                let is_first = job.step_reported(self.at, *rank, point);
                 self.rank_moved(name, *rank, *step);
                 self.note_step(name, *step);
                 let Some(job) = self.state.jobs.get(name) else { return };

@@ -101,7 +101,8 @@ impl DecisionContext<'_> {
                 }
                 // A program without step marks and checkpoints is judged by its exits alone.
                 if job.step().is_some() || job.spec.checkpoint.is_some() {
-                    let since = self.at;
+                    let newest = job.newest_step_at().filter(|_| self.state.withdraws_stalls());
+                    let since = newest.unwrap_or(self.at);
                     self.witness_fact(&CallerFact::JobStalled {
                         job: name.clone(),
                         generation,

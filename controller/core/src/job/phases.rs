@@ -205,6 +205,7 @@ impl Job {
         let waiting = self.places().into_keys().collect();
         self.phase = JobPhase::Launching { waiting, port };
         self.checkpoints.launched(self.generation);
+        self.stepped_at = None;
         self.generation_step.take()
     }
 

@@ -96,8 +96,11 @@ impl Job {
     }
 
     /// Records a step. Returns true if it is the first of this generation.
-    pub(crate) fn step_reported(&mut self, rank: Rank, point: ProgressPoint) -> bool {
+    pub(crate) fn step_reported(&mut self, at: Timestamp, rank: Rank, point: ProgressPoint) -> bool {
         let is_first = self.generation_step.is_none();
+        if Some(point.step) > self.generation_step {
+            self.stepped_at = Some(at);
+        }
         self.step = self.step.max(Some(point.step));
         self.generation_step = self.generation_step.max(Some(point.step));
         if rank == Rank(0) {
