@@ -158,6 +158,9 @@ pub(crate) fn role(
         SignalMeaning::Exit { .. } => {
             "The rank ended after the first cause; it is a consequence and blames nobody.".to_owned()
         }
+        what if what.is_silence() && scene.distinguishes_ends() && first.what.is_silence() => {
+            "The node became silent as well; whether one cause explains both is not known.".to_owned()
+        }
         what if what.is_silence() => "The silence follows from the first cause.".to_owned(),
         _ if sign.mark().is_some_and(|mark| mark.role == Role::Cascade) => {
             "Survivors of a failure report this; it is a consequence and blames nobody.".to_owned()

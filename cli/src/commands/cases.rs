@@ -305,7 +305,11 @@ fn page(case: &Case) -> String {
     } else {
         let advice = format!("{}: {}", verdict.mitigation.action, verdict.mitigation.advice);
         if case.plan.is_some() || !case.actions.is_empty() {
-            page.item("done: see the plan and actions below");
+            page.item(if case.plan.is_some() {
+                "done: see the plan and actions below"
+            } else {
+                "see the actions below"
+            });
             page.item(&format!("recommended for {} in general: {advice}", verdict.class));
         } else {
             page.item(&advice);

@@ -496,7 +496,9 @@ impl DecisionContext<'_> {
             .get(name)
             .is_some_and(|job| job.generation_step().is_some());
         let is_step_known = has_stepped || !self.state.refills_budgets();
+        let times_restarts_only = self.state.times_restarts_only();
         if let Some(case) = self.case_of(name) {
+            let is_step_known = is_step_known && (!times_restarts_only || case.delays.launched_ms.is_some());
             case.state = CaseState::Recovered;
             case.closed_at = Some(at);
             case.delays.first_step_ms = is_step_known.then(|| at.millis_since(case.first_at));

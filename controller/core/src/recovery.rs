@@ -282,12 +282,16 @@ impl DecisionContext<'_> {
 
     /// Notes in a case that an earlier one of the job, which counts as recovered, was of the same class and rank.
     fn note_return_of_failure(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) {
+        let compares_blame = self.state.compares_blame();
         let is_earlier = |case: &&Case| {
             case.id < id
                 && case.job.as_ref() == Some(name)
                 && case.state == CaseState::Recovered
                 && case.verdict.class == concluded.verdict.class
                 && case.verdict.root_rank == concluded.verdict.root_rank
+                && (!compares_blame
+                    || case.verdict.root_rank.is_some()
+                    || case.verdict.blamed == concluded.verdict.blamed)
         };
         let cases = self.state.cases.all().values();
         let Some(earlier) = cases.rev().find(is_earlier).map(|case| case.id) else {

@@ -240,6 +240,18 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if an earlier failure without a rank counts as the same only if it blames the same entity (since rules
+    /// 8; before, of any failure of the class).
+    pub(crate) fn compares_blame(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if only cases with a restart have a delay to the first step (since rules 8; before, a case without one
+    /// counted the next step of ranks that went on).
+    pub(crate) fn times_restarts_only(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the outcome of a case names the earlier cordon of its node instead of one of its own (since rules
     /// 8).
     pub(crate) fn names_earlier_cordons(&self) -> bool {

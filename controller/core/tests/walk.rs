@@ -785,3 +785,24 @@ fn a_waiting_job_counts_the_nodes_that_are_free_after_another_took_some() {
     submit(&mut cluster, "narrow", 3);
     assert_eq!(reason(&cluster), all.replace("there are 4", "there is 1"));
 }
+
+#[test]
+fn the_same_fault_on_another_node_is_no_return_of_the_first() {
+    let mut cluster = unmarked(policy());
+    cluster.gpu_is_lost(1);
+    cluster.wait(Duration::from_secs(5));
+    cluster.restarts();
+    cluster.all_work();
+    assert_eq!(cluster.cases()[0].state, CaseState::Recovered);
+    cluster.wait(Duration::from_secs(4));
+    cluster.gpu_is_lost(2);
+    cluster.wait(Duration::from_secs(5));
+    let case = cluster.cases()[1];
+    assert_eq!(case.verdict.class, cluster.cases()[0].verdict.class);
+    let is_return = |text: &str| text.contains("was of the same class and rank");
+    assert!(
+        !case.actions.iter().any(|action| is_return(&action.text)),
+        "{:?}",
+        case.actions
+    );
+}
