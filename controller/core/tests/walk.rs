@@ -788,7 +788,10 @@ fn a_waiting_job_counts_the_nodes_that_are_free_after_another_took_some() {
 
 #[test]
 fn the_same_fault_on_another_node_is_no_return_of_the_first() {
-    let mut cluster = unmarked(policy());
+    let mut cluster = Cluster::new(policy());
+    cluster.submit(3);
+    cluster.wait(Duration::from_secs(5));
+    cluster.restarts();
     cluster.gpu_is_lost(1);
     cluster.wait(Duration::from_secs(5));
     cluster.restarts();
