@@ -52,6 +52,9 @@ pub struct JobCheckpoints {
     /// Run id for manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     run: Option<RunId>,
+    /// Checkpoints of earlier attempts of the run, of which this job knows no metrics.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    inherited: BTreeSet<CheckpointId>,
     /// Reports of nodes against committed checkpoints.
     #[serde(default, skip_serializing_if = "CheckpointSuspicions::is_empty")]
     pub suspicions: CheckpointSuspicions,
@@ -65,10 +68,14 @@ struct UncommittedCopies {
 }
 
 impl JobCheckpoints {
-    /// Takes over the run and the committed checkpoints of a claimed folder.
-    pub fn claimed(&mut self, claim: &StoreClaim) {
+    /// Takes over the run and the committed checkpoints of a claimed folder. With `keeps_inherited`, those without a known
+    /// metric are kept if the best are to be kept.
+    pub fn claimed(&mut self, claim: &StoreClaim, keeps_inherited: bool) {
         self.run = Some(claim.run.clone());
         self.committed.clone_from(&claim.checkpoints);
+        if keeps_inherited {
+            self.inherited = claim.checkpoints.iter().map(id_of).collect();
+        }
     }
 
     /// Returns the newest committed checkpoint that the job may start from.
@@ -359,7 +366,8 @@ impl JobCheckpoints {
         }
     }
 
-    /// Returns the committed checkpoints and complete attempts that the retention rules keep.
+    /// Returns the committed checkpoints and complete attempts that the retention rules keep. If the best are to be kept,
+    /// the checkpoints of earlier attempts without a known metric are kept as well: they were the best of their attempt.
     pub fn retained_checkpoints(
         &self,
         rules: &RetentionPolicy,
@@ -392,6 +400,12 @@ impl JobCheckpoints {
         let all = known.chain(waiting).filter(|kept| !passed_over.contains(&kept.id));
         let all: Vec<RetentionCandidate<CheckpointId>> = all.collect();
         let mut kept: BTreeSet<CheckpointId> = retained_checkpoints(rules, &all).into_keys().collect();
+        if let Some(best) = &rules.best {
+            let is_unknown = |known: &&RetentionCandidate<CheckpointId>| {
+                self.inherited.contains(&known.id) && !known.metrics.contains_key(&best.metric)
+            };
+            kept.extend(all.iter().filter(is_unknown).map(|known| known.id));
+        }
         // Passed-over checkpoints count for no rule and may become readable again.
         kept.extend(passed_over);
         kept.into_iter().collect()
@@ -575,6 +589,56 @@ mod tests {
         save(&mut all, two, 20);
         assert_eq!(newest(&all), Some(20));
         assert!(all.committed.is_sorted_by_key(|view| view.step) && !all.has(ONE, Step(20)));
+    }
+
+    /// The losses of an earlier attempt are not known to the next one.
+    #[test]
+    fn the_best_checkpoints_of_an_earlier_attempt_are_kept() {
+        let rules = RetentionPolicy {
+            last: 1,
+            best: Some(rankguard_model::MetricRule {
+                metric: "loss".to_owned(),
+                good: rankguard_model::MetricGoal::Low,
+                count: 1,
+            }),
+            ..RetentionPolicy::default()
+        };
+        let view = |step: u64| CheckpointView {
+            step: Step(step),
+            generation: ONE,
+            world_size: 1,
+            bytes: 1,
+            committed_at: NOW,
+            stall_ms: Vec::new(),
+            copied: 0,
+            in_parity: 0,
+            mirrored_at: None,
+        };
+        let claim = StoreClaim {
+            run: RunId::from("a"),
+            first: Generation(2),
+            start: None,
+            checkpoints: vec![view(10), view(40)],
+            passed_over: Vec::new(),
+        };
+        let loss = |generation: Generation, step: Step| match generation {
+            ONE => BTreeMap::new(),
+            _ => BTreeMap::from([("loss".to_owned(), step.0 as f64)]),
+        };
+        let two = Generation(2);
+        let kept = |keeps_inherited: bool| {
+            let mut all = JobCheckpoints::default();
+            all.claimed(&claim, keeps_inherited);
+            all.launched(two);
+            for step in [50, 60, 70] {
+                all.committed(NOW, two, Step(step), &[]);
+                let stay = all.retained_checkpoints(&rules, NOW, loss);
+                all.committed.retain(|view| stay.contains(&id_of(view)));
+            }
+            all.committed.iter().map(|view| view.step.0).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(true), [10, 40, 50, 70]);
+        assert_eq!(kept(false), [50, 70], "as older journals decided");
     }
 
     #[test]

@@ -252,6 +252,11 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if the best checkpoints of earlier attempts are kept although their metric is not known (since rules 8).
+    pub(crate) fn keeps_inherited_checkpoints(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the outcome of a case names the earlier cordon of its node instead of one of its own (since rules
     /// 8).
     pub(crate) fn names_earlier_cordons(&self) -> bool {

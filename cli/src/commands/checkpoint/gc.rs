@@ -62,6 +62,7 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let mut verified = 0;
     let work = WorkNote::start("reading checkpoints");
     for job in jobs {
+        check_metrics(&store, &job, &rules)?;
         let found = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
         rows.extend(found.rows);
         problems.extend(found.problems);
@@ -92,6 +93,31 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     } else {
         CommandExit::Finding
     })
+}
+
+/// Refuses to rank checkpoints of which the metric is unknown: the best could be removed.
+fn check_metrics(store: &Store, job: &JobId, rules: &RetentionPolicy) -> Result<(), CliError> {
+    let Some(best) = &rules.best else { return Ok(()) };
+    let candidates = all(store, job).map_err(failed)?;
+    let unknown = candidates.iter().filter(|one| !one.metrics.contains_key(&best.metric));
+    let unknown: Vec<String> = unknown.map(|one| one.step.to_string()).collect();
+    if unknown.is_empty() {
+        return Ok(());
+    }
+    Err(CliError::failure(
+        format!(
+            "cannot rank the checkpoints of job {job}: {} of {} is not in their plain state (steps {}), and nothing was \
+             removed",
+            best.metric,
+            display_text::count(unknown.len(), "checkpoint"),
+            unknown.join(", ")
+        ),
+        format!(
+            "save the number {} in the checkpointed state, or leave --keep-best away; a running job retains its best \
+             checkpoints by the losses that its ranks report",
+            best.metric
+        ),
+    ))
 }
 
 /// Prints the problems of retained checkpoints, at most [`PROBLEMS_SHOWN`] for each.
@@ -372,6 +398,31 @@ mod tests {
         let found = collect(&store, &job, &rules, false).expect("readable");
         assert!(found.rows.iter().all(|row| row.what == "retained"), "{:?}", found.rows);
         assert_eq!(found.rows.len(), 3);
+    }
+
+    /// The losses that ranks report are not in the checkpoints.
+    #[test]
+    fn checkpoints_without_the_metric_are_not_ranked() {
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let store = Store::open(dir.path()).expect("a store");
+        let job = JobId::from("train");
+        save(&store, &job, 10, 0.1);
+        save(&store, &job, 20, 0.2);
+        let rules = |metric: &str| RetentionPolicy {
+            best: Some(MetricRule {
+                metric: metric.to_owned(),
+                good: MetricGoal::Low,
+                count: 1,
+            }),
+            ..RetentionPolicy::default()
+        };
+        assert!(check_metrics(&store, &job, &rules("loss")).is_ok());
+        let refusal = check_metrics(&store, &job, &rules("accuracy")).expect_err("it is unknown");
+        let text = refusal.lines();
+        assert!(
+            text.contains("accuracy of 2 checkpoints") && text.contains("steps 10, 20"),
+            "{text}"
+        );
     }
 
     #[test]

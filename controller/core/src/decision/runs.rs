@@ -18,7 +18,7 @@ impl DecisionContext<'_> {
         }
         job.run = Some(claim.run.clone());
         job.resumed_from.clone_from(&claim.start);
-        job.checkpoints.claimed(claim);
+        job.checkpoints.claimed(claim, self.state.keeps_inherited_checkpoints());
         let run = &claim.run;
         match &claim.start {
             Some(start) => self.announce(format!("job {name} of run {run} resumes from {start}")),
