@@ -13,6 +13,7 @@ mod limit;
 mod moment;
 mod prefix;
 pub(crate) mod raw;
+mod record;
 mod syslog_tag;
 
 pub use clean::clean;

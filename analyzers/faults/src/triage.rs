@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use rankguard_model::{EvidenceSource, Timestamp};
 
+use crate::line::raw::LinePart;
 use crate::line::{self, ParsedLine, raw};
 use crate::matcher::SignatureMatcher;
 use driver::DriverState;
@@ -159,18 +160,21 @@ impl Triage {
         self.last_read = self.line_no;
         let clock = self.stream.clock;
         let head = OnceCell::new();
+        let mut is_matched = false;
+        let mut has_single = false;
         raw::for_each_view(raw, &mut |look| {
             let mut parsed = line::parse(&look.text, &clock);
             // The prefix is in the first of several views and applies to all.
-            if look.shown {
+            if look.part == LinePart::Shown {
                 head.get()
                     .into_iter()
                     .for_each(|head: &LinePrefix| head.lend(&mut parsed));
             } else {
                 head.get_or_init(|| LinePrefix::of(&parsed)).lend(&mut parsed);
             }
-            if !look.shown {
-                if self.matcher.scanner().wants(look.text.as_bytes()) && self.speaks(&parsed) {
+            if look.part != LinePart::Shown {
+                let is_open = look.part == LinePart::Hidden || !is_matched;
+                if is_open && self.matcher.scanner().wants(look.text.as_bytes()) && self.speaks(&parsed) {
                     self.accept(&parsed, now);
                 }
                 return;
@@ -178,10 +182,16 @@ impl Triage {
             if self.stream.source == EvidenceSource::KernelLog && is_property(&look.text) {
                 return;
             }
-            if self.accept(&parsed, now) == LineUse::Single {
-                self.recent.remember(self.line_no, raw);
+            if self.accept(&parsed, now) == LineUse::Taken {
+                is_matched = true;
+            } else {
+                is_matched |= self.speaks(&parsed);
+                has_single = true;
             }
         });
+        if has_single {
+            self.recent.remember(self.line_no, raw);
+        }
     }
 
     /// Emits the observations that were quiet or held for long enough at `now`.

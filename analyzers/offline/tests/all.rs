@@ -14,6 +14,7 @@ mod cases;
 mod causal_order;
 mod choice;
 mod circumstances;
+mod logger_records;
 mod outcomes;
 mod overcome;
 mod periods;

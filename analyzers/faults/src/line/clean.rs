@@ -2,15 +2,18 @@
 
 use std::borrow::Cow;
 
-use super::container;
+use super::container::{self, DecodedLine};
 use super::limit::LINE_LIMIT;
 
 /// Returns the line as a terminal would finally show it: without escape sequences and control characters, only the
-/// last state of a redrawn line, cut at [`LINE_LIMIT`] bytes, and extracted from the JSON of a container runtime.
-/// Borrows if nothing is removed.
+/// last state of a redrawn line, cut at [`LINE_LIMIT`] bytes, and extracted from the JSON of a container runtime or a
+/// logger; of a record with several lines, the first. Borrows if nothing is removed.
 pub fn clean(raw: &str) -> Cow<'_, str> {
     match container::decoded(raw.as_bytes()) {
-        Some(line) => Cow::Owned(shown(&line).into_owned()),
+        Some(DecodedLine::Stored(line)) => Cow::Owned(shown(&line).into_owned()),
+        Some(DecodedLine::Record { lines, .. }) => {
+            Cow::Owned(shown(lines.lines().next().unwrap_or_default()).into_owned())
+        }
         None => shown(raw),
     }
 }

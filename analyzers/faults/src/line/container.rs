@@ -4,10 +4,36 @@
 use jiff::Timestamp;
 use memchr::memmem;
 
+use super::record;
+
+/// Line in the form of other logs.
+pub(super) enum DecodedLine {
+    /// Line that a container runtime or the journal stored.
+    Stored(String),
+    /// Record of a structured logger.
+    Record {
+        /// Lines of the record, at least one.
+        lines: String,
+        /// Record in the form of other logs, if a container runtime or the journal stored it.
+        stored: Option<String>,
+    },
+}
+
+/// Returns a line of a container runtime, of the journal or of a structured logger in the form of other logs; none for
+/// anything else.
+pub(super) fn decoded(raw: &[u8]) -> Option<DecodedLine> {
+    let stored = stored(raw);
+    match (record::lines(stored.as_deref().map_or(raw, str::as_bytes)), stored) {
+        (Some(lines), stored) => Some(DecodedLine::Record { lines, stored }),
+        (None, Some(line)) => Some(DecodedLine::Stored(line)),
+        (None, None) => None,
+    }
+}
+
 /// Converts `{"log":"text\n","stream":"stderr","time":"2025-01-21T04:41:44.5Z"}` to the form of the other runtimes:
 /// `2025-01-21T04:41:44.5Z stderr F text`. Returns none for anything else; a truncated line returns its remaining
 /// text.
-pub(super) fn decoded(raw: &[u8]) -> Option<String> {
+fn stored(raw: &[u8]) -> Option<String> {
     let Some(mut rest) = raw.strip_prefix(b"{\"log\":\"") else {
         let is_journal = raw.starts_with(b"{") && memmem::find(raw, b"\"__REALTIME_TIMESTAMP\"").is_some();
         return is_journal.then(|| journal(raw)).flatten();
@@ -80,12 +106,12 @@ fn journal(raw: &[u8]) -> Option<String> {
     })
 }
 
-fn blanks(bytes: &[u8]) -> &[u8] {
+pub(super) fn blanks(bytes: &[u8]) -> &[u8] {
     bytes.trim_ascii_start()
 }
 
 /// Reads the rest of a JSON string after its opening quote, including the closing quote.
-fn string(rest: &mut &[u8]) -> String {
+pub(super) fn string(rest: &mut &[u8]) -> String {
     let mut out = Vec::new();
     while let Some((&byte, after)) = rest.split_first() {
         *rest = after;

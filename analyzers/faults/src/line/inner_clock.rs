@@ -4,7 +4,7 @@ use rankguard_model::{Rank, Timestamp};
 
 use super::cursor::LineCursor;
 use super::moment::{self, LineClock};
-use super::{LogLevel, ParsedLine, prefix};
+use super::{LogLevel, ParsedLine, prefix, record};
 
 /// Sets time and level of a line without a clock in its prefix.
 pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
@@ -36,7 +36,9 @@ const TIMES: [&str; 5] = ["@timestamp", "asctime", "time", "timestamp", "ts"];
 fn structured<'a>(line: &mut ParsedLine<'a>, clock: &LineClock) {
     let text = line.text;
     let stated = TIMES.iter().find_map(|name| member(text, name));
-    let Some(Some(at)) = stated.and_then(|stated| moment::any(&mut LineCursor::new(stated), clock)) else {
+    let written = |stated: &str| moment::any(&mut LineCursor::new(stated), clock).flatten();
+    let counted = |stated: &str| written(&record::time(stated)?);
+    let Some(at) = stated.and_then(|stated| written(stated).or_else(|| counted(stated))) else {
         return;
     };
     line.at = Some(at);

@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use memchr::{memchr, memrchr};
 
+use super::clean;
+use super::container::{self, DecodedLine};
 use super::limit::LINE_LIMIT;
-use super::{clean, container};
 
 /// Maximum size of a part, bytes. A line without an end is read in parts, each as a line of its own with the same
 /// number.
@@ -48,27 +49,44 @@ pub(crate) fn part_end(start: &[u8]) -> usize {
 pub(crate) struct LineView<'a> {
     /// Cleaned text of at most about [`LINE_LIMIT`] bytes.
     pub(crate) text: Cow<'a, str>,
-    /// True for the final visible state of the line. Other views show overwritten states and text beyond the limit,
-    /// and count only if a signature matches.
-    pub(crate) shown: bool,
+    /// Part of the line that it shows.
+    pub(crate) part: LinePart,
+}
+
+/// Part of a line that a view shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LinePart {
+    /// Final visible state of the line, or a line of a record of a logger.
+    Shown,
+    /// Overwritten state, or text beyond the limit, which counts only if a signature matches.
+    Hidden,
+    /// Record of a logger as it is stored, which counts only if a signature matches and none matched its lines.
+    Record,
 }
 
 /// Calls `each` with the views that cover a line, in order.
 pub(crate) fn for_each_view(raw: &[u8], each: &mut dyn FnMut(LineView<'_>)) {
     match container::decoded(raw) {
-        Some(line) => states(line.as_bytes(), each),
-        None => states(raw, each),
+        None => states(raw, LinePart::Shown, each),
+        Some(DecodedLine::Stored(line)) => states(line.as_bytes(), LinePart::Shown, each),
+        Some(DecodedLine::Record { lines, stored }) => {
+            for line in lines.lines() {
+                states(line.as_bytes(), LinePart::Shown, each);
+            }
+            states(stored.as_deref().map_or(raw, str::as_bytes), LinePart::Record, each);
+        }
     }
 }
 
-fn states(raw: &[u8], each: &mut dyn FnMut(LineView<'_>)) {
+fn states(raw: &[u8], part: LinePart, each: &mut dyn FnMut(LineView<'_>)) {
     let mut rest = trim_end(raw);
     loop {
         let (state, more) = match memchr(b'\r', rest) {
             Some(at) => (&rest[..at], Some(&rest[at + 1..])),
             None => (rest, None),
         };
-        windows(state, more.is_none(), each);
+        let is_final = more.is_none() || part == LinePart::Record;
+        windows(state, if is_final { part } else { LinePart::Hidden }, each);
         match more {
             Some(more) => rest = more,
             None => return,
@@ -76,7 +94,7 @@ fn states(raw: &[u8], each: &mut dyn FnMut(LineView<'_>)) {
     }
 }
 
-fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(LineView<'_>)) {
+fn windows(state: &[u8], part: LinePart, each: &mut dyn FnMut(LineView<'_>)) {
     let mut from = 0;
     loop {
         let mut to = char_start(state, state.len().min(from + LINE_LIMIT));
@@ -91,7 +109,11 @@ fn windows(state: &[u8], last: bool, each: &mut dyn FnMut(LineView<'_>)) {
         };
         each(LineView {
             text,
-            shown: last && from == 0,
+            part: if from == 0 || part == LinePart::Record {
+                part
+            } else {
+                LinePart::Hidden
+            },
         });
         if to >= state.len() {
             return;

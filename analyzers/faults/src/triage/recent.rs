@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use super::lane::LaneKey;
+use crate::line::raw::LinePart;
 use crate::line::{self, LineClock, raw};
 
 /// Maximum number of context lines before a matched line.
@@ -76,7 +77,7 @@ impl RecentLines {
 fn read(bytes: &[u8], clock: &LineClock) -> (LaneKey, String) {
     let mut read = ((None, None, None), String::new());
     raw::for_each_view(bytes, &mut |look| {
-        if look.shown {
+        if look.part == LinePart::Shown && read.1.is_empty() {
             let parsed = line::parse(&look.text, clock);
             let key = (parsed.host.map(str::to_owned), parsed.rank, parsed.local_rank);
             read = (key, parsed.text[..parsed.text.floor_char_boundary(TEXT)].to_owned());
