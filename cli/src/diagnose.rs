@@ -37,7 +37,7 @@ use rankguard_model::printable;
 use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
-use rankguard_offline::{OfflineCase, add, conclude_each, incidents, is_foreign_kill, join, machine_fact};
+use rankguard_offline::{OfflineCase, add, diagnose_group};
 
 use generations::{JobGeneration, LogGroup, generation_of, merged};
 
@@ -240,20 +240,11 @@ pub(crate) fn diagnose(
         found.unread_paths += usize::from(has_problem && found.streams == before.0);
         let groups = merged(groups, &mut found.notes);
         for LogGroup { streams, dumps } in groups {
-            let mut incidents = incidents(streams);
-            join(&mut incidents, dumps);
-            // A kill that no log of a job reports follows what happened to the jobs.
-            incidents.sort_by_key(is_foreign_kill);
-            let concluded = incidents
-                .iter()
-                .flat_map(|incident| conclude_each(incident, &rules.catalogue));
-            for case in concluded {
+            let group = diagnose_group(streams, dumps, &rules.catalogue);
+            for case in group.cases {
                 add(&mut found.cases, case);
             }
-            let facts = incidents
-                .iter()
-                .filter_map(|incident| machine_fact(incident, &rules.catalogue));
-            found.notes.extend(facts.map(|fact| fact.to_string()));
+            found.notes.extend(group.reports.iter().map(ToString::to_string));
         }
     }
     for node in clocks.keys().filter(|node| !nodes.contains(*node)) {

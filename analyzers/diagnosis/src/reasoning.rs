@@ -9,8 +9,11 @@ use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role
 
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
+use crate::scene::RunBeside;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
+/// Signature of a daemon that ends processes before memory is exhausted.
+const OOM_DAEMON: &str = "oom-earlyoom";
 /// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
 
@@ -324,11 +327,17 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
     let is_alive = scene.lists_all_ends() && scene.exits().next().is_none() && scene.silent().next().is_none();
     let is_agent = verdict.class.as_str() == classes::NODE_AGENT_SILENT;
     let why = match winner.strength {
-        CandidateStrength::Overriding if scene.is_beside_success => {
+        CandidateStrength::Overriding if scene.beside_run == Some(RunBeside::EndedWell) => {
             "it is a fault of a machine, and the run ended well beside it"
+        }
+        CandidateStrength::Overriding if scene.beside_run == Some(RunBeside::WorkedOn) => {
+            "it is a fault of a machine, and the run worked on beside it"
         }
         CandidateStrength::Overriding if has_ranks && is_agent => {
             "no program silences the agent of its node, and the ranks there may run on"
+        }
+        CandidateStrength::Overriding if scene.has_fault_ends && first.is_signed(OOM_DAEMON) => {
+            "a daemon of the machine ended a process for it, whatever the program does"
         }
         CandidateStrength::Overriding if verdict.class.as_str().ends_with("oom-kill") => {
             "the kernel ended a process for it, whatever the program does"
@@ -340,6 +349,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
             "it is no failure of the program, and no rank had ended when the case was concluded"
         }
         CandidateStrength::Overriding => "it would end ranks whatever the program does",
+        CandidateStrength::Cause if scene.has_fault_ends && verdict.class.as_str() == classes::UNKNOWN => {
+            "it was reported, and no class is known for it"
+        }
         CandidateStrength::Cause => "it names its cause itself",
         CandidateStrength::Symptom if verdict.class.as_str() == classes::JOB_CANCELLED => {
             "it was cancelled from outside"

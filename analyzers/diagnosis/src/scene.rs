@@ -31,8 +31,8 @@ pub struct FailureScene<'a> {
     pub(crate) has_fault_ends: bool,
     /// True if agents report the end of each rank. Logs that are read later show the end of few.
     reports_ends: bool,
-    /// True if the run ended well in spite of the faults.
-    pub(crate) is_beside_success: bool,
+    /// What the run did in spite of the faults, if it is known.
+    pub(crate) beside_run: Option<RunBeside>,
     /// True if it holds the signs of one failure beside another one.
     is_part: bool,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
@@ -41,6 +41,15 @@ pub struct FailureScene<'a> {
     seen: OnceCell<SceneIndex<'a>>,
     /// Indices of the signs without a mark, usually none.
     unmarked: OnceCell<Vec<usize>>,
+}
+
+/// Course of a run beside faults of machines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunBeside {
+    /// Its logs state that it ended well.
+    EndedWell,
+    /// Its logs show work long after the last fault.
+    WorkedOn,
 }
 
 impl<'a> FailureScene<'a> {
@@ -62,7 +71,7 @@ impl<'a> FailureScene<'a> {
             has_fault_limits: true,
             has_fault_ends: true,
             reports_ends: false,
-            is_beside_success: false,
+            beside_run: None,
             is_part: false,
             since: None,
             seen: OnceCell::new(),
@@ -99,7 +108,7 @@ impl<'a> FailureScene<'a> {
             .with_limits(self.has_cause_limits, self.has_fault_limits, self.has_fault_ends)
             .begun_at(self.since);
         part.reports_ends = self.reports_ends;
-        part.is_beside_success = self.is_beside_success;
+        part.beside_run = self.beside_run;
         part.is_part = true;
         part
     }
@@ -115,10 +124,10 @@ impl<'a> FailureScene<'a> {
         self.reports_ends && self.has_fault_ends
     }
 
-    /// Returns the scene of faults of machines beside a run that ended well.
+    /// Returns the scene of faults of machines beside a run that ended well or worked on.
     #[must_use]
-    pub fn beside_success(mut self, is_beside_success: bool) -> Self {
-        self.is_beside_success = is_beside_success;
+    pub fn beside_run(mut self, run: Option<RunBeside>) -> Self {
+        self.beside_run = run;
         self
     }
 

@@ -12,7 +12,7 @@ use crate::incident::{Incident, LocatedSignal};
 const LAST_WORDS: u64 = 8;
 
 /// Classes of lines that state the end of a process or a job.
-const ENDINGS: [&str; 11] = [
+pub(crate) const ENDINGS: [&str; 11] = [
     classes::CONTAINER_OOM_KILL,
     classes::EXTERNAL_TERMINATION,
     classes::HOST_OOM_KILL,

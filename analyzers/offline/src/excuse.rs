@@ -39,8 +39,10 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     let recovered = numeric && stream.finite_loss.is_some_and(|line| line > seen.last_line);
     let failed = stream.records.failure_after(seen.last_line);
     let later = went_on(&stream.progress, &alarm, failed);
+    // A quotation is a weak sign.
+    let enough = if seen.is_quoted { 1 } else { WENT_ON };
     let ended_well = failed.is_none() && stream.completed.last().is_some_and(|line| *line > seen.last_line);
-    if job_log && (later >= WENT_ON || ended_well || recovered) {
+    if job_log && (later >= enough || ended_well || recovered) {
         return true;
     }
     if stream.records.is_in_success(&alarm) {
@@ -53,6 +55,17 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     let after = stream.records.follows_success(&alarm, &stream.progress);
     let stated = stream.records.fails_within(seen.first_line, seen.last_line);
     after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
+}
+
+/// Returns the first lines of the alarms of a stream that name a cause.
+pub(crate) fn causes(stream: &ReadStream) -> Vec<u64> {
+    let is_named = |seen: &&PlacedObservation| seen.signs.iter().any(is_cause);
+    stream
+        .seen
+        .iter()
+        .filter(is_named)
+        .map(|seen| seen.first_line)
+        .collect()
 }
 
 /// Removes the alarms of job and launcher logs, except numeric ones, if a stream states the success of the whole job
@@ -88,7 +101,7 @@ fn is_numeric(sign: &Signal) -> bool {
 }
 
 /// Returns true if a signal has the role root and names more than the end of a process or job.
-pub(crate) fn is_cause(sign: &Signal) -> bool {
+fn is_cause(sign: &Signal) -> bool {
     let ending = |class: &str| {
         matches!(
             class,

@@ -13,14 +13,14 @@ use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, Role, Timestamp};
 
-use crate::excuse::{is_cause, is_excused, without_excused};
+use crate::excuse::{causes, is_excused, without_excused};
 use crate::explanation;
 use crate::outcome::WENT_ON;
 use crate::services::without_services;
 use crate::stream::{PlacedObservation, ReadStream, wait_start};
 
 /// Pause after which signals belong to different failures.
-const QUIET: Duration = Duration::from_secs(120);
+pub(crate) const QUIET: Duration = Duration::from_secs(120);
 /// Classes of failures that a program can survive: a line of work after one shows that it did.
 const LIVED_WITHOUT: [&str; 8] = [
     classes::CLOCK_SKEW,
@@ -74,6 +74,8 @@ pub struct Incident {
     pub(crate) items: Vec<LocatedSignal>,
     /// True if the logs of jobs state that their run ended well.
     pub(crate) ended_well: bool,
+    /// Time of the last work that the logs of jobs show, if they report nothing else.
+    pub(crate) worked_until: Option<Timestamp>,
 }
 
 impl Incident {
@@ -104,6 +106,7 @@ impl Incident {
             logs: self.logs.clone(),
             items: items.cloned().collect(),
             ended_well: self.ended_well,
+            worked_until: self.worked_until,
         }
     }
 }
@@ -136,6 +139,7 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
         logs,
         items,
         ended_well: false,
+        worked_until: None,
     };
     order(&mut incident);
     incident
@@ -267,6 +271,24 @@ pub(crate) fn ended_well(streams: &[ReadStream]) -> bool {
         && !of_jobs().any(|stream| stream.records.states_failure() || is_open(stream))
 }
 
+/// Returns the time of the last work that the logs of jobs show; none if one of them reports or states a failure.
+fn worked_until(streams: &[ReadStream]) -> Option<Timestamp> {
+    let is_noise = |sign: &Signal| sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+    let fails = |stream: &&ReadStream| {
+        let reports = stream
+            .seen
+            .iter()
+            .flat_map(|seen| &seen.signs)
+            .any(|sign| !is_noise(sign));
+        reports || stream.records.states_failure() || stream.last_lines.failure.is_some()
+    };
+    let of_jobs = || streams.iter().filter(|stream| !is_machine_log(stream));
+    if of_jobs().any(|stream| fails(&stream)) {
+        return None;
+    }
+    of_jobs().filter_map(|stream| stream.last_lines.worked_at).min()
+}
+
 /// Builds an incident of segments and the logs that they are from.
 fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     let used: BTreeSet<usize> = group.iter().map(|stretch| stretch.stream).collect();
@@ -275,6 +297,7 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
         logs: used.iter().map(|index| log(&streams[*index])).collect(),
         items: Vec::new(),
         ended_well: ended_well(streams),
+        worked_until: worked_until(streams),
     };
     for stretch in group {
         let log = place(stretch.stream);
@@ -402,12 +425,7 @@ fn survived(stream: &ReadStream) -> bool {
 fn items(log: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Vec<LocatedSignal> {
     let mut items = Vec::new();
     let survived = survived(stream);
-    let causes: Vec<u64> = stream
-        .seen
-        .iter()
-        .filter(|seen| seen.signs.iter().any(is_cause))
-        .map(|seen| seen.first_line)
-        .collect();
+    let causes = causes(stream);
     for seen in &stream.seen[range] {
         let lived = survived && stream.source != EvidenceSource::KernelLog;
         if lived || is_excused(stream, seen, &causes) {

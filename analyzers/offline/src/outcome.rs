@@ -202,6 +202,12 @@ impl RunRecords {
             .any(|record| record.success() >= Some(EndSource::Framework))
     }
 
+    /// Returns true if a success that counts without progress is stated after a line.
+    pub(crate) fn has_success_after(&self, line: u64) -> bool {
+        let mut later = self.0.iter().filter(|record| record.line > line);
+        later.any(|record| record.success() >= Some(EndSource::Framework))
+    }
+
     /// Returns true if a success is stated before a line.
     #[cfg(test)]
     pub(crate) fn success_before(&self, line: u64) -> bool {

@@ -23,9 +23,10 @@ pub(crate) const END_HINTS: [&str; 10] = [
 
 /// Substrings of which one, or one of [`END_HINTS`], occurs in every other record; these matter only
 /// after an alarm.
-pub(crate) const ALARM_HINTS: [&str; 15] = [
+pub(crate) const ALARM_HINTS: [&str; 16] = [
     " done",
     " Done",
+    " passed",
     "inished",
     "OMPLETED",
     "xit",
@@ -271,7 +272,17 @@ fn exit_status(lower: &str) -> Option<RunEvent> {
 
 /// Parses end records of training frameworks.
 fn framework(text: &str, lower: &str) -> Option<RunEvent> {
-    let summary = lower.contains("train_runtime") && lower.contains("train_loss");
+    if let Some(passed) = test_summary(lower) {
+        return Some(ended(passed, EndSource::Framework));
+    }
+    // As a dictionary, or as one metric a line.
+    let is_metric = || {
+        lower
+            .trim_start()
+            .strip_prefix("train_runtime")
+            .is_some_and(|rest| rest.trim_start().starts_with('='))
+    };
+    let summary = lower.contains("train_runtime") && lower.contains("train_loss") || is_metric();
     if summary || is_done(text) || is_run_time(lower) {
         return Some(ended(true, EndSource::Framework));
     }
@@ -283,6 +294,31 @@ fn framework(text: &str, lower: &str) -> Option<RunEvent> {
         EndSource::Framework
     };
     Some(RunEvent::Ended(result, source))
+}
+
+/// Parses the summary of pytest: `===== 2 passed, 1 xfailed in 3.21s =====`. Returns true if no test failed.
+fn test_summary(lower: &str) -> Option<bool> {
+    let (counts, time) = lower.trim_matches([' ', '=']).rsplit_once(" in ")?;
+    let is_time = time.starts_with(|c: char| c.is_ascii_digit()) && time.split(' ').next()?.ends_with('s');
+    let mut has_failed = false;
+    let mut is_summary = is_time;
+    for count in counts.split(", ") {
+        let (number, result) = count.split_once(' ')?;
+        has_failed |= ["failed", "error", "errors"].contains(&result);
+        let is_known = has_failed
+            || [
+                "passed",
+                "skipped",
+                "deselected",
+                "xfailed",
+                "xpassed",
+                "warning",
+                "warnings",
+            ]
+            .contains(&result);
+        is_summary &= is_known && number.bytes().all(|b| b.is_ascii_digit());
+    }
+    is_summary.then_some(!has_failed)
 }
 
 /// Returns true for `Training time 0:12:03`, `total training time: 201 s`: the total printed after
@@ -385,6 +421,19 @@ mod tests {
             Some(ended(true, EndSource::Process)),
         );
         check("job finished with exit code 3", Some(ended(false, EndSource::Process)));
+        check(
+            "  train_runtime            = 0:41:07.30",
+            Some(ended(true, EndSource::Framework)),
+        );
+        check(
+            "=========== 14 passed, 2 xfailed, 1 warning in 9.02s ===========",
+            Some(ended(true, EndSource::Framework)),
+        );
+        check(
+            "=========== 1 failed, 14 passed in 61.10s (0:01:01) ===========",
+            Some(ended(false, EndSource::Framework)),
+        );
+        check("3 ranks passed the barrier in 4s", None);
         check("[n1][INFO] Process 77 exits successfully.", None);
         check("Process 77 exits successfully.", Some(ended(true, EndSource::Work)));
         check("Epoch 3/3: loss 0.4", Some(ended(true, EndSource::Work)));

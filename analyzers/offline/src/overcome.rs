@@ -6,6 +6,7 @@
 mod beside_success;
 mod corrected;
 mod demotion;
+mod redundant;
 
 use std::time::Duration;
 
@@ -15,10 +16,12 @@ use rankguard_model::Role;
 
 use crate::incident::LocatedSignal;
 use crate::stream::PlacedObservation;
-pub(crate) use beside_success::{ENDED_WELL, ended_nothing, is_beside_success, is_lasting};
-pub use beside_success::{MachineFact, machine_fact};
+pub(crate) use beside_success::survived_ends;
+pub use beside_success::{OvercomeReport, machine_report};
+pub(crate) use beside_success::{beside_run, beside_sentence, ended_nothing, is_lasting};
 pub(crate) use corrected::{only_corrected, without_corrected};
 use demotion::{NEAR, silence};
+pub(crate) use redundant::{answered_disk, took_over};
 
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
 /// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.
@@ -121,6 +124,7 @@ pub(crate) fn forgive(seen: &mut [PlacedObservation], worked: Option<u64>, lines
     done_before(seen);
     if let Some(worked) = worked {
         set_up(seen, worked);
+        met(seen, worked);
         left_out(seen, worked);
     }
 }
@@ -194,7 +198,9 @@ fn silence_before_match(seen: &mut [PlacedObservation], id: &str, complains: imp
         .collect();
     if !told.is_empty() {
         silence(seen, |seen, sign| {
-            let over = |(text, line): &(String, u64)| *line > seen.last_line && same_image(text, &sign.text);
+            let over = |(text, line): &(String, u64)| {
+                *line > seen.last_line && same_image(text, &sign.text) && same_pod(id, text, &sign.text)
+            };
             complains(sign) && told.iter().any(over)
         });
     }
@@ -210,6 +216,18 @@ fn same_image(one: &str, other: &str) -> bool {
         (Some(one), Some(other)) => one == other,
         _ => true,
     }
+}
+
+/// Returns true if two events may be of one pod. A container that was made beside an event that does not name its pod, or
+/// the reverse, may be of another pod.
+fn same_pod(id: &str, one: &str, other: &str) -> bool {
+    let pod = |text: &str| -> Option<String> {
+        let mut words = text.split_whitespace();
+        let name = words.find_map(|word| word.strip_prefix("pod/").or_else(|| word.strip_prefix("Pod/")));
+        name.map(|name| name.trim_end_matches([':', ',']).to_owned())
+    };
+    let [one, other] = [one, other].map(pod);
+    one == other || id != "container-made" && (one.is_none() || other.is_none())
 }
 
 /// Silences scheduling failures that repeated and were not reported for longer than the scheduler's retry interval:
@@ -324,6 +342,16 @@ fn set_up(seen: &mut [PlacedObservation], worked: u64) {
             .class()
             .is_some_and(|class| class.as_str() == classes::ENVIRONMENT_SETUP_ERROR);
         setup && seen.last_line < worked
+    });
+}
+
+/// Silences attempts of ranks to find each other before later work, which needs all of them.
+fn met(seen: &mut [PlacedObservation], worked: u64) {
+    silence(seen, |seen, sign| {
+        let sought = sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::RENDEZVOUS_FAILURE);
+        sought && sign.field("exception").is_none() && seen.last_line < worked
     });
 }
 

@@ -92,12 +92,34 @@ pub(crate) fn is_progress(line: &str) -> bool {
     let counted = (lower.contains("loss") || lower.contains("epoch")) && has_fraction(&lower);
     // A bar that a complaint cuts off on its own line had moved before.
     let moved = lower.find("it/s").or_else(|| lower.find("s/it"));
-    let error = ["error", "exception", "traceback", "file \"", "nan"]
+    let error = ["error", "exception", "traceback", "file \""]
         .iter()
         .filter_map(|word| lower.find(word))
+        .chain(value_nan(&lower))
         .min();
     let undisturbed = error.is_none_or(|at| moved.is_some_and(|bar| bar < at));
-    (bar || share || counted || counts >= 2) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
+    let named = || counts == 1 && is_bare_step(&line[..lower.len()]);
+    (bar || share || counted || counts >= 2 || named()) && lower.bytes().any(|b| b.is_ascii_digit()) && undisturbed
+}
+
+/// Returns the position of a value that is not a number. A counter of such values is a number: `number of nan iterations: 0`.
+fn value_nan(lower: &str) -> Option<usize> {
+    let counts = |at: usize| lower[..at].trim_end().ends_with(" of");
+    lower.match_indices("nan").map(|(at, _)| at).find(|at| !counts(*at))
+}
+
+/// Returns true for a message that is only the number of a step: `step 200`, `iteration 40/1000`.
+fn is_bare_step(line: &str) -> bool {
+    if !line.trim_end().ends_with(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let cleaned = clean(line);
+    let text = parse(&cleaned, &LineClock::default()).text.trim().to_ascii_lowercase();
+    let unit = ["iteration", "iter", "step", "epoch"]
+        .iter()
+        .find_map(|unit| text.strip_prefix(unit));
+    let number = unit.map(|rest| rest.trim_start_matches([' ', ':', '=', '#']));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit() || b == b'/'))
 }
 
 /// Returns true for a number of a total: `120/500`.
@@ -164,6 +186,13 @@ mod tests {
         assert!(is_progress("Iter #0: 108.0 img/sec per GPU"));
         assert!(is_progress(" 40%|####      | 4/10 [00:01<00:02,  3.1it/s]"));
         assert!(is_progress("[120/500] loss_D: 1.02"));
+        assert!(is_progress("2026-05-03T09:10:05Z [rank2]: step 2300"));
+        assert!(is_progress(
+            "iteration 7/ 9 | lm loss: 2.0 | number of nan iterations: 0 |"
+        ));
+        assert!(!is_progress("step 7 loss: nan"));
+        assert!(!is_progress("waiting for step 7"));
+        assert!(!is_progress("step 7 was cancelled"));
         assert!(!is_progress("Step 3/7 : RUN make"));
         assert!(!is_progress("RuntimeError: step 12 of epoch 3 failed"));
         assert!(tells_finite_loss("epoch 1: 200 / 1374 loss=14.351, loss_scale=0.062"));

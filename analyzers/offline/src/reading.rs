@@ -13,6 +13,7 @@ use rankguard_model::{
 };
 
 use crate::batch_host::name_batch_host;
+use crate::last_lines::LastLines;
 use crate::named_machine::{described_node, is_of_machine, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
@@ -41,6 +42,8 @@ const TAIL: usize = 4 << 10;
 /// Confidence of an exception that the last line of a log names after the word for an error: it was caught, and nothing
 /// shows that the program ended with it.
 const LOGGED_LAST: f64 = 0.35;
+/// Maximum number of words before the description of an option: its short and its long form, each with a value.
+const OPTION_WORDS: usize = 4;
 /// Maximum part of a line that is searched for progress, bytes; triage reads the whole line.
 const LINE_BYTES: usize = 10 << 20;
 
@@ -67,6 +70,7 @@ pub struct StreamOrigin {
 pub struct StreamReader {
     origin: StreamOrigin,
     source: EvidenceSource,
+    matcher: Arc<SignatureMatcher>,
     triage: Triage,
     seen: Vec<PlacedObservation>,
     progress: Vec<ProgressLine>,
@@ -105,10 +109,11 @@ impl StreamReader {
                 ..LineClock::default()
             },
         };
-        let triage = Triage::new(matcher, stream);
+        let triage = Triage::new(Arc::clone(&matcher), stream);
         Self {
             origin,
             source,
+            matcher,
             triage,
             seen: Vec::new(),
             progress: Vec::new(),
@@ -302,6 +307,7 @@ impl StreamReader {
             forget_task_ranks(&mut self.seen);
         }
         overcome::forgive(&mut self.seen, self.progress.last().map(|work| work.line), self.lines);
+        let last_lines = self.last_lines();
         ReadStream {
             name: self.origin.name,
             source: self.source,
@@ -313,12 +319,29 @@ impl StreamReader {
             completed: self.completed,
             finite_loss: self.finite_loss,
             records: self.records,
+            last_lines,
             lines: self.lines,
         }
     }
 
+    /// Reads the retained end of a job's log.
+    fn last_lines(&self) -> LastLines {
+        if !matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
+            return LastLines::default();
+        }
+        let tail = String::from_utf8_lossy(&self.tail);
+        // The first line may be cut.
+        let whole = match tail.split_once('\n') {
+            Some((_, rest)) if self.tail.len() >= TAIL => rest,
+            _ => &tail,
+        };
+        let mut last = LastLines::read(whole.lines(), self.lines, &self.clock()).without_known(&self.seen);
+        last.worked_at = last.worked_at.map(|at| self.corrected(at));
+        last
+    }
+
     fn add_observation(&mut self, mut observation: LogObservation) {
-        if self.seen.len() >= KEPT {
+        if self.seen.len() >= KEPT || describes_option(&observation.text) {
             return;
         }
         let is_of_service = weigh_service(&mut observation);
@@ -330,6 +353,7 @@ impl StreamReader {
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
         let retried = is_retried(&observation);
+        let is_quoted = self.is_quoted(&observation);
         self.has_local_ranks |= observation.local_rank.is_some();
         let mut signs = Signal::of(&evidence);
         for sign in &mut signs {
@@ -344,8 +368,27 @@ impl StreamReader {
             own_clock,
             is_of_service,
             retried,
+            is_quoted,
             wait: stated_wait(&observation.text).unwrap_or_default(),
         });
+    }
+
+    /// Returns true if a line has its class only by the text that it quotes.
+    fn is_quoted(&self, observation: &LogObservation) -> bool {
+        let Some(best) = observation
+            .marks
+            .first()
+            .filter(|mark| !mark.fields.contains_key("exception"))
+        else {
+            return false;
+        };
+        let text = &observation.text;
+        if text.matches('"').count() < 2 {
+            return false;
+        }
+        let unquoted: String = text.split('"').step_by(2).collect();
+        let marks = self.matcher.marks(self.source, &unquoted);
+        !marks.iter().any(|mark| mark.class == best.class)
     }
 
     /// Converts a time of the writer's clock to the reference clock.
@@ -446,6 +489,18 @@ fn weigh_service(observation: &mut LogObservation) -> bool {
         relation != ServiceRelation::None
     });
     relations.iter().min() == Some(&ServiceRelation::Possible)
+}
+
+/// Returns true for the description of an option in the help text of a program: `--retries N   retries after an error`.
+fn describes_option(text: &str) -> bool {
+    let text = text.trim_start();
+    let name = text.trim_start_matches('-');
+    let dashes = text.len() - name.len();
+    let is_option = (1..=2).contains(&dashes) && name.starts_with(|c: char| c.is_ascii_alphabetic());
+    let columns = text
+        .split_once("  ")
+        .map(|(option, _)| option.split_whitespace().count());
+    is_option && columns.is_some_and(|words| words <= OPTION_WORDS)
 }
 
 /// Returns the exception that a line logs as an error, from its name on: `ERROR trainer.py:88 KeyError: 'acc'`.

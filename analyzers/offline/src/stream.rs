@@ -5,6 +5,7 @@ use std::time::Duration;
 use rankguard_diagnosis::Signal;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
+use crate::last_lines::LastLines;
 use crate::outcome::RunRecords;
 use crate::progress::ProgressLine;
 
@@ -28,6 +29,8 @@ pub struct ReadStream {
     pub(crate) finite_loss: Option<u64>,
     /// Records of starts and ends of runs.
     pub(crate) records: RunRecords,
+    /// Contents of its last lines, for the log of a job.
+    pub(crate) last_lines: LastLines,
     /// Number of lines.
     pub(crate) lines: u64,
 }
@@ -50,6 +53,8 @@ pub(crate) struct PlacedObservation {
     pub(crate) is_of_service: bool,
     /// True if the program itself reports a retry.
     pub(crate) retried: bool,
+    /// True if its class is that of a quotation in its text only.
+    pub(crate) is_quoted: bool,
     /// Wait that the line reports to have ended in vain; zero without one.
     pub(crate) wait: Duration,
 }

@@ -112,14 +112,14 @@ impl OfflineCase {
     }
 }
 
-/// Returns the case of an incident by a catalogue; none if nothing failed. [`crate::machine_fact`] returns what machines
+/// Returns the case of an incident by a catalogue; none if nothing failed. [`crate::machine_report`] returns what machines
 /// reported beside a run that ended well.
 pub fn conclude(incident: &Incident, catalogue: &Catalogue) -> Option<OfflineCase> {
     judge(incident, catalogue).map(|judged| judged.case)
 }
 
 /// Returns all cases of an incident: that of its first cause, and one of each lasting fault of hardware that the first
-/// cause does not explain. Errors that the hardware corrected are left out ([`crate::machine_fact`]).
+/// cause does not explain. Errors that the hardware corrected are left out ([`crate::machine_report`]).
 pub fn conclude_each(incident: &Incident, catalogue: &Catalogue) -> Vec<OfflineCase> {
     let incident = &*overcome::without_corrected(incident);
     if incident.items.is_empty() {
@@ -185,7 +185,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let has_job = incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
     let placements = placements(incident);
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue)
-        .beside_success(overcome::is_beside_success(incident));
+        .beside_run(overcome::beside_run(incident));
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
     let now = signs.iter().map(|sign| sign.at).max().unwrap_or_default();
@@ -199,6 +199,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         && !signs.iter().any(|sign| sign.is_root_mark());
     let overcome = overcome::answered_again(&incident.items)
         || overcome::came_back(&incident.items)
+        || overcome::took_over(&incident.items)
+        || overcome::answered_disk(&incident.items)
         || overcome::only_corrected(incident);
     if !says_failure || weak || overcome || opinion.verdict.class.as_str() == classes::NONE {
         return None;
@@ -244,7 +246,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .map(|reason| reason.text)
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
-            .chain(overcome::is_beside_success(incident).then(|| overcome::ENDED_WELL.to_owned()))
+            .chain(overcome::beside_run(incident).map(|run| overcome::beside_sentence(run).to_owned()))
             .collect(),
         clears: opinion.clears,
     };

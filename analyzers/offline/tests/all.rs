@@ -21,3 +21,5 @@ mod periods;
 mod raising_code;
 mod same_bytes;
 mod statements;
+mod survived;
+mod unexplained;

@@ -2,7 +2,7 @@
 
 use rankguard_faults::Catalogue;
 use rankguard_model::{EvidenceSource, NodeId, Rank};
-use rankguard_offline::{Incident, OfflineCase, StreamOrigin, StreamReader, conclude_each, incidents, machine_fact};
+use rankguard_offline::{Incident, OfflineCase, StreamOrigin, StreamReader, conclude_each, incidents, machine_report};
 
 /// Log of a folder.
 struct Log<'a> {
@@ -71,7 +71,7 @@ fn facts(logs: &[Log<'_>]) -> Vec<String> {
     let incidents = read(logs);
     let facts = incidents
         .iter()
-        .filter_map(|incident| machine_fact(incident, Catalogue::builtin()));
+        .filter_map(|incident| machine_report(incident, Catalogue::builtin()));
     facts.map(|fact| fact.class).collect()
 }
 

@@ -2,7 +2,7 @@
 use rankguard_faults::Catalogue;
 use rankguard_model::EvidenceSource;
 use rankguard_offline::{
-    Incident, OfflineCase, StreamOrigin, StreamReader, conclude_each, incidents, is_foreign_kill, machine_fact,
+    Incident, OfflineCase, StreamOrigin, StreamReader, conclude_each, incidents, is_foreign_kill, machine_report,
 };
 
 /// Reads logs with their names and sources.
@@ -137,7 +137,7 @@ fn corrected_errors_are_facts_and_no_cases() {
     assert!(diagnose(&logs).is_empty());
     let facts: Vec<String> = read(&logs)
         .iter()
-        .filter_map(|incident| machine_fact(incident, Catalogue::builtin()))
+        .filter_map(|incident| machine_report(incident, Catalogue::builtin()))
         .map(|fact| fact.to_string())
         .collect();
     assert!(facts[0].contains("the hardware corrected the error"), "{facts:?}");

@@ -1,30 +1,44 @@
-//! Faults of machines beside a run that ended well.
+//! Faults of machines beside a run that ended well or worked on, and ends of processes that a run survived.
 
 use std::fmt;
 
-use rankguard_diagnosis::Signal;
+use rankguard_diagnosis::{RunBeside, Signal};
 use rankguard_faults::{Catalogue, FailureClass, classes};
 use rankguard_model::{EvidenceSource, Role, Severity};
 
 use super::came_back;
 use super::corrected::holds_only_corrected;
-use crate::incident::{Incident, LocatedSignal};
+use super::redundant::{answered_disk, took_over};
+use crate::certainty::ENDINGS;
+use crate::excuse::{causes, is_excused};
+use crate::incident::{Incident, LocatedSignal, QUIET};
+use crate::stream::ReadStream;
 
-/// Reason that is added to the case of a fault that lasts.
-pub(crate) const ENDED_WELL: &str = "The logs of the run state that it ended well, so this fault did not end it.";
+/// Maximum number of survived ends that are reported of one log.
+const ENDS: usize = 3;
 
 /// Reason why a report is no case: the run ended well.
 const WELL: &str = "the logs of the run state that it ended well";
+/// Reason why a report is no case: the run worked on.
+const WORKED: &str = "the logs of the run show work long after it and no failure";
+/// Reason why the end of a process is no case.
+const SURVIVED: &str = "the run went on after it";
 /// Reason why a report is no case: the hardware corrected the error.
 const CORRECTED: &str = "the hardware corrected the error, which ends no program";
+
+/// Reason why a report is no case: another interface of the bond took over.
+const TOOK_OVER: &str = "another interface of the bond took over and nothing else failed";
+
+/// Reason why a report is no case: the disk needed no reset.
+const ANSWERED: &str = "the disk aborted the late command without a reset and nothing else failed";
 
 /// Reason why a report is no case: the link came up again.
 const UP_AGAIN: &str = "the link came up again and nothing else failed";
 
-/// Report of a machine that ended no run and needs no repair: a link that came back, an error that was corrected, a
-/// kill of a process outside the job.
+/// Report that ended no run: a link that came back, an error that was corrected, a kill of a process outside the job, the
+/// end of a rank after which the run was started again.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct MachineFact {
+pub struct OvercomeReport {
     /// Reason why it is no case.
     reason: &'static str,
     /// Log with the report.
@@ -37,7 +51,7 @@ pub struct MachineFact {
     pub text: String,
 }
 
-impl fmt::Display for MachineFact {
+impl fmt::Display for OvercomeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -47,27 +61,57 @@ impl fmt::Display for MachineFact {
     }
 }
 
-/// Returns true if only machines report, and the run ended well.
-pub(crate) fn is_beside_success(incident: &Incident) -> bool {
+/// Returns the course of the run if only machines report: it ended well, or it worked on for longer than [`QUIET`].
+pub(crate) fn beside_run(incident: &Incident) -> Option<RunBeside> {
     let of_machine =
         |item: &LocatedSignal| matches!(item.sign.source, EvidenceSource::KernelLog | EvidenceSource::Host);
-    incident.ended_well && means_something(incident).all(of_machine)
+    if !means_something(incident).all(of_machine) {
+        return None;
+    }
+    let is_before = |item: &LocatedSignal| {
+        let until = incident.worked_until.filter(|_| item.sign.timed);
+        until.is_some_and(|until| until.since(item.sign.at) > QUIET)
+    };
+    if incident.ended_well {
+        Some(RunBeside::EndedWell)
+    } else if means_something(incident).all(is_before) {
+        Some(RunBeside::WorkedOn)
+    } else {
+        None
+    }
+}
+
+/// Returns the sentence that is added to the case of a fault that lasts.
+pub(crate) fn beside_sentence(run: RunBeside) -> &'static str {
+    match run {
+        RunBeside::EndedWell => "The logs of the run state that it ended well, so this fault did not end it.",
+        RunBeside::WorkedOn => {
+            "The logs of the run show work long after it and no failure, so this fault did not end it."
+        }
+    }
 }
 
 /// Returns the first report of an incident of machines that is no failure: the run ended well, or the hardware corrected
 /// all errors. A defect of hardware lasts, so it remains a case.
-pub fn machine_fact(incident: &Incident, catalogue: &Catalogue) -> Option<MachineFact> {
-    let reason = if ended_nothing(incident, catalogue) {
+pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<OvercomeReport> {
+    let ended_nothing = ended_nothing(incident, catalogue);
+    let reason = if ended_nothing && beside_run(incident) == Some(RunBeside::EndedWell) {
         WELL
     } else if holds_only_corrected(incident) {
         CORRECTED
     } else if came_back(&incident.items) {
         UP_AGAIN
+    } else if took_over(&incident.items) {
+        TOOK_OVER
+    } else if answered_disk(&incident.items) {
+        ANSWERED
+    } else if ended_nothing {
+        WORKED
     } else {
         return None;
     };
     let item = means_something(incident).next()?;
-    Some(MachineFact {
+    Some(OvercomeReport {
         reason,
         file: incident
             .logs
@@ -80,9 +124,65 @@ pub fn machine_fact(incident: &Incident, catalogue: &Catalogue) -> Option<Machin
     })
 }
 
-/// Returns true if an incident is no failure because the run ended well.
+/// Returns true if an incident is no failure because the run ended well or worked on. Hardware that wears out while a run
+/// works needs an action after it.
 pub(crate) fn ended_nothing(incident: &Incident, catalogue: &Catalogue) -> bool {
-    is_beside_success(incident) && !means_something(incident).any(|item| is_lasting(&item.sign, catalogue))
+    let needs_action = |item: &LocatedSignal| match beside_run(incident) {
+        Some(RunBeside::EndedWell) => is_lasting(&item.sign, catalogue),
+        Some(RunBeside::WorkedOn) => is_of_hardware(&item.sign, catalogue),
+        None => true,
+    };
+    beside_run(incident).is_some() && !means_something(incident).any(needs_action)
+}
+
+/// Returns true for a report about hardware. An exception of an engine is the program's.
+fn is_of_hardware(sign: &Signal, catalogue: &Catalogue) -> bool {
+    let class = sign.class().and_then(|class| catalogue.class(class));
+    class.is_some_and(|class| class.layer == "hardware" && class.id.as_str() != classes::GPU_ENGINE_EXCEPTION)
+}
+
+/// Returns the ends of processes and nodes that the logs of a job report and after which its run went on.
+pub(crate) fn survived_ends(streams: &[ReadStream]) -> Vec<OvercomeReport> {
+    let of_jobs = streams.iter().filter(|stream| {
+        let source = stream.source;
+        matches!(
+            source,
+            EvidenceSource::JobLog | EvidenceSource::Launcher | EvidenceSource::Scheduler
+        )
+    });
+    of_jobs.flat_map(survived_ends_of).collect()
+}
+
+fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
+    let causes = causes(stream);
+    let mut reports: Vec<OvercomeReport> = Vec::new();
+    for seen in &stream.seen {
+        let mut signs = seen.signs.iter();
+        let end = signs.find(|sign| {
+            let is_noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
+            !is_noise && sign.class().is_some_and(|class| ENDINGS.contains(&class.as_str()))
+        });
+        let Some(end) = end.filter(|_| went_on_after(stream, seen.last_line) && is_excused(stream, seen, &causes))
+        else {
+            continue;
+        };
+        let class = end.class().map(ToString::to_string).unwrap_or_default();
+        if reports.len() < ENDS && reports.iter().all(|known| known.class != class) {
+            reports.push(OvercomeReport {
+                reason: SURVIVED,
+                file: stream.name.clone(),
+                line: seen.key_line,
+                class,
+                text: end.text.clone(),
+            });
+        }
+    }
+    reports
+}
+
+/// Returns true if a log shows work or a success after a line. Launchers and schedulers end processes that are done, too.
+fn went_on_after(stream: &ReadStream, line: u64) -> bool {
+    stream.progress.iter().any(|work| work.line > line) || stream.records.has_success_after(line)
 }
 
 /// Returns true for a fault of hardware that lasts until it is repaired. An exception of an engine is the program's.

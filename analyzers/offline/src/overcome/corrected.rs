@@ -66,6 +66,9 @@ pub(super) fn forgive(seen: &mut [PlacedObservation]) {
     all_corrected(seen);
 }
 
+/// Maximum number of lines from the head of a record of a memory controller to the line that names the error.
+const RECORD: u64 = 12;
+
 /// Silences announcements of machine checks that later lines describe: a corrected one needs no action, by its own
 /// text, and a memory error has lines of its own.
 fn announced(seen: &mut [PlacedObservation]) {
@@ -77,7 +80,8 @@ fn announced(seen: &mut [PlacedObservation]) {
         .map(|seen| seen.first_line)
         .collect();
     silence(seen, |seen, sign| {
-        let near = |line: &u64| (seen.first_line..=seen.last_line + NEAR).contains(line);
+        let reach = if sign.text.contains("EDAC ") { RECORD } else { NEAR };
+        let near = |line: &u64| (seen.first_line..=seen.last_line + reach).contains(line);
         sign.source == EvidenceSource::KernelLog && is_announcement(sign) && told.iter().any(near)
     });
 }

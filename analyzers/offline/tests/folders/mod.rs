@@ -5,11 +5,16 @@ use std::path::Path;
 
 use rankguard_faults::Catalogue;
 use rankguard_offline::{
-    NodeNames, OfflineCase, StreamOrigin, StreamReader, add, conclude_each, guess, hosts_of, incidents,
+    GroupDiagnosis, NodeNames, OfflineCase, StreamOrigin, StreamReader, add, diagnose_group, guess, hosts_of,
 };
 
 /// Diagnoses files of a folder, as the program reads them.
 pub(crate) fn diagnose(files: &[(&str, &str)]) -> Vec<OfflineCase> {
+    group(files).cases
+}
+
+/// Diagnoses files of a folder, and returns also the reports that ended no run.
+pub(crate) fn group(files: &[(&str, &str)]) -> GroupDiagnosis {
     let root = Path::new("/logs");
     let paths: Vec<_> = files.iter().map(|(name, _)| root.join(name)).collect();
     let heads: Vec<Vec<String>> = files
@@ -35,11 +40,8 @@ pub(crate) fn diagnose(files: &[(&str, &str)]) -> Vec<OfflineCase> {
             reader.push_block(text.as_bytes());
             reader.finish()
         });
-    let incidents = incidents(streams.collect());
+    let found = diagnose_group(streams.collect(), Vec::new(), Catalogue::builtin());
     let mut cases = Vec::new();
-    for incident in &incidents {
-        let concluded = conclude_each(incident, Catalogue::builtin());
-        concluded.into_iter().for_each(|case| add(&mut cases, case));
-    }
-    cases
+    found.cases.into_iter().for_each(|case| add(&mut cases, case));
+    GroupDiagnosis { cases, ..found }
 }
