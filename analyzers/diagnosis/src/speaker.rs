@@ -107,6 +107,14 @@ const TRAPS: [&str; 5] = [
     "general protection",
 ];
 
+/// Returns true for a message of the kubelet, which begins with its place in the code: `kubelet.go:2419] "Skipping pod
+/// synchronization"`.
+fn is_kubelet(text: &str) -> bool {
+    let place = text.split_once("] ").map_or("", |(place, _)| place);
+    let (file, line) = place.split_once(".go:").unwrap_or_default();
+    file.starts_with("kubelet") && !line.is_empty() && line.bytes().all(|b| b.is_ascii_digit())
+}
+
 /// Returns the writer of a line from a log of a job, a launcher or a scheduler, if its form names one.
 pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
     let starts = |words: &[&str]| words.iter().any(|word| text.starts_with(word));
@@ -125,6 +133,9 @@ pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
         || starts(&DAEMON_STARTS);
     if holds(&SCHEDULER_TEXTS) || is_controller || is_accounting(text) {
         return Some("the scheduler");
+    }
+    if is_kubelet(text) {
+        return Some("the kubelet");
     }
     if is_cluster_event(text) {
         return Some("Kubernetes");

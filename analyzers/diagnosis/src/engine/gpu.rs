@@ -179,8 +179,12 @@ fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         // Two witnesses are at least as good as the better of them, and as early as the earlier.
         candidate.first = candidate.first.min(index);
         candidate.score = candidate.score.max(confidence(other));
-        let note = || "The process on the GPU reports the same fault in CUDA's words.".to_owned();
-        candidate.confirm([index], note);
+        let note = if scene.has_fault_ends {
+            "The process on the GPU reports the same fault itself."
+        } else {
+            "The process on the GPU reports the same fault in CUDA's words."
+        };
+        candidate.confirm([index], || note.to_owned());
     }
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());

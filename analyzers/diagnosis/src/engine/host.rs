@@ -179,6 +179,9 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
             EvidenceSource::Ranks => {
                 "A child that its rank does not wait for has the process id that the kernel names."
             }
+            EvidenceSource::Scheduler | EvidenceSource::Host if scene.has_fault_ends => {
+                "The scheduler or a service of the machine names the same process id as the kernel."
+            }
             _ => "The job's log names the same process id as the kernel.",
         };
         candidate.confirm([at], || note.to_owned());
