@@ -61,6 +61,14 @@ pub(crate) fn ranking(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     ranking
 }
 
+/// Returns true if the log of a rank reports that a process was killed, such as the shell that started it, and the rank
+/// ended.
+fn reports_own_end(scene: &FailureScene<'_>, winner: &CauseCandidate) -> bool {
+    let is_kill = scene.distinguishes_ends() && winner.class.as_str() == classes::KILLED_BY_SIGNAL;
+    let writer = scene.signs[winner.first].entity.rank().filter(|_| is_kill);
+    writer.is_some() && winner.root_rank == writer && scene.exits().any(|(_, end, ..)| end.rank() == writer)
+}
+
 /// Builds the opinion of a scene from its ranked candidates.
 pub(crate) fn opinion(scene: &FailureScene<'_>, ranking: &[CauseCandidate], now: Timestamp) -> SceneVerdict {
     limited_opinion(scene, ranking, now, |_| 1.0)
@@ -78,7 +86,7 @@ fn limited_opinion(
     let confidence = certainty(winner, ranking);
     let known = ClassEntry::of(scene.catalogue, &winner.class);
     // The end of a supervised process is that of its rank, also where its class means something else in a log.
-    let is_end = scene.has_fault_limits && scene.signs[winner.first].exit().is_some();
+    let is_end = scene.has_fault_limits && scene.signs[winner.first].exit().is_some() || reports_own_end(scene, winner);
     let own = winner.root_rank.filter(|_| known.has_first_rank() || is_end);
     let root_rank = match own {
         Some(rank) => Some(rank).filter(|rank| !first_rank::is_one_of_several(scene, *rank, known)),

@@ -121,6 +121,23 @@ fn a_rank_that_was_killed_is_no_survivor_of_a_kill_on_another_node() {
     }
 }
 
+#[test]
+fn a_rank_with_a_shell_that_reports_the_kill_of_its_child_ended_first() {
+    let mut world = World::new();
+    let killed = mark("killed-by-signal", Role::Confirmation, 0.64);
+    world.says(
+        1_000,
+        3,
+        "run.sh: line 7:  4411 Killed                  python3 train.py",
+        killed,
+    );
+    world.exits(1_010, 3, ProcessExit::Code(137));
+    let case = world.settle();
+    assert_eq!(class(&case), "killed-by-signal");
+    assert_eq!(case.verdict.blamed, rank_of(3));
+    assert_eq!(case.verdict.root_rank, rank_of(3).rank());
+}
+
 /// An error that one rank raises kills no rank of another node.
 #[test]
 fn a_rank_that_was_killed_is_no_survivor_of_an_exception() {

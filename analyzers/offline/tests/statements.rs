@@ -91,6 +91,13 @@ fn the_writer_of_a_line_is_named_by_its_form() {
     let controller = "[2026-03-04T10:00:20.101] error: Nodes c7 not responding\n";
     let text = sentences(&[("slurmctld.log", JOB, controller)]);
     assert!(text.contains("the scheduler says"), "{text}");
+    let kubelet = "E0304 10:00:00.000000    1300 kubelet.go:2412] \"Skipping pod synchronization\" err=\"PLEG is not healthy: pleg was last seen active 4m1s ago; threshold is 3m0s\"\n";
+    let cases = diagnose(&[("kubelet.log", scheduler, kubelet)]);
+    let text = cases[0].reasoning.join("\n");
+    assert!(
+        text.contains("the kubelet says") && !text.contains("the scheduler"),
+        "{text}"
+    );
     let table = "9|pretrain|TIMEOUT|0:0|c7\n";
     let text = sentences(&[("sacct", JOB, table)]);
     assert!(text.contains("the scheduler says"), "{text}");
@@ -158,6 +165,44 @@ fn a_port_that_the_subnet_manager_names_is_blamed() {
         text.contains("the subnet manager says") && text.contains("The blame is on port 31 of switch leaf-7"),
         "{text}"
     );
+}
+
+#[test]
+fn a_daemon_that_ends_processes_is_not_the_kernel() {
+    for line in [
+        "Mar  4 10:00:10 n4 systemd-oomd[811]: Killed /user.slice/pretrain.scope due to memory used (9871204352) / total (9988313088) and swap used (0) / total (0) being more than 90.00%\n",
+        "Mar  4 10:00:10 n4 earlyoom[77]: sending SIGKILL to process 4242 uid 1000 \"pretrain\": badness 801, VmRSS 71003 MiB\n",
+    ] {
+        let text = sentences(&[("n4.journal", KERNEL, line)]);
+        assert!(text.contains("a daemon of the machine ended a process"), "{text}");
+        assert!(!text.contains("the kernel ended"), "{text}");
+    }
+    let kernel = "Mar  4 10:00:10 n4 kernel: Out of memory: Killed process 4242 (pretrain) total-vm:12kB, anon-rss:8kB, file-rss:0kB, shmem-rss:0kB, UID:1000 pgtables:5kB oom_score_adj:0\n";
+    let text = sentences(&[("n4.journal", KERNEL, kernel)]);
+    assert!(text.contains("the kernel ended a process"), "{text}");
+}
+
+#[test]
+fn a_gpu_of_amd_is_blamed_for_its_memory_and_reports_nothing_of_cuda() {
+    let memory = "2026-03-04T10:00:00Z m4 kernel: amdgpu 0000:26:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block\n";
+    let cases = diagnose(&[("m4.kern.log", KERNEL, memory)]);
+    assert_eq!(cases[0].blamed, "gpu 0000:26:00 of node m4", "{cases:?}");
+    let fault = "2026-03-04T10:00:00Z m4 kernel: amdgpu 0000:26:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32771, for process python pid 611 thread python pid 611)\n";
+    let rank = "Memory access fault by GPU node-2 (Agent handle: 0x7f01) on address 0x7f12ff000. Reason: Page not present or supervisor privilege.\n";
+    let text = sentences(&[("m4.kern.log", KERNEL, fault), ("rank2.log", JOB, rank)]);
+    assert!(
+        text.contains("reports the same fault itself") && !text.contains("CUDA's"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_launch_failure_that_a_collective_library_reports_is_the_programs() {
+    for vendor in ["HIP failure", "Cuda failure 719"] {
+        let log = format!("m4:61:90 [1] /src/enqueue.cc:88 NCCL WARN {vendor} 'unspecified launch failure'\n");
+        let cases = diagnose(&[("rank1.log", JOB, &log)]);
+        assert_eq!(cases[0].class, "cuda-launch-failure", "{log}");
+    }
 }
 
 #[test]

@@ -216,6 +216,13 @@ fn an_end_that_a_run_survived_is_reported() {
     let files = [("job.log", rank)];
     assert!(classes(&files).is_empty());
     assert!(reports(&files)[0].contains("exitcode: -6"), "{:?}", reports(&files));
+    let group = rank.replace("E0503 08:10:08.100000 71 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -6) local_rank: 1 (pid: 82) of binary: /usr/bin/python3\n", "");
+    let files = [("job.log", group.as_str())];
+    assert!(
+        reports(&files)[0].contains("Worker group FAILED"),
+        "{:?}",
+        reports(&files)
+    );
     // What ends after a success ended because of it.
     let after = "2026-05-03 08:00:00 step 40 loss 2.0\n2026-05-03 10:00:01 Training finished successfully.\nW0503 10:00:03.100000 71 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 82 closing signal SIGTERM\n";
     assert!(reports(&[("job.log", after)]).is_empty());

@@ -233,7 +233,7 @@ fn own_exit(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
 fn orders(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     let (index, sign) = failed_starts(scene).next()?;
     if !scene.has_cause_limits {
-        let (class, score) = StartRefusal::of_job(&sign.text);
+        let (class, score) = StartRefusal::of_job(&sign.text, false);
         let job = scene.job_entity();
         return Some(CauseCandidate::new(class, job, index, CandidateStrength::Cause, score));
     }
@@ -254,7 +254,7 @@ fn node_start(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     };
     let (index, sign) = failed_starts(scene).find(|(_, sign)| is_of_node(sign))?;
     let node = &sign.evidence.node;
-    let (class, score) = StartRefusal::of(&sign.text).class_of_node();
+    let (class, score) = StartRefusal::of(&sign.text).class_of_node(scene.has_fault_ends);
     let blamed = Entity::Node { node: node.clone() };
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Cause, score);
     let same_node = failed_starts(scene).filter(|(_, sign)| sign.evidence.node == *node);
@@ -269,7 +269,7 @@ fn node_start(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
 /// Returns a candidate that blames the job. If only one node was tried, the node may be at fault as well, so the score
 /// is at most [`ONE_NODE_SCORE`].
 fn job_start(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> CauseCandidate {
-    let (class, score) = StartRefusal::of_job(&sign.text);
+    let (class, score) = StartRefusal::of_job(&sign.text, scene.has_fault_ends);
     let nodes: BTreeSet<&NodeId> = failed_starts(scene).map(|(_, sign)| &sign.evidence.node).collect();
     let is_one = nodes.len() < 2;
     let score = if is_one { score.min(ONE_NODE_SCORE) } else { score };
@@ -310,6 +310,8 @@ enum StartRefusal {
     Permission,
     /// The user in the setting `agent.rank_user` cannot be used.
     AgentUser,
+    /// The user of the job is not one of the setting `agent.job_users`.
+    JobUser,
     /// A file of the agent that cannot be written because its disk is full.
     AgentDisk,
     /// Another error of the agent: its lease, its fences or the output file of a rank.
@@ -328,6 +330,8 @@ impl StartRefusal {
         ]);
         if has(&["(agent.rank_user)"]) {
             Self::AgentUser
+        } else if has(&[JOB_USERS]) {
+            Self::JobUser
         } else if is_of_agent && has(&["no space left"]) {
             Self::AgentDisk
         } else if is_of_agent {
@@ -349,20 +353,24 @@ impl StartRefusal {
     }
 
     /// Returns the class and its confidence if the node is at fault.
-    fn class_of_node(self) -> (&'static str, f64) {
+    fn class_of_node(self, has_fault_ends: bool) -> (&'static str, f64) {
         match self {
+            Self::JobUser if has_fault_ends => (classes::PERMISSION_DENIED, 0.9),
             Self::Workdir => (classes::FILESYSTEM_MOUNT_MISSING, 0.8),
             Self::Absent => (classes::ENVIRONMENT_SETUP_ERROR, 0.8),
             Self::Permission => (classes::PERMISSION_DENIED, 0.8),
             Self::AgentUser => (classes::SCHEDULER_MISCONFIGURED, 0.9),
             Self::AgentDisk => (classes::DISK_FULL, 0.9),
-            Self::Agent | Self::Other => (classes::UNKNOWN, 0.5),
+            Self::Agent | Self::JobUser | Self::Other => (classes::UNKNOWN, 0.5),
         }
     }
 
     /// Returns the class and its confidence if the job is at fault.
-    fn of_job(reason: &str) -> (&'static str, f64) {
+    fn of_job(reason: &str, has_fault_ends: bool) -> (&'static str, f64) {
         let reason = reason.to_ascii_lowercase();
+        if has_fault_ends && reason.contains(JOB_USERS) {
+            return (classes::PERMISSION_DENIED, 0.9);
+        }
         if ABSENT.iter().any(|part| reason.contains(part)) {
             (classes::INVALID_JOB_SPEC, 0.9)
         } else if reason.contains("permission denied") {
@@ -372,6 +380,9 @@ impl StartRefusal {
         }
     }
 }
+
+/// Setting that names the users that jobs may run as, which a refusal of another user names.
+const JOB_USERS: &str = "agent.job_users";
 
 /// Parts of reasons that a file does not exist or is no program.
 const ABSENT: &[&str] = &["no such file", "not found", "does not exist", "exec format"];
