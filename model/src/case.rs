@@ -85,6 +85,21 @@ impl Case {
         matches!(self.state, CaseState::Open | CaseState::Recovering) || self.awaits_operator.is_some()
     }
 
+    /// Returns the blamed entity in words: where it is none of the cluster, the part that the reasoning blames, such as a server
+    /// that several nodes use.
+    pub fn blamed_text(&self) -> String {
+        let verdict = &self.verdict;
+        let end = format!(" for {} with confidence ", verdict.class);
+        let part = || {
+            let mut reasons = self.reasoning.iter().rev();
+            reasons.find_map(|entry| Some(entry.text.strip_prefix("The blame is on ")?.split_once(&end)?.0))
+        };
+        match verdict.blamed {
+            Entity::Unknown => part().map_or_else(|| verdict.blamed.to_string(), str::to_owned),
+            _ => verdict.blamed.to_string(),
+        }
+    }
+
     /// Returns the class of the newest correction by an operator: a label for studies of verdicts.
     pub fn corrected_class(&self) -> Option<&ClassId> {
         self.notes.iter().rev().find_map(|note| match &note.kind {

@@ -389,6 +389,7 @@ impl DecisionContext<'_> {
         for conclusion in concluded {
             is_cleared |= self.state.fleet.end_suspicion(conclusion.draft);
             if let Some(id) = self.state.cases.conclude(&conclusion) {
+                self.note_completed_ranks(id);
                 self.recover(id, &conclusion);
             }
             if let Some(name) = &conclusion.job {
@@ -398,6 +399,34 @@ impl DecisionContext<'_> {
         if is_cleared {
             self.offer_node();
         }
+    }
+
+    /// Adds to the reasoning of a case that ranks of the generation had ended with exit code 0 before: their peers lose
+    /// connections to them as to ranks that failed.
+    fn note_completed_ranks(&mut self, id: CaseId) {
+        if !self.state.has_fault_ends() {
+            return;
+        }
+        let at = self.at;
+        let Some(case) = self.state.cases.get_mut(id) else {
+            return;
+        };
+        let Some(job) = case.job.as_ref().and_then(|name| self.state.jobs.get(name)) else {
+            return;
+        };
+        if case.generation != Some(job.generation()) || job.is_completed() {
+            return;
+        }
+        let places = job.places();
+        let completed = places.keys().filter(|rank| job.has_completed(**rank));
+        let completed: Vec<String> = completed.map(ToString::to_string).collect();
+        let (noun, list) = match completed.as_slice() {
+            [] => return,
+            [one] => ("Rank", one.clone()),
+            [first @ .., last] => ("Ranks", format!("{} and {last}", first.join(", "))),
+        };
+        let text = format!("{noun} {list} had ended with exit code 0 before, while other ranks of the generation ran.");
+        case.reasoning.push(ReasoningEntry { at, text });
     }
 
     /// Records an operator's note on a case.

@@ -77,11 +77,7 @@ impl DecisionState {
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
-        let job_on = |name| {
-            self.jobs
-                .values()
-                .find(|job| !job.is_over() && job.nodes().contains(name))
-        };
+        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && holds_node(job, name));
         fleet
             .iter()
             .map(|(name, node)| NodeView {
@@ -98,6 +94,16 @@ impl DecisionState {
             })
             .collect()
     }
+}
+
+/// Returns true if a job has a node: its plan places ranks there, or, while it waits for nodes, ranks run on there.
+fn holds_node(job: &Job, name: &NodeId) -> bool {
+    let runs_on = || {
+        job.places()
+            .iter()
+            .any(|(rank, node)| node == name && job.is_alive(*rank))
+    };
+    job.nodes().contains(name) && (!job.is_pending() || runs_on())
 }
 
 /// Returns the fault of a node on which ranks may be placed, or run.

@@ -536,8 +536,50 @@ fn a_job_that_waits_for_nodes_shows_no_ranks_that_have_ended() {
     (0..8)
         .filter(|rank| *rank != 2)
         .for_each(|rank| cluster.exits(rank, ProcessExit::Code(1)));
-    let view = cluster.state.status(cluster.now).jobs.remove(0);
-    assert_eq!(view.placements, []);
+    let status = cluster.state.status(cluster.now);
+    assert_eq!(status.jobs[0].placements, []);
+    assert!(status.nodes.iter().all(|node| node.job.is_none()), "{:?}", status.nodes);
+}
+
+#[test]
+fn a_node_of_a_waiting_job_belongs_to_it_while_ranks_run_there() {
+    let mut cluster = Cluster::running(policy(RULES));
+    let nodes = |cluster: &Cluster| {
+        let status = cluster.state.status(cluster.now);
+        let with_job = status.nodes.into_iter().filter(|node| node.job.is_some());
+        with_job.map(|node| node.node.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(nodes(&cluster).len(), 4);
+    cluster.loses_gpu(1);
+    cluster.exits(2, ProcessExit::Signal(6));
+    cluster.wait(Duration::from_secs(8));
+    // Ranks 2 and 3 are those of the node with the fault; rank 2 has ended.
+    assert_eq!(nodes(&cluster), ["node-0", "node-1", "node-2", "node-3"]);
+    cluster.exits(3, ProcessExit::Code(1));
+    assert_eq!(nodes(&cluster), ["node-0", "node-2", "node-3"]);
+}
+
+#[test]
+fn a_case_names_the_ranks_that_had_ended_well_before() {
+    let reasoning = |rules: u32| {
+        let mut cluster = Cluster::running(policy(rules));
+        cluster.exits(5, ProcessExit::Code(0));
+        cluster.wait(Duration::from_secs(1));
+        cluster.rank_says(
+            2,
+            text("BrokenPipeError: [Errno 32] Broken pipe"),
+            vec![mark("connection-reset", Role::Cascade)],
+        );
+        cluster.exits(2, ProcessExit::Code(1));
+        cluster.wait(Duration::from_secs(8));
+        let cases = cluster.cases();
+        let reasons = cases[0].reasoning.iter().map(|entry| entry.text.clone());
+        reasons.collect::<Vec<_>>().join("\n")
+    };
+    let told = "Rank 5 had ended with exit code 0 before, while other ranks of the generation ran.";
+    let shown = reasoning(RULES);
+    assert!(shown.contains(told), "{shown}");
+    assert!(!reasoning(7).contains("exit code 0"));
 }
 
 #[test]
