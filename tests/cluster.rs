@@ -80,7 +80,7 @@ fn a_program_that_fails_ends_the_run_with_the_verdict_and_its_own_line() {
         "case 1: ",
         "Reasoning",
         "Evidence, in causal order",
-        "cleared by: ",
+        "cleared in general by: ",
         "Published taxonomies",
     ] {
         assert!(shown.contains(part), "{part:?} is not in:\n{shown}");

@@ -25,7 +25,7 @@ pub(super) fn table(cases: &[Case]) -> String {
             html,
             "<tr><th scope=\"row\"><a href=\"#case-{id}\">{id}</a></th><td><code>{}</code></td><td class=\"who\">{}</td><td>{}{}</td>",
             escape(case.verdict.class.as_str()),
-            escape(case.verdict.blamed.to_string()),
+            escape(case.blamed_text()),
             badge(case),
             synthetic(case.is_synthetic())
         );
@@ -112,7 +112,12 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
             ))
         ),
     );
-    fact("cleared by", escape(&case.clears));
+    let cleared = if case.is_open() {
+        "cleared by"
+    } else {
+        "cleared in general by"
+    };
+    fact(cleared, escape(&case.clears));
     if let Some(lost) = case.steps_lost {
         fact("steps lost", lost.to_string());
     }
@@ -143,7 +148,7 @@ fn blamed(case: &Case) -> String {
         .unwrap_or_default();
     format!(
         "<strong>{}</strong>{} <small>{}</small>",
-        escape(verdict.blamed.to_string()),
+        escape(case.blamed_text()),
         escape(rank),
         escape(format!(
             "{} · {} · confidence {:.2}",

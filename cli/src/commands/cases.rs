@@ -106,7 +106,7 @@ const COLUMNS: &[TableColumn<Case>] = &[
     ("job", |case| or_empty(case.job.as_ref())),
     ("class", class_words),
     ("confidence", |case| format!("{:.2}", case.verdict.confidence)),
-    ("blamed", |case| case.verdict.blamed.to_string()),
+    ("blamed", |case| case.blamed_text()),
     ("first step after ms", |case| or_empty(case.delays.first_step_ms)),
     ("outcome", |case| or_empty(case.outcome.as_ref())),
 ];
@@ -265,7 +265,7 @@ fn page(case: &Case) -> String {
     let mut page = CaseText(String::new());
     page.line(&format!("case {}: {}", case.id, verdict.class));
     page.fact("state", case_progress(case));
-    page.fact("blamed", &verdict.blamed.to_string());
+    page.fact("blamed", &case.blamed_text());
     page.fact("root rank", &or_dash(verdict.root_rank));
     if case.is_synthetic() {
         page.fact("synthetic", "yes: based on simulated or injected evidence");
@@ -315,7 +315,13 @@ fn page(case: &Case) -> String {
             page.item(&advice);
         }
         page.item(&display_text::sources(&verdict.mitigation.recommended_by));
-        page.item(&format!("cleared by: {}", case.clears));
+        // A case ends with its outcome, which may come before the fault itself is cleared.
+        let label = if case.is_open() {
+            "cleared by"
+        } else {
+            "cleared in general by"
+        };
+        page.item(&format!("{label}: {}", case.clears));
     }
 
     page.heading("Published taxonomies");
@@ -434,7 +440,7 @@ mod tests {
         let places: Vec<Option<usize>> = headings.iter().map(|heading| page.find(heading)).collect();
         assert!(places.iter().all(Option::is_some) && places.is_sorted(), "{page}");
         for part in [
-            "cleared by: ",
+            "cleared in general by: ",
             "cascade",
             "why: ",
             "first step  6.21 s",
@@ -458,11 +464,30 @@ mod tests {
     }
 
     #[test]
+    fn a_case_that_blames_no_entity_names_the_part_that_its_reasoning_blames() {
+        let (_, mut cases) = sample::cluster();
+        let class = cases[0].verdict.class.clone();
+        cases[0].verdict.blamed = rankguard_model::Entity::Unknown;
+        assert!(
+            page(&cases[0]).contains("  blamed      unknown\n"),
+            "{}",
+            page(&cases[0])
+        );
+        let text = format!(
+            "The blame is on what nodes n1, n2 share for {class} with confidence 0.88: it names its cause itself."
+        );
+        let at = cases[0].first_at;
+        cases[0].reasoning.push(rankguard_model::ReasoningEntry { at, text });
+        let shown = page(&cases[0]);
+        assert!(shown.contains("  blamed      what nodes n1, n2 share\n"), "{shown}");
+    }
+
+    #[test]
     fn a_case_that_is_not_concluded_advises_nothing() {
         let (_, mut cases) = sample::cluster();
         cases[0].verdict.mitigation = rankguard_model::RecommendedMitigation::default().into();
         let page = page(&cases[0]);
-        assert!(page.contains("none yet") && !page.contains("cleared by"), "{page}");
+        assert!(page.contains("none yet") && !page.contains("cleared"), "{page}");
     }
 
     #[test]

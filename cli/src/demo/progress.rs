@@ -37,7 +37,9 @@ impl ProgressPrinter {
         let millis = |value: Option<i64>| value.map_or("-".to_owned(), |value| format!("{value} ms"));
         self.report(&format!(
             "   case {}: {}, blamed: {}",
-            case.id, case.verdict.class, case.verdict.blamed
+            case.id,
+            case.verdict.class,
+            case.blamed_text()
         ));
         self.report(&format!(
             "   fault to evidence {}, to case {}, to plan {}, to first new step {}; {} repeated",

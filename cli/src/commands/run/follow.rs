@@ -36,6 +36,8 @@ const VERDICT_MAX: Duration = Duration::from_secs(15);
 pub(super) struct JobFollower {
     pub(super) job: JobId,
     line: String,
+    /// Last printed state, with its progress.
+    report: String,
     cases: BTreeMap<CaseId, (CaseState, &'static str)>,
     reported: Instant,
     away: Option<Instant>,
@@ -58,6 +60,7 @@ impl JobFollower {
         Self {
             job,
             line: String::new(),
+            report: String::new(),
             cases: BTreeMap::new(),
             reported: Instant::now(),
             away: None,
@@ -205,10 +208,10 @@ impl JobFollower {
 
     fn report_state(&mut self, view: &JobView) {
         let line = describe(view);
-        let news = line != self.line;
-        if news || self.reported.elapsed() > PROGRESS {
-            out::note(&format!("{line}{}", progress_text(view)));
-            (self.line, self.reported) = (line, Instant::now());
+        let report = format!("{line}{}", progress_text(view));
+        if self.is_news(&line, &report, self.reported.elapsed()) {
+            out::note(&report);
+            (self.line, self.report, self.reported) = (line, report, Instant::now());
         }
     }
 
@@ -223,12 +226,18 @@ impl JobFollower {
         self.reported_degraded = why.is_some();
     }
 
+    /// Returns true if a state differs from the printed one. `line` changes with events; `report` also has the progress,
+    /// which is printed every [`PROGRESS`].
+    fn is_news(&self, line: &str, report: &str, since: Duration) -> bool {
+        line != self.line || since > PROGRESS && report != self.report
+    }
+
     fn report_cases(&mut self, cases: &[Case], view: &JobView) {
         for case in cases.iter().filter(|case| view.is_of_attempt(case)) {
             let state = (case.state, case_progress(case));
             if self.cases.insert(case.id, state) != Some(state) {
                 let class = &case.verdict.class;
-                let blamed = &case.verdict.blamed;
+                let blamed = case.blamed_text();
                 let verdict = match case.state {
                     CaseState::Open => "evidence is being collected".to_owned(),
                     _ => format!("{class}, blamed: {blamed}{}", drill_marker(case)),
@@ -305,11 +314,13 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
         "\n  verdict: {} ({}), blamed: {}{}",
         verdict.class,
         verdict.layer,
-        verdict.blamed,
+        case.blamed_text(),
         drill_marker(case)
     ));
     let root = case.findings.iter().find(|finding| finding.role == Role::Root);
-    for line in root.into_iter().flat_map(|finding| finding.text.lines()) {
+    let message = root.and_then(|root| native_message(root, &case.findings));
+    let quoted = root.into_iter().chain(message);
+    for line in quoted.flat_map(|finding| finding.text.lines()) {
         what.push_str(&format!("\n  > {line}"));
     }
     let advice = match missing_module(view, root) {
@@ -318,6 +329,14 @@ fn stopped(view: &JobView, cases: &[Case]) -> CliError {
     };
     let hint = format!("{}; `rankguard cases show {}` shows details", advice, case.id);
     CliError::failure(what, hint).exiting(CommandExit::JobFailed)
+}
+
+/// Returns the message of a C++ exception that ended a rank: the runtime prints it below the line that names its type.
+fn native_message<'a>(root: &CaseFinding, findings: &'a [CaseFinding]) -> Option<&'a CaseFinding> {
+    let is_message = |finding: &&CaseFinding| {
+        finding.entity == root.entity && finding.role != Role::Root && finding.text.trim_start().starts_with("what():")
+    };
+    findings.iter().find(is_message)
 }
 
 /// Returns advice for a module that Python did not find: names the interpreter.
@@ -367,6 +386,19 @@ mod tests {
     }
 
     #[test]
+    fn a_state_without_progress_is_printed_once() {
+        let mut follower = JobFollower::new(JobId::from("m"), None);
+        let [soon, late] = [Duration::from_secs(1), PROGRESS * 2];
+        assert!(follower.is_news("job m pending", "job m pending", soon));
+        (follower.line, follower.report) = ("job m pending".to_owned(), "job m pending".to_owned());
+        assert!(!follower.is_news("job m pending", "job m pending", late));
+        assert!(follower.is_news("job m running", "job m running", soon));
+        (follower.line, follower.report) = ("job m running".to_owned(), "job m running, step 4".to_owned());
+        assert!(!follower.is_news("job m running", "job m running, step 5", soon));
+        assert!(follower.is_news("job m running", "job m running, step 5", late));
+    }
+
+    #[test]
     fn a_stopped_job_shows_the_verdict_and_the_users_own_line() {
         let (status, cases) = sample::cluster();
         let buggy = status
@@ -384,6 +416,21 @@ mod tests {
         ] {
             assert!(lines.contains(part), "{part:?} is not in:\n{lines}");
         }
+    }
+
+    #[test]
+    fn a_stopped_job_shows_the_message_of_a_native_exception() {
+        let (status, mut cases) = sample::cluster();
+        let buggy = status.jobs.iter().find(|view| view.state == JobState::Stopped);
+        let buggy = buggy.expect("the sample has one");
+        let is_of_job = |case: &&mut Case| case.job.as_ref() == Some(&buggy.spec.id);
+        let case = cases.iter_mut().rfind(is_of_job).expect("it has a case");
+        let mut message = case.findings[0].clone();
+        message.role = Role::Confirmation;
+        message.text = "what():  shard 9 has no header".to_owned();
+        case.findings.push(message);
+        let lines = stopped(buggy, &cases).lines();
+        assert!(lines.contains("> what():  shard 9 has no header"), "{lines}");
     }
 
     #[test]
