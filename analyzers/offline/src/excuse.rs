@@ -40,7 +40,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     let failed = stream.records.failure_after(seen.last_line);
     let later = went_on(&stream.progress, &alarm, failed);
     // A quotation is a weak sign.
-    let enough = if seen.is_quoted { 1 } else { WENT_ON };
+    let enough = if seen.is_quoted { WENT_ON - 1 } else { WENT_ON };
     let ended_well = failed.is_none() && stream.completed.last().is_some_and(|line| *line > seen.last_line);
     if job_log && (later >= enough || ended_well || recovered) {
         return true;

@@ -26,6 +26,7 @@ mod outcome;
 mod outcome_records;
 mod overcome;
 mod progress;
+mod quotation;
 mod reading;
 mod record;
 mod services;

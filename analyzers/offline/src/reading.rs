@@ -19,6 +19,7 @@ use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
+use crate::quotation::{describes_option, is_quoted};
 use crate::services::{self, ServiceRelation};
 use crate::stamps::StampIndex;
 use crate::stream::{PlacedObservation, ReadStream};
@@ -42,8 +43,6 @@ const TAIL: usize = 4 << 10;
 /// Confidence of an exception that the last line of a log names after the word for an error: it was caught, and nothing
 /// shows that the program ended with it.
 const LOGGED_LAST: f64 = 0.35;
-/// Maximum number of words before the description of an option: its short and its long form, each with a value.
-const OPTION_WORDS: usize = 4;
 /// Maximum part of a line that is searched for progress, bytes; triage reads the whole line.
 const LINE_BYTES: usize = 10 << 20;
 
@@ -353,7 +352,7 @@ impl StreamReader {
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
         let retried = is_retried(&observation);
-        let is_quoted = self.is_quoted(&observation);
+        let is_quoted = is_quoted(&self.matcher, self.source, &observation);
         self.has_local_ranks |= observation.local_rank.is_some();
         let mut signs = Signal::of(&evidence);
         for sign in &mut signs {
@@ -371,24 +370,6 @@ impl StreamReader {
             is_quoted,
             wait: stated_wait(&observation.text).unwrap_or_default(),
         });
-    }
-
-    /// Returns true if a line has its class only by the text that it quotes.
-    fn is_quoted(&self, observation: &LogObservation) -> bool {
-        let Some(best) = observation
-            .marks
-            .first()
-            .filter(|mark| !mark.fields.contains_key("exception"))
-        else {
-            return false;
-        };
-        let text = &observation.text;
-        if text.matches('"').count() < 2 {
-            return false;
-        }
-        let unquoted: String = text.split('"').step_by(2).collect();
-        let marks = self.matcher.marks(self.source, &unquoted);
-        !marks.iter().any(|mark| mark.class == best.class)
     }
 
     /// Converts a time of the writer's clock to the reference clock.
@@ -489,18 +470,6 @@ fn weigh_service(observation: &mut LogObservation) -> bool {
         relation != ServiceRelation::None
     });
     relations.iter().min() == Some(&ServiceRelation::Possible)
-}
-
-/// Returns true for the description of an option in the help text of a program: `--retries N   retries after an error`.
-fn describes_option(text: &str) -> bool {
-    let text = text.trim_start();
-    let name = text.trim_start_matches('-');
-    let dashes = text.len() - name.len();
-    let is_option = (1..=2).contains(&dashes) && name.starts_with(|c: char| c.is_ascii_alphabetic());
-    let columns = text
-        .split_once("  ")
-        .map(|(option, _)| option.split_whitespace().count());
-    is_option && columns.is_some_and(|words| words <= OPTION_WORDS)
 }
 
 /// Returns the exception that a line logs as an error, from its name on: `ERROR trainer.py:88 KeyError: 'acc'`.

@@ -174,12 +174,20 @@ fn a_session_of_tests_that_passed_has_no_failure() {
 #[test]
 fn a_text_that_a_working_run_quotes_is_no_failure() {
     let quoted = "2026-05-03 08:00:00 step 400 loss 1.31\n2026-05-03 08:00:01 generated: \"Q: what does 'No space left on device' mean? A: OSError: [Errno 28] No space left on device names a full disk.\"\n";
-    let went_on = format!("{quoted}2026-05-03 08:10:00 step 500 loss 1.29\n");
+    let went_on = format!("{quoted}2026-05-03 08:10:00 step 500 loss 1.29\n2026-05-03 08:20:00 step 600 loss 1.27\n");
     assert!(classes(&[("job.log", &went_on)]).is_empty());
+    let sample = went_on
+        .replace("generated: \"Q: what", "generated: 'what")
+        .replace("'No space left on device'", "it")
+        .replace("disk.\"", "disk.'");
+    assert!(classes(&[("job.log", &sample)]).is_empty(), "{sample}");
     let own = went_on.replace("generated: \"Q", "Q").replace("disk.\"", "disk.");
     assert_eq!(classes(&[("job.log", &own)]), ["disk-full"]);
     let last = "2026-05-03 08:00:00 step 400 loss 1.31\n2026-05-03 08:00:01 level=error msg=\"save failed: OSError: [Errno 28] No space left on device\"\n";
-    assert_eq!(classes(&[("job.log", last)]), ["disk-full"]);
+    let others = "2026-05-03 08:10:00 step 500 loss 1.29\n2026-05-03 08:20:00 step 600 loss 1.27\n";
+    for log in [last.to_owned(), format!("{last}{others}")] {
+        assert_eq!(classes(&[("job.log", &log)]), ["disk-full"], "{log}");
+    }
 }
 
 #[test]
