@@ -20,7 +20,7 @@ const CONNECTS: [&str; 4] = [
 const PASSED: f64 = 0.25;
 
 /// Returns true if a rank warns of an attempt to connect that it repeats.
-pub(crate) fn is_attempt(sign: &Signal) -> bool {
+pub fn is_connect_attempt(sign: &Signal) -> bool {
     let is_connect = sign.class().is_some_and(|class| CONNECTS.contains(&class.as_str()));
     sign.source == EvidenceSource::JobLog && is_connect && is_warning(&sign.text)
 }
@@ -40,7 +40,7 @@ pub(crate) fn demote(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
     }
     for candidate in ranking {
         let mut support = candidate.support.iter().map(|index| &*scene.signs[index]);
-        if !support.all(is_attempt) {
+        if !support.all(is_connect_attempt) {
             continue;
         }
         candidate.strength = candidate.strength.min(CandidateStrength::Symptom);

@@ -67,6 +67,7 @@ mod wrappers;
 pub use arbiter::{SceneVerdict, diagnose, diagnose_within};
 pub use candidate::{CandidateStrength, CauseCandidate};
 pub use change::{ConcludedDraft, DraftChange};
+pub use connect_attempts::is_connect_attempt;
 pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;

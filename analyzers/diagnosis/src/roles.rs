@@ -3,7 +3,7 @@
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
-use crate::connect_attempts::is_attempt;
+use crate::connect_attempts::is_connect_attempt;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
 use crate::own_exceptions::explains_loss;
@@ -125,7 +125,7 @@ pub(crate) fn role(
     if let Some(why) = reason_beside(scene, winner, sign) {
         return (Role::Noise, 0.6, why.to_owned());
     }
-    if scene.distinguishes_ends() && is_attempt(sign) && sign.entity == first.entity {
+    if scene.distinguishes_ends() && is_connect_attempt(sign) && sign.entity == first.entity {
         let why = "It warns of an attempt to connect, which is repeated; it does not explain the end.".to_owned();
         return (Role::Noise, 0.6, why);
     }

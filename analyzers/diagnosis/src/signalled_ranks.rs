@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rankguard_model::{ProcessExit, Rank};
 
-use crate::connect_attempts::is_attempt;
+use crate::connect_attempts::is_connect_attempt;
 use crate::engine::FailureFamily;
 use crate::exit_class::{is_fault, is_kill, signal_name};
 use crate::{FailureScene, Signal};
@@ -92,7 +92,7 @@ pub(crate) fn complains(scene: &FailureScene<'_>, rank: Rank) -> bool {
 /// Returns the reports about connections and collectives. A warning of an attempt to connect is none.
 pub(crate) fn complaints<'s>(scene: &'s FailureScene<'_>) -> impl Iterator<Item = (usize, &'s Signal)> {
     let is_fabric = |index: usize| scene.family(index) == Some(FailureFamily::Fabric);
-    let is_attempt = |sign: &Signal| scene.distinguishes_ends() && is_attempt(sign);
+    let is_attempt = |sign: &Signal| scene.distinguishes_ends() && is_connect_attempt(sign);
     scene
         .marks()
         .filter(move |(index, sign)| is_fabric(*index) && !is_attempt(sign))

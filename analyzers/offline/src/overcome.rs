@@ -10,7 +10,7 @@ mod redundant;
 
 use std::time::Duration;
 
-use rankguard_diagnosis::{LINK_UP_SIGNATURE, Signal, reports_store_recovery};
+use rankguard_diagnosis::{LINK_UP_SIGNATURE, Signal, is_connect_attempt, reports_store_recovery};
 use rankguard_faults::classes;
 use rankguard_model::Role;
 
@@ -345,14 +345,11 @@ fn set_up(seen: &mut [PlacedObservation], worked: u64) {
     });
 }
 
-/// Silences attempts of ranks to find each other before later work, which needs all of them.
+/// Silences warnings of attempts to connect before later work, which needs all ranks.
 fn met(seen: &mut [PlacedObservation], worked: u64) {
-    silence(seen, |seen, sign| {
-        let sought = sign
-            .class()
-            .is_some_and(|class| class.as_str() == classes::RENDEZVOUS_FAILURE);
-        sought && sign.field("exception").is_none() && seen.last_line < worked
-    });
+    let is_attempt = |seen: &&PlacedObservation| seen.last_line < worked && seen.signs.iter().any(is_connect_attempt);
+    let attempts: Vec<u64> = seen.iter().filter(is_attempt).map(|seen| seen.first_line).collect();
+    silence(seen, |seen, _| attempts.contains(&seen.first_line));
 }
 
 /// Silences unreadable data without an exception before later work: it was skipped.

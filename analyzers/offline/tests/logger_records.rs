@@ -52,6 +52,14 @@ fn the_quoted_line_is_that_of_the_program() {
 }
 
 #[test]
+fn a_reason_is_read_with_the_message_that_it_explains() {
+    let record = "{\"level\":\"error\",\"time\":\"2026-05-03T08:10:11Z\",\"msg\":\"container trainer ended\",\"reason\":\"OOMKilled\"}\n";
+    let cases = diagnose(&[("operator.log", record)]);
+    assert_eq!(cases[0].class, "container-oom-kill", "{cases:?}");
+    assert_eq!(cases[0].key_lines[0].text, "container trainer ended, reason: OOMKilled");
+}
+
+#[test]
 fn records_of_normal_operation_are_no_failures() {
     for record in [
         "{\"ts\":\"2026-05-03T08:10:11Z\",\"level\":\"info\",\"msg\":\"KeyError: handled by the fallback table\"}",

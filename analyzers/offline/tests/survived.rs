@@ -129,6 +129,8 @@ fn a_start_that_was_retried_until_the_ranks_met_is_no_case() {
     );
     assert!(classes(&[("job.log", &met)]).is_empty());
     assert_eq!(classes(&[("job.log", sought)]), ["rendezvous-failure"]);
+    let again = format!("{met}{}", sought.replace("08:00:01", "08:40:01"));
+    assert_eq!(classes(&[("job.log", &again)]), ["rendezvous-failure"]);
     let before = format!("2026-05-03 07:50:09 step 40\n{sought}");
     assert_eq!(classes(&[("job.log", &before)]), ["rendezvous-failure"]);
 }

@@ -37,7 +37,7 @@ const RANKS: [&str; 3] = ["rank", "global_rank", "world_rank"];
 /// Members with the host.
 const HOSTS: [&str; 5] = ["host", "hostname", "host.name", "node", "nodename"];
 /// Last parts of names of members with an error or a traceback.
-const ERRORS: [&str; 10] = [
+const ERRORS: [&str; 8] = [
     "exc_info",
     "exc_text",
     "exception",
@@ -46,9 +46,9 @@ const ERRORS: [&str; 10] = [
     "stacktrace",
     "error",
     "err",
-    "reason",
-    "cause",
 ];
+/// Members with a reason in a word or two, which means nothing without the message.
+const REASONS: [&str; 2] = ["reason", "cause"];
 
 /// Converts a record to lines in the form of other logs: `2026-05-03T10:00:00Z ERROR: (record pid=0, ip=n7) [rank3]: text`.
 /// Returns none for anything else, and for a record of less than a warning.
@@ -87,7 +87,8 @@ pub(super) fn lines(raw: &[u8]) -> Option<String> {
     let [graded, host, rank] = [graded, host, rank].map(Option::unwrap_or_default);
     let is_error = |key: &str| ERRORS.contains(&key.rsplit('.').next().unwrap_or(key));
     let errors = members.iter().filter(|(key, value)| is_error(key) && value != message);
-    let texts = std::iter::once(message).chain(errors.map(|(_, value)| value.as_str()));
+    let reason = of(&REASONS).map(|reason| format!("{message}, reason: {reason}"));
+    let texts = std::iter::once(reason.as_deref().unwrap_or(message)).chain(errors.map(|(_, value)| value.as_str()));
     let lines = texts.flat_map(str::lines).filter(|line| !line.trim().is_empty());
     let lines: Vec<String> = lines
         .take(LINES)
