@@ -142,7 +142,7 @@ fn host_label(line: &mut ParsedLine<'_>, clock: &LineClock) -> bool {
     .iter()
     .any(|start| name.starts_with(start))
         && name.bytes().any(|b| b.is_ascii_digit());
-    let is_short = || is_numbered(name) && is_output(c, clock);
+    let is_short = || is_numbered(name) && (is_output(c, clock) || is_of_traceback(c.rest) && !is_counter(name));
     if !address && !machine && !is_replica(name) && !is_short() {
         return false;
     }
@@ -157,6 +157,29 @@ fn is_numbered(name: &str) -> bool {
         .iter()
         .any(|word| name.starts_with(word));
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.ends_with(|c: char| c.is_ascii_digit()) && !is_rank
+}
+
+/// Words before numbers that count something else than machines.
+const COUNTERS: [&str; 20] = [
+    "attempt", "batch", "block", "case", "chunk", "fold", "job", "layer", "part", "proc", "retry", "run", "seed",
+    "shard", "stage", "task", "test", "thread", "trial", "try",
+];
+
+fn is_counter(name: &str) -> bool {
+    COUNTERS.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '-'))
+}
+
+/// Returns true for a line of a Python traceback: its head, a frame, a line of code below a frame, the exception.
+fn is_of_traceback(text: &str) -> bool {
+    let end = text.find([':', '(']).unwrap_or(text.len());
+    let name = text[..end].rsplit('.').next().unwrap_or_default();
+    let is_exception = text[end..].starts_with(": ")
+        && name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.bytes().all(|b| b.is_ascii_alphanumeric())
+        && (name.ends_with("Error") || name.ends_with("Exception"));
+    let code = text.strip_prefix("    ").unwrap_or_default();
+    let is_code = code.starts_with(|c: char| c.is_ascii_alphabetic());
+    is_exception || is_code || text.starts_with("  File \"") || text.starts_with("Traceback (most recent call last):")
 }
 
 /// Returns true if a clock with a day or the bracket of a rank follows, as at the start of a program's line.

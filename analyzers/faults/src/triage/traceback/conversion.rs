@@ -10,8 +10,10 @@ use crate::triage::frames;
 use crate::triage::limits::CONTEXT;
 use crate::triage::observation::LogObservation;
 
-/// Field with the exception that has the class of the traceback, if it is not the last one.
+/// Field with the exception that has the class of the mark, if it is not the last one.
 const REPORTED: &str = "reported";
+/// Field with the number of the line of that exception, if the observation has another deciding line.
+const REPORTED_LINE: &str = "reported_line";
 
 /// Parses `Caught RuntimeError in replica 1 on device 1.`: data parallelism within one process numbers its replicas
 /// like ranks.
@@ -73,7 +75,21 @@ impl OpenTraceback {
             }
         }
         marks.sort_by(|a, b| b.confidence.total_cmp(&a.confidence));
-        let decisive = self.decisive_exception(matcher, source, &marks);
+        let decisive: Vec<Option<(String, u64)>> = marks
+            .iter()
+            .map(|mark| self.decisive_exception(matcher, source, mark))
+            .collect();
+        let last_line = self.key_line;
+        let best = decisive.first().cloned().flatten();
+        for (mark, decisive) in marks.iter_mut().zip(decisive) {
+            let line = decisive.as_ref().map_or(last_line, |(_, line)| *line);
+            if let Some((text, _)) = decisive {
+                mark.fields.fill(REPORTED, &text);
+            }
+            if best.as_ref().map_or(last_line, |(_, line)| *line) != line {
+                mark.fields.fill(REPORTED_LINE, &line.to_string());
+            }
+        }
         let last = self.segments.last();
         let exception = last.and_then(|segment| segment.exception.clone());
         if self.is_shutdown() {
@@ -142,8 +158,7 @@ impl OpenTraceback {
         {
             facts.push(("cause", cause));
         }
-        if let Some((text, line)) = decisive {
-            facts.push((REPORTED, text));
+        if let Some((_, line)) = best {
             self.key_line = line;
         }
         for mark in &mut marks {
@@ -168,20 +183,22 @@ impl OpenTraceback {
         }
     }
 
-    /// Returns text and line of the exception from which the last one was raised, if the best mark is of it alone.
+    /// Returns text and line of the exception from which the last one was raised, if the mark is of it alone.
     fn decisive_exception(
         &self,
         matcher: &SignatureMatcher,
         source: EvidenceSource,
-        marks: &[Classification],
+        mark: &Classification,
     ) -> Option<(String, u64)> {
-        let best = marks.first().filter(|_| self.segments.len() > 1)?;
-        let has_best = |segment: &&ExceptionSegment| {
+        if self.segments.len() < 2 {
+            return None;
+        }
+        let has_class = |segment: &&ExceptionSegment| {
             let texts = segment.exception.iter().chain(&segment.message);
             let mut marks = texts.flat_map(|text| matcher.marks(source, text));
-            marks.any(|mark| mark.class == best.class)
+            marks.any(|other| other.class == mark.class)
         };
-        let segment = self.segments.iter().rev().find(has_best)?;
+        let segment = self.segments.iter().rev().find(has_class)?;
         let is_last = self.segments.last().is_some_and(|last| std::ptr::eq(last, segment));
         let text = segment.exception.clone().filter(|_| !is_last)?;
         Some((text, segment.line))
