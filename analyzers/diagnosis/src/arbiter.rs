@@ -4,10 +4,12 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, Entity, ReasoningEntry, Severity, Timestamp, Verdict};
+use rankguard_model::{CaseFinding, ClassId, Entity, EvidenceId, ReasoningEntry, Severity, Timestamp, Verdict};
 
+use crate::independent::is_independent;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::is_own_end;
+use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, reasoning, refine,
     roles, shared_part, signature, storage, wrappers,
@@ -36,6 +38,8 @@ pub struct SceneVerdict {
     pub headline: String,
     /// Blamed part that several nodes share, in words; none if the verdict blames an entity.
     pub shared: Option<String>,
+    /// Reports of waits that began long before the first cause, which does not explain them.
+    pub earlier_waits: Vec<EvidenceId>,
     /// Strength of the winning candidate; below [`Strength::Cause`] the draft waits for more evidence.
     pub strength: CandidateStrength,
 }
@@ -83,7 +87,13 @@ fn limited_opinion(
     let Some(winner) = ranking.first() else {
         return unknown(scene, now);
     };
-    let confidence = certainty(winner, ranking);
+    let beside = |candidate: &&CauseCandidate| {
+        candidate.first != winner.first
+            && (is_independent(scene, winner, candidate.first) || waited_before(scene, winner, candidate.first))
+    };
+    // A failure of its own is no other explanation of this one.
+    let explanations: Vec<CauseCandidate> = ranking.iter().filter(|candidate| !beside(candidate)).cloned().collect();
+    let confidence = certainty(winner, &explanations);
     let known = ClassEntry::of(scene.catalogue, &winner.class);
     // The end of a supervised process is that of its rank, also where its class means something else in a log.
     let is_end = scene.has_fault_limits && scene.signs[winner.first].exit().is_some() || reports_own_end(scene, winner);
@@ -93,7 +103,7 @@ fn limited_opinion(
         None => first_rank::launcher_hint(scene, winner, known),
     };
     let limited = confidence.min(limit(&scene.signs[winner.first]));
-    let mut alternatives = alternatives(ranking, confidence);
+    let mut alternatives = alternatives(&explanations, confidence);
     for (_, share) in &mut alternatives {
         *share = share.min(limited);
     }
@@ -116,9 +126,15 @@ fn limited_opinion(
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),
         shared: winner.shared.clone(),
+        earlier_waits: earlier_waits(scene, winner),
         strength: winner.strength,
         verdict,
     }
+}
+
+fn earlier_waits(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec<EvidenceId> {
+    let waits = scene.marks().filter(|(index, _)| waited_before(scene, winner, *index));
+    waits.map(|(_, sign)| sign.evidence.clone()).collect()
 }
 
 /// Returns the candidates in engine order, with their strengths adjusted to each other.
@@ -275,6 +291,7 @@ fn unknown(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
         signature: format!("unknown|{}", verdict.blamed),
         headline: "a failure that nothing explains".to_owned(),
         shared: None,
+        earlier_waits: Vec::new(),
         strength: CandidateStrength::Outcome,
         verdict,
     }

@@ -12,8 +12,8 @@ use crate::own_exceptions::{is_own_error, reports_own_error};
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, connect_attempts, engine_exceptions,
-    exit_class, own_exceptions, storage,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts,
+    engine_exceptions, exit_class, own_exceptions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -63,6 +63,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         connect_attempts::demote(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
         merge_reports_of_ranks(scene, ranking);
+        chains::weigh(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
         storage::demote_io_errors(scene, ranking);
         panics(scene, ranking);

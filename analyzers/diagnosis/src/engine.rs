@@ -17,6 +17,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{ClassId, Entity, NodeId, Role};
 
+use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
 use candidate_map::{CandidateMap, MachineRef};
 use node_signals::NodeSignals;
@@ -79,12 +80,23 @@ fn witnesses(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
             continue;
         }
         let candidate = found.entry(class).or_insert_with(|| {
-            CauseCandidate::new(class.clone(), machine_of(sign), index, CandidateStrength::Symptom, 0.0)
+            let blamed = witnessed(scene, class, sign);
+            CauseCandidate::new(class.clone(), blamed, index, CandidateStrength::Symptom, 0.0)
         });
         candidate.support.insert(index);
         candidate.score = candidate.score.max(mark.confidence * 0.6);
     }
     found.into_values().collect()
+}
+
+/// Returns the machine of a witness, or the job for a class that concerns no machine.
+fn witnessed(scene: &FailureScene<'_>, class: &ClassId, sign: &Signal) -> Entity {
+    let known = ClassEntry::of(scene.catalogue, class);
+    let is_of_job = !known.is_machine() && known.layer() != "platform" && scene.is_of_logs();
+    match machine_of(sign) {
+        Entity::Unknown if is_of_job => scene.job_entity(),
+        machine => machine,
+    }
 }
 
 /// Returns the family of a class in a layer; [`FailureScene::family`] caches it for every sign.

@@ -155,6 +155,18 @@ fn happens_to_one(class: &str, known: ClassEntry<'_>) -> bool {
     matches!(known.layer(), "hardware" | "user-data" | "model-numerics") || ONE.contains(&class)
 }
 
+/// Field of logs that are read later: host in the prefix of a line, as launchers of several nodes write it.
+pub const HOST_FIELD: &str = "host";
+
+/// Returns the local rank that a launcher reports for a process that ended, and the node of the launcher, if the logs do
+/// not show which rank of the job it is.
+pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
+    let host = sign.field(HOST_FIELD)?;
+    let field = || sign.field("local_rank")?.parse().ok();
+    let local = field().or_else(|| local_rank_of(&sign.text))?;
+    Some((local, host))
+}
+
 /// Parses the local rank from the command line that a launcher quotes when it reports the end of a process.
 fn local_rank_of(text: &str) -> Option<u32> {
     let ended = ["exits with return code", "died with <", "returned non-zero exit status"];
@@ -190,6 +202,10 @@ fn of_local(scene: &FailureScene<'_>, sign: &Signal, local: u32, seen: &BTreeSet
     let placed = sign.node().map(|node| scene.ranks_on(node)).unwrap_or_default();
     if !placed.is_empty() {
         return placed.iter().nth(local as usize).map(|rank| rank.0);
+    }
+    // A launcher that names its node is one of several.
+    if scene.is_of_logs() && sign.field(HOST_FIELD).is_some() {
+        return None;
     }
     if has_several_nodes(scene) && seen.last().is_none_or(|last| *last < NODE_RANKS) {
         return None;

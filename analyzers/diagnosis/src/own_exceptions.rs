@@ -202,6 +202,15 @@ pub(crate) fn has_foreign_reason(sign: &Signal) -> bool {
         || functions.any(|name| COLLECTIVES.contains(&name))
 }
 
+/// Returns true if a plain error reports what happened to a peer or a device. The name `TypeError` contains the word for a
+/// peer.
+pub(crate) fn is_about_others(error: &Signal) -> bool {
+    let texts = [Some(error.text.as_str()), error.field("message"), error.field("cause")];
+    let mut texts = texts.into_iter().flatten().map(|text| text.replace("TypeError", ""));
+    let mut functions = error.field("functions").into_iter().flat_map(|names| names.split(','));
+    texts.any(|text| names_one(&text, &FOREIGN_REASONS)) || functions.any(|name| COLLECTIVES.contains(&name))
+}
+
 fn names_one(text: &str, reasons: &[&str]) -> bool {
     let text = text.to_ascii_lowercase();
     reasons.iter().any(|words| text.contains(words))

@@ -10,6 +10,7 @@ use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::scene::RunBeside;
+use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
 /// Signature of a daemon that ends processes before memory is exhausted.
@@ -92,8 +93,25 @@ struct FollowerGroup<'a> {
     count: u64,
     /// Writers of the messages beside the first, in words; empty if there is one writer.
     writers: &'static str,
+    /// True if the first of them is folded into the first cause, so that its time is not known.
+    is_begun_before: bool,
     /// True if they follow from a fault of their own node beside the first cause.
     is_of_own_fault: bool,
+    /// True if they end a wait that began long before the first cause.
+    is_earlier_wait: bool,
+}
+
+impl FollowerGroup<'_> {
+    /// Counts the repeats of the first cause that are folded into its sign.
+    fn count_folded(&mut self, first: &Signal) {
+        let is_same = first.source == self.source && first.entity == self.first.entity;
+        let is_repeat = is_same && first.class().is_some_and(|class| class.as_str() == self.class);
+        let folded = first.repeats() - 1;
+        if is_repeat && folded > 0 && self.role == Role::Confirmation {
+            self.count += folded;
+            self.is_begun_before = true;
+        }
+    }
 }
 
 /// Describes the other marks, grouped by source and class, so that a burst is one line.
@@ -114,11 +132,15 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let source = sign.source;
         let class = shown_class(class.as_str(), mark.role);
         let is_of_own_fault = follows_own_fault(scene, winner, sign);
+        let is_earlier_wait = role == Role::Root && waited_before(scene, winner, index);
         let known = |group: &&mut FollowerGroup<'_>| {
-            (group.source, group.class, group.role, group.is_of_own_fault) == (source, class, role, is_of_own_fault)
+            (group.source, group.class, group.role) == (source, class, role)
+                && (group.is_of_own_fault, group.is_earlier_wait) == (is_of_own_fault, is_earlier_wait)
         };
         if let Some(group) = groups.iter_mut().find(known) {
-            group.count += u64::from(group.newest.evidence != sign.evidence);
+            if group.newest.evidence != sign.evidence {
+                group.count += sign.repeats();
+            }
             group.newest = sign;
             if let Some(writers) = other_writers(group.first, sign) {
                 group.writers = writers;
@@ -130,14 +152,17 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
                 role,
                 first: sign,
                 newest: sign,
-                count: 1,
+                count: sign.repeats(),
                 writers: "",
+                is_begun_before: false,
                 is_of_own_fault,
+                is_earlier_wait,
             });
         }
     }
     // The order of time; signs of logs without a comparable clock come last.
     groups.sort_by_key(|group| (!group.first.timed, group.first.timed.then_some(group.first.at)));
+    groups.iter_mut().for_each(|group| group.count_folded(first));
     groups.iter().map(|group| follower(scene, group, first)).collect()
 }
 
@@ -164,6 +189,7 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     let sign = group.first;
     let meaning = match group.role {
         _ if group.is_of_own_fault => "which follows from a fault of its own node",
+        _ if group.is_earlier_wait => "which ends a wait that began long before and does not follow from it",
         Role::Confirmation => "which confirms it",
         Role::Root => "which is a fault of its own",
         Role::Noise => "which does not explain it",
@@ -172,6 +198,8 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     let mut text = String::with_capacity(ROOM);
     if is_written_before_end(scene, sign) {
         text.push_str("before its rank ended");
+    } else if group.is_begun_before {
+        text.push_str("after it");
     } else {
         moment(&mut text, sign, first);
     }
@@ -181,9 +209,13 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
         text.push_str(part);
     }
     if group.count > 1 {
-        text.push_str(", the first of ");
+        text.push_str(if group.is_begun_before { ", " } else { ", the first of " });
         number(&mut text, group.count);
-        text.push_str(" messages");
+        text.push_str(if group.is_begun_before {
+            " more messages"
+        } else {
+            " messages"
+        });
         text.push_str(group.writers);
     }
     for part in [", ", meaning, "."] {
@@ -369,9 +401,7 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
             text.push_str("The blame is on ");
             text.push_str(&first.switch_port().unwrap_or_default());
         }
-        Entity::Unknown if matches!(verdict.layer.as_str(), "hardware" | "platform") => {
-            text.push_str("The logs name no machine to blame")
-        }
+        Entity::Unknown if is_of_machine(scene, verdict) => text.push_str("The logs name no machine to blame"),
         Entity::Unknown => text.push_str("The logs name no job or rank to blame"),
         entity => {
             text.push_str("The blame is on ");
@@ -386,6 +416,12 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         text.push_str(part);
     }
     text
+}
+
+/// Returns true if a verdict is about a machine, its platform or its network adapter.
+fn is_of_machine(scene: &FailureScene<'_>, verdict: &Verdict) -> bool {
+    let is_layer = matches!(verdict.layer.as_str(), "hardware" | "platform");
+    is_layer || ClassEntry::of(scene.catalogue, &verdict.class).is_machine()
 }
 
 /// Writes a share with two decimals; the formatter would first test if two are enough.

@@ -6,10 +6,12 @@ use rankguard_model::{CaseFinding, ClassId, Role};
 use crate::connect_attempts::is_connect_attempt;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
+use crate::independent::is_independent;
 use crate::own_exceptions::explains_loss;
 use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
 };
+use crate::waited_before::waited_before;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
 /// Returns one finding for each evidence id, the first cause first, the rest in order of time.
@@ -113,6 +115,14 @@ pub(crate) fn role(
     if is_own_fault(scene, winner, index) {
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
         return (Role::Root, 0.8, why);
+    }
+    if is_independent(scene, winner, index) {
+        let why = "It is a failure of its own: nothing leads from the first cause to it.".to_owned();
+        return (Role::Root, 0.8, why);
+    }
+    if waited_before(scene, winner, index) {
+        let why = "It ends a wait that began long before the first cause, which does not explain it.".to_owned();
+        return (Role::Root, 0.6, why);
     }
     if is_own_end(scene, winner, index) {
         let why = "It is a failure of its own: no survivor of the first cause ends this way.".to_owned();

@@ -12,6 +12,9 @@ use crate::signal_ref::SignalRef;
 /// Signature of a failed check of a node before ranks were started there ([`CallerFact::CheckFailed`]).
 pub(crate) const CHECK_SIGNATURE: &str = "preflight";
 
+/// Field of logs that are read later: number of equal messages that a sign stands for, if there are several.
+pub const REPEATS_FIELD: &str = "repeats";
+
 /// Signature of a rank that makes no steps while others do ([`CallerFact::RankStands`]).
 pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";
 
@@ -292,6 +295,12 @@ impl Signal {
             SignalMeaning::Mark(mark) => Some(mark),
             _ => None,
         }
+    }
+
+    /// Returns the number of equal messages for which it stands, at least 1.
+    pub(crate) fn repeats(&self) -> u64 {
+        let stated = self.field(REPEATS_FIELD).and_then(|count| count.parse().ok());
+        stated.unwrap_or(1).max(1)
     }
 
     /// Returns process id and exit, if the sign is an exit.

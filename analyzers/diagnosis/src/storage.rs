@@ -101,12 +101,12 @@ pub(crate) fn demote_io_errors(scene: &FailureScene<'_>, ranking: &mut [CauseCan
         .iter()
         .filter(|candidate| candidate.strength >= CandidateStrength::Cause && is_storage(candidate))
         .map(sign)
-        .filter(|sign| sign.source == EvidenceSource::KernelLog)
+        .filter(|sign| sign.source == EvidenceSource::KernelLog || is_of_client(sign))
         .collect();
     let follows = |error: &Signal| {
         faults.iter().any(|fault| {
             let is_later = !fault.timed || !error.timed || fault.at <= error.at.after(STAMP_LAG);
-            is_later && same_node(fault, error)
+            is_later && same_node(fault, error) && !is_of_other_mount(fault, error)
         })
     };
     for candidate in ranking.iter_mut() {
@@ -125,6 +125,29 @@ pub(crate) fn demote_io_errors(scene: &FailureScene<'_>, ranking: &mut [CauseCan
 
 /// Words of file systems with a server, in the messages of their clients.
 const CLIENTS: [&str; 6] = ["Lustre", "beegfs", "ceph", "mmfs", "nfs: ", "wekafs"];
+
+/// Beginning of the ids of signatures of a client that runs as a daemon and names itself in few of its messages.
+const DAEMON_SIGNATURES: &str = "gpfs-";
+
+/// Returns true for a report of the client of a file system, beside the kernel's, that it lost the file system.
+fn is_of_client(sign: &Signal) -> bool {
+    let is_signed = sign
+        .mark()
+        .is_some_and(|mark| mark.signature.as_str().starts_with(DAEMON_SIGNATURES));
+    let is_lost = is_wait(sign)
+        || sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::STORAGE_IO_ERROR);
+    is_signed && is_lost && sign.entity.rank().is_none()
+}
+
+/// Returns true if a fault names a mount point and an error names a path elsewhere.
+fn is_of_other_mount(fault: &Signal, error: &Signal) -> bool {
+    let Some(place) = fault.field(MOUNT) else { return false };
+    let is_path = |word: &str| word.starts_with('/') && word.len() > 1;
+    let mut words = error.text.split([' ', '\'', '"', '`', ',', '(', ')']);
+    words.any(is_path) && !names(&error.text, place)
+}
 
 /// Returns true if a kernel reports a server that does not answer, and later a failure of the same kind of file system.
 fn loses_server(wait: &Signal, error: &Signal) -> bool {
@@ -179,7 +202,7 @@ fn names(text: &str, place: &str) -> bool {
 }
 
 /// Returns true if a sign reports a file system that does not answer, and a later one of the same node that it does.
-fn is_answered(scene: &FailureScene<'_>, sign: &Signal) -> bool {
+pub(crate) fn is_answered(scene: &FailureScene<'_>, sign: &Signal) -> bool {
     is_wait(sign) && scene.signs.iter().any(|other| ends_wait(sign, other))
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use rankguard_diagnosis::Signal;
 use rankguard_faults::classes;
-use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, Role, Timestamp};
+use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::excuse::{causes, is_excused, without_excused};
 use crate::explanation;
@@ -99,9 +99,9 @@ impl Incident {
 }
 
 impl Incident {
-    /// Returns the part of the incident that is about one machine or device.
-    pub(crate) fn of_entity(&self, entity: &Entity) -> Self {
-        let items = self.items.iter().filter(|item| item.sign.entity == *entity);
+    /// Returns the incident with the items that the predicate selects.
+    pub(crate) fn part(&self, is_of_part: impl Fn(&LocatedSignal) -> bool) -> Self {
+        let items = self.items.iter().filter(|item| is_of_part(item));
         Self {
             logs: self.logs.clone(),
             items: items.cloned().collect(),

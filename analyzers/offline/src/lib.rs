@@ -35,7 +35,6 @@ mod statement;
 mod stream;
 mod tasks;
 mod verdicts;
-mod wait;
 mod worker_failures;
 
 pub use error_file::{ErrorFile, error_file};

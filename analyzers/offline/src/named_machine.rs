@@ -54,11 +54,12 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
     names.chain(node_address(text))
 }
 
-/// Returns the address with which Ray names a node: `the node (IP: 10.0.0.7, ID: abc)`.
+/// Returns the address with which Ray names a node: `the node (IP: 10.0.0.7, ID: abc)`, `node (ID: abc, IP: 10.0.0.7)`.
 fn node_address(text: &str) -> Option<&str> {
-    let (_, rest) = text.split_once("node (IP: ")?;
-    let end = rest.find([',', ')'])?;
-    Some(&rest[..end]).filter(|address| address.parse::<std::net::IpAddr>().is_ok())
+    let (_, rest) = text.split_once("node (")?;
+    let (inside, _) = rest.split_once(')')?;
+    let address = inside.split(", ").find_map(|part| part.strip_prefix("IP: "))?;
+    Some(address).filter(|address| address.parse::<std::net::IpAddr>().is_ok())
 }
 
 /// Returns the node that a description of `kubectl` is about, which its header names: `Name:    gpu-07`.
@@ -104,6 +105,7 @@ mod tests {
         check("node c7.cluster.local rebooted", &["c7"]);
         check("Memory on the node (IP: 10.0.0.7, ID: abc) was 478 GB", &["10.0.0.7"]);
         check("Nodes c[7-9] not responding", &[]);
+        check("killed at node (ID: abc, IP: 10.0.0.8) over time", &["10.0.0.8"]);
         check("node failure after 3 tries on node 12", &[]);
         check("no node is free", &[]);
     }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use rankguard_diagnosis::Signal;
+use rankguard_diagnosis::{HOST_FIELD, REPEATS_FIELD, Signal, stated_wait};
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{
-    Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Sequence, Timestamp,
+    Classification, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank,
+    Sequence, Timestamp,
 };
 
 use crate::batch_host::name_batch_host;
@@ -24,7 +25,6 @@ use crate::services::{self, ServiceRelation};
 use crate::stamps::StampIndex;
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::tasks::forget_task_ranks;
-use crate::wait::stated_wait;
 use crate::worker_failures::WorkerFailures;
 
 /// Job of offline logs; there is no fleet to query.
@@ -431,16 +431,33 @@ impl StreamReader {
                 .map(|at| self.corrected(at))
                 .unwrap_or_default(),
             source: self.source,
-            entity,
+            entity: entity.clone(),
             body: EvidenceBody::Line {
                 text: observation.text.clone(),
                 context: observation.context.clone(),
                 repeats: observation.repeats,
             },
-            marks: observation.marks.clone(),
+            marks: marks_with_origin(observation, &entity),
             synthetic: false,
         }
     }
+}
+
+/// Returns the marks of an observation with what logs show of its origin: the number of equal lines, and the host that
+/// labels a line of a job without a rank.
+fn marks_with_origin(observation: &LogObservation, entity: &Entity) -> Vec<Classification> {
+    let mut marks = observation.marks.clone();
+    let host = observation.host.as_deref();
+    let host = host.filter(|_| matches!(entity, Entity::Job { .. }));
+    for mark in &mut marks {
+        if observation.repeats > 1 {
+            mark.fields.fill(REPEATS_FIELD, observation.repeats.to_string());
+        }
+        if let Some(host) = host {
+            mark.fields.fill(HOST_FIELD, host);
+        }
+    }
+    marks
 }
 
 /// Text of a Slurm daemon about its own node.

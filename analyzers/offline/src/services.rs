@@ -25,7 +25,7 @@ pub(crate) enum ServiceRelation {
 }
 
 /// Services without a form that shows them.
-const SERVICES: [&str; 53] = [
+const SERVICES: [&str; 54] = [
     "anacron",
     "apt",
     "arpwatch",
@@ -58,6 +58,7 @@ const SERVICES: [&str; 53] = [
     "logrotate",
     "mcelog",
     "metricbeat",
+    "mmfs",
     "needrestart",
     "nginx",
     "nv-hostengine",

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use rankguard_diagnosis::{CandidateStrength, FailureScene, Signal, diagnose_within, is_same_device};
+use rankguard_diagnosis::{
+    CandidateStrength, FailureScene, HOST_FIELD, Signal, diagnose_within, is_same_device, unplaced_local_rank,
+};
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
-    CaseFinding, Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity, SharedValue,
+    CaseFinding, ClassId, Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity,
+    SharedValue,
 };
 use serde::Serialize;
 
@@ -16,6 +19,9 @@ use crate::reading::JOB;
 
 /// Maximum number of quoted lines in a case.
 const KEY_LINES: usize = 8;
+/// Field of triage with the line of an exception in a chain.
+const REPORTED_LINE: &str = "reported_line";
+
 /// Maximum number of further cases of an incident.
 const OWN_FAULTS: usize = 16;
 /// Minimum confidence of a symptom or an outcome that is a failure by itself.
@@ -128,8 +134,15 @@ pub fn conclude_each(incident: &Incident, catalogue: &Catalogue) -> Vec<OfflineC
     let Some(judged) = judge(incident, catalogue) else {
         return Vec::new();
     };
-    let own = judged.own_faults.into_iter().map(|entity| incident.of_entity(&entity));
-    let others: Vec<OfflineCase> = own.filter_map(|own| conclude(&own, catalogue)).collect();
+    // What a wait waited for is among the rest, and so are the failures that have nothing to do with either.
+    let waiting = judged.waiting.filter(|rest| rest.items.len() < incident.items.len());
+    let others: Vec<OfflineCase> = match waiting {
+        Some(rest) => conclude_each(&rest, catalogue),
+        None => {
+            let own = judged.own_failures.iter().map(|failure| failure.part_of(incident));
+            own.filter_map(|own| conclude(&own, catalogue)).collect()
+        }
+    };
     std::iter::once(judged.case).chain(others).collect()
 }
 
@@ -153,27 +166,80 @@ pub fn is_foreign_kill(incident: &Incident) -> bool {
 /// Case of an incident.
 struct JudgedIncident {
     case: OfflineCase,
-    /// Machines and devices with lasting faults that the first cause does not explain.
-    own_faults: Vec<Entity>,
+    /// Failures that the first cause does not explain.
+    own_failures: Vec<OwnFailure>,
+    /// The incident without the first cause and its consequences, if a wait in it began long before the first cause.
+    waiting: Option<Incident>,
 }
 
-/// Returns machines and devices with lasting faults of hardware that are neither the first cause nor explained by it.
-fn own_faults(incident: &Incident, findings: &[CaseFinding], catalogue: &Catalogue) -> Vec<Entity> {
-    let mut own: Vec<Entity> = Vec::new();
+/// Failure beside the first cause of an incident.
+struct OwnFailure {
+    entity: Entity,
+    /// Class of an error of a program, which other ranks may report as well.
+    error: Option<ClassId>,
+    /// True for a kill for lack of memory, which several logs report.
+    is_kill: bool,
+}
+
+impl OwnFailure {
+    /// Returns the part of the incident that is about the failure.
+    fn part_of(&self, incident: &Incident) -> Incident {
+        incident.part(|item| item.sign.entity == self.entity || self.is_reported_by(&item.sign))
+    }
+
+    fn includes(&self, sign: &Signal) -> bool {
+        is_same_device(&self.entity, &sign.entity) || self.is_reported_by(sign)
+    }
+
+    fn is_reported_by(&self, sign: &Signal) -> bool {
+        let is_same_error = self.error.is_some() && sign.class() == self.error.as_ref();
+        is_same_error || self.is_kill && is_memory_kill(sign) && sign.node() == self.entity.node()
+    }
+}
+
+fn is_memory_kill(sign: &Signal) -> bool {
+    sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"))
+}
+
+/// Returns the failures that are neither the first cause nor explained by it: those of their own, and lasting faults of
+/// hardware.
+fn own_failures(incident: &Incident, findings: &[CaseFinding], catalogue: &Catalogue) -> Vec<OwnFailure> {
+    let mut own: Vec<OwnFailure> = Vec::new();
     for finding in findings.iter().skip(1) {
         let is_explained = !matches!(finding.role, Role::Root | Role::Noise);
+        let is_own = |sign: &Signal| finding.role == Role::Root && sign.class() == Some(&finding.class);
         let mut items = incident.items.iter();
-        let item = items.find(|item| item.sign.evidence == finding.evidence && is_lasting(&item.sign, catalogue));
-        let Some(entity) = item.filter(|_| !is_explained).map(|item| &item.sign.entity) else {
+        let item = items.find(|item| {
+            item.sign.evidence == finding.evidence && (is_own(&item.sign) || is_lasting(&item.sign, catalogue))
+        });
+        let Some(sign) = item.filter(|_| !is_explained).map(|item| &item.sign) else {
             continue;
         };
-        let mut known = own.iter().chain(findings.first().map(|first| &first.entity));
-        let is_new = !known.any(|known| is_same_device(known, entity));
+        let is_first = |first: &CaseFinding| is_same_device(&first.entity, &sign.entity);
+        let is_new = !findings.first().is_some_and(is_first) && !own.iter().any(|known| known.includes(sign));
         if is_new && own.len() < OWN_FAULTS {
-            own.push(entity.clone());
+            let is_of_rank = matches!(sign.entity, Entity::Rank { .. });
+            own.push(OwnFailure {
+                entity: sign.entity.clone(),
+                error: sign.class().filter(|_| is_of_rank && !is_memory_kill(sign)).cloned(),
+                is_kill: is_memory_kill(sign),
+            });
         }
     }
     own
+}
+
+/// Returns the incident without the first cause and what it explains, if a wait in it began long before.
+fn waiting(incident: &Incident, findings: &[CaseFinding], waits: &[EvidenceId]) -> Option<Incident> {
+    if waits.is_empty() {
+        return None;
+    }
+    let is_explained = |(at, finding): &(usize, &CaseFinding)| {
+        *at == 0 || matches!(finding.role, Role::Confirmation | Role::Cascade) && !waits.contains(&finding.evidence)
+    };
+    let explained = findings.iter().enumerate().filter(is_explained);
+    let explained: BTreeSet<&EvidenceId> = explained.map(|(_, finding)| &finding.evidence).collect();
+    Some(incident.part(|item| !explained.contains(&item.sign.evidence)))
 }
 
 fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
@@ -206,12 +272,20 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         return None;
     }
     let verdict = opinion.verdict;
-    let first = verdict.first_cause.as_ref().and_then(item_of);
+    let first_class = opinion.findings.first().map(|first| &first.class);
+    let of_class = |item: &&LocatedSignal| item.sign.class() == first_class;
+    let first = verdict.first_cause.as_ref().and_then(|evidence| {
+        let mut items = incident.items.iter().filter(|item| item.sign.evidence == *evidence);
+        items.find(of_class).or_else(|| item_of(evidence))
+    });
     let end = first.map(|first| EndEvidence::of(incident, first));
     let blamed = verdict.blamed.node();
     let of_rank = verdict.root_rank.and_then(|rank| placements.get(&rank));
+    let labelled = || labelled_node(first?, &verdict.layer);
     let root_node = blamed.or(of_rank).filter(|node| !node.as_str().is_empty()).cloned();
-    let own_faults = own_faults(incident, &opinion.findings, catalogue);
+    let root_node = root_node.or_else(labelled);
+    let own_failures = own_failures(incident, &opinion.findings, catalogue);
+    let waiting = waiting(incident, &opinion.findings, &opinion.earlier_waits);
     let case = OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
         class: verdict.class.to_string(),
@@ -219,7 +293,11 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         severity: verdict.severity,
         blamed: match opinion.shared.or_else(|| first?.sign.switch_port()) {
             Some(part) if verdict.blamed == Entity::Unknown => part,
-            _ => unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| name(&verdict.blamed, &verdict.layer)),
+            _ => {
+                let is_of_machine = matches!(verdict.layer.as_str(), "hardware" | "platform")
+                    || ADAPTERS.contains(&verdict.class.as_str());
+                unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| name(&verdict.blamed, is_of_machine))
+            }
         },
         root_rank: verdict.root_rank,
         root_node,
@@ -244,13 +322,18 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .reasoning
             .into_iter()
             .map(|reason| reason.text)
+            .chain(first.filter(|_| verdict.root_rank.is_none()).and_then(local_rank))
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
             .chain(overcome::beside_run(incident).map(|run| overcome::beside_sentence(run).to_owned()))
             .collect(),
         clears: opinion.clears,
     };
-    Some(JudgedIncident { case, own_faults })
+    Some(JudgedIncident {
+        case,
+        own_failures,
+        waiting,
+    })
 }
 
 /// Returns the node of each rank: that of its log, or the one that a launcher or scheduler names for it; an empty name if
@@ -287,6 +370,26 @@ fn witnesses(signs: &[SharedValue<Signal>]) -> usize {
         .filter_map(|sign| sign.mark())
         .filter(|mark| mark.role != Role::Noise);
     marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
+}
+
+/// Layers of failures that a log reports of another machine than the one that wrote it.
+const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
+
+/// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher.
+fn labelled_node(first: &LocatedSignal, layer: &str) -> Option<NodeId> {
+    let sign = &first.sign;
+    let is_output = matches!(sign.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+    let is_own = sign.is_root_mark() || unplaced_local_rank(sign).is_some();
+    let host = sign.field(HOST_FIELD).filter(|_| is_output && is_own);
+    host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
+}
+
+/// Returns a sentence about the local rank that a launcher of one of several nodes reports.
+fn local_rank(first: &LocatedSignal) -> Option<String> {
+    let (local, host) = unplaced_local_rank(&first.sign)?;
+    Some(format!(
+        "The launcher of node {host} reports its local rank {local}; the logs do not give the rank in the job."
+    ))
 }
 
 /// Returns a caveat if the order of the signs rests on unmeasured clocks.
@@ -326,6 +429,9 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }
 
+/// Classes of the network adapter of a machine.
+const ADAPTERS: [&str; 3] = [classes::NIC_FAULT, classes::NIC_LINK_DOWN, classes::NIC_LINK_FLAP];
+
 /// Classes of a machine that is not ready for programs until it is repaired.
 const NOT_READY: [&str; 3] = [
     classes::DRIVER_VERSION_MISMATCH,
@@ -353,16 +459,22 @@ fn join_states(known: &mut OfflineCase, mut case: OfflineCase) {
 }
 
 fn key_lines(incident: &Incident, findings: &[CaseFinding]) -> Vec<DecidingLine> {
-    let mut wanted: Vec<_> = findings.iter().filter(|finding| finding.role != Role::Noise).collect();
+    // Failures of their own have cases of their own.
+    let (first, others) = findings.split_at(findings.len().min(1));
+    let others = others
+        .iter()
+        .filter(|finding| !matches!(finding.role, Role::Root | Role::Noise));
+    let first = first.iter().filter(|finding| finding.role != Role::Noise);
+    let mut wanted: Vec<_> = first.chain(others).collect();
     wanted.sort_by_key(|finding| finding.role);
     wanted
         .into_iter()
         .take(KEY_LINES)
         .filter_map(|finding| {
-            let item = incident
-                .items
-                .iter()
-                .find(|item| item.sign.evidence == finding.evidence)?;
+            let of_finding = |item: &&LocatedSignal| item.sign.evidence == finding.evidence;
+            let mut items = incident.items.iter().filter(of_finding);
+            let of_class = |item: &&LocatedSignal| item.sign.class() == Some(&finding.class);
+            let item = items.clone().find(of_class).or_else(|| items.next())?;
             let (file, line) = place(incident, item);
             Some(DecidingLine {
                 file,
@@ -382,8 +494,14 @@ fn place(incident: &Incident, item: &LocatedSignal) -> (String, u64) {
             .get(item.log)
             .map(|log| log.name.clone())
             .unwrap_or_default(),
-        item.key_line,
+        line_of(item),
     )
+}
+
+/// Returns the number of the line that decides the class of an item.
+fn line_of(item: &LocatedSignal) -> u64 {
+    let stated = item.sign.field(REPORTED_LINE).and_then(|line| line.parse().ok());
+    stated.unwrap_or(item.key_line)
 }
 
 /// Returns the GPU that the first line names by its number, on a machine without a name.
@@ -395,7 +513,7 @@ fn unnamed_gpu(blamed: &Entity, first: Option<&LocatedSignal>) -> Option<String>
 }
 
 /// Returns the blamed entity in words, without the names that offline logs lack.
-fn name(entity: &Entity, layer: &str) -> String {
+fn name(entity: &Entity, is_of_machine: bool) -> String {
     let of = |node: &NodeId| {
         if node.as_str().is_empty() {
             String::new()
@@ -409,9 +527,7 @@ fn name(entity: &Entity, layer: &str) -> String {
         Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
-        Entity::Unknown if matches!(layer, "hardware" | "platform") => {
-            "a machine that the log does not name".to_owned()
-        }
+        Entity::Unknown if is_of_machine => "a machine that the log does not name".to_owned(),
         Entity::Unknown => "a program that the log connects with no job or rank".to_owned(),
     }
 }

@@ -198,6 +198,12 @@ struct TimedOutCollective {
     seq: Option<u64>,
 }
 
+/// Returns true if no rank below the highest known one is unknown: logs of some ranks may be missing.
+fn has_all_ranks(scene: &FailureScene<'_>) -> bool {
+    let highest = scene.placements.keys().next_back().map_or(0, |rank| rank.0);
+    !scene.is_of_logs() || scene.placements.len() > highest as usize
+}
+
 /// Parses the collective in a timeout message of the watchdog.
 fn work(sign: &Signal) -> Option<TimedOutCollective> {
     let value = |name: &str| {
@@ -400,7 +406,7 @@ fn missing_peer(
             0.6,
             format!("Every rank but rank {rank} reports a lost peer."),
         )
-    } else if let ([rank], false) = (quiet.as_slice(), timed_out.is_empty()) {
+    } else if let ([rank], false, true) = (quiet.as_slice(), timed_out.is_empty(), has_all_ranks(scene)) {
         (
             classes::HANG_STALLED_RANKS,
             *rank,

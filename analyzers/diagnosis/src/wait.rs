@@ -53,7 +53,7 @@ const LOST_NODES: [(&str, Duration); 3] = [
 ];
 
 /// Returns the longest wait that a line reports; none if it reports no wait.
-pub(crate) fn stated_wait(text: &str) -> Option<Duration> {
+pub fn stated_wait(text: &str) -> Option<Duration> {
     let lower = text[..text.floor_char_boundary(4_000)].to_ascii_lowercase();
     if let Some((_, wait)) = LOST_NODES.iter().find(|(words, _)| lower.contains(words)) {
         return Some(*wait);

@@ -1,0 +1,283 @@
+//! Failures in logs that no path of cause and effect connects with the first cause.
+//!
+//! A kernel ends a process for the memory of its own node, a program raises an error for its own reason, and a link that
+//! is down or a server that does not answer stops no device of another machine. Such failures are cases of their own, in
+//! any order of time. A path is a shared file system, the network, or an order to all ranks: causes of these kinds explain
+//! failures of other nodes, so nothing is independent of them. The rules hold for logs that are read later; live, the ends
+//! of ranks decide ([`crate::own_fault`]).
+
+use rankguard_faults::classes;
+use rankguard_model::{DeviceKind, Entity, EvidenceSource, NodeId, Rank};
+
+use crate::engine::FailureFamily;
+use crate::knowledge::ClassEntry;
+use crate::links::is_link_up;
+use crate::own_exceptions::{LOST_PEER_CLASSES, is_about_others, is_own_error};
+use crate::storage::is_answered;
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, speaker};
+
+/// Kind of a failure of one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LocalFailure {
+    /// GPU, or a switch between GPUs.
+    Gpu,
+    /// Other hardware of a machine, or its kernel.
+    Machine,
+    /// Network adapter or its link.
+    Adapter,
+    /// Process that was ended for lack of memory.
+    MemoryKill,
+    /// File system without space.
+    FullDisk,
+    /// Error that a program raised for a reason of its own.
+    OwnError,
+    /// File system that does not answer.
+    HungFileSystem,
+}
+
+impl LocalFailure {
+    /// Returns the kind of a winner; none for causes that reach other nodes or all ranks.
+    pub(crate) fn of_winner(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Option<Self> {
+        let first = &scene.signs[winner.first];
+        let is_named = winner.strength >= CandidateStrength::Cause && winner.shared.is_none();
+        Self::of(scene, first, winner.class.as_str()).filter(|_| is_named)
+    }
+
+    fn of(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<Self> {
+        let id = class.into();
+        let known = ClassEntry::of(scene.catalogue, &id);
+        let is_of_gpu = matches!(
+            &sign.entity,
+            Entity::Device { device, .. } if matches!(device.kind, DeviceKind::Gpu | DeviceKind::Nvswitch)
+        );
+        match class {
+            classes::HOST_OOM_KILL | classes::CONTAINER_OOM_KILL => Some(Self::MemoryKill),
+            classes::DISK_FULL => Some(Self::FullDisk),
+            classes::FILESYSTEM_HANG => is_of_machine(sign).then_some(Self::HungFileSystem),
+            classes::NIC_FAULT | classes::NIC_LINK_DOWN => Some(Self::Adapter),
+            _ if known.layer() == "hardware" && known.is_outright_fault() => {
+                Some(if is_of_gpu { Self::Gpu } else { Self::Machine })
+            }
+            _ => (is_own_error(sign) || is_misuse(sign)).then_some(Self::OwnError),
+        }
+    }
+}
+
+/// Returns true for a wrong call that a program raised: `TypeError`, `AttributeError` and the like.
+fn is_misuse(sign: &Signal) -> bool {
+    let is_class = sign
+        .class()
+        .is_some_and(|class| class.as_str() == classes::FRAMEWORK_API_MISUSE);
+    is_class && sign.is_root_mark() && !is_about_others(sign)
+}
+
+fn is_of_machine(sign: &Signal) -> bool {
+    matches!(sign.source, EvidenceSource::KernelLog | EvidenceSource::Host)
+}
+
+/// Location of a failure, as far as logs name it.
+#[derive(Debug, Clone, Copy)]
+struct FailurePlace<'a> {
+    node: Option<&'a NodeId>,
+    rank: Option<Rank>,
+}
+
+impl<'a> FailurePlace<'a> {
+    fn new(scene: &'a FailureScene<'_>, node: Option<&'a NodeId>, rank: Option<Rank>) -> Self {
+        let is_named = |node: &&NodeId| !node.as_str().is_empty();
+        let placed = || scene.placements.get(&rank?);
+        let node = node.filter(is_named).or_else(placed).filter(is_named);
+        Self { node, rank }
+    }
+
+    fn of_winner(scene: &'a FailureScene<'_>, winner: &'a CauseCandidate) -> Self {
+        let first = &scene.signs[winner.first];
+        let node = winner.blamed.node().or(first.node());
+        Self::new(scene, node, winner.root_rank.or(first.entity.rank()))
+    }
+
+    fn of_sign(scene: &'a FailureScene<'_>, sign: &'a Signal) -> Self {
+        Self::new(scene, sign.node(), sign.entity.rank())
+    }
+
+    fn is_other_node(&self, other: &Self) -> bool {
+        matches!((self.node, other.node), (Some(one), Some(other)) if one != other)
+    }
+
+    fn is_same_node(&self, other: &Self) -> bool {
+        self.node.is_some() && self.node == other.node
+    }
+
+    fn is_other_rank(&self, other: &Self) -> bool {
+        matches!((self.rank, other.rank), (Some(one), Some(other)) if one != other)
+    }
+}
+
+/// Returns true if the sign at an index reports a failure that the winner cannot have caused, and that cannot have caused
+/// the winner.
+pub(crate) fn is_independent(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
+    let sign = &scene.signs[index];
+    let first = &scene.signs[winner.first];
+    let is_candidate = scene.is_of_logs() && index != winner.first && !winner.support.contains(index);
+    if !is_candidate || sign.evidence == first.evidence || !sign.is_root_mark() {
+        return false;
+    }
+    let Some(cause) = LocalFailure::of_winner(scene, winner) else {
+        return false;
+    };
+    let class = sign.class().map_or("", |class| class.as_str());
+    let Some(failure) = LocalFailure::of(scene, sign, class) else {
+        return false;
+    };
+    let place = FailurePlace::of_winner(scene, winner);
+    let own = FailurePlace::of_sign(scene, sign);
+    match failure {
+        LocalFailure::MemoryKill => is_own_kill(scene, sign, cause, &place, &own),
+        LocalFailure::FullDisk => is_own_full_disk(cause, &place, &own),
+        LocalFailure::OwnError => {
+            let is_same = class == winner.class.as_str() || sign.class() == first.class();
+            !is_same && is_apart(scene, index, cause, &place, &own)
+        }
+        LocalFailure::HungFileSystem => is_own_hang(scene, sign, cause, &place, &own),
+        LocalFailure::Adapter => is_own_link(scene, sign, cause, &place, &own),
+        // Faults of hardware are decided by their devices.
+        LocalFailure::Gpu | LocalFailure::Machine => false,
+    }
+}
+
+/// Returns true for a kill on another node. Beside an error of a program the node need not be known: an error that ends a
+/// program takes no memory, unless the program writes its state on the way.
+fn is_own_kill(
+    scene: &FailureScene<'_>,
+    sign: &Signal,
+    cause: LocalFailure,
+    place: &FailurePlace<'_>,
+    own: &FailurePlace<'_>,
+) -> bool {
+    let is_beside_error = cause == LocalFailure::OwnError && own.node.is_some() && !own.is_same_node(place);
+    (own.is_other_node(place) || is_beside_error) && !hangs_there(scene, own) && is_of_job(scene, sign)
+}
+
+/// Returns true if a file system of a node does not answer: programs that cannot write fill the memory.
+fn hangs_there(scene: &FailureScene<'_>, own: &FailurePlace<'_>) -> bool {
+    scene.roots().any(|(_, sign)| {
+        let is_hang = sign
+            .class()
+            .is_some_and(|class| class.as_str() == classes::FILESYSTEM_HANG);
+        is_hang && sign.node() == own.node
+    })
+}
+
+/// Returns true if a kill may be one of a process of the job: the memory of the whole node was used up, or a log other
+/// than the kernel's reports a kill there. A control group at its limit may be of any service.
+fn is_of_job(scene: &FailureScene<'_>, kill: &Signal) -> bool {
+    let is_kill = |sign: &Signal| sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"));
+    let is_limit = kill.source == EvidenceSource::KernelLog
+        && (kill.field("constraint") == Some("CONSTRAINT_MEMCG")
+            || kill.text.contains("Memory cgroup out of memory")
+            || kill
+                .class()
+                .is_some_and(|class| class.as_str() == classes::CONTAINER_OOM_KILL));
+    let is_reported = || {
+        let mut marks = scene.marks();
+        marks.any(|(_, other)| is_kill(other) && speaker::is_mixed(other.source) && other.node() == kill.node())
+    };
+    !is_limit || is_reported()
+}
+
+/// Returns true for a full disk of another node or rank than that of a cause that writes nothing.
+fn is_own_full_disk(cause: LocalFailure, place: &FailurePlace<'_>, own: &FailurePlace<'_>) -> bool {
+    let is_dry = matches!(
+        cause,
+        LocalFailure::Gpu | LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError
+    );
+    let is_other_rank = cause == LocalFailure::OwnError && own.is_other_rank(place) && !own.is_same_node(place);
+    is_dry && (own.is_other_node(place) || is_other_rank)
+}
+
+/// Returns true for an error that a program raised on another node, or another rank beside the error of a rank, if its
+/// writer had lost no peer before. Values that another rank did not send are missing.
+fn is_apart(
+    scene: &FailureScene<'_>,
+    index: usize,
+    cause: LocalFailure,
+    place: &FailurePlace<'_>,
+    own: &FailurePlace<'_>,
+) -> bool {
+    let sign = &scene.signs[index];
+    let class = sign.class().map_or("", |class| class.as_str());
+    let is_memory = class == classes::CUDA_OOM;
+    let is_plain =
+        class != classes::PYTHON_NONE_DEREFERENCE && !sign.text.contains("NoneType") && !is_about_others(sign);
+    let is_path = match cause {
+        LocalFailure::HungFileSystem | LocalFailure::FullDisk => !is_memory,
+        _ => false,
+    };
+    let is_of_ranks = matches!(cause, LocalFailure::OwnError | LocalFailure::FullDisk);
+    let is_elsewhere = own.is_other_node(place) || is_of_ranks && own.is_other_rank(place);
+    is_plain && !is_path && is_elsewhere && !has_lost_peer_before(scene, index)
+}
+
+/// Returns true if the writer of a sign reported a lost connection, or a wait in vain, before it.
+fn has_lost_peer_before(scene: &FailureScene<'_>, index: usize) -> bool {
+    let sign = &scene.signs[index];
+    let is_same_writer = |other: &Signal| match (sign.entity.rank(), other.entity.rank()) {
+        (Some(one), Some(other)) => one == other,
+        (None, None) => sign.evidence.node == other.evidence.node,
+        _ => false,
+    };
+    let is_loss = |at: usize, other: &Signal| {
+        let class = other.class().map_or("", |class| class.as_str());
+        scene.family(at) == Some(FailureFamily::Fabric) || LOST_PEER_CLASSES.contains(&class)
+    };
+    let mut before = scene.marks().take_while(|(at, _)| *at < index);
+    before.any(|(at, other)| is_same_writer(other) && is_loss(at, other))
+}
+
+/// Returns true for a server that never answered: no GPU reaches it, and no failure of another node, unless that node is the
+/// server.
+fn is_own_hang(
+    scene: &FailureScene<'_>,
+    sign: &Signal,
+    cause: LocalFailure,
+    place: &FailurePlace<'_>,
+    own: &FailurePlace<'_>,
+) -> bool {
+    // One line may have several marks, not all of which name the server.
+    let same = scene.marks().filter(|(_, other)| other.evidence == sign.evidence);
+    let mut servers = same.filter_map(|(_, other)| other.field("server"));
+    let is_server = place
+        .node
+        .is_some_and(|node| servers.any(|server| names_host(server, node)));
+    let is_without_path = match cause {
+        LocalFailure::Gpu => true,
+        LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError => own.is_other_node(place),
+        LocalFailure::FullDisk | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
+    };
+    is_without_path && !is_server && !is_answered(scene, sign)
+}
+
+fn names_host(server: &str, node: &NodeId) -> bool {
+    let short = |name: &str| name.split('.').next().unwrap_or(name).to_ascii_lowercase();
+    short(server) == short(node.as_str())
+}
+
+/// Returns true for a link that never came up again, on another node than that of a cause without a path to it.
+fn is_own_link(
+    scene: &FailureScene<'_>,
+    sign: &Signal,
+    cause: LocalFailure,
+    place: &FailurePlace<'_>,
+    own: &FailurePlace<'_>,
+) -> bool {
+    let is_up = scene
+        .signs
+        .iter()
+        .any(|other| is_link_up(other) && other.entity == sign.entity && other.at >= sign.at);
+    let is_without_path = match cause {
+        LocalFailure::OwnError => true,
+        LocalFailure::Gpu | LocalFailure::MemoryKill | LocalFailure::FullDisk => own.is_other_node(place),
+        LocalFailure::Machine | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
+    };
+    is_without_path && own.node.is_some() && !is_up
+}
