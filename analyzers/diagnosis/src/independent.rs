@@ -33,14 +33,18 @@ pub(crate) enum LocalFailure {
     OwnError,
     /// File system that does not answer.
     HungFileSystem,
+    /// Other failure of one process. What it read may be shared, so it explains errors of other programs.
+    Process,
 }
 
 impl LocalFailure {
     /// Returns the kind of a winner; none for causes that reach other nodes or all ranks.
     pub(crate) fn of_winner(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Option<Self> {
         let first = &scene.signs[winner.first];
-        let is_named = winner.strength >= CandidateStrength::Cause && winner.shared.is_none();
-        Self::of(scene, first, winner.class.as_str()).filter(|_| is_named)
+        let is_named = winner.strength >= CandidateStrength::Cause;
+        let kind = Self::of(scene, first, winner.class.as_str()).filter(|_| is_named);
+        let kind = kind.or_else(|| is_of_process(scene, winner).then_some(Self::Process));
+        kind.filter(|_| winner.shared.is_none())
     }
 
     fn of(scene: &FailureScene<'_>, sign: &Signal, class: &str) -> Option<Self> {
@@ -61,6 +65,17 @@ impl LocalFailure {
             _ => (is_own_error(sign) || is_misuse(sign)).then_some(Self::OwnError),
         }
     }
+}
+
+/// Returns true for a failure that one rank names or in which one rank crashed, and that reports nothing of its peers.
+fn is_of_process(scene: &FailureScene<'_>, winner: &CauseCandidate) -> bool {
+    let family = scene.family(winner.first);
+    let least = match family {
+        Some(FailureFamily::Process) => CandidateStrength::Symptom,
+        _ => CandidateStrength::Cause,
+    };
+    let is_family = matches!(family, Some(FailureFamily::Process | FailureFamily::Software));
+    is_family && winner.root_rank.is_some() && winner.strength >= least
 }
 
 /// Returns true for a wrong call that a program raised: `TypeError`, `AttributeError` and the like.
@@ -141,7 +156,7 @@ pub(crate) fn is_independent(scene: &FailureScene<'_>, winner: &CauseCandidate, 
         LocalFailure::HungFileSystem => is_own_hang(scene, sign, cause, &place, &own),
         LocalFailure::Adapter => is_own_link(scene, sign, cause, &place, &own),
         // Faults of hardware are decided by their devices.
-        LocalFailure::Gpu | LocalFailure::Machine => false,
+        LocalFailure::Gpu | LocalFailure::Machine | LocalFailure::Process => false,
     }
 }
 
@@ -154,7 +169,8 @@ fn is_own_kill(
     place: &FailurePlace<'_>,
     own: &FailurePlace<'_>,
 ) -> bool {
-    let is_beside_error = cause == LocalFailure::OwnError && own.node.is_some() && !own.is_same_node(place);
+    let is_error = matches!(cause, LocalFailure::OwnError | LocalFailure::Process);
+    let is_beside_error = is_error && own.node.is_some() && !own.is_same_node(place);
     (own.is_other_node(place) || is_beside_error) && !hangs_there(scene, own) && is_of_job(scene, sign)
 }
 
@@ -189,7 +205,11 @@ fn is_of_job(scene: &FailureScene<'_>, kill: &Signal) -> bool {
 fn is_own_full_disk(cause: LocalFailure, place: &FailurePlace<'_>, own: &FailurePlace<'_>) -> bool {
     let is_dry = matches!(
         cause,
-        LocalFailure::Gpu | LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError
+        LocalFailure::Gpu
+            | LocalFailure::Machine
+            | LocalFailure::Adapter
+            | LocalFailure::MemoryKill
+            | LocalFailure::OwnError
     );
     let is_other_rank = cause == LocalFailure::OwnError && own.is_other_rank(place) && !own.is_same_node(place);
     is_dry && (own.is_other_node(place) || is_other_rank)
@@ -210,10 +230,13 @@ fn is_apart(
     let is_plain =
         class != classes::PYTHON_NONE_DEREFERENCE && !sign.text.contains("NoneType") && !is_about_others(sign);
     let is_path = match cause {
-        LocalFailure::HungFileSystem | LocalFailure::FullDisk => !is_memory,
+        LocalFailure::HungFileSystem | LocalFailure::FullDisk | LocalFailure::Process => !is_memory,
         _ => false,
     };
-    let is_of_ranks = matches!(cause, LocalFailure::OwnError | LocalFailure::FullDisk);
+    let is_of_ranks = matches!(
+        cause,
+        LocalFailure::OwnError | LocalFailure::FullDisk | LocalFailure::Process
+    );
     let is_elsewhere = own.is_other_node(place) || is_of_ranks && own.is_other_rank(place);
     is_plain && !is_path && is_elsewhere && !has_lost_peer_before(scene, index)
 }
@@ -252,7 +275,7 @@ fn is_own_hang(
     let is_without_path = match cause {
         LocalFailure::Gpu => true,
         LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError => own.is_other_node(place),
-        LocalFailure::FullDisk | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
+        LocalFailure::FullDisk | LocalFailure::Adapter | LocalFailure::HungFileSystem | LocalFailure::Process => false,
     };
     is_without_path && !is_server && !is_answered(scene, sign)
 }
@@ -276,7 +299,9 @@ fn is_own_link(
         .any(|other| is_link_up(other) && other.entity == sign.entity && other.at >= sign.at);
     let is_without_path = match cause {
         LocalFailure::OwnError => true,
-        LocalFailure::Gpu | LocalFailure::MemoryKill | LocalFailure::FullDisk => own.is_other_node(place),
+        LocalFailure::Gpu | LocalFailure::MemoryKill | LocalFailure::FullDisk | LocalFailure::Process => {
+            own.is_other_node(place)
+        }
         LocalFailure::Machine | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
     };
     is_without_path && own.node.is_some() && !is_up

@@ -283,7 +283,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let of_rank = verdict.root_rank.and_then(|rank| placements.get(&rank));
     let labelled = || labelled_node(first?, &verdict.layer);
     let root_node = blamed.or(of_rank).filter(|node| !node.as_str().is_empty()).cloned();
-    let root_node = root_node.or_else(labelled);
+    let written_on = labelled().filter(|_| root_node.is_none());
+    let root_node = root_node.or_else(|| written_on.clone());
     let own_failures = own_failures(incident, &opinion.findings, catalogue);
     let waiting = waiting(incident, &opinion.findings, &opinion.earlier_waits);
     let case = OfflineCase {
@@ -322,6 +323,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .reasoning
             .into_iter()
             .map(|reason| reason.text)
+            .chain(written_on.map(|node| format!("The label of its line names node {node}.")))
             .chain(first.filter(|_| verdict.root_rank.is_none()).and_then(local_rank))
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
@@ -388,7 +390,7 @@ fn labelled_node(first: &LocatedSignal, layer: &str) -> Option<NodeId> {
 fn local_rank(first: &LocatedSignal) -> Option<String> {
     let (local, host) = unplaced_local_rank(&first.sign)?;
     Some(format!(
-        "The launcher of node {host} reports its local rank {local}; the logs do not give the rank in the job."
+        "The launcher of node {host} reports local rank {local}; the logs do not give the rank in the job."
     ))
 }
 

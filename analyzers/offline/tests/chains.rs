@@ -183,7 +183,7 @@ fn a_local_rank_of_one_of_several_nodes_is_no_rank_of_the_job() {
             "{case:#?}"
         );
         assert!(
-            says(&case, "The launcher of node trn6 reports its local rank 2"),
+            says(&case, "The launcher of node trn6 reports local rank 2"),
             "{case:#?}"
         );
         // Without a node in front, the launcher is the only one.
@@ -211,6 +211,7 @@ fn a_label_of_a_node_is_no_part_of_a_traceback() {
         "{case:#?}"
     );
     assert!(says(&case, "says \"ValueError: 12 heads, width 100\""), "{case:#?}");
+    assert!(says(&case, "The label of its line names node trn6."), "{case:#?}");
     let case = only(&[("fit.log", "attempt3: ValueError: 12 heads, width 100\n")]);
     assert_eq!(case.root_node, None, "{case:#?}");
 }

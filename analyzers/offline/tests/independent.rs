@@ -91,6 +91,26 @@ fn a_kill_for_memory_does_not_follow_from_an_error_of_a_program() {
     );
 }
 
+/// A process that ended elsewhere takes no memory of this node.
+#[test]
+fn a_kill_for_memory_does_not_follow_from_a_missing_file_or_a_crash() {
+    for text in [
+        "FileNotFoundError: [Errno 2] No such file or directory: '/set/part-3.idx'",
+        "Fatal Python error: Segmentation fault",
+    ] {
+        for second in [11, 18] {
+            let killed = kill("tcn8", second);
+            let cases = diagnose(&[("rank2.log", &error(15, text)), ("tcn8.kern.log", &killed)]);
+            let nodes: Vec<String> = found(&cases);
+            assert!(nodes.contains(&"host-oom-kill tcn8".to_owned()), "{cases:#?}");
+            assert!(
+                !says(&cases, &["reports host-oom-kill", "which follows from it"]),
+                "{cases:#?}"
+            );
+        }
+    }
+}
+
 /// A control group at its limit may be of any service.
 #[test]
 fn a_kill_at_the_limit_of_a_group_is_a_case_if_the_job_reports_it() {
