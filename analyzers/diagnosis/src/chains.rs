@@ -112,15 +112,15 @@ fn lost_devices(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
             .map(|index| (index, fatal_addresses(&scene.signs[index])))
             .collect();
         let mut lost: Vec<usize> = Vec::new();
-        for other in 0..ranking.len() {
-            let Entity::Device { device, .. } = &ranking[other].blamed else {
+        for (other, candidate) in ranking.iter().enumerate() {
+            let Entity::Device { device, .. } = &candidate.blamed else {
                 continue;
             };
             let address = without_function(&device.address);
             let leads = |(index, addresses): &(usize, Vec<String>)| {
-                addresses.contains(&address) && follows(scene, *index, ranking[other].first)
+                addresses.contains(&address) && follows(scene, *index, candidate.first)
             };
-            if other != at && is_fault(&ranking[other]) && named.iter().any(leads) {
+            if other != at && is_fault(candidate) && named.iter().any(leads) {
                 lost.push(other);
             }
         }

@@ -171,7 +171,9 @@ fn is_own_kill(
 ) -> bool {
     let is_error = matches!(cause, LocalFailure::OwnError | LocalFailure::Process);
     let is_beside_error = is_error && own.node.is_some() && !own.is_same_node(place);
-    (own.is_other_node(place) || is_beside_error) && !hangs_there(scene, own) && is_of_job(scene, sign)
+    // A GPU takes no memory of its machine.
+    let is_beside_gpu = cause == LocalFailure::Gpu && own.node.is_some();
+    (own.is_other_node(place) || is_beside_error || is_beside_gpu) && !hangs_there(scene, own) && is_of_job(scene, sign)
 }
 
 /// Returns true if a file system of a node does not answer: programs that cannot write fill the memory.

@@ -189,7 +189,7 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     let sign = group.first;
     let meaning = match group.role {
         _ if group.is_of_own_fault => "which follows from a fault of its own node",
-        _ if group.is_earlier_wait => "which ends a wait that began long before and does not follow from it",
+        _ if group.is_earlier_wait => "which belongs to a wait that began long before and does not follow from it",
         Role::Confirmation => "which confirms it",
         Role::Root => "which is a fault of its own",
         Role::Noise => "which does not explain it",

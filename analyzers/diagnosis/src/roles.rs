@@ -121,7 +121,7 @@ pub(crate) fn role(
         return (Role::Root, 0.8, why);
     }
     if waited_before(scene, winner, index) {
-        let why = "It ends a wait that began long before the first cause, which does not explain it.".to_owned();
+        let why = "It belongs to a wait that began long before the first cause, which does not explain it.".to_owned();
         return (Role::Root, 0.6, why);
     }
     if is_own_end(scene, winner, index) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::Timestamp;
 
+use crate::engine::FailureFamily;
 use crate::independent::LocalFailure;
 use crate::{CauseCandidate, FailureScene, Signal, stated_wait};
 
@@ -23,17 +24,19 @@ const SAME_REPORT: Duration = Duration::from_secs(60);
 /// Returns true if the sign at an index reports a timeout with a wait that began too long before the winner.
 pub(crate) fn waited_before(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
     let sign = &scene.signs[index];
+    // A rank that waited in vain is aborted by its watchdog.
+    let is_end = scene.family(index) == Some(FailureFamily::Process) && sign.entity.rank().is_some();
     let is_candidate =
-        scene.is_of_logs() && is_timeout(sign) && index != winner.first && !winner.support.contains(index);
+        scene.is_of_logs() && (is_timeout(sign) || is_end) && index != winner.first && !winner.support.contains(index);
     if !is_candidate || LocalFailure::of_winner(scene, winner).is_none() {
         return false;
     }
     let Some(begun) = begun_at(scene, winner) else {
         return false;
     };
-    match stated_wait(&sign.text) {
+    match stated_wait(&sign.text).filter(|_| !is_end) {
         Some(wait) => began_before(sign, wait, begun),
-        // Further messages of the rank about the same timeout.
+        // Further messages of the rank about the same timeout, and its end.
         None => scene.signs.iter().any(|other| {
             let is_same = other.entity == sign.entity && other.evidence.node == sign.evidence.node && is_timeout(other);
             let is_near = other.at <= sign.at && sign.at <= other.at.after(SAME_REPORT);

@@ -1,6 +1,7 @@
 //! Verdicts: runs an incident through the engines and returns a case.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use rankguard_diagnosis::{
     CandidateStrength, FailureScene, HOST_FIELD, Signal, diagnose_within, is_same_device, unplaced_local_rank,
@@ -8,7 +9,7 @@ use rankguard_diagnosis::{
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
     CaseFinding, ClassId, Entity, EvidenceId, EvidenceSource, Generation, JobId, NodeId, Rank, Role, Severity,
-    SharedValue,
+    SharedValue, Timestamp,
 };
 use serde::Serialize;
 
@@ -139,7 +140,8 @@ pub fn conclude_each(incident: &Incident, catalogue: &Catalogue) -> Vec<OfflineC
     let others: Vec<OfflineCase> = match waiting {
         Some(rest) => conclude_each(&rest, catalogue),
         None => {
-            let own = judged.own_failures.iter().map(|failure| failure.part_of(incident));
+            let own = judged.own_failures.iter();
+            let own = own.map(|failure| failure.part_of(incident, &judged.unexplained));
             own.filter_map(|own| conclude(&own, catalogue)).collect()
         }
     };
@@ -168,6 +170,8 @@ struct JudgedIncident {
     case: OfflineCase,
     /// Failures that the first cause does not explain.
     own_failures: Vec<OwnFailure>,
+    /// Complaints about peers that came before the first cause.
+    unexplained: BTreeSet<EvidenceId>,
     /// The incident without the first cause and its consequences, if a wait in it began long before the first cause.
     waiting: Option<Incident>,
 }
@@ -179,12 +183,42 @@ struct OwnFailure {
     error: Option<ClassId>,
     /// True for a kill for lack of memory, which several logs report.
     is_kill: bool,
+    /// Report of a part that several nodes may share.
+    shared: Option<Signal>,
+    first_at: Option<Timestamp>,
 }
 
+/// Maximum time between the reports of several nodes about what they share.
+const TOGETHER: Duration = Duration::from_secs(10);
+
+/// Classes of parts that several nodes may share: the server of a file system, a switch.
+const SHARED: [&str; 2] = [classes::FILESYSTEM_HANG, classes::NIC_LINK_DOWN];
+
 impl OwnFailure {
-    /// Returns the part of the incident that is about the failure.
-    fn part_of(&self, incident: &Incident) -> Incident {
-        incident.part(|item| item.sign.entity == self.entity || self.is_reported_by(&item.sign))
+    fn new(sign: &Signal) -> Self {
+        let is_of_rank = matches!(sign.entity, Entity::Rank { .. });
+        let is_kill = is_memory_kill(sign);
+        let is_shared = |sign: &&Signal| {
+            let class = sign.class().map_or("", |class| class.as_str());
+            SHARED.contains(&class) && sign.timed && !is_of_rank
+        };
+        Self {
+            entity: sign.entity.clone(),
+            error: sign.class().filter(|_| is_of_rank && !is_kill).cloned(),
+            is_kill,
+            shared: Some(sign).filter(is_shared).cloned(),
+            first_at: Some(sign.at).filter(|_| sign.timed),
+        }
+    }
+
+    /// Returns the part of the incident that is about the failure, with the complaints after it that nothing else explains.
+    fn part_of(&self, incident: &Incident, unexplained: &BTreeSet<EvidenceId>) -> Incident {
+        let is_later = |sign: &Signal| sign.timed && self.first_at.is_some_and(|first| first <= sign.at);
+        incident.part(|item| {
+            let sign = &item.sign;
+            let follows = is_later(sign) && unexplained.contains(&sign.evidence);
+            sign.entity == self.entity || self.is_reported_by(sign) || follows
+        })
     }
 
     fn includes(&self, sign: &Signal) -> bool {
@@ -193,7 +227,8 @@ impl OwnFailure {
 
     fn is_reported_by(&self, sign: &Signal) -> bool {
         let is_same_error = self.error.is_some() && sign.class() == self.error.as_ref();
-        is_same_error || self.is_kill && is_memory_kill(sign) && sign.node() == self.entity.node()
+        let is_same_kill = self.is_kill && is_memory_kill(sign) && sign.node() == self.entity.node();
+        is_same_error || is_same_kill || self.shared.as_ref().is_some_and(|shared| is_together(shared, sign))
     }
 }
 
@@ -218,15 +253,30 @@ fn own_failures(incident: &Incident, findings: &[CaseFinding], catalogue: &Catal
         let is_first = |first: &CaseFinding| is_same_device(&first.entity, &sign.entity);
         let is_new = !findings.first().is_some_and(is_first) && !own.iter().any(|known| known.includes(sign));
         if is_new && own.len() < OWN_FAULTS {
-            let is_of_rank = matches!(sign.entity, Entity::Rank { .. });
-            own.push(OwnFailure {
-                entity: sign.entity.clone(),
-                error: sign.class().filter(|_| is_of_rank && !is_memory_kill(sign)).cloned(),
-                is_kill: is_memory_kill(sign),
-            });
+            own.push(OwnFailure::new(sign));
         }
     }
     own
+}
+
+/// Returns true if two machines report the same at about the same time.
+fn is_together(one: &Signal, other: &Signal) -> bool {
+    let is_near = one.at <= other.at.after(TOGETHER) && other.at <= one.at.after(TOGETHER);
+    let is_same_server = one.field("server") == other.field("server");
+    let is_report = other.timed && other.source == one.source && other.class() == one.class();
+    is_report && is_near && is_same_server
+}
+
+/// Returns the complaints of survivors that no finding explains.
+fn unexplained(incident: &Incident, findings: &[CaseFinding]) -> BTreeSet<EvidenceId> {
+    let noise = findings.iter().filter(|finding| finding.role == Role::Noise);
+    let noise: BTreeSet<&EvidenceId> = noise.map(|finding| &finding.evidence).collect();
+    let is_complaint = |item: &&LocatedSignal| {
+        let is_cascade = item.sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
+        is_cascade && noise.contains(&item.sign.evidence)
+    };
+    let complaints = incident.items.iter().filter(is_complaint);
+    complaints.map(|item| item.sign.evidence.clone()).collect()
 }
 
 /// Returns the incident without the first cause and what it explains, if a wait in it began long before.
@@ -286,6 +336,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let written_on = labelled().filter(|_| root_node.is_none());
     let root_node = root_node.or_else(|| written_on.clone());
     let own_failures = own_failures(incident, &opinion.findings, catalogue);
+    let unexplained = unexplained(incident, &opinion.findings);
     let waiting = waiting(incident, &opinion.findings, &opinion.earlier_waits);
     let case = OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
@@ -334,6 +385,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     Some(JudgedIncident {
         case,
         own_failures,
+        unexplained,
         waiting,
     })
 }

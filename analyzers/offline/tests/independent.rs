@@ -218,9 +218,58 @@ fn a_lasting_fault_of_another_node_does_not_disappear() {
     }
 }
 
+/// One part that several nodes share is one case, and explains the lost connections after it.
+#[test]
+fn what_several_nodes_share_is_one_case() {
+    let killed = kill("tcn8", 18);
+    let links = [lost_link("tcn3", 11), lost_link("tcn4", 12)];
+    let lost = error(
+        14,
+        "RuntimeError: NCCL error: remote process exited or there was a network error",
+    );
+    let cases = diagnose(&[
+        ("tcn3/kern.log", &links[0]),
+        ("tcn4/kern.log", &links[1]),
+        ("tcn8/kern.log", &killed),
+        ("rank5.log", &lost),
+    ]);
+    assert_eq!(found(&cases), ["host-oom-kill tcn8", "nic-link-down"], "{cases:#?}");
+    assert!(
+        says(&cases, &["reports remote-worker-lost", "which follows from it"]),
+        "{cases:#?}"
+    );
+    let waits = [hang("tcn3", 11), hang("tcn4", 12)];
+    let gpu = lost_gpu("tcn8", 18);
+    let cases = diagnose(&[
+        ("tcn3/kern.log", &waits[0]),
+        ("tcn4/kern.log", &waits[1]),
+        ("tcn8/kern.log", &gpu),
+    ]);
+    assert_eq!(
+        found(&cases),
+        ["filesystem-hang", "gpu-fallen-off-bus tcn8"],
+        "{cases:#?}"
+    );
+    assert!(cases.iter().any(|case| case.blamed == "server filer02"), "{cases:#?}");
+}
+
+#[test]
+fn each_task_that_a_scheduler_names_has_its_case() {
+    let report = "srun: error: tcn3: task 1: Out Of Memory\nsrun: error: tcn8: task 6: Out Of Memory\n";
+    check(
+        &[("slurm-9.out", report)],
+        &["host-oom-kill rank 1 tcn3", "host-oom-kill rank 6 tcn8"],
+    );
+}
+
 /// A GPU reaches no server, but a machine may be one.
 #[test]
 fn a_server_that_does_not_answer_follows_from_its_own_machine() {
+    let both = format!("{}{}", lost_gpu("tcn3", 15), kill("tcn3", 17));
+    check(
+        &[("tcn3/kern.log", &both)],
+        &["gpu-fallen-off-bus tcn3", "host-oom-kill tcn3"],
+    );
     let both = format!("{}{}", lost_gpu("tcn3", 15), hang("tcn3", 17));
     check(
         &[("tcn3/kern.log", &both)],

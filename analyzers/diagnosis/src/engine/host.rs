@@ -224,7 +224,8 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
         candidate.notes.push(NO_KILL_TOLD.to_owned());
     }
     // A rank's own report concerns itself; the system reports name processes only.
-    let teller = || sign.entity.rank().filter(|_| !told_by_system);
+    let names_task = scene.is_of_logs() && sign.source == EvidenceSource::Scheduler;
+    let teller = || sign.entity.rank().filter(|_| !told_by_system || names_task);
     candidate.root_rank = candidate.root_rank.or(victim).or_else(teller);
     if let Some(rank) = candidate.root_rank {
         candidate.blamed = scene.rank_entity(rank, sign.node());

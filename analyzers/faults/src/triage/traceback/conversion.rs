@@ -87,7 +87,7 @@ impl OpenTraceback {
                 mark.fields.fill(REPORTED, &text);
             }
             if best.as_ref().map_or(last_line, |(_, line)| *line) != line {
-                mark.fields.fill(REPORTED_LINE, &line.to_string());
+                mark.fields.fill(REPORTED_LINE, line.to_string());
             }
         }
         let last = self.segments.last();
