@@ -576,7 +576,12 @@ fn a_rank_that_is_killed_beside_a_drill_on_another_node_is_a_case_of_its_own() {
     });
     assert_eq!(real["verdict"]["blamed"]["node"], "n1", "{real:#}");
     assert_eq!(real["job"], "pair", "{real:#}");
-    let all = list(&cluster, &["cases"]);
+    // The line of the drill may wait for repeats while the job starts again.
+    let all = until("the verdict about the drill", LIMIT, || {
+        let all = list(&cluster, &["cases"]);
+        let is_settled = all.len() > 1 && all.iter().all(|case| case["verdict"]["class"] != "unknown");
+        is_settled.then_some(all)
+    });
     assert_eq!(all.len(), 2, "{all:#?}");
     let drill = all.iter().find(|case| case["id"] != real["id"]);
     let drill = drill.expect("the drill has a case");

@@ -489,7 +489,7 @@ Nov 23 10:04:10 gpu-07 kernel: NVRM: Xid (PCI:0000:9b:00): 79, pid=4021, name=py
 const TRAINER: &str = "\
 2026-11-23 10:03:50,100 INFO step 100 loss 2.1
 [rank7]:E1123 10:04:12.123456 4021 ProcessGroupNCCL.cpp:563] [Rank 7] Watchdog caught collective operation timeout: \
-WorkNCCL(SeqNum=100, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600010 milliseconds before timing out.
+WorkNCCL(SeqNum=100, OpType=ALLREDUCE, Timeout(ms)=20000) ran for 20010 milliseconds before timing out.
 [rank7]: RuntimeError: CUDA error: unspecified launch failure
 train.py FAILED
 Root Cause (first observed failure):
