@@ -196,6 +196,14 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                         void.reason
                     ));
                 }
+                if job.copies_failed > 0 {
+                    let times = count(usize::try_from(job.copies_failed).unwrap_or(usize::MAX), "time");
+                    let newest = job.copy_reason.as_deref().unwrap_or("the reason is not known");
+                    out::note(&format!(
+                        "job {}: copies of checkpoints to other nodes or the mirror failed {times}, the newest: {newest}",
+                        job.spec.id
+                    ));
+                }
                 for slow in &job.stragglers {
                     out::note(&format!(
                         "job {}: rank {} on {} is a straggler since {}: {:.1} ms per step, the others {:.1} ms",
