@@ -22,6 +22,8 @@ EVERY = 5
 STEPS = 150
 STEP_MS = 30
 RANKS = 2
+# Longest wait for a step: importing torch in twelve processes on two cores took over two minutes.
+WAIT_S = 420
 SETTINGS = """
 [controller]
 silence_limit_ms = 8_000
@@ -179,7 +181,7 @@ class Course:
             assert self._followers[-1].poll() is None, f"the run ended before a checkpoint of step {step}\n{self.output(name)}"
             return None
 
-        return cluster.until(f"a checkpoint of step {step} of {name}", look, 180)
+        return cluster.until(f"a checkpoint of step {step} of {name}", look, WAIT_S)
 
     def await_world(self, name: str, world: int, above: int) -> list[StepLine]:
         """Waits until ranks of a generation above this one have taken a step in such a world."""
@@ -189,7 +191,7 @@ class Course:
             assert lines or self._followers[-1].poll() is None, f"the run ended\n{self.output(name)}"
             return lines or None
 
-        return cluster.until(f"{world} ranks of {name} above generation {above}", look, 180)
+        return cluster.until(f"{world} ranks of {name} above generation {above}", look, WAIT_S)
 
     def records(self, name: str) -> list[StepLine]:
         return read_records(self.out(name))
@@ -256,7 +258,7 @@ def undisturbed(framework: Framework, folder: pathlib.Path) -> list[StepLine]:
     args = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={2 * RANKS}", framework.path]
     args += [*framework.options, f"--steps={STEPS}", f"--out={out}", f"--local-dir={folder / 'undisturbed-store'}"]
     env = {**cluster.clean(), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(args, timeout=400, env=env, capture_output=True, text=True)
+    done = subprocess.run(args, timeout=2 * WAIT_S, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-4_000:]
     lines = read_records(out)
     wanted = {(step, rank) for step in range(1, STEPS + 1) for rank in range(2 * RANKS)}
