@@ -83,7 +83,7 @@ def test_rank_kill(course: Course, expected) -> None:
     saved = course.saved("train")
     course.kill_rank(1)
     course.await_saved("train", saved + 2 * EVERY)
-    assert run.wait(timeout=300) == 0, course.output("train")
+    assert run.wait(timeout=600) == 0, course.output("train")
     lines = course.records("train")
     assert max(line.step for line in lines) == STEPS
     assert_exact(lines, expected)
@@ -126,7 +126,7 @@ def test_stop_and_resume(course: Course, expected) -> None:
     saved = course.saved("train")
     run = course.resume("train")
     course.await_saved("train", saved + EVERY)
-    assert run.wait(timeout=300) == 0, course.output("train")
+    assert run.wait(timeout=600) == 0, course.output("train")
     lines = course.records("train")
     assert max(line.step for line in lines) == STEPS
     assert_exact(lines, expected)
@@ -152,7 +152,7 @@ def test_new_controller_on_an_old_store(course: Course, expected) -> None:
         assert course.saved("train") == saved
     run = course.resume("train")
     course.await_saved("train", saved + EVERY)
-    assert run.wait(timeout=300) == 0, course.output("train")
+    assert run.wait(timeout=600) == 0, course.output("train")
     lines = course.records("train")
     assert_exact(lines, expected)
     assert max(line.step for line in lines) == STEPS
