@@ -85,19 +85,23 @@ impl Case {
         matches!(self.state, CaseState::Open | CaseState::Recovering) || self.awaits_operator.is_some()
     }
 
-    /// Returns the blamed entity in words: where it is none of the cluster, the part that the reasoning blames, such as a server
-    /// that several nodes use.
+    /// Returns the words before its clearing condition. A case ends with its outcome, which may come before the fault itself
+    /// is cleared.
+    pub fn clears_label(&self) -> &'static str {
+        if self.is_open() {
+            "cleared by"
+        } else {
+            "cleared in general by"
+        }
+    }
+
+    /// Returns the blamed part or entity in words.
     pub fn blamed_text(&self) -> String {
         let verdict = &self.verdict;
-        let end = format!(" for {} with confidence ", verdict.class);
-        let part = || {
-            let mut reasons = self.reasoning.iter().rev();
-            reasons.find_map(|entry| Some(entry.text.strip_prefix("The blame is on ")?.split_once(&end)?.0))
-        };
-        match verdict.blamed {
-            Entity::Unknown => part().map_or_else(|| verdict.blamed.to_string(), str::to_owned),
-            _ => verdict.blamed.to_string(),
-        }
+        verdict
+            .blamed_part
+            .clone()
+            .unwrap_or_else(|| verdict.blamed.to_string())
     }
 
     /// Returns the class of the newest correction by an operator: a label for studies of verdicts.
@@ -159,6 +163,9 @@ pub struct Verdict {
     pub severity: Severity,
     /// Blamed entity; never the subject of a cascade (RG-7).
     pub blamed: Entity,
+    /// Blamed part in words, if it is no entity of the cluster: a server that several nodes use, a port of a switch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blamed_part: Option<String>,
     /// Rank that failed first, if known.
     pub root_rank: Option<Rank>,
     /// Id of the earliest evidence in causal order.

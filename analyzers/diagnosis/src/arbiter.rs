@@ -36,8 +36,6 @@ pub struct SceneVerdict {
     pub signature: String,
     /// Failure in one line: location and message of the program, or blamed entity and class.
     pub headline: String,
-    /// Blamed part that several nodes share, in words; none if the verdict blames an entity.
-    pub shared: Option<String>,
     /// Reports of waits that began long before the first cause, which does not explain them.
     pub earlier_waits: Vec<EvidenceId>,
     /// Strength of the winning candidate; below [`Strength::Cause`] the draft waits for more evidence.
@@ -111,6 +109,7 @@ fn limited_opinion(
         layer: winner.layer.clone().unwrap_or_else(|| known.layer().to_owned()),
         severity: severity(scene, known),
         blamed: winner.blamed.clone(),
+        blamed_part: blamed_part(scene, winner),
         root_rank,
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence: limited,
@@ -125,11 +124,17 @@ fn limited_opinion(
         clears: known.clears(),
         signature: signature::of(known, &verdict, &scene.signs[winner.first]),
         headline: signature::headline(known, &verdict, &scene.signs[winner.first]),
-        shared: winner.shared.clone(),
         earlier_waits: earlier_waits(scene, winner),
         strength: winner.strength,
         verdict,
     }
+}
+
+/// Returns the blamed part in words, if no entity of the cluster is to blame.
+fn blamed_part(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Option<String> {
+    let port = || scene.signs[winner.first].switch_port();
+    let part = winner.shared.clone().or_else(port);
+    part.filter(|_| winner.blamed == Entity::Unknown)
 }
 
 fn earlier_waits(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Vec<EvidenceId> {
@@ -270,6 +275,7 @@ fn unknown(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
         layer: known.layer().to_owned(),
         severity: Severity::Failure,
         blamed: scene.job_entity(),
+        blamed_part: None,
         root_rank: None,
         first_cause: scene.signs.first().map(|sign| sign.evidence.clone()),
         confidence: 0.1,
@@ -290,7 +296,6 @@ fn unknown(scene: &FailureScene<'_>, now: Timestamp) -> SceneVerdict {
         clears: known.clears(),
         signature: format!("unknown|{}", verdict.blamed),
         headline: "a failure that nothing explains".to_owned(),
-        shared: None,
         earlier_waits: Vec::new(),
         strength: CandidateStrength::Outcome,
         verdict,

@@ -81,6 +81,7 @@ pub use links::LINK_UP_SIGNATURE;
 pub use own_exceptions::is_own_error;
 pub use own_fault::is_same_device;
 pub use policy::DraftPolicy;
+pub use reasoning::is_about_machine;
 pub use scene::{FailureScene, RunBeside};
 pub use scope::DraftScope;
 pub use separate::SeparateFailure;

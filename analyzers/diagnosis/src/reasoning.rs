@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::time::Duration;
 
-use rankguard_faults::classes;
+use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::knowledge::ClassEntry;
@@ -392,18 +392,16 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         CandidateStrength::Outcome => "only the ending was seen, not why",
     };
     let mut text = String::with_capacity(ROOM);
-    match &verdict.blamed {
-        Entity::Unknown if winner.shared.is_some() => {
+    match (&verdict.blamed_part, &verdict.blamed) {
+        (Some(part), _) => {
             text.push_str("The blame is on ");
-            text.push_str(winner.shared.as_deref().unwrap_or_default());
+            text.push_str(part);
         }
-        Entity::Unknown if first.switch_port().is_some() => {
-            text.push_str("The blame is on ");
-            text.push_str(&first.switch_port().unwrap_or_default());
+        (None, Entity::Unknown) if is_about_machine(verdict, scene.catalogue) => {
+            text.push_str("The logs name no machine to blame");
         }
-        Entity::Unknown if is_of_machine(scene, verdict) => text.push_str("The logs name no machine to blame"),
-        Entity::Unknown => text.push_str("The logs name no job or rank to blame"),
-        entity => {
+        (None, Entity::Unknown) => text.push_str("The logs name no job or rank to blame"),
+        (None, entity) => {
             text.push_str("The blame is on ");
             subject(&mut text, entity);
         }
@@ -419,9 +417,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
 }
 
 /// Returns true if a verdict is about a machine, its platform or its network adapter.
-fn is_of_machine(scene: &FailureScene<'_>, verdict: &Verdict) -> bool {
+pub fn is_about_machine(verdict: &Verdict, catalogue: &Catalogue) -> bool {
     let is_layer = matches!(verdict.layer.as_str(), "hardware" | "platform");
-    is_layer || ClassEntry::of(scene.catalogue, &verdict.class).is_machine()
+    is_layer || ClassEntry::of(catalogue, &verdict.class).is_machine()
 }
 
 /// Writes a share with two decimals; the formatter would first test if two are enough.

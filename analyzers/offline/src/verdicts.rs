@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{
-    CandidateStrength, FailureScene, HOST_FIELD, Signal, diagnose_within, is_same_device, unplaced_local_rank,
+    CandidateStrength, FailureScene, HOST_FIELD, Signal, diagnose_within, is_about_machine, is_same_device,
+    unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
@@ -343,13 +344,10 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         class: verdict.class.to_string(),
         layer: verdict.layer.clone(),
         severity: verdict.severity,
-        blamed: match opinion.shared.or_else(|| first?.sign.switch_port()) {
-            Some(part) if verdict.blamed == Entity::Unknown => part,
-            _ => {
-                let is_of_machine = matches!(verdict.layer.as_str(), "hardware" | "platform")
-                    || ADAPTERS.contains(&verdict.class.as_str());
-                unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| name(&verdict.blamed, is_of_machine))
-            }
+        blamed: match verdict.blamed_part {
+            Some(ref part) => part.clone(),
+            None => unnamed_gpu(&verdict.blamed, first)
+                .unwrap_or_else(|| name(&verdict.blamed, is_about_machine(&verdict, catalogue))),
         },
         root_rank: verdict.root_rank,
         root_node,
@@ -483,9 +481,6 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }
 
-/// Classes of the network adapter of a machine.
-const ADAPTERS: [&str; 3] = [classes::NIC_FAULT, classes::NIC_LINK_DOWN, classes::NIC_LINK_FLAP];
-
 /// Classes of a machine that is not ready for programs until it is repaired.
 const NOT_READY: [&str; 3] = [
     classes::DRIVER_VERSION_MISMATCH,
@@ -567,7 +562,7 @@ fn unnamed_gpu(blamed: &Entity, first: Option<&LocatedSignal>) -> Option<String>
 }
 
 /// Returns the blamed entity in words, without the names that offline logs lack.
-fn name(entity: &Entity, is_of_machine: bool) -> String {
+fn name(entity: &Entity, is_about_machine: bool) -> String {
     let of = |node: &NodeId| {
         if node.as_str().is_empty() {
             String::new()
@@ -581,7 +576,7 @@ fn name(entity: &Entity, is_of_machine: bool) -> String {
         Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
-        Entity::Unknown if is_of_machine => "a machine that the log does not name".to_owned(),
+        Entity::Unknown if is_about_machine => "a machine that the log does not name".to_owned(),
         Entity::Unknown => "a program that the log connects with no job or rank".to_owned(),
     }
 }

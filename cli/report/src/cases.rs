@@ -112,12 +112,7 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
             ))
         ),
     );
-    let cleared = if case.is_open() {
-        "cleared by"
-    } else {
-        "cleared in general by"
-    };
-    fact(cleared, escape(&case.clears));
+    fact(case.clears_label(), escape(&case.clears));
     if let Some(lost) = case.steps_lost {
         fact("steps lost", lost.to_string());
     }

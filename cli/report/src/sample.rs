@@ -349,6 +349,7 @@ fn case(draft: SampleCase) -> Case {
                 .map_or_else(|| "hardware".to_owned(), |class| class.layer.clone()),
             severity: Severity::Failure,
             blamed: draft.blamed.clone(),
+            blamed_part: None,
             root_rank: Some(Rank(2)),
             first_cause: None,
             confidence: 0.94,

@@ -315,13 +315,7 @@ fn page(case: &Case) -> String {
             page.item(&advice);
         }
         page.item(&display_text::sources(&verdict.mitigation.recommended_by));
-        // A case ends with its outcome, which may come before the fault itself is cleared.
-        let label = if case.is_open() {
-            "cleared by"
-        } else {
-            "cleared in general by"
-        };
-        page.item(&format!("{label}: {}", case.clears));
+        page.item(&format!("{}: {}", case.clears_label(), case.clears));
     }
 
     page.heading("Published taxonomies");
@@ -464,20 +458,15 @@ mod tests {
     }
 
     #[test]
-    fn a_case_that_blames_no_entity_names_the_part_that_its_reasoning_blames() {
+    fn a_case_that_blames_no_entity_names_the_blamed_part() {
         let (_, mut cases) = sample::cluster();
-        let class = cases[0].verdict.class.clone();
         cases[0].verdict.blamed = rankguard_model::Entity::Unknown;
         assert!(
             page(&cases[0]).contains("  blamed      unknown\n"),
             "{}",
             page(&cases[0])
         );
-        let text = format!(
-            "The blame is on what nodes n1, n2 share for {class} with confidence 0.88: it names its cause itself."
-        );
-        let at = cases[0].first_at;
-        cases[0].reasoning.push(rankguard_model::ReasoningEntry { at, text });
+        cases[0].verdict.blamed_part = Some("what nodes n1, n2 share".to_owned());
         let shown = page(&cases[0]);
         assert!(shown.contains("  blamed      what nodes n1, n2 share\n"), "{shown}");
     }

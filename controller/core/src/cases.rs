@@ -220,6 +220,7 @@ fn undecided() -> Verdict {
         layer: "unknown".to_owned(),
         severity: Severity::Info,
         blamed: Entity::Unknown,
+        blamed_part: None,
         root_rank: None,
         first_cause: None,
         confidence: 0.0,

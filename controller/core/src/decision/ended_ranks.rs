@@ -181,6 +181,7 @@ impl DecisionContext<'_> {
             layer: known.map_or_else(|| "unknown".to_owned(), |class| class.layer.clone()),
             severity: known.map_or(rankguard_model::Severity::Failure, |class| class.severity),
             blamed: entity.clone(),
+            blamed_part: None,
             root_rank: Some(rank),
             first_cause: Some(id.clone()),
             confidence: 0.1,

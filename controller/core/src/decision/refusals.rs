@@ -111,6 +111,7 @@ impl DecisionContext<'_> {
             layer: known.map_or_else(|| "platform".to_owned(), |class| class.layer.clone()),
             severity: known.map_or(rankguard_model::Severity::Warning, |class| class.severity),
             blamed: evidence.entity.clone(),
+            blamed_part: None,
             root_rank: None,
             first_cause: Some(evidence.id.clone()),
             confidence: 1.0,
