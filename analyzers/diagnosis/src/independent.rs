@@ -144,36 +144,133 @@ pub(crate) fn is_independent(scene: &FailureScene<'_>, winner: &CauseCandidate, 
     let Some(failure) = LocalFailure::of(scene, sign, class) else {
         return false;
     };
-    let place = FailurePlace::of_winner(scene, winner);
-    let own = FailurePlace::of_sign(scene, sign);
+    let pair = FailurePair {
+        scene,
+        index,
+        cause,
+        place: FailurePlace::of_winner(scene, winner),
+        own: FailurePlace::of_sign(scene, sign),
+    };
     match failure {
-        LocalFailure::MemoryKill => is_own_kill(scene, sign, cause, &place, &own),
-        LocalFailure::FullDisk => is_own_full_disk(cause, &place, &own),
+        LocalFailure::MemoryKill => pair.is_own_kill(),
+        LocalFailure::FullDisk => pair.is_own_full_disk(),
         LocalFailure::OwnError => {
             let is_same = class == winner.class.as_str() || sign.class() == first.class();
-            !is_same && is_apart(scene, index, cause, &place, &own)
+            !is_same && pair.is_apart()
         }
-        LocalFailure::HungFileSystem => is_own_hang(scene, sign, cause, &place, &own),
-        LocalFailure::Adapter => is_own_link(scene, sign, cause, &place, &own),
+        LocalFailure::HungFileSystem => pair.is_own_hang(),
+        LocalFailure::Adapter => pair.is_own_link(),
         // Faults of hardware are decided by their devices.
         LocalFailure::Gpu | LocalFailure::Machine | LocalFailure::Process => false,
     }
 }
 
-/// Returns true for a kill on another node. Beside an error of a program the node need not be known: an error that ends a
-/// program takes no memory, unless the program writes its state on the way.
-fn is_own_kill(
-    scene: &FailureScene<'_>,
-    sign: &Signal,
+/// First cause and another failure.
+struct FailurePair<'a, 's> {
+    scene: &'a FailureScene<'s>,
+    /// Number of the sign of the other failure.
+    index: usize,
     cause: LocalFailure,
-    place: &FailurePlace<'_>,
-    own: &FailurePlace<'_>,
-) -> bool {
-    let is_error = matches!(cause, LocalFailure::OwnError | LocalFailure::Process);
-    let is_beside_error = is_error && own.node.is_some() && !own.is_same_node(place);
-    // A GPU takes no memory of its machine.
-    let is_beside_gpu = cause == LocalFailure::Gpu && own.node.is_some();
-    (own.is_other_node(place) || is_beside_error || is_beside_gpu) && !hangs_there(scene, own) && is_of_job(scene, sign)
+    /// Location of the first cause.
+    place: FailurePlace<'a>,
+    /// Location of the other failure.
+    own: FailurePlace<'a>,
+}
+
+impl FailurePair<'_, '_> {
+    fn sign(&self) -> &Signal {
+        &self.scene.signs[self.index]
+    }
+
+    fn is_on_other_node(&self) -> bool {
+        self.own.is_other_node(&self.place)
+    }
+
+    /// Returns true for a kill on another node. Beside an error of a program the node need not be known: an error that ends
+    /// a program takes no memory, unless the program writes its state on the way.
+    fn is_own_kill(&self) -> bool {
+        let is_known = self.own.node.is_some();
+        let is_error = matches!(self.cause, LocalFailure::OwnError | LocalFailure::Process);
+        let is_beside_error = is_error && is_known && !self.own.is_same_node(&self.place);
+        // A GPU takes no memory of its machine.
+        let is_beside_gpu = self.cause == LocalFailure::Gpu && is_known;
+        (self.is_on_other_node() || is_beside_error || is_beside_gpu)
+            && !hangs_there(self.scene, &self.own)
+            && is_of_job(self.scene, self.sign())
+    }
+
+    /// Returns true for a full disk of another node or rank than that of a cause that writes nothing.
+    fn is_own_full_disk(&self) -> bool {
+        let is_dry = matches!(
+            self.cause,
+            LocalFailure::Gpu
+                | LocalFailure::Machine
+                | LocalFailure::Adapter
+                | LocalFailure::MemoryKill
+                | LocalFailure::OwnError
+        );
+        let is_other_rank = self.cause == LocalFailure::OwnError
+            && self.own.is_other_rank(&self.place)
+            && !self.own.is_same_node(&self.place);
+        is_dry && (self.is_on_other_node() || is_other_rank)
+    }
+
+    /// Returns true for an error that a program raised on another node, or another rank beside the error of a rank, if its
+    /// writer had lost no peer before. Values that another rank did not send are missing.
+    fn is_apart(&self) -> bool {
+        let sign = self.sign();
+        let class = sign.class().map_or("", |class| class.as_str());
+        let is_memory = class == classes::CUDA_OOM;
+        let is_plain =
+            class != classes::PYTHON_NONE_DEREFERENCE && !sign.text.contains("NoneType") && !is_about_others(sign);
+        let is_path = match self.cause {
+            LocalFailure::HungFileSystem | LocalFailure::FullDisk | LocalFailure::Process => !is_memory,
+            _ => false,
+        };
+        let is_of_ranks = matches!(
+            self.cause,
+            LocalFailure::OwnError | LocalFailure::FullDisk | LocalFailure::Process
+        );
+        let is_elsewhere = self.is_on_other_node() || is_of_ranks && self.own.is_other_rank(&self.place);
+        is_plain && !is_path && is_elsewhere && !has_lost_peer_before(self.scene, self.index)
+    }
+
+    /// Returns true for a server that never answered: no GPU reaches it, and no failure of another node, unless that node
+    /// is the server.
+    fn is_own_hang(&self) -> bool {
+        // One line may have several marks, not all of which name the server.
+        let evidence = &self.sign().evidence;
+        let same = self.scene.marks().filter(|(_, other)| other.evidence == *evidence);
+        let mut servers = same.filter_map(|(_, other)| other.field("server"));
+        let node = self.place.node;
+        let is_server = node.is_some_and(|node| servers.any(|server| names_host(server, node)));
+        let is_without_path = match self.cause {
+            LocalFailure::Gpu => true,
+            LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError => self.is_on_other_node(),
+            LocalFailure::FullDisk | LocalFailure::Adapter | LocalFailure::HungFileSystem | LocalFailure::Process => {
+                false
+            }
+        };
+        is_without_path && !is_server && !is_answered(self.scene, self.sign())
+    }
+
+    /// Returns true for a link that never came up again, on another node than that of a cause without a path to it.
+    fn is_own_link(&self) -> bool {
+        let sign = self.sign();
+        let is_up = self
+            .scene
+            .signs
+            .iter()
+            .any(|other| is_link_up(other) && other.entity == sign.entity && other.at >= sign.at);
+        let is_without_path = match self.cause {
+            LocalFailure::OwnError => true,
+            LocalFailure::Gpu | LocalFailure::MemoryKill | LocalFailure::FullDisk | LocalFailure::Process => {
+                self.is_on_other_node()
+            }
+            LocalFailure::Machine | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
+        };
+        is_without_path && self.own.node.is_some() && !is_up
+    }
 }
 
 /// Returns true if a file system of a node does not answer: programs that cannot write fill the memory.
@@ -203,46 +300,6 @@ fn is_of_job(scene: &FailureScene<'_>, kill: &Signal) -> bool {
     !is_limit || is_reported()
 }
 
-/// Returns true for a full disk of another node or rank than that of a cause that writes nothing.
-fn is_own_full_disk(cause: LocalFailure, place: &FailurePlace<'_>, own: &FailurePlace<'_>) -> bool {
-    let is_dry = matches!(
-        cause,
-        LocalFailure::Gpu
-            | LocalFailure::Machine
-            | LocalFailure::Adapter
-            | LocalFailure::MemoryKill
-            | LocalFailure::OwnError
-    );
-    let is_other_rank = cause == LocalFailure::OwnError && own.is_other_rank(place) && !own.is_same_node(place);
-    is_dry && (own.is_other_node(place) || is_other_rank)
-}
-
-/// Returns true for an error that a program raised on another node, or another rank beside the error of a rank, if its
-/// writer had lost no peer before. Values that another rank did not send are missing.
-fn is_apart(
-    scene: &FailureScene<'_>,
-    index: usize,
-    cause: LocalFailure,
-    place: &FailurePlace<'_>,
-    own: &FailurePlace<'_>,
-) -> bool {
-    let sign = &scene.signs[index];
-    let class = sign.class().map_or("", |class| class.as_str());
-    let is_memory = class == classes::CUDA_OOM;
-    let is_plain =
-        class != classes::PYTHON_NONE_DEREFERENCE && !sign.text.contains("NoneType") && !is_about_others(sign);
-    let is_path = match cause {
-        LocalFailure::HungFileSystem | LocalFailure::FullDisk | LocalFailure::Process => !is_memory,
-        _ => false,
-    };
-    let is_of_ranks = matches!(
-        cause,
-        LocalFailure::OwnError | LocalFailure::FullDisk | LocalFailure::Process
-    );
-    let is_elsewhere = own.is_other_node(place) || is_of_ranks && own.is_other_rank(place);
-    is_plain && !is_path && is_elsewhere && !has_lost_peer_before(scene, index)
-}
-
 /// Returns true if the writer of a sign reported a lost connection, or a wait in vain, before it.
 fn has_lost_peer_before(scene: &FailureScene<'_>, index: usize) -> bool {
     let sign = &scene.signs[index];
@@ -259,52 +316,7 @@ fn has_lost_peer_before(scene: &FailureScene<'_>, index: usize) -> bool {
     before.any(|(at, other)| is_same_writer(other) && is_loss(at, other))
 }
 
-/// Returns true for a server that never answered: no GPU reaches it, and no failure of another node, unless that node is the
-/// server.
-fn is_own_hang(
-    scene: &FailureScene<'_>,
-    sign: &Signal,
-    cause: LocalFailure,
-    place: &FailurePlace<'_>,
-    own: &FailurePlace<'_>,
-) -> bool {
-    // One line may have several marks, not all of which name the server.
-    let same = scene.marks().filter(|(_, other)| other.evidence == sign.evidence);
-    let mut servers = same.filter_map(|(_, other)| other.field("server"));
-    let is_server = place
-        .node
-        .is_some_and(|node| servers.any(|server| names_host(server, node)));
-    let is_without_path = match cause {
-        LocalFailure::Gpu => true,
-        LocalFailure::Machine | LocalFailure::MemoryKill | LocalFailure::OwnError => own.is_other_node(place),
-        LocalFailure::FullDisk | LocalFailure::Adapter | LocalFailure::HungFileSystem | LocalFailure::Process => false,
-    };
-    is_without_path && !is_server && !is_answered(scene, sign)
-}
-
 fn names_host(server: &str, node: &NodeId) -> bool {
     let short = |name: &str| name.split('.').next().unwrap_or(name).to_ascii_lowercase();
     short(server) == short(node.as_str())
-}
-
-/// Returns true for a link that never came up again, on another node than that of a cause without a path to it.
-fn is_own_link(
-    scene: &FailureScene<'_>,
-    sign: &Signal,
-    cause: LocalFailure,
-    place: &FailurePlace<'_>,
-    own: &FailurePlace<'_>,
-) -> bool {
-    let is_up = scene
-        .signs
-        .iter()
-        .any(|other| is_link_up(other) && other.entity == sign.entity && other.at >= sign.at);
-    let is_without_path = match cause {
-        LocalFailure::OwnError => true,
-        LocalFailure::Gpu | LocalFailure::MemoryKill | LocalFailure::FullDisk | LocalFailure::Process => {
-            own.is_other_node(place)
-        }
-        LocalFailure::Machine | LocalFailure::Adapter | LocalFailure::HungFileSystem => false,
-    };
-    is_without_path && own.node.is_some() && !is_up
 }
