@@ -70,8 +70,8 @@ impl KernelLogHandle {
         (handle, KernelLogRequests { requests, waker })
     }
 
-    /// Waits until everything that is in the ring now was read and reported, at most for `deadline`. Returns at once if
-    /// there is no ring.
+    /// Waits until what is in the ring now was read and reported, at most for `deadline`, and at most the records of one
+    /// poll: a storm of messages delays no exit. Returns at once if there is no ring.
     pub(crate) fn read_all(&self, deadline: Duration) {
         let (done, finished) = sync_channel(1);
         if self.requests.try_send(done).is_ok() {
@@ -211,4 +211,65 @@ impl KernelLog {
 fn open_ring(path: &Path) -> io::Result<File> {
     let flags = i32::try_from(rustix::fs::OFlags::NONBLOCK.bits()).unwrap_or(0);
     File::options().read(true).custom_flags(flags).open(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+    use std::time::Instant;
+
+    use rankguard_model::EvidenceBody;
+
+    use super::*;
+    use crate::collectors::testing;
+
+    const XID: &str = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4711, name=python, GPU has fallen off the bus.";
+
+    /// RG-7: a line that waits for repeats is reported before the exit that asks for it. A named pipe stands for the ring.
+    #[test]
+    fn a_line_is_reported_before_the_exit_that_follows_it() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let ring = folder.path().join("ring");
+        let made = std::process::Command::new("mkfifo").arg(&ring).status();
+        assert!(made.expect("mkfifo runs").success());
+        let mut kernel = File::options().read(true).write(true).open(&ring).expect("a pipe");
+        let reporter = testing::reporter(EvidenceSource::KernelLog, folder.path());
+        let stop = StopFlag::default();
+        let log = KernelLog {
+            from: KernelLogSource::DevKmsg,
+            proc_root: folder.path().to_owned(),
+            journal: Vec::new(),
+            pstore: Vec::new(),
+            interval: HEAR,
+            reporter: reporter.clone(),
+            stop: stop.clone(),
+        };
+        let (handle, requests) = KernelLogHandle::new();
+        let reader = std::thread::spawn(move || log.read_ring(&ring, requests));
+        for round in 1..=20 {
+            let xid = XID.replace("9b", &format!("{round:02x}"));
+            writeln!(kernel, "4,{round},{round},-;{xid}").expect("written");
+            handle.read_all(Duration::from_secs(60));
+            let seen = reporter.intake.drain();
+            let bodies: Vec<&EvidenceBody> = seen.iter().map(|sighting| &sighting.body).collect();
+            assert!(
+                matches!(bodies.as_slice(), [EvidenceBody::Line { text, .. }] if *text == xid),
+                "{bodies:?}"
+            );
+        }
+        stop.stop();
+        reader.join().expect("it ends");
+    }
+
+    #[test]
+    fn no_exit_waits_for_a_reader_without_a_ring() {
+        let (handle, requests) = KernelLogHandle::new();
+        drop(requests);
+        let before = Instant::now();
+        let long = Duration::from_secs(3_600);
+        handle.read_all(long);
+        assert!(before.elapsed() < long);
+        let missing = KernelLogSource::File("kern.log".into());
+        assert!(!is_read_before_exits(&missing) && is_read_before_exits(&KernelLogSource::Off));
+    }
 }

@@ -87,21 +87,27 @@ impl<R: Read> RingReader<R> {
     ///
     /// `now` is the wall clock, by which lines are dated; `steady` is the monotonic clock, by which triage waits.
     pub(crate) fn look(&mut self, now: Timestamp, steady: Timestamp, reporter: &LineReporter) -> io::Result<()> {
+        self.take(now, steady, reporter, |triage| triage.poll(steady))
+    }
+
+    /// Reads the available records, at most [`LOOK_RECORDS_MAX`], and reports all observations so far, also those that wait
+    /// for repeats.
+    pub(crate) fn report_all(&mut self, now: Timestamp, steady: Timestamp, reporter: &LineReporter) -> io::Result<()> {
+        self.take(now, steady, reporter, Triage::release)
+    }
+
+    /// Reads the available records, and reports them and what `release` takes of the held ones.
+    fn take(
+        &mut self,
+        now: Timestamp,
+        steady: Timestamp,
+        reporter: &LineReporter,
+        release: impl FnOnce(&mut Triage) -> Vec<LogObservation>,
+    ) -> io::Result<()> {
         let mut sightings = Vec::new();
         self.triage.reload(reporter.knowledge.matcher());
         let read = self.read(now, steady, reporter, &mut sightings);
-        let rest = self.triage.poll(steady);
-        self.report(rest, now, reporter, &mut sightings);
-        let cursor = self.cursor();
-        reporter.push(sightings, cursor, &mut self.stored);
-        read
-    }
-
-    /// Reads the available records and reports all observations so far, also those that wait for repeats.
-    pub(crate) fn report_all(&mut self, now: Timestamp, steady: Timestamp, reporter: &LineReporter) -> io::Result<()> {
-        let mut sightings = Vec::new();
-        let read = self.read(now, steady, reporter, &mut sightings);
-        let rest = self.triage.release();
+        let rest = release(&mut self.triage);
         self.report(rest, now, reporter, &mut sightings);
         let cursor = self.cursor();
         reporter.push(sightings, cursor, &mut self.stored);
