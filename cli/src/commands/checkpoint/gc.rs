@@ -62,8 +62,9 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
     let mut verified = 0;
     let work = WorkNote::start("reading checkpoints");
     for job in jobs {
-        check_metrics(&store, &job, &rules)?;
-        let found = collect(&store, &job, &rules, args.dry_run).map_err(failed)?;
+        let candidates = all(&store, &job).map_err(failed)?;
+        check_metrics(&job, &rules, &candidates)?;
+        let found = collect(&store, &job, &rules, &candidates, args.dry_run).map_err(failed)?;
         rows.extend(found.rows);
         problems.extend(found.problems);
         verified += found.verified;
@@ -96,9 +97,12 @@ pub(super) fn run(args: &GcArgs) -> Result<CommandExit, CliError> {
 }
 
 /// Refuses to rank checkpoints of which the metric is unknown: the best could be removed.
-fn check_metrics(store: &Store, job: &JobId, rules: &RetentionPolicy) -> Result<(), CliError> {
+fn check_metrics(
+    job: &JobId,
+    rules: &RetentionPolicy,
+    candidates: &[RetentionCandidate<CheckpointId>],
+) -> Result<(), CliError> {
     let Some(best) = &rules.best else { return Ok(()) };
-    let candidates = all(store, job).map_err(failed)?;
     let unknown = candidates.iter().filter(|one| !one.metrics.contains_key(&best.metric));
     let unknown: Vec<String> = unknown.map(|one| one.step.to_string()).collect();
     if unknown.is_empty() {
@@ -151,8 +155,14 @@ struct JobCollection {
 
 /// Collects the checkpoints of a job. Before anything is removed, the newest checkpoints to retain are read: wrong bytes
 /// must not take the place of the only checkpoint that restores.
-fn collect(store: &Store, job: &JobId, rules: &RetentionPolicy, dry_run: bool) -> Result<JobCollection, StoreError> {
-    let why = retained_checkpoints(rules, &all(store, job)?);
+fn collect(
+    store: &Store,
+    job: &JobId,
+    rules: &RetentionPolicy,
+    candidates: &[RetentionCandidate<CheckpointId>],
+    dry_run: bool,
+) -> Result<JobCollection, StoreError> {
+    let why = retained_checkpoints(rules, candidates);
     let pinned: Vec<CheckpointId> = why.keys().copied().collect();
     let mut plan = retention::plan(store, job, rules.last, &pinned, VerifyDepth::Names)?;
     if !plan.checkpoints.is_empty() {
@@ -316,6 +326,15 @@ mod tests {
         store.commit(&manifest).expect("committed");
     }
 
+    fn collect_all(
+        store: &Store,
+        job: &JobId,
+        rules: &RetentionPolicy,
+        dry_run: bool,
+    ) -> Result<JobCollection, StoreError> {
+        collect(store, job, rules, &all(store, job)?, dry_run)
+    }
+
     fn outcomes(rows: &[GcRow]) -> Vec<(u64, &'static str, &str)> {
         rows.iter().map(|row| (row.step, row.what, row.why.as_str())).collect()
     }
@@ -338,7 +357,7 @@ mod tests {
             last: 1,
             ..RetentionPolicy::default()
         };
-        let JobCollection { rows, problems, .. } = collect(&store, &job, &rules, true).expect("readable");
+        let JobCollection { rows, problems, .. } = collect_all(&store, &job, &rules, true).expect("readable");
         assert_eq!(
             outcomes(&rows),
             [
@@ -372,11 +391,11 @@ mod tests {
         };
         let damaged = (30, "retained", "one of the newest, damaged and left for inspection");
         let intact = (20, "retained", "one of the newest that are intact");
-        let found = collect(&store, &job, &rules, true).expect("readable");
+        let found = collect_all(&store, &job, &rules, true).expect("readable");
         let removable = (10, "removable", "no retention rule matches");
         assert_eq!(outcomes(&found.rows), [removable, intact, damaged]);
         assert_eq!((found.verified, found.problems.len()), (1, 1), "{:?}", found.problems);
-        let found = collect(&store, &job, &rules, false).expect("removable");
+        let found = collect_all(&store, &job, &rules, false).expect("removable");
         let removed = (10, "removed", "no retention rule matches");
         assert_eq!(outcomes(&found.rows), [removed, intact, damaged]);
         // If nothing is intact, nothing is removed.
@@ -395,7 +414,7 @@ mod tests {
             let shard = store.shard_path(&job, id, Rank(0)).expect("a valid name");
             std::fs::write(&shard, [0; 64]).expect("written");
         }
-        let found = collect(&store, &job, &rules, false).expect("readable");
+        let found = collect_all(&store, &job, &rules, false).expect("readable");
         assert!(found.rows.iter().all(|row| row.what == "retained"), "{:?}", found.rows);
         assert_eq!(found.rows.len(), 3);
     }
@@ -408,6 +427,7 @@ mod tests {
         let job = JobId::from("train");
         save(&store, &job, 10, 0.1);
         save(&store, &job, 20, 0.2);
+        let candidates = all(&store, &job).expect("readable");
         let rules = |metric: &str| RetentionPolicy {
             best: Some(MetricRule {
                 metric: metric.to_owned(),
@@ -416,8 +436,8 @@ mod tests {
             }),
             ..RetentionPolicy::default()
         };
-        assert!(check_metrics(&store, &job, &rules("loss")).is_ok());
-        let refusal = check_metrics(&store, &job, &rules("accuracy")).expect_err("it is unknown");
+        assert!(check_metrics(&job, &rules("loss"), &candidates).is_ok());
+        let refusal = check_metrics(&job, &rules("accuracy"), &candidates).expect_err("it is unknown");
         let text = refusal.lines();
         assert!(
             text.contains("accuracy of 2 checkpoints") && text.contains("steps 10, 20"),
@@ -454,7 +474,7 @@ mod tests {
             (30, "retained", "multiple of --keep-every"),
         ];
         let newest = (50, "retained", "one of the newest");
-        let JobCollection { rows, problems, .. } = collect(&store, &job, &rules, true).expect("readable");
+        let JobCollection { rows, problems, .. } = collect_all(&store, &job, &rules, true).expect("readable");
         let removable = (40, "removable", "no retention rule matches");
         assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removable, newest]);
         assert_eq!(
@@ -462,11 +482,11 @@ mod tests {
             (Vec::new(), 5)
         );
 
-        let rows = collect(&store, &job, &rules, false).expect("removable").rows;
+        let rows = collect_all(&store, &job, &rules, false).expect("removable").rows;
         let removed = (40, "removed", "no retention rule matches");
         assert_eq!(outcomes(&rows), [leased, stay[0], stay[1], removed, newest]);
         drop(lease);
-        let rows = collect(&store, &job, &rules, false).expect("removable").rows;
+        let rows = collect_all(&store, &job, &rules, false).expect("removable").rows;
         assert_eq!(
             outcomes(&rows),
             [(10, "removed", "no retention rule matches"), stay[0], stay[1], newest]
