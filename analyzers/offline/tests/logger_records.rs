@@ -36,6 +36,10 @@ fn a_traceback_in_a_member_of_a_record_is_read() {
         format!(
             "{{\"time\":1777795811000,\"level\":50,\"rank\":2,\"msg\":\"giving up\",\"err\":{{\"stack\":[],\"traceback\":\"{trace}\"}}}}"
         ),
+        // What Python's loggers write of a loss that is no number is no JSON.
+        format!(
+            "{{\"asctime\": \"2026-05-03 08:10:11,000\", \"levelname\": \"ERROR\", \"loss\": NaN, \"scale\": -Infinity, \"message\": \"giving up\", \"exc_info\": \"{trace}\", \"rank\": 2}}"
+        ),
         format!("2026-05-03T08:10:11Z stderr F {{\"level\":\"error\",\"rank\":2,\"msg\":\"{trace}\"}}"),
     ] {
         let (class, rank, at) = only(&format!("{record}\n"));

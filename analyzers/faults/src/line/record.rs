@@ -98,7 +98,8 @@ pub(super) fn lines(raw: &[u8]) -> Option<String> {
 }
 
 /// Reads an object, with its braces, into names and values of its members; nested names are joined with dots. Returns none
-/// if it is not well formed.
+/// if it is not well formed. No strict parser of JSON reads what Python's loggers write: `NaN` and `Infinity` are values, and
+/// members are read in their order.
 fn object(rest: &mut &[u8], path: &str, depth: usize, members: &mut Vec<(String, String)>) -> Option<()> {
     *rest = blanks(rest.strip_prefix(b"{")?);
     if let Some(after) = rest.strip_prefix(b"}") {
