@@ -29,13 +29,17 @@ use crate::preflight::{self, JobRequirements};
 use crate::processes::{EndedProcesses, FenceMark};
 use crate::ranks::{LaunchContext, RankReports, RankUserRules, RendezvousPorts, StandbyPool, spawn};
 use crate::roster::RankRoster;
-use crate::supervisor::RankSupervisors;
+use crate::supervisor::{KeptProcesses, RankSupervisors};
 
 /// Maximum queued orders. When the queue is full the session stops reading, and the controller sends missing orders
 /// again.
 const QUEUE: usize = 256;
 /// Interval at which stores of generations without ranks are ended.
 const STORE_CHECK: Duration = Duration::from_secs(1);
+/// Longest wait for ranks that can leave their generation.
+const LEAVE_LIMIT: Duration = Duration::from_secs(2);
+/// Longest wait of a process that has left its generation for the next launch of its job: it may hold the memory of a GPU.
+const KEPT_MAX: Duration = Duration::from_secs(30);
 /// Interval at which missing standby processes are started.
 const STANDBY_CHECK: Duration = Duration::from_millis(500);
 
@@ -111,6 +115,7 @@ impl OrderExecutor {
                 Err(RecvTimeoutError::Timeout) => {
                     self.end_unused_stores();
                     self.standbys.check(&self.roster);
+                    self.supervisors.end_kept(|_, waited| waited >= KEPT_MAX);
                 }
                 Err(RecvTimeoutError::Disconnected) => return self.end(Duration::ZERO),
             }
@@ -119,7 +124,7 @@ impl OrderExecutor {
 
     /// Returns the time until the next check of stores and standby processes; `None` without any.
     fn check_interval(&self) -> Option<Duration> {
-        if !self.standbys.is_empty() {
+        if !self.standbys.is_empty() || self.supervisors.has_kept() {
             Some(STANDBY_CHECK)
         } else if !self.rendezvous.served().is_empty() {
             Some(STORE_CHECK)
@@ -177,8 +182,11 @@ impl OrderExecutor {
         // Started ahead, so that the launch that follows does not wait for its supervisor.
         self.supervisors.prepare();
         let old = |rank: &RankRef| rank.job == *job && rank.generation < generation;
+        self.let_leave(old);
         self.roster.mark_ending(old);
-        let ended = self.supervisors.end(|known, of| known == job && of < generation);
+        let ended = self
+            .supervisors
+            .end(KeptProcesses::Wait, |known, of| known == job && of < generation);
         if let Err(problem) = raised {
             // The old ranks end on a full disk too; without a durable fence a restarted agent could obey a stale
             // order.
@@ -246,6 +254,8 @@ impl OrderExecutor {
             let reason = format!("the fence cannot be written to {}: {problem}", self.state_dir.display());
             return self.failed(id, &launch.job, launch.generation, reason);
         }
+        // Their memory is needed for this job now.
+        self.supervisors.end_kept(|job, _| *job != launch.job);
         let launch = Arc::new(launch);
         let known = |slot: &rankguard_model::RankSlot| {
             let rank = RankRef {
@@ -299,7 +309,14 @@ impl OrderExecutor {
             // Started ahead, so that the launch that may follow does not wait for its supervisor.
             self.supervisors.prepare();
         }
-        let ended = self.end_ranks(grace, |known, of| known == job && of <= generation);
+        let which = |known: &JobId, of: Generation| known == job && of <= generation;
+        let kept = if keeps_images && grace.is_zero() {
+            self.let_leave(|rank| which(&rank.job, rank.generation));
+            KeptProcesses::Wait
+        } else {
+            KeptProcesses::End
+        };
+        let ended = self.end_ranks(grace, kept, which);
         self.rendezvous.close(|known, of| known == job && of <= generation);
         if !keeps_images {
             self.checkpoints.forget(job);
@@ -347,7 +364,7 @@ impl OrderExecutor {
             let sighting = PendingEvidence::now(EvidenceSource::Agent, self.intake.node_entity(), body);
             self.intake.push(sighting.marked(vec![says]).urgent());
         }
-        let ended = self.end_ranks(Duration::ZERO, |_, _| true);
+        let ended = self.end_ranks(Duration::ZERO, KeptProcesses::End, |_, _| true);
         self.rendezvous.close(|_, _| true);
         self.standbys.end(|_| true);
         if !ended.left.is_empty() {
@@ -367,13 +384,26 @@ impl OrderExecutor {
         }
     }
 
+    /// Asks the matching ranks that can to leave their generation, and waits until they have.
+    fn let_leave(&self, which: impl Fn(&RankRef) -> bool) {
+        let asked = self.roster.ask_to_leave(which);
+        if !asked.is_empty() {
+            self.roster.wait_gone(LEAVE_LIMIT, |rank| asked.contains(rank));
+        }
+    }
+
     /// Sends SIGTERM to all processes of the matching generations, and kills those that are left after the grace.
-    fn end_ranks(&self, grace: Duration, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
+    fn end_ranks(
+        &self,
+        grace: Duration,
+        kept: KeptProcesses,
+        which: impl Fn(&JobId, Generation) -> bool,
+    ) -> EndedProcesses {
         let theirs = |rank: &RankRef| which(&rank.job, rank.generation);
         self.roster.mark_ending(theirs);
         let mut ended = self.supervisors.signal(Signal::TERM, &which);
         self.roster.wait_gone(grace, theirs);
-        ended.merge(self.supervisors.end(&which));
+        ended.merge(self.supervisors.end(kept, &which));
         if ended.is_complete() {
             // The exits are reported before the answer.
             self.roster.wait_gone(self.kill_limit, theirs);
@@ -390,12 +420,15 @@ impl OrderExecutor {
         }
         let mut left_behind = Vec::new();
         for (job, generation) in jobs {
-            let ended = self.end_ranks(grace, |known, of| *known == job && of <= generation);
+            let ended = self.end_ranks(grace, KeptProcesses::End, |known, of| *known == job && of <= generation);
             // The controller needs no other proof that the node has no ranks.
             self.report_stopped(&job, generation, &ended);
             left_behind.extend(ended.left_names());
         }
-        left_behind.extend(self.end_ranks(Duration::ZERO, |_, _| true).left_names());
+        left_behind.extend(
+            self.end_ranks(Duration::ZERO, KeptProcesses::End, |_, _| true)
+                .left_names(),
+        );
         left_behind.sort();
         left_behind.dedup();
         self.rendezvous.close(|_, _| true);

@@ -9,7 +9,7 @@ mod ending;
 mod fence_mark;
 mod table;
 
-pub(crate) use cgroup::{CgroupBase, ProcessCgroup};
+pub(crate) use cgroup::{CgroupBase, ProcessCgroup, enter_own_cgroup};
 pub(crate) use children::first_ended_child;
 pub(crate) use ending::{EndedProcesses, end_processes, signal_process};
 pub(crate) use fence_mark::{FENCE_VARIABLE, FenceMark, end_marked_processes};

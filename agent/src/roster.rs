@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rankguard_model::{
     CheckpointCall, Entity, Generation, JobId, LaunchOrder, NodeId, PrintableText, Rank, RankRef, RunningRank, Step,
 };
-use rankguard_proto::v1::CheckpointFailed;
 use rankguard_proto::v1::to_rank::Kind as Said;
+use rankguard_proto::v1::{CheckpointFailed, Leave};
 use rustix::process::Signal;
 
 use crate::processes::{ProcessEntry, ProcessTable, signal_process};
@@ -75,6 +75,8 @@ struct RosterEntry {
     line: Option<RankSender>,
     /// True if the rank reads reports of failed checkpoints.
     reads_failures: bool,
+    /// Connection over which the rank can be asked to leave its generation.
+    leaver: Option<RankSender>,
     /// Newest calls for its generation, sent to a rank that connects after they were made.
     calls: VecDeque<(u64, CheckpointCall)>,
 }
@@ -131,6 +133,7 @@ impl RankRoster {
             blocked: None,
             line: None,
             reads_failures: false,
+            leaver: None,
             calls: VecDeque::new(),
         };
         ranks.insert(rank, entry);
@@ -168,6 +171,7 @@ impl RankRoster {
         if let Some(entry) = self.lock().get_mut(rank) {
             entry.ended = Some(Instant::now());
             entry.line = None;
+            entry.leaver = None;
         }
         self.shared.changed.notify_all();
     }
@@ -197,7 +201,30 @@ impl RankRoster {
         }
     }
 
-    /// Returns true if the agent ended the rank.
+    /// Registers the connection over which a rank can be asked to leave its generation.
+    pub(crate) fn leaves(&self, rank: &RankRef, line: &RankSender) {
+        if let Some(entry) = self.lock().get_mut(rank) {
+            entry.leaver = Some(line.clone());
+        }
+    }
+
+    /// Asks the matching ranks to leave their generation, and returns those that can. Their processes are ended by the
+    /// agent unless they leave.
+    pub(crate) fn ask_to_leave(&self, which: impl Fn(&RankRef) -> bool) -> BTreeSet<RankRef> {
+        let mut asked = BTreeSet::new();
+        for (rank, entry) in self.lock().iter_mut().filter(|(rank, _)| which(rank)) {
+            if entry.ended.is_none()
+                && let Some(line) = &entry.leaver
+            {
+                entry.ending = true;
+                line.notify(Said::Leave(Leave {}));
+                asked.insert(rank.clone());
+            }
+        }
+        asked
+    }
+
+    /// Returns true if the agent ended the rank, or asked it to leave its generation.
     pub(crate) fn is_ending(&self, rank: &RankRef) -> bool {
         self.lock().get(rank).is_some_and(|entry| entry.ending)
     }

@@ -7,11 +7,13 @@
 //! environment.
 //!
 //! Standby processes of a job wait below a supervisor of their own, which becomes that of the next generation: for
-//! lease, rights and end they are like ranks.
+//! lease, rights and end they are like ranks. The process of a rank that has left its generation waits below its
+//! supervisor in the same way.
 //!
 //! Absent: processes that another daemon starts for a rank (`systemd-run`, a container runtime).
 
 mod generation;
+mod group;
 mod handle;
 mod messages;
 mod orphans;
@@ -21,7 +23,7 @@ mod rights;
 mod service;
 mod standby;
 mod standby_board;
-mod standby_group;
+mod standby_status;
 mod start;
 mod supervisors;
 
@@ -34,5 +36,5 @@ pub(crate) use rights::{has_set_user_capability, rank_umask};
 pub use service::supervise_ranks;
 pub(crate) use standby::standby_recipe;
 pub(crate) use standby_board::StandbyBoard;
-pub(crate) use standby_group::StandbyStatus;
-pub(crate) use supervisors::RankSupervisors;
+pub(crate) use standby_status::StandbyStatus;
+pub(crate) use supervisors::{KeptProcesses, RankSupervisors};

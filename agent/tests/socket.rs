@@ -115,6 +115,7 @@ fn hello(stream: &mut UnixStream) {
         pid: 1,
         follows: false,
         reads_failures: false,
+        leaves: false,
     };
     let message = v1::FromRank {
         kind: Some(Said::Hello(hello)),

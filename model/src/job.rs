@@ -190,6 +190,8 @@ pub enum ProcessExit {
     Code(i32),
     /// Number of the signal that ended the process.
     Signal(i32),
+    /// The process has left its generation and waits for another rank.
+    Left,
 }
 
 impl ProcessExit {
@@ -203,6 +205,8 @@ impl ProcessExit {
         match self {
             Self::Code(code) => code,
             Self::Signal(signal) => 128 + signal,
+            // That of an exception.
+            Self::Left => 1,
         }
     }
 }
@@ -212,6 +216,7 @@ impl fmt::Display for ProcessExit {
         match self {
             Self::Code(code) => write!(f, "exit code {code}"),
             Self::Signal(signal) => write!(f, "signal {signal} (exit code {})", 128 + signal),
+            Self::Left => f.write_str("its process waits for another rank"),
         }
     }
 }

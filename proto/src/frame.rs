@@ -136,6 +136,7 @@ mod tests {
             pid: 4711,
             follows: true,
             reads_failures: true,
+            leaves: false,
         }
     }
 

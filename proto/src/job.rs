@@ -334,6 +334,7 @@ impl From<&ProcessExit> for v1::Exit {
         let kind = match *exit {
             ProcessExit::Code(code) => v1::exit::Kind::Code(code),
             ProcessExit::Signal(signal) => v1::exit::Kind::Signal(signal),
+            ProcessExit::Left => v1::exit::Kind::Left(true),
         };
         Self { kind: Some(kind) }
     }
@@ -346,6 +347,7 @@ impl TryFrom<v1::Exit> for ProcessExit {
         Ok(match exit.kind.ok_or_else(|| WireError::absent("kind"))? {
             v1::exit::Kind::Code(code) => Self::Code(code),
             v1::exit::Kind::Signal(signal) => Self::Signal(signal),
+            v1::exit::Kind::Left(_) => Self::Left,
         })
     }
 }

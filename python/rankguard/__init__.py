@@ -29,6 +29,7 @@ from typing import Any, Optional, Union
 
 from ._arrays import Shard, Unsavable
 from ._connect import WhenFull, connect
+from ._elastic import GenerationEnded, elastic
 from ._ledger import LedgerInterval, SampleLedger
 from ._rankguard import RankguardError, __version__
 from ._sampler import Sampler
@@ -41,6 +42,7 @@ __all__ = [
     "SCHEMA",
     "BatchShare",
     "Counts",
+    "GenerationEnded",
     "LedgerInterval",
     "Loaded",
     "PerRank",
@@ -61,6 +63,7 @@ __all__ = [
     "counts",
     "done",
     "due",
+    "elastic",
     "finish",
     "idle",
     "init",

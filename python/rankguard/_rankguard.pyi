@@ -3,7 +3,7 @@
 from os import PathLike
 from typing import Any, Optional, Union, final
 
-__all__ = ["Agent", "Local", "RankguardError", "__version__"]
+__all__ = ["Agent", "Departure", "Local", "RankguardError", "__version__"]
 
 __version__: str
 
@@ -32,6 +32,14 @@ class Agent:
     def finish(self) -> Optional[_Outcome]: ...
     def done(self) -> None: ...
     def leave_to_parent(self) -> None: ...
+
+@final
+class Departure:
+    @staticmethod
+    def connect() -> Optional[Departure]: ...
+    def wait(self, seconds: float) -> bool: ...
+    def leave(self) -> int: ...
+    def close(self) -> None: ...
 
 @final
 class Local:

@@ -383,6 +383,12 @@ class Session:
         finally:
             self._close_local()
 
+    def leave(self) -> None:
+        """Closes the session with the agent without a report: the generation of this rank is over."""
+        self.closed = True
+        self._watch.clear()
+        self._agent = None
+
     @property
     def is_fork(self) -> bool:
         """Whether this process is a fork of the one that opened the session."""

@@ -15,6 +15,7 @@
 
 mod agent;
 mod conversions;
+mod departure;
 mod entry;
 mod error;
 mod fork_guard;
@@ -32,5 +33,6 @@ fn _rankguard(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("RankguardError", module.py().get_type::<error::RankguardError>())?;
     module.add_class::<agent::Agent>()?;
+    module.add_class::<departure::Departure>()?;
     module.add_class::<local::Local>()
 }

@@ -26,7 +26,7 @@ mod save;
 pub use restore::{RestoreSummary, RestoredTensors};
 
 /// Longest wait for an answer that requires no work of the agent.
-const ANSWER_WAIT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_WAIT: Duration = Duration::from_secs(10);
 
 /// Additional wait for each GiB that the agent must allocate or read first: enough for a slow disk, and more than a
 /// busy machine takes to touch that much memory for the first time.
@@ -88,6 +88,7 @@ impl RankClient {
             pid: std::process::id(),
             follows: true,
             reads_failures: true,
+            leaves: false,
         });
         match client.ask(hello, "the agent's welcome", ANSWER_WAIT)? {
             Hear::Welcome(welcome) => {
@@ -289,7 +290,7 @@ impl RankClient {
     }
 }
 
-fn answer(wire: &mut AgentSocket, what: &'static str, until: Instant) -> Result<Hear, ClientError> {
+pub(crate) fn answer(wire: &mut AgentSocket, what: &'static str, until: Instant) -> Result<Hear, ClientError> {
     match wire.receive(until, what)? {
         Hear::Refused(refused) => Err(ClientError::Refused { reason: refused.reason }),
         answer => Ok(answer),
@@ -312,7 +313,7 @@ fn demand<'a>(
     })
 }
 
-fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
+pub(crate) fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
     let got = match got {
         Hear::Welcome(_) => "a welcome",
         Hear::ArenaReady(_) => "an arena",
@@ -321,6 +322,8 @@ fn unexpected(wanted: &'static str, got: &Hear) -> ClientError {
         Hear::Refused(_) => "a refusal",
         Hear::Called(_) => "a call",
         Hear::Failed(_) => "a report of a void checkpoint",
+        Hear::Leave(_) => "the end of the generation",
+        Hear::Kept(_) => "the socket of the next rank",
     };
     ClientError::Answer { wanted, got }
 }

@@ -26,6 +26,7 @@
 mod calls;
 mod client;
 mod demand;
+mod departure;
 mod env;
 mod error;
 mod failed_saves;
@@ -39,6 +40,7 @@ mod wire;
 mod writer;
 
 pub use client::{RankClient, RestoreSummary, RestoredTensors};
+pub use departure::{DepartureNews, DepartureSender, RankDeparture};
 pub use env::{EnvError, RankEnv};
 pub use error::ClientError;
 pub use interrupt::{CallInterrupted, check_interrupts, with_interrupts};

@@ -71,6 +71,8 @@ impl PluginCollector {
                 RunEnd::Deadline => unknown(format!("it did not end within {} s", self.plugin.timeout_s)),
                 RunEnd::Flood => unknown("it wrote more than anybody reads".to_owned()),
                 RunEnd::Itself(ProcessExit::Signal(signal)) => unknown(format!("it ended by signal {signal}")),
+                // Of ranks only.
+                RunEnd::Itself(exit @ ProcessExit::Left) => unknown(exit.to_string()),
                 RunEnd::Itself(ProcessExit::Code(code)) => {
                     let words = if outcome.stdout.trim().is_empty() {
                         &outcome.stderr

@@ -62,11 +62,15 @@ impl CgroupBase {
         &self.0
     }
 
-    /// Returns the group of a generation; it need not exist.
-    pub(crate) fn generation(&self, job: &JobId, generation: Generation) -> ProcessCgroup {
+    /// Returns the group of a part of a generation, by its number from 0; it need not exist.
+    pub(crate) fn part(&self, job: &JobId, generation: Generation, part: usize) -> ProcessCgroup {
         let digest = blake3::hash(job.as_str().as_bytes()).to_hex();
         let digest: String = digest.chars().take(16).collect();
-        ProcessCgroup(self.0.join(format!("{digest}-g{generation}")))
+        let name = match part {
+            0 => format!("{digest}-g{generation}"),
+            _ => format!("{digest}-g{generation}-{part}"),
+        };
+        ProcessCgroup(self.0.join(name))
     }
 
     /// Ends all processes in the group that an earlier agent of the same state directory used.
@@ -194,6 +198,12 @@ fn children(path: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns the folder of this process's own group in the version 2 hierarchy.
+/// Moves a process into the group of this process.
+pub(crate) fn enter_own_cgroup(pid: u32) -> io::Result<()> {
+    let own = own_cgroup().ok_or(io::ErrorKind::NotFound)?;
+    fs::write(own.join("cgroup.procs"), pid.to_string())
+}
+
 fn own_cgroup() -> Option<PathBuf> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;

@@ -62,6 +62,14 @@ impl PeerProcess {
     }
 }
 
+impl PeerProcess {
+    /// Returns true if this is the process of the rank itself, and not one that it started.
+    pub(super) fn is_process_of(self, rank: &RankRef, running: &[RunningRank]) -> bool {
+        let mut running = running.iter();
+        running.any(|running| running.rank == *rank && running.pid == self.pid)
+    }
+}
+
 impl PeerCheck {
     pub(super) fn new(peers: RankPeerPolicy) -> Self {
         Self {

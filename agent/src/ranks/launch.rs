@@ -147,7 +147,7 @@ pub(crate) fn spawn(
     around.reports.flight.follow(rank.clone(), dump, pipe);
     let started = around
         .supervisors
-        .start_rank(&rank, start.clone(), &output.stdout, &output.stderr);
+        .start_rank(&rank, slot.local_rank, start.clone(), &output.stdout, &output.stderr);
     match started {
         Ok(()) => Ok(start),
         Err(source) => {

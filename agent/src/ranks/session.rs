@@ -18,12 +18,14 @@ use rankguard_proto::v1::{self, FromRank};
 
 use crate::checkpoint::{CheckpointService, RankService, RestoredPart};
 use crate::intake::EvidenceIntake;
+use crate::packets::PacketChannel;
 use crate::pending_evidence::PendingEvidence;
 use crate::ranks::credentials::{PeerCheck, PeerProcess};
 use crate::ranks::room::{CountedSession, SessionLimits};
 use crate::ranks::throttle::TokenBucket;
 use crate::roster::{RankRoster, RankSender};
 use crate::settings::FullArenaPolicy;
+use crate::supervisor::RankSupervisors;
 
 /// Deadline from the connection to the end of the first message.
 const HELLO_DEADLINE: Duration = Duration::from_secs(10);
@@ -52,6 +54,7 @@ pub(super) struct SessionContext {
     pub(super) roster: RankRoster,
     pub(super) intake: EvidenceIntake,
     pub(super) checkpoints: Arc<CheckpointService>,
+    pub(super) supervisors: RankSupervisors,
     pub(super) check: PeerCheck,
     pub(super) room: SessionLimits,
     /// Minimum time between two progress reports.
@@ -70,6 +73,7 @@ pub(super) struct RankSession {
     roster: RankRoster,
     intake: EvidenceIntake,
     checkpoints: Arc<CheckpointService>,
+    supervisors: RankSupervisors,
     pause: Duration,
     reported: Option<Instant>,
     held_back: Option<PendingEvidence>,
@@ -107,6 +111,7 @@ impl RankSession {
             roster: context.roster,
             intake: context.intake,
             checkpoints: context.checkpoints,
+            supervisors: context.supervisors,
             pause: context.pause,
             reported: None,
             held_back: None,
@@ -152,12 +157,19 @@ impl RankSession {
             self.send_message(Said::Refused(v1::Refused { reason: reason.clone() }))?;
             return Err(SessionFailure::Protocol(reason));
         }
+        if hello.leaves && !peer.is_process_of(&rank, &self.roster.running()) {
+            // The supervisor would keep its parent.
+            return self.refuse("it is not the process that the agent started, but one below it".to_owned());
+        }
         self.stream.set_read_timeout(None)?;
         reader.limit(MESSAGE_BYTES, Some(BOXES_TAG));
         self.send_message(Said::Welcome(v1::RankWelcome {
             checkpoint_every: launch.checkpoint_every,
             without_store: launch.checkpoint_store.is_empty(),
         }))?;
+        if hello.leaves {
+            return self.wait_for_leave(&rank, local_rank, &mut reader);
+        }
         if hello.follows {
             self.roster.follows(&rank, &self.line, hello.reads_failures);
         }
@@ -166,6 +178,29 @@ impl RankSession {
         while let Some(heard) = self.receive_message(&mut reader, None)? {
             self.pace(&heard);
             self.answer(&known, heard)?;
+        }
+        Ok(())
+    }
+
+    /// Serves a connection over which the rank can leave its generation.
+    fn wait_for_leave(
+        &mut self,
+        rank: &RankRef,
+        local_rank: u32,
+        reader: &mut FrameReader,
+    ) -> Result<(), SessionFailure> {
+        self.roster.leaves(rank, &self.line);
+        while let Some(heard) = self.receive_message(reader, None)? {
+            self.pace(&heard);
+            let Heard::Left(_) = heard else {
+                let text = "a connection for leaving has no other use".to_owned();
+                return Err(SessionFailure::Protocol(text));
+            };
+            let (process, supervisor) = PacketChannel::pair()?;
+            if let Err(problem) = self.supervisors.keep(rank, local_rank, supervisor.as_fd()) {
+                return self.refuse(format!("the process of rank {} cannot wait: {problem}", rank.rank));
+            }
+            self.line.send_message(Said::Kept(v1::Kept {}), Some(process.as_fd()))?;
         }
         Ok(())
     }
@@ -200,6 +235,9 @@ impl RankSession {
         }
         match heard {
             Heard::Hello(_) => Err(SessionFailure::Protocol("it said twice who it is".to_owned())),
+            Heard::Left(_) => Err(SessionFailure::Protocol(
+                "it leaves on a connection that is not for leaving".to_owned(),
+            )),
             Heard::ArenaWanted(wanted) => match known.desk.arena(&wanted) {
                 Ok((place, images)) => {
                     let geometry = place.arena.geometry();
@@ -385,7 +423,7 @@ fn step_of(heard: &Heard) -> Option<u64> {
         Heard::StreamBegun(begun) => Some(begun.step),
         Heard::SlotSealed(sealed) => Some(sealed.step),
         Heard::Missed(missed) => Some(missed.step),
-        Heard::Hello(_) | Heard::ArenaWanted(_) | Heard::RestoreWanted(_) | Heard::Done(_) => None,
+        Heard::Hello(_) | Heard::ArenaWanted(_) | Heard::RestoreWanted(_) | Heard::Done(_) | Heard::Left(_) => None,
     }
 }
 

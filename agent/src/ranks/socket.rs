@@ -17,6 +17,7 @@ use crate::intake::EvidenceIntake;
 use crate::roster::RankRoster;
 use crate::settings::AgentSettings;
 use crate::stop_flag::StopFlag;
+use crate::supervisor::RankSupervisors;
 
 /// Poll interval for the agent's stop flag.
 const HEAR_NS: i64 = 500_000_000;
@@ -37,6 +38,7 @@ impl RankSocket {
         roster: &RankRoster,
         intake: &EvidenceIntake,
         checkpoints: &Arc<CheckpointService>,
+        supervisors: &RankSupervisors,
         stop: &StopFlag,
         ranks_are_separate: bool,
     ) -> io::Result<Self> {
@@ -49,6 +51,7 @@ impl RankSocket {
             roster: roster.clone(),
             intake: intake.clone(),
             checkpoints: checkpoints.clone(),
+            supervisors: supervisors.clone(),
             check: PeerCheck::new(settings.rank_peers),
             room: SessionLimits::default(),
             pause: settings.intervals.progress,

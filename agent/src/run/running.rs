@@ -31,7 +31,7 @@ use crate::ranks::{RankReports, RankSocket, RendezvousPorts, StandbyPool};
 use crate::roster::RankRoster;
 use crate::stop_flag::StopFlag;
 use crate::supervision::RankSupervision;
-use crate::supervisor::StandbyBoard;
+use crate::supervisor::{RankSupervisors, StandbyBoard};
 use crate::uplink::{ControllerUplink, UplinkHandle};
 use crate::{clock, identity};
 
@@ -95,7 +95,6 @@ impl RunningAgent {
         };
         let images = services.checkpoints.serve(peer_address.ip()).await?;
         let spool_writer = start_spool_writer(&services.settings, &services.intake, &services.spool)?;
-        let rank_socket = start_rank_socket(&services, are_users_separate)?;
         let collectors = CollectorSet::start(
             &services.settings,
             &services.intake,
@@ -112,6 +111,7 @@ impl RunningAgent {
             collectors.flight.clone(),
         ));
         let supervision = start_supervision(&services, reports.clone()).await?;
+        let rank_socket = start_rank_socket(&services, &supervision.supervisors, are_users_separate)?;
         let rank_rights = supervision.view.clone();
         let standbys = StandbyBoard::default();
         let orders = start_orders(&services, rank_socket.path(), supervision, reports, standbys.clone())?;
@@ -211,13 +211,18 @@ impl RunningAgent {
     }
 }
 
-fn start_rank_socket(services: &SharedServices, are_users_separate: bool) -> Result<RankSocket, AgentError> {
+fn start_rank_socket(
+    services: &SharedServices,
+    supervisors: &RankSupervisors,
+    are_users_separate: bool,
+) -> Result<RankSocket, AgentError> {
     let settings = &services.settings;
     let started = RankSocket::start(
         settings,
         &services.roster,
         &services.intake,
         &services.checkpoints,
+        supervisors,
         &services.stop,
         are_users_separate,
     );

@@ -1,6 +1,6 @@
 //! One generation of a job on this node, from the agent's side.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::sync::mpsc::SyncSender;
@@ -13,7 +13,8 @@ use super::handle::SupervisorHandle;
 use super::report::StartError;
 use crate::processes::{EndedProcesses, ProcessCgroup, ProcessEntry, ProcessTable, end_processes};
 
-/// Generation with its supervisor.
+/// Ranks of a generation below one supervisor. A generation has several supervisors where standby processes of different
+/// supervisors became its ranks.
 #[derive(Debug)]
 pub(super) struct SupervisedGeneration {
     pub(super) job: JobId,
@@ -31,6 +32,14 @@ pub(super) struct GenerationState {
     pub(super) starting: BTreeMap<u32, SyncSender<Result<(), StartError>>>,
     /// Process ids by rank.
     pub(super) running: BTreeMap<u32, u32>,
+    /// Numbers on the node of ranks that are leaving, by rank.
+    pub(super) leaving: BTreeMap<u32, u32>,
+    /// Processes that have left the generation and wait for another, by number on the node.
+    pub(super) kept: BTreeMap<u32, u32>,
+    /// Time at which the last of them left.
+    pub(super) kept_since: Option<Instant>,
+    /// Numbers on the node of the processes that waited when the generation took their supervisor.
+    pub(super) waiting: BTreeSet<u32>,
 }
 
 impl SupervisedGeneration {
@@ -52,6 +61,22 @@ impl SupervisedGeneration {
         self.state.lock().expect("no holder of a generation panics")
     }
 
+    /// Marks the generation as launching, with a rank of this number on the node.
+    pub(super) fn join_launch(self: &Arc<Self>, local_rank: u32) -> Arc<Self> {
+        let mut state = self.lock();
+        state.is_launching = true;
+        state.waiting.remove(&local_rank);
+        drop(state);
+        self.clone()
+    }
+
+    /// Returns how long processes that have left the generation have waited, if no rank of it runs here.
+    pub(super) fn kept_for(&self) -> Option<Duration> {
+        let state = self.lock();
+        let is_over = !state.kept.is_empty() && state.running.is_empty();
+        state.kept_since.filter(|_| is_over).map(|since| since.elapsed())
+    }
+
     pub(super) fn rank(&self, rank: u32) -> RankRef {
         RankRef {
             job: self.job.clone(),
@@ -60,9 +85,12 @@ impl SupervisedGeneration {
         }
     }
 
-    /// Returns all processes of the generation.
+    /// Returns all processes of the generation, without those that have left it.
     pub(super) fn members(&self, table: &ProcessTable) -> Vec<ProcessEntry> {
-        table.descendants(&[self.handle.pid()].into())
+        let kept: BTreeSet<u32> = self.lock().kept.values().copied().collect();
+        let mut below = table.descendants(&[self.handle.pid()].into());
+        below.retain(|process| !kept.contains(&process.pid));
+        below
     }
 
     /// Ends all processes of the generation except its supervisor.

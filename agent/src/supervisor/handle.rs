@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
@@ -92,6 +92,12 @@ impl SupervisorHandle {
         text.write_all(&serde_json::to_vec(recipe)?)?;
         let request = SupervisorRequest::StartStandby { number };
         self.channel.send(&request, &[text.as_fd()], SEND_LIMIT)
+    }
+
+    /// Requests that the process of a rank waits at this socket for another rank.
+    pub(super) fn keep(&self, rank: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let request = SupervisorRequest::Keep { rank };
+        self.channel.send(&request, &[socket], SEND_LIMIT)
     }
 
     /// Requests the end of all standby processes.

@@ -14,8 +14,10 @@ pub(super) enum SupervisorRequest {
     Start { rank: u32 },
     /// Starts a standby process. File: its [`StandbyStart`] as JSON.
     StartStandby { number: u32 },
-    /// Ends all standby processes.
+    /// Ends all standby processes, also those that were ranks.
     EndStandbys,
+    /// Lets the process of a rank that has left its generation wait as a standby process. File: its socket.
+    Keep { rank: u32 },
     /// Extends the lease to this time since boot. Absolute, so that a message that waited in the socket extends
     /// nothing.
     Renew { until: Duration },
@@ -41,6 +43,8 @@ pub(super) enum SupervisorReport {
     StandbyReady { number: u32, pid: u32, threads: u32 },
     /// A standby process ended, or was not started.
     StandbyEnded { number: u32, problem: String },
+    /// The process of a rank waits as a standby process.
+    Kept { rank: u32, pid: u32 },
     Refused {
         rank: u32,
         stage: StartStage,

@@ -12,7 +12,7 @@ use super::messages::StartStage;
 pub(crate) trait RankEvents: fmt::Debug + Send + Sync {
     /// Records the process of a rank. Called before the start is confirmed, and before its exit.
     fn started(&self, rank: &RankRef, process: RankProcess);
-    /// Records the exit of a rank's process. Called once for each that started.
+    /// Records the exit of a rank's process, or that it has left its generation. Called once for each that started.
     fn exited(&self, rank: &RankRef, pid: u32, exit: ProcessExit);
 }
 

@@ -15,11 +15,12 @@ use rustix::time::{
 use serde::de::DeserializeOwned;
 
 use super::messages::{RankStart, StartStage, SupervisorReport, SupervisorRequest};
-use super::standby::{StandbyNews, StandbyProcess};
+use super::rank_user::RankUser;
+use super::standby::{StandbyNews, StandbyProcess, StartedAs};
 use super::start::{StartFailure, StartedRank, find_user, start_rank};
 use crate::boot_clock::boot_now;
 use crate::packets::{PacketChannel, wait_ready};
-use crate::processes::{ProcessCgroup, end_processes, first_ended_child};
+use crate::processes::{ProcessCgroup, ProcessTable, end_processes, enter_own_cgroup, first_ended_child};
 
 /// Longest wait for space in the socket to the agent.
 const SEND_LIMIT: Duration = Duration::from_millis(100);
@@ -30,6 +31,9 @@ const REPORTS_MAX: usize = 4_096;
 
 /// Longest wait for the end of a rank's leftover processes before its exit is reported.
 const LEFTOVER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Longest wait for the end of the children of a rank that has left its generation.
+const CHILDREN_LIMIT: Duration = Duration::from_secs(1);
 
 /// Longest wait for the end of a standby process that was killed.
 const KILL_LIMIT: Duration = Duration::from_secs(1);
@@ -82,6 +86,7 @@ struct SupervisedRank {
     rank: u32,
     handle: OwnedFd,
     cgroup: Option<ProcessCgroup>,
+    started: StartedAs,
 }
 
 /// Decision of the poll loop.
@@ -150,6 +155,7 @@ impl RankSupervisor {
             Some((SupervisorRequest::Renew { until }, _)) => self.renew(until)?,
             Some((SupervisorRequest::StartStandby { number }, files)) => self.start_standby(number, files),
             Some((SupervisorRequest::EndStandbys, _)) => self.end_standbys(),
+            Some((SupervisorRequest::Keep { rank }, files)) => self.keep(rank, files),
             Some((SupervisorRequest::Start { rank }, files)) => {
                 if let Err(failure) = self.start(rank, files) {
                     self.report(SupervisorReport::Refused {
@@ -191,7 +197,8 @@ impl RankSupervisor {
         }
         self.cgroups.extend(start.cgroup.clone());
         let cgroup = start.cgroup.clone().map(ProcessCgroup::at);
-        let (used, unused) = self.use_standby(&start, [&stdout, &stderr]);
+        let user = find_user(&start, rustix::process::geteuid())?;
+        let (used, unused) = self.use_standby(&start, user.as_ref(), [&stdout, &stderr]);
         let from_standby = used.is_some();
         let (StartedRank { pid, uid }, handle) = match used {
             Some(used) => used,
@@ -206,7 +213,14 @@ impl RankSupervisor {
                 (started, handle)
             }
         };
-        self.ranks.insert(pid, SupervisedRank { rank, handle, cgroup });
+        let started = StartedAs { start, user, uid };
+        let supervised = SupervisedRank {
+            rank,
+            handle,
+            cgroup,
+            started,
+        };
+        self.ranks.insert(pid, supervised);
         self.report(SupervisorReport::Started {
             rank,
             pid,
@@ -221,18 +235,18 @@ impl RankSupervisor {
     fn use_standby(
         &mut self,
         start: &RankStart,
+        user: Option<&RankUser>,
         outputs: [&OwnedFd; 2],
     ) -> (Option<(StartedRank, OwnedFd)>, Vec<String>) {
         let mut reasons = Vec::new();
-        if start.standby.is_none() || self.standbys.is_empty() {
-            return (None, reasons);
-        }
-        let Ok(user) = find_user(start, rustix::process::geteuid()) else {
-            return (None, reasons);
+        let is_wanted = |standby: &StandbyProcess| standby.is_fresh() && standby.is_ready && start.standby.is_some();
+        let next = |standbys: &[StandbyProcess]| {
+            let kept = standbys.iter().position(|standby| standby.was_in_place_of(start));
+            kept.or_else(|| standbys.iter().position(is_wanted))
         };
-        while let Some(at) = self.standbys.iter().position(|standby| standby.is_ready) {
+        while let Some(at) = next(&self.standbys) {
             let standby = self.standbys.remove(at);
-            let values = standby.values_for(start, user.as_ref());
+            let values = standby.values_for(start, user);
             let used = values.and_then(|values| {
                 let taken = standby.become_rank(start, values, outputs);
                 taken.map_err(|problem| problem.to_string())
@@ -272,6 +286,33 @@ impl RankSupervisor {
         let failed = |problem| StartFailure::at(StartStage::Request, problem);
         let [request] = <[OwnedFd; 1]>::try_from(files).map_err(|_| failed(io::ErrorKind::InvalidData.into()))?;
         StandbyProcess::spawn(number, read_request(request).map_err(failed)?)
+    }
+
+    /// Lets the process of a rank wait for another rank. A process that cannot wait is killed.
+    fn keep(&mut self, rank: u32, files: Vec<OwnedFd>) {
+        let known = self.ranks.iter().find(|(_, known)| known.rank == rank);
+        let Some(pid) = known.map(|(pid, _)| *pid) else { return };
+        let Ok([channel]) = <[OwnedFd; 1]>::try_from(files) else {
+            return;
+        };
+        let own = BTreeSet::from([pid]);
+        let ended = end_processes(CHILDREN_LIMIT, |table| table.descendants(&own));
+        let is_alone = ended.is_complete();
+        let has_group = self.ranks.get(&pid).is_some_and(|known| known.cgroup.is_some());
+        if !is_alone || has_group && enter_own_cgroup(pid).is_err() {
+            if let Some(leader) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+                let _ = kill_process_group(leader, Signal::KILL);
+            }
+            return;
+        }
+        let Some(known) = self.ranks.remove(&pid) else { return };
+        if let Some(cgroup) = &known.cgroup {
+            cgroup.end(LEFTOVER_LIMIT);
+            cgroup.remove();
+        }
+        let kept = StandbyProcess::kept(pid, known.handle, channel.into(), known.started);
+        self.standbys.push(kept);
+        self.report(SupervisorReport::Kept { rank, pid });
     }
 
     /// Kills all standby processes; their ends are not reported.
@@ -352,7 +393,9 @@ impl RankSupervisor {
             cgroup.remove();
         }
         if self.ranks.is_empty() {
-            end_below(LEFTOVER_LIMIT);
+            end_below(LEFTOVER_LIMIT, |pid| {
+                self.standbys.iter().any(|standby| standby.pid == pid)
+            });
         }
     }
 
@@ -363,7 +406,7 @@ impl RankSupervisor {
             for cgroup in &self.cgroups {
                 ProcessCgroup::at(cgroup.clone()).end(END_LIMIT);
             }
-            let is_clear = end_below(END_LIMIT);
+            let is_clear = end_below(END_LIMIT, |_| false);
             self.collect_exits();
             self.flush();
             if is_clear {
@@ -397,10 +440,15 @@ impl RankSupervisor {
     }
 }
 
-/// Ends all processes below this one; returns true if none is left.
-fn end_below(limit: Duration) -> bool {
+/// Ends the processes below this one, except those that may stay; returns true if no other is left.
+fn end_below(limit: Duration, may_stay: impl Fn(u32) -> bool) -> bool {
     let own = BTreeSet::from([std::process::id()]);
-    end_processes(limit, |table| table.descendants(&own)).is_complete()
+    let scope = |table: &ProcessTable| {
+        let mut below = table.descendants(&own);
+        below.retain(|process| !may_stay(process.pid));
+        below
+    };
+    end_processes(limit, scope).is_complete()
 }
 
 fn read_request<T: DeserializeOwned>(file: OwnedFd) -> io::Result<T> {

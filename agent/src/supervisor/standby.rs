@@ -3,6 +3,9 @@
 //!
 //! It starts as a rank does: same user, rights, working directory and environment, without the variables of one rank.
 //! Its standard input is the socket to the supervisor, its output goes to memory and precedes that of the rank.
+//!
+//! The process of a rank that has left its generation waits in the same way, with a socket from the agent. It becomes a
+//! rank of the same local number only, because it may hold the device of that number.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,7 +71,8 @@ struct ImportPlan<'a> {
 struct RankValues<'a> {
     /// Variables to set.
     environment: BTreeMap<String, String>,
-    target: &'a StandbyTarget,
+    /// Program to run; `None` for a process that was a rank.
+    target: Option<&'a StandbyTarget>,
     arguments: &'a [String],
     /// Whole command of the rank.
     command: Vec<&'a str>,
@@ -80,6 +84,14 @@ enum ProgramReport {
     Ready { pid: u32, threads: u32 },
     Failed { problem: String },
     Taken,
+}
+
+/// How the process of a rank was started.
+#[derive(Debug)]
+pub(super) struct StartedAs {
+    pub(super) start: RankStart,
+    pub(super) user: Option<RankUser>,
+    pub(super) uid: u32,
 }
 
 /// News of a standby process.
@@ -98,11 +110,15 @@ pub(super) struct StandbyProcess {
     pub(super) channel: PacketChannel,
     /// True once its imports are complete.
     pub(super) is_ready: bool,
-    recipe: StandbyStart,
+    /// Parameters of its start.
+    start: RankStart,
+    /// Command of the job; `None` for a process that was a rank.
+    command: Option<StandbyCommand>,
     user: Option<RankUser>,
     /// Environment at the start of its interpreter.
     environment: BTreeMap<String, String>,
-    errors: File,
+    /// Standard error until it becomes a rank; `None` for a process that was a rank.
+    errors: Option<File>,
     uid: u32,
 }
 
@@ -140,12 +156,41 @@ impl StandbyProcess {
             handle,
             channel,
             is_ready: false,
-            recipe,
+            start: recipe.start,
+            command: Some(recipe.command),
             user,
             environment,
-            errors,
+            errors: Some(errors),
             uid,
         })
+    }
+
+    /// Makes a standby process of a rank that has left its generation.
+    pub(super) fn kept(pid: u32, handle: OwnedFd, channel: PacketChannel, started: StartedAs) -> Self {
+        let environment = full_environment(&started.start, started.user.as_ref());
+        Self {
+            number: 0,
+            pid,
+            handle,
+            channel,
+            is_ready: true,
+            start: started.start,
+            command: None,
+            user: started.user,
+            environment,
+            errors: None,
+            uid: started.uid,
+        }
+    }
+
+    /// Returns true if the process was a rank of the same local number as the rank that is to be started.
+    pub(super) fn was_in_place_of(&self, start: &RankStart) -> bool {
+        self.command.is_none() && local_rank(&self.start) == local_rank(start)
+    }
+
+    /// Returns true if the process has imported the modules of a job, and has never been a rank.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.command.is_some()
     }
 
     /// Receives what the program reports; `None` if its end of the socket is closed.
@@ -175,11 +220,12 @@ impl StandbyProcess {
         start: &RankStart,
         user: Option<&RankUser>,
     ) -> Result<BTreeMap<String, String>, String> {
-        let own = &self.recipe.start;
-        let Some(command) = &start.standby else {
-            return Err("the rank is started without standby processes".to_owned());
+        let own = &self.start;
+        let is_same_command = match &self.command {
+            Some(command) => start.standby.as_ref() == Some(command),
+            None => (&own.program, &own.arguments) == (&start.program, &start.arguments),
         };
-        if *command != self.recipe.command {
+        if !is_same_command {
             return Err("the command differs".to_owned());
         }
         if (&own.workdir, own.umask, own.tracer) != (&start.workdir, start.umask, start.tracer) {
@@ -214,11 +260,10 @@ impl StandbyProcess {
             // Without the group the process is still below its supervisor.
             let _ = std::fs::write(group.join("cgroup.procs"), self.pid.to_string());
         }
-        let command = &self.recipe.command;
         let values = RankValues {
             environment,
-            target: &command.target,
-            arguments: &command.arguments,
+            target: self.command.as_ref().map(|command| &command.target),
+            arguments: self.command.as_ref().map_or(&[], |command| &command.arguments),
             command: [start.program.as_str()]
                 .into_iter()
                 .chain(start.arguments.iter().map(String::as_str))
@@ -256,12 +301,18 @@ impl StandbyProcess {
     /// Returns the last line that the program wrote to standard error.
     pub(super) fn last_error(&mut self) -> Option<String> {
         let mut text = Vec::new();
-        self.errors.rewind().ok()?;
-        (&self.errors).take(1 << 20).read_to_end(&mut text).ok()?;
+        let errors = self.errors.as_mut()?;
+        errors.rewind().ok()?;
+        errors.take(1 << 20).read_to_end(&mut text).ok()?;
         let text = String::from_utf8_lossy(&text);
         let line = text.lines().rev().find(|line| !line.trim().is_empty())?;
         Some(line.trim().chars().take(PROBLEM_MAX).collect())
     }
+}
+
+/// Returns the number of a rank on its node, as in its environment.
+fn local_rank(start: &RankStart) -> Option<&String> {
+    start.environment.get("LOCAL_RANK")
 }
 
 /// Returns the environment with the variables of the user's account.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use rankguard_model::JobId;
 
-use super::standby_group::StandbyStatus;
+use super::standby_status::StandbyStatus;
 use crate::views::StandbyView;
 
 /// Standby processes of each job. Cheap to clone.

@@ -1,9 +1,9 @@
 //! Agent side of supervision: one supervisor per generation of a job, and their common lease.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
@@ -12,11 +12,12 @@ use rankguard_model::{Generation, JobId, ProcessExit, RankRef};
 use rustix::process::Signal;
 
 use super::generation::{SupervisedGeneration, exit_of};
+use super::group::SupervisedGroup;
 use super::handle::SupervisorHandle;
 use super::messages::{RankStart, StandbyStart, SupervisorReport};
 use super::orphans::{end_orphans, reap_orphans};
 use super::report::{RankEvents, RankProcess, StartError};
-use super::standby_group::{StandbyGroup, StandbyStatus};
+use super::standby_status::StandbyStatus;
 use crate::lease::RankLease;
 use crate::processes::{CgroupBase, EndedProcesses, FenceMark, ProcessTable, signal_process};
 
@@ -34,6 +35,13 @@ const RECEIVE_LIMIT: Duration = Duration::from_secs(3_600);
 
 /// Number of renewals within the length of the lease.
 const RENEWALS: u32 = 10;
+
+/// What becomes of processes that have left a generation which ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum KeptProcesses {
+    Wait,
+    End,
+}
 
 /// Supervisors of a node. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -53,11 +61,27 @@ struct SupervisorsShared {
 
 #[derive(Debug, Default)]
 struct SupervisorTable {
-    generations: BTreeMap<(JobId, Generation), Arc<SupervisedGeneration>>,
+    /// Supervisors of generations and of standby processes.
+    groups: Vec<Arc<SupervisedGroup>>,
     /// Supervisor started in advance for the next generation.
     idle: Option<SupervisorHandle>,
-    /// Supervisors with standby processes.
-    standbys: BTreeMap<JobId, Arc<StandbyGroup>>,
+}
+
+impl SupervisorTable {
+    /// Returns the parts of a generation.
+    fn parts(&self, job: &JobId, generation: Generation) -> Vec<Arc<SupervisedGeneration>> {
+        let all = self.groups.iter().filter_map(|group| group.generation());
+        all.filter(|it| it.job == *job && it.generation == generation).collect()
+    }
+
+    /// Removes the matching groups, so that no rank uses their processes, and returns them.
+    fn remove(&mut self, which: impl Fn(&SupervisedGroup) -> bool) -> Vec<Arc<SupervisedGroup>> {
+        let (removed, left) = std::mem::take(&mut self.groups)
+            .into_iter()
+            .partition(|group| which(group));
+        self.groups = left;
+        removed
+    }
 }
 
 impl RankSupervisors {
@@ -102,15 +126,16 @@ impl RankSupervisors {
         }
     }
 
-    /// Starts a rank and waits until its program runs.
+    /// Starts the rank of this number on the node and waits until its program runs.
     pub(crate) fn start_rank(
         &self,
         rank: &RankRef,
+        local_rank: u32,
         mut start: RankStart,
         stdout: &File,
         stderr: &File,
     ) -> Result<(), StartError> {
-        let generation = self.0.generation(rank)?;
+        let generation = self.0.generation(rank, local_rank)?;
         let group = generation
             .cgroup
             .as_ref()
@@ -136,17 +161,46 @@ impl RankSupervisors {
         })
     }
 
-    /// Marks a generation as fully launched: its supervisor ends once no rank runs.
+    /// Marks a generation as fully launched: its supervisors end once no rank runs, and so do processes of the job that
+    /// were ranks and are not used.
     pub(crate) fn finish_launch(&self, job: &JobId, generation: Generation) {
-        let found = self.0.lock().generations.get(&(job.clone(), generation)).cloned();
-        if let Some(generation) = found {
-            let mut state = generation.lock();
+        let parts = self.0.lock().parts(job, generation);
+        for part in parts {
+            let mut state = part.lock();
             state.is_launching = false;
+            state.waiting.clear();
             // Those that no rank used.
-            generation.handle.end_standbys();
+            part.handle.end_standbys();
             if state.running.is_empty() {
-                generation.handle.ask_to_end();
+                part.handle.ask_to_end();
             }
+        }
+        self.end_kept(|known, _| known == job);
+    }
+
+    /// Lets the process of a rank that has left its generation wait at this socket for another rank.
+    pub(crate) fn keep(&self, rank: &RankRef, local_rank: u32, socket: BorrowedFd<'_>) -> io::Result<()> {
+        let parts = self.0.lock().parts(&rank.job, rank.generation);
+        let part = parts.into_iter().find(|part| {
+            let mut state = part.lock();
+            let is_here = state.running.contains_key(&rank.rank.0);
+            is_here && state.leaving.insert(rank.rank.0, local_rank).is_none()
+        });
+        let part = part.ok_or(io::ErrorKind::NotFound)?;
+        part.handle.keep(rank.rank.0, socket)
+    }
+
+    /// Returns true if processes that were ranks wait for a rank.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.0.lock().groups.iter().any(|group| group.kept_for().is_some())
+    }
+
+    /// Ends the processes that were ranks of the matching jobs and wait for a rank, by job and time of the wait.
+    pub(crate) fn end_kept(&self, which: impl Fn(&JobId, Duration) -> bool) {
+        let is_over = |group: &SupervisedGroup| group.kept_for().is_some_and(|time| which(&group.job, time));
+        let ended = self.0.lock().remove(is_over);
+        for group in ended {
+            group.handle.ask_to_end();
         }
     }
 
@@ -168,16 +222,20 @@ impl RankSupervisors {
         signalled
     }
 
-    /// Ends all processes of the matching generations, and waits until their exits were reported.
-    pub(crate) fn end(&self, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
+    /// Ends all processes of the matching generations, and waits until their exits were reported. Processes that have left
+    /// their generation may wait for the next launch of the job.
+    pub(crate) fn end(&self, kept: KeptProcesses, which: impl Fn(&JobId, Generation) -> bool) -> EndedProcesses {
         let mut all = EndedProcesses::default();
         for generation in self.0.matching(which) {
+            if kept == KeptProcesses::End {
+                generation.lock().kept.clear();
+            }
             let ended = generation.end_processes(self.0.kill_limit);
             let is_clear = ended.is_complete();
             all.merge(ended);
             // A supervisor with a process that hangs in the kernel continues to wait, because it is the process's
             // parent.
-            if is_clear {
+            if is_clear && !self.0.release(&generation) {
                 generation.handle.ask_to_end();
                 if !self.0.wait_removed(&generation, EXIT_LIMIT) {
                     generation.handle.kill();
@@ -198,10 +256,7 @@ impl RankSupervisors {
 
     /// Ends the standby processes of the matching jobs and waits for their end.
     pub(crate) fn end_standbys(&self, which: impl Fn(&JobId) -> bool) {
-        let mut table = self.0.lock();
-        let ended: Vec<JobId> = table.standbys.keys().filter(|job| which(job)).cloned().collect();
-        let groups: Vec<_> = ended.iter().filter_map(|job| table.standbys.remove(job)).collect();
-        drop(table);
+        let groups = self.0.lock().remove(|group| group.is_waiting() && which(&group.job));
         for group in &groups {
             group.handle.ask_to_end();
         }
@@ -239,87 +294,103 @@ impl SupervisorsShared {
 
     fn matching(&self, which: impl Fn(&JobId, Generation) -> bool) -> Vec<Arc<SupervisedGeneration>> {
         let table = self.lock();
-        let all = table.generations.values().filter(|it| which(&it.job, it.generation));
-        all.cloned().collect()
+        let all = table.groups.iter().filter_map(|group| group.generation());
+        all.filter(|it| which(&it.job, it.generation)).collect()
     }
 
-    /// Returns the supervised generation of a rank and marks it as launching; starts its supervisor if needed.
-    fn generation(self: &Arc<Self>, rank: &RankRef) -> Result<Arc<SupervisedGeneration>, StartError> {
+    /// Returns the part of a generation in which a rank starts, and marks it as launching; starts its supervisor if needed.
+    ///
+    /// A process that was the rank of this number on the node comes first, then a standby process.
+    fn generation(self: &Arc<Self>, rank: &RankRef, local_rank: u32) -> Result<Arc<SupervisedGeneration>, StartError> {
         if self.program.is_empty() {
             return Err(StartError::NoProgram);
         }
-        let key = (rank.job.clone(), rank.generation);
         let mut table = self.lock();
-        if let Some(known) = table.generations.get(&key) {
-            known.lock().is_launching = true;
-            return Ok(known.clone());
+        let parts = table.parts(&rank.job, rank.generation);
+        let with_kept = parts.iter().find(|part| part.lock().waiting.contains(&local_rank));
+        if let Some(part) = with_kept {
+            return Ok(part.join_launch(local_rank));
         }
-        let group = self
-            .cgroups
-            .as_ref()
-            .map(|base| base.generation(&rank.job, rank.generation));
-        if let Some(standbys) = table.standbys.remove(&rank.job) {
-            let handle = standbys.handle.clone();
-            let generation = Arc::new(SupervisedGeneration::new(rank, handle, group.clone()));
-            if standbys.take_over(&generation) {
-                // The thread of the standby processes follows the generation.
-                table.generations.insert(key, generation.clone());
-                return Ok(generation);
+        let group = self.cgroups.as_ref();
+        let group = group.map(|base| base.part(&rank.job, rank.generation, parts.len()));
+        let waiting = || table.groups.iter().filter(|group| group.job == rank.job);
+        let waiting = waiting()
+            .find(|group| group.has_kept(local_rank))
+            .or_else(|| waiting().find(|group| group.is_standby()));
+        if let Some(waiting) = waiting {
+            let part = Arc::new(SupervisedGeneration::new(rank, waiting.handle.clone(), group.clone()));
+            if waiting.take_over(&part) {
+                // The thread of the group follows the generation.
+                return Ok(part.join_launch(local_rank));
             }
+        }
+        // The newest has the standby processes, if there are any.
+        if let Some(part) = parts.last() {
+            return Ok(part.join_launch(local_rank));
         }
         let handle = match table.idle.take().filter(|idle| !idle.has_ended()) {
             Some(idle) => Arc::new(idle),
             None => Arc::new(self.spawn().map_err(StartError::Spawn)?),
         };
-        let generation = Arc::new(SupervisedGeneration::new(rank, handle, group));
-        let shared = self.clone();
-        let supervised = generation.clone();
-        let thread = std::thread::Builder::new().name("supervisor".to_owned());
-        let started = thread.spawn(move || shared.follow(&supervised));
-        started.map_err(StartError::Spawn)?;
-        table.generations.insert(key, generation.clone());
-        Ok(generation)
+        let part = Arc::new(SupervisedGeneration::new(rank, handle, group));
+        let group = Arc::new(SupervisedGroup::taken(part.clone()));
+        self.follow_group(&mut table, &group, "supervisor")
+            .map_err(StartError::Spawn)?;
+        Ok(part)
     }
 
     /// Returns the supervisor with the standby processes of a job; starts it if needed.
-    fn standby_group(self: &Arc<Self>, job: &JobId, status: &Arc<StandbyStatus>) -> io::Result<Arc<StandbyGroup>> {
+    fn standby_group(self: &Arc<Self>, job: &JobId, status: &Arc<StandbyStatus>) -> io::Result<Arc<SupervisedGroup>> {
         let mut table = self.lock();
-        if let Some(known) = table.standbys.get(job).filter(|known| !known.handle.has_ended()) {
+        let mut known = table.groups.iter();
+        let is_theirs = |group: &&Arc<SupervisedGroup>| group.job == *job && group.is_standby();
+        if let Some(known) = known.find(|group| is_theirs(group) && !group.handle.has_ended()) {
             return Ok(known.clone());
         }
         let handle = Arc::new(self.spawn()?);
-        let group = Arc::new(StandbyGroup::new(job.clone(), handle, status.clone()));
-        let shared = self.clone();
-        let followed = group.clone();
-        let thread = std::thread::Builder::new().name("standbys".to_owned());
-        thread.spawn(move || shared.follow_standbys(&followed))?;
-        table.standbys.insert(job.clone(), group.clone());
+        let group = Arc::new(SupervisedGroup::waiting(job.clone(), handle, status.clone()));
+        self.follow_group(&mut table, &group, "standbys")?;
         Ok(group)
     }
 
-    /// Handles the reports of a supervisor with standby processes, also once it is that of a generation.
-    fn follow_standbys(&self, group: &Arc<StandbyGroup>) {
+    /// Adds a supervisor to the table, with a thread that handles its reports.
+    fn follow_group(
+        self: &Arc<Self>,
+        table: &mut SupervisorTable,
+        group: &Arc<SupervisedGroup>,
+        name: &str,
+    ) -> io::Result<()> {
+        let shared = self.clone();
+        let followed = group.clone();
+        let thread = std::thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || shared.follow(&followed))?;
+        table.groups.push(group.clone());
+        Ok(())
+    }
+
+    /// Handles the reports of a supervisor until it has ended, and then ends its leftovers.
+    fn follow(&self, group: &Arc<SupervisedGroup>) {
         receive_reports(&group.handle, |report| match group.generation() {
             Some(generation) => self.take(&generation, report),
             None => group.note(report),
         });
-        if let Some(generation) = group.end() {
-            return self.clean_up(&generation);
+        let is_standby = group.is_standby();
+        // A generation has its supervisor until all exits are reported.
+        match group.generation().or_else(|| group.end()) {
+            Some(generation) => self.clean_up(&generation),
+            None => {
+                group.handle.wait();
+                end_orphans(self.kill_limit);
+            }
         }
-        group.handle.wait();
-        end_orphans(self.kill_limit);
         let mut table = self.lock();
-        let known = table.standbys.get(&group.job);
-        if known.is_some_and(|known| Arc::ptr_eq(known, group)) {
-            table.standbys.remove(&group.job);
+        let before = table.groups.len();
+        table.groups.retain(|known| !Arc::ptr_eq(known, group));
+        if is_standby && table.groups.len() < before {
             group.status.lost();
         }
-    }
-
-    /// Handles the reports of a supervisor until it has ended, and then ends its leftovers.
-    fn follow(&self, generation: &Arc<SupervisedGeneration>) {
-        receive_reports(&generation.handle, |report| self.take(generation, report));
-        self.clean_up(generation);
+        drop(table);
+        self.changed.notify_all();
     }
 
     /// Ends the leftovers of a generation after the end of its supervisor.
@@ -342,17 +413,26 @@ impl SupervisorsShared {
         for (rank, pid) in state.running {
             self.events.exited(&generation.rank(rank), pid, ProcessExit::Signal(9));
         }
-        let key = (generation.job.clone(), generation.generation);
+    }
+
+    /// Lets the supervisor of an ended generation wait, if processes have left that generation; returns true if so.
+    fn release(&self, generation: &Arc<SupervisedGeneration>) -> bool {
+        let until = Instant::now() + EXIT_LIMIT;
         let mut table = self.lock();
-        if table
-            .generations
-            .get(&key)
-            .is_some_and(|known| Arc::ptr_eq(known, generation))
-        {
-            table.generations.remove(&key);
+        // The exits of the other ranks are reported for the generation.
+        while !generation.lock().running.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || generation.handle.has_ended() {
+                return false;
+            }
+            let waited = self.changed.wait_timeout(table, left.min(END_PAUSE));
+            table = waited.expect("no holder of the supervisors panics").0;
         }
+        let of = |group: &&Arc<SupervisedGroup>| group.generation().is_some_and(|it| Arc::ptr_eq(&it, generation));
+        let released = table.groups.iter().find(of).is_some_and(|group| group.release());
         drop(table);
         self.changed.notify_all();
+        released
     }
 
     fn take(&self, generation: &SupervisedGeneration, report: SupervisorReport) {
@@ -396,11 +476,24 @@ impl SupervisorsShared {
             }
             // Of standby processes that no rank used.
             SupervisorReport::StandbyReady { .. } | SupervisorReport::StandbyEnded { .. } => {}
+            SupervisorReport::Kept { rank, pid } => {
+                {
+                    let mut state = generation.lock();
+                    state.running.remove(&rank);
+                    let Some(local_rank) = state.leaving.remove(&rank) else {
+                        return;
+                    };
+                    state.kept.insert(local_rank, pid);
+                    state.kept_since = Some(Instant::now());
+                }
+                self.events.exited(&generation.rank(rank), pid, ProcessExit::Left);
+            }
             SupervisorReport::Exited { rank, pid, status } => {
                 {
                     let mut state = generation.lock();
                     state.running.remove(&rank);
-                    if state.running.is_empty() && !state.is_launching {
+                    state.leaving.remove(&rank);
+                    if state.running.is_empty() && state.kept.is_empty() && !state.is_launching {
                         generation.handle.ask_to_end();
                     }
                 }
@@ -414,7 +507,8 @@ impl SupervisorsShared {
         let until = Instant::now() + limit;
         let mut table = self.lock();
         loop {
-            let is_known = table.generations.values().any(|known| Arc::ptr_eq(known, generation));
+            let mut known = table.groups.iter().filter_map(|group| group.generation());
+            let is_known = known.any(|known| Arc::ptr_eq(&known, generation));
             let left = until.saturating_duration_since(Instant::now());
             if !is_known || left.is_zero() {
                 return !is_known;
@@ -448,9 +542,8 @@ fn renew_leases(shared: &Weak<SupervisorsShared>, pause: Duration) {
         reap_orphans();
         let Some(until) = shared.lease.renewal() else { continue };
         let table = shared.lock();
-        let supervised = table.generations.values().map(|generation| &*generation.handle);
-        let standbys = table.standbys.values().map(|group| &*group.handle);
-        for handle in supervised.chain(standbys).chain(table.idle.as_ref()) {
+        let groups = table.groups.iter().map(|group| &*group.handle);
+        for handle in groups.chain(table.idle.as_ref()) {
             if let Err(problem) = handle.renew(until) {
                 tracing::debug!(%problem, supervisor = handle.pid(), "cannot renew the lease of a supervisor");
             }

@@ -46,6 +46,7 @@ fn signal_number(exit: ProcessExit) -> Option<i32> {
     match exit {
         ProcessExit::Signal(signal) => Some(signal),
         ProcessExit::Code(code) => Some(code - 128).filter(|signal| (1..=31).contains(signal)),
+        ProcessExit::Left => None,
     }
 }
 

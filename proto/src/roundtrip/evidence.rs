@@ -44,7 +44,8 @@ pub(super) fn number() -> impl Strategy<Value = f64> {
 pub(super) fn exit() -> impl Strategy<Value = ProcessExit> {
     prop_oneof![
         any::<i32>().prop_map(ProcessExit::Code),
-        any::<i32>().prop_map(ProcessExit::Signal)
+        any::<i32>().prop_map(ProcessExit::Signal),
+        Just(ProcessExit::Left),
     ]
 }
 

@@ -139,6 +139,11 @@ fn text(body: &EvidenceBody) -> String {
         } => {
             format!("process {pid} of the rank was ended by signal {signal}")
         }
+        EvidenceBody::RankExited {
+            pid,
+            exit: ProcessExit::Left,
+            ..
+        } => format!("process {pid} of the rank left its generation and waits for another rank"),
         EvidenceBody::FlightDump { dump, left_out } => {
             format!(
                 "a flight-recorder dump of {} bytes, {left_out} older operations left out",

@@ -1,15 +1,8 @@
-//! Standby processes of one job on this node, from the agent's side: the supervisor above them becomes that of the
-//! next generation.
+//! Status of the standby processes of one job on this node.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-
-use rankguard_model::JobId;
-
-use super::generation::SupervisedGeneration;
-use super::handle::SupervisorHandle;
-use super::messages::SupervisorReport;
 
 /// Failures in a row after which no standby process is started before the next launch of the job.
 const FAILURES_MAX: u32 = 5;
@@ -125,80 +118,6 @@ impl StandbyStatus {
 impl StandbyState {
     fn is_exhausted(&self) -> bool {
         self.failures >= FAILURES_MAX || self.ends >= ENDS_MAX
-    }
-}
-
-/// Supervisor with standby processes.
-#[derive(Debug)]
-pub(super) struct StandbyGroup {
-    pub(super) job: JobId,
-    pub(super) handle: Arc<SupervisorHandle>,
-    pub(super) status: Arc<StandbyStatus>,
-    state: Mutex<GroupState>,
-}
-
-/// State => Waiting | Taken by a generation | Ended.
-#[derive(Debug)]
-enum GroupState {
-    Waiting,
-    Taken(Arc<SupervisedGeneration>),
-    Ended,
-}
-
-impl StandbyGroup {
-    pub(super) fn new(job: JobId, handle: Arc<SupervisorHandle>, status: Arc<StandbyStatus>) -> Self {
-        Self {
-            job,
-            handle,
-            status,
-            state: Mutex::new(GroupState::Waiting),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, GroupState> {
-        self.state.lock().expect("no holder of a standby group panics")
-    }
-
-    /// Waiting => Taken: the supervisor becomes that of a generation; returns false if it has ended.
-    pub(super) fn take_over(&self, generation: &Arc<SupervisedGeneration>) -> bool {
-        let mut state = self.lock();
-        if !matches!(*state, GroupState::Waiting) || self.handle.has_ended() {
-            return false;
-        }
-        *state = GroupState::Taken(generation.clone());
-        self.status.clear();
-        true
-    }
-
-    /// Returns the generation that the supervisor belongs to.
-    pub(super) fn generation(&self) -> Option<Arc<SupervisedGeneration>> {
-        match &*self.lock() {
-            GroupState::Taken(generation) => Some(generation.clone()),
-            GroupState::Waiting | GroupState::Ended => None,
-        }
-    }
-
-    /// Waiting | Taken => Ended; returns the generation that the supervisor belonged to.
-    pub(super) fn end(&self) -> Option<Arc<SupervisedGeneration>> {
-        match std::mem::replace(&mut *self.lock(), GroupState::Ended) {
-            GroupState::Taken(generation) => Some(generation),
-            GroupState::Waiting | GroupState::Ended => None,
-        }
-    }
-
-    /// Records a report while the processes wait.
-    pub(super) fn note(&self, report: SupervisorReport) {
-        match report {
-            SupervisorReport::StandbyReady { number, pid, threads } => {
-                tracing::info!(job = %self.job, pid, threads, "a standby process waits");
-                self.status.ready(number, pid);
-            }
-            SupervisorReport::StandbyEnded { number, problem } => {
-                tracing::warn!(job = %self.job, problem, "a standby process ended");
-                self.status.ended(number, problem);
-            }
-            SupervisorReport::Started { .. } | SupervisorReport::Refused { .. } | SupervisorReport::Exited { .. } => {}
-        }
     }
 }
 
