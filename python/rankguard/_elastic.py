@@ -2,7 +2,7 @@
 
 A rank that fails ends its generation: all other ranks are ended, and the next generation starts new processes. With
 :func:`elastic` the processes of the other ranks remain. Each leaves its training function, reports that to the agent, waits for
-its new rank and calls the function again. Imports, compiled code and whatever the program keeps outside of the function stay.
+its new rank and calls the function again. Imports, compiled code and what the program keeps outside of the function stay.
 
 A process that does not leave within two seconds is killed and started anew, as without :func:`elastic`.
 """
@@ -22,12 +22,13 @@ import traceback
 from collections.abc import Callable
 from typing import Any, Optional, TypeVar
 
+from ._group_sockets import GroupSockets
 from ._rankguard import Departure, RankguardError
 
 _Result = TypeVar("_Result")
 
-#: Longest wait after an exception for the end of the generation, seconds: the failure of another rank causes exceptions here.
-_GRACE_S = 1.0
+#: Words in the texts of exceptions that the failure of another rank causes, in lower case.
+_OTHER_RANKS = ("gloo", "nccl", "c10d", "process group", "processgroup", "tcpstore", "connection closed", "connection reset")
 
 #: Slice of the wait for the agent, seconds.
 _WAIT_S = 3600.0
@@ -54,13 +55,13 @@ def elastic(train: Callable[..., _Result]) -> Callable[..., _Result]:
         train()
 
     The function is called once for each generation, in the main thread, with the environment of its rank (``RANK``,
-    ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``RANKGUARD_GENERATION``). What depends on the ranks belongs into it: process
-    groups, wrapped models, optimizers, data loaders, the session of :func:`rankguard.init`. Process groups and the session are
-    closed after it. Its children are ended; threads that it starts must end with it. ``LOCAL_RANK`` never changes.
+    ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``RANKGUARD_GENERATION``). What depends on the ranks belongs into it:
+    process groups, wrapped models, optimizers, data loaders, the session of :func:`rankguard.init`. Process groups and the
+    session are closed after it. Its children are ended; threads that it starts must end with it. ``LOCAL_RANK`` never changes.
 
-    An exception of the function ends the process as usual, but up to one second later: it may be a consequence of another rank's
-    failure. Without an agent the function is called once. With several calls of such functions in one program, only the one
-    that runs is called again.
+    After an exception that the failure of another rank may have caused (of ``torch.distributed``, Gloo, NCCL or a connection)
+    the process waits for its next rank, too. Any other exception ends it as usual. Without an agent the function is called
+    once.
     """
 
     @functools.wraps(train)
@@ -68,12 +69,13 @@ def elastic(train: Callable[..., _Result]) -> Callable[..., _Result]:
         if threading.current_thread() is not threading.main_thread():
             raise RankguardError(f"cannot run {train.__name__}: a function of rankguard.elastic is called in the main thread")
         while True:
-            departure = Departure.connect()
+            departure = _connect()
             if departure is None:
                 return train(*args, **kwargs)
             generation = _Generation(departure)
             ended, result = generation.call(lambda: train(*args, **kwargs))
             if not ended:
+                departure.close()
                 return result  # type: ignore[return-value]
             generation.leave()
 
@@ -86,10 +88,12 @@ class _Generation:
     def __init__(self, departure: Departure) -> None:
         self._departure = departure
         self._asked = threading.Event()
+        #: Set once the agent has answered that this process may wait, or is gone.
+        self._answered = threading.Event()
         self._lock = threading.Lock()
+        self._sockets = GroupSockets()
         self._may_raise = True
         self._main = threading.get_ident()
-        self._reason = ""
 
     def call(self, train: Callable[[], _Result]) -> tuple[bool, Optional[_Result]]:
         """Calls the function; returns whether the generation ended, else its result."""
@@ -97,33 +101,42 @@ class _Generation:
         watcher.start()
         try:
             try:
-                return False, train()
+                with self._sockets.record():
+                    return False, train()
             except Exception as problem:
-                if not self._asked.wait(_GRACE_S):
+                if not self._asked.is_set() and not _may_follow(problem):
                     raise
-                self._reason = "".join(traceback.format_exception_only(type(problem), problem)).split("\n", 1)[0]
+                traceback.print_exc()
                 # The frames hold the process groups of the generation.
                 traceback.clear_frames(problem.__traceback__)
             finally:
                 self._stop_raising()
-                if not self._asked.is_set():
-                    self._departure.close()
         except GenerationEnded:
             pass
+        except BaseException:
+            self._departure.close()
+            raise
         return True, None
 
     def leave(self) -> None:
         """Ends everything of the generation, waits for the next rank of this process and takes its environment."""
         self._stop_raising()
+        self._sockets.cut()
         before = f"rank {os.environ.get('RANK')} of generation {os.environ.get('RANKGUARD_GENERATION')}"
         _end_groups()
         _end_session()
         gc.collect()
         # A handler of torch raises an exception at the end of a data loader's worker.
         on_child = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        _note(f"{before} left its generation" + (f" after {self._reason}" if self._reason else ""))
-        with socket.socket(fileno=self._departure.leave()) as link:
-            self._departure.close()
+        _note(f"{before} leaves its generation; this process waits for its next rank")
+        self._departure.leave()
+        self._answered.wait()
+        number = self._departure.take_socket()
+        self._departure.close()
+        if number is None:
+            # The agent is gone, or does not keep the process: no handler of the program may act for a rank that is no more.
+            os._exit(1)
+        with socket.socket(fileno=number) as link:
             _become_rank(link)
         signal.signal(signal.SIGCHLD, on_child or signal.SIG_DFL)
         _note(
@@ -132,18 +145,28 @@ class _Generation:
         )
 
     def _watch(self) -> None:
-        """Waits for the request to leave, and raises :class:`GenerationEnded` in the main thread."""
+        """Receives what the agent sends; at its request :class:`GenerationEnded` is raised in the main thread."""
         try:
-            while not self._departure.wait(_WAIT_S):
-                pass
+            while True:
+                news = self._departure.receive(_WAIT_S)
+                if news == "leave":
+                    self._interrupt()
+                elif news == "kept":
+                    return
         except RankguardError:
             # The function has ended, or the agent: then the supervisor ends this process.
-            return
+            pass
+        finally:
+            self._answered.set()
+
+    def _interrupt(self) -> None:
         self._asked.set()
-        _abort_groups()
         with self._lock:
-            if self._may_raise:
-                _raise_in(self._main, GenerationEnded)
+            if not self._may_raise:
+                return
+            _raise_in(self._main, GenerationEnded)
+        self._sockets.cut()
+        _abort_groups()
 
     def _stop_raising(self) -> None:
         while True:
@@ -155,6 +178,29 @@ class _Generation:
             except GenerationEnded:
                 # It was on its way.
                 self._asked.set()
+
+
+def _may_follow(problem: BaseException) -> bool:
+    """Whether the failure of another rank may have caused an exception, or one from which it was raised."""
+    distributed = sys.modules.get("torch.distributed")
+    kinds = (ConnectionError, *filter(None, [getattr(distributed, "DistError", None)]))
+    link: Optional[BaseException] = problem
+    seen = 0
+    while link is not None and seen < 16:
+        is_runtime = type(link) is RuntimeError and any(word in str(link).lower() for word in _OTHER_RANKS)
+        if isinstance(link, kinds) or is_runtime:
+            return True
+        link, seen = link.__cause__ or link.__context__, seen + 1
+    return False
+
+
+def _connect() -> Optional[Departure]:
+    """Connects to the agent; ``None`` if there is none, or if the process cannot outlive its generation."""
+    try:
+        return Departure.connect()
+    except RankguardError as problem:
+        _note(f"this process ends with its generation: {problem}")
+        return None
 
 
 def _raise_in(thread: int, kind: Optional[type[BaseException]]) -> None:
@@ -172,7 +218,7 @@ def _distributed() -> Any:
 
 
 def _abort_groups() -> None:
-    """Frees a main thread that waits for a collective operation of NCCL. That of Gloo fails when the other ranks leave."""
+    """Frees a main thread that waits for a collective operation of NCCL."""
     distributed = _distributed()
     if distributed is None:
         return
@@ -196,7 +242,7 @@ def _end_groups() -> None:
 
 def _end_session() -> None:
     package = sys.modules[__package__]
-    current = package._current  # type: ignore[attr-defined]
+    current = package._current
     if current is not None and not current.closed:
         current.leave()
 

@@ -1,0 +1,262 @@
+"""Functions of `rankguard.elastic`: the processes of ranks that did not fail go on in the next generation."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+from typing import Optional
+
+import pytest
+
+from cluster import Cluster, clean, program, until
+
+pytestmark = pytest.mark.skipif(program() is None, reason="no rankguard program is built (cargo build -p rankguard)")
+
+#: Records each call of the function with its process, and steps until a file says otherwise.
+JOB = """
+import json, os, pathlib, signal, subprocess, sys, time
+import rankguard
+calls = 0
+child = None
+
+@rankguard.elastic
+def train():
+    global calls, child
+    calls += 1
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    generation = int(os.environ["RANKGUARD_GENERATION"])
+    session = rankguard.init()
+    if WITH_CHILD:
+        child = subprocess.Popen(["sleep", "600"])
+    facts = {"pid": os.getpid(), "calls": calls, "world": world, "local": os.environ["LOCAL_RANK"]}
+    facts["child"] = child and child.pid
+    pathlib.Path(f"call-{generation}-{rank}").write_text(json.dumps(facts))
+    print(f"rank {rank} of generation {generation} works", flush=True)
+    n = 0
+    while not pathlib.Path(f"end-{generation}").exists():
+        n += 1
+        rankguard.step(n, loss=1.0 / n)
+        try:
+            time.sleep(0.01)
+        except rankguard.GenerationEnded:
+            if not SWALLOWS:
+                raise
+            time.sleep(600)
+        if pathlib.Path(f"raise-{generation}-{rank}").exists():
+            raise ValueError("the loss is no number")
+    rankguard.done()
+
+train()
+"""
+
+
+def job(folder: pathlib.Path, with_child: bool = False, swallows: bool = False) -> list[str]:
+    """Writes the script; returns its command."""
+    text = JOB.replace("WITH_CHILD", str(with_child)).replace("SWALLOWS", str(swallows))
+    (folder / "train.py").write_text(text)
+    return [sys.executable, "train.py"]
+
+
+def calls(folder: pathlib.Path, generation: int, count: int) -> list[dict]:
+    """The calls of a generation by rank, once all have begun."""
+
+    def found() -> Optional[list[dict]]:
+        paths = [folder / f"call-{generation}-{rank}" for rank in range(count)]
+        texts = [path.read_text() for path in paths if path.exists()]
+        return [json.loads(text) for text in texts] if len(texts) == count and all(texts) else None
+
+    return until(f"the calls of generation {generation}", found, 60)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether the process runs; one that waits to be reaped does not."""
+    try:
+        return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_the_other_processes_go_on_when_a_rank_is_killed(tmp_path: pathlib.Path) -> None:
+    """Twice: a process of generation 1 is a rank of generation 3, and one that was started in between, too."""
+    cluster = Cluster(tmp_path, nodes=2)
+    try:
+        run = cluster.run("kept", job(tmp_path, with_child=True), 2, None, 0, "--nodes", "2")
+        first = calls(tmp_path, 1, 4)
+        os.kill(first[3]["pid"], signal.SIGKILL)
+        second = calls(tmp_path, 2, 4)
+        assert [call["pid"] for call in second[:3]] == [call["pid"] for call in first[:3]], cluster.log()
+        assert [call["calls"] for call in second] == [2, 2, 2, 1]
+        assert [call["local"] for call in second] == [call["local"] for call in first] == ["0", "1", "0", "1"]
+        # What a rank had started belongs to its generation.
+        assert not any(is_alive(call["child"]) for call in first)
+        os.kill(second[0]["pid"], signal.SIGKILL)
+        third = calls(tmp_path, 3, 4)
+        assert [call["pid"] for call in third[1:]] == [call["pid"] for call in second[1:]], cluster.log()
+        assert [call["calls"] for call in third] == [1, 3, 3, 2]
+        (tmp_path / "end-3").touch()
+        assert run.wait(60) == 0, cluster.log()
+        assert not any(is_alive(call["pid"]) or is_alive(call["child"]) for call in third)
+        # Each generation has output of its own.
+        log = subprocess.run(
+            [str(program()), "logs", "kept", "--rank", "1", "--controller", cluster.address],
+            capture_output=True,
+            text=True,
+            env=clean(),
+            timeout=60,
+        ).stdout
+        assert "rank 1 of generation 3 works" in log and "generation 2 works" not in log, log
+        verdicts = [case["verdict"] for case in cluster.ask("cases")]
+        assert [(it["class"], it["root_rank"]) for it in verdicts] == [("killed-by-signal", 0), ("killed-by-signal", 3)]
+    finally:
+        cluster.close()
+
+
+def test_the_processes_of_a_node_go_on_when_the_other_node_is_lost(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, nodes=2)
+    try:
+        run = cluster.run("shrunk", job(tmp_path), 2, None, 0, "--nodes", "1:2")
+        first = calls(tmp_path, 1, 4)
+        cluster.kill_agent("n2")
+        second = calls(tmp_path, 2, 2)
+        numbers = [call["pid"] for call in second]
+        assert numbers in ([call["pid"] for call in first[:2]], [call["pid"] for call in first[2:]]), cluster.log()
+        assert [(call["calls"], call["world"]) for call in second] == [(2, 2), (2, 2)]
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+    finally:
+        cluster.close()
+
+
+def test_a_process_that_does_not_leave_is_replaced(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        run = cluster.run("stuck", job(tmp_path, swallows=True), 2, None, 0)
+        first = calls(tmp_path, 1, 2)
+        os.kill(first[1]["pid"], signal.SIGKILL)
+        second = calls(tmp_path, 2, 2)
+        assert not {call["pid"] for call in first} & {call["pid"] for call in second}
+        assert not is_alive(first[0]["pid"])
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+    finally:
+        cluster.close()
+
+
+def test_an_exception_of_one_rank_is_blamed_and_its_process_ends(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path)
+    try:
+        run = cluster.run("wrong", job(tmp_path), 2, None, 0)
+        first = calls(tmp_path, 1, 2)
+        (tmp_path / "raise-1-1").touch()
+        second = calls(tmp_path, 2, 2)
+        assert second[0]["pid"] == first[0]["pid"] and second[1]["pid"] != first[1]["pid"], cluster.log()
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+        verdicts = [case["verdict"] for case in cluster.ask("cases")]
+        assert [it["root_rank"] for it in verdicts] == [1]
+        text = json.dumps(cluster.ask("cases"))
+        assert "the loss is no number" in text
+    finally:
+        cluster.close()
+
+
+def test_a_cancelled_job_leaves_no_process(tmp_path: pathlib.Path) -> None:
+    """Also processes that wait: the job cannot start again, because its only other node is lost."""
+    cluster = Cluster(tmp_path, nodes=2)
+    try:
+        run = cluster.run("gone", job(tmp_path), 2, None, 0, "--nodes", "2")
+        first = calls(tmp_path, 1, 4)
+        cluster.kill_agent("n2")
+        until("the job to wait", lambda: cluster.job("gone").get("state") == "pending" or None, 60)
+        # 1: the lost node has not confirmed the end of its ranks.
+        assert cluster.cancel("gone").returncode in (0, 1)
+        run.wait(60)
+        until("the end of all processes", lambda: not any(is_alive(call["pid"]) for call in first) or None, 60)
+    finally:
+        cluster.close()
+
+
+def test_without_an_agent_the_function_is_called_once(tmp_path: pathlib.Path) -> None:
+    script = "import rankguard\n@rankguard.elastic\ndef train(a, b=2):\n    return a + b\nprint(train(1, b=4))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=clean(), timeout=60)
+    assert (ran.stdout, ran.returncode) == ("5\n", 0), ran.stderr
+
+
+TORCH_JOB = """
+import json, os, pathlib, time
+import torch
+import torch.distributed as dist
+import rankguard
+calls = 0
+
+@rankguard.elastic
+def train():
+    global calls
+    calls += 1
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    generation = int(os.environ["RANKGUARD_GENERATION"])
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    sums = torch.tensor([float(rank + 1)])
+    dist.all_reduce(sums)
+    pathlib.Path(f"call-{generation}-{rank}").write_text(json.dumps({"pid": os.getpid(), "calls": calls, "sum": sums.item()}))
+    while True:
+        model(torch.ones(2, 4)).sum().backward()
+        stop = torch.tensor([float(pathlib.Path(f"end-{generation}").exists())])
+        dist.all_reduce(stop)
+        if stop.item():
+            break
+    dist.destroy_process_group()
+
+train()
+"""
+
+
+@pytest.mark.torch
+def test_gloo_groups_are_made_anew_in_the_same_processes(tmp_path: pathlib.Path) -> None:
+    """Ranks are killed within collective operations of DDP; the last one is rank 0, which holds the store."""
+    pytest.importorskip("torch", reason="torch is not installed")
+    cluster = Cluster(tmp_path, nodes=2)
+    try:
+        (tmp_path / "train.py").write_text(TORCH_JOB)
+        run = cluster.run("gloo", [sys.executable, "train.py"], 2, None, 0, "--nodes", "2")
+        before = until("the ranks", lambda: calls_of_torch(tmp_path, 1), 300)
+        for generation, victim in ((2, 2), (3, 1), (4, 0)):
+            os.kill(before[victim]["pid"], signal.SIGKILL)
+            after = until(f"generation {generation}", lambda g=generation: calls_of_torch(tmp_path, g), 300)
+            same = [one["pid"] == other["pid"] for one, other in zip(before, after)]
+            assert same == [rank != victim for rank in range(4)], cluster.log()
+            assert [call["sum"] for call in after] == [10.0] * 4
+            before = after
+        (tmp_path / "end-4").touch()
+        assert run.wait(120) == 0, cluster.log()
+    finally:
+        cluster.close()
+
+
+def calls_of_torch(folder: pathlib.Path, generation: int) -> Optional[list[dict]]:
+    """The calls of all four ranks, if they have begun."""
+    paths = [folder / f"call-{generation}-{rank}" for rank in range(4)]
+    texts = [path.read_text() for path in paths if path.exists()]
+    return [json.loads(text) for text in texts] if len(texts) == 4 and all(texts) else None
+
+
+def test_a_rank_below_a_wrapper_is_started_anew(tmp_path: pathlib.Path) -> None:
+    """The supervisor knows the wrapper's process only."""
+    cluster = Cluster(tmp_path)
+    try:
+        words = " ".join(job(tmp_path))
+        run = cluster.run("wrapped", ["sh", "-c", f"{words}; exit $?"], 2, None, 0)
+        first = calls(tmp_path, 1, 2)
+        os.kill(first[1]["pid"], signal.SIGKILL)
+        second = calls(tmp_path, 2, 2)
+        assert [call["calls"] for call in second] == [1, 1]
+        assert not any(is_alive(call["pid"]) for call in first)
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+    finally:
+        cluster.close()
