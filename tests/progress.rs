@@ -67,3 +67,53 @@ fn void_checkpoints_are_reported_by_run_and_status() {
     let ran = finish(run, LIMIT);
     assert!(ran.stderr.contains("warning: the checkpoint of step"), "{}", ran.stderr);
 }
+
+#[test]
+fn a_store_that_keeps_no_checkpoint_is_an_open_case_until_the_next_commit() {
+    let cluster = Cluster::start_configured(1, 1, SETTINGS);
+    let store = cluster.folder("store");
+    let out = cluster.folder("out");
+    let out = format!("--out={}", out.display());
+    let words = ["run", "--detach", "--name", "train", "--nodes", "1", "--controller"];
+    let kept = ["--checkpoint-dir", path(&store), "--checkpoint-every", "5"];
+    let program = ["--", env!("CARGO_BIN_EXE_rankguard"), "demo-rank", "--epochs=1000"];
+    let network = ["--step-ms-min=40", "--hidden", "64,32", &out];
+    rankguard(&[&words[..], &[&cluster.address], &kept, &program, &network].concat()).expect(0);
+    until("a commit", LIMIT, || {
+        let job = cluster.job();
+        (job["checkpoint_counts"]["committed"].as_u64()? > 0).then_some(())
+    });
+    let open = || cluster.ask(&["cases", "--open", "--format", "json"]);
+    let case = || cluster.ask(&["cases", "--format", "json"])[0].clone();
+    let fails = || {
+        fs::rename(store.join("train"), store.join("moved")).expect("moved");
+        fs::write(store.join("train"), "a file").expect("written");
+        until("an open case", LIMIT, || {
+            let case = open().as_array()?.first()?.clone();
+            (case["state"] == "fault-present").then_some(case)
+        })
+    };
+    let first = fails();
+    assert!(first["closed_at"].is_null(), "{first:#}");
+    let listed = rankguard(&["cases", "--open", "--controller", &cluster.address]).expect(0);
+    assert!(listed.stdout.contains("fault present"), "{}", listed.stdout);
+    listed.says(&["its fault is still present", "`rankguard cases close 1`"]);
+    fs::remove_file(store.join("train")).expect("removed");
+    fs::rename(store.join("moved"), store.join("train")).expect("moved back");
+    let closed = until("the end of the case", LIMIT, || {
+        let case = case();
+        (case["state"] == "closed").then_some(case)
+    });
+    let outcome = closed["outcome"].as_str().unwrap_or_default();
+    assert!(outcome.contains("was committed at"), "{outcome}");
+    assert_eq!(open(), serde_json::json!([]));
+
+    assert_eq!(fails()["id"], first["id"]);
+    let closes = || rankguard(&["cases", "close", "1", "known", "--controller", &cluster.address]);
+    closes().expect(0);
+    assert_eq!(open(), serde_json::json!([]));
+    let outcome = case()["outcome"].as_str().unwrap_or_default().to_owned();
+    assert!(outcome.contains("closed the case: known at"), "{outcome}");
+    closes().expect(2).says(&["case 1 is not in state `fault present`"]);
+    cluster.cancel();
+}

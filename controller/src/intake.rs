@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_core::{DecisionState, Event};
-use rankguard_model::{CaseNoteKind, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Timestamp};
+use rankguard_model::{CaseNoteKind, CaseState, Evidence, EvidenceId, NodeId, NodeInfo, Sequence, Timestamp};
 use tonic::Status;
 use tracing::{error, info, warn};
 
@@ -254,8 +254,14 @@ impl BatchBuilder<'_> {
                 }
             }
             OperatorCommand::Note { case, note } => {
-                if !self.state.cases().contains_key(&case) {
+                let Some(known) = self.state.cases().get(&case) else {
                     return Err(CommandRefusal::Absent(format!("there is no case {case}")));
+                };
+                if note.kind == CaseNoteKind::Closed && known.state != CaseState::FaultPresent {
+                    return Err(CommandRefusal::Invalid(vec![format!(
+                        "case {case} is not in state `fault present`; cases in other states end by themselves or with the \
+                         decision that they name"
+                    )]));
                 }
                 if let CaseNoteKind::Corrected { class } = &note.kind
                     && self.state.catalogue().class(class).is_none()

@@ -172,15 +172,17 @@ impl v1::operator_server::Operator for OperatorService {
             text,
             class,
             acknowledges,
+            closes,
         } = request.into_inner();
         if text.len() > NOTE_BYTES_MAX || by.len() > NAME_BYTES_MAX {
             let limit = format!("a note has at most {NOTE_BYTES_MAX} bytes, a name {NAME_BYTES_MAX}");
             return Err(Status::invalid_argument(limit));
         }
-        let kind = match (class, acknowledges) {
-            (Some(class), _) => CaseNoteKind::Corrected { class: class.into() },
-            (None, true) => CaseNoteKind::Acknowledged,
-            (None, false) => CaseNoteKind::Comment,
+        let kind = match class {
+            Some(class) => CaseNoteKind::Corrected { class: class.into() },
+            None if closes => CaseNoteKind::Closed,
+            None if acknowledges => CaseNoteKind::Acknowledged,
+            None => CaseNoteKind::Comment,
         };
         let note = CaseNote {
             at: Timestamp::default(),

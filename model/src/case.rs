@@ -35,7 +35,7 @@ pub struct Case {
     pub plan: Option<PlanId>,
     /// Actions taken for this case, one sentence an entry.
     pub actions: Vec<ReasoningEntry>,
-    /// Outcome in words; absent while the case is open.
+    /// Outcome in words; absent while the case is gathering evidence or recovering.
     pub outcome: Option<String>,
     /// Evidence that clears the case, in words (RG-10).
     pub clears: String,
@@ -80,9 +80,10 @@ impl Case {
         }
     }
 
-    /// Returns true if the case is being handled, or awaits a decision of an operator.
+    /// Returns true if the case is being handled, its fault is still present, or it awaits a decision of an operator.
     pub fn is_open(&self) -> bool {
-        matches!(self.state, CaseState::Open | CaseState::Recovering) || self.awaits_operator.is_some()
+        let is_ended = matches!(self.state, CaseState::Recovered | CaseState::Closed);
+        !is_ended || self.awaits_operator.is_some()
     }
 
     /// Returns the words before its clearing condition. A case ends with its outcome, which may come before the fault itself
@@ -108,7 +109,7 @@ impl Case {
     pub fn corrected_class(&self) -> Option<&ClassId> {
         self.notes.iter().rev().find_map(|note| match &note.kind {
             CaseNoteKind::Corrected { class } => Some(class),
-            CaseNoteKind::Acknowledged | CaseNoteKind::Comment => None,
+            CaseNoteKind::Acknowledged | CaseNoteKind::Comment | CaseNoteKind::Closed => None,
         })
     }
 
@@ -133,6 +134,8 @@ pub enum CaseState {
     Open,
     /// The verdict is concluded and a plan is being carried out.
     Recovering,
+    /// Nothing is restarted, and the fault is still present: its end, or an operator, closes the case.
+    FaultPresent,
     /// The job makes progress again.
     Recovered,
     /// The job was stopped for good, or nothing had to be recovered.
@@ -242,6 +245,8 @@ pub enum CaseNoteKind {
     Acknowledged,
     /// Comment without effect on labels.
     Comment,
+    /// End of a case with a fault that is still present: the operator repaired or accepted it.
+    Closed,
     /// Correction: the class of the verdict is wrong.
     Corrected {
         /// Class that the operator considers correct.

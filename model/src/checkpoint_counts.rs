@@ -62,6 +62,12 @@ impl CheckpointCounts {
         self.newest_void = Some(VoidCheckpoint { step, reason });
     }
 
+    /// Returns true if the newest attempt is void: none was committed since, or only an earlier step.
+    pub fn fails_now(&self) -> bool {
+        let newest = self.newest_void.as_ref().map(|void| void.step);
+        newest.is_some() && (self.void_in_row > 0 || newest > self.newest_committed)
+    }
+
     /// Formats a warning for a job that ended after step `last` without its newest checkpoints. Returns `None` if the
     /// newest attempt was committed.
     pub fn warning(&self, last: Option<Step>) -> Option<String> {

@@ -33,12 +33,12 @@ pub fn node_use(node: &NodeView) -> &'static str {
     }
 }
 
-/// Returns the state of a case, or `awaits decision` if an operator has to decide about it.
+/// Returns the state of a case in words, or `awaits decision` if an operator has to decide about it.
 pub fn case_progress(case: &Case) -> &'static str {
-    if case.awaits_operator.is_some() {
-        "awaits decision"
-    } else {
-        case_state(case.state)
+    match case.state {
+        _ if case.awaits_operator.is_some() => "awaits decision",
+        CaseState::FaultPresent => "fault present",
+        state => case_state(state),
     }
 }
 
@@ -70,6 +70,7 @@ pub fn case_state(state: CaseState) -> &'static str {
     match state {
         CaseState::Open => "open",
         CaseState::Recovering => "recovering",
+        CaseState::FaultPresent => "fault-present",
         CaseState::Recovered => "recovered",
         CaseState::Closed => "closed",
     }

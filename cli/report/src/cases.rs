@@ -57,7 +57,7 @@ fn time(ms: Option<i64>) -> String {
 fn badge(case: &Case) -> String {
     let class = match case.state {
         _ if case.is_open() => "warn",
-        CaseState::Open | CaseState::Recovering => "warn",
+        CaseState::Open | CaseState::Recovering | CaseState::FaultPresent => "warn",
         CaseState::Recovered => "good",
         CaseState::Closed => "",
     };

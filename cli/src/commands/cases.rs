@@ -1,10 +1,10 @@
-//! `rankguard cases [list|show|ack|comment|correct]`, for a controller or the agent of this node.
+//! `rankguard cases [list|show|ack|comment|close|correct]`, for a controller or the agent of this node.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, ReasoningEntry, StatusView, Timestamp};
+use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, CaseState, ReasoningEntry, StatusView, Timestamp};
 
 use rankguard_proto::v1;
 
@@ -40,6 +40,8 @@ pub(crate) enum CasesAction {
     Ack(CaseNoteArgs),
     /// Add a comment to a case
     Comment(CaseNoteArgs),
+    /// Close a case with a fault that is still present: you repaired or accept it
+    Close(CaseNoteArgs),
     /// Record the correct class of a case; the verdict is kept next to it
     Correct {
         /// Number of the case
@@ -54,7 +56,7 @@ pub(crate) enum CasesAction {
     },
 }
 
-/// Options of `cases ack` and `cases comment`.
+/// Options of `cases ack`, `cases comment` and `cases close`.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct CaseNoteArgs {
     /// Number of the case
@@ -119,40 +121,53 @@ pub(crate) fn run(args: CasesArgs, common: &CommonArgs) -> Result<CommandExit, C
             print(&args, cases);
         }
         CasesAction::Show(args) => show(&args, common)?,
-        CasesAction::Ack(args) => note(args.case, args.text, None, true, &args.address, common)?,
+        CasesAction::Ack(args) => note(args, NoteKind::Acknowledgement, common)?,
         CasesAction::Comment(args) if args.text.trim().is_empty() => {
             return Err(CliError::usage(
                 "the comment is empty",
                 "write `rankguard cases comment N \"TEXT\"`",
             ));
         }
-        CasesAction::Comment(args) => note(args.case, args.text, None, false, &args.address, common)?,
+        CasesAction::Comment(args) => note(args, NoteKind::Comment, common)?,
+        CasesAction::Close(args) => note(args, NoteKind::Close, common)?,
         CasesAction::Correct {
             case,
             class,
             text,
             address,
-        } => note(case, text, Some(class), false, &address, common)?,
+        } => note(
+            CaseNoteArgs { case, text, address },
+            NoteKind::Correction(class),
+            common,
+        )?,
     }
     Ok(CommandExit::Fine)
 }
 
+/// Purpose of a note.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum NoteKind {
+    Acknowledgement,
+    Comment,
+    Close,
+    /// With the correct class.
+    Correction(String),
+}
+
 /// Adds a note to a case, under the name of this user.
-fn note(
-    case: u64,
-    text: String,
-    class: Option<String>,
-    acknowledges: bool,
-    address: &ControllerAddress,
-    common: &CommonArgs,
-) -> Result<(), CliError> {
+fn note(args: CaseNoteArgs, kind: NoteKind, common: &CommonArgs) -> Result<(), CliError> {
+    let CaseNoteArgs { case, text, address } = args;
     let by = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let request = v1::CaseNoteRequest {
         id: case,
         by: by.unwrap_or_else(|| "unknown".to_owned()),
         text,
-        class,
-        acknowledges,
+        acknowledges: kind == NoteKind::Acknowledgement,
+        closes: kind == NoteKind::Close,
+        class: match kind {
+            NoteKind::Correction(class) => Some(class),
+            NoteKind::Acknowledgement | NoteKind::Comment | NoteKind::Close => None,
+        },
     };
     let client = address.client(common)?;
     block_on(client.note_case(request))??;
@@ -232,6 +247,8 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     for case in &cases {
         if let Some(decision) = &case.awaits_operator {
             out::note(&format!("case {} awaits an operator: {decision}", case.id));
+        } else if case.state == CaseState::FaultPresent {
+            out::note(&format!("case {}: {}", case.id, present_fault_text(case)));
         }
     }
     if cases.iter().any(|case| case.replayed) {
@@ -247,6 +264,18 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
     if cases.is_empty() {
         out::note("no cases");
     }
+}
+
+/// Describes what ends a case with a fault that is still present.
+fn present_fault_text(case: &Case) -> String {
+    let job = case
+        .job
+        .as_ref()
+        .map_or("", |_| ", when its job ends or restarts its ranks");
+    format!(
+        "its fault is still present; the case is closed when it is cleared ({}){job}, or by `rankguard cases close {}`",
+        case.clears, case.id
+    )
 }
 
 fn show(args: &CasesShowArgs, common: &CommonArgs) -> Result<(), CliError> {
@@ -286,6 +315,8 @@ fn page(case: &Case) -> String {
     page.fact("generation", &or_dash(case.generation));
     if let Some(decision) = &case.awaits_operator {
         page.fact("decision", decision);
+    } else if case.state == CaseState::FaultPresent {
+        page.fact("open", &present_fault_text(case));
     }
     page.fact("outcome", case.outcome.as_deref().unwrap_or("none yet"));
     page.fact("steps lost", &or_dash(case.steps_lost));
@@ -294,6 +325,7 @@ fn page(case: &Case) -> String {
         let what = match &note.kind {
             CaseNoteKind::Acknowledged => "acknowledged".to_owned(),
             CaseNoteKind::Comment => "comment".to_owned(),
+            CaseNoteKind::Closed => "closed".to_owned(),
             CaseNoteKind::Corrected { class } => format!("corrected to {class}"),
         };
         page.fact("note", &format!("{} {}: {what} {}", note.at, note.by, note.text));

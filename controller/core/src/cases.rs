@@ -1,13 +1,13 @@
 //! Case store: opens, fills, revises and closes cases as diagnosis concludes, and records the actions taken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, DraftId, SeparateFailure, reports_store_recovery};
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseState, ClassId, Classification, Entity, Evidence,
-    EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue, Timestamp,
-    Verdict,
+    Case, CaseDelays, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Classification, Entity,
+    Evidence, EvidenceBody, Generation, JobId, NodeId, ReasoningEntry, RestoreBytes, Role, Severity, SharedValue,
+    Timestamp, Verdict,
 };
 
 use serde::{Deserialize, Serialize};
@@ -27,6 +27,9 @@ const FINDINGS_MAX: usize = 512;
 pub(crate) struct CaseTable {
     all: BTreeMap<CaseId, Case>,
     drafts: BTreeMap<DraftId, CaseId>,
+    /// Cases in [`CaseState::FaultPresent`].
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    present: BTreeSet<CaseId>,
     next: CaseId,
     /// True if all evidence is replayed.
     replayed: bool,
@@ -38,6 +41,7 @@ impl CaseTable {
             replayed,
             all: BTreeMap::new(),
             drafts: BTreeMap::new(),
+            present: BTreeSet::new(),
             next: CaseId(1),
         }
     }
@@ -63,6 +67,26 @@ impl CaseTable {
 
     pub(crate) fn get_mut(&mut self, id: CaseId) -> Option<&mut Case> {
         self.all.get_mut(&id)
+    }
+
+    /// Returns the cases with a fault that is still present, oldest first.
+    pub(crate) fn with_present_fault(&self) -> impl Iterator<Item = &Case> {
+        self.present.iter().filter_map(|id| self.all.get(id))
+    }
+
+    /// Sets the state `FaultPresent` of a case, with its outcome so far.
+    pub(crate) fn set_present(&mut self, id: CaseId, outcome: String) {
+        if let Some(case) = self.all.get_mut(&id) {
+            case.state = CaseState::FaultPresent;
+            case.closed_at = None;
+            case.outcome = Some(outcome);
+            self.present.insert(id);
+        }
+    }
+
+    /// Ends the state `FaultPresent` of a case and returns the case, if it had that state.
+    pub(crate) fn end_present(&mut self, id: CaseId) -> Option<&mut Case> {
+        self.present.remove(&id).then(|| self.all.get_mut(&id))?
     }
 
     /// Returns true if evidence about a job is still being gathered.
@@ -347,6 +371,7 @@ impl DecisionContext<'_> {
                     let case = self.state.cases.drafts.get(&draft).copied();
                     self.state.cases.join(draft, (*finding).clone());
                     if let Some(id) = case {
+                        self.reopen_present_fault(id, &finding);
                         self.isolate_late(id, &finding, separate.as_deref());
                     }
                 }
@@ -433,6 +458,9 @@ impl DecisionContext<'_> {
     /// Records an operator's note on a case.
     pub(crate) fn take_note(&mut self, id: CaseId, note: &CaseNote) {
         let at = self.at;
+        if note.kind == CaseNoteKind::Closed {
+            self.close_by_operator(id, note);
+        }
         if let Some(case) = self.state.cases.get_mut(id) {
             if case.notes.len() >= NOTES_MAX {
                 case.notes.remove(0);
@@ -454,6 +482,7 @@ impl DecisionContext<'_> {
         let at = self.at;
         let Some(id) = plan.case else { return };
         let reopens = self.state.has_case_ends();
+        self.state.cases.end_present(id);
         if let Some(case) = self.state.cases.get_mut(id) {
             case.state = CaseState::Recovering;
             // A case that was closed as nothing to recover is reopened.

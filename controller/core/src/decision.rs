@@ -20,6 +20,7 @@ mod jobs;
 mod lease;
 mod links;
 mod nodes;
+mod present_faults;
 mod refusals;
 mod replica_differences;
 mod risk;
@@ -127,6 +128,7 @@ impl DecisionContext<'_> {
                         self.order(&node, keep.clone());
                     }
                     self.note_commit(job, *generation, *step);
+                    self.close_past_faults(job, &format!("the checkpoint of step {step} was committed"));
                     self.commit_shows_life(job, *generation);
                     self.replicas_differ(job, *generation, *step, differing);
                     self.adapt_interval(job);
@@ -185,6 +187,7 @@ impl DecisionContext<'_> {
                     entry.suspected = None;
                     entry.links_down.clear();
                 }
+                self.close_past_faults_of_node(node, &format!("an operator accepted node {node} for use"));
                 self.node_span(node);
                 self.offer_node();
             }

@@ -43,6 +43,7 @@ pub const INVARIANTS: &[(&str, InvariantCheck)] = &[
     ),
     ("every_case_says_what_clears_it", every_case_says_what_clears_it),
     ("diagnosis_knows_where_jobs_run", diagnosis_knows_where_jobs_run),
+    ("present_faults_are_open_cases", present_faults_are_open_cases),
     ("cases_rest_on_machines_in_use", cases_rest_on_machines_in_use),
     ("cases_rest_on_nothing_cleared", cases_rest_on_nothing_cleared),
     ("histories_stay_within_their_limits", histories_stay_within_their_limits),
@@ -269,6 +270,22 @@ fn every_case_says_what_clears_it(state: &DecisionState) -> Option<String> {
         .values()
         .find(silent)
         .map(|case| format!("case {} does not", case.id))
+}
+
+/// A case in state `FaultPresent` has a fault that is present, and its end closes the case.
+fn present_faults_are_open_cases(state: &DecisionState) -> Option<String> {
+    let listed: Vec<_> = state.cases.with_present_fault().map(|case| case.id).collect();
+    let cases = state.cases.all().values();
+    let held: Vec<_> = cases
+        .filter(|case| case.state == CaseState::FaultPresent)
+        .map(|case| case.id)
+        .collect();
+    if listed != held {
+        return Some(format!("{listed:?} are listed, and {held:?} are in that state"));
+    }
+    let mut present = state.cases.with_present_fault();
+    let past = present.find(|case| !state.has_present_fault(case))?;
+    Some(format!("the fault of case {} is over", past.id))
 }
 
 /// The context of diagnosis matches the jobs.

@@ -7,6 +7,7 @@
 //! | progress and spans of a job that is over | [`POINTS_OVER_MAX`] | every second point, the oldest spans |
 //! | plans of a job | [`PLANS_PER_JOB_MAX`] | the oldest, except that of the generation that trained last |
 //! | closed cases | [`CASES_CLOSED_MAX`], [`CASES_BYTES_MAX`] | the oldest |
+//! | cases with a fault that is present | [`PRESENT_FAULTS_MAX`] | the oldest is closed |
 //! | text of a case | [`CASE_TEXT_BYTES`] | the ends of texts |
 //! | sequence numbers of nodes | [`SEQUENCES_MAX`] | those of nodes that are not in the fleet |
 //! | committed checkpoints of a job | [`COMMITTED_MAX`] | the oldest that retention does not keep |
@@ -35,6 +36,8 @@ pub(crate) const POINTS_OVER_MAX: usize = 256;
 pub(crate) const PLANS_PER_JOB_MAX: usize = 64;
 /// Closed and recovered cases.
 pub(crate) const CASES_CLOSED_MAX: usize = 2_000;
+/// Open cases with a fault that is present after the verdict.
+pub(crate) const PRESENT_FAULTS_MAX: usize = 1_000;
 /// Text of all closed and recovered cases, bytes.
 pub(crate) const CASES_BYTES_MAX: usize = 32 << 20;
 /// Text of the findings of one case, bytes.
@@ -106,8 +109,10 @@ impl DecisionState {
             .cases
             .all()
             .values()
-            .filter(|case| case.state != CaseState::Open && case.awaits_operator.is_none())
+            .filter(|case| !matches!(case.state, CaseState::Open | CaseState::FaultPresent))
+            .filter(|case| case.awaits_operator.is_none())
             .count();
+        let present = self.cases.with_present_fault().count();
         let histories = [
             // Jobs that ended since the last submission are removed at the next one.
             ("jobs that are over", over, 2 * JOBS_OVER_MAX),
@@ -118,6 +123,7 @@ impl DecisionState {
                 PLANS_PER_JOB_MAX + 1,
             ),
             // A running job refers to the case from which it recovers.
+            ("cases with a present fault", present, PRESENT_FAULTS_MAX),
             ("closed cases", closed, CASES_CLOSED_MAX + self.jobs.len() + DRAFTS_MAX),
             ("sequence numbers", self.seen.len(), SEQUENCES_MAX + self.fleet.len()),
             ("spans of nodes", self.node_spans.len(), 4_096),

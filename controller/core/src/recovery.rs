@@ -83,7 +83,7 @@ impl DecisionContext<'_> {
         let Some(name) = self.suffering_job(concluded, isolated.cordoned()) else {
             let ended = concluded.job.as_ref().and_then(|name| self.end_of(name));
             let otherwise = ended.unwrap_or_else(|| "nothing to recover".to_owned());
-            return self.close(id, isolated.outcome(otherwise));
+            return self.end_after_verdict(id, &isolated, otherwise);
         };
         let is_isolated = isolated.cordoned().is_some();
         let older = self.state.jobs.get(&name).and_then(|job| job.case());
@@ -111,13 +111,11 @@ impl DecisionContext<'_> {
             self.attribute(id, &name);
         }
         match decision {
-            RecoveryDecision::Nothing(why) => {
-                let outcome = match &isolated {
-                    NodeIsolation::Refused(_) => format!("{}; {why}", isolated.outcome(String::new())),
-                    NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } | NodeIsolation::None => why.to_owned(),
-                };
-                self.close(id, outcome);
-            }
+            RecoveryDecision::Nothing(why) => match &isolated {
+                NodeIsolation::Refused(_) => self.close(id, format!("{}; {why}", isolated.outcome(String::new()))),
+                NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } => self.close(id, why.to_owned()),
+                NodeIsolation::None => self.end_without_action(id, why.to_owned()),
+            },
             RecoveryDecision::Restart => {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.recover_from(id);
@@ -384,7 +382,15 @@ impl DecisionContext<'_> {
     pub(crate) fn close_separate(&mut self, main: CaseId, id: CaseId, verdict: &Verdict) {
         let isolated = self.isolate_blamed(id, verdict);
         let otherwise = format!("what is done for the job is in case {main}");
-        self.close(id, isolated.outcome(otherwise));
+        self.end_after_verdict(id, &isolated, otherwise);
+    }
+
+    /// Ends a case without a job to recover.
+    fn end_after_verdict(&mut self, id: CaseId, isolated: &NodeIsolation, otherwise: String) {
+        match isolated {
+            NodeIsolation::None => self.end_without_action(id, otherwise),
+            _ => self.close(id, isolated.outcome(otherwise)),
+        }
     }
 
     /// Takes the nodes of further hardware faults out of use: each is a fault of its own, and the case restarts the job.

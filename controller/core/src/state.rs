@@ -252,6 +252,11 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a case stays open while its fault is present although nothing is restarted (since rules 8).
+    pub(crate) fn keeps_present_faults(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the best checkpoints of earlier attempts are kept although their metric is not known (since rules 8).
     pub(crate) fn keeps_inherited_checkpoints(&self) -> bool {
         self.rules >= 8

@@ -133,6 +133,11 @@ impl StepTimes {
         changes
     }
 
+    /// Returns true if the rank is reported as slow.
+    pub(crate) fn is_slow(&self, rank: Rank) -> bool {
+        self.ranks.get(&rank).is_some_and(|steps| steps.slow.is_some())
+    }
+
     /// Returns the slow ranks, slowest first.
     pub(crate) fn slow(&self) -> Vec<(Rank, SlowRank)> {
         let mut slow: Vec<(Rank, SlowRank)> = self

@@ -81,6 +81,7 @@ impl DecisionContext<'_> {
             span.to = Some(self.at);
         }
         self.settle_uncordoned_fault(node, &format!("an operator removed node {node}"));
+        self.close_past_faults_of_node(node, &format!("an operator removed node {node}"));
         self.announce(format!("node {node} is forgotten by an operator"));
     }
 }

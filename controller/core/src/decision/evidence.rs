@@ -125,7 +125,9 @@ impl DecisionContext<'_> {
             }
             EvidenceBody::RankExited { exit, .. } => {
                 job.rank_exited(at, *rank, exit.is_success());
-                if !exit.is_success() {
+                if exit.is_success() {
+                    self.close_past_faults(name, &format!("rank {rank} completed"));
+                } else {
                     self.rank_gave_up(name, *rank);
                 }
                 self.advance(name);

@@ -26,7 +26,9 @@ impl DecisionContext<'_> {
         let forgotten = self.state.fleet.forget_departed(self.at, limit, &in_use);
         for node in &forgotten {
             self.announce(format!("node {node} has been away for too long and is forgotten"));
-            self.settle_uncordoned_fault(node, &format!("node {node} has been away for too long and was removed"));
+            let removed = format!("node {node} has been away for too long and was removed");
+            self.settle_uncordoned_fault(node, &removed);
+            self.close_past_faults_of_node(node, &removed);
             let open = |span: &&mut rankguard_model::StateSpan| span.node == *node && span.to.is_none();
             if let Some(span) = self.state.node_spans.iter_mut().find(open) {
                 span.to = Some(self.at);

@@ -3,7 +3,8 @@
 //! Agents report ranks that are silent by their own baseline. In a synchronous job one stopped rank stops all, so a job
 //! hangs when no rank makes steps any more. A case is then opened at once, with the stacks of all ranks merged into one
 //! tree. The restart waits, because an evaluation may take long: it follows after `hang_ms` of silence, or when a rank
-//! exits. A step clears the case. A rank that stands for `hang_ms` while others make steps gets a case without a restart. Ranks that NCCL RAS names take precedence over those found by stacks.
+//! exits. A step clears the case. A rank that stands for `hang_ms` while others make steps gets a case without a restart,
+//! which is open until that rank makes a step. Ranks that NCCL RAS names take precedence over those found by stacks.
 
 mod silent_ranks;
 
@@ -139,6 +140,7 @@ impl DecisionContext<'_> {
             job.end_recovery_from(case);
             self.close(case, format!("rank {rank} made step {step}; nothing was restarted"));
         }
+        self.close_past_faults(name, &format!("rank {rank} made step {step}"));
     }
 
     /// Restarts a hung job when one of its ranks exits, because an ended rank does not resume.

@@ -187,6 +187,11 @@ impl DecisionContext<'_> {
                 plan,
             };
             job.begin(start, at);
+            let generation = job.generation();
+            self.close_past_faults(
+                &name,
+                &format!("the ranks of the job start again, generation {generation}"),
+            );
         }
         self.state.place(&name);
         self.recount_free_nodes();
@@ -274,6 +279,7 @@ impl DecisionContext<'_> {
                 self.state.place(name);
                 self.drop_timer(name);
                 self.note_recovered(name, self.at, "the job completed");
+                self.close_past_faults(name, "the job completed");
                 self.announce(format!("job {name} finished"));
                 self.offer_node();
             }
@@ -404,6 +410,7 @@ impl DecisionContext<'_> {
         self.drop_timer(name);
         self.announce(format!("job {name} stopped: {reason}"));
         self.note_stopped(name, &reason);
+        self.close_past_faults(name, &format!("the job was stopped: {reason}"));
         for node in nodes {
             let entry = self.state.fleet.get(&node);
             if entry.is_some_and(|entry| entry.has_ended_ranks(name, generation.next())) {

@@ -77,6 +77,9 @@ impl DecisionContext<'_> {
                 if was_down && !self.note_link_up(&evidence.entity, evidence.at) && self.state.has_fault_ends() {
                     self.retain_link_up(&evidence.entity, evidence.at);
                 }
+                if let Some(node) = evidence.entity.node() {
+                    self.close_past_faults_of_node(node, &format!("the link was up again at {}", evidence.at));
+                }
             }
         }
     }

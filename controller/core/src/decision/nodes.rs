@@ -31,6 +31,7 @@ impl DecisionContext<'_> {
         let last_heard = self.last_heard(&node);
         let accepted = self.accepted(info);
         self.state.fleet.join(self.at, accepted);
+        self.close_past_faults_of_node(&node, &format!("node {node} started again"));
         self.agent_returned(&node, has_run_on);
         self.node_span(&node);
         if restarted {

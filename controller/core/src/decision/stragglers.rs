@@ -19,7 +19,10 @@ impl DecisionContext<'_> {
         for (rank, change) in job.tempo.look(at, world) {
             match change {
                 SpeedChange::Slow(slow) => self.rank_slow(name, rank, slow),
-                SpeedChange::Usual => self.announce(format!("job {name}: rank {rank} is as fast as the others again")),
+                SpeedChange::Usual => {
+                    self.announce(format!("job {name}: rank {rank} is as fast as the others again"));
+                    self.close_past_faults(name, &format!("rank {rank} is as fast as the others again"));
+                }
             }
         }
     }

@@ -58,6 +58,11 @@ impl SilentRanks {
         standing
     }
 
+    /// Returns true if the rank was reported to diagnosis as standing and has made no step since.
+    pub(crate) fn is_standing(&self, rank: Rank) -> bool {
+        self.silent.get(&rank).is_some_and(|silent| silent.is_reported)
+    }
+
     /// Returns the time at which the next rank has stood for `limit`.
     pub(super) fn next_standing(&self, limit: Duration) -> Option<Timestamp> {
         let waiting = self.silent.values().filter(|silent| !silent.is_reported);

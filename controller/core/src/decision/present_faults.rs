@@ -1,0 +1,159 @@
+//! Faults that are still present after the verdict although nothing is restarted for them.
+//!
+//! `Open => FaultPresent` of a case whose job goes on, if the end of the fault will be seen: ranks that stand while others
+//! make steps, slow ranks, a store that keeps no checkpoint, a link that is down. `FaultPresent => Closed` when that end is
+//! seen, when the job ends or starts another generation, or by an operator. `Closed => FaultPresent` when the same failure
+//! is reported again, unless an operator closed the case.
+
+use rankguard_faults::classes;
+use rankguard_model::{
+    Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, Entity, EvidenceSource, JobId, NodeId,
+};
+
+use super::DecisionContext;
+use crate::limits::PRESENT_FAULTS_MAX;
+use crate::{DecisionState, Job};
+
+/// Classes of a checkpoint store that keeps no shard.
+const STORE_FAULTS: [&str; 2] = [classes::DISK_FULL, classes::STORAGE_IO_ERROR];
+
+impl DecisionState {
+    /// Returns true if the fault of a concluded case is present now, as far as its end can be seen.
+    pub(crate) fn has_present_fault(&self, case: &Case) -> bool {
+        self.is_link_down(case) || self.job_of(case).is_some_and(|job| has_present_fault(job, case))
+    }
+
+    fn job_of(&self, case: &Case) -> Option<&Job> {
+        let job = self.jobs.get(case.job.as_ref()?)?;
+        (!job.is_over()).then_some(job)
+    }
+
+    fn is_link_down(&self, case: &Case) -> bool {
+        let blamed = &case.verdict.blamed;
+        let entry = blamed.node().and_then(|node| self.fleet.get(node));
+        case.verdict.class.as_str() == classes::NIC_LINK_DOWN
+            && entry.is_some_and(|entry| entry.links_down.contains_key(&blamed.to_string()))
+    }
+}
+
+fn has_present_fault(job: &Job, case: &Case) -> bool {
+    let is_of_generation = case.generation == Some(job.generation());
+    is_of_generation && case.findings.iter().any(|finding| is_rank_affected(job, finding))
+        || is_store_fault(case) && job.checkpoints.counts.fails_now()
+}
+
+/// Returns true if the rank of a finding stands, or is slow, as the finding reports.
+fn is_rank_affected(job: &Job, finding: &CaseFinding) -> bool {
+    let Entity::Rank { rank, .. } = &finding.entity else {
+        return false;
+    };
+    match finding.class.as_str() {
+        classes::HANG_STALLED_RANKS => job.hang.is_standing(*rank) && !job.has_completed(*rank),
+        classes::STRAGGLER => job.tempo.is_slow(*rank),
+        _ => false,
+    }
+}
+
+/// Returns true if a shard could not be written to the store of the case's job.
+fn is_store_fault(case: &Case) -> bool {
+    let class = &case.verdict.class;
+    let is_shard = |finding: &CaseFinding| finding.source == EvidenceSource::Checkpoint && finding.class == *class;
+    STORE_FAULTS.contains(&class.as_str()) && case.findings.iter().any(is_shard)
+}
+
+fn was_closed_by_operator(case: &Case) -> bool {
+    case.notes.iter().any(|note| note.kind == CaseNoteKind::Closed)
+}
+
+impl DecisionContext<'_> {
+    /// Ends a case for which nothing is done: `Open => FaultPresent` while its fault is present, else `Open => Closed`. A
+    /// fault has one open case: a later one refers to it.
+    pub(crate) fn end_without_action(&mut self, id: CaseId, outcome: String) {
+        let Some(case) = self.state.cases.all().get(&id) else {
+            return;
+        };
+        if !self.state.keeps_present_faults() || !self.state.has_present_fault(case) {
+            return self.close(id, outcome);
+        }
+        let is_same = |other: &&Case| {
+            other.job == case.job
+                && other.verdict.class == case.verdict.class
+                && other.verdict.blamed == case.verdict.blamed
+        };
+        let known = self.state.cases.with_present_fault().find(is_same).map(|case| case.id);
+        match known {
+            Some(known) => self.close(id, format!("the fault of case {known} is still present")),
+            None => self.state.cases.set_present(id, outcome),
+        }
+        self.limit_present_faults();
+    }
+
+    /// `Closed => FaultPresent` after a late report of the same failure.
+    pub(crate) fn reopen_present_fault(&mut self, id: CaseId, finding: &CaseFinding) {
+        let Some(case) = self.state.cases.all().get(&id) else {
+            return;
+        };
+        let is_again = finding.class == case.verdict.class && case.state == CaseState::Closed;
+        if !is_again || was_closed_by_operator(case) || !self.state.keeps_present_faults() {
+            return;
+        }
+        if self.state.has_present_fault(case) {
+            let outcome = "the failure was reported again, and nothing is restarted".to_owned();
+            self.state.cases.set_present(id, outcome);
+            self.limit_present_faults();
+        }
+    }
+
+    /// `FaultPresent => Closed` of the cases of a job with a fault that is no longer present.
+    pub(crate) fn close_past_faults(&mut self, job: &JobId, how: &str) {
+        self.close_past(how, |case| case.job.as_ref() == Some(job));
+    }
+
+    /// `FaultPresent => Closed` of the cases that blame a node, or a device of it, with a fault that is no longer present.
+    pub(crate) fn close_past_faults_of_node(&mut self, node: &NodeId, how: &str) {
+        self.close_past(how, |case| case.verdict.blamed.node() == Some(node));
+    }
+
+    fn close_past(&mut self, how: &str, is_concerned: impl Fn(&Case) -> bool) {
+        let present = self.state.cases.with_present_fault();
+        let past = present.filter(|case| is_concerned(case) && !self.state.has_present_fault(case));
+        let past: Vec<CaseId> = past.map(|case| case.id).collect();
+        for id in past {
+            self.close_present(id, how);
+        }
+    }
+
+    /// `FaultPresent => Closed` by an operator.
+    pub(crate) fn close_by_operator(&mut self, id: CaseId, note: &CaseNote) {
+        let text = &note.text;
+        let reason = if text.is_empty() {
+            String::new()
+        } else {
+            format!(": {text}")
+        };
+        self.close_present(id, &format!("{} closed the case{reason}", note.by));
+    }
+
+    fn close_present(&mut self, id: CaseId, how: &str) {
+        let at = self.at;
+        let Some(case) = self.state.cases.end_present(id) else {
+            return;
+        };
+        let before = case.outcome.clone().unwrap_or_default();
+        // The return of a link is part of outcome and actions already.
+        if before.ends_with(how) {
+            return self.close(id, before);
+        }
+        self.close(id, format!("{before}; {how} at {at}"));
+        self.note(Some(id), how.to_owned());
+    }
+
+    fn limit_present_faults(&mut self) {
+        while self.state.cases.with_present_fault().count() > PRESENT_FAULTS_MAX {
+            let Some(oldest) = self.state.cases.with_present_fault().next().map(|case| case.id) else {
+                return;
+            };
+            self.close_present(oldest, "its fault is not watched further, because too many are present");
+        }
+    }
+}
