@@ -82,6 +82,12 @@ pub enum CallerFact {
         /// Time of its last report.
         since: Timestamp,
     },
+    /// The agent of a node has not joined since the caller started; its last report is not known.
+    NodeUnjoined {
+        node: NodeId,
+        /// Time at which the caller started.
+        since: Timestamp,
+    },
     /// The agent of a node stopped reporting and returned on the same boot, without ranks that ran before.
     AgentReturned {
         node: NodeId,
@@ -176,6 +182,13 @@ impl Signal {
                 Entity::Node { node: node.clone() },
                 SignalMeaning::Silent,
                 format!("node {node} has not been heard of since {since}"),
+            ),
+            CallerFact::NodeUnjoined { node, since } => (
+                node.clone(),
+                *since,
+                Entity::Node { node: node.clone() },
+                SignalMeaning::Silent,
+                format!("the agent of node {node} has not joined since the controller started at {since}"),
             ),
             CallerFact::AgentReturned { node, since } => (
                 node.clone(),

@@ -30,6 +30,9 @@ pub struct Node {
     /// Time of the last message before its session ended; absent while it is connected, and in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard: Option<Timestamp>,
+    /// Start of the controller, if the agent has not joined since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unjoined_since: Option<Timestamp>,
     /// Report of the agent that it was asked to end; absent after its next join.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub farewell: Option<AgentFarewell>,
@@ -141,6 +144,7 @@ impl Fleet {
             lost_since: None,
             session_ended: None,
             last_heard: None,
+            unjoined_since: None,
             farewell: None,
             suspected: None,
             foreign: Vec::new(),
@@ -262,6 +266,13 @@ impl Fleet {
             entry.session_ended.get_or_insert(at);
             entry.last_heard = entry.last_heard.or(last_heard);
             self.away.insert(node.clone());
+        }
+    }
+
+    /// Records a start of the controller: no agent is connected yet.
+    pub(crate) fn controller_started(&mut self, at: Timestamp) {
+        for node in self.nodes.values_mut().filter(|node| node.lost_since.is_none()) {
+            node.unjoined_since = Some(at);
         }
     }
 

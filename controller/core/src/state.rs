@@ -252,6 +252,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a node that has not joined since the start of the controller is shown so, and its silence counts as
+    /// that (since rules 8; before, as if it had reported at the start).
+    pub(crate) fn names_unjoined_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a case stays open while its fault is present although nothing is restarted (since rules 8).
     pub(crate) fn keeps_present_faults(&self) -> bool {
         self.rules >= 8

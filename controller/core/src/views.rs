@@ -128,10 +128,12 @@ fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
     let away = node
         .session_ended
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
+    let unjoined = node.unjoined_since.map(unjoined_reason);
     let suspected = node
         .suspected
         .map(|_| "a fatal fault of its hardware is being examined; it takes no work until the verdict".to_owned());
-    let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected);
+    let silent = silent.or(away).or(unjoined);
+    let silent = silent.or_else(|| foreign_reason(node)).or(suspected);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
             if cordon.drains && (has_job || !node.fences.is_empty()) {
@@ -285,8 +287,15 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
     }
     match node.session_ended {
         Some(ended) => format!("its agent's session ended at {ended}; declared lost at {since}"),
-        None => format!("declared lost at {since}"),
+        None => match node.unjoined_since.map(unjoined_reason) {
+            Some(reason) => format!("{reason}; declared lost at {since}"),
+            None => format!("declared lost at {since}"),
+        },
     }
+}
+
+fn unjoined_reason(since: Timestamp) -> String {
+    format!("its agent has not joined since the controller started at {since}")
 }
 
 /// Reason shown for a running job without step marks.

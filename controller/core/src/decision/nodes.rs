@@ -99,7 +99,12 @@ impl DecisionContext<'_> {
         if !self.state.fleet.is_live(node) {
             return;
         }
-        self.announce(format!("node {node} has been silent since {last_heard}"));
+        let entry = self.state.fleet.get(node);
+        let unjoined = entry.and_then(|entry| entry.unjoined_since);
+        self.announce(match unjoined {
+            Some(since) => format!("node {node} has not joined since the controller started at {since}"),
+            None => format!("node {node} has been silent since {last_heard}"),
+        });
         self.lose_node(node, last_heard);
     }
 
@@ -108,6 +113,10 @@ impl DecisionContext<'_> {
         let entry = self.state.fleet.get(node);
         let has_ended = entry.is_some_and(|entry| entry.session_ended.is_some() && entry.farewell.is_none());
         let has_ended = has_ended && self.state.distinguishes_ended_agents();
+        let unjoined = entry.and_then(|entry| entry.unjoined_since);
+        // Its session had ended before the controller started.
+        let known = entry.and_then(|entry| entry.last_heard.or(entry.session_ended));
+        let last_heard = unjoined.and(known).unwrap_or(last_heard);
         self.state.fleet.lose(self.at, node);
         self.state.timers.remove(&TimerKey::Fence { node: node.clone() });
         self.watch_departed();
@@ -118,6 +127,8 @@ impl DecisionContext<'_> {
             let node = node.clone();
             self.witness_fact(&if has_ended {
                 CallerFact::AgentEnded { node, since }
+            } else if let Some(since) = unjoined {
+                CallerFact::NodeUnjoined { node, since }
             } else {
                 CallerFact::NodeSilent { node, since }
             });
