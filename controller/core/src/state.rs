@@ -258,6 +258,11 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if the span of a rank ends with its exit (since rules 8; before, with the report of the exit).
+    pub(crate) fn dates_exits(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a case stays open while its fault is present although nothing is restarted (since rules 8).
     pub(crate) fn keeps_present_faults(&self) -> bool {
         self.rules >= 8

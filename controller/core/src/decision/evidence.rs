@@ -110,6 +110,7 @@ impl DecisionContext<'_> {
         };
         let at = self.at;
         let counts_passed = self.state.counts_passed_attempts();
+        let dates_exits = self.state.dates_exits();
         self.late_shard_report(name, *generation, &evidence.body);
         self.note_start_without_listing(name, *generation, &evidence.body);
         let Some(job) = self.state.jobs.in_generation(name, *generation) else {
@@ -125,6 +126,9 @@ impl DecisionContext<'_> {
             }
             EvidenceBody::RankExited { exit, .. } => {
                 job.rank_exited(at, *rank, exit.is_success());
+                if dates_exits {
+                    job.date_exit(*rank, evidence.at);
+                }
                 if exit.is_success() {
                     self.close_past_faults(name, &format!("rank {rank} completed"));
                 } else {

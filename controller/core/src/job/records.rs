@@ -67,6 +67,17 @@ impl Job {
         }
     }
 
+    /// Ends the newest span of a rank with its exit, of which the report may have come later.
+    pub(crate) fn date_exit(&mut self, rank: Rank, exited_at: Timestamp) {
+        let generation = Some(self.generation);
+        let is_own = |span: &&mut StateSpan| span.rank == Some(rank) && span.generation == generation;
+        if let Some(span) = self.spans.iter_mut().rfind(is_own)
+            && let Some(to) = span.to
+        {
+            span.to = Some(exited_at.clamp(span.from.min(to), to));
+        }
+    }
+
     /// Thins the record of a job that is over.
     pub(crate) fn thin(&mut self) {
         while self.progress.len() > POINTS_OVER_MAX {
