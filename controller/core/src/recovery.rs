@@ -71,6 +71,13 @@ pub(crate) fn cordon_outcome(node: &NodeId) -> String {
     format!("node {node} was taken out of use")
 }
 
+/// Returns the signal or exit code of the process that ended as first cause.
+fn first_exit(findings: &[CaseFinding]) -> Option<&str> {
+    let root = findings.iter().find(|finding| finding.role == Role::Root)?;
+    let process = root.text.strip_prefix("process ")?;
+    process.split_once(" ended with ").map(|(_, exit)| exit)
+}
+
 impl DecisionContext<'_> {
     /// Recovers from a concluded case.
     pub(crate) fn recover(&mut self, id: CaseId, concluded: &ConcludedDraft) {
@@ -105,7 +112,7 @@ impl DecisionContext<'_> {
         if self.state.records_returns() {
             self.note_return_of_failure(id, &name, concluded);
         }
-        let decision = self.answer(&name, concluded, is_isolated);
+        let decision = self.answer(id, &name, concluded, is_isolated);
         if !matches!(decision, RecoveryDecision::Nothing(_)) {
             self.overtake(older, id, &name, concluded);
             self.attribute(id, &name);
@@ -598,13 +605,27 @@ impl DecisionContext<'_> {
         }
     }
 
-    fn answer(&mut self, name: &JobId, concluded: &ConcludedDraft, isolated: bool) -> RecoveryDecision {
+    /// Returns true if the newest earlier failure of this class had the same rank or part, and the same exit of a process.
+    fn is_same_as_before(&self, id: CaseId, name: &JobId, concluded: &ConcludedDraft) -> bool {
+        let verdict = &concluded.verdict;
+        let is_earlier =
+            |case: &&Case| case.id < id && case.job.as_ref() == Some(name) && case.verdict.class == verdict.class;
+        let Some(before) = self.state.cases.all().values().rev().find(is_earlier) else {
+            return true;
+        };
+        let has_same_rank = before.verdict.root_rank == verdict.root_rank;
+        let has_same_blame = verdict.root_rank.is_some() || before.verdict.blamed == verdict.blamed;
+        has_same_rank && has_same_blame && first_exit(&before.findings) == first_exit(&concluded.findings)
+    }
+
+    fn answer(&mut self, id: CaseId, name: &JobId, concluded: &ConcludedDraft, isolated: bool) -> RecoveryDecision {
         let verdict = &concluded.verdict;
         let retries_max = self.state.policy.user_retries;
         let waits_for_store = self.waits_for_store(name);
         let compares_starts = self.state.compares_starts();
         let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
         let ignores_completed = self.state.ignores_completed_ranks();
+        let is_same = !self.state.compares_failures() || self.is_same_as_before(id, name, concluded);
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -669,7 +690,12 @@ impl DecisionContext<'_> {
             )
         } else {
             let restarts = if times == 1 { "restart" } else { "restarts" };
-            format!("{what}; the same failure came back after {times} {restarts}, and no more are allowed")
+            let failure = if is_same {
+                "the same failure"
+            } else {
+                "a failure of the same class"
+            };
+            format!("{what}; {failure} came back after {times} {restarts}, and no more are allowed")
         })
     }
 }

@@ -263,6 +263,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if a stopped job names the same failure only if the earlier one had the same rank or part and the
+    /// same exit of a process (since rules 8; before, any failure that shares the restart budget).
+    pub(crate) fn compares_failures(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if a case stays open while its fault is present although nothing is restarted (since rules 8).
     pub(crate) fn keeps_present_faults(&self) -> bool {
         self.rules >= 8

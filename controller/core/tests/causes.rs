@@ -676,3 +676,37 @@ fn a_case_of_a_node_that_was_out_of_use_names_the_earlier_cordon() {
     assert_eq!(outcome_of(RULES), "node node-3 was already out of use by an operator");
     assert_eq!(outcome_of(7), "node node-3 was taken out of use");
 }
+
+/// Returns the reason of a job with one restart that stops after two exits of ranks.
+fn reason_after(first: (u32, i32), second: (u32, i32)) -> String {
+    let mut cluster = Cluster::new(policy(RULES));
+    let spec = JobSpec {
+        max_restarts: 1,
+        ..cluster.spec(4, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.obey();
+    for (rank, signal) in [first, second] {
+        cluster.obey();
+        cluster.exits(rank, ProcessExit::Signal(signal));
+        cluster.wait(Duration::from_secs(10));
+        cluster.obey();
+    }
+    match cluster.state.jobs()[&job()].phase() {
+        JobPhase::Stopped { reason } => reason.clone(),
+        phase => panic!("{phase:?}"),
+    }
+}
+
+#[test]
+fn a_failure_is_the_same_if_rank_and_signal_are() {
+    for (second, is_same) in [((2, 9), true), ((2, 15), false), ((5, 9), false)] {
+        let reason = reason_after((2, 9), second);
+        let wanted = if is_same {
+            "; the same failure came back"
+        } else {
+            "; a failure of the same class came back"
+        };
+        assert!(reason.contains(wanted), "{second:?}: {reason}");
+    }
+}
