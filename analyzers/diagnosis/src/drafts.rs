@@ -215,14 +215,21 @@ impl DraftTable {
         of_jobs.max(of_itself)
     }
 
-    /// Returns the drafts in which a node became silent, each with the time of the node's last report. Drafts of older
-    /// rules are omitted.
-    pub(crate) fn silences_of(&self, node: &NodeId) -> Vec<(DraftId, Timestamp)> {
+    /// Returns the concluded drafts that concern a node.
+    pub(crate) fn concluded_on(&self, node: &NodeId) -> impl Iterator<Item = &Draft> {
         let of_jobs = self.orders.done_on.get(node).into_iter().flat_map(|row| row.falling());
         let of_itself = self.of_scope(ScopeRef::Node(node));
         let of_itself = of_itself.into_iter().flat_map(|of| of.done.falling());
-        let concluded = of_jobs.chain(of_itself).filter_map(|id| self.get(DraftId(id)));
-        let limited = self.open().chain(concluded).filter(|draft| draft.has_cause_limits);
+        of_jobs.chain(of_itself).filter_map(|id| self.get(DraftId(id)))
+    }
+
+    /// Returns the drafts in which a node became silent, each with the time of the node's last report. Drafts of older
+    /// rules are omitted.
+    pub(crate) fn silences_of(&self, node: &NodeId) -> Vec<(DraftId, Timestamp)> {
+        let limited = self
+            .open()
+            .chain(self.concluded_on(node))
+            .filter(|draft| draft.has_cause_limits);
         limited
             .filter_map(|draft| Some((draft.id, draft.silence_of(node)?)))
             .collect()

@@ -8,8 +8,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
-    CaseState, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec,
-    NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
+    CaseState, CheckpointTiers, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
+    JobSpec, NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
 };
 
 const BOOT: &str = "5e4a3f52-4b8e-4f4e-8a2e-0d3b6f2f8a11";
@@ -708,5 +708,37 @@ fn a_failure_is_the_same_if_rank_and_signal_are() {
             "; a failure of the same class came back"
         };
         assert!(reason.contains(wanted), "{second:?}: {reason}");
+    }
+}
+
+/// A fault of the same node is in use by the cordon limit, and a fault of another node follows.
+#[test]
+fn a_fault_that_awaits_a_decision_is_no_part_of_the_case_of_another_node() {
+    for (rules, count) in [(RULES, 3), (7, 4)] {
+        let mut cluster = Cluster::checkpointed(policy(rules), CheckpointTiers::default());
+        for number in 0..3 {
+            let entity = Entity::Device {
+                node: node(number),
+                device: Device {
+                    kind: DeviceKind::Gpu,
+                    address: "0000:9b:00".to_owned(),
+                },
+            };
+            let lost = vec![mark("gpu-fallen-off-bus", Role::Root)];
+            cluster.report(node(number), EvidenceSource::KernelLog, entity, text("Xid 79"), lost);
+            cluster.wait(Duration::from_secs(8));
+            cluster.obey();
+            cluster.obey();
+            (0..6).for_each(|rank| cluster.progress(rank, 41));
+        }
+        let blamed: Vec<_> = cluster
+            .cases()
+            .iter()
+            .filter_map(|case| case.verdict.blamed.node().cloned())
+            .collect();
+        assert_eq!(blamed.len(), count, "rules {rules}: {blamed:?}");
+        if rules == RULES {
+            assert_eq!(blamed, [node(0), node(1), node(2)]);
+        }
     }
 }

@@ -313,7 +313,8 @@ impl Diagnosis {
         };
         let opens_machine = machine_of(opening.entity, opening.evidence).is_some() && opening.mark().is_some();
         let is_beside = opens_machine && glimpse.entity != opening.entity && is_lesser(&glimpse, catalogue);
-        if self.has_fault_ends && is_beside {
+        let is_reported = || opens_machine && self.has_own_failure(&glimpse, opening, catalogue);
+        if self.has_fault_ends && (is_beside || is_reported()) {
             return false;
         }
         if !self.has_cause_limits {
@@ -327,6 +328,16 @@ impl Diagnosis {
             return false;
         }
         !self.is_in_failure(glimpse.evidence, scope) || lasts
+    }
+
+    /// Returns true if a remembered fault is a failure already, and a fault of another machine opens the next: neither
+    /// follows from the other.
+    fn has_own_failure(&self, remembered: &SignalRef<'_>, opening: &SignalRef<'_>, catalogue: &Catalogue) -> bool {
+        let node = machine_of(remembered.entity, remembered.evidence);
+        let is_other = node != machine_of(opening.entity, opening.evidence);
+        let opens_fault = lasts(opening, self.has_fault_ends, catalogue);
+        let mut known = node.into_iter().flat_map(|node| self.drafts.concluded_on(node));
+        is_other && opens_fault && known.any(|draft| draft.holds_evidence(remembered.evidence))
     }
 
     /// Returns true if a remembered sign may explain a failure of an idle node: no earlier failure of the node contains
