@@ -483,6 +483,38 @@ fn a_gpu_that_is_lost_just_after_a_job_takes_its_node_out_of_use_until_an_operat
 }
 
 #[test]
+fn a_fault_that_an_operator_cleared_is_not_reported_again_by_an_agent_with_an_empty_state_directory() {
+    let (cluster, agent, kernel_log) = start_with_kernel_log("");
+    let uptime = fs::read_to_string("/proc/uptime").expect("readable");
+    let uptime = uptime.split_whitespace().next().expect("two numbers");
+    append(&kernel_log, &format!("[{uptime:0<9}] {}", lost_gpu("9b")));
+    let node = || list(&cluster, &["status", "nodes"])[0].clone();
+    until("the node to be out of use", LIMIT, || {
+        (node()["state"] == "cordoned").then_some(())
+    });
+    rankguard(&["node", "uncordon", "n1", "--controller", &cluster.address]).expect(0);
+    drop(agent);
+    let state = cluster.dir.path().join("empty");
+    let log = text_of(&kernel_log);
+    let words = ["agent", "--node", "n1", "--slots", "1", "--kernel-log", log];
+    let place = ["--controller", &cluster.address, "--state-dir", text_of(&state)];
+    let _agent = Daemon::start(&[&words[..], &place].concat(), &cluster.dir.path().join("again.log"));
+    until("the old line to be read again", LIMIT, || {
+        let ran = rankguard(&["agent", "status", "--state-dir", text_of(&state), "--format", "json"]);
+        ran.stdout.contains("0000:9b:00").then_some(())
+    });
+    // A later fault is answered, so everything before it has been.
+    append(&kernel_log, &lost_gpu("bb"));
+    let later = until("the case of the later fault", LIMIT, || {
+        let cases = list(&cluster, &["cases"]);
+        let is_later = |case: &&Value| case["verdict"]["blamed"].to_string().contains("0000:bb:00");
+        cases.iter().find(is_later).cloned()
+    });
+    assert_eq!(later["findings"].as_array().map(Vec::len), Some(1), "{later:#}");
+    assert_eq!(list(&cluster, &["cases"]).len(), 2);
+}
+
+#[test]
 fn a_fault_of_an_earlier_boot_is_over() {
     let line = format!("2020-01-01T03:00:00.000000+00:00 n1 kernel: {}\n", lost_gpu("9b"));
     let (cluster, _agent, kernel_log) = start_with_kernel_log(&line);

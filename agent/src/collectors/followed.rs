@@ -10,9 +10,9 @@ use super::file::{FileEvent, FileFollower, FilePosition, StartPosition};
 use super::held_lines::{HeldLines, RestartPosition};
 use super::inotify::InotifyWatcher;
 use super::kmsg::{self, SequenceCounter};
-use super::observe::{LineOrigin, LineReporter, ReadTimes};
+use super::observe::{LineOrigin, LineReporter, ReadTimes, end_faults};
 use super::stream::triage;
-use super::uptime::just_now;
+use super::uptime::{just_now, of_this_boot};
 use crate::clock;
 use crate::pending_evidence::{PendingEvidence, ReaderCursor};
 
@@ -196,12 +196,28 @@ impl FollowedFile {
             let Some(mut observation) = self.held.unreported_part(observation) else {
                 continue;
             };
-            if self.writer == LineOrigin::Kernel {
-                observation.at = observation.at.or_else(|| observation.since_boot_us.and_then(just_now));
-            }
             let (read, live) = self.times.of(observation.line_no).unwrap_or((now, self.live));
+            if self.writer == LineOrigin::Kernel && observation.at.is_none() {
+                date_by_boot(&mut observation, live);
+            }
             sightings.push(reporter.sighting(&self.writer, observation, read, live));
         }
+    }
+}
+
+/// Dates a line of the kernel by its time since boot. A line that was there before the reader may be of any age; if this
+/// boot has not lasted as long as its stamp, it is of an earlier boot and no failure of the present.
+fn date_by_boot(observation: &mut LogObservation, live: bool) {
+    let Some(since_boot_us) = observation.since_boot_us else {
+        return;
+    };
+    observation.at = if live {
+        just_now(since_boot_us)
+    } else {
+        of_this_boot(since_boot_us)
+    };
+    if !live && observation.at.is_none() {
+        end_faults(&mut observation.marks);
     }
 }
 
@@ -211,7 +227,7 @@ mod tests {
     use std::io::Write;
     use std::path::Path;
 
-    use rankguard_model::EvidenceSource;
+    use rankguard_model::{EvidenceSource, Role};
 
     use super::*;
     use crate::collectors::testing::{commit, reporter, told};
@@ -247,6 +263,31 @@ mod tests {
         assert!(
             seen.len() == 1 && seen[0].starts_with("node a, gpu 0000:bb:00 |"),
             "{seen:?}"
+        );
+    }
+
+    #[test]
+    fn old_lines_of_this_boot_have_their_own_time_and_those_of_an_earlier_boot_are_over() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let reporter = reporter(EvidenceSource::KernelLog, dir.path());
+        let path = dir.path().join("kern.log");
+        let uptime = crate::collectors::uptime::uptime().expect("it is known").as_secs_f64();
+        let half = uptime / 2.0;
+        append(&path, &format!("[{half:12.6}] {XID}\n"));
+        append(
+            &path,
+            &format!("[{:12.6}] {}\n", uptime + 1_000.0, XID.replace("9b", "bb")),
+        );
+        let mut file = kernel(&path, &reporter);
+        file.look(&reporter);
+        file.finish(&reporter);
+        let seen = commit(&reporter);
+        let [old, over] = &seen[..] else { panic!("{seen:?}") };
+        let age = clock::now().since(old.at).as_secs_f64();
+        assert!((age - half).abs() < 60.0, "{age} s old, logged {half} s ago");
+        assert_eq!(
+            (old.marks[0].role, over.marks[0].role),
+            (Role::Root, Role::Confirmation)
         );
     }
 

@@ -76,9 +76,7 @@ impl LineReporter {
             }
         }
         if is_over {
-            for mark in marks.iter_mut().filter(|mark| mark.role == Role::Root) {
-                mark.role = Role::Confirmation;
-            }
+            end_faults(&mut marks);
         }
         PendingEvidence::now(self.source, entity, EvidenceBody::Line { text, context, repeats })
             .at(at)
@@ -183,6 +181,13 @@ impl LineReporter {
         };
         let rank = pid.and_then(|pid| self.roster.rank_of_pid(pid)).or_else(by_number);
         rank.map_or_else(|| self.intake.node_entity(), |rank| self.roster.entity(&rank))
+    }
+}
+
+/// Marks the faults of a line as over: a boot has ended them.
+pub(super) fn end_faults(marks: &mut [Classification]) {
+    for mark in marks.iter_mut().filter(|mark| mark.role == Role::Root) {
+        mark.role = Role::Confirmation;
     }
 }
 

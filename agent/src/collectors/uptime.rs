@@ -22,7 +22,14 @@ pub(super) fn just_now(since_boot_us: u64) -> Option<Timestamp> {
     (age <= FRESH).then(|| clock::now().before(age))
 }
 
-fn uptime() -> Option<Duration> {
+/// Returns the time of a record of any age from its time since boot. `None` if this boot has not lasted that long: the
+/// record is of an earlier one.
+pub(super) fn of_this_boot(since_boot_us: u64) -> Option<Timestamp> {
+    let age = uptime()?.checked_sub(Duration::from_micros(since_boot_us))?;
+    Some(clock::now().before(age))
+}
+
+pub(super) fn uptime() -> Option<Duration> {
     let since = clock_gettime(ClockId::Boottime);
     Some(Duration::new(
         u64::try_from(since.tv_sec).ok()?,
