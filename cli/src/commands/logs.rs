@@ -75,6 +75,9 @@ pub(crate) async fn run(args: &LogsArgs, client: &ControllerClient) -> Result<Co
     for (_, why) in &absent {
         out::note(why);
     }
+    if let Some(note) = reader.restart_note(view) {
+        out::note(&note);
+    }
     Ok(if reader.away.is_empty() && absent.is_empty() {
         CommandExit::Fine
     } else {
@@ -228,11 +231,28 @@ impl LogReader {
         self.away.insert(node, problem);
     }
 
+    /// Returns the generation that was read, else the one that would be.
+    fn read_generation(&self, view: &JobView) -> Generation {
+        self.generation.or(self.shown).unwrap_or(view.generation)
+    }
+
+    /// Reports that the job began another generation while this one was read.
+    fn restart_note(&self, view: &JobView) -> Option<String> {
+        let read = self.read_generation(view);
+        let is_later = self.generation.is_none() && view.generation > read;
+        is_later.then(|| {
+            format!(
+                "job {} began generation {} while the output of generation {read} was read; run the command again to read it",
+                self.job, view.generation
+            )
+        })
+    }
+
     /// Explains why nothing was printed: the job has not started, or the generation or rank does not exist.
     fn no_output(&self, view: &JobView) -> CliError {
         let job = &self.job;
         let newest = view.generation;
-        let generation = self.generation.unwrap_or(newest);
+        let generation = self.read_generation(view);
         if newest == Generation(0) || view.state == JobState::Pending && nodes_of(view, generation).is_empty() {
             let reason = view
                 .reason
@@ -273,7 +293,7 @@ impl LogReader {
     /// Explains for each selected rank why none of its output was read; without a selection, for each rank that ran.
     fn absent_ranks(&self, view: &JobView) -> Vec<(AbsenceCause, String)> {
         let job = &self.job;
-        let generation = self.generation.unwrap_or(view.generation);
+        let generation = self.read_generation(view);
         let places = places_of(view, generation);
         let wanted: BTreeSet<Rank> = if self.ranks.is_empty() {
             places.keys().copied().collect()
@@ -495,6 +515,7 @@ fn reason(status: &tonic::Status) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rankguard_model::{StateSpan, Timestamp};
     use rankguard_report::sample;
 
     /// Finding 13 of the first operator: all of these were "no agent keeps output".
@@ -559,6 +580,47 @@ mod tests {
             "cannot read the output of job",
         );
         check(&|_, _| {}, "no agent has output of generation");
+    }
+
+    /// A node that does not answer delays the command; its job was restarted elsewhere meanwhile.
+    #[test]
+    fn a_restart_while_a_node_is_awaited_removes_no_output() {
+        let (status, _) = sample::cluster();
+        let running = status.jobs.iter().find(|view| view.placements.len() > 1);
+        let mut view = running.expect("a job that runs").clone();
+        let read = view.generation;
+        let places = places_of(&view, read);
+        view.spans = places
+            .iter()
+            .map(|(rank, node)| StateSpan {
+                node: node.clone(),
+                rank: Some(*rank),
+                generation: Some(read),
+                state: "running".to_owned(),
+                from: Timestamp(0),
+                to: Some(Timestamp(1)),
+            })
+            .collect();
+        let (frozen, node) = places.last_key_value().expect("several ranks");
+        let mut reader = LogReader::new(view.spec.id.clone(), BTreeSet::new(), None);
+        reader.shown = Some(read);
+        for (rank, node) in places.iter().filter(|(rank, _)| *rank != frozen) {
+            let key = (node.clone(), read, *rank, false);
+            reader.streams.insert(key, LogCursor::default());
+        }
+        reader.away.insert(node.clone(), "Timeout expired".to_owned());
+        assert_eq!(reader.restart_note(&view), None);
+        view.generation = read.next();
+        let absent = reader.absent_ranks(&view);
+        let [(AbsenceCause::AgentAway, why)] = &absent[..] else {
+            panic!("{absent:?}")
+        };
+        assert!(
+            why.starts_with(&format!("cannot read the output of rank {frozen} of job")),
+            "{why}"
+        );
+        let note = reader.restart_note(&view).expect("another generation runs");
+        assert!(note.contains(&format!("began generation {}", read.next())), "{note}");
     }
 
     #[test]
