@@ -487,7 +487,8 @@ fn a_fault_that_an_operator_cleared_is_not_reported_again_by_an_agent_with_an_em
     let (cluster, agent, kernel_log) = start_with_kernel_log("");
     let uptime = fs::read_to_string("/proc/uptime").expect("readable");
     let uptime = uptime.split_whitespace().next().expect("two numbers");
-    append(&kernel_log, &format!("[{uptime:0<9}] {}", lost_gpu("9b")));
+    // The kernel prints microseconds, and the file has hundredths of seconds.
+    append(&kernel_log, &format!("[{uptime}0000] {}", lost_gpu("9b")));
     let node = || list(&cluster, &["status", "nodes"])[0].clone();
     until("the node to be out of use", LIMIT, || {
         (node()["state"] == "cordoned").then_some(())

@@ -137,7 +137,7 @@ impl HangCollector {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
-            "no step for {:.0} s after step {}; its steps take {:.3} s, and up to {:.0} s without one are usual. It is in {}",
+            "no step for {:.1} s after step {}; its steps take {:.3} s, and up to {:.1} s without one are usual. It is in {}",
             silence.lasts.as_secs_f64(),
             silence.step,
             silence.median.as_secs_f64(),

@@ -35,7 +35,7 @@ pub(crate) struct StateCounts {
     pub(crate) faulty_nodes_in_use: u64,
     /// Jobs by state, in the order of [`JOB_STATES`].
     jobs: [u64; JOB_STATES.len()],
-    /// Cases that are open, recovering or await an operator, by class.
+    /// Cases that are open or recovering, have a fault that is present or await an operator, by class.
     open_cases: BTreeMap<String, u64>,
     /// Committed checkpoints of the known jobs.
     pub(crate) committed: u64,
@@ -99,7 +99,7 @@ impl StateCounts {
             ),
             (
                 "open_cases",
-                "Cases that are open, recovering or await an operator, by failure class",
+                "Cases that are open or recovering, have a fault that is present or await an operator, by failure class",
                 "class",
                 self.open_cases.clone().into_iter().collect(),
             ),
