@@ -68,6 +68,7 @@ const GROUPS: &[CommandGroup] = &[
             "rankguard cases show 12",
             "rankguard cases ack 12 'ada looks at it'",
             "rankguard cases comment 12 'rebooted, burn-in runs'",
+            "rankguard cases close 13 'rank 7 only writes logs'",
             "rankguard cases correct 12 gpu-thermal 'fan was broken'",
             "rankguard report --out report",
             "rankguard diagnose /var/log/broken-job",
