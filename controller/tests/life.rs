@@ -519,10 +519,10 @@ async fn a_cordon_by_an_operator_lasts_over_a_restart() {
     controller.stop().await;
     let controller = Running::start(settings(dir.path())).await;
     let view = controller.status().await.nodes.remove(0);
-    assert_eq!(
-        (view.state, view.reason.as_deref()),
-        (NodeState::Cordoned, Some("cable is loose"))
-    );
+    assert_eq!(view.state, NodeState::Cordoned);
+    let reason = view.reason.unwrap_or_default();
+    let wanted = "cable is loose; its agent has not joined since the controller started at ";
+    assert!(reason.starts_with(wanted), "{reason}");
     controller
         .operator()
         .await

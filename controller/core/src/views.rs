@@ -116,9 +116,11 @@ fn node_reason(node: &Node, has_job: bool) -> Option<String> {
     let reason = unavailable_reason(node, has_job);
     let fault =
         fault_in_use(node).map(|fault| format!("in use although faulty, case {}: {}", fault.case, fault.reason));
+    let is_named = node.lost_since.is_some() || node.session_ended.is_some();
+    let unjoined = node.unjoined_since.filter(|_| !is_named).map(unjoined_reason);
     let links = node.links_down.iter();
     let links = links.map(|(link, since)| format!("the link of {link} has been down since {since}"));
-    let reasons: Vec<String> = fault.into_iter().chain(reason).chain(links).collect();
+    let reasons: Vec<String> = fault.into_iter().chain(reason).chain(unjoined).chain(links).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
@@ -128,12 +130,10 @@ fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
     let away = node
         .session_ended
         .map(|since| format!("its agent's session ended at {since}; it takes no work until it has joined again"));
-    let unjoined = node.unjoined_since.map(unjoined_reason);
     let suspected = node
         .suspected
         .map(|_| "a fatal fault of its hardware is being examined; it takes no work until the verdict".to_owned());
-    let silent = silent.or(away).or(unjoined);
-    let silent = silent.or_else(|| foreign_reason(node)).or(suspected);
+    let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
             if cordon.drains && (has_job || !node.fences.is_empty()) {
