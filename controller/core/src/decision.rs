@@ -199,7 +199,7 @@ impl DecisionContext<'_> {
 
     /// Repeats open requests after a restart of the controller. Agents receive their orders when they join.
     fn resume(&mut self) {
-        if self.state.names_unjoined_nodes() && !self.state.policy.replay_only {
+        if self.state.awaits_unjoined_nodes() && !self.state.policy.replay_only {
             self.state.fleet.controller_started(self.at);
         }
         let timers = self.state.timers.clone();

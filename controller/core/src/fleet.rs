@@ -30,7 +30,7 @@ pub struct Node {
     /// Time of the last message before its session ended; absent while it is connected, and in older journals.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_heard: Option<Timestamp>,
-    /// Start of the controller, if the agent has not joined since.
+    /// Start of the controller, if the agent has not joined since. Nothing is placed on the node until it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unjoined_since: Option<Timestamp>,
     /// Report of the agent that it was asked to end; absent after its next join.
@@ -111,7 +111,8 @@ impl Node {
 
     /// Returns true if new ranks may be placed on the node.
     pub fn is_usable(&self) -> bool {
-        let is_connected = self.state() == NodeState::Healthy && self.session_ended.is_none();
+        let has_session = self.session_ended.is_none() && self.unjoined_since.is_none();
+        let is_connected = self.state() == NodeState::Healthy && has_session;
         is_connected && self.suspected.is_none() && self.foreign.is_empty()
     }
 
@@ -271,15 +272,22 @@ impl Fleet {
 
     /// Records a start of the controller: no agent is connected yet.
     pub(crate) fn controller_started(&mut self, at: Timestamp) {
-        for node in self.nodes.values_mut().filter(|node| node.lost_since.is_none()) {
-            node.unjoined_since = Some(at);
+        for (name, node) in &mut self.nodes {
+            if node.lost_since.is_none() {
+                node.unjoined_since = Some(at);
+                self.away.insert(name.clone());
+            }
         }
     }
 
-    /// Returns live nodes without a session, each with the time at which its session ended.
+    /// Returns live nodes without a session, each with the time at which its session ended, or since which it is awaited
+    /// by a controller that has started.
     pub(crate) fn nodes_without_session(&self) -> impl Iterator<Item = (&NodeId, Timestamp)> {
         let away = self.away.iter();
-        away.filter_map(|name| Some((name, self.get(name)?.session_ended?)))
+        away.filter_map(|name| {
+            let node = self.get(name)?;
+            Some((name, node.unjoined_since.or(node.session_ended)?))
+        })
     }
 
     pub fn get(&self, node: &NodeId) -> Option<&Node> {

@@ -252,9 +252,9 @@ impl DecisionState {
         self.rules >= 8
     }
 
-    /// Returns true if a node that has not joined since the start of the controller is shown so, and its silence counts as
-    /// that (since rules 8; before, as if it had reported at the start).
-    pub(crate) fn names_unjoined_nodes(&self) -> bool {
+    /// Returns true if a node that has not joined since the start of the controller takes no work and is shown so, and its
+    /// silence counts as that (since rules 8; before, as if it had reported at the start).
+    pub(crate) fn awaits_unjoined_nodes(&self) -> bool {
         self.rules >= 8
     }
 

@@ -287,15 +287,17 @@ fn lost_reason(node: &Node, since: Timestamp) -> String {
     }
     match node.session_ended {
         Some(ended) => format!("its agent's session ended at {ended}; declared lost at {since}"),
-        None => match node.unjoined_since.map(unjoined_reason) {
-            Some(reason) => format!("{reason}; declared lost at {since}"),
+        None => match node.unjoined_since {
+            Some(started) => {
+                format!("its agent has not joined since the controller started at {started}; declared lost at {since}")
+            }
             None => format!("declared lost at {since}"),
         },
     }
 }
 
 fn unjoined_reason(since: Timestamp) -> String {
-    format!("its agent has not joined since the controller started at {since}")
+    format!("its agent has not joined since the controller started at {since}; it takes no work until it has")
 }
 
 /// Reason shown for a running job without step marks.

@@ -7,8 +7,8 @@ use std::time::Duration;
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, Policy};
 use rankguard_model::{
-    Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, NodeState, ProcessExit, Rank, RankRef, RunningRank,
-    Sequence, StateSpan, Timestamp,
+    CheckpointTiers, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation, NodeState, ProcessExit,
+    Rank, RankRef, RunningRank, Sequence, StateSpan, Timestamp,
 };
 
 /// A controller that was away for 20 s has started.
@@ -57,7 +57,10 @@ fn a_node_that_has_not_joined_is_shown_so_and_its_silence_is_counted_so() {
     (0..3).for_each(|number| joins(&mut cluster, number, &[]));
     assert_eq!(reason(&cluster, 0), None);
     let wanted = format!("its agent has not joined since the controller started at {started}");
-    assert_eq!(reason(&cluster, 3), Some(wanted.clone()));
+    assert_eq!(
+        reason(&cluster, 3),
+        Some(format!("{wanted}; it takes no work until it has"))
+    );
     cluster.wait(Duration::from_secs(6));
     cluster.tell(Event::NodeFellSilent {
         node: node(3),
@@ -109,6 +112,32 @@ fn a_session_that_ended_before_the_restart_dates_the_silence() {
     });
     cluster.wait(Duration::from_secs(10));
     assert_eq!(Some(cluster.cases()[0].findings[0].at), last_heard);
+}
+
+/// The agent of node 3 is gone; rank 0 fails right after the start of the controller.
+#[test]
+fn a_job_is_restarted_once_without_a_node_that_has_not_joined() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    cluster.wait(Duration::from_secs(20));
+    cluster.tell(Event::ControllerStarted);
+    let started = cluster.now;
+    (0..3).for_each(|number| joins(&mut cluster, number, &[]));
+    let exit = EvidenceBody::RankExited {
+        pid: 0,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(0, exit, Vec::new());
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.generation(), Generation(1), "the verdict waits for node 3");
+    cluster.tell(Event::NodeFellSilent {
+        node: node(3),
+        last_heard: started,
+    });
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(cluster.generation(), Generation(2));
+    let status = cluster.state.status(cluster.now);
+    assert!(status.jobs[0].placements.iter().all(|place| place.node != node(3)));
 }
 
 /// The exit of rank 3 arrives, dated as it was seen.

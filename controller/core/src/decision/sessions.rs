@@ -4,6 +4,8 @@
 //! restart the job on the absent node, and again without it. So verdicts wait, for a bounded time, until the node has
 //! joined again or counts as lost, and nothing is placed on a node without a session.
 //!
+//! After a start of the controller no agent is connected, and the same holds for each node until it has joined.
+//!
 //! `Healthy => Lost` follows the end of the session at once if the agent was asked to end and has reported the ends of
 //! its ranks.
 
