@@ -175,9 +175,10 @@ fn note(args: CaseNoteArgs, kind: NoteKind, common: &CommonArgs) -> Result<(), C
     Ok(())
 }
 
-/// Formats the class of a case, with the correction of an operator.
+/// Formats the class of a case, with the correction or confirmation of an operator.
 fn class_words(case: &Case) -> String {
     match case.corrected_class() {
+        Some(class) if *class == case.verdict.class => format!("{class} (confirmed)"),
         Some(class) => format!("{} (corrected: {class})", case.verdict.class),
         None => case.verdict.class.to_string(),
     }
@@ -448,7 +449,36 @@ impl CaseText {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rankguard_model::CaseNote;
     use rankguard_report::sample;
+
+    #[test]
+    fn a_correction_to_the_class_of_the_verdict_confirms_it() {
+        let mut case = sample::cluster().1.remove(0);
+        let verdict = case.verdict.class.clone();
+        for (class, wanted) in [
+            (verdict.clone(), format!("{verdict} (confirmed)")),
+            ("gpu-thermal".into(), format!("{verdict} (corrected: gpu-thermal)")),
+        ] {
+            case.notes = vec![CaseNote {
+                at: Timestamp(0),
+                by: "ada".to_owned(),
+                kind: CaseNoteKind::Corrected { class },
+                text: String::new(),
+            }];
+            assert_eq!(class_words(&case), wanted);
+        }
+    }
+
+    #[test]
+    fn a_case_with_a_present_fault_states_what_ends_it() {
+        let mut case = sample::cluster().1.remove(0);
+        case.state = CaseState::FaultPresent;
+        let page = page(&case);
+        assert!(page.contains("fault present"), "{page}");
+        assert!(page.contains("`rankguard cases close 1`"), "{page}");
+        assert!(page.contains("cleared by: "), "{page}");
+    }
 
     #[test]
     fn a_case_is_shown_whole_with_the_answer_first() {

@@ -318,6 +318,32 @@ fn evidence_text(body: &EvidenceBody) -> String {
         EvidenceBody::Line { text, repeats, .. } => format!("{text} (x{repeats})"),
         EvidenceBody::Sample { metric, value, unit } => format!("{metric} {value} {unit}"),
         EvidenceBody::RankExited { exit, .. } => format!("rank ended: {exit}"),
+        EvidenceBody::Gap { what, .. } => what.clone(),
+        EvidenceBody::ShardFailed { step, reason } => format!("the shard of step {step} could not be kept: {reason}"),
+        EvidenceBody::OrderFailed { reason, .. } => reason.clone(),
+        // Other evidence is no finding.
         other => format!("{other:?}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rankguard_model::Step;
+
+    use super::*;
+
+    #[test]
+    fn findings_are_printed_in_words() {
+        let body = EvidenceBody::ShardFailed {
+            step: Step(10),
+            reason: "no space left on device".to_owned(),
+        };
+        let wanted = "the shard of step 10 could not be kept: no space left on device";
+        assert_eq!(evidence_text(&body), wanted);
+        let body = EvidenceBody::Gap {
+            what: "the kernel log is not read: switched off".to_owned(),
+            lost: None,
+        };
+        assert_eq!(evidence_text(&body), "the kernel log is not read: switched off");
     }
 }
