@@ -51,6 +51,10 @@ fn outcome(cluster: &Cluster) -> String {
     only_case(cluster).outcome.unwrap_or_default()
 }
 
+fn outcome_of_first(cluster: &Cluster) -> String {
+    cluster.cases()[0].outcome.clone().unwrap_or_default()
+}
+
 /// Ranks stand at step 40 for more than `hang_ms` while rank 0 makes steps.
 fn standing(rules: u32, ranks: &[u32]) -> Cluster {
     let mut cluster = Cluster::running(Policy {
@@ -127,6 +131,25 @@ fn the_end_of_its_job_closes_the_case() {
         "{}",
         outcome(&cluster)
     );
+}
+
+#[test]
+fn a_rank_that_ended_stands_no_more_although_its_job_waits_for_nodes() {
+    let mut cluster = standing(RULES, &[5]);
+    cluster.tell(Event::NodeCordoned {
+        node: node(3),
+        reason: "fan".to_owned(),
+    });
+    let exit = EvidenceBody::RankExited {
+        pid: 5,
+        exit: ProcessExit::Signal(9),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(5, exit, Vec::new());
+    assert_eq!(cluster.cases()[0].state, CaseState::Closed);
+    assert!(outcome_of_first(&cluster).contains("; rank 5 ended at "));
+    cluster.wait(Duration::from_secs(30));
+    assert_eq!(opened(&cluster), [CaseId(2)], "the job waits for a node");
 }
 
 #[test]

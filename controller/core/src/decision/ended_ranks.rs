@@ -56,7 +56,9 @@ impl DecisionContext<'_> {
                 job.rank_exit_due(at, *rank);
             }
         }
-        if job.awaits_exits() {
+        let awaits_exits = job.awaits_exits();
+        self.close_past_faults(name, &format!("ranks on node {} have ended", info.node));
+        if awaits_exits {
             self.watch_ended_ranks(name, self.state.policy.fence_ms);
         } else if !absent.is_empty() {
             self.watch_ended_ranks(name, self.state.policy.settle_ms);

@@ -129,9 +129,9 @@ impl DecisionContext<'_> {
                 if dates_exits {
                     job.date_exit(*rank, evidence.at);
                 }
-                if exit.is_success() {
-                    self.close_past_faults(name, &format!("rank {rank} completed"));
-                } else {
+                let verb = if exit.is_success() { "completed" } else { "ended" };
+                self.close_past_faults(name, &format!("rank {rank} {verb}"));
+                if !exit.is_success() {
                     self.rank_gave_up(name, *rank);
                 }
                 self.advance(name);

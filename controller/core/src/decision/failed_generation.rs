@@ -100,6 +100,7 @@ impl DecisionContext<'_> {
                 job.rank_ended(at, rank);
             }
         }
+        self.close_past_faults(name, &format!("the ranks on node {node} ended"));
         self.settle_silent_generation(name, generation);
     }
 

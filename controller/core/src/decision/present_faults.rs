@@ -42,16 +42,17 @@ fn has_present_fault(job: &Job, case: &Case) -> bool {
         || is_store_fault(case) && job.checkpoints.counts.fails_now()
 }
 
-/// Returns true if the rank of a finding stands, or is slow, as the finding reports.
+/// Returns true if the rank of a finding runs and stands, or is slow, as the finding reports.
 fn is_rank_affected(job: &Job, finding: &CaseFinding) -> bool {
     let Entity::Rank { rank, .. } = &finding.entity else {
         return false;
     };
-    match finding.class.as_str() {
-        classes::HANG_STALLED_RANKS => job.hang.is_standing(*rank) && !job.has_completed(*rank),
+    let is_affected = match finding.class.as_str() {
+        classes::HANG_STALLED_RANKS => job.hang.is_standing(*rank),
         classes::STRAGGLER => job.tempo.is_slow(*rank),
         _ => false,
-    }
+    };
+    is_affected && job.is_alive(*rank)
 }
 
 /// Returns true if a shard could not be written to the store of the case's job.
