@@ -239,8 +239,8 @@ impl Job {
         self.close_spans(at, |_| true);
     }
 
-    /// Returns the generation that may commit checkpoints now (RG-3): none while old ranks are being ended, the last
-    /// one before the next starts. A finished job may still commit its own, because agents write sealed shards after
+    /// Returns the generation that may commit checkpoints now (RG-3): none while old ranks are being ended, nor one that was
+    /// begun and never started, the last one before the next starts. A finished job may still commit its own, because agents write sealed shards after
     /// the ranks have exited.
     pub fn committable(&self) -> Option<Generation> {
         match self.phase {
@@ -251,6 +251,7 @@ impl Job {
             } => Some(self.checkpoints.trained()),
             JobPhase::Adopting { .. } => None,
             JobPhase::Stopped { .. } => None,
+            JobPhase::Pending { .. } if self.checkpoints.trained() < self.generation => None,
             _ => Some(self.generation),
         }
     }
