@@ -378,6 +378,7 @@ impl DecisionContext<'_> {
                 DraftChange::Revised(concluded) => {
                     if let Some(id) = self.state.cases.conclude(&concluded) {
                         self.revise(id, &concluded);
+                        self.close_revised(id, &concluded.verdict.class);
                     }
                 }
                 DraftChange::Joined { .. } | DraftChange::Dropped { .. } => {}

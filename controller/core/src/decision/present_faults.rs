@@ -7,7 +7,7 @@
 
 use rankguard_faults::classes;
 use rankguard_model::{
-    Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, Entity, EvidenceSource, JobId, NodeId,
+    Case, CaseFinding, CaseId, CaseNote, CaseNoteKind, CaseState, ClassId, Entity, EvidenceSource, JobId, NodeId,
 };
 
 use super::DecisionContext;
@@ -113,6 +113,11 @@ impl DecisionContext<'_> {
     /// `FaultPresent => Closed` of the cases that blame a node, or a device of it, with a fault that is no longer present.
     pub(crate) fn close_past_faults_of_node(&mut self, node: &NodeId, how: &str) {
         self.close_past(how, |case| case.verdict.blamed.node() == Some(node));
+    }
+
+    /// `FaultPresent => Closed` of a case with another verdict, of which the end is not seen.
+    pub(crate) fn close_revised(&mut self, id: CaseId, class: &ClassId) {
+        self.close_past(&format!("the verdict was revised to {class}"), |case| case.id == id);
     }
 
     fn close_past(&mut self, how: &str, is_concerned: impl Fn(&Case) -> bool) {

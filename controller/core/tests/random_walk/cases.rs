@@ -51,6 +51,15 @@ fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &DecisionSta
             case.id
         );
     }
+    if before.state == CaseState::FaultPresent && case.state == CaseState::Closed {
+        let known = before.outcome.as_deref().unwrap_or_default();
+        let outcome = case.outcome.as_deref().unwrap_or_default();
+        assert!(
+            outcome.starts_with(known) && outcome != known,
+            "case {}: {outcome:?}",
+            case.id
+        );
+    }
     // A case that leads to a restart after all is open again.
     let is_answered = before.plan != case.plan;
     if matches!(before.state, CaseState::Closed | CaseState::Recovered) && new.is_empty() && !is_answered {

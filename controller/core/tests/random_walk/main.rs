@@ -13,7 +13,8 @@ use proptest::prelude::*;
 use rankguard_core::{AdoptionStage, CheckFinding, DecisionState, StampedEvent, step};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId, NodeState, Rank, Role,
+    CaseState, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, Generation, JobState, NodeId, NodeState,
+    Rank, Role,
 };
 
 use moves::{Move, moves};
@@ -128,6 +129,12 @@ fn walks_reach_the_states_that_matter() {
                 }
             }
             seen.insert("case", !walk.state.cases().is_empty());
+            let is_present = |case: &rankguard_model::Case| case.state == CaseState::FaultPresent;
+            if walk.state.cases().values().any(is_present) {
+                seen.insert("fault present", true);
+            } else if seen.contains_key("fault present") {
+                seen.insert("fault over", true);
+            }
             seen.insert("cordon", walk.state.fleet().cordoned_by_verdict() > 0);
             let fencing = |(_, node): (&NodeId, &rankguard_core::Node)| node.state() == NodeState::Fencing;
             if walk.state.fleet().iter().any(fencing) {
@@ -139,8 +146,9 @@ fn walks_reach_the_states_that_matter() {
         }
     }
     let often = ["running", "committed", "second generation", "case", "cordon", "fencing"];
+    let often = often.into_iter().chain(["fault present", "fault over"]);
     let adoption = ["adopted", "adopted out of memory", "an adopter lost"];
-    for what in often.into_iter().chain(adoption) {
+    for what in often.chain(adoption) {
         assert!(reached.get(what).copied().unwrap_or(0) >= 10, "{what}: {reached:?}");
     }
 }

@@ -55,6 +55,12 @@ pub(super) enum Move {
         rank: u8,
         step: u8,
     },
+    /// The store is full when a shard is written.
+    SaveFails {
+        job: u8,
+        rank: u8,
+        step: u8,
+    },
     /// An agent reports a rank as silent.
     Silent {
         job: u8,
@@ -114,6 +120,7 @@ fn any_move() -> impl Strategy<Value = Move> {
             .prop_map(|(job, rank, code, old)| Move::Exit { job, rank, code, old }),
         2 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Progress { job, rank, step }),
         4 => (0..2u8, 0..6u8, any::<u8>()).prop_map(|(job, rank, step)| Move::Silent { job, rank, step }),
+        3 => (0..2u8, 0..6u8, 0..4u8).prop_map(|(job, rank, step)| Move::SaveFails { job, rank, step }),
         3 => (0..2u8, 0..6u8, 0..4u8, 1..7u8)
             .prop_map(|(job, rank, step, world)| Move::Durable { job, rank, step, world }),
         3 => (0..2u8, 1..9u8).prop_map(|(job, ahead)| Move::Checkpoint { job, ahead }),
@@ -138,6 +145,7 @@ pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
         3 => prop::collection::vec(any_move(), 1..80),
         3 => towards_adoption(),
         2 => towards_return(),
+        2 => towards_full_store(),
     ]
 }
 
@@ -173,10 +181,9 @@ fn towards_return() -> impl Strategy<Value = Vec<Move>> {
     })
 }
 
-/// A job runs, seals a step or a part of one, and loses a node or a rank; a node that must write missing shards may be
-/// lost, too. Other events occur in between.
-fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
-    let begin = [
+/// A job on two of three nodes makes its first step.
+fn training() -> Vec<Move> {
+    vec![
         Move::Join {
             node: 0,
             incarnation: 0,
@@ -200,7 +207,36 @@ fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
             rank: 0,
             step: 1,
         },
+    ]
+}
+
+/// The store of a job fills up, and has room again at times. Other events occur in between.
+fn towards_full_store() -> impl Strategy<Value = Vec<Move>> {
+    let fails = || (0..4u8, 1..5u8).prop_map(|(rank, step)| Move::SaveFails { job: 0, rank, step });
+    let timer = || any::<u8>().prop_map(|pick| Move::Timer { pick });
+    let go_on = prop_oneof![
+        6 => Just(Move::Obey),
+        4 => timer(),
+        4 => fails(),
+        3 => (1..9u8).prop_map(|ahead| Move::Checkpoint { job: 0, ahead }),
+        4 => any::<bool>().prop_map(|refuse| Move::Commit { refuse }),
+        3 => any_move(),
     ];
+    let parts = (
+        prop::collection::vec(timer(), 1..3),
+        fails(),
+        prop::collection::vec(go_on, 8..40),
+    );
+    parts.prop_map(|(timers, fails, go_on)| {
+        let begin = training().into_iter().chain([fails]);
+        begin.chain(timers).chain(go_on).collect()
+    })
+}
+
+/// A job runs, seals a step or a part of one, and loses a node or a rank; a node that must write missing shards may be
+/// lost, too. Other events occur in between.
+fn towards_adoption() -> impl Strategy<Value = Vec<Move>> {
+    let begin = training();
     let seal = prop_oneof![
         1 => (1..4u8).prop_map(|ahead| Move::Checkpoint { job: 0, ahead }),
         3 => (0..4u8, 1..9u8).prop_map(|(rank, step)| Move::Durable {

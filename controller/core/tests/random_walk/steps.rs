@@ -191,6 +191,24 @@ impl Walk {
                 };
                 self.rank_report(&job(number), rank, false, body);
             }
+            Move::SaveFails {
+                job: number,
+                rank,
+                step,
+            } => {
+                let mark = Classification {
+                    class: ClassId::from("disk-full"),
+                    role: Role::Root,
+                    confidence: 0.95,
+                    signature: "checkpoint-store".into(),
+                    fields: rankguard_model::FieldValues::new(),
+                };
+                let body = EvidenceBody::ShardFailed {
+                    step: Step(u64::from(step)),
+                    reason: "no space left on device".to_owned(),
+                };
+                self.rank_report_marked(&job(number), rank, false, body, vec![mark]);
+            }
             Move::Silent {
                 job: number,
                 rank,

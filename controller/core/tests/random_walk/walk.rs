@@ -240,7 +240,11 @@ impl Walk {
             rank: place.rank,
             node: place.node.clone(),
         };
-        self.report(place.node, EvidenceSource::Ranks, entity, body, marks);
+        let source = match &body {
+            EvidenceBody::ShardFailed { .. } => EvidenceSource::Checkpoint,
+            _ => EvidenceSource::Ranks,
+        };
+        self.report(place.node, source, entity, body, marks);
     }
 
     pub(super) fn obey(&mut self) {
