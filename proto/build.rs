@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-const FILES: [&str; 9] = [
+const FILES: [&str; 10] = [
     "otlp/common.proto",
     "otlp/logs.proto",
     "otlp/metrics.proto",
@@ -12,6 +12,7 @@ const FILES: [&str; 9] = [
     "rankguard/v1/operator.proto",
     "rankguard/v1/order.proto",
     "rankguard/v1/rank.proto",
+    "rankguard/v1/rendezvous.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

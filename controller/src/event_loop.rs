@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rankguard_core::{Action, DecisionState, Event, RULES, step};
+use rankguard_core::{Action, DecisionState, Event, Node, RULES, step};
 use rankguard_model::{EvidenceBody, NodeId, Timestamp};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
@@ -34,6 +34,7 @@ use crate::intake::{AcknowledgedSequences, BatchBuilder};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal, RECOVERY_INTERVAL};
 use crate::liveness::NodeLiveness;
 use crate::name_conflicts::NameConflicts;
+use crate::rendezvous::{NodeCondition, NodeConditions};
 use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
 use crate::submission;
@@ -470,6 +471,14 @@ impl EventLoop {
         Some(v1::NodeCleared { at_ns: cleared.0 })
     }
 
+    /// Returns the nodes that runs of torchrun may not use.
+    fn node_conditions(&self) -> NodeConditions {
+        let nodes = self.state.fleet().iter();
+        nodes
+            .filter_map(|(name, node)| Some((name.clone(), condition(node)?)))
+            .collect()
+    }
+
     /// Returns the current time; in a replay the time of the evidence.
     fn now(&self) -> Timestamp {
         self.replay.as_ref().map_or_else(|| self.clock.now(), ReplayClock::now)
@@ -518,6 +527,7 @@ impl EventLoop {
                 drop(reply.send(view));
             }
             OperatorQuery::Cases(reply) => drop(reply.send(self.state.cases().values().cloned().collect())),
+            OperatorQuery::Conditions(reply) => drop(reply.send(self.node_conditions())),
             OperatorQuery::Name(spec, reply) => drop(reply.send(match submission::name_refusal(&self.state, &spec) {
                 None => Ok(self.state.generation_floor(&spec.id)),
                 Some(refusal) => Err(refusal),
@@ -525,6 +535,13 @@ impl EventLoop {
             OperatorQuery::Case(id, reply) => drop(reply.send(self.state.cases().get(&id).cloned())),
         }
     }
+}
+
+fn condition(node: &Node) -> Option<NodeCondition> {
+    if let Some(cordon) = &node.cordon {
+        return Some(NodeCondition::Cordoned(cordon.reason.clone()));
+    }
+    (!node.fences.is_empty()).then_some(NodeCondition::Fencing)
 }
 
 fn task_failed(problem: tokio::task::JoinError) -> ControllerError {

@@ -8,6 +8,7 @@ use rankguard_model::{
 use tokio::sync::oneshot;
 
 use crate::inbound::InboundPermit;
+use crate::rendezvous::NodeConditions;
 use crate::session_table::{SessionId, SessionLink};
 
 /// Inputs that may wait for the event loop. When the queue is full, senders wait: an agent's stream then backs up into
@@ -102,6 +103,8 @@ pub(crate) enum OperatorQuery {
     Status(oneshot::Sender<StatusView>),
     Cases(oneshot::Sender<Vec<Case>>),
     Case(CaseId, oneshot::Sender<Option<Case>>),
+    /// Nodes that members of torchrun runs may not use.
+    Conditions(oneshot::Sender<NodeConditions>),
     /// Checks that a submission may use its name; returns the newest known generation of that name.
     Name(Box<JobSpec>, oneshot::Sender<Result<Generation, CommandRefusal>>),
 }

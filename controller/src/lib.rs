@@ -28,13 +28,13 @@
 //! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
 //! | 5 | `event_loop` | select, journal, apply |
 //! | 4 | `replay` | replay-only mode |
-//! | 3 | `intake`, `operator`, `settings` | inputs to events; operator service; settings |
-//! | 2 | `batch`, `catalogue`, `session`, `submission` | events of one commit; catalogue files; sessions; submissions |
+//! | 3 | `intake`, `operator`, `rendezvous_service`, `settings` | inputs to events; operator service; torchrun processes; settings |
+//! | 2 | `batch`, `catalogue`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; rounds of torchrun; sessions; submissions |
 //! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports |
-//! | 0 | `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
+//! | 0 | `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
 //!
-//! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP,
-//! rendezvous and scheduler executors.
+//! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP and
+//! scheduler executors.
 
 mod address;
 mod authority;
@@ -56,6 +56,9 @@ mod journal_keeper;
 mod liveness;
 mod name_conflicts;
 mod operator;
+mod rendezvous;
+mod rendezvous_service;
+mod rendezvous_task;
 mod replay;
 mod reserve;
 mod run;

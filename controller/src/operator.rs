@@ -13,6 +13,7 @@ use tonic::{Request, Response, Status};
 
 use crate::claims::{self, ClaimRegistry};
 use crate::input::{CommandRefusal, LoopInput, OperatorCommand, OperatorQuery};
+use crate::rendezvous_task::RendezvousInput;
 use crate::session::stopping;
 use crate::submission;
 
@@ -27,13 +28,15 @@ const NAME_BYTES_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct OperatorService {
     inputs: mpsc::Sender<LoopInput>,
+    rendezvous: mpsc::Sender<RendezvousInput>,
     claims: ClaimRegistry,
 }
 
 impl OperatorService {
-    pub(crate) fn new(inputs: mpsc::Sender<LoopInput>) -> Self {
+    pub(crate) fn new(inputs: mpsc::Sender<LoopInput>, rendezvous: mpsc::Sender<RendezvousInput>) -> Self {
         Self {
             inputs,
+            rendezvous,
             claims: ClaimRegistry::default(),
         }
     }
@@ -43,12 +46,7 @@ impl OperatorService {
             self.inputs.send(input).await.map_err(|_| stopping())?;
             answer.await.map_err(|_| stopping())
         };
-        timeout(ANSWER_DEADLINE, exchange).await.map_err(|_| {
-            let limit = ANSWER_DEADLINE.as_secs();
-            Status::deadline_exceeded(format!(
-                "the controller has not answered within {limit} s; its disk may hang"
-            ))
-        })?
+        in_time(exchange).await
     }
 
     async fn command(&self, command: OperatorCommand) -> Result<(), Status> {
@@ -61,6 +59,16 @@ impl OperatorService {
         let (reply, answer) = oneshot::channel();
         self.ask(LoopInput::Query(query(reply)), answer).await
     }
+}
+
+/// Awaits an answer of the controller's tasks.
+async fn in_time<T>(exchange: impl Future<Output = Result<T, Status>>) -> Result<T, Status> {
+    timeout(ANSWER_DEADLINE, exchange).await.map_err(|_| {
+        let limit = ANSWER_DEADLINE.as_secs();
+        Status::deadline_exceeded(format!(
+            "the controller has not answered within {limit} s; its disk may hang"
+        ))
+    })?
 }
 
 /// Returns the name in the certificate of the client; `None` on loopback without an identity.
@@ -130,7 +138,15 @@ impl v1::operator_server::Operator for OperatorService {
     }
 
     async fn get_status(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {
-        document(&self.query(OperatorQuery::Status).await?)
+        let mut view = self.query(OperatorQuery::Status).await?;
+        let (reply, answer) = oneshot::channel();
+        let exchange = async {
+            let input = RendezvousInput::View(reply);
+            self.rendezvous.send(input).await.map_err(|_| stopping())?;
+            answer.await.map_err(|_| stopping())
+        };
+        view.torchruns = in_time(exchange).await?;
+        document(&view)
     }
 
     async fn list_cases(&self, _: Request<v1::Empty>) -> Result<Response<v1::Document>, Status> {

@@ -12,6 +12,7 @@ use rankguard_journal::JournalRetention;
 use rankguard_proto::MESSAGE_BYTES_MAX;
 use rankguard_proto::v1::control_server::ControlServer;
 use rankguard_proto::v1::operator_server::OperatorServer;
+use rankguard_proto::v1::rendezvous_server::RendezvousServer;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, spawn_blocking};
@@ -30,6 +31,8 @@ use crate::input::{INPUTS_MAX, LoopInput};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal};
 use crate::liveness::NodeLiveness;
 use crate::operator::OperatorService;
+use crate::rendezvous_service::{RendezvousService, TORCHRUN_MESSAGE_BYTES_MAX};
+use crate::rendezvous_task::{RENDEZVOUS_INPUTS_MAX, RendezvousTask};
 use crate::replay::ReplayClock;
 use crate::session::AgentService;
 use crate::settings::Settings;
@@ -99,7 +102,15 @@ pub async fn run(
         refusals,
         inbound,
     );
-    let (drain, mut server) = serve(listener, &network, control, OperatorService::new(inputs.clone()));
+    let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
+    let is_restart = life.opened.keeper.entries() > 0;
+    let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone());
+    let services = Services {
+        control,
+        operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
+        rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
+    };
+    let (drain, mut server) = serve(listener, &network, services);
 
     for given in life.given {
         // The queue is empty and has room.
@@ -116,6 +127,7 @@ pub async fn run(
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,
         never = follow => match never {},
+        never = rendezvous.run() => match never {},
         never = network.watch(|_| ()) => match never {},
         ended = &mut server => {
             let problem = match ended {
@@ -252,28 +264,37 @@ async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), Contro
     Ok((listener, address))
 }
 
-/// Serves until the returned sender is dropped and the last stream has ended.
-fn serve(
-    listener: TcpListener,
-    network: &PeerTransport,
+/// gRPC services of a controller.
+struct Services {
     control: AgentService,
     operator: OperatorService,
-) -> (oneshot::Sender<()>, ServerTask) {
+    rendezvous: RendezvousService,
+}
+
+/// Serves until the returned sender is dropped and the last stream has ended.
+fn serve(listener: TcpListener, network: &PeerTransport, services: Services) -> (oneshot::Sender<()>, ServerTask) {
     let (drain, drained) = oneshot::channel();
     let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
-    let control = ControlServer::new(control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
+    let control = ControlServer::new(services.control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);
     let control = InterceptedService::new(control, gate("open agent sessions", &[PeerRole::Agent]));
-    let operator = OperatorServer::new(operator)
+    let operator = OperatorServer::new(services.operator)
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
     let operators = &[PeerRole::Operator, PeerRole::Controller];
     let operator = InterceptedService::new(operator, gate("run operator commands", operators));
+    let rendezvous = RendezvousServer::new(services.rendezvous)
+        .max_decoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX);
+    let rendezvous = InterceptedService::new(rendezvous, gate("join runs of torchrun", operators));
     let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)
         .initial_stream_window_size(STREAM_WINDOW_BYTES)
         .initial_connection_window_size(CONNECTION_WINDOW_BYTES);
-    let server = server.add_service(control).add_service(operator);
+    let server = server
+        .add_service(control)
+        .add_service(operator)
+        .add_service(rendezvous);
     let task = tokio::spawn(server.serve_with_incoming_shutdown(incoming, async {
         // A message and a dropped sender both mean shutdown.
         let _ = drained.await;

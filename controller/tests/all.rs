@@ -5,5 +5,6 @@ mod common;
 mod authority;
 mod bounds;
 mod life;
+mod rendezvous;
 mod replay;
 mod session;

@@ -61,5 +61,5 @@ pub use standby::{StandbyCommand, StandbyPolicy, StandbyTarget};
 pub use time::{ClockOffset, Timestamp};
 pub use view::{
     CheckpointView, JobState, JobView, NodeState, NodeView, ProgressPoint, StateSpan, StatusView, StragglerView,
-    UnconfirmedNode,
+    TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView, UnconfirmedNode,
 };

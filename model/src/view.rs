@@ -24,6 +24,9 @@ pub struct StatusView {
     /// it works.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub degraded: Option<String>,
+    /// Runs of torchrun with the back end `rankguard`, sorted by name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub torchruns: Vec<TorchrunView>,
 }
 
 /// State of a node.
@@ -251,4 +254,76 @@ pub struct StateSpan {
     pub from: Timestamp,
     /// End of the span; absent for the current state.
     pub to: Option<Timestamp>,
+}
+
+/// View of a run of torchrun.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TorchrunView {
+    /// Name of the run (`--rdzv-id`).
+    pub run: String,
+    /// Name in the certificate of the person who opened it; absent on loopback without an identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<String>,
+    /// State of the run.
+    pub state: TorchrunState,
+    /// Number of its newest round; absent before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub round: Option<u64>,
+    /// Minimum number of nodes of a round.
+    pub nodes_min: u32,
+    /// Maximum number of nodes of a round.
+    pub nodes_max: u32,
+    /// Its torchrun processes: those of the round by group rank, then the others by node.
+    pub members: Vec<TorchrunMemberView>,
+    /// Time of the last change.
+    pub changed_at: Timestamp,
+    /// Reason of the last change.
+    pub reason: String,
+}
+
+/// State of a run of torchrun.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TorchrunState {
+    /// The first round waits for nodes.
+    Waiting,
+    /// A round runs.
+    Running,
+    /// The newest round is over; the next one waits for its members.
+    Restarting,
+    /// No further round begins.
+    Closed,
+}
+
+/// View of a torchrun process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TorchrunMemberView {
+    /// Node of the process.
+    pub node: NodeId,
+    /// Group rank in the running round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rank: Option<u32>,
+    /// State of the process.
+    pub state: TorchrunMemberState,
+    /// Reason for its wait, or the reason for which its node is not used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// State of a torchrun process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TorchrunMemberState {
+    /// Its workers run in the current round.
+    Running,
+    /// It stops the workers of a round that is over.
+    Stopping,
+    /// It waits for the next round.
+    Waiting,
+    /// It waits for a place in the run.
+    Spare,
+    /// Its workers finished.
+    Finished,
+    /// It has no connection at present.
+    Disconnected,
 }

@@ -1,8 +1,8 @@
 //! Wire protocol (`rankguard/v1/*.proto`) and its conversion to and from model types.
 //!
-//! Three protocols: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), operators and the
-//! controller ([`v1::operator_client`]), a rank and the agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by
-//! [`frame`]). In addition, the part of OTLP that agents send to OpenTelemetry collectors ([`otlp`]).
+//! Four protocols: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), operators and the
+//! controller ([`v1::operator_client`]), torchrun processes and the controller ([`v1::rendezvous_client`]), a rank and the
+//! agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by [`frame`]). In addition, the part of OTLP that agents send to OpenTelemetry collectors ([`otlp`]).
 //!
 //! Every model type on the wire has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot
 //! be converted is refused with a [`WireError`] that names the field; no value is guessed or defaulted: an absent enum

@@ -211,6 +211,7 @@ mod tests {
             jobs: Vec::new(),
             open_cases: Vec::new(),
             degraded: None,
+            torchruns: Vec::new(),
             at: sample::at(0),
         };
         let html = first_page(&ReportInput::new("Empty", status, Vec::new(), None));

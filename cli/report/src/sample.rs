@@ -43,6 +43,7 @@ pub fn cluster() -> (StatusView, Vec<Case>) {
         jobs: vec![digits(), buggy()],
         open_cases: Vec::new(),
         degraded: None,
+        torchruns: Vec::new(),
     };
     (status, vec![gpu_lost(), node_lost(), oom(), user_bug()])
 }

@@ -31,6 +31,7 @@ impl DecisionState {
                 .map(|case| case.id)
                 .collect(),
             degraded: None,
+            torchruns: Vec::new(),
         }
     }
 
