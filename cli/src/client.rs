@@ -255,7 +255,8 @@ impl ControllerClient {
     }
 }
 
-fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
+/// Returns the endpoint of the controller; refuses an address without a port.
+pub(crate) fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
     let wrong = || ClientError::Address {
         address: address.to_owned(),
     };
@@ -268,13 +269,13 @@ fn endpoint(address: &str) -> Result<Endpoint, ClientError> {
 }
 
 /// Describes the certificate problem of a failed call, on either side; `None` if certificates are not the cause.
-fn identity_problem(status: &Status) -> Option<String> {
+pub(crate) fn identity_problem(status: &Status) -> Option<String> {
     let dial = DialError::within(status)?;
     dial.is_about_identity().then(|| dial.words())
 }
 
 /// True if the controller sent this status. Failures of this side have a cause.
-fn is_from_controller(status: &Status) -> bool {
+pub(crate) fn is_from_controller(status: &Status) -> bool {
     std::error::Error::source(status).is_none() && !status.message().is_empty()
 }
 
@@ -300,7 +301,7 @@ fn sent_hint(status: &Status) -> Option<&str> {
 }
 
 /// Returns the innermost cause, which is the most specific ("connection refused").
-fn reason(status: &Status) -> String {
+pub(crate) fn reason(status: &Status) -> String {
     let mut innermost: &dyn std::error::Error = status;
     while let Some(next) = innermost.source() {
         innermost = next;

@@ -22,6 +22,7 @@ pub(crate) mod local;
 pub(crate) mod logs;
 pub(crate) mod node;
 pub(crate) mod preflight;
+pub(crate) mod rendezvous;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod shell;

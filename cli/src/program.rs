@@ -22,6 +22,7 @@ use crate::commands::inject::InjectArgs;
 use crate::commands::logs::LogsArgs;
 use crate::commands::node::NodeArgs;
 use crate::commands::preflight::PreflightArgs;
+use crate::commands::rendezvous::RendezvousArgs;
 use crate::commands::report::ReportArgs;
 use crate::commands::run::RunArgs;
 use crate::commands::shell::ShellArgs;
@@ -102,6 +103,9 @@ pub(crate) enum Command {
     Config(ConfigArgs),
     /// Write shell completions or manual pages
     Shell(ShellArgs),
+    /// Connect a torchrun process to the controller; started by torchrun
+    #[command(hide = true)]
+    Rendezvous(RendezvousArgs),
     /// Run one rank of the demo's job; started by agents
     #[command(hide = true)]
     DemoRank(DemoRankArgs),
@@ -190,6 +194,7 @@ fn dispatch(cli: Cli) -> Result<CommandExit, CliError> {
         Command::Identity(args) => commands::identity::run(&args),
         Command::Config(args) => commands::config::run(&args, common),
         Command::Shell(args) => commands::shell::run(&args, Cli::command()),
+        Command::Rendezvous(args) => commands::rendezvous::run(&args, common),
         Command::GpuCalls(args) => commands::gpu_calls::run(&args),
         Command::StackCalls(args) => commands::stack_calls::run(&args),
         Command::DemoRank(args) => Ok(commands::demo_rank::run(args)),

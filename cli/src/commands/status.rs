@@ -5,7 +5,7 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{JobState, JobView, NodeView, StatusView};
+use rankguard_model::{JobState, JobView, NodeView, StatusView, TorchrunMemberState, TorchrunState, TorchrunView};
 use serde::Serialize;
 
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
@@ -32,7 +32,7 @@ pub(crate) struct StatusArgs {
     /// Print again at this interval in seconds, until Ctrl-C
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2", value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub(crate) watch: Option<u64>,
-    /// Objects to list; json always contains both
+    /// Objects to list
     #[arg(value_enum, default_value_t)]
     pub(crate) what: StatusPart,
 }
@@ -40,13 +40,15 @@ pub(crate) struct StatusArgs {
 /// Objects that `status` lists.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum StatusPart {
-    /// Nodes and jobs
+    /// Nodes, jobs and runs of torchrun
     #[default]
     All,
     /// Only the nodes
     Nodes,
     /// Only the jobs
     Jobs,
+    /// Only the runs of torchrun (`--rdzv-backend=rankguard`)
+    Torchruns,
 }
 
 const NODES: &[TableColumn<NodeView>] = &[
@@ -82,12 +84,39 @@ const JOBS: &[TableColumn<JobView>] = &[
     ("reason", |job| or_empty(job.reason.as_ref())),
 ];
 
-/// A line of `--format jsonl`, which mixes nodes and jobs.
+const TORCHRUNS: &[TableColumn<TorchrunView>] = &[
+    ("torchrun", |run| run.run.clone()),
+    ("state", |run| torchrun_state(run.state).to_owned()),
+    ("round", |run| or_empty(run.round)),
+    ("nodes", |run| members(run, TorchrunMemberState::Running).to_string()),
+    ("min", |run| run.nodes_min.to_string()),
+    ("max", |run| run.nodes_max.to_string()),
+    ("spares", |run| members(run, TorchrunMemberState::Spare).to_string()),
+    ("changed", |run| run.changed_at.to_string()),
+    ("reason", |run| run.reason.clone()),
+];
+
+fn torchrun_state(state: TorchrunState) -> &'static str {
+    match state {
+        TorchrunState::Waiting => "waiting",
+        TorchrunState::Running => "running",
+        TorchrunState::Restarting => "restarting",
+        TorchrunState::Closed => "closed",
+    }
+}
+
+/// Counts the members of a run in one state.
+fn members(run: &TorchrunView, state: TorchrunMemberState) -> usize {
+    run.members.iter().filter(|member| member.state == state).count()
+}
+
+/// A line of `--format jsonl`, which mixes nodes, jobs and runs of torchrun.
 #[derive(Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 enum StatusLine<'a> {
     Node(&'a NodeView),
     Job(&'a JobView),
+    Torchrun(&'a TorchrunView),
 }
 
 pub(crate) async fn run(args: &StatusArgs, client: &ControllerClient) -> Result<CommandExit, CliError> {
@@ -147,7 +176,7 @@ fn print(args: &StatusArgs, mut status: StatusView) {
         ));
     }
     print_parts(args, &status);
-    if over > 0 && args.what != StatusPart::Nodes {
+    if over > 0 && matches!(args.what, StatusPart::All | StatusPart::Jobs) {
         out::note(&format!("{} not shown; --all lists all jobs", count(over, "ended job")));
     }
 }
@@ -156,6 +185,12 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
     match (args.what, args.format.format) {
         (StatusPart::Nodes, format) => listing::print(format, &status.nodes, NODES),
         (StatusPart::Jobs, format) => listing::print(format, &status.jobs, JOBS),
+        (StatusPart::Torchruns, format) => {
+            listing::print(format, &status.torchruns, TORCHRUNS);
+            if matches!(format, OutputFormat::Table) {
+                note_members(status);
+            }
+        }
         (StatusPart::All, OutputFormat::Json) => out::json(status),
         (StatusPart::All, OutputFormat::Jsonl) => {
             status
@@ -163,6 +198,10 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                 .iter()
                 .for_each(|node| out::json_line(&StatusLine::Node(node)));
             status.jobs.iter().for_each(|job| out::json_line(&StatusLine::Job(job)));
+            status
+                .torchruns
+                .iter()
+                .for_each(|run| out::json_line(&StatusLine::Torchrun(run)));
         }
         (StatusPart::All, OutputFormat::Table | OutputFormat::Csv) => {
             out::text(&listing::table(&status.nodes, NODES));
@@ -171,6 +210,11 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
             }
             out::line("");
             out::text(&listing::table(&status.jobs, JOBS));
+            if !status.torchruns.is_empty() {
+                out::line("");
+                out::text(&listing::table(&status.torchruns, TORCHRUNS));
+                note_members(status);
+            }
             for job in &status.jobs {
                 if let Some(start) = &job.resumed_from {
                     out::note(&format!("job {} resumed from {start}", job.spec.id));
@@ -223,6 +267,17 @@ fn print_parts(args: &StatusArgs, status: &StatusView) {
                     "open: {}; `rankguard cases show N` shows details",
                     open.join(", ")
                 ));
+            }
+        }
+    }
+}
+
+/// Prints the torchrun processes that wait or are not used, with the reason.
+fn note_members(status: &StatusView) {
+    for run in &status.torchruns {
+        for member in &run.members {
+            if let Some(reason) = &member.reason {
+                out::note(&format!("torchrun {} on node {}: {reason}", run.run, member.node));
             }
         }
     }

@@ -125,6 +125,11 @@ impl ResolvedConfig {
         self.text("client.controller")
     }
 
+    /// Returns the name of this node.
+    pub(crate) fn node_name(&self) -> String {
+        self.text("agent.node")
+    }
+
     fn path(&self, key: &str) -> PathBuf {
         PathBuf::from(self.text(key))
     }
