@@ -88,6 +88,19 @@ class Cluster:
         """Starts a killed agent again on the state that it had."""
         self._start_agent(node)
 
+    def kill_controller(self) -> None:
+        """SIGKILL."""
+        self._kill("controller")
+
+    def return_controller(self) -> None:
+        """Starts the killed controller again on the state that it had, at the same address."""
+        self._controllers -= 1
+        self._start_controller()
+        # The file with the address is there from before.
+        args = [self._bin, "status", "--controller", self.address]
+        answers = lambda: subprocess.run(args, capture_output=True, env=clean()).returncode == 0 or None  # noqa: E731
+        until("an answer of the controller", answers)
+
     def replace_controller(self) -> None:
         """Kills the controller and starts one that knows nothing at the same address, for the agents that are there."""
         self._kill("controller")
@@ -104,6 +117,10 @@ class Cluster:
         """The answer of the controller, parsed."""
         args = [self._bin, *words, "--controller", self.address, "--format", "json"]
         return json.loads(subprocess.run(args, check=True, capture_output=True, env=clean(), timeout=60).stdout)
+
+    def ask_nothing(self, *words: str) -> None:
+        """Carries out a command that has no answer."""
+        subprocess.run([self._bin, *words, "--controller", self.address], check=True, env=clean(), timeout=60)
 
     def job(self, name: str) -> dict[str, Any]:
         """The controller's view of a job; empty where it knows none of the name."""

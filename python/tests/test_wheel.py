@@ -52,6 +52,9 @@ def test_one_wheel_is_for_every_python_from_3_9(wheel):
     }
     assert sources | {"rankguard/_rankguard.abi3.so"} <= names
     assert "Requires-Python: >=3.9" in about and "Requires-Dist" not in about
+    with zipfile.ZipFile(wheel) as file:
+        (points,) = (file.read(name).decode() for name in names if name.endswith("/entry_points.txt"))
+    assert points.split() == ["[torchrun.handlers]", "rankguard=rankguard.torchrun:handler_factory"]
 
 
 @pytest.mark.parametrize("python", PYTHONS, ids=lambda python: pathlib.Path(python).name)
