@@ -14,7 +14,7 @@ use crate::exit::CommandExit;
 use crate::runtime::block_on;
 
 use lines::{InputReader, MemberInput};
-use member::Member;
+use member::TorchrunMember;
 
 #[derive(Debug, Clone, Args)]
 pub(crate) struct RendezvousArgs {
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &RendezvousArgs, common: &CommonArgs) -> Result<CommandE
                 "this command is started by `torchrun --rdzv-backend=rankguard`; docs/torchrun.md describes its lines",
             ));
         };
-        let member = Member::new(*join, &node);
+        let member = TorchrunMember::new(*join, &node);
         stream::run(member, &config.client_address(), &config.network(), inputs).await
     })?
 }

@@ -30,7 +30,7 @@ pub(crate) type MemberNotice = (MemberId, Notice);
 pub(crate) enum RefusalKind {
     /// The run is closed.
     Closed,
-    /// A deadline passed.
+    /// A deadline of the run passed.
     TimedOut,
     /// The request contradicts the run or its owner, or exceeds a limit.
     Denied,

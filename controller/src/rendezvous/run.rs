@@ -51,7 +51,7 @@ pub(super) struct Run {
     owner: Option<String>,
     terms: RunTerms,
     members: BTreeMap<MemberId, Member>,
-    /// Newest round.
+    /// Newest round; absent before the first one.
     round: Option<Arc<Round>>,
     next_number: u64,
     /// Present while the newest round is over and the next one has not begun.

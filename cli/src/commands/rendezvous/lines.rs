@@ -12,7 +12,7 @@ const INPUTS_MAX: usize = 16;
 #[derive(Debug, Deserialize)]
 #[serde(tag = "input", rename_all = "kebab-case")]
 pub(super) enum MemberInput {
-    /// First line.
+    /// First line: description of the process.
     Join(Box<JoinLine>),
     /// The process has no workers and waits for a round.
     Request { store_port: u16 },

@@ -5,8 +5,8 @@ use rankguard_proto::v1::from_torchrun::Kind;
 
 use super::lines::{JoinLine, LeaveWord, MemberInput, RoundLine, SeatLine};
 
-/// Torchrun process.
-pub(super) struct Member {
+/// Torchrun process as the command knows it.
+pub(super) struct TorchrunMember {
     join: JoinLine,
     node: String,
 }
@@ -19,7 +19,7 @@ pub(super) enum InputEffect {
     Leave(LeaveWord),
 }
 
-impl Member {
+impl TorchrunMember {
     /// Creates the member of a `join` line; `node` is the name of this node in the settings.
     pub(super) fn new(join: JoinLine, node: &str) -> Self {
         let node = join.node.clone().unwrap_or_else(|| node.to_owned());

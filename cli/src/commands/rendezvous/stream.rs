@@ -14,7 +14,7 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
 use super::lines::{InputReader, LeaveWord, MemberEvent, RefusalWord};
-use super::member::{InputEffect, Member};
+use super::member::{InputEffect, TorchrunMember};
 use crate::client::{endpoint, identity_problem, is_from_controller, reason};
 use crate::error::CliError;
 use crate::exit::CommandExit;
@@ -45,18 +45,18 @@ enum StreamEnd {
     /// The connection was lost, or there was none.
     Lost(String),
     /// The process gets no round.
-    Refused(Refused),
+    Refused(StreamRefusal),
     /// The member left, or the run finished.
     Over,
 }
 
-struct Refused {
+struct StreamRefusal {
     kind: RefusalWord,
     reason: String,
     hint: &'static str,
 }
 
-impl Refused {
+impl StreamRefusal {
     fn denied(reason: String, hint: &'static str) -> Self {
         Self {
             kind: RefusalWord::Denied,
@@ -68,7 +68,7 @@ impl Refused {
 
 /// Takes part until the process leaves or ends, or the controller refuses it.
 pub(super) async fn run(
-    mut member: Member,
+    mut member: TorchrunMember,
     address: &str,
     network: &PeerTransport,
     mut inputs: InputReader,
@@ -77,7 +77,7 @@ pub(super) async fn run(
         .http2_keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_LIMIT)
         .keep_alive_while_idle(true);
-    let mut link = Link {
+    let mut link = ControllerLink {
         parent: parent_id(),
         leaving: None,
     };
@@ -112,19 +112,19 @@ pub(super) async fn run(
 }
 
 /// What the command knows about torchrun.
-struct Link {
+struct ControllerLink {
     /// Process id of torchrun.
     parent: u32,
     /// Reason for which the process leaves, and since when.
     leaving: Option<(LeaveWord, Instant)>,
 }
 
-impl Link {
+impl ControllerLink {
     /// Awaits `work` and records the inputs that arrive meanwhile. They are also sent if there is a queue, in which the
     /// join waits already.
     async fn attend<T>(
         &mut self,
-        member: &mut Member,
+        member: &mut TorchrunMember,
         inputs: &mut InputReader,
         up: Option<&mpsc::Sender<v1::FromTorchrun>>,
         work: impl Future<Output = T>,
@@ -151,7 +151,7 @@ impl Link {
     }
 
     /// Returns true if a process left and there is no success to report, or not any more.
-    fn gives_up(&self, member: &Member) -> bool {
+    fn gives_up(&self, member: &TorchrunMember) -> bool {
         let Some((_, since)) = self.leaving else { return false };
         !member.is_finished() || since.elapsed() >= SUCCESS_LIMIT
     }
@@ -159,7 +159,7 @@ impl Link {
     async fn stream(
         &mut self,
         mut client: RendezvousClient<tonic::transport::Channel>,
-        member: &mut Member,
+        member: &mut TorchrunMember,
         inputs: &mut InputReader,
     ) -> StreamEnd {
         let (up, messages) = mpsc::channel(MESSAGES_MAX);
@@ -216,7 +216,7 @@ impl Link {
 }
 
 /// Reports a message of the controller; returns the end of the stream if it is the last one.
-fn take(message: v1::ToTorchrun, member: &mut Member) -> Option<StreamEnd> {
+fn take(message: v1::ToTorchrun, member: &mut TorchrunMember) -> Option<StreamEnd> {
     match message.kind? {
         Down::Joined(joined) => emit(&MemberEvent::Connected {
             address: &joined.address,
@@ -235,7 +235,7 @@ fn take(message: v1::ToTorchrun, member: &mut Member) -> Option<StreamEnd> {
                 v1::RefusalKind::Denied | v1::RefusalKind::Unspecified => RefusalWord::Denied,
             };
             let hint = "`rankguard status torchruns` shows the runs";
-            return Some(StreamEnd::Refused(Refused {
+            return Some(StreamEnd::Refused(StreamRefusal {
                 kind,
                 reason: refusal.reason,
                 hint,
@@ -276,7 +276,7 @@ fn message_of(kind: Kind) -> v1::FromTorchrun {
 fn ended(status: &Status) -> StreamEnd {
     if let Some(why) = identity_problem(status) {
         let hint = "`rankguard identity show FILE` shows role and name of a certificate";
-        return StreamEnd::Refused(Refused::denied(why, hint));
+        return StreamEnd::Refused(StreamRefusal::denied(why, hint));
     }
     let is_final = matches!(
         status.code(),
@@ -290,7 +290,7 @@ fn ended(status: &Status) -> StreamEnd {
         Code::Unimplemented => "use the same version of `rankguard` and the controller",
         _ => "",
     };
-    StreamEnd::Refused(Refused::denied(status.message().to_owned(), hint))
+    StreamEnd::Refused(StreamRefusal::denied(status.message().to_owned(), hint))
 }
 
 fn emit(event: &MemberEvent<'_>) {
