@@ -11,7 +11,7 @@ use super::round::{MemberId, MemberProfile, Round, RoundMember, RunTerms, compos
 
 /// Time for a member to return after its connection was lost.
 pub(super) const LOSS_GRACE: Duration = Duration::from_secs(3);
-/// Time for the members of an adopted round to return after a restart of the controller. No first round begins before.
+/// Time for members to return and to state their round after a restart of the controller. No round begins before.
 pub(super) const RETURN_GRACE: Duration = Duration::from_secs(10);
 
 /// Activity of a member.
@@ -64,7 +64,7 @@ pub(super) struct Run {
     minimum_since: Option<Timestamp>,
     /// Time since which a node waits for which the round has room.
     growth_since: Option<Timestamp>,
-    /// The first round does not begin before.
+    /// No round begins before: members may return that take part in a later round than the newest one known.
     hold_until: Timestamp,
     /// Present once no further round may begin.
     closure: Option<Refusal>,
@@ -218,6 +218,7 @@ impl Run {
     /// Adopts a round that a member states: the controller was restarted, or had lost all members.
     fn adopt(&mut self, now: Timestamp, round: Round, notices: &mut Vec<MemberNotice>) {
         self.next_number = round.number + 1;
+        self.hold_until = self.hold_until.max(now.after(RETURN_GRACE));
         for seat in &round.members {
             self.arrivals += 1;
             let arrival = self.arrivals;
@@ -458,10 +459,13 @@ impl Run {
             self.minimum_since = None;
             return;
         }
+        if now < self.hold_until {
+            return;
+        }
         let is_full = ready.len() >= self.terms.nodes_max;
         if self.round.is_none() {
             let since = *self.minimum_since.get_or_insert(now);
-            if now < self.hold_until || !is_full && now < since.after(self.terms.last_call) {
+            if !is_full && now < since.after(self.terms.last_call) {
                 return;
             }
         } else if self.is_awaiting(now, nodes) {

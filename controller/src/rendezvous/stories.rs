@@ -436,6 +436,35 @@ fn a_restarted_controller_adopts_the_running_round() {
 }
 
 #[test]
+fn no_round_begins_before_members_of_a_later_one_have_returned() {
+    let [earlier, later] = {
+        let mut stage = Stage::new(1, 3);
+        stage.join(1);
+        stage.join(2);
+        stage.pass(LAST_CALL);
+        let earlier = stage.round();
+        stage.leave(1, Departure::Ended);
+        stage.request(2);
+        [earlier, stage.round()]
+    };
+    let mut stage = Stage::new(1, 3);
+    stage.table = RunTable::new(stage.now, true);
+    let mut request = stage.join_request(1);
+    request.round = Some((*earlier).clone());
+    request.store_port = Some(1_001);
+    stage.join_with(request);
+    stage.pass(5);
+    let mut request = stage.join_request(2);
+    request.round = Some((*later).clone());
+    stage.join_with(request);
+    stage.pass(LAST_CALL - 1);
+    assert_eq!((stage.stopped(), stage.begun()), (vec![], None));
+    stage.pass(1);
+    stage.request(2);
+    assert_eq!(stage.begun(), Some((3, vec![2, 1])));
+}
+
+#[test]
 fn a_member_of_an_adopted_round_that_does_not_return_is_lost() {
     let mut stage = Stage::running(1, 2, 2);
     let mut other = Stage::new(1, 2);

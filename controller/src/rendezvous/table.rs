@@ -33,14 +33,14 @@ pub(crate) struct RunNotice {
 pub(crate) struct RunTable {
     runs: BTreeMap<String, Run>,
     nodes: NodeConditions,
-    /// No first round begins before.
+    /// No round begins before.
     hold_until: Timestamp,
     ticked: Timestamp,
 }
 
 impl RunTable {
-    /// Creates an empty table. After a restart of the controller, first rounds are held back until members of a running
-    /// round had time to state it.
+    /// Creates an empty table. After a restart of the controller, rounds are held back until members of a running round had
+    /// time to state it.
     pub(crate) fn new(now: Timestamp, is_restart: bool) -> Self {
         let hold = if is_restart { RETURN_GRACE } else { Duration::ZERO };
         Self {

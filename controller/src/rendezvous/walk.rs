@@ -79,7 +79,10 @@ impl Walk {
     }
 
     fn join(&mut self, id: u64) {
-        let torchrun = self.torchruns[&id].clone();
+        // The run may have ended meanwhile.
+        let Some(torchrun) = self.torchruns.get(&id).cloned() else {
+            return;
+        };
         let request = JoinRequest {
             id: MemberId(id),
             owner: None,
