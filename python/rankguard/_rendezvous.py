@@ -10,7 +10,7 @@ import time
 from datetime import timedelta
 from typing import Any, Callable, Optional, Union
 
-from torch.distributed import PrefixStore, TCPStore
+from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.elastic.rendezvous.api import (
     RendezvousClosedError,
     RendezvousConnectionError,
@@ -45,7 +45,7 @@ class _RoundOver(Exception):
     """The round ended before this process had joined it."""
 
 
-class RoundStore(PrefixStore):  # type: ignore[misc]
+class RoundStore(PrefixStore):
     """Store of a round for the agent.
 
     A node may be lost after the round began and before all nodes have exchanged their ranks through the store, which torch's
@@ -67,10 +67,10 @@ class RoundStore(PrefixStore):  # type: ignore[misc]
     def set(self, key: str, value: Union[str, bytes]) -> None:
         if key.startswith(_ROLE):
             self._role = json.loads(value)
-        self._unless_over(lambda: PrefixStore.set(self, key, value))
+        self._unless_over(lambda: PrefixStore.set(self, key, value))  # type: ignore[arg-type]
 
     def multi_set(self, keys: list[str], values: list[Any]) -> None:
-        self._unless_over(lambda: PrefixStore.multi_set(self, keys, values))
+        self._unless_over(lambda: PrefixStore.multi_set(self, keys, values))  # type: ignore[attr-defined]
 
     def get(self, key: str) -> bytes:
         if self.await_keys([key]):
@@ -166,7 +166,7 @@ class RankguardRendezvous(RendezvousHandler):
         if not self.use_agent_store:
             key = RendezvousStoreInfo.MASTER_PORT_KEY
             if round_.rank == 0:
-                store.set(key, str(get_free_port()))
+                store.set(key, str(get_free_port()))  # type: ignore[no-untyped-call]
             bootstrap = RendezvousStoreInfo(round_.store_host, int(store.get(key)))
         size = len(round_.members)
         _log.info("round %s of %s: group rank %s of %s", round_.number, self._options.run_id, round_.rank, size)

@@ -51,18 +51,17 @@ dist.destroy_process_group()
 class Job:
     """Torchruns of one run."""
 
-    def __init__(self, folder: pathlib.Path, address: str, nodes: str, run: str = "job", conf: str = "") -> None:
+    def __init__(self, folder: pathlib.Path, address: str, nodes: str, script: str = SCRIPT, restarts: int = 20) -> None:
         self.folder = folder
         self._script = folder / "train.py"
-        self._script.write_text(SCRIPT)
-        self._words = [f"--rdzv-endpoint={address}", f"--rdzv-id={run}", f"--nnodes={nodes}"]
-        self._conf = conf
+        self._script.write_text(script)
+        self._words = [f"--rdzv-endpoint={address}", "--rdzv-id=job", f"--nnodes={nodes}", f"--max-restarts={restarts}"]
         self.torchruns: dict[str, subprocess.Popen] = {}
 
     def start(self, node: str) -> None:
         """Starts a torchrun with one worker on a node."""
-        conf = f"--rdzv-conf=node={node},last_call_timeout=3{self._conf}"
-        words = [*self._words, conf, "--nproc-per-node=1", "--max-restarts=20", "--rdzv-backend=rankguard"]
+        conf = f"--rdzv-conf=node={node},last_call_timeout=3"
+        words = [*self._words, conf, "--nproc-per-node=1", "--rdzv-backend=rankguard"]
         command = [sys.executable, "-m", "torch.distributed.run", *words, str(self._script), str(self.folder)]
         env = {**clean(), "RANKGUARD_BIN": str(program()), "NODE": node, "OMP_NUM_THREADS": "1"}
         with open(self.folder / f"torchrun-{node}.log", "a") as log:
@@ -187,6 +186,11 @@ def test_a_spare_waits_and_replaces_and_a_lost_controller_is_not_noticed(tmp_pat
         (left,) = {"n1", "n2"} - {host}
         third = job.await_world(left, "n3", after=pids(second))
         assert third["n3"]["rank"] == 0 and run_of(cluster)["round"] == 3
+        job.start("n4")
+        until("another spare", lambda: states(cluster).get("n4") == "spare" or None, LONG)
+        shown = subprocess.run([str(program()), "status", "--controller", cluster.address], capture_output=True, text=True)
+        assert "torchrun job on node n4: this node is a spare: the run has 2 nodes" in shown.stdout + shown.stderr
+        # The spare ends with success as well.
         job.finish()
         until("the end of the run", lambda: run_of(cluster) == {} or None)
     finally:
@@ -223,6 +227,83 @@ def test_a_smaller_round_goes_on_and_grows_again_and_leaves_a_cordoned_node(tmp_
         job.await_world("n1", "n2", after=pids(fourth))
         # No loss of a node has consumed a restart of n1 beyond the failures of its own worker.
         job.finish()
+    finally:
+        job.close()
+        cluster.close()
+
+
+# Writes steps as SCRIPT does, without torch and without collectives. The worker of n1 ends when the file `early` is there, with
+# the code in it.
+ALONE = """
+import json, os, sys, time
+folder = sys.argv[1]
+node = os.environ["NODE"]
+facts = {"node": node, "pid": os.getpid(), "rank": int(os.environ["RANK"]), "world": int(os.environ["WORLD_SIZE"])}
+with open(os.path.join(folder, node + ".steps"), "a") as log:
+    for step in range(100_000):
+        log.write(json.dumps({**facts, "step": step}) + "\\n")
+        log.flush()
+        if os.path.exists(os.path.join(folder, "stop")):
+            break
+        if node == "n1" and os.path.exists(os.path.join(folder, "early")):
+            sys.exit(int(open(os.path.join(folder, "early")).read()))
+        time.sleep(0.05)
+"""
+
+
+def test_a_node_that_finishes_early_disturbs_no_other(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, slots=1, nodes=0)
+    job = Job(tmp_path, cluster.address, "1:2", ALONE)
+    try:
+        job.start("n1")
+        job.start("n2")
+        world = job.await_world("n1", "n2")
+        (tmp_path / "early").write_text("0")
+        until("the success", lambda: states(cluster).get("n1") == "finished" or None, LONG)
+        # Its torchrun waits for the others, and is killed.
+        early = job.torchruns.pop("n1")
+        early.kill()
+        early.wait(30)
+        until("its end", lambda: "n1" not in states(cluster) or None, LONG)
+        job.await_progress("n2")
+        assert job.newest("n2")["pid"] == world["n2"]["pid"] and run_of(cluster)["state"] == "running"
+        job.finish()
+    finally:
+        job.close()
+        cluster.close()
+
+
+def test_a_torchrun_that_is_terminated_leaves_the_run_to_the_others(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, slots=1, nodes=0)
+    job = Job(tmp_path, cluster.address, "1:2", ALONE, restarts=0)
+    try:
+        job.start("n1")
+        job.start("n2")
+        world = job.await_world("n1", "n2")
+        gone = job.torchruns.pop("n1")
+        gone.terminate()
+        # No restart of n2 is used up, as it has none.
+        job.await_world("n2", after=pids(world))
+        assert gone.wait(60) != 0
+        job.finish()
+    finally:
+        job.close()
+        cluster.close()
+
+
+def test_a_script_that_fails_for_good_ends_all_torchruns(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, slots=1, nodes=0)
+    job = Job(tmp_path, cluster.address, "2:2", ALONE, restarts=0)
+    try:
+        job.start("n1")
+        job.start("n2")
+        job.await_world("n1", "n2")
+        (tmp_path / "early").write_text("3")
+        # Far below join_timeout: the other does not wait for a node that gave up.
+        codes = {node: torchrun.wait(LONG) for node, torchrun in job.torchruns.items()}
+        assert codes == {"n1": 1, "n2": 1}, job.log()
+        log = (tmp_path / "torchrun-n2.log").read_text()
+        assert "RendezvousClosedError: run job: no further round is possible: 1 of at least 2 nodes remain" in log, log
     finally:
         job.close()
         cluster.close()
@@ -301,6 +382,15 @@ def test_a_member_that_finished_leaves_the_others_undisturbed(controller: Cluste
     assert (info.rank, info.world_size) == (0, 1)
 
 
+def test_workers_may_have_a_store_of_their_own(handlers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1")
+    both = [handlers("2:2", node, "own") for node in ("n1", "n2")]
+    waits = [Waiting(one) for one in both]
+    ports = {wait.wait().bootstrap_store_info.master_port for wait in waits}
+    (host,) = (one for one in both if one._server is not None)
+    assert len(ports) == 1 and ports != {host._server.port} and not host.use_agent_store
+
+
 def test_a_loss_during_the_exchange_of_ranks_does_not_end_the_others(handlers: Any) -> None:
     from torch.distributed.elastic.agent.server.api import _RoleInstanceInfo
 
@@ -308,7 +398,7 @@ def test_a_loss_during_the_exchange_of_ranks_does_not_end_the_others(handlers: A
     waiting = Waiting(first)
     infos = {"second": Waiting(second).wait(), "first": waiting.wait()}
     host, other = (first, second) if infos["first"].rank == 0 else (second, first)
-    host_info, info = sorted(infos.values(), key=lambda info: info.rank)
+    host_info = min(infos.values(), key=lambda info: info.rank)
     # The first one waits for what the second writes, as torch's agent does, and the second is killed before.
     host_info.store.set("torchelastic/role_info/0", _RoleInstanceInfo("default", 0, 4).serialize())
     other._link._process.kill()
@@ -323,13 +413,16 @@ def test_a_loss_of_the_host_of_the_store_during_the_exchange_does_not_end_the_ot
     from torch.distributed.elastic.agent.server.api import _RoleInstanceInfo
 
     first, second = handlers("1:2", "n1", "host"), handlers("1:2", "n2", "host")
-    waiting = Waiting(first)
-    infos = {"second": Waiting(second).wait(), "first": waiting.wait()}
+    waits = [Waiting(first), Waiting(second)]
+    infos = {"first": waits[0].wait(), "second": waits[1].wait()}
     host, other = (first, second) if infos["first"].rank == 0 else (second, first)
-    host_info, info = sorted(infos.values(), key=lambda info: info.rank)
+    info = max(infos.values(), key=lambda info: info.rank)
     info.store.set("torchelastic/role_info/1", _RoleInstanceInfo("default", 1, 4).serialize())
+    # The store goes with its process.
     host._link._process.kill()
     host._link._leaving = True
+    host._server = waits[0].result = waits[1].result = None
+    infos.clear()
     assert json.loads(info.store.get("torchelastic/assigned_ranks/1")) == [4, 8, 4, 8]
     assert Waiting(other).wait().world_size == 1
 
@@ -368,7 +461,7 @@ def test_a_member_that_gives_up_closes_a_run_that_cannot_go_on(handlers: Any) ->
     except ValueError:
         assert first.shutdown()
     until("the end of the round", lambda: second.num_nodes_waiting() or None)
-    with pytest.raises(RendezvousClosedError, match="1 of at least 2 nodes remain .*torchrun on node n1 gave up"):
+    with pytest.raises(RendezvousClosedError, match=r"1 of at least 2 nodes remain .*torchrun on node n1 gave up"):
         Waiting(second).wait()
     assert second.is_closed()
 
@@ -377,7 +470,7 @@ def test_errors_state_what_to_do(controller: Cluster, handlers: Any, monkeypatch
     from torch.distributed.elastic.rendezvous import RendezvousConnectionError, RendezvousTimeoutError
 
     alone = handlers("2:2", "n1", "alone", join_timeout="1")
-    with pytest.raises(RendezvousTimeoutError, match="1 of at least 2 nodes were ready after 1 s.*start torchrun on more"):
+    with pytest.raises(RendezvousTimeoutError, match=r"1 of at least 2 nodes were ready after 1 s.*start torchrun on more"):
         Waiting(alone).wait()
     Waiting(handlers("1:2", "n1", "terms")).wait()
     with pytest.raises(RendezvousConnectionError, match="the run has --nnodes 1:2, this torchrun 2:2"):
@@ -391,7 +484,7 @@ def test_errors_state_what_to_do(controller: Cluster, handlers: Any, monkeypatch
     with pytest.raises(ValueError, match="expected the address of the controller, HOST:PORT"):
         handler("host", "1:2", "n1")
     gone = handler("127.0.0.1:1", "1:2", "n1", conf={"connect_timeout": "1"})
-    with pytest.raises(RendezvousConnectionError, match="no contact with the controller at 127.0.0.1:1 for 1 s"):
+    with pytest.raises(RendezvousConnectionError, match=r"no contact with the controller at 127\.0\.0\.1:1 for 1 s"):
         gone.next_rendezvous()
     gone.shutdown()
     monkeypatch.setenv("RANKGUARD_BIN", "/nowhere/rankguard")
