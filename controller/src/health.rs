@@ -31,6 +31,16 @@ struct HealthState {
     turned_ms: AtomicU64,
     inbound: InboundBudget,
     view: Mutex<HealthView>,
+    torchruns: Mutex<TorchrunCounts>,
+}
+
+/// Counts of the rendezvous.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct TorchrunCounts {
+    pub(crate) runs: usize,
+    pub(crate) processes: usize,
+    /// Rounds that began since the controller started.
+    pub(crate) rounds: u64,
 }
 
 /// Health values of the event loop.
@@ -67,6 +77,7 @@ impl SharedHealth {
             turned_ms: AtomicU64::new(0),
             inbound,
             view: Mutex::default(),
+            torchruns: Mutex::default(),
         }))
     }
 
@@ -78,6 +89,10 @@ impl SharedHealth {
 
     pub(crate) fn renew(&self, view: HealthView) {
         *self.0.view.lock().unwrap_or_else(PoisonError::into_inner) = view;
+    }
+
+    pub(crate) fn count_torchruns(&self, counts: TorchrunCounts) {
+        *self.0.torchruns.lock().unwrap_or_else(PoisonError::into_inner) = counts;
     }
 
     fn view(&self) -> HealthView {
@@ -130,6 +145,7 @@ impl SharedHealth {
     fn numbers(&self, view: &HealthView) -> Vec<(&'static str, &'static str, f64)> {
         let flag = |is_set: bool| f64::from(u8::from(is_set));
         let refused = self.0.inbound.refused() + view.refused;
+        let torchruns = *self.0.torchruns.lock().unwrap_or_else(PoisonError::into_inner);
         let mut numbers = vec![
             (
                 "ready",
@@ -220,6 +236,21 @@ impl SharedHealth {
                 "jobs_removed_total",
                 "Finished jobs that were removed from memory",
                 view.jobs_removed as f64,
+            ),
+            (
+                "torchrun_runs",
+                "Runs of torchrun that are known",
+                torchruns.runs as f64,
+            ),
+            (
+                "torchrun_processes",
+                "Torchrun processes that take part or wait",
+                torchruns.processes as f64,
+            ),
+            (
+                "torchrun_rounds_total",
+                "Rounds of torchrun that began since the controller started",
+                torchruns.rounds as f64,
             ),
         ];
         if let Some(at) = view.snapshot_at {

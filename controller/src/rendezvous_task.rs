@@ -13,6 +13,7 @@ use tonic::Status;
 use tracing::{info, warn};
 
 use crate::clock::MonotonicClock;
+use crate::health::{SharedHealth, TorchrunCounts};
 use crate::input::{LoopInput, OperatorQuery};
 use crate::rendezvous::{
     Departure, JoinRequest, MemberId, NodeConditions, Notice, Refusal, RefusalKind, Round, RunNotice, RunTable,
@@ -83,6 +84,9 @@ pub(crate) struct RendezvousTask {
     /// Event loop, which knows the states of the nodes.
     nodes: mpsc::Sender<LoopInput>,
     query: Option<oneshot::Receiver<NodeConditions>>,
+    health: SharedHealth,
+    /// Rounds that began.
+    rounds: u64,
 }
 
 impl RendezvousTask {
@@ -92,6 +96,7 @@ impl RendezvousTask {
         is_restart: bool,
         inputs: mpsc::Receiver<RendezvousInput>,
         nodes: mpsc::Sender<LoopInput>,
+        health: SharedHealth,
     ) -> Self {
         Self {
             clock,
@@ -100,6 +105,8 @@ impl RendezvousTask {
             links: BTreeMap::new(),
             nodes,
             query: None,
+            health,
+            rounds: 0,
         }
     }
 
@@ -122,6 +129,11 @@ impl RendezvousTask {
                 }
             };
             self.send_all(notices);
+            self.health.count_torchruns(TorchrunCounts {
+                runs: self.table.runs(),
+                processes: self.table.members(),
+                rounds: self.rounds,
+            });
         }
     }
 
@@ -214,6 +226,11 @@ impl RendezvousTask {
 
     fn send_all(&mut self, notices: Vec<RunNotice>) {
         for RunNotice { run, member, notice } in notices {
+            if let Notice::RoundBegan(round) = &notice
+                && round.rank(member) == Some(0)
+            {
+                self.rounds += 1;
+            }
             report(&run, member, &notice);
             let is_last = matches!(notice, Notice::Refused(_) | Notice::RunFinished);
             let link = self.links.get(&run).and_then(|links| links.get(&member));

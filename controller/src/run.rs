@@ -104,7 +104,7 @@ pub async fn run(
     );
     let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
     let is_restart = life.opened.keeper.entries() > 0;
-    let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone());
+    let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
     let services = Services {
         control,
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),

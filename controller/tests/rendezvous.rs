@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use rankguard_controller::Settings;
+use rankguard_controller::{METRICS_ADDRESS_FILE, Settings};
 use rankguard_identity::{CertificateAuthority, IssueRequest, PeerRole, PeerTransport, TlsIdentity};
 use rankguard_model::{TorchrunMemberState, TorchrunState};
 use rankguard_proto::v1;
@@ -12,16 +12,26 @@ use rankguard_proto::v1::from_torchrun::Kind as Up;
 use rankguard_proto::v1::rendezvous_client::RendezvousClient;
 use rankguard_proto::v1::to_torchrun::Kind as Down;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Code, Status, Streaming};
 
+use crate::common::process::http_get;
 use crate::common::{Agent, DEADLINE, Running, connect, settings};
 
 /// Torchrun's end of a stream.
 struct Torchrun {
     up: mpsc::Sender<v1::FromTorchrun>,
     down: Streaming<v1::ToTorchrun>,
+    /// Sends heartbeats.
+    heart: JoinHandle<()>,
+}
+
+impl Drop for Torchrun {
+    fn drop(&mut self) {
+        self.heart.abort();
+    }
 }
 
 fn join(member: u64, nodes_min: u32, nodes_max: u32) -> v1::RendezvousJoin {
@@ -64,9 +74,20 @@ impl Torchrun {
         let (up, messages) = mpsc::channel(16);
         let mut client = RendezvousClient::new(connect(network, address).await.expect("it listens"));
         let down = client.join(ReceiverStream::new(messages)).await?.into_inner();
-        let torchrun = Self { up, down };
-        torchrun.send(Up::Join(join)).await;
-        Ok(torchrun)
+        let message = v1::FromTorchrun {
+            kind: Some(Up::Join(join)),
+        };
+        up.send(message).await.expect("an open stream");
+        let beats = up.clone();
+        let heart = tokio::spawn(async move {
+            let heartbeat = v1::FromTorchrun {
+                kind: Some(Up::Heartbeat(v1::RendezvousHeartbeat {})),
+            };
+            while beats.send(heartbeat.clone()).await.is_ok() {
+                sleep(Duration::from_secs(1)).await;
+            }
+        });
+        Ok(Self { up, down, heart })
     }
 
     async fn send(&self, kind: Up) {
@@ -78,17 +99,8 @@ impl Torchrun {
         self.send(Up::Request(v1::RoundRequest { store_port })).await;
     }
 
-    async fn message(&mut self) -> Result<Option<v1::ToTorchrun>, Status> {
-        loop {
-            match timeout(Duration::from_secs(1), self.down.message()).await {
-                Ok(message) => return message,
-                Err(_) => self.send(Up::Heartbeat(v1::RendezvousHeartbeat {})).await,
-            }
-        }
-    }
-
     async fn next(&mut self) -> Down {
-        let message = timeout(DEADLINE, self.message()).await.expect("a message in time");
+        let message = timeout(DEADLINE, self.down.message()).await.expect("a message in time");
         let message = message.expect("an open stream").expect("a message");
         message.kind.expect("a known kind")
     }
@@ -124,7 +136,11 @@ impl Torchrun {
 #[tokio::test]
 async fn torchruns_form_a_round_and_a_spare_replaces_the_one_that_is_killed() {
     let dir = tempfile::tempdir().expect("a temporary directory");
-    let controller = Running::start(settings(dir.path())).await;
+    let controller = Running::start(Settings {
+        metrics_listen: Some("127.0.0.1:0".to_owned()),
+        ..settings(dir.path())
+    })
+    .await;
     let mut first = Torchrun::open(controller.address, request(1, 2, 2)).await;
     let Down::Joined(joined) = first.next().await else {
         panic!("`joined` comes first")
@@ -164,6 +180,12 @@ async fn torchruns_form_a_round_and_a_spare_replaces_the_one_that_is_killed() {
     first.request(1_011).await;
     let (number, members, _) = spare.round().await;
     assert_eq!((number, members), (2, vec![1, 3]));
+    let metrics = std::fs::read_to_string(dir.path().join(METRICS_ADDRESS_FILE)).expect("the address of the metrics");
+    let (_, page) = http_get(metrics.trim().parse().expect("an address"), "/metrics").await;
+    for line in ["runs 1", "processes 2", "rounds_total 2"] {
+        let line = format!("\nrankguard_controller_torchrun_{line}\n");
+        assert!(page.contains(&line), "{line:?} is not in {page}");
+    }
     controller.stop().await;
 }
 
@@ -176,6 +198,7 @@ async fn a_silent_torchrun_is_lost() {
     first.round().await;
     second.round().await;
     // Its connection remains open and it sends nothing any more.
+    second.heart.abort();
     assert_eq!(first.over().await, "the connection to torchrun on node n2 was lost");
     drop(second);
     controller.stop().await;

@@ -55,6 +55,14 @@ impl RunTable {
         self.runs.is_empty()
     }
 
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.len()
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.runs.values().map(Run::members).sum()
+    }
+
     /// Adds a member, or records that it is connected again; opens its run if there is none of this name.
     pub(crate) fn join(&mut self, now: Timestamp, name: &str, request: JoinRequest) -> Result<Vec<RunNotice>, Refusal> {
         check(&request)?;
