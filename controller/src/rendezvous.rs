@@ -3,7 +3,7 @@
 //! A *run* is one job of torchrun (`--rdzv-id`); a *member* is one torchrun process of it; a *round* is a world of
 //! members with a number and group ranks. A member without a place in the current round that waits for one is a *spare*.
 //!
-//! [`RunTable`] is a pure state machine: it takes the time as a value, does no I/O, and returns a [`Notice`] for each
+//! [`RunTable`] is a pure state machine: it takes the time as a value, does no I/O, and returns a [`RoundNotice`] for each
 //! member that has to act. It is not journalled: after a restart of the controller the members state their round, and
 //! it is adopted without a change.
 //!
@@ -26,6 +26,6 @@ mod table;
 #[cfg(test)]
 mod walk;
 
-pub(crate) use notice::{Departure, NodeCondition, NodeConditions, Notice, Refusal, RefusalKind};
-pub(crate) use round::{MemberId, MemberProfile, Round, RoundMember, RunTerms};
+pub(crate) use notice::{MemberDeparture, NodeCondition, NodeConditions, RefusalKind, RoundNotice, RoundRefusal};
+pub(crate) use round::{MemberId, MemberProfile, RoundMember, RunTerms, TorchrunRound};
 pub(crate) use table::{JoinRequest, MEMBERS_MAX, RunNotice, RunTable};

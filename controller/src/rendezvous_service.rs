@@ -13,7 +13,9 @@ use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use tracing::debug;
 
-use crate::rendezvous::{Departure, JoinRequest, MEMBERS_MAX, MemberId, MemberProfile, Round, RoundMember, RunTerms};
+use crate::rendezvous::{
+    JoinRequest, MEMBERS_MAX, MemberDeparture, MemberId, MemberProfile, RoundMember, RunTerms, TorchrunRound,
+};
 use crate::rendezvous_task::{MEMBER_MESSAGES_MAX, MemberLink, MemberMessage, RendezvousInput};
 use crate::session::stopping;
 
@@ -172,9 +174,9 @@ fn member_message(message: v1::FromTorchrun) -> Result<Option<MemberMessage>, St
         Some(Kind::Finished(_)) => MemberMessage::Finished,
         Some(Kind::Close(_)) => MemberMessage::Closes,
         Some(Kind::Leave(leave)) => MemberMessage::Leaves(match leave.reason() {
-            v1::LeaveReason::Finished => Departure::Finished,
-            v1::LeaveReason::Failed => Departure::Failed,
-            v1::LeaveReason::Ended | v1::LeaveReason::Unspecified => Departure::Ended,
+            v1::LeaveReason::Finished => MemberDeparture::Finished,
+            v1::LeaveReason::Failed => MemberDeparture::Failed,
+            v1::LeaveReason::Ended | v1::LeaveReason::Unspecified => MemberDeparture::Ended,
         }),
         Some(Kind::Join(_)) => return Err(Status::failed_precondition("`join` comes once, first")),
         Some(Kind::Heartbeat(_)) | None => return Ok(None),
@@ -215,7 +217,7 @@ fn join_request(join: v1::RendezvousJoin, caller: &ConnectionPeer) -> Result<(St
     Ok((run, request))
 }
 
-fn round(message: v1::TorchrunRound) -> Result<Round, String> {
+fn round(message: v1::TorchrunRound) -> Result<TorchrunRound, String> {
     if message.members.len() > MEMBERS_MAX {
         return Err(format!("a round has at most {MEMBERS_MAX} members"));
     }
@@ -229,7 +231,7 @@ fn round(message: v1::TorchrunRound) -> Result<Round, String> {
             store_port: store_port(seat.store_port)?,
         })
     });
-    Ok(Round {
+    Ok(TorchrunRound {
         number: message.number,
         members: members.collect::<Result<_, String>>()?,
     })

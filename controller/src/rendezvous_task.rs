@@ -16,7 +16,8 @@ use crate::clock::MonotonicClock;
 use crate::health::{SharedHealth, TorchrunCounts};
 use crate::input::{LoopInput, OperatorQuery};
 use crate::rendezvous::{
-    Departure, JoinRequest, MemberId, NodeConditions, Notice, Refusal, RefusalKind, Round, RunNotice, RunTable,
+    JoinRequest, MemberDeparture, MemberId, NodeConditions, RefusalKind, RoundNotice, RoundRefusal, RunNotice,
+    RunTable, TorchrunRound,
 };
 
 /// Inputs that may wait; when the queue is full, streams and status commands wait.
@@ -67,7 +68,7 @@ pub(crate) enum MemberMessage {
         store_port: u16,
     },
     Finished,
-    Leaves(Departure),
+    Leaves(MemberDeparture),
     /// No further round may begin.
     Closes,
     /// The stream ended.
@@ -226,13 +227,13 @@ impl RendezvousTask {
 
     fn send_all(&mut self, notices: Vec<RunNotice>) {
         for RunNotice { run, member, notice } in notices {
-            if let Notice::RoundBegan(round) = &notice
+            if let RoundNotice::RoundBegan(round) = &notice
                 && round.rank(member) == Some(0)
             {
                 self.rounds += 1;
             }
             report(&run, member, &notice);
-            let is_last = matches!(notice, Notice::Refused(_) | Notice::RunFinished);
+            let is_last = matches!(notice, RoundNotice::Refused(_) | RoundNotice::RunFinished);
             let link = self.links.get(&run).and_then(|links| links.get(&member));
             let Some(link) = link else { continue };
             let message = v1::ToTorchrun {
@@ -269,9 +270,9 @@ async fn answer(query: &mut Option<oneshot::Receiver<NodeConditions>>) -> Option
     }
 }
 
-fn report(run: &str, member: MemberId, notice: &Notice) {
+fn report(run: &str, member: MemberId, notice: &RoundNotice) {
     match notice {
-        Notice::RoundBegan(round) if round.rank(member) == Some(0) => {
+        RoundNotice::RoundBegan(round) if round.rank(member) == Some(0) => {
             let nodes: Vec<&str> = round.members.iter().map(|seat| seat.profile.node.as_str()).collect();
             info!(
                 run,
@@ -280,27 +281,27 @@ fn report(run: &str, member: MemberId, notice: &Notice) {
                 "a round of torchrun begins"
             );
         }
-        Notice::Refused(refusal) => warn!(
+        RoundNotice::Refused(refusal) => warn!(
             run,
             reason = refusal.reason,
             "a request of torchrun ends without a round"
         ),
-        Notice::RoundOver { reason } => info!(run, reason, "a round of torchrun is over"),
+        RoundNotice::RoundOver { reason } => info!(run, reason, "a round of torchrun is over"),
         _ => {}
     }
 }
 
-fn message_of(notice: Notice) -> Kind {
+fn message_of(notice: RoundNotice) -> Kind {
     match notice {
-        Notice::RoundBegan(round) => Kind::Round(round_message(&round)),
-        Notice::RoundOver { reason } => Kind::Over(v1::RoundOver { reason }),
-        Notice::Waits { reason } => Kind::Wait(v1::RoundWait { reason }),
-        Notice::Refused(refusal) => Kind::Refusal(refusal_message(&refusal)),
-        Notice::RunFinished => Kind::Finished(v1::RunFinished {}),
+        RoundNotice::RoundBegan(round) => Kind::Round(round_message(&round)),
+        RoundNotice::RoundOver { reason } => Kind::Over(v1::RoundOver { reason }),
+        RoundNotice::Waits { reason } => Kind::Wait(v1::RoundWait { reason }),
+        RoundNotice::Refused(refusal) => Kind::Refusal(refusal_message(&refusal)),
+        RoundNotice::RunFinished => Kind::Finished(v1::RunFinished {}),
     }
 }
 
-fn refusal_message(refusal: &Refusal) -> v1::RendezvousRefusal {
+fn refusal_message(refusal: &RoundRefusal) -> v1::RendezvousRefusal {
     let kind = match refusal.kind {
         RefusalKind::Closed => v1::RefusalKind::Closed,
         RefusalKind::TimedOut => v1::RefusalKind::TimedOut,
@@ -312,7 +313,7 @@ fn refusal_message(refusal: &Refusal) -> v1::RendezvousRefusal {
     }
 }
 
-fn round_message(round: &Round) -> v1::TorchrunRound {
+fn round_message(round: &TorchrunRound) -> v1::TorchrunRound {
     let members = round.members.iter().map(|seat| v1::RoundMember {
         member: seat.id.0,
         node: seat.profile.node.to_string(),

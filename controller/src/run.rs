@@ -105,7 +105,7 @@ pub async fn run(
     let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
-    let services = Services {
+    let services = ControllerServices {
         control,
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
         rendezvous: RendezvousService::new(rendezvous_inputs, replay_only),
@@ -265,14 +265,18 @@ async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), Contro
 }
 
 /// gRPC services of a controller.
-struct Services {
+struct ControllerServices {
     control: AgentService,
     operator: OperatorService,
     rendezvous: RendezvousService,
 }
 
 /// Serves until the returned sender is dropped and the last stream has ended.
-fn serve(listener: TcpListener, network: &PeerTransport, services: Services) -> (oneshot::Sender<()>, ServerTask) {
+fn serve(
+    listener: TcpListener,
+    network: &PeerTransport,
+    services: ControllerServices,
+) -> (oneshot::Sender<()>, ServerTask) {
     let (drain, drained) = oneshot::channel();
     let gate = |service, roles| RoleInterceptor::new(service, roles, network.refusals().clone());
     let control = ControlServer::new(services.control).max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX);

@@ -273,7 +273,7 @@ pub struct TorchrunView {
     pub nodes_min: u32,
     /// Maximum number of nodes of a round.
     pub nodes_max: u32,
-    /// Its torchrun processes: those of the round by group rank, then the others by node.
+    /// Torchrun processes: those of the round by group rank, then the others by node.
     pub members: Vec<TorchrunMemberView>,
     /// Time of the last change.
     pub changed_at: Timestamp,
@@ -287,7 +287,7 @@ pub struct TorchrunView {
 pub enum TorchrunState {
     /// The first round waits for nodes.
     Waiting,
-    /// A round runs.
+    /// The newest round runs.
     Running,
     /// The newest round is over; the next one waits for its members.
     Restarting,
@@ -314,16 +314,16 @@ pub struct TorchrunMemberView {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TorchrunMemberState {
-    /// Its workers run in the current round.
+    /// Workers run in the current round.
     Running,
-    /// It stops the workers of a round that is over.
+    /// Stops the workers of a round that is over.
     Stopping,
-    /// It waits for the next round.
+    /// Waits for the next round.
     Waiting,
-    /// It waits for a place in the run.
+    /// Waits for a place in the run.
     Spare,
-    /// Its workers finished.
+    /// All workers finished.
     Finished,
-    /// It has no connection at present.
+    /// Without a connection at present.
     Disconnected,
 }

@@ -5,25 +5,25 @@ use std::sync::Arc;
 
 use rankguard_model::NodeId;
 
-use super::round::{MemberId, Round};
+use super::round::{MemberId, TorchrunRound};
 
 /// Message to one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Notice {
+pub(crate) enum RoundNotice {
     /// The round begins, with the member in it.
-    RoundBegan(Arc<Round>),
+    RoundBegan(Arc<TorchrunRound>),
     /// The round of the member is over.
     RoundOver { reason: String },
     /// The request of the member waits.
     Waits { reason: String },
     /// The request of the member ends without a round.
-    Refused(Refusal),
+    Refused(RoundRefusal),
     /// All members of the run finished.
     RunFinished,
 }
 
 /// Member with a message for it.
-pub(crate) type MemberNotice = (MemberId, Notice);
+pub(crate) type MemberNotice = (MemberId, RoundNotice);
 
 /// Kind of a refusal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,12 +38,12 @@ pub(crate) enum RefusalKind {
 
 /// Reason why a member gets no round.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Refusal {
+pub(crate) struct RoundRefusal {
     pub(crate) kind: RefusalKind,
     pub(crate) reason: String,
 }
 
-impl Refusal {
+impl RoundRefusal {
     pub(crate) fn new(kind: RefusalKind, reason: impl Into<String>) -> Self {
         Self {
             kind,
@@ -54,10 +54,10 @@ impl Refusal {
 
 /// Reason why a member leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Departure {
-    /// Its workers ended with success.
+pub(crate) enum MemberDeparture {
+    /// The workers ended with success.
     Finished,
-    /// Its workers failed and are not started again.
+    /// The workers failed and are not started again.
     Failed,
     /// The process ended without a reason.
     Ended,

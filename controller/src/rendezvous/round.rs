@@ -50,12 +50,12 @@ pub(crate) struct RoundMember {
 
 /// World of members. The index of a member is its group rank; the first one serves the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct TorchrunRound {
     pub(crate) number: u64,
     pub(crate) members: Vec<RoundMember>,
 }
 
-impl Round {
+impl TorchrunRound {
     pub(crate) fn has(&self, id: MemberId) -> bool {
         self.seat(id).is_some()
     }

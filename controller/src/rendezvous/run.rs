@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use rankguard_model::{NodeId, Timestamp, TorchrunMemberState, TorchrunMemberView, TorchrunState, TorchrunView};
 
-use super::notice::{Departure, MemberNotice, NodeCondition, NodeConditions, Notice, Refusal, RefusalKind};
-use super::round::{MemberId, MemberProfile, Round, RoundMember, RunTerms, compose};
+use super::notice::{
+    MemberDeparture, MemberNotice, NodeCondition, NodeConditions, RefusalKind, RoundNotice, RoundRefusal,
+};
+use super::round::{MemberId, MemberProfile, RoundMember, RunTerms, TorchrunRound, compose};
 
 /// Time for a member to return after its connection was lost.
 pub(super) const LOSS_GRACE: Duration = Duration::from_secs(3);
@@ -17,16 +19,16 @@ pub(super) const RETURN_GRACE: Duration = Duration::from_secs(10);
 /// Activity of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum MemberStage {
-    /// It runs workers or stops them.
+    /// Runs workers or stops them.
     Busy,
-    /// It has no workers and waits for a round.
+    /// No workers; waits for a round.
     Waiting { store_port: u16, since: Timestamp },
-    /// Its workers ended with success.
+    /// All workers ended with success.
     Finished,
 }
 
 #[derive(Debug)]
-struct Member {
+struct RunMember {
     profile: MemberProfile,
     /// Position in the order of arrival.
     arrival: u64,
@@ -44,15 +46,15 @@ struct RoundEnd {
     reason: String,
 }
 
-/// Run of torchrun processes.
+/// State of one run of torchrun processes.
 #[derive(Debug)]
-pub(super) struct Run {
+pub(super) struct RunState {
     /// Name in the certificate of the person who opened it; absent on loopback without an identity.
     owner: Option<String>,
     terms: RunTerms,
-    members: BTreeMap<MemberId, Member>,
+    members: BTreeMap<MemberId, RunMember>,
     /// Newest round; absent before the first one.
-    round: Option<Arc<Round>>,
+    round: Option<Arc<TorchrunRound>>,
     next_number: u64,
     /// Present while the newest round is over and the next one has not begun.
     end: Option<RoundEnd>,
@@ -67,7 +69,7 @@ pub(super) struct Run {
     /// No round begins before: members may return that take part in a later round than the newest one known.
     hold_until: Timestamp,
     /// Present once no further round may begin.
-    closure: Option<Refusal>,
+    closure: Option<RoundRefusal>,
     changed_at: Timestamp,
     /// Reason of the last change.
     change: String,
@@ -82,14 +84,14 @@ pub(crate) struct JoinRequest {
     pub(crate) terms: RunTerms,
     pub(crate) profile: MemberProfile,
     /// Round in which it takes part.
-    pub(crate) round: Option<Round>,
+    pub(crate) round: Option<TorchrunRound>,
     /// Port of its store, if it waits for a round.
     pub(crate) store_port: Option<u16>,
     /// True if its workers finished.
     pub(crate) is_finished: bool,
 }
 
-impl Run {
+impl RunState {
     /// Opens a run for its first member.
     pub(super) fn open(request: &JoinRequest, now: Timestamp, hold_until: Timestamp) -> Self {
         Self {
@@ -120,8 +122,8 @@ impl Run {
     }
 
     /// Returns the reason to refuse a join.
-    pub(super) fn refusal(&self, request: &JoinRequest) -> Option<Refusal> {
-        let denied = |reason: String| Some(Refusal::new(RefusalKind::Denied, reason));
+    pub(super) fn refusal(&self, request: &JoinRequest) -> Option<RoundRefusal> {
+        let denied = |reason: String| Some(RoundRefusal::new(RefusalKind::Denied, reason));
         if self.owner != request.owner {
             let owner = self.owner.as_deref().unwrap_or("a local person without a certificate");
             return denied(format!("the run belongs to {owner}; choose another --rdzv-id"));
@@ -177,7 +179,7 @@ impl Run {
         }
         self.arrivals += 1;
         let arrival = self.arrivals;
-        let member = self.members.entry(id).or_insert_with(|| Member {
+        let member = self.members.entry(id).or_insert_with(|| RunMember {
             profile: request.profile,
             arrival,
             away_until: None,
@@ -192,7 +194,7 @@ impl Run {
             // The stream ended before the round reached the member.
             Some(port) if !is_current && seat.is_some_and(|seat| seat.store_port == port) => {
                 member.stage = MemberStage::Busy;
-                notices.extend(self.round.clone().map(|round| (id, Notice::RoundBegan(round))));
+                notices.extend(self.round.clone().map(|round| (id, RoundNotice::RoundBegan(round))));
                 notices.extend(self.over_notice(id));
             }
             Some(port) => notices.extend(self.request(now, id, port)),
@@ -208,7 +210,7 @@ impl Run {
                 member.stage = MemberStage::Busy;
                 if request.round.is_some() {
                     let reason = "a later round began without this node".to_owned();
-                    notices.push((id, Notice::RoundOver { reason }));
+                    notices.push((id, RoundNotice::RoundOver { reason }));
                 }
             }
         }
@@ -216,13 +218,13 @@ impl Run {
     }
 
     /// Adopts a round that a member states: the controller was restarted, or had lost all members.
-    fn adopt(&mut self, now: Timestamp, round: Round, notices: &mut Vec<MemberNotice>) {
+    fn adopt(&mut self, now: Timestamp, round: TorchrunRound, notices: &mut Vec<MemberNotice>) {
         self.next_number = round.number + 1;
         self.hold_until = self.hold_until.max(now.after(RETURN_GRACE));
         for seat in &round.members {
             self.arrivals += 1;
             let arrival = self.arrivals;
-            self.members.entry(seat.id).or_insert_with(|| Member {
+            self.members.entry(seat.id).or_insert_with(|| RunMember {
                 profile: seat.profile.clone(),
                 arrival,
                 away_until: Some(now.after(RETURN_GRACE)),
@@ -234,7 +236,7 @@ impl Run {
         for (id, member) in &self.members {
             if member.stage == MemberStage::Busy && member.away_until.is_none() && !round.has(*id) {
                 let reason = reason.to_owned();
-                notices.push((*id, Notice::RoundOver { reason }));
+                notices.push((*id, RoundNotice::RoundOver { reason }));
             }
         }
         self.record(now, format!("adopted round {} from its members", round.number));
@@ -250,7 +252,7 @@ impl Run {
     pub(super) fn request(&mut self, now: Timestamp, id: MemberId, store_port: u16) -> Vec<MemberNotice> {
         let mut notices = Vec::new();
         if let Some(closure) = &self.closure {
-            notices.push((id, Notice::Refused(closure.clone())));
+            notices.push((id, RoundNotice::Refused(closure.clone())));
             self.members.remove(&id);
             return notices;
         }
@@ -277,7 +279,7 @@ impl Run {
     }
 
     /// Removes a member that leaves.
-    pub(super) fn leave(&mut self, now: Timestamp, id: MemberId, departure: Departure) -> Vec<MemberNotice> {
+    pub(super) fn leave(&mut self, now: Timestamp, id: MemberId, departure: MemberDeparture) -> Vec<MemberNotice> {
         let mut notices = Vec::new();
         let Some(member) = self.members.remove(&id) else {
             return notices;
@@ -288,13 +290,13 @@ impl Run {
         let node = member.profile.node;
         match departure {
             _ if member.stage == MemberStage::Finished => drop(self.departed.insert(id)),
-            Departure::Finished => drop(self.departed.insert(id)),
-            Departure::Failed => {
+            MemberDeparture::Finished => drop(self.departed.insert(id)),
+            MemberDeparture::Failed => {
                 self.has_given_up = true;
                 let reason = format!("torchrun on node {node} gave up: its workers failed and it has no restart left");
                 self.end_round(now, reason, &mut notices);
             }
-            Departure::Ended => self.end_round(now, format!("torchrun on node {node} ended"), &mut notices),
+            MemberDeparture::Ended => self.end_round(now, format!("torchrun on node {node} ended"), &mut notices),
         }
         notices
     }
@@ -320,13 +322,13 @@ impl Run {
 
     /// Closes the run: no further round begins, and waiting members are refused.
     pub(super) fn close(&mut self, now: Timestamp, reason: String) -> Vec<MemberNotice> {
-        let refusal = Refusal::new(RefusalKind::Closed, reason.clone());
+        let refusal = RoundRefusal::new(RefusalKind::Closed, reason.clone());
         self.record(now, reason);
         self.closure.get_or_insert(refusal.clone());
         let waiting = self.take_waiting();
         waiting
             .into_iter()
-            .map(|id| (id, Notice::Refused(refusal.clone())))
+            .map(|id| (id, RoundNotice::Refused(refusal.clone())))
             .collect()
     }
 
@@ -351,7 +353,7 @@ impl Run {
     }
 
     fn remove_lost(&mut self, now: Timestamp, notices: &mut Vec<MemberNotice>) {
-        let is_lost = |member: &Member| member.away_until.is_some_and(|until| until <= now);
+        let is_lost = |member: &RunMember| member.away_until.is_some_and(|until| until <= now);
         let lost: Vec<MemberId> = self.ids(is_lost);
         for id in lost {
             let Some(member) = self.members.remove(&id) else {
@@ -385,8 +387,8 @@ impl Run {
         }
         let reason = "all members finished";
         self.record(now, reason.to_owned());
-        self.closure = Some(Refusal::new(RefusalKind::Closed, reason));
-        notices.extend(self.take_waiting().into_iter().map(|id| (id, Notice::RunFinished)));
+        self.closure = Some(RoundRefusal::new(RefusalKind::Closed, reason));
+        notices.extend(self.take_waiting().into_iter().map(|id| (id, RoundNotice::RunFinished)));
     }
 
     /// Ends the round if the node of a member is cordoned and the other members with the spares reach the minimum.
@@ -493,12 +495,12 @@ impl Run {
                 store_port,
             });
         }
-        let round = Arc::new(Round {
+        let round = Arc::new(TorchrunRound {
             number: self.next_number,
             members: seats,
         });
         self.next_number += 1;
-        let begun = |seat: &RoundMember| (seat.id, Notice::RoundBegan(Arc::clone(&round)));
+        let begun = |seat: &RoundMember| (seat.id, RoundNotice::RoundBegan(Arc::clone(&round)));
         notices.extend(round.members.iter().map(begun));
         let cause = self
             .end
@@ -535,7 +537,7 @@ impl Run {
             (_, end) => end.as_ref().map(|end| end.since),
         };
         let limit = self.terms.join_timeout;
-        let is_late = |member: &Member| match member.stage {
+        let is_late = |member: &RunMember| match member.stage {
             MemberStage::Waiting { since, .. } => now >= begin.map_or(since, |begin| begin.max(since)).after(limit),
             _ => false,
         };
@@ -556,7 +558,10 @@ impl Run {
                 limit.as_secs_f64()
             );
             self.record(now, format!("node {}: {reason}", member.profile.node));
-            notices.push((id, Notice::Refused(Refusal::new(RefusalKind::TimedOut, reason))));
+            notices.push((
+                id,
+                RoundNotice::Refused(RoundRefusal::new(RefusalKind::TimedOut, reason)),
+            ));
         }
     }
 
@@ -571,7 +576,7 @@ impl Run {
             let reason = condition_text(nodes, &member.profile.node).unwrap_or_else(|| text.clone());
             if member.wait_reason.as_ref() != Some(&reason) {
                 member.wait_reason = Some(reason.clone());
-                notices.push((*id, Notice::Waits { reason }));
+                notices.push((*id, RoundNotice::Waits { reason }));
             }
         }
     }
@@ -607,7 +612,7 @@ impl Run {
         let member = self.members.get(&id)?;
         let is_running = member.stage == MemberStage::Busy && member.away_until.is_none() && self.is_seated(id);
         let reason = end.reason.clone();
-        is_running.then_some((id, Notice::RoundOver { reason }))
+        is_running.then_some((id, RoundNotice::RoundOver { reason }))
     }
 
     /// Returns the members that wait and may be in the next round, in the order of their arrival.
@@ -641,7 +646,7 @@ impl Run {
         self.round.as_ref().is_some_and(|round| round.has(id))
     }
 
-    fn ids(&self, holds: impl Fn(&Member) -> bool) -> Vec<MemberId> {
+    fn ids(&self, holds: impl Fn(&RunMember) -> bool) -> Vec<MemberId> {
         let members = self.members.iter();
         members.filter(|(_, member)| holds(member)).map(|(id, _)| *id).collect()
     }
@@ -692,7 +697,7 @@ impl Run {
         }
     }
 
-    fn member_state(&self, id: MemberId, member: &Member) -> TorchrunMemberState {
+    fn member_state(&self, id: MemberId, member: &RunMember) -> TorchrunMemberState {
         let is_running = self.round.is_some() && self.end.is_none();
         match member.stage {
             _ if member.away_until.is_some() => TorchrunMemberState::Disconnected,

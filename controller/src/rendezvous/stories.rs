@@ -13,14 +13,14 @@ const RESTART: u64 = 60;
 const JOIN: u64 = 600;
 
 /// Table with a clock in seconds.
-struct Stage {
+struct StoryStage {
     table: RunTable,
     now: Timestamp,
     terms: RunTerms,
-    notices: Vec<(u64, Notice)>,
+    notices: Vec<(u64, RoundNotice)>,
 }
 
-impl Stage {
+impl StoryStage {
     fn new(nodes_min: usize, nodes_max: usize) -> Self {
         let now = Timestamp::from_millis(1_000_000);
         Self {
@@ -92,7 +92,7 @@ impl Stage {
         self.keep(notices);
     }
 
-    fn leave(&mut self, id: u64, departure: Departure) {
+    fn leave(&mut self, id: u64, departure: MemberDeparture) {
         let notices = self.table.leave(self.now, RUN, MemberId(id), departure);
         self.keep(notices);
     }
@@ -121,7 +121,7 @@ impl Stage {
     /// Number and members of the newest round that began, if every member received it.
     fn begun(&self) -> Option<(u64, Vec<u64>)> {
         let rounds = self.notices.iter().filter_map(|(id, notice)| match notice {
-            Notice::RoundBegan(round) => Some((*id, Arc::clone(round))),
+            RoundNotice::RoundBegan(round) => Some((*id, Arc::clone(round))),
             _ => None,
         });
         let rounds: Vec<_> = rounds.collect();
@@ -137,13 +137,13 @@ impl Stage {
         let over = self
             .notices
             .iter()
-            .filter(|(_, notice)| matches!(notice, Notice::RoundOver { .. }));
+            .filter(|(_, notice)| matches!(notice, RoundNotice::RoundOver { .. }));
         over.map(|(id, _)| *id).collect()
     }
 
     fn refusals(&self) -> Vec<(u64, RefusalKind)> {
         let refusals = self.notices.iter().filter_map(|(id, notice)| match notice {
-            Notice::Refused(refusal) => Some((*id, refusal.kind)),
+            RoundNotice::Refused(refusal) => Some((*id, refusal.kind)),
             _ => None,
         });
         refusals.collect()
@@ -151,7 +151,7 @@ impl Stage {
 
     fn newest_wait(&self, id: u64) -> Option<&str> {
         self.notices.iter().rev().find_map(|(member, notice)| match notice {
-            Notice::Waits { reason } if *member == id => Some(reason.as_str()),
+            RoundNotice::Waits { reason } if *member == id => Some(reason.as_str()),
             _ => None,
         })
     }
@@ -160,9 +160,9 @@ impl Stage {
         self.table.views()[0].state
     }
 
-    fn round(&self) -> Arc<Round> {
+    fn round(&self) -> Arc<TorchrunRound> {
         let found = self.notices.iter().rev().find_map(|(_, notice)| match notice {
-            Notice::RoundBegan(round) => Some(Arc::clone(round)),
+            RoundNotice::RoundBegan(round) => Some(Arc::clone(round)),
             _ => None,
         });
         found.expect("a round began")
@@ -171,7 +171,7 @@ impl Stage {
 
 #[test]
 fn the_first_round_begins_at_once_with_the_maximum_of_nodes() {
-    let mut stage = Stage::new(1, 2);
+    let mut stage = StoryStage::new(1, 2);
     stage.join(1);
     assert_eq!(stage.begun(), None);
     stage.join(2);
@@ -180,7 +180,7 @@ fn the_first_round_begins_at_once_with_the_maximum_of_nodes() {
 
 #[test]
 fn the_first_round_waits_for_further_nodes_once_it_has_the_minimum() {
-    let mut stage = Stage::new(2, 4);
+    let mut stage = StoryStage::new(2, 4);
     stage.join(1);
     stage.pass(LAST_CALL + 10);
     stage.join(2);
@@ -193,7 +193,7 @@ fn the_first_round_waits_for_further_nodes_once_it_has_the_minimum() {
 
 #[test]
 fn a_request_without_the_minimum_of_nodes_ends_at_its_deadline() {
-    let mut stage = Stage::new(2, 2);
+    let mut stage = StoryStage::new(2, 2);
     stage.join(1);
     stage.pass(JOIN - 1);
     assert_eq!(stage.refusals(), []);
@@ -204,8 +204,8 @@ fn a_request_without_the_minimum_of_nodes_ends_at_its_deadline() {
 
 #[test]
 fn a_lost_member_leads_to_a_smaller_round_at_once() {
-    let mut stage = Stage::running(1, 2, 2);
-    stage.leave(2, Departure::Ended);
+    let mut stage = StoryStage::running(1, 2, 2);
+    stage.leave(2, MemberDeparture::Ended);
     assert_eq!(stage.stopped(), [1]);
     assert_eq!(stage.state(), TorchrunState::Restarting);
     stage.request(1);
@@ -214,12 +214,12 @@ fn a_lost_member_leads_to_a_smaller_round_at_once() {
 
 #[test]
 fn a_lost_connection_is_no_loss_if_the_member_returns_in_time() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     let mut request = stage.join_request(2);
     stage.disconnect(2);
     stage.pass(2);
     // The member states its round.
-    let mut other = Stage::new(1, 2);
+    let mut other = StoryStage::new(1, 2);
     other.join(1);
     other.join(2);
     request.round = Some((*other.round()).clone());
@@ -231,7 +231,7 @@ fn a_lost_connection_is_no_loss_if_the_member_returns_in_time() {
 
 #[test]
 fn a_member_that_does_not_return_in_time_is_lost() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     stage.disconnect(2);
     stage.pass(4);
     assert_eq!(stage.stopped(), [1]);
@@ -239,7 +239,7 @@ fn a_member_that_does_not_return_in_time_is_lost() {
 
 #[test]
 fn a_controller_that_stood_still_gives_the_grace_again() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     stage.disconnect(2);
     stage.now = stage.now.after(Duration::from_secs(100));
     let notices = stage.table.tick(stage.now);
@@ -248,8 +248,8 @@ fn a_controller_that_stood_still_gives_the_grace_again() {
 
 #[test]
 fn without_the_minimum_the_others_wait_for_a_replacement() {
-    let mut stage = Stage::running(2, 2, 2);
-    stage.leave(1, Departure::Ended);
+    let mut stage = StoryStage::running(2, 2, 2);
+    stage.leave(1, MemberDeparture::Ended);
     stage.request(2);
     stage.pass(JOIN - 10);
     assert_eq!(stage.begun(), None);
@@ -263,7 +263,7 @@ fn without_the_minimum_the_others_wait_for_a_replacement() {
 
 #[test]
 fn a_worker_failure_restarts_all_members_in_the_same_order() {
-    let mut stage = Stage::running(3, 3, 3);
+    let mut stage = StoryStage::running(3, 3, 3);
     stage.request(2);
     assert_eq!(stage.stopped(), [1, 3]);
     stage.request(3);
@@ -274,19 +274,19 @@ fn a_worker_failure_restarts_all_members_in_the_same_order() {
 
 #[test]
 fn a_spare_waits_without_a_deadline_and_replaces_a_lost_member_at_once() {
-    let mut stage = Stage::running(2, 2, 2);
+    let mut stage = StoryStage::running(2, 2, 2);
     stage.join(3);
     assert_eq!(stage.newest_wait(3), Some("this node is a spare: the run has 2 nodes"));
     stage.pass(2 * JOIN);
     assert_eq!((stage.stopped(), stage.refusals()), (vec![], vec![]));
-    stage.leave(1, Departure::Ended);
+    stage.leave(1, MemberDeparture::Ended);
     stage.request(2);
     assert_eq!(stage.begun(), Some((2, vec![3, 2])));
 }
 
 #[test]
 fn a_node_that_arrives_late_joins_after_the_last_call() {
-    let mut stage = Stage::running(1, 3, 1);
+    let mut stage = StoryStage::running(1, 3, 1);
     stage.join(2);
     stage.pass(LAST_CALL - 1);
     assert_eq!(stage.stopped(), Vec::<u64>::new(), "training goes on meanwhile");
@@ -299,7 +299,7 @@ fn a_node_that_arrives_late_joins_after_the_last_call() {
 
 #[test]
 fn a_member_that_does_not_stop_is_left_out_at_a_deadline() {
-    let mut stage = Stage::running(1, 3, 3);
+    let mut stage = StoryStage::running(1, 3, 3);
     stage.request(1);
     stage.request(2);
     stage.pass(RESTART - 1);
@@ -316,9 +316,9 @@ fn a_member_that_does_not_stop_is_left_out_at_a_deadline() {
 
 #[test]
 fn a_member_that_finished_disturbs_nobody() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     stage.finish(1);
-    stage.leave(1, Departure::Finished);
+    stage.leave(1, MemberDeparture::Finished);
     stage.pass(10);
     assert_eq!(stage.notices, []);
     assert_eq!(stage.state(), TorchrunState::Running);
@@ -329,41 +329,41 @@ fn a_member_that_finished_disturbs_nobody() {
 
 #[test]
 fn a_member_that_is_killed_after_its_workers_finished_disturbs_nobody() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     stage.finish(1);
-    stage.leave(1, Departure::Ended);
+    stage.leave(1, MemberDeparture::Ended);
     assert_eq!(stage.notices, []);
     stage.finish(2);
     assert_eq!(stage.state(), TorchrunState::Closed);
-    stage.leave(2, Departure::Finished);
+    stage.leave(2, MemberDeparture::Finished);
     assert!(stage.table.is_empty());
 }
 
 #[test]
 fn spares_end_when_all_members_finished() {
-    let mut stage = Stage::running(2, 2, 2);
+    let mut stage = StoryStage::running(2, 2, 2);
     stage.join(3);
     stage.finish(1);
     stage.finish(2);
-    assert_eq!(stage.notices.last(), Some(&(3, Notice::RunFinished)));
+    assert_eq!(stage.notices.last(), Some(&(3, RoundNotice::RunFinished)));
 }
 
 #[test]
 fn a_run_without_prospects_is_closed_at_once() {
     // One gave up.
-    let mut stage = Stage::running(2, 2, 2);
-    stage.leave(1, Departure::Failed);
+    let mut stage = StoryStage::running(2, 2, 2);
+    stage.leave(1, MemberDeparture::Failed);
     stage.request(2);
     assert_eq!(stage.refusals(), [(2, RefusalKind::Closed)]);
     // One finished, and the other fails.
-    let mut stage = Stage::running(2, 2, 2);
+    let mut stage = StoryStage::running(2, 2, 2);
     stage.finish(1);
     stage.request(2);
     assert_eq!(stage.refusals(), [(2, RefusalKind::Closed)]);
     // With a spare there are prospects.
-    let mut stage = Stage::running(2, 2, 2);
+    let mut stage = StoryStage::running(2, 2, 2);
     stage.join(3);
-    stage.leave(1, Departure::Failed);
+    stage.leave(1, MemberDeparture::Failed);
     stage.request(2);
     assert_eq!(stage.begun(), Some((2, vec![3, 2])));
 }
@@ -371,7 +371,7 @@ fn a_run_without_prospects_is_closed_at_once() {
 #[test]
 fn a_cordon_moves_the_run_off_the_node_if_the_others_are_enough() {
     let cordoned = || Some(NodeCondition::Cordoned("uncorrectable memory error".to_owned()));
-    let mut stage = Stage::running(2, 2, 2);
+    let mut stage = StoryStage::running(2, 2, 2);
     stage.set_node(cordoned(), 1);
     assert_eq!(stage.stopped(), Vec::<u64>::new(), "without a spare the run would end");
     stage.join(3);
@@ -389,7 +389,7 @@ fn a_cordon_moves_the_run_off_the_node_if_the_others_are_enough() {
         (TorchrunMemberState::Spare, Some(wait))
     );
     // It is a spare again once the cordon is lifted.
-    stage.leave(2, Departure::Ended);
+    stage.leave(2, MemberDeparture::Ended);
     stage.request(3);
     assert_eq!(stage.begun(), Some((2, vec![3, 2])));
     stage.set_node(None, 1);
@@ -398,7 +398,7 @@ fn a_cordon_moves_the_run_off_the_node_if_the_others_are_enough() {
 
 #[test]
 fn nodes_with_old_ranks_join_no_round() {
-    let mut stage = Stage::new(1, 1);
+    let mut stage = StoryStage::new(1, 1);
     stage.set_node(Some(NodeCondition::Fencing), 1);
     stage.join(1);
     stage.pass(LAST_CALL);
@@ -410,12 +410,12 @@ fn nodes_with_old_ranks_join_no_round() {
 #[test]
 fn a_restarted_controller_adopts_the_running_round() {
     let before = {
-        let mut stage = Stage::new(2, 2);
+        let mut stage = StoryStage::new(2, 2);
         stage.join(1);
         stage.join(2);
         stage.round()
     };
-    let mut stage = Stage::new(2, 2);
+    let mut stage = StoryStage::new(2, 2);
     stage.table = RunTable::new(stage.now, true);
     // Two new torchruns come first; they must not form a world beside the running one.
     stage.join(8);
@@ -430,7 +430,7 @@ fn a_restarted_controller_adopts_the_running_round() {
     assert_eq!((stage.stopped(), stage.begun()), (vec![], None));
     assert_eq!(stage.state(), TorchrunState::Running);
     // The next round has the next number.
-    stage.leave(1, Departure::Ended);
+    stage.leave(1, MemberDeparture::Ended);
     stage.request(2);
     assert_eq!(stage.begun(), Some((2, vec![8, 2])));
 }
@@ -438,16 +438,16 @@ fn a_restarted_controller_adopts_the_running_round() {
 #[test]
 fn no_round_begins_before_members_of_a_later_one_have_returned() {
     let [earlier, later] = {
-        let mut stage = Stage::new(1, 3);
+        let mut stage = StoryStage::new(1, 3);
         stage.join(1);
         stage.join(2);
         stage.pass(LAST_CALL);
         let earlier = stage.round();
-        stage.leave(1, Departure::Ended);
+        stage.leave(1, MemberDeparture::Ended);
         stage.request(2);
         [earlier, stage.round()]
     };
-    let mut stage = Stage::new(1, 3);
+    let mut stage = StoryStage::new(1, 3);
     stage.table = RunTable::new(stage.now, true);
     let mut request = stage.join_request(1);
     request.round = Some((*earlier).clone());
@@ -466,8 +466,8 @@ fn no_round_begins_before_members_of_a_later_one_have_returned() {
 
 #[test]
 fn a_member_of_an_adopted_round_that_does_not_return_is_lost() {
-    let mut stage = Stage::running(1, 2, 2);
-    let mut other = Stage::new(1, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
+    let mut other = StoryStage::new(1, 2);
     other.join(1);
     other.join(2);
     let mut request = stage.join_request(1);
@@ -482,7 +482,7 @@ fn a_member_of_an_adopted_round_that_does_not_return_is_lost() {
 
 #[test]
 fn a_member_that_missed_the_beginning_of_its_round_receives_it_again() {
-    let mut stage = Stage::new(2, 2);
+    let mut stage = StoryStage::new(2, 2);
     stage.join(1);
     stage.join(2);
     stage.disconnect(2);
@@ -490,19 +490,19 @@ fn a_member_that_missed_the_beginning_of_its_round_receives_it_again() {
     let mut request = stage.join_request(2);
     request.store_port = Some(1_002);
     stage.join_with(request);
-    assert!(matches!(stage.notices.as_slice(), [(2, Notice::RoundBegan(round))] if round.number == 1));
+    assert!(matches!(stage.notices.as_slice(), [(2, RoundNotice::RoundBegan(round))] if round.number == 1));
 }
 
 #[test]
 fn a_member_of_an_earlier_round_starts_again() {
-    let mut stage = Stage::running(1, 2, 2);
+    let mut stage = StoryStage::running(1, 2, 2);
     let old = {
-        let mut other = Stage::new(1, 2);
+        let mut other = StoryStage::new(1, 2);
         other.join(1);
         other.join(2);
         other.round()
     };
-    stage.leave(2, Departure::Ended);
+    stage.leave(2, MemberDeparture::Ended);
     stage.request(1);
     stage.notices.clear();
     let mut request = stage.join_request(2);
@@ -513,7 +513,7 @@ fn a_member_of_an_earlier_round_starts_again() {
 
 #[test]
 fn contradictions_are_refused_with_a_reason() {
-    let mut stage = Stage::running(1, 2, 1);
+    let mut stage = StoryStage::running(1, 2, 1);
     let mut refused = |change: &dyn Fn(&mut JoinRequest)| {
         let mut request = stage.join_request(7);
         change(&mut request);
@@ -537,7 +537,7 @@ fn contradictions_are_refused_with_a_reason() {
     assert!(reason.contains("--local-addr"), "{reason}");
     let reason = refused(&|request| request.terms.nodes_max = 5_000);
     assert!(reason.contains("is not a range of 1 to 1024 nodes"), "{reason}");
-    let round = Round {
+    let round = TorchrunRound {
         number: 3,
         members: Vec::new(),
     };
@@ -547,13 +547,13 @@ fn contradictions_are_refused_with_a_reason() {
 
 #[test]
 fn a_closed_run_admits_no_further_member_until_all_left() {
-    let mut stage = Stage::running(1, 2, 1);
+    let mut stage = StoryStage::running(1, 2, 1);
     let notices = stage.table.close(stage.now, RUN, "closed".to_owned());
     assert_eq!(notices, []);
     let request = stage.join_request(2);
     let refusal = stage.table.join(stage.now, RUN, request.clone()).expect_err("closed");
     assert_eq!(refusal.kind, RefusalKind::Closed);
-    stage.leave(1, Departure::Finished);
+    stage.leave(1, MemberDeparture::Finished);
     stage
         .table
         .join(stage.now, RUN, request)

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rankguard_model::{Timestamp, TorchrunView};
 
-use super::notice::{Departure, MemberNotice, NodeConditions, Notice, Refusal, RefusalKind};
+use super::notice::{MemberDeparture, MemberNotice, NodeConditions, RefusalKind, RoundNotice, RoundRefusal};
 use super::round::MemberId;
 pub(crate) use super::run::JoinRequest;
-use super::run::{RETURN_GRACE, Run};
+use super::run::{RETURN_GRACE, RunState};
 
 /// Runs at one time. A further one is refused.
 const RUNS_MAX: usize = 256;
@@ -25,13 +25,13 @@ const LATE_TICK: Duration = Duration::from_secs(2);
 pub(crate) struct RunNotice {
     pub(crate) run: String,
     pub(crate) member: MemberId,
-    pub(crate) notice: Notice,
+    pub(crate) notice: RoundNotice,
 }
 
 /// All runs, by name. Each method that receives a fact returns the messages that follow from it.
 #[derive(Debug)]
 pub(crate) struct RunTable {
-    runs: BTreeMap<String, Run>,
+    runs: BTreeMap<String, RunState>,
     nodes: NodeConditions,
     /// No round begins before.
     hold_until: Timestamp,
@@ -60,13 +60,18 @@ impl RunTable {
     }
 
     pub(crate) fn members(&self) -> usize {
-        self.runs.values().map(Run::members).sum()
+        self.runs.values().map(RunState::members).sum()
     }
 
     /// Adds a member, or records that it is connected again; opens its run if there is none of this name.
-    pub(crate) fn join(&mut self, now: Timestamp, name: &str, request: JoinRequest) -> Result<Vec<RunNotice>, Refusal> {
+    pub(crate) fn join(
+        &mut self,
+        now: Timestamp,
+        name: &str,
+        request: JoinRequest,
+    ) -> Result<Vec<RunNotice>, RoundRefusal> {
         check(&request)?;
-        let denied = |reason: String| Err(Refusal::new(RefusalKind::Denied, reason));
+        let denied = |reason: String| Err(RoundRefusal::new(RefusalKind::Denied, reason));
         if let Some(run) = self.runs.get(name) {
             if let Some(refusal) = run.refusal(&request) {
                 return Err(refusal);
@@ -81,7 +86,7 @@ impl RunTable {
         let run = self
             .runs
             .entry(name.to_owned())
-            .or_insert_with(|| Run::open(&request, now, hold_until));
+            .or_insert_with(|| RunState::open(&request, now, hold_until));
         let notices = run.join(now, request);
         Ok(self.settle(now, name, notices))
     }
@@ -97,7 +102,13 @@ impl RunTable {
         })
     }
 
-    pub(crate) fn leave(&mut self, now: Timestamp, name: &str, id: MemberId, departure: Departure) -> Vec<RunNotice> {
+    pub(crate) fn leave(
+        &mut self,
+        now: Timestamp,
+        name: &str,
+        id: MemberId,
+        departure: MemberDeparture,
+    ) -> Vec<RunNotice> {
         self.act(now, name, |run| run.leave(now, id, departure))
     }
 
@@ -144,7 +155,7 @@ impl RunTable {
         &mut self,
         now: Timestamp,
         name: &str,
-        change: impl FnOnce(&mut Run) -> Vec<MemberNotice>,
+        change: impl FnOnce(&mut RunState) -> Vec<MemberNotice>,
     ) -> Vec<RunNotice> {
         let Some(run) = self.runs.get_mut(name) else {
             return Vec::new();
@@ -171,8 +182,8 @@ impl RunTable {
 }
 
 /// Checks the numbers of a request.
-fn check(request: &JoinRequest) -> Result<(), Refusal> {
-    let denied = |reason: String| Err(Refusal::new(RefusalKind::Denied, reason));
+fn check(request: &JoinRequest) -> Result<(), RoundRefusal> {
+    let denied = |reason: String| Err(RoundRefusal::new(RefusalKind::Denied, reason));
     let (min, max) = (request.terms.nodes_min, request.terms.nodes_max);
     if min < 1 || min > max || max > MEMBERS_MAX {
         return denied(format!(

@@ -21,10 +21,10 @@ const MAX: usize = 3;
 /// Seconds after which every deadline of the run has passed.
 const SETTLED: u64 = 200;
 
-/// Torchrun process as it sees itself.
+/// TorchrunProcess process as it sees itself.
 #[derive(Debug, Default, Clone)]
-struct Torchrun {
-    round: Option<Arc<Round>>,
+struct TorchrunProcess {
+    round: Option<Arc<TorchrunRound>>,
     port: Option<u16>,
     is_finished: bool,
     is_connected: bool,
@@ -47,16 +47,16 @@ enum WalkEvent {
     Passes(u64),
 }
 
-struct Walk {
+struct RandomWalk {
     table: RunTable,
     now: Timestamp,
-    torchruns: BTreeMap<u64, Torchrun>,
+    torchruns: BTreeMap<u64, TorchrunProcess>,
     next: u64,
     /// Members of every round, by number.
-    rounds: BTreeMap<u64, Arc<Round>>,
+    rounds: BTreeMap<u64, Arc<TorchrunRound>>,
 }
 
-impl Walk {
+impl RandomWalk {
     fn new() -> Self {
         let now = Timestamp::from_millis(1_000);
         Self {
@@ -68,7 +68,7 @@ impl Walk {
         }
     }
 
-    fn pick(&self, index: usize, holds: impl Fn(&Torchrun) -> bool) -> Option<u64> {
+    fn pick(&self, index: usize, holds: impl Fn(&TorchrunProcess) -> bool) -> Option<u64> {
         let fitting: Vec<u64> = self
             .torchruns
             .iter()
@@ -126,19 +126,19 @@ impl Walk {
     fn deliver(&mut self, notices: Vec<RunNotice>) {
         for RunNotice { member, notice, .. } in notices {
             match notice {
-                Notice::RoundBegan(round) => self.begin(member.0, round),
-                Notice::RoundOver { .. } => {
+                RoundNotice::RoundBegan(round) => self.begin(member.0, round),
+                RoundNotice::RoundOver { .. } => {
                     if let Some(torchrun) = self.torchruns.get_mut(&member.0) {
                         torchrun.must_stop = torchrun.port.is_none();
                     }
                 }
-                Notice::Refused(_) | Notice::RunFinished => drop(self.torchruns.remove(&member.0)),
-                Notice::Waits { .. } => {}
+                RoundNotice::Refused(_) | RoundNotice::RunFinished => drop(self.torchruns.remove(&member.0)),
+                RoundNotice::Waits { .. } => {}
             }
         }
     }
 
-    fn begin(&mut self, id: u64, round: Arc<Round>) {
+    fn begin(&mut self, id: u64, round: Arc<TorchrunRound>) {
         let known = self.rounds.entry(round.number).or_insert_with(|| Arc::clone(&round));
         assert_eq!(*known, round, "round {} is used twice", round.number);
         let ids: BTreeSet<MemberId> = round.members.iter().map(|seat| seat.id).collect();
@@ -164,12 +164,12 @@ impl Walk {
         if self.table.is_empty() {
             self.rounds.clear();
         }
-        let is_running = |one: &Torchrun| one.round.is_some() && one.port.is_none() && !one.is_finished;
+        let is_running = |one: &TorchrunProcess| one.round.is_some() && one.port.is_none() && !one.is_finished;
         match event {
             WalkEvent::Arrives if self.torchruns.len() < 6 => {
                 let id = self.next;
                 self.next += 1;
-                self.torchruns.insert(id, Torchrun::default());
+                self.torchruns.insert(id, TorchrunProcess::default());
                 self.join(id);
                 if self.torchruns.contains_key(&id) {
                     self.request(id);
@@ -193,8 +193,8 @@ impl Walk {
                     self.deliver(notices);
                 }
             }
-            WalkEvent::IsKilled(index) => self.end(index, Departure::Ended),
-            WalkEvent::GivesUp(index) => self.end(index, Departure::Failed),
+            WalkEvent::IsKilled(index) => self.end(index, MemberDeparture::Ended),
+            WalkEvent::GivesUp(index) => self.end(index, MemberDeparture::Failed),
             WalkEvent::Disconnects(index) => {
                 if let Some(id) = self.pick(index, |one| one.is_connected) {
                     self.torchruns.get_mut(&id).expect("it exists").is_connected = false;
@@ -231,7 +231,7 @@ impl Walk {
         }
     }
 
-    fn end(&mut self, index: usize, departure: Departure) {
+    fn end(&mut self, index: usize, departure: MemberDeparture) {
         if let Some(id) = self.pick(index, |one| one.is_connected) {
             self.torchruns.remove(&id);
             let notices = self.table.leave(self.now, RUN, MemberId(id), departure);
@@ -304,7 +304,7 @@ proptest! {
 
     #[test]
     fn rounds_keep_their_promises(events in prop::collection::vec(event(), 1..60)) {
-        let mut walk = Walk::new();
+        let mut walk = RandomWalk::new();
         for event in events {
             walk.apply(event);
         }

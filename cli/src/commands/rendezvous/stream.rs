@@ -111,7 +111,7 @@ pub(super) async fn run(
     }
 }
 
-/// What the command knows about torchrun.
+/// State of the connection, and of the end of torchrun.
 struct ControllerLink {
     /// Process id of torchrun.
     parent: u32,
