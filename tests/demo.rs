@@ -128,8 +128,15 @@ fn an_interrupted_demo_leaves_nothing_behind() {
     for after_ms in [50, 700, 4_000, 9_000] {
         let out = tempfile::tempdir().expect("a temporary folder");
         let scratch = tempfile::tempdir().expect("a temporary folder");
-        let mut child = guarded(&mut Command::new(env!("CARGO_BIN_EXE_rankguard")))
-            .args(["demo", "--quiet", "--out"])
+        // A shell without job control lets its background commands ignore SIGINT, and programs inherit that.
+        let mut child = guarded(&mut Command::new("env"))
+            .args([
+                "--default-signal=INT",
+                env!("CARGO_BIN_EXE_rankguard"),
+                "demo",
+                "--quiet",
+                "--out",
+            ])
             .arg(out.path())
             .env("TMPDIR", scratch.path())
             .stdin(Stdio::null())
