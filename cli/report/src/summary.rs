@@ -100,6 +100,8 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
         .collect();
     first_steps.sort_unstable();
     let lost: u64 = input.cases.iter().filter_map(|case| case.steps_lost).sum();
+    let restarted = input.cases.iter().filter(|case| case.delays.first_step_ms.is_some());
+    let unknown = restarted.filter(|case| case.steps_lost.is_none()).count();
     let mut tiles = vec![SummaryTile {
         name: "cases",
         value: input.cases.len().to_string(),
@@ -116,8 +118,14 @@ fn counts(input: &ReportInput) -> Vec<SummaryTile> {
     }
     tiles.push(SummaryTile {
         name: "steps repeated",
-        value: lost.to_string(),
-        note: "over all failures of all jobs".to_owned(),
+        value: match (lost, unknown) {
+            (0, 1..) => "unknown".to_owned(),
+            _ => lost.to_string(),
+        },
+        note: match unknown {
+            0 => "over all failures of all jobs".to_owned(),
+            count => format!("over all failures of all jobs; unknown for {count}, where no steps are reported"),
+        },
         mood: "",
     });
     tiles

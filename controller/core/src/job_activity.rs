@@ -180,6 +180,11 @@ impl JobActivity {
         self.committed.is_some()
     }
 
+    /// Returns the time of the first sign of life.
+    pub(crate) fn first(&self) -> Option<Timestamp> {
+        self.first
+    }
+
     /// Returns the time since the first sign of life, milliseconds.
     pub(crate) fn worked_ms(&self, at: Timestamp) -> u64 {
         let worked = self.first.map_or(0, |first| at.millis_since(first));

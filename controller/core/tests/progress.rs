@@ -142,6 +142,21 @@ fn steps_refill_the_budget_of_a_job_without_checkpoints() {
     assert_eq!(cluster.job().state(), JobState::Stopped, "it got no further");
 }
 
+/// Its output may show that each generation came further; steps that are not reported do not.
+#[test]
+fn a_job_without_steps_is_not_said_to_have_come_no_further() {
+    let mut cluster = unmarked();
+    for _ in 0..4 {
+        cluster.wait(Duration::from_secs(60));
+        cluster.kill(1);
+    }
+    let JobPhase::Stopped { reason } = cluster.job().phase() else {
+        panic!("{:?}", cluster.job().phase());
+    };
+    let end = "; it reports no step that would show progress after 3 restarts in a row (case 4)";
+    assert!(reason.ends_with(end), "{reason}");
+}
+
 #[test]
 fn a_job_that_commits_and_reports_no_steps_runs_on() {
     let mut cluster = unmarked();

@@ -77,7 +77,7 @@ impl FolderRow {
     pub(super) fn torn(job: &JobId, id: CheckpointId, bytes: Option<u64>) -> Self {
         Self {
             bytes,
-            what: Some("no manifest: incomplete or still being written".to_owned()),
+            what: Some("no manifest: incomplete, being written or being removed".to_owned()),
             ..Self::new(job, id, "torn")
         }
     }

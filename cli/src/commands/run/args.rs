@@ -41,7 +41,7 @@ pub(crate) struct RunArgs {
     /// Name of the job [default: the program's name and a number]
     #[arg(long, value_name = "JOB")]
     pub(crate) name: Option<String>,
-    /// Maximum number of restarts for failures of one class; then the job is stopped
+    /// Maximum number of restarts after failures without progress between them; then the job is stopped
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub(crate) max_restarts: u32,
     /// Additional environment variable of the ranks; may be repeated. Ranks also get PATH and VIRTUAL_ENV of this

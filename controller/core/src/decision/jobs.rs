@@ -59,7 +59,7 @@ impl DecisionContext<'_> {
             && job.is_budget_spent()
             && !self.waits_for_store(name)
         {
-            let reason = self.spent_budget_text(id, job.fruitless_restarts());
+            let reason = self.spent_budget_text(id, job);
             self.advise_after_restart(id, name, "");
             return self.stop_job(name, reason);
         }
@@ -94,14 +94,21 @@ impl DecisionContext<'_> {
     }
 
     /// Returns the reason to stop a job if a case spends its restart budget.
-    fn spent_budget_text(&self, id: CaseId, restarts: u32) -> String {
+    fn spent_budget_text(&self, id: CaseId, job: &Job) -> String {
         let verdict = self.state.cases.all().get(&id).map(|case| &case.verdict);
         let failure = verdict.map_or_else(
             || "its ranks failed".to_owned(),
             |verdict| format!("{}, blamed: {}", verdict.class, verdict.blamed),
         );
-        let budget = match restarts {
+        let budget = match job.fruitless_restarts() {
             0 => "no restarts are allowed".to_owned(),
+            // Without steps nothing shows how far it came.
+            1 if job.step().is_none() => {
+                "it reports no step that would show progress after 1 restart, and no more are allowed".to_owned()
+            }
+            times if job.step().is_none() => {
+                format!("it reports no step that would show progress after {times} restarts in a row")
+            }
             1 => "1 restart brought it no further than before, and no more are allowed".to_owned(),
             times => format!("{times} restarts in a row brought it no further than before"),
         };

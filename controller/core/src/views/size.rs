@@ -104,9 +104,11 @@ impl DecisionState {
 
     /// Returns the time from which the ranks of a job have worked for long enough to grow.
     fn has_worked_from(&self, job: &Job, at: Timestamp) -> Timestamp {
-        let missing = self.policy.life_ms().saturating_sub(job.activity.worked_ms(at));
-        let missing = if job.generation_step().is_some() { 0 } else { missing };
-        at.after(Duration::from_millis(missing))
+        if job.generation_step().is_some() {
+            return at;
+        }
+        let life = Duration::from_millis(self.policy.life_ms());
+        job.activity.first().unwrap_or(at).after(life).max(at)
     }
 
     /// Returns what a job waits for before it takes in free nodes.

@@ -37,7 +37,8 @@ impl BudgetJudge {
         let JobPhase::Stopped { reason } = job.phase() else {
             return;
         };
-        if !std::mem::replace(&mut self.is_stopped, true) && reason.contains("brought it no further") {
+        let is_spent = reason.contains("brought it no further") || reason.contains("would show progress");
+        if !std::mem::replace(&mut self.is_stopped, true) && is_spent {
             let restarts = self.restarts;
             let most = job.spec.max_restarts;
             assert!(
