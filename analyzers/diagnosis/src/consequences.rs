@@ -13,7 +13,7 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts,
-    engine_exceptions, exit_class, own_exceptions, storage,
+    engine_exceptions, exit_class, lost_links, own_exceptions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -57,7 +57,9 @@ const OVERCOME: Duration = Duration::from_secs(60);
 
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
+    lost_links::blame_unplugged(scene, ranking);
     if ranking.len() > 1 {
+        lost_links::merge_bonds(scene, ranking);
         merge_kill_reports(scene, ranking);
         earlier_faults(scene, ranking);
         connect_attempts::demote(scene, ranking);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
+use crate::direction::is_of_machine_beside;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::scene::RunBeside;
@@ -99,6 +100,8 @@ struct FollowerGroup<'a> {
     is_of_own_fault: bool,
     /// True if they end a wait that began long before the first cause.
     is_earlier_wait: bool,
+    /// True for reports of a machine that follow from no program, unless they came before the first cause.
+    is_of_machine_beside: bool,
 }
 
 impl FollowerGroup<'_> {
@@ -133,9 +136,13 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let class = shown_class(class.as_str(), mark.role);
         let is_of_own_fault = follows_own_fault(scene, winner, sign);
         let is_earlier_wait = role == Role::Root && waited_before(scene, winner, index);
+        let is_earlier = sign.timed && first.timed && sign.at < first.at;
+        let is_noise = role == Role::Noise && !is_earlier;
+        let is_of_machine_beside = is_noise && is_of_machine_beside(scene, winner, index);
         let known = |group: &&mut FollowerGroup<'_>| {
             (group.source, group.class, group.role) == (source, class, role)
                 && (group.is_of_own_fault, group.is_earlier_wait) == (is_of_own_fault, is_earlier_wait)
+                && group.is_of_machine_beside == is_of_machine_beside
         };
         if let Some(group) = groups.iter_mut().find(known) {
             if group.newest.evidence != sign.evidence {
@@ -157,6 +164,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
                 is_begun_before: false,
                 is_of_own_fault,
                 is_earlier_wait,
+                is_of_machine_beside,
             });
         }
     }
@@ -190,6 +198,7 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
     let meaning = match group.role {
         _ if group.is_of_own_fault => "which follows from a fault of its own node",
         _ if group.is_earlier_wait => "which belongs to a wait that began long before and does not follow from it",
+        _ if group.is_of_machine_beside => "which does not follow from it",
         Role::Confirmation => "which confirms it",
         Role::Root => "which is a fault of its own",
         Role::Noise => "which does not explain it",

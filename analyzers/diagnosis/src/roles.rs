@@ -4,6 +4,7 @@ use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, Role};
 
 use crate::connect_attempts::is_connect_attempt;
+use crate::direction::is_of_machine_beside;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::exit_class;
 use crate::independent::is_independent;
@@ -152,6 +153,10 @@ pub(crate) fn role(
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
         let why = "It came before the first cause and does not explain it.".to_owned();
         return (Role::Noise, 0.6, why);
+    }
+    if is_of_machine_beside(scene, winner, index) {
+        let why = "No error of a program or of a connection causes it, and nothing shows that it led to the failure.";
+        return (Role::Noise, 0.6, why.to_owned());
     }
     let is_before = comparable && sign.at < first.at;
     let why = match &sign.what {

@@ -9,6 +9,7 @@ mod elsewhere;
 mod ends;
 mod flight;
 mod lasting;
+mod machine_causes;
 mod order;
 mod storage;
 mod stories;

@@ -17,6 +17,7 @@ mod choice;
 mod circumstances;
 mod independent;
 mod logger_records;
+mod machine_causes;
 mod outcomes;
 mod overcome;
 mod periods;

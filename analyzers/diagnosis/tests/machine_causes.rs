@@ -1,0 +1,107 @@
+//! What the kernel of a node reports before the errors of ranks that follow from it. Lines have the marks of the matcher.
+
+use crate::world::{World, gpu, line, node, on_node, rank_of};
+use rankguard_diagnosis::ConcludedDraft;
+use rankguard_faults::SignatureMatcher;
+use rankguard_model::{Classification, Device, DeviceKind, Entity, EvidenceSource, ProcessExit, Role};
+
+const RETRIES: &str = "n1:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.7.0.2<40112> with status=12 opcode=0 len=0 \
+                       vendor err 129 (Send) hca mlx5_1";
+const UNPLUGGED: &str = "mlx5_core 0000:5e:00.0: Port module event: module 1, Cable unplugged";
+
+fn marks(source: EvidenceSource, text: &str) -> Vec<Classification> {
+    SignatureMatcher::builtin().marks(source, text)
+}
+
+fn kernel(world: &mut World, ms: i64, entity: Entity, text: &str) {
+    let all = marks(EvidenceSource::KernelLog, text);
+    assert!(!all.is_empty(), "no mark: {text}");
+    world.at(ms, EvidenceSource::KernelLog, entity, line(text), all);
+}
+
+fn writes(world: &mut World, ms: i64, rank: u32, text: &str) {
+    let all = marks(EvidenceSource::JobLog, text);
+    assert!(!all.is_empty(), "no mark: {text}");
+    let entity = world.rank(rank);
+    world.at(ms, EvidenceSource::JobLog, entity, line(text), all);
+}
+
+fn nic(on: u32, address: &str) -> Entity {
+    Entity::Device {
+        node: node(on),
+        device: Device {
+            kind: DeviceKind::Nic,
+            address: address.to_owned(),
+        },
+    }
+}
+
+fn check(case: &ConcludedDraft, class: &str, blamed: &Entity) {
+    assert_eq!(
+        (case.verdict.class.as_str(), &case.verdict.blamed),
+        (class, blamed),
+        "{case:#?}"
+    );
+}
+
+fn role_of(case: &ConcludedDraft, text: &str) -> Role {
+    let finding = case.findings.iter().find(|finding| finding.text.contains(text));
+    finding.unwrap().role
+}
+
+#[test]
+fn an_unplugged_cable_explains_the_failed_retries_rg_7() {
+    let mut world = World::new();
+    kernel(&mut world, 1_000, nic(2, "0000:5e:00.0"), UNPLUGGED);
+    writes(&mut world, 4_000, 0, RETRIES);
+    writes(&mut world, 4_100, 2, RETRIES);
+    world
+        .exits(4_500, 0, ProcessExit::Code(1))
+        .exits(4_600, 2, ProcessExit::Code(1));
+    let case = world.settle();
+    check(&case, "nic-link-down", &nic(2, "0000:5e:00.0"));
+    assert_eq!(role_of(&case, "Got completion"), Role::Cascade);
+}
+
+#[test]
+fn a_port_without_a_cable_explains_no_error_of_a_program_rg_7() {
+    let mut world = World::new();
+    kernel(&mut world, 1_000, nic(1, "0000:5e:00.0"), UNPLUGGED);
+    writes(&mut world, 4_000, 0, "KeyError: 'f1'");
+    world.exits(4_500, 0, ProcessExit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "key-error");
+}
+
+#[test]
+fn a_cable_that_was_unplugged_after_the_error_follows_from_nothing() {
+    let mut world = World::new();
+    writes(&mut world, 4_000, 0, RETRIES);
+    kernel(&mut world, 5_000, nic(1, "0000:5e:00.0"), UNPLUGGED);
+    world.exits(5_500, 0, ProcessExit::Code(1));
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "ib-rdma-error");
+    assert_eq!(role_of(&case, "Cable unplugged"), Role::Noise);
+}
+
+#[test]
+fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
+    let mut world = World::new();
+    kernel(
+        &mut world,
+        1_000,
+        nic(2, "0000:31:00.0"),
+        "mlx5_core 0000:31:00.0 ens1f0np0: Link down",
+    );
+    let slave = "bond0: (slave ens1f0np0): link status definitely down, disabling slave";
+    kernel(&mut world, 1_050, nic(2, "ens1f0np0"), slave);
+    let bond = "bond0: now running without any active interface!";
+    kernel(&mut world, 1_120, nic(2, "bond0"), bond);
+    let reset = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:40877: Connection reset by peer";
+    writes(&mut world, 3_000, 0, reset);
+    writes(&mut world, 3_100, 2, reset);
+    world.exits(3_200, 0, ProcessExit::Code(1));
+    let case = world.settle();
+    check(&case, "nic-link-down", &nic(2, "0000:31:00.0"));
+    assert_eq!(role_of(&case, "without any active"), Role::Confirmation);
+    assert_eq!(role_of(&case, "definitely down"), Role::Confirmation);
+}
