@@ -12,7 +12,7 @@ use crate::own_exceptions::{is_own_error, reports_own_error};
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts, crashes,
     engine_exceptions, exit_class, lost_links, own_exceptions, storage,
 };
 
@@ -59,6 +59,8 @@ const OVERCOME: Duration = Duration::from_secs(60);
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     lost_links::blame_unplugged(scene, ranking);
     if ranking.len() > 1 {
+        crashes::blame_named_workers(scene, ranking);
+        crashes::blame_lost_tasks(scene, ranking);
         lost_links::merge_bonds(scene, ranking);
         merge_kill_reports(scene, ranking);
         earlier_faults(scene, ranking);

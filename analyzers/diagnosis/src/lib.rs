@@ -27,6 +27,7 @@ mod conclusion;
 mod connect_attempts;
 mod consequences;
 mod context;
+mod crashes;
 mod diagnosis;
 mod direction;
 mod draft;

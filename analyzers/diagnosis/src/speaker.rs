@@ -158,6 +158,12 @@ pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
     None
 }
 
+/// Returns true for a line that a scheduler or Kubernetes writes, by its form.
+pub(crate) fn is_of_orchestrator(text: &str) -> bool {
+    let writers = ["Kubernetes", "the kubelet", "the scheduler"];
+    writer(text, false).is_some_and(|writer| writers.contains(&writer))
+}
+
 /// Returns true for a field of torchrun's table: `exitcode  : -9 (pid: 22)`.
 fn is_failure_field(text: &str) -> bool {
     let field = text.split_once(':').map(|(name, _)| name);

@@ -84,6 +84,19 @@ fn a_cable_that_was_unplugged_after_the_error_follows_from_nothing() {
 }
 
 #[test]
+fn the_crash_of_a_named_worker_is_the_cause_of_the_exception_that_names_it() {
+    let mut world = World::new();
+    let crash = "pt_data_worker[5311]: segfault at 7f11 ip 00007f sp 00007f error 4 in libpng.so.8[7f+1]";
+    kernel(&mut world, 1_000, on_node(2), crash);
+    let report = "RuntimeError: DataLoader worker (pid 5311) is killed by signal: Segmentation fault. ";
+    writes(&mut world, 1_500, 3, report);
+    world.exits(1_600, 3, ProcessExit::Code(1));
+    let case = world.settle();
+    check(&case, "segfault", &rank_of(3));
+    assert_eq!(role_of(&case, "DataLoader worker"), Role::Confirmation);
+}
+
+#[test]
 fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
     let mut world = World::new();
     kernel(

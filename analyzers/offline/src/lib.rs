@@ -25,6 +25,7 @@ mod node_names;
 mod outcome;
 mod outcome_records;
 mod overcome;
+mod pod_ends;
 mod progress;
 mod quotation;
 mod reading;

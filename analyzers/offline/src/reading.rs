@@ -19,6 +19,7 @@ use crate::named_machine::{described_node, is_of_machine, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
+use crate::pod_ends::PodEnds;
 use crate::progress::{ProgressLine, is_completion, is_progress, is_retried, labelled_rank, tells_finite_loss};
 use crate::quotation::{describes_option, is_quoted};
 use crate::services::{self, ServiceRelation};
@@ -77,6 +78,7 @@ pub struct StreamReader {
     finite_loss: Option<u64>,
     records: RunRecords,
     failures: WorkerFailures,
+    pod_ends: PodEnds,
     stamps: StampIndex,
     lines: u64,
     /// True if a launcher numbers the processes of a node.
@@ -120,6 +122,7 @@ impl StreamReader {
             finite_loss: None,
             records: RunRecords::default(),
             failures: WorkerFailures::default(),
+            pod_ends: PodEnds::default(),
             stamps: StampIndex::default(),
             lines: 0,
             has_local_ranks: false,
@@ -276,6 +279,7 @@ impl StreamReader {
         }
         self.records.read(self.lines, line);
         self.failures.read(self.lines, line);
+        self.pod_ends.read(self.lines, line);
         self.stamps.read(self.lines, line, &self.clock());
     }
 
@@ -301,6 +305,7 @@ impl StreamReader {
             std::mem::take(&mut self.stamps).date(&mut self.seen, self.origin.ahead_ns.unwrap_or(0));
         }
         self.failures.place(&mut self.seen);
+        self.pod_ends.place(&mut self.seen);
         name_batch_host(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);

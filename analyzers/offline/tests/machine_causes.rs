@@ -81,6 +81,88 @@ fn a_report_of_a_machine_does_not_follow_from_an_error_of_a_connection() {
 }
 
 #[test]
+fn the_crash_of_a_named_worker_is_the_cause_of_the_exception_that_names_it() {
+    let kernel = "2026-05-02T08:00:02.000000+00:00 b7 kernel: chrome[99]: segfault at 0 ip 00007f sp 00007f error 4 in \
+                  libx.so[7f+1]\n2026-05-02T08:00:02.100000+00:00 b7 kernel: pt_data_worker[5311]: segfault at 7f11 ip \
+                  00007f sp 00007f error 4 in libpng.so.8[7f+1]\n";
+    let reports = [
+        "RuntimeError: DataLoader worker (pid(s) 5310, 5311) exited unexpectedly",
+        "RuntimeError: DataLoader worker (pid 5311) is killed by signal: Segmentation fault. ",
+    ];
+    for report in reports {
+        for stamp in ["", "2026-05-02 08:00:02,500 ERROR "] {
+            let rank = format!("2026-05-02 08:00:01,000 INFO step 7\n{stamp}{report}\n");
+            let cases = diagnose(&[("b7.kern.log", kernel), ("rank9.log", &rank)]);
+            assert_eq!(classes(&cases), ["segfault"], "{report}");
+            assert_eq!(cases[0].root_rank, Some(Rank(9)), "{report}");
+            assert!(cases[0].key_lines[0].text.contains("5311"), "{:?}", cases[0].key_lines);
+            let confirms = ["reports dataloader-worker-crash", "confirms it"];
+            assert!(has_reason(&cases[0], &confirms), "{report}: {:?}", cases[0].reasoning);
+            assert!(!has_reason(&cases[0], &["the cause itself was not seen"]), "{report}");
+        }
+    }
+    // Another worker than the one that crashed.
+    let other = "2026-05-02 08:00:02,500 ERROR RuntimeError: DataLoader worker (pid(s) 4000) exited unexpectedly\n";
+    let cases = diagnose(&[("b7.kern.log", kernel), ("rank9.log", other)]);
+    assert!(!has_reason(&cases[0], &["names process"]), "{:?}", cases[0].reasoning);
+}
+
+#[test]
+fn a_task_that_crashed_and_reports_no_lost_peer_is_the_peer_that_the_others_lost() {
+    let lost = "[E ProcessGroupNCCL.cpp:542] [Rank R] Collective WorkNCCL(SeqNum=99, OpType=ALLREDUCE, NumelIn=12, \
+                NumelOut=12, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process exited \
+                or there was a network error";
+    for how in ["Segmentation fault (core dumped)", "Bus error (core dumped)"] {
+        let log = format!(
+            "0: 2026-05-02 08:00:00 step 1 loss 9.4\n0: 2026-05-02 08:00:40 {}\n1: 2026-05-02 08:00:40 {}\nsrun: error: \
+             b7: task 2: {how}\nsrun: Terminating StepId=91.0\nsrun: error: b6: tasks 0-1: Aborted (core dumped)\nsrun: \
+             error: b7: task 3: Aborted (core dumped)\n",
+            lost.replace("Rank R", "Rank 0"),
+            lost.replace("Rank R", "Rank 1")
+        );
+        let cases = diagnose(&[("slurm-91.out", &log)]);
+        assert_eq!(classes(&cases), ["segfault"], "{how}");
+        assert_eq!(cases[0].root_rank, Some(Rank(2)), "{how}");
+        assert_eq!(
+            cases[0].root_node.as_ref().map(|node| node.as_str()),
+            Some("b7"),
+            "{how}"
+        );
+        let follows = ["reports remote-worker-lost", "follows from it"];
+        assert!(has_reason(&cases[0], &follows), "{how}: {:?}", cases[0].reasoning);
+    }
+    // A process that lost its peers before often crashes when it ends.
+    let log = format!(
+        "0: 2026-05-02 08:00:40 {}\n2: 2026-05-02 08:00:40 {}\nsrun: error: b7: task 2: Segmentation fault (core dumped)\n",
+        lost.replace("Rank R", "Rank 0"),
+        lost.replace("Rank R", "Rank 2")
+    );
+    let cases = diagnose(&[("slurm-91.out", &log)]);
+    assert_eq!(classes(&cases), ["remote-worker-lost"]);
+}
+
+#[test]
+fn a_pod_that_was_killed_before_its_peer_lost_it_is_the_cause() {
+    let pod = |seconds: u32| {
+        format!(
+            "Name:         w-2\nNode:         b7/10.0.0.3\n    State:          Terminated\n      Reason:       Error\n      \
+             Exit Code:    137\n      Started:      Sat, 02 May 2026 07:00:00 +0000\n      Finished:     Sat, 02 May \
+             2026 08:00:{seconds:02} +0000\n"
+        )
+    };
+    let rank = "2026-05-02 08:00:00 [rank 0] step 3 loss 2.4\n2026-05-02 08:00:09 [rank 0] RuntimeError: \
+                [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.3]:4410\n";
+    let cases = diagnose(&[("w0.log", rank), ("w2.describe.txt", &pod(7))]);
+    assert_eq!(classes(&cases), ["killed-by-signal"]);
+    assert_eq!(cases[0].root_node.as_ref().map(|node| node.as_str()), Some("b7"));
+    let follows = ["2.0 s later", "reports remote-worker-lost", "follows from it"];
+    assert!(has_reason(&cases[0], &follows), "{:?}", cases[0].reasoning);
+    // A pod that was killed after it is cleaned up.
+    let cases = diagnose(&[("w0.log", rank), ("w2.describe.txt", &pod(20))]);
+    assert_eq!(classes(&cases), ["remote-worker-lost"]);
+}
+
+#[test]
 fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
     let links = [
         "bnxt_en 0000:31:00.0 ens1f0np0: NIC Link is Down",
