@@ -13,7 +13,7 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts, crashes,
-    engine_exceptions, exit_class, lost_links, own_exceptions, storage,
+    engine_exceptions, exit_class, lost_links, own_exceptions, recovery_actions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -58,6 +58,7 @@ const OVERCOME: Duration = Duration::from_secs(60);
 /// Lowers the strength of candidates that follow from another one.
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     lost_links::blame_unplugged(scene, ranking);
+    recovery_actions::blame(scene, ranking);
     if ranking.len() > 1 {
         crashes::blame_named_workers(scene, ranking);
         crashes::blame_lost_tasks(scene, ranking);
@@ -206,7 +207,7 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
                 source(kernel) == EvidenceSource::KernelLog && matches!(kernel.blamed, Entity::Device { .. });
             let is_timed = fault.timed && error.timed;
             let is_near = fault.at <= error.at.after(STAMP_LAG) && error.at <= fault.at.after(OVERCOME);
-            let is_same = kernel.class == report.class && same_node(fault, error);
+            let is_same = is_same_fault(scene, &kernel.class, &report.class) && same_node(fault, error);
             is_device && is_fault(kernel) && is_same && (!is_timed || is_near)
         };
         let mut kernels = (0..ranking.len()).filter(|other| precedes(&ranking[*other]));
@@ -230,6 +231,13 @@ fn merge_reports_of_ranks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidat
         }
         kernel.confirm(support.iter(), || "A program reports the same.".to_owned());
     }
+}
+
+/// Returns true if a class of the kernel is the one that a program reports, or a kind of it: CUDA does not distinguish
+/// errors of memory that the hardware contained.
+fn is_same_fault(scene: &FailureScene<'_>, kernel: &ClassId, program: &ClassId) -> bool {
+    let is_kind = || scene.catalogue.ancestors(kernel).any(|class| class.id == *program);
+    kernel == program || scene.has_fault_ends && is_kind()
 }
 
 /// Returns true if a fault did not lead to a failure of the program: the failure is an error of the program itself

@@ -48,6 +48,7 @@ mod own_fault;
 mod policy;
 mod program_errors;
 mod reasoning;
+mod recovery_actions;
 mod refine;
 mod repeat_key;
 mod repeats;

@@ -97,6 +97,31 @@ fn the_crash_of_a_named_worker_is_the_cause_of_the_exception_that_names_it() {
 }
 
 #[test]
+fn a_requested_recovery_names_the_gpu_of_a_cuda_error() {
+    for action in ["0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)"] {
+        let mut world = World::new();
+        let text = format!(
+            "NVRM: Xid (PCI:0000:9b:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x0 (None) \
+             to {action}"
+        );
+        kernel(&mut world, 1_000, gpu(2), &text);
+        writes(&mut world, 1_300, 2, "RuntimeError: CUDA error: unknown error");
+        world.exits(1_500, 2, ProcessExit::Code(1));
+        let case = world.settle();
+        check(&case, "gpu-recovery-action", &gpu(2));
+        assert_eq!(role_of(&case, "CUDA error"), Role::Confirmation);
+    }
+    // The GPU of another node.
+    let mut world = World::new();
+    let text = "NVRM: Xid (PCI:0000:9b:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x0 (None) \
+                to 0x1 (GPU Reset Required)";
+    kernel(&mut world, 1_000, gpu(1), text);
+    writes(&mut world, 1_300, 2, "RuntimeError: CUDA error: unknown error");
+    world.exits(1_500, 2, ProcessExit::Code(1));
+    check(&world.settle(), "cuda-launch-failure", &rank_of(2));
+}
+
+#[test]
 fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
     let mut world = World::new();
     kernel(
@@ -117,4 +142,22 @@ fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
     check(&case, "nic-link-down", &nic(2, "0000:31:00.0"));
     assert_eq!(role_of(&case, "without any active"), Role::Confirmation);
     assert_eq!(role_of(&case, "definitely down"), Role::Confirmation);
+}
+
+#[test]
+fn journals_of_older_rules_keep_their_verdicts() {
+    let mut world = World::new();
+    world.diagnosis.set_fault_ends(false);
+    kernel(&mut world, 1_000, nic(2, "0000:5e:00.0"), UNPLUGGED);
+    writes(&mut world, 4_000, 0, RETRIES);
+    world.exits(4_500, 0, ProcessExit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "ib-rdma-error");
+    let mut world = World::new();
+    world.diagnosis.set_fault_ends(false);
+    let request = "NVRM: Xid (PCI:0000:9b:00): 154, pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x0 (None) \
+                   to 0x1 (GPU Reset Required)";
+    kernel(&mut world, 1_000, gpu(2), request);
+    writes(&mut world, 1_300, 2, "RuntimeError: CUDA error: unknown error");
+    world.exits(1_500, 2, ProcessExit::Code(1));
+    assert_eq!(world.settle().verdict.class.as_str(), "cuda-launch-failure");
 }

@@ -108,6 +108,49 @@ fn the_crash_of_a_named_worker_is_the_cause_of_the_exception_that_names_it() {
 }
 
 #[test]
+fn a_requested_recovery_is_no_consequence_of_a_cuda_error() {
+    let actions = ["0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)"];
+    for action in actions {
+        let kernel = format!(
+            "2026-05-02T08:00:02.000000+00:00 b7 kernel: NVRM: Xid (PCI:0000:3b:00): 154, pid='<unknown>', \
+             name=<unknown>, GPU recovery action changed from 0x0 (None) to {action}\n"
+        );
+        for stamp in ["", "2026-05-02 08:00:03,000 ERROR "] {
+            let rank = format!("2026-05-02 08:00:01,000 INFO step 7\n{stamp}RuntimeError: CUDA error: unknown error\n");
+            let cases = diagnose(&[("b7.kern.log", &kernel), ("rank2.log", &rank)]);
+            assert_eq!(classes(&cases), ["gpu-recovery-action"], "{action}");
+            assert_eq!(cases[0].blamed, "gpu 0000:3b:00 of node b7", "{action}");
+            let confirms = ["reports cuda-launch-failure", "confirms it"];
+            assert!(has_reason(&cases[0], &confirms), "{action}: {:?}", cases[0].reasoning);
+        }
+    }
+    // A program that accesses memory out of bounds comes first.
+    let kernel = "2026-05-02T08:00:02.000000+00:00 b7 kernel: NVRM: Xid (PCI:0000:3b:00): 31, pid=7, name=python, Ch \
+                  00000008, intr 00000000. MMU Fault: ENGINE GRAPHICS GPC0 faulted @ 0x7f_00000000. Fault is of type \
+                  FAULT_PDE ACCESS_TYPE_READ\n2026-05-02T08:00:02.500000+00:00 b7 kernel: NVRM: Xid (PCI:0000:3b:00): \
+                  154, pid='<unknown>', name=<unknown>, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset \
+                  Required)\n";
+    let rank = "2026-05-02 08:00:01,000 INFO step 7\n2026-05-02 08:00:03,000 ERROR RuntimeError: CUDA error: an illegal \
+                memory access was encountered\n";
+    let cases = diagnose(&[("b7.kern.log", kernel), ("rank2.log", rank)]);
+    assert_eq!(classes(&cases), ["cuda-illegal-memory-access"]);
+}
+
+#[test]
+fn the_kernel_names_the_gpu_with_the_memory_error_of_a_rank() {
+    let kernel = "[Sat May  2 08:00:02 2026] NVRM: Xid (PCI:0000:4e:00): 94, pid=41236, name=python3, Ch 00000008\n";
+    let rank = "[rank2]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n";
+    let peer = "[rank0]: ncclRemoteError: A call failed possibly due to a network error or a remote process exiting \
+                prematurely.\n[rank0]: Last error:\n[rank0]: socketPollConnect: connect returned Connection refused, exceeded \
+                error retry count (35)\n";
+    let cases = diagnose(&[("dmesg", kernel), ("rank0.err", peer), ("rank2.err", rank)]);
+    assert_eq!(classes(&cases), ["gpu-ecc-contained"]);
+    assert!(cases[0].blamed.contains("gpu 0000:4e:00"), "{}", cases[0].blamed);
+    let confirms = ["reports gpu-ecc-uncorrectable", "confirms it"];
+    assert!(has_reason(&cases[0], &confirms), "{:?}", cases[0].reasoning);
+}
+
+#[test]
 fn a_task_that_crashed_and_reports_no_lost_peer_is_the_peer_that_the_others_lost() {
     let lost = "[E ProcessGroupNCCL.cpp:542] [Rank R] Collective WorkNCCL(SeqNum=99, OpType=ALLREDUCE, NumelIn=12, \
                 NumelOut=12, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process exited \
