@@ -117,8 +117,10 @@ fn lost_devices(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
                 continue;
             };
             let address = without_function(&device.address);
+            let is_lost = candidate.class.as_str() == classes::GPU_FALLEN_OFF_BUS;
             let leads = |(index, addresses): &(usize, Vec<String>)| {
-                addresses.contains(&address) && follows(scene, *index, candidate.first)
+                let is_port = is_lost && is_of_port_above(scene, *index, candidate.first, addresses, &address);
+                (addresses.contains(&address) || is_port) && follows(scene, *index, candidate.first)
             };
             if other != at && is_fault(candidate) && named.iter().any(leads) {
                 lost.push(other);
@@ -130,16 +132,58 @@ fn lost_devices(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         for other in &lost {
             ranking[*other].strength = CandidateStrength::Symptom;
         }
+        let is_named = lost.iter().any(|other| {
+            let address = match &ranking[*other].blamed {
+                Entity::Device { device, .. } => without_function(&device.address),
+                _ => return false,
+            };
+            named.iter().any(|(_, addresses)| addresses.contains(&address))
+        });
+        let note = if is_named {
+            "The device at the address that it names failed right after it."
+        } else {
+            "A device behind the port that it names failed right after it."
+        };
         let rank = ranking[lost[0]].root_rank;
         let ends: Vec<usize> = lost.iter().flat_map(|other| ranking[*other].support.iter()).collect();
         let bus = &mut ranking[at];
-        bus.confirm(ends, || {
-            "The device at the address that it names failed right after it.".to_owned()
-        });
+        bus.confirm(ends, || note.to_owned());
         bus.root_rank = bus.root_rank.or(rank);
         if lost.len() == 1 {
             bus.blamed = device;
         }
+    }
+}
+
+/// Maximum time from the fatal error of a port to the loss of a GPU behind it, if the address of the GPU is not stated.
+const BEHIND: Duration = Duration::from_secs(10);
+
+/// Returns true if a fatal error is of a port, and the bus of a GPU that was lost right after it may lie behind that port.
+/// Buses are numbered in depth, so those behind a port have higher numbers than its own, up to that of its next port, which
+/// no log states.
+fn is_of_port_above(scene: &FailureScene<'_>, error: usize, lost: usize, ports: &[String], device: &str) -> bool {
+    let (one, other) = (&scene.signs[error], &scene.signs[lost]);
+    let is_timed = one.timed && other.timed;
+    let is_near = !is_timed || other.at.since(one.at) <= BEHIND;
+    let is_port = one.text.trim_start().starts_with("pcieport ");
+    is_port && is_near && ports.iter().any(|port| is_behind(port, device))
+}
+
+/// Maximum distance of the number of a bus from that of the port above it. Firmware reserves ranges of 16 or 32 numbers for
+/// the root ports of a processor.
+const RESERVED: u8 = 16;
+
+/// Returns true if a device may lie behind a port, by their addresses.
+fn is_behind(port: &str, device: &str) -> bool {
+    let parts = |address: &str| {
+        let mut parts = address.split(':');
+        let domain = parts.next()?.to_owned();
+        let bus = u8::from_str_radix(parts.next()?, 16).ok()?;
+        Some((domain, bus))
+    };
+    match (parts(port), parts(device)) {
+        (Some((domain, port)), Some((of, bus))) => domain == of && bus > port && bus - port < RESERVED,
+        _ => false,
     }
 }
 
@@ -154,7 +198,10 @@ fn fatal_addresses(sign: &Signal) -> Vec<String> {
         let (_, rest) = sign.text.split_once(words)?;
         rest.split([' ', ',']).next()
     };
-    let described = sign.field("bdf").map(without_function);
+    let described = sign
+        .field("bdf")
+        .map(without_function)
+        .or_else(|| described_address(&sign.text));
     let sender = word_after("received from ").map(without_function);
     let domain = described.as_deref().and_then(|address| address.split(':').next());
     // Bus in the upper byte, device and function in the lower one.
@@ -162,6 +209,15 @@ fn fatal_addresses(sign: &Signal) -> Vec<String> {
         .and_then(|digits| u16::from_str_radix(digits, 16).ok())
         .map(|id| format!("{}:{:02x}:{:02x}", domain.unwrap_or("0000"), id >> 8, (id & 0xff) >> 3));
     described.into_iter().chain(sender).chain(source).collect()
+}
+
+/// Returns the address of the device that a kernel line is about: `nvidia 0000:c1:00.0: AER: ...`.
+fn described_address(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace().take(2);
+    let address = words.nth(1)?.strip_suffix(':')?;
+    let is_part = |part: &str| part.chars().all(|c| c.is_ascii_hexdigit() || c == '.');
+    let is_address = address.matches(':').count() == 2 && address.split(':').all(is_part);
+    is_address.then(|| without_function(address))
 }
 
 /// Returns a PCI address in lower case without its function: `0000:81:00` of `PCI:0000:81:00.0`.
@@ -183,6 +239,27 @@ mod tests {
             ("0000:9b:00.1.", "0000:9b:00"),
         ] {
             assert_eq!(without_function(address), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_line_names_its_device_after_its_driver() {
+        let line = "nvidia 0000:C1:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal)";
+        assert_eq!(described_address(line).as_deref(), Some("0000:c1:00"));
+        assert_eq!(described_address("DPC: containment event, status:0x1f01"), None);
+    }
+
+    #[test]
+    fn a_device_behind_a_port_has_a_bus_of_a_higher_number() {
+        assert!(is_behind("0000:c0:01", "0000:c1:00"));
+        assert!(is_behind("0000:c0:01", "0000:c4:00"));
+        for (port, device) in [
+            ("0000:c0:01", "0000:c0:00"),
+            ("0000:d0:01", "0000:c1:00"),
+            ("0000:00:01", "0000:c1:00"),
+            ("0001:c0:01", "0000:c1:00"),
+        ] {
+            assert!(!is_behind(port, device), "{port} {device}");
         }
     }
 }

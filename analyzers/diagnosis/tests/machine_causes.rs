@@ -122,6 +122,25 @@ fn a_requested_recovery_names_the_gpu_of_a_cuda_error() {
 }
 
 #[test]
+fn a_fatal_error_of_the_bus_and_the_lost_gpu_are_one_failure() {
+    let errors = [
+        "nvidia 0000:9b:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
+        "pcieport 0000:9a:01.0: AER: Uncorrected (Fatal) error received: 0000:9a:01.0",
+    ];
+    for error in errors {
+        let mut world = World::new();
+        kernel(&mut world, 1_000, on_node(2), error);
+        let lost = "NVRM: Xid (PCI:0000:9b:00): 79, pid=4410, name=python3, GPU has fallen off the bus.";
+        kernel(&mut world, 1_230, gpu(2), lost);
+        world.exits(1_500, 2, ProcessExit::Code(1));
+        let case = world.settle();
+        check(&case, "pcie-error", &gpu(2));
+        assert_eq!(role_of(&case, "fallen off the bus"), Role::Confirmation);
+        assert!(case.separate.is_empty(), "{:#?}", case.separate);
+    }
+}
+
+#[test]
 fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
     let mut world = World::new();
     kernel(

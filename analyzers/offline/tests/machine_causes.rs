@@ -151,6 +151,35 @@ fn the_kernel_names_the_gpu_with_the_memory_error_of_a_rank() {
 }
 
 #[test]
+fn a_fatal_error_of_the_bus_and_the_lost_gpu_are_one_failure() {
+    let errors = [
+        "pcieport 0000:c0:01.0: AER: Uncorrected (Fatal) error received: 0000:c0:01.0",
+        "pcieport 0000:c0:01.0: DPC: containment event, status:0x1f01 source:0x0000",
+        "nvidia 0000:c1:00.0: AER: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer, (Requester ID)",
+    ];
+    let rank =
+        "2026-05-02 08:00:00,000 INFO step 7\n2026-05-02 08:00:03,000 ERROR RuntimeError: CUDA error: unknown error\n";
+    let lost = "NVRM: Xid (PCI:0000:c1:00): 79, pid=4410, name=python3, GPU has fallen off the bus.";
+    for error in errors {
+        let kernel = format!(
+            "2026-05-02T08:00:02.000000+00:00 b7 kernel: {error}\n2026-05-02T08:00:02.200000+00:00 b7 kernel: {lost}\n"
+        );
+        let cases = diagnose(&[("b7.kern.log", &kernel), ("rank5.log", rank)]);
+        assert_eq!(classes(&cases), ["pcie-error"], "{error}");
+        assert_eq!(cases[0].blamed, "gpu 0000:c1:00 of node b7", "{error}");
+        let confirms = ["reports gpu-fallen-off-bus", "confirms it"];
+        assert!(has_reason(&cases[0], &confirms), "{error}: {:?}", cases[0].reasoning);
+    }
+    // A port behind which the GPU does not lie.
+    let kernel = format!(
+        "2026-05-02T08:00:02.000000+00:00 b7 kernel: pcieport 0000:d0:01.0: AER: Uncorrected (Fatal) error received: \
+         0000:d0:01.0\n2026-05-02T08:00:02.200000+00:00 b7 kernel: {lost}\n"
+    );
+    let cases = diagnose(&[("b7.kern.log", &kernel), ("rank5.log", rank)]);
+    assert_eq!(cases.len(), 2, "{:?}", classes(&cases));
+}
+
+#[test]
 fn a_task_that_crashed_and_reports_no_lost_peer_is_the_peer_that_the_others_lost() {
     let lost = "[E ProcessGroupNCCL.cpp:542] [Rank R] Collective WorkNCCL(SeqNum=99, OpType=ALLREDUCE, NumelIn=12, \
                 NumelOut=12, Timeout(ms)=600000) raised the following async exception: NCCL error: remote process exited \
