@@ -2,7 +2,7 @@
 
 mod candidate_map;
 mod fabric;
-mod gpu;
+pub(crate) mod gpu;
 mod host;
 mod node;
 mod node_signals;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Classification, DeviceKind, Entity, EvidenceSource, NodeId, ProcessExit, Role};
 
+use crate::engine::gpu::follows_an_exception;
 use crate::exit_class::{is_crash, is_kill};
 use crate::knowledge::ClassEntry;
 use crate::own_exceptions::{is_own_error, reports_own_error};
@@ -111,6 +112,9 @@ pub(crate) fn is_own_fault(scene: &FailureScene<'_>, winner: &CauseCandidate, in
     // A fault that was older than the failure did not end it. Of two faults at about the same time, either may be first.
     let is_before = sign.timed && first.timed && first.at.since(sign.at) > SAME_TIME;
     let is_older = is_before || scene.is_older(sign);
+    if scene.has_fault_ends && follows_an_exception(scene, index, sign) {
+        return false;
+    }
     scene.has_fault_limits && !sign.synthetic && !is_older && cause.is_beside(known, mark, &sign.entity)
 }
 

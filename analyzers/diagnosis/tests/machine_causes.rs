@@ -164,6 +164,39 @@ fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
 }
 
 #[test]
+fn a_reset_after_the_page_fault_of_a_rank_is_no_fault_of_the_gpu() {
+    let mut world = World::new();
+    let fault = "amdgpu 0000:9b:00.0: amdgpu: [gfxhub0] no-retry page fault (src_id:0 ring:24 vmid:8 pasid:32770, for process \
+                 python3 pid 1002 thread python3 pid 1002)";
+    kernel(&mut world, 1_000, gpu(2), fault);
+    kernel(
+        &mut world,
+        2_000,
+        gpu(2),
+        "amdgpu 0000:9b:00.0: amdgpu: GPU reset begin!",
+    );
+    let report = "Memory access fault by GPU node-4 (Agent handle: 0x55) on address 0x7f12a000. Reason: Page not present or \
+                  supervisor privilege.";
+    writes(&mut world, 2_100, 2, report);
+    world.exits(2_200, 2, ProcessExit::Signal(6));
+    let case = world.settle();
+    check(&case, "cuda-illegal-memory-access", &rank_of(2));
+    assert_eq!(role_of(&case, "GPU reset begin"), Role::Cascade);
+    assert!(case.separate.is_empty(), "{:#?}", case.separate);
+    // The page fault of another process explains no end of a rank.
+    let mut world = World::new();
+    kernel(&mut world, 1_000, gpu(2), &fault.replace("1002", "77"));
+    kernel(
+        &mut world,
+        2_000,
+        gpu(2),
+        "amdgpu 0000:9b:00.0: amdgpu: GPU reset begin!",
+    );
+    world.exits(2_200, 2, ProcessExit::Signal(6));
+    check(&world.settle(), "gpu-internal-fault", &gpu(2));
+}
+
+#[test]
 fn journals_of_older_rules_keep_their_verdicts() {
     let mut world = World::new();
     world.diagnosis.set_fault_ends(false);

@@ -263,3 +263,27 @@ fn a_bond_without_an_interface_follows_from_the_link_of_its_last_one() {
         );
     }
 }
+
+#[test]
+fn a_reset_after_the_page_fault_of_a_rank_is_no_fault_of_the_gpu() {
+    for seconds in [6, 15] {
+        let kernel = format!(
+            "2026-05-02T08:00:05.000000+00:00 b7 kernel: amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] no-retry page fault \
+             (src_id:0 ring:24 vmid:8 pasid:32770, for process python3 pid 4410 thread python3 pid \
+             4410)\n2026-05-02T08:00:{seconds:02}.000000+00:00 b7 kernel: amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\n"
+        );
+        let rank = "2026-05-02 08:00:00 [rank 2] [pid 4410] step 3 loss 2.4\n2026-05-02 08:00:06 [rank 2] Memory access \
+                    fault by GPU node-4 (Agent handle: 0x55) on address 0x7f12a000. Reason: Page not present or supervisor \
+                    privilege.\n";
+        let cases = diagnose(&[("b7.kern.log", &kernel), ("b7.log", rank)]);
+        assert_eq!(classes(&cases), ["cuda-illegal-memory-access"], "{seconds}");
+        assert_eq!(cases[0].root_rank, Some(Rank(2)), "{seconds}");
+        let follows = ["reports gpu-internal-fault", "follows from it"];
+        assert!(has_reason(&cases[0], &follows), "{seconds}: {:?}", cases[0].reasoning);
+    }
+    // A reset without a fault of a program.
+    let kernel = "2026-05-02T08:00:05.000000+00:00 b7 kernel: amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\n";
+    let rank = "2026-05-02 08:00:06 [rank 2] RuntimeError: HIP error: unspecified launch failure\n";
+    let cases = diagnose(&[("b7.kern.log", kernel), ("b7.log", rank)]);
+    assert_eq!(classes(&cases), ["gpu-internal-fault"]);
+}

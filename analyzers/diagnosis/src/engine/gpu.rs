@@ -86,8 +86,9 @@ fn reporters<'a>(scene: &'a FailureScene<'_>) -> BTreeMap<&'a ClassId, Option<Ra
     all
 }
 
-/// Returns true for a failed context switch (XID 109) right after an exception of the same engine, which causes it.
-fn follows_an_exception(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
+/// Returns true for a failed context switch (XID 109) right after an exception of the same engine, which causes it, and for
+/// the reset of a GPU right after a page fault of a process of the job.
+pub(crate) fn follows_an_exception(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
     let exception = |earlier: &Signal| {
         let soon = !sign.timed || !earlier.timed || sign.at.since(earlier.at) < Duration::from_secs(60);
         let same = earlier.entity == sign.entity && soon;
@@ -95,7 +96,52 @@ fn follows_an_exception(scene: &FailureScene<'_>, index: usize, sign: &Signal) -
             .class()
             .is_some_and(|class| class.as_str() == classes::GPU_ENGINE_EXCEPTION)
     };
-    sign.field("xid") == Some("109") && scene.signs[..index].iter().any(|earlier| exception(earlier))
+    let mut before = scene.signs[..index].iter().map(|earlier| &**earlier);
+    if sign.field("xid") == Some("109") {
+        return before.any(exception);
+    }
+    let is_reset = scene.has_fault_ends && is_reset_of_driver(sign);
+    is_reset && before.any(|earlier| exception(earlier) && is_of_job(scene, earlier))
+}
+
+/// Signature of faults that the driver of AMD's GPUs reports.
+const AMD_SIGNATURE: &str = "amdgpu-fault";
+/// Texts of the driver when the work of a process does not end, and it resets the GPU for it.
+const AMD_RESETS: [&str; 2] = ["GPU reset begin", " timeout"];
+
+/// Returns true if the driver of an AMD GPU ends the work on it: a ring timed out, or a reset begins.
+fn is_reset_of_driver(sign: &Signal) -> bool {
+    let is_reset = AMD_RESETS.iter().any(|words| sign.text.contains(words));
+    sign.source == EvidenceSource::KernelLog && sign.is_signed(AMD_SIGNATURE) && is_reset
+}
+
+/// Returns true if a refused access is of a process of the job: a rank with its process id ended, or a rank reports it.
+fn is_of_job(scene: &FailureScene<'_>, access: &Signal) -> bool {
+    let is_own_end = |end: &Signal, pid: u32| named_pid(access) == Some(pid) && same_node(access, end);
+    let mut ends = scene.exits();
+    let is_reported = |other: &Signal| {
+        let class = other.class().map_or("", |class| class.as_str());
+        let is_access = class == classes::CUDA_ILLEGAL_MEMORY_ACCESS && other.source == EvidenceSource::JobLog;
+        let is_timed = access.timed && other.timed;
+        let is_near = other.at <= access.at.after(REPORTED) && access.at <= other.at.after(REPORTED);
+        is_access && same_node(access, other) && (!is_timed || is_near)
+    };
+    let is_own = ends.any(|(_, end, pid, _)| is_own_end(end, pid));
+    let has_report = || scene.marks().any(|(_, other)| is_reported(other));
+    !is_of_foreign_process(access) && (is_own || has_report())
+}
+
+/// Maximum time between a refused access and its report by the process.
+const REPORTED: Duration = Duration::from_secs(10);
+
+/// Returns the process that a line names: by its field, or as `for process python3 pid 4410`.
+fn named_pid(sign: &Signal) -> Option<u32> {
+    let in_text = || {
+        let (_, rest) = sign.text.split_once(" pid ")?;
+        let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..end].parse().ok()
+    };
+    sign.pid().or_else(in_text)
 }
 
 /// Adds further witnesses of a failed device: another source, the process on it, ranks that died beside it.
@@ -153,10 +199,18 @@ fn engine_exception(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         confidence(sign),
     );
     candidate.support.extend(marks.iter().map(|(index, _)| *index));
+    let is_pid = |mark: &Signal, pid: u32| {
+        let named = if scene.has_fault_ends {
+            named_pid(mark)
+        } else {
+            mark.pid()
+        };
+        named == Some(pid)
+    };
     let victim = scene.exits().find(|(_, exit, pid, _)| {
         marks
             .iter()
-            .any(|(_, mark)| mark.pid() == Some(*pid) && same_node(mark, exit))
+            .any(|(_, mark)| is_pid(mark, *pid) && same_node(mark, exit))
     });
     if let Some((index, exit, pid, _)) = victim {
         candidate.root_rank = exit.rank();
