@@ -287,3 +287,51 @@ fn a_reset_after_the_page_fault_of_a_rank_is_no_fault_of_the_gpu() {
     let cases = diagnose(&[("b7.kern.log", kernel), ("b7.log", rank)]);
     assert_eq!(classes(&cases), ["gpu-internal-fault"]);
 }
+
+#[test]
+fn a_rank_that_never_came_found_nothing_when_it_came() {
+    let waits = |rank: u32| {
+        format!(
+            "2026-05-02 08:00:00 rank {rank} step 300 loss 2.2\n[rank{rank}]:[E502 08:10:01.111831021 \
+             ProcessGroupNCCL.cpp:616] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=31, \
+             OpType=ALLREDUCE, NumelIn=12, NumelOut=12, Timeout(ms)=600000) ran for 600020 milliseconds before timing \
+             out.\n"
+        )
+    };
+    let stuck = "2026-05-02 08:00:00 rank 2 step 300 loss 2.2\n[rank2]:[E502 08:10:02.111831021 \
+                 ProcessGroupNCCL.cpp:1316] [PG ID 0 PG GUID 0(default_pg) Rank 2] Heartbeat monitor timed out! Process \
+                 will be terminated after dumping debug info. workMetaList_.size()=103\n";
+    let cases = diagnose(&[("rank0.log", &waits(0)), ("rank1.log", &waits(1)), ("rank2.log", stuck)]);
+    assert_eq!(cases[0].root_rank, Some(Rank(2)));
+    assert!(
+        has_reason(&cases[0], &["only one that did not wait"]),
+        "{:?}",
+        cases[0].reasoning
+    );
+    assert!(!has_reason(&cases[0], &["when it came"]), "{:?}", cases[0].reasoning);
+}
+
+#[test]
+fn the_kill_of_a_service_explains_no_exception_of_another_node() {
+    let kernel = "2026-05-02T08:00:01.300000+00:00 b6 kernel: oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),\
+                  cpuset=kubepods,mems_allowed=0-1,oom_memcg=/kubepods/pod12/dcgm,task_memcg=/kubepods/pod12/dcgm,\
+                  task=dcgm-exporter,pid=771,uid=0\n2026-05-02T08:00:01.300100+00:00 b6 kernel: Memory cgroup out of \
+                  memory: Killed process 771 (dcgm-exporter) total-vm:1220132kB, anon-rss:120432kB, file-rss:1012kB, \
+                  shmem-rss:0kB, UID:0 pgtables:984kB oom_score_adj:999\n";
+    let lost = "2026-05-02 08:00:05 [rank 0] [E ProcessGroupNCCL.cpp:542] [Rank 0] Collective WorkNCCL(SeqNum=99, \
+                OpType=ALLREDUCE, NumelIn=12, NumelOut=12, Timeout(ms)=600000) raised the following async exception: NCCL \
+                error: remote process exited or there was a network error\n";
+    let raised = "2026-05-02 08:00:04 [rank 3] Traceback (most recent call last):\n2026-05-02 08:00:04 [rank 3]   File \
+                  \"/srv/t.py\", line 99, in <module>\n2026-05-02 08:00:04 [rank 3]     assert len(x) < 9\n2026-05-02 \
+                  08:00:04 [rank 3] AssertionError\n";
+    let cases = diagnose(&[
+        ("b6.kern.log", kernel),
+        ("b6.rank0.log", lost),
+        ("b7.rank3.log", raised),
+    ]);
+    assert_eq!(cases[0].class, "assertion-error", "{:?}", classes(&cases));
+    assert_eq!(cases[0].root_rank, Some(Rank(3)));
+    // Without an error of its own, the killed process may be of the job.
+    let cases = diagnose(&[("b6.kern.log", kernel), ("b6.rank0.log", lost)]);
+    assert_eq!(classes(&cases), ["container-oom-kill"]);
+}

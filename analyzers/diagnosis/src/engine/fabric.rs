@@ -418,9 +418,7 @@ fn missing_peer(
             classes::HANG_STALLED_RANKS,
             *rank,
             0.6,
-            format!(
-                "Rank {rank} is the only one that did not wait in the collective; it found its peers gone when it came."
-            ),
+            late_note(*rank, !scene.has_fault_ends || reports_loss(scene, *rank)),
         )
     } else {
         return None;
@@ -435,6 +433,28 @@ fn missing_peer(
     candidate.root_rank = Some(rank);
     candidate.notes.push(note);
     Some(candidate)
+}
+
+/// Returns the note about the only rank that did not wait in a collective.
+fn late_note(rank: Rank, found_losses: bool) -> String {
+    let mut note = format!("Rank {rank} is the only one that did not wait in the collective");
+    note.push_str(if found_losses {
+        "; it found its peers gone when it came."
+    } else {
+        ", and it reports no lost peer."
+    });
+    note
+}
+
+/// Returns true if a rank reports a lost peer or connection.
+fn reports_loss(scene: &FailureScene<'_>, rank: Rank) -> bool {
+    let is_loss = |sign: &Signal| {
+        sign.class()
+            .is_some_and(|class| LOST_PEER_CLASSES.contains(&class.as_str()))
+    };
+    scene
+        .marks()
+        .any(|(_, sign)| sign.rank() == Some(rank) && is_loss(sign))
 }
 
 /// Returns true if a text contains a host name of at least three bytes that no letter or digit precedes, and that no

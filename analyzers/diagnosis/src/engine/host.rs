@@ -9,6 +9,7 @@ use super::{
     CandidateMap, FailureFamily, MachineRef, NodeSignals, add, confidence, confirm_ends, machine_of, roots, same_node,
 };
 use crate::exit_class::is_fault;
+use crate::own_exceptions::explaining_exceptions;
 use crate::own_fault::kills_no_rank;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, first_rank, speaker};
 
@@ -253,9 +254,12 @@ fn is_foreign(scene: &FailureScene<'_>, index: usize) -> bool {
         let is_program = scene.known(at).is_some_and(|known| known.is_program());
         of_job(other) && is_program
     });
+    // An own error of a rank explains the peers that are gone.
+    let explains_losses = scene.has_fault_ends && !explaining_exceptions(scene).is_empty();
     let has_kill = scene.marks().any(|(at, other)| {
         let class = other.class().map_or("", |class| class.as_str());
-        at != index && of_job(other) && KILLED.contains(&class)
+        let is_explained = explains_losses && class == classes::REMOTE_WORKER_LOST;
+        at != index && of_job(other) && KILLED.contains(&class) && !is_explained
     });
     has_own_error && !has_kill
 }
