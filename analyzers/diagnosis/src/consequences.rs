@@ -389,8 +389,18 @@ fn lost_nodes(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         .filter(|candidate| is_fault(candidate) || is_end(candidate))
         .map(|candidate| (candidate.first, candidate.blamed.clone()))
         .collect();
+    let mut reports_of_restarts: Vec<(usize, Vec<usize>)> = Vec::new();
     for candidate in ranking.iter_mut().filter(|candidate| is_lost(candidate)) {
         let report = &scene.signs[candidate.first];
+        let restarted = faults.iter().find(|(first, blamed)| {
+            let fault = &scene.signs[*first];
+            let is_later = fault.timed && report.timed && report.at < fault.at;
+            let is_crash = fault.class().is_some_and(|class| class.as_str() == classes::NODE_CRASH);
+            is_crash && is_later && fault.source == report.source && blamed.node() == candidate.blamed.node()
+        });
+        if let Some((first, _)) = restarted {
+            reports_of_restarts.push((*first, candidate.support.iter().collect()));
+        }
         let follows = faults.iter().any(|(first, blamed)| {
             let fault = &scene.signs[*first];
             let is_noticed = fault.at <= report.at.after(STAMP_LAG) && report.at.since(fault.at) <= NOTICED;
@@ -409,6 +419,13 @@ fn lost_nodes(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         if follows {
             candidate.strength = CandidateStrength::Cause;
             candidate.score *= EARLIER;
+        }
+    }
+    for (first, support) in reports_of_restarts {
+        let crash = ranking.iter_mut().find(|candidate| candidate.first == first);
+        if let Some(crash) = crash {
+            let note = || "The node did not answer before, and its restart is reported only after it.".to_owned();
+            crash.confirm(support, note);
         }
     }
 }

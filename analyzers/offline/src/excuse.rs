@@ -33,6 +33,7 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
         rank: seen.signs.iter().find_map(Signal::rank),
         job: seen.signs.iter().find_map(|sign| job_number(&sign.text)),
         of_scheduler: stream.source == EvidenceSource::Scheduler,
+        is_order: seen.signs.iter().any(is_order),
     };
     let numeric = !seen.signs.is_empty() && seen.signs.iter().all(is_numeric);
     // A finite loss after the alarm shows that only single steps were invalid.
@@ -55,6 +56,13 @@ pub(crate) fn is_excused(stream: &ReadStream, seen: &PlacedObservation, causes: 
     let after = stream.records.follows_success(&alarm, &stream.progress);
     let stated = stream.records.fails_within(seen.first_line, seen.last_line);
     after && !stated && (seen.signs.iter().any(shutdown) || !seen.signs.iter().any(is_cause))
+}
+
+/// Returns true for an order of a scheduler that ends a job and that the job does not cause. The scheduler reports it for the
+/// job and for each of its steps, and starts the job again.
+fn is_order(sign: &Signal) -> bool {
+    let class = sign.class().map_or("", |class| class.as_str());
+    [classes::PREEMPTED, classes::SLURM_TIME_LIMIT].contains(&class)
 }
 
 /// Returns the first lines of the alarms of a stream that name a cause.

@@ -2,7 +2,8 @@
 //!
 //! Logs with wall clocks are divided at pauses of [`QUIET`]. A timeout is reported when its wait ends, and what it waited
 //! for failed before or during the wait, so the time of a reported wait belongs to its incident. A stream without a wall clock cannot be placed in time: it
-//! is added to the others if they form one period; otherwise all such streams form one incident. The log of an unnamed
+//! is added to the others if they form one period, or to the only period after the last work of its log; otherwise all such
+//! streams form one incident. The log of an unnamed
 //! machine is added to the logs of a job only if both name the same process, or if it alone explains an error in them
 //! ([`crate::explanation`]), and never to that of another unnamed machine.
 
@@ -178,10 +179,18 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((stretch.to, vec![stretch])),
         }
     }
-    if !loose.is_empty() {
-        match groups.as_mut_slice() {
-            [(_, only)] => only.extend(loose),
-            _ => groups.push((None, loose)),
+    if let [(_, only)] = groups.as_mut_slice() {
+        only.extend(loose);
+    } else {
+        let mut unplaced = Vec::new();
+        for stretch in loose {
+            match group_after_work(&streams, &groups, &stretch) {
+                Some(group) => groups[group].1.push(stretch),
+                None => unplaced.push(stretch),
+            }
+        }
+        if !unplaced.is_empty() {
+            groups.push((None, unplaced));
         }
     }
     for (stretch, home) in homes_of(&streams, &groups, own) {
@@ -194,6 +203,29 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
     let is_of_machines = |(_, group): &SegmentGroup| group.iter().all(|part| is_machine_log(&streams[part.stream]));
     groups.sort_by_key(is_of_machines);
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+/// Longest time from the last work of a log to a failure below it that has no time. Collectives and watchdogs wait up to
+/// half an hour.
+const UNTIL_REPORTED: Duration = Duration::from_secs(1_800);
+
+/// Returns the only group of the time of a segment without a wall clock, if the log has a time above it: the segment is
+/// below the last work of its log.
+fn group_after_work(streams: &[ReadStream], groups: &[SegmentGroup], segment: &StreamSegment) -> Option<usize> {
+    let stream = &streams[segment.stream];
+    let worked_at = stream.last_lines.worked_at?;
+    let last_work = stream.progress.last()?.line;
+    if segment.items.iter().any(|item| item.first_line < last_work) {
+        return None;
+    }
+    let is_of_time = |(end, group): &SegmentGroup| {
+        let from = group.iter().filter_map(|part| part.from).min();
+        let is_begun = from.is_some_and(|from| from <= worked_at.after(UNTIL_REPORTED));
+        is_begun && end.is_some_and(|end| worked_at <= end.after(QUIET))
+    };
+    let mut of_time = (0..groups.len()).filter(|group| is_of_time(&groups[*group]));
+    let group = of_time.next()?;
+    of_time.next().is_none().then_some(group)
 }
 
 /// Segments of streams with the latest time among them.

@@ -63,6 +63,8 @@ pub(crate) struct AlarmSpan {
     pub(crate) job: Option<u64>,
     /// True if its log covers many jobs: then the end of a numbered job excuses only its own alarms.
     pub(crate) of_scheduler: bool,
+    /// True for an order of a scheduler, after which it starts the job again.
+    pub(crate) is_order: bool,
 }
 
 /// Records of one stream, in line order.
@@ -111,6 +113,8 @@ impl RunRecords {
     /// Returns true if an end after the alarm shows that it stopped nothing. `causes` are lines of alarms that name a
     /// cause.
     pub(crate) fn excuse(&self, alarm: &AlarmSpan, work: &[ProgressLine], causes: &[u64]) -> bool {
+        // A scheduler reports one order for the job and for its steps, and may give several before the job ends well.
+        let is_order = |failure: &RunRecord| alarm.is_order && failure.failure() == Some(EndSource::Scheduler);
         self.0.iter().any(|end| {
             let Some(source) = end
                 .success()
@@ -122,6 +126,7 @@ impl RunRecords {
                 (alarm.last_line + 1..end.line).contains(&other.line)
                     && other.failure() >= Some(source)
                     && other.covers(alarm)
+                    && !is_order(other)
             });
             // The last lines of a program are also written when an exception ends it; progress only while it runs.
             let worked = went_on(work, alarm, Some(end.line)) > 0;
@@ -262,6 +267,7 @@ mod tests {
             rank: rank.map(Rank),
             job: None,
             of_scheduler: false,
+            is_order: false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
@@ -27,6 +28,20 @@ use crate::stamps::StampIndex;
 use crate::stream::{PlacedObservation, ReadStream};
 use crate::tasks::forget_task_ranks;
 use crate::worker_failures::WorkerFailures;
+
+/// Maximum time between the last answer of a node and the report of its restart that is one failure.
+const LONGEST_SILENCE: Duration = Duration::from_secs(24 * 3_600);
+
+/// Returns the time for which a node was silent by Slurm's report of its restart: `Node h3 unexpectedly rebooted
+/// boot_time=1780272980 last response=1780272391`, seconds since 1970.
+fn stated_silence(text: &str, at: Timestamp) -> Option<Duration> {
+    let (_, rest) = text.split_once("last response=")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let seconds: i64 = rest[..end].parse().ok()?;
+    let last = Timestamp::from_millis(seconds.checked_mul(1_000)?);
+    let silence = at.since(last);
+    (last <= at && silence <= LONGEST_SILENCE).then_some(silence)
+}
 
 /// Job of offline logs; there is no fleet to query.
 pub(crate) const JOB: &str = "job";
@@ -373,7 +388,9 @@ impl StreamReader {
             is_of_service,
             retried,
             is_quoted,
-            wait: stated_wait(&observation.text).unwrap_or_default(),
+            wait: stated_wait(&observation.text)
+                .or_else(|| stated_silence(&observation.text, wall?))
+                .unwrap_or_default(),
         });
     }
 

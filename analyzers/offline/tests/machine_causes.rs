@@ -335,3 +335,48 @@ fn the_kill_of_a_service_explains_no_exception_of_another_node() {
     let cases = diagnose(&[("b6.kern.log", kernel), ("b6.rank0.log", lost)]);
     assert_eq!(classes(&cases), ["container-oom-kill"]);
 }
+
+#[test]
+fn a_node_that_did_not_answer_and_restarted_later_is_one_failure() {
+    let job = "slurmstepd: error: *** STEP 55.0 ON b6 CANCELLED AT 2026-05-02T08:09:32 DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR \
+               DETAILS ***\n";
+    let controller = "[2026-05-02T08:08:11.001] error: Nodes b7 not responding\n[2026-05-02T08:09:31.990] error: Nodes b7 not \
+                      responding, setting DOWN\n[2026-05-02T08:18:40.001] Node b7 rebooted unexpectedly\n\
+                      [2026-05-02T08:18:40.101] validate_node_specs: Node b7 unexpectedly rebooted boot_time=1777709780 last \
+                      response=1777709191\n";
+    let cases = diagnose(&[("slurm-55.out", job), ("slurmctld.log", controller)]);
+    assert_eq!(classes(&cases), ["node-crash"]);
+    assert_eq!(cases[0].root_node.as_ref().map(|node| node.as_str()), Some("b7"));
+    assert!(
+        has_reason(&cases[0], &["earlier", "slurm-node-fail", "confirms it"]),
+        "{:?}",
+        cases[0].reasoning
+    );
+    // A node that answered until shortly before its restart is another failure.
+    let later = controller.replace("1777709191", "1777709900");
+    let cases = diagnose(&[("slurm-55.out", job), ("slurmctld.log", &later)]);
+    assert_eq!(cases.len(), 2, "{:?}", classes(&cases));
+}
+
+#[test]
+fn an_error_without_a_time_belongs_to_the_period_after_the_last_work_of_its_log() {
+    let kernel = "2026-05-01T09:00:00.000000+00:00 b7 kernel: NVRM: Xid (PCI:0000:1b:00): 13, pid=880, name=python, Graphics SM \
+                  Warp Exception on (GPC 0, TPC 1, SM 0): Out Of Range Address\n2026-05-02T08:00:08.410000+00:00 b7 kernel: \
+                  NVRM: Xid (PCI:0000:c1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n";
+    let rank = |work: &str| {
+        format!(
+            "{work} rank 6 step 700 loss 2.0\nTraceback (most recent call last):\n  File \"/srv/t.py\", line 301, in \
+             <module>\n    loss.backward()\ntorch.AcceleratorError: CUDA error: unspecified launch failure\n"
+        )
+    };
+    let cases = diagnose(&[("kern.log", kernel), ("rank6.log", &rank("2026-05-02 08:00:01"))]);
+    assert_eq!(classes(&cases), ["gpu-fallen-off-bus", "gpu-engine-exception"]);
+    assert_eq!(cases[0].root_rank, Some(Rank(6)));
+    // No period follows the work.
+    let cases = diagnose(&[("kern.log", kernel), ("rank6.log", &rank("2026-05-02 12:00:01"))]);
+    assert!(
+        classes(&cases).contains(&"cuda-launch-failure"),
+        "{:?}",
+        classes(&cases)
+    );
+}

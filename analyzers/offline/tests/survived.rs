@@ -237,3 +237,29 @@ fn an_end_that_a_run_survived_is_reported() {
     let after = "2026-05-03 08:00:00 step 40 loss 2.0\n2026-05-03 10:00:01 Training finished successfully.\nW0503 10:00:03.100000 71 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 82 closing signal SIGTERM\n";
     assert!(reports(&[("job.log", after)]).is_empty());
 }
+
+#[test]
+fn one_preemption_that_a_run_survived_is_no_case_whatever_it_names() {
+    for reason in ["PREEMPTION", "TIME LIMIT"] {
+        let stop = |at: &str| {
+            format!(
+                "slurmstepd: error: *** JOB 77 ON q5 CANCELLED AT 2026-05-03T{at} DUE TO {reason} ***\nslurmstepd: error: *** STEP \
+                 77.0 ON q5 CANCELLED AT 2026-05-03T{at} DUE TO {reason} ***\n"
+            )
+        };
+        let first = stop("08:10:00");
+        let second = stop("09:10:00");
+        let work = "0: 2026-05-03 09:00:00 resume: loaded /ck/40\n0: 2026-05-03 09:05:00 step 50 loss 1.9\n";
+        let end = "0: 2026-05-03 09:50:00 resume: loaded /ck/50\n0: 2026-05-03 10:00:00 step 600 loss 1.2\n0: 2026-05-03 10:00:01 \
+                   training finished\n";
+        let log = format!("0: 2026-05-03 08:00:00 step 40 loss 2.0\n{first}{work}{second}{end}");
+        assert!(classes(&[("slurm-77.out", &log)]).is_empty(), "{reason}");
+        assert!(
+            reports(&[("slurm-77.out", &log)])[0].contains("the run went on after it"),
+            "{reason}"
+        );
+        // The last one ended the run.
+        let log = format!("0: 2026-05-03 08:00:00 step 40 loss 2.0\n{first}{work}{second}");
+        assert_eq!(classes(&[("slurm-77.out", &log)]).len(), 1, "{reason}");
+    }
+}
