@@ -40,6 +40,8 @@ const STORE_CHECK: Duration = Duration::from_secs(1);
 const LEAVE_LIMIT: Duration = Duration::from_secs(2);
 /// Longest wait of a process that has left its generation for the next launch of its job: it may hold the memory of a GPU.
 const KEPT_MAX: Duration = Duration::from_secs(30);
+/// Interval at which processes that have left their generation are checked: a rank may leave without an order.
+const KEPT_CHECK: Duration = Duration::from_secs(5);
 /// Interval at which missing standby processes are started.
 const STANDBY_CHECK: Duration = Duration::from_millis(500);
 
@@ -104,11 +106,7 @@ impl OrderExecutor {
     /// Runs until the end message arrives or all senders are dropped.
     pub(crate) fn run(mut self, errands: &Receiver<OrderMessage>) -> RankEndReport {
         loop {
-            let message = match self.check_interval() {
-                Some(interval) => errands.recv_timeout(interval),
-                None => errands.recv().map_err(RecvTimeoutError::from),
-            };
-            match message {
+            match errands.recv_timeout(self.check_interval()) {
                 Ok(OrderMessage::Order(id, order, life)) => self.carry_out(id, order, life),
                 Ok(OrderMessage::LeaseOver { reason }) => self.end_by_lease(&reason),
                 Ok(OrderMessage::End { grace }) => return self.end(grace),
@@ -122,14 +120,14 @@ impl OrderExecutor {
         }
     }
 
-    /// Returns the time until the next check of stores and standby processes; `None` without any.
-    fn check_interval(&self) -> Option<Duration> {
-        if !self.standbys.is_empty() || self.supervisors.has_kept() {
-            Some(STANDBY_CHECK)
+    /// Returns the time until the next check of stores and waiting processes.
+    fn check_interval(&self) -> Duration {
+        if !self.standbys.is_empty() {
+            STANDBY_CHECK
         } else if !self.rendezvous.served().is_empty() {
-            Some(STORE_CHECK)
+            STORE_CHECK
         } else {
-            None
+            KEPT_CHECK
         }
     }
 

@@ -58,6 +58,7 @@ def elastic(train: Callable[..., _Result]) -> Callable[..., _Result]:
     ``WORLD_SIZE``, ``MASTER_ADDR``, ``MASTER_PORT``, ``RANKGUARD_GENERATION``). What depends on the ranks belongs into it:
     process groups, wrapped models, optimizers, data loaders, the session of :func:`rankguard.init`. Process groups and the
     session are closed after it. Its children are ended; threads that it starts must end with it. ``LOCAL_RANK`` never changes.
+    Import torch before the call: of groups whose module was imported within it the connections are not known.
 
     After an exception that the failure of another rank may have caused (of ``torch.distributed``, Gloo, NCCL or a connection)
     the process waits for its next rank, too. Any other exception ends it as usual. Without an agent the function is called
@@ -249,11 +250,7 @@ def _end_session() -> None:
 
 def _become_rank(link: socket.socket) -> None:
     """Waits for the values of the next rank and sets environment and output. The process ends if none comes."""
-    data, notes, _, _ = link.recvmsg(1 << 16, socket.CMSG_SPACE(64), socket.MSG_CMSG_CLOEXEC)
-    files: list[int] = []
-    for level, kind, payload in notes:
-        if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
-            files.extend(memoryview(payload[: len(payload) // 4 * 4]).cast("i").tolist())
+    data, files, _, _ = socket.recv_fds(link, 1 << 16, 4, socket.MSG_CMSG_CLOEXEC)
     if not data or len(files) != 3:
         # No handler of the program may act for a rank that is no more.
         os._exit(0)

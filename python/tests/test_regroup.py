@@ -12,11 +12,14 @@ from typing import Optional
 
 import pytest
 
-from cluster import Cluster, clean, program, until
+from cluster import SETTINGS, Cluster, clean, program, until
 
 pytestmark = pytest.mark.skipif(program() is None, reason="no rankguard program is built (cargo build -p rankguard)")
 
-#: Records each call of the function with its process, and steps until a file says otherwise.
+#: A job waits for its nodes for longer than a test.
+PATIENT = SETTINGS.replace("pending_ms = 2_000", "pending_ms = 600_000")
+
+#: Records each call of the function with its process, and makes steps until there is a file for its end.
 JOB = """
 import json, os, pathlib, signal, subprocess, sys, time
 import rankguard
@@ -48,6 +51,8 @@ def train():
             time.sleep(600)
         if pathlib.Path(f"raise-{generation}-{rank}").exists():
             raise ValueError("the loss is no number")
+        if pathlib.Path(f"reset-{generation}").exists():
+            raise ConnectionResetError("connection reset by peer")
     rankguard.done()
 
 train()
@@ -164,18 +169,79 @@ def test_an_exception_of_one_rank_is_blamed_and_its_process_ends(tmp_path: pathl
         cluster.close()
 
 
-def test_a_cancelled_job_leaves_no_process(tmp_path: pathlib.Path) -> None:
-    """Also processes that wait: the job cannot start again, because its only other node is lost."""
-    cluster = Cluster(tmp_path, nodes=2)
+def leave_two_waiting(cluster: Cluster, name: str) -> tuple[subprocess.Popen, list[int]]:
+    """Starts a job on two nodes, loses one and lets the ranks of the other fail as collective operations do.
+
+    Returns the run and the processes that have left, which wait: the job cannot start again.
+    """
+    folder = cluster.folder
+    run = cluster.run(name, job(folder), 2, None, 0, "--nodes", "2")
+    first = calls(folder, 1, 4)
+    cluster.kill_agent("n2")
+    (folder / "reset-1").touch()
+    until("the job to wait", lambda: cluster.job(name).get("state") == "pending" or None, 60)
+    until("the ranks to leave", lambda: cluster.log().count("leaves its generation") == 2 or None, 60)
+    waiting = [call["pid"] for call in first if is_alive(call["pid"])]
+    assert len(waiting) == 2, cluster.log()
+    return run, waiting
+
+
+def test_a_waiting_process_ends_before_another_job_starts(tmp_path: pathlib.Path) -> None:
+    """The first job is stopped, because no restart is allowed."""
+    cluster = Cluster(tmp_path)
+    probe = "import pathlib, sys; print([pathlib.Path(f'/proc/{pid}').exists() for pid in sys.argv[1:]])"
     try:
-        run = cluster.run("gone", job(tmp_path), 2, None, 0, "--nodes", "2")
-        first = calls(tmp_path, 1, 4)
-        cluster.kill_agent("n2")
-        until("the job to wait", lambda: cluster.job("gone").get("state") == "pending" or None, 60)
-        # 1: the lost node has not confirmed the end of its ranks.
+        run = cluster.run("first", job(tmp_path), 2, None, 0, restarts=0)
+        first = calls(tmp_path, 1, 2)
+        (tmp_path / "reset-1").touch()
+        until("the ranks to leave", lambda: cluster.log().count("leaves its generation") == 2 or None, 60)
+        assert run.wait(60) == 3, cluster.log()
+        pids = [str(call["pid"]) for call in first]
+        other = cluster.run("other", [sys.executable, "-c", probe, *pids], 1, None, 0, "--output")
+        assert other.wait(60) == 0, cluster.log()
+        assert "[False, False]" in (tmp_path / "run-other.log").read_text(), cluster.log()
+    finally:
+        cluster.close()
+
+
+def test_a_waiting_process_ends_with_its_job(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, nodes=2, settings=PATIENT)
+    try:
+        run, waiting = leave_two_waiting(cluster, "gone")
+        # 1: the lost node has not confirmed the end of its ranks. The other one has.
         assert cluster.cancel("gone").returncode in (0, 1)
+        assert not any(map(is_alive, waiting)), cluster.log()
         run.wait(60)
-        until("the end of all processes", lambda: not any(is_alive(call["pid"]) for call in first) or None, 60)
+    finally:
+        cluster.close()
+
+
+def test_a_process_waits_for_half_a_minute(tmp_path: pathlib.Path) -> None:
+    """It may hold the memory of a GPU. The job goes on to wait, and starts anew when its node has returned."""
+    cluster = Cluster(tmp_path, nodes=2, settings=PATIENT)
+    try:
+        run, waiting = leave_two_waiting(cluster, "late")
+        until("the end of the processes", lambda: not any(map(is_alive, waiting)) or None, 120)
+        assert cluster.job("late")["state"] == "pending", cluster.log()
+        cluster.return_agent("n2")
+        second = calls(tmp_path, 2, 4)
+        assert [call["calls"] for call in second] == [1] * 4
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
+    finally:
+        cluster.close()
+
+
+def test_a_waiting_process_is_used_when_the_node_returns(tmp_path: pathlib.Path) -> None:
+    cluster = Cluster(tmp_path, nodes=2, settings=PATIENT)
+    try:
+        run, waiting = leave_two_waiting(cluster, "soon")
+        cluster.return_agent("n2")
+        second = calls(tmp_path, 2, 4)
+        assert sorted(call["calls"] for call in second) == [1, 1, 2, 2]
+        assert {call["pid"] for call in second if call["calls"] == 2} == set(waiting)
+        (tmp_path / "end-2").touch()
+        assert run.wait(60) == 0, cluster.log()
     finally:
         cluster.close()
 

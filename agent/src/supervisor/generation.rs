@@ -70,11 +70,26 @@ impl SupervisedGeneration {
         self.clone()
     }
 
-    /// Returns how long processes that have left the generation have waited, if no rank of it runs here.
+    /// Returns how long processes that have left the generation have waited; `None` if none waits.
     pub(super) fn kept_for(&self) -> Option<Duration> {
         let state = self.lock();
-        let is_over = !state.kept.is_empty() && state.running.is_empty();
-        state.kept_since.filter(|_| is_over).map(|since| since.elapsed())
+        let since = state.kept_since.filter(|_| !state.kept.is_empty());
+        since.map(|since| since.elapsed())
+    }
+
+    /// Ends the processes that have left the generation, and the supervisor if no rank of the generation runs.
+    pub(super) fn end_kept(&self, limit: Duration) {
+        let kept = std::mem::take(&mut self.lock().kept);
+        let kept: BTreeSet<u32> = kept.into_values().collect();
+        end_processes(limit, |table| {
+            let mut below = table.descendants(&[self.handle.pid()].into());
+            below.retain(|process| kept.contains(&process.pid));
+            below
+        });
+        let state = self.lock();
+        if state.running.is_empty() && !state.is_launching {
+            self.handle.ask_to_end();
+        }
     }
 
     pub(super) fn rank(&self, rank: u32) -> RankRef {

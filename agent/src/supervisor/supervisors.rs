@@ -190,18 +190,23 @@ impl RankSupervisors {
         part.handle.keep(rank.rank.0, socket)
     }
 
-    /// Returns true if processes that were ranks wait for a rank.
-    pub(crate) fn has_kept(&self) -> bool {
-        self.0.lock().groups.iter().any(|group| group.kept_for().is_some())
-    }
-
-    /// Ends the processes that were ranks of the matching jobs and wait for a rank, by job and time of the wait.
+    /// Ends the processes that were ranks of the matching jobs and wait for a rank, by job and time of the wait, and waits
+    /// for their end.
     pub(crate) fn end_kept(&self, which: impl Fn(&JobId, Duration) -> bool) {
+        let mut table = self.0.lock();
         let is_over = |group: &SupervisedGroup| group.kept_for().is_some_and(|time| which(&group.job, time));
-        let ended = self.0.lock().remove(is_over);
-        for group in ended {
-            group.handle.ask_to_end();
+        let parts: Vec<_> = table
+            .groups
+            .iter()
+            .filter(|group| is_over(group))
+            .filter_map(|group| group.generation())
+            .collect();
+        let waiting = table.remove(|group| group.is_waiting() && is_over(group));
+        drop(table);
+        for part in parts {
+            part.end_kept(EXIT_LIMIT);
         }
+        end_groups(waiting);
     }
 
     /// Sends a signal to all processes of the matching generations and returns them. Some may have ended before their
@@ -257,16 +262,7 @@ impl RankSupervisors {
     /// Ends the standby processes of the matching jobs and waits for their end.
     pub(crate) fn end_standbys(&self, which: impl Fn(&JobId) -> bool) {
         let groups = self.0.lock().remove(|group| group.is_waiting() && which(&group.job));
-        for group in &groups {
-            group.handle.ask_to_end();
-        }
-        for group in groups {
-            let until = Instant::now() + EXIT_LIMIT;
-            while !group.handle.has_ended() && Instant::now() < until {
-                std::thread::sleep(END_PAUSE);
-            }
-            group.handle.kill();
-        }
+        end_groups(groups);
     }
 
     /// Ends the supervisor that was started in advance, and removes the control group.
@@ -516,6 +512,20 @@ impl SupervisorsShared {
             let waited = self.changed.wait_timeout(table, left);
             table = waited.expect("no holder of the supervisors panics").0;
         }
+    }
+}
+
+/// Ends supervisors with all processes below them, and waits for their end.
+fn end_groups(groups: Vec<Arc<SupervisedGroup>>) {
+    for group in &groups {
+        group.handle.ask_to_end();
+    }
+    for group in groups {
+        let until = Instant::now() + EXIT_LIMIT;
+        while !group.handle.has_ended() && Instant::now() < until {
+            std::thread::sleep(END_PAUSE);
+        }
+        group.handle.kill();
     }
 }
 
