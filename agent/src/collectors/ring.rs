@@ -165,7 +165,11 @@ impl<R: Read> RingReader<R> {
         reporter: &LineReporter,
         sightings: &mut Vec<PendingEvidence>,
     ) {
-        let Some(head) = kmsg::head(record) else { return };
+        let Some(head) = kmsg::head(record) else {
+            let what = "a kernel log record has no readable head".to_owned();
+            sightings.push(reporter.gap(&LineOrigin::Kernel, what, Some(1)));
+            return;
+        };
         if self.position.seq.is_some_and(|upto| head.seq <= upto) {
             return;
         }

@@ -82,6 +82,20 @@ fn records_lost_before_the_first_one_are_a_gap_of_unknown_size() {
     );
 }
 
+/// RG-4.
+#[test]
+fn a_record_that_cannot_be_read_is_a_gap() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let reporter = reporter(EvidenceSource::KernelLog, dir.path());
+    let mut ring = start(vec![Ok(format!("4;{XID}\n")), record(8, 11, XID)], &reporter);
+    let seen: Vec<String> = look(&mut ring, 12, &reporter).iter().map(told).collect();
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    assert_eq!(
+        seen[0],
+        "node a | - | gap Some(1): a kernel log record has no readable head"
+    );
+}
+
 #[test]
 fn a_restart_in_the_same_boot_neither_repeats_nor_skips() {
     let dir = tempfile::tempdir().expect("a folder");
