@@ -123,12 +123,12 @@ impl TableColumns {
         spans.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// Converts one column to a frame, so that access to it does not convert all others.
-    pub(crate) fn only(&self, name: &str) -> PolarsResult<DataFrame> {
+    /// Converts one column alone, so that access to it does not convert all others.
+    pub(crate) fn only(&self, name: &str) -> PolarsResult<Series> {
         let column = self
             .column(name)
             .ok_or_else(|| PolarsError::ColumnNotFound(name.to_owned().into()))?;
-        DataFrame::new(self.rows, vec![column.series()])
+        Ok(column.series())
     }
 
     /// Converts the table to a frame.

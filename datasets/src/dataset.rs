@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use polars::prelude::{DataFrame, DataType, IntoLazy, LazyFrame, col};
+use polars::prelude::{Column, DataFrame, DataType};
 
 use crate::columns::TableColumns;
 use crate::error::Error;
@@ -68,10 +68,9 @@ impl Dataset {
         self.tables.contains_key(&table)
     }
 
-    /// Returns a table as a lazy frame. Returns an error if the data set lacks the table or it cannot be converted.
-    pub fn frame(&self, table: TableKind) -> Result<LazyFrame, Error> {
-        let frame = self.table(table)?.frame().map_err(refused(table, "*"))?;
-        Ok(frame.lazy())
+    /// Returns a table as a frame of Polars. Returns an error if the data set lacks the table or it cannot be converted.
+    pub fn frame(&self, table: TableKind) -> Result<DataFrame, Error> {
+        self.table(table)?.frame().map_err(refused(table, "*"))
     }
 
     /// Returns the number of rows that have a number in a column; texts are parsed. Returns an error if the table or
@@ -80,8 +79,7 @@ impl Dataset {
         if let Some(known) = self.table(table)?.known(column) {
             return Ok(known as u64);
         }
-        let frame = self.cast(table, column, DataType::Float64)?;
-        let found = frame.column(column).map_err(refused(table, column))?;
+        let found = self.cast(table, column, &DataType::Float64)?;
         Ok((found.len() - found.null_count()) as u64)
     }
 
@@ -91,10 +89,9 @@ impl Dataset {
         if let Some(numbers) = self.table(table)?.numbers(column) {
             return Ok(numbers);
         }
-        let frame = self.cast(table, column, DataType::Float64)?;
-        let found = frame.column(column).and_then(|found| found.f64());
-        let found = found.map_err(refused(table, column))?.iter();
-        Ok(Arc::new(found.map(|number| number.unwrap_or(f64::NAN)).collect()))
+        let found = self.cast(table, column, &DataType::Float64)?;
+        let found = found.f64().map_err(refused(table, column))?;
+        Ok(Arc::new(found.iter().map(|number| number.unwrap_or(f64::NAN)).collect()))
     }
 
     /// Returns a column of numbers in file order, `None` if absent. Returns the errors of [`numbers`](Self::numbers).
@@ -123,9 +120,9 @@ impl Dataset {
         if let Some(labels) = self.table(table)?.labels(column) {
             return Ok(labels);
         }
-        let frame = self.cast(table, column, DataType::String)?;
-        let found = frame.column(column).and_then(|found| found.str());
-        Ok(Arc::new(found.map_err(refused(table, column))?.iter().collect()))
+        let found = self.cast(table, column, &DataType::String)?;
+        let found = found.str().map_err(refused(table, column))?;
+        Ok(Arc::new(found.iter().collect()))
     }
 
     fn table(&self, table: TableKind) -> Result<&TableColumns, Error> {
@@ -138,10 +135,10 @@ impl Dataset {
 
     /// Casts a column to another type. Returns an error if the table or the column is missing, or if a value cannot be
     /// cast.
-    fn cast(&self, table: TableKind, column: &str, kind: DataType) -> Result<DataFrame, Error> {
-        let frame = self.table(table)?.only(column).map_err(refused(table, column))?;
-        let frame = frame.lazy().select([col(column).strict_cast(kind)]).collect();
-        frame.map_err(refused(table, column))
+    fn cast(&self, table: TableKind, column: &str, kind: &DataType) -> Result<Column, Error> {
+        let found = self.table(table)?.only(column);
+        let cast = found.and_then(|found| found.strict_cast(kind));
+        cast.map_err(refused(table, column))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Loading of published and own failure data as canonical tables.
 //!
 //! [`open`] recognises the [`SourceFormat`] of a folder or file by content (never by name), reads every file that belongs to
-//! it and returns a [`Dataset`]: tables as columns and lazy frames, lists of read and skipped files, and every
+//! it and returns a [`Dataset`]: tables as columns and frames, lists of read and skipped files, and every
 //! [`InputProblem`] as a value. Bad input never ends the reading: a row that cannot be read is counted and reported, a value
 //! that cannot be read becomes null and is reported, and memory is bounded ([`MAX_LINE`], [`MAX_ROWS`]).
 //!

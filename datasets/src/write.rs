@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use polars::prelude::{AnyValue, DataFrame};
 
 use crate::columnar;
-use crate::dataset::{Dataset, refused};
+use crate::dataset::Dataset;
 use crate::error::Error;
 use crate::sources::imported::TableMetadata;
 use crate::table::TableKind;
@@ -39,7 +39,7 @@ impl Dataset {
             // Written under a temporary name and renamed, so that readers find the old or the new file.
             let beside = inside.join(".part-0.parquet.new");
             let file = File::create(&beside).map_err(|problem| refused(problem.to_string()))?;
-            columnar::write(&self.collect(*table)?, self.beside(), BufWriter::new(file)).map_err(refused)?;
+            columnar::write(&self.frame(*table)?, self.beside(), BufWriter::new(file)).map_err(refused)?;
             fs::rename(&beside, &path).map_err(|problem| refused(problem.to_string()))?;
             written.push(path);
         }
@@ -48,7 +48,7 @@ impl Dataset {
 
     /// Writes one table.
     pub fn export(&self, table: TableKind, shape: OutputFormat, mut sink: impl Write + Send) -> Result<(), Error> {
-        let frame = self.collect(table)?;
+        let frame = self.frame(table)?;
         let written = match shape {
             OutputFormat::Parquet => columnar::write(&frame, self.beside(), &mut sink),
             OutputFormat::Csv => csv(&frame, &mut sink),
@@ -66,11 +66,6 @@ impl Dataset {
         let population = self.population.map(|all| (all.count, all.unit.to_owned()));
         let window = self.window;
         TableMetadata { population, window }.to_string()
-    }
-
-    /// Collects a table into memory.
-    fn collect(&self, table: TableKind) -> Result<DataFrame, Error> {
-        self.frame(table)?.collect().map_err(refused(table, "*"))
     }
 }
 
