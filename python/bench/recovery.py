@@ -2,9 +2,10 @@
 
     python python/bench/recovery.py --program target/release/rankguard --rounds 20
 
-Each system runs the same plain gloo script (`recovery_worker.py`) as two nodes of two ranks; torchft needs its manager in the
-script (`recovery_replica.py`) and runs two replica groups of one rank. A case happens once to each system in a round, and the
-order of the systems turns from round to round. The cases:
+Each system runs the same plain gloo script (`recovery_worker.py`) as two nodes of two ranks. `rankguard.elastic` needs the
+training in a function (`recovery_elastic.py`); torchft needs its manager in the script (`recovery_replica.py`) and runs two
+replica groups of one rank. A case happens once to each system in a round, and the order of the systems turns from round to
+round. The cases:
 
     rank    one of the four ranks is killed; the new world has four ranks
     agent   one of the two agents is killed with its ranks, the one that hosts nothing for the other; the new world has two
@@ -13,8 +14,10 @@ order of the systems turns from round to round. The cases:
 
 Printed is a table with a line for each case and system: rounds, those that recovered within `--limit`, the median, the 99th
 percentile (nearest rank) and the range in seconds, and the medians of the phases: the last new process started, had imported
-torch, and had joined its group. A process that was made before the failure has no start and no import after it. Raw results
-go to `--raw` as lines of JSON. A system that cannot be run is named with the reason and gets no line.
+torch, the last surviving process called its function again, and the last process had joined its group. A process that was made
+before the failure has no start and no import after it. "Stall" is the median time from the last step of the old world to the
+first steps of the new one. Raw results go to `--raw` as lines of JSON. A system that cannot be run is named with the reason and
+gets no line. Rankguard takes a new node into a job that reports neither steps nor checkpoints after it has worked for a minute.
 """
 
 from __future__ import annotations
@@ -42,7 +45,9 @@ import psutil
 
 HERE = pathlib.Path(__file__).resolve().parent
 CASES = ("rank", "agent", "host", "join")
-PHASES = ("start", "import", "join")
+PHASES = ("start", "import", "call", "join")
+#: One call of the training by one process.
+Call = tuple[int, int]
 
 
 def free_port() -> int:
@@ -59,7 +64,7 @@ class System:
     cases: tuple[str, ...] = CASES
     #: Ranks of the whole job, and of one node.
     world, per_node = 4, 2
-    #: True where ranks that were not killed stay the processes that they were.
+    #: True where ranks that were not killed go on within the same call of their training.
     survivors_stay = False
 
     def __init__(self, name: str, options: argparse.Namespace) -> None:
@@ -152,16 +157,18 @@ class Torchrun(System):
 
 
 class Rankguard(System):
-    def __init__(self, name: str, options: argparse.Namespace, *arguments: str) -> None:
+    def __init__(self, name: str, options: argparse.Namespace, *arguments: str, script: str = "recovery_worker.py") -> None:
         super().__init__(name, options)
-        self.arguments = arguments
+        self.arguments, self.script = arguments, script
 
     def missing(self) -> str | None:
         help_text = subprocess.run(
             [self.options.program, "run", "--help"], stdout=subprocess.PIPE, text=True, check=True
         ).stdout
         unknown = [argument for argument in self.arguments if argument.startswith("--") and argument not in help_text]
-        return f"`{self.options.program} run` has no {' '.join(unknown)}" if unknown else None
+        if unknown:
+            return f"`{self.options.program} run` has no {' '.join(unknown)}"
+        return missing_package() if self.script == "recovery_elastic.py" else None
 
     def begin(self, run: Run, case: str) -> None:
         program, address = self.options.program, f"127.0.0.1:{run.port}"
@@ -172,7 +179,7 @@ class Rankguard(System):
         time.sleep(1)
         shape = ["--name", "job", "--nodes", "2" if case == "rank" else "1:2", "--ranks-per-node", "2"]
         environment = ["--env", f"RECOVERY_EVENTS={run.events_folder}", "--env", "OMP_NUM_THREADS=1"]
-        script = [sys.executable, str(HERE / "recovery_worker.py")]
+        script = [sys.executable, str(HERE / self.script)]
         run.start("run", [program, "run", "--controller", address, *shape, *environment, *self.arguments, "--", *script])
 
     def add_node(self, run: Run, node: int) -> None:
@@ -182,6 +189,38 @@ class Rankguard(System):
     def host(self, run: Run) -> int:
         ranks = {event["process"] for event in run.events() if event["rank"] == 0}
         return next(node for node in (0, 1) if ranks & {process.pid for process in run.tree(f"node{node}")})
+
+
+class RankguardTorchrun(System):
+    def missing(self) -> str | None:
+        return missing_package()
+
+    def begin(self, run: Run, case: str) -> None:
+        self.nodes = "2" if case == "rank" else "1:2"
+        address = f"127.0.0.1:{run.port}"
+        state = str(run.folder / "controller")
+        run.start("controller", [self.options.program, "controller", "--listen", address, "--state-dir", state])
+        time.sleep(1)
+        for node in range(2):
+            self.add_node(run, node)
+
+    def host(self, run: Run) -> int:
+        # The store of a round is in the node of rank 0.
+        ranks = {event["process"] for event in run.events() if event["rank"] == 0}
+        return next(node for node in (0, 1) if ranks & {process.pid for process in run.tree(f"node{node}")})
+
+    def add_node(self, run: Run, node: int) -> None:
+        rendezvous = ["--rdzv-backend", "rankguard", "--rdzv-id", "job", "--rdzv-endpoint", f"127.0.0.1:{run.port}"]
+        rendezvous += ["--rdzv-conf", f"node=n{node},last_call_timeout=1"]
+        shape = ["--nnodes", self.nodes, "--nproc-per-node", "2", "--max-restarts", "50", "--local-addr", "127.0.0.1"]
+        command = [sys.executable, "-m", "torch.distributed.run", *shape, *rendezvous, str(HERE / "recovery_worker.py")]
+        run.start(f"node{node}", command, RANKGUARD_BIN=self.options.program)
+
+
+def missing_package() -> str | None:
+    """Why the package rankguard cannot be imported by the ranks."""
+    found = importlib.util.find_spec("rankguard")
+    return None if found else "the package rankguard is not installed (maturin develop in python)"
 
 
 class Torchft(System):
@@ -217,6 +256,15 @@ def systems(options: argparse.Namespace) -> list[System]:
     return [
         Rankguard("rankguard", options),
         Rankguard("rankguard --standby 2", options, "--standby", "2"),
+        Rankguard("rankguard --standby 2 --store agent", options, "--standby", "2", "--store", "agent"),
+        Rankguard("rankguard.elastic", options, script="recovery_elastic.py"),
+        Rankguard(
+            "rankguard.elastic --standby 1 --store agent",
+            options,
+            *("--standby", "1", "--store", "agent"),
+            script="recovery_elastic.py",
+        ),
+        RankguardTorchrun("torchrun, rankguard back end", options),
         Torchrun("torchrun", options),
         Torchrun("torchrun, own store", options, **own_store),
         Torchrun("torchrun, own store, short keep-alive", options, fast, **own_store),
@@ -235,11 +283,16 @@ def until(seconds: float, condition: Callable[[], Any]) -> Any:
     return None
 
 
-def first_steps(run: Run, world: int, after: float, old: set[int]) -> dict[int, float]:
-    """When each rank made its first step in a world of that size after a moment, in a process that is not an old one."""
+def call_of(event: dict[str, Any]) -> Call:
+    """Which call of the training an event belongs to; without `rankguard.elastic` a process makes one."""
+    return event["process"], event.get("call", 0)
+
+
+def first_steps(run: Run, world: int, after: float, old: set[Call]) -> dict[int, float]:
+    """When each rank made its first step in a world of that size after a moment, in a call that is not an old one."""
     found: dict[int, float] = {}
     for event in run.events():
-        if event["event"] == "step" and event["at"] > after and event["world"] == world and event["process"] not in old:
+        if event["event"] == "step" and event["at"] > after and event["world"] == world and call_of(event) not in old:
             found.setdefault(event["rank"], event["at"])
     return found
 
@@ -268,26 +321,32 @@ def measure(system: System, case: str, run: Run, limit: float) -> dict[str, Any]
         host = system.host(run)
         victims = run.tree(f"node{host if case == 'host' else 1 - host}")
         world -= system.per_node
-    old = {event["process"] for event in run.events()}
+    old = {call_of(event) for event in run.events()}
     killed = time.monotonic()
     kill(victims)
     if case == "join":
         if not until(limit, lambda: len(first_steps(run, world, killed, old)) == world):
             return {**result, "began": None}
         time.sleep(system.options.settle)
-        old = {event["process"] for event in run.events()}
+        old = {call_of(event) for event in run.events()}
         world, killed = system.world, time.monotonic()
         system.add_node(run, 2)
     if system.survivors_stay:
         # A step of two participants is one of the new process, too.
-        old = {victim.pid for victim in victims}
+        old = {(victim.pid, 0) for victim in victims}
     recovered = until(limit, lambda: len(steps := first_steps(run, world, killed, old)) == world and steps)
     if recovered is None:
         return {**result, "recovered": None}
     result["recovered"] = max(recovered.values()) - killed
+    if not system.survivors_stay:
+        last = max(event["at"] for event in run.events() if event["event"] == "step" and call_of(event) in old)
+        result["stall"] = max(recovered.values()) - last
+    survivors = {process for process, _ in old}
     for phase in PHASES:
-        moments = [event["at"] for event in run.events() if event["event"] == phase and event["at"] > killed]
-        moments = [moment for moment in moments if moment <= max(recovered.values())]
+        events = [event for event in run.events() if event["event"] == phase and event["at"] > killed]
+        if phase == "call":
+            events = [event for event in events if event["process"] in survivors]
+        moments = [event["at"] for event in events if event["at"] <= max(recovered.values())]
         result[phase] = max(moments) - killed if moments else None
     return result
 
@@ -305,7 +364,7 @@ def line(case: str, name: str, results: list[dict[str, Any]]) -> str:
         cells += [f"{statistics.median(times):.2f}", f"{percentile(times, 0.99):.2f}", f"{min(times):.2f}-{max(times):.2f}"]
     else:
         cells += ["never", "-", "-"]
-    for phase in PHASES:
+    for phase in ("stall", *PHASES):
         known = [result[phase] for result in began if result.get(phase) is not None]
         cells.append(f"{statistics.median(known):.2f}" if known else "-")
     return "| " + " | ".join(cells) + " |"
@@ -326,7 +385,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--systems", nargs="+", help="names of systems; without it all")
-    parser.add_argument("--limit", type=float, default=60.0, help="seconds after which a run counts as not recovered")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a run counts as not recovered")
     parser.add_argument("--settle", type=float, default=3.0, help="seconds of training before the case happens")
     parser.add_argument("--raw", type=pathlib.Path, help="a file for the results, one line of JSON each")
     parser.add_argument("--keep", type=pathlib.Path, help="a folder that keeps logs and events of all runs")
@@ -366,8 +425,10 @@ def main() -> None:
                 if options.raw:
                     with open(options.raw, "a") as raw:
                         raw.write(json.dumps(row) + "\n")
-    print("| case | system | n | recovered | median, s | p99, s | range, s | last start | last import | last join |")
-    print("|---|---|---|---|---|---|---|---|---|---|")
+    columns = ["case", "system", "n", "recovered", "median, s", "p99, s", "range, s", "stall"]
+    columns += ["last start", "last import", "survivors", "last join"]
+    print("| " + " | ".join(columns) + " |")
+    print("|---" * len(columns) + "|")
     for case in options.cases:
         for system in chosen:
             if rows := results.get((case, system.name)):
