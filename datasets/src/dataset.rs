@@ -91,7 +91,9 @@ impl Dataset {
         }
         let found = self.cast(table, column, &DataType::Float64)?;
         let found = found.f64().map_err(refused(table, column))?;
-        Ok(Arc::new(found.iter().map(|number| number.unwrap_or(f64::NAN)).collect()))
+        Ok(Arc::new(
+            found.iter().map(|number| number.unwrap_or(f64::NAN)).collect(),
+        ))
     }
 
     /// Returns a column of numbers in file order, `None` if absent. Returns the errors of [`numbers`](Self::numbers).

@@ -1,6 +1,6 @@
 //! Ends of ranks that do not follow from each other: kills, drills, equal ends, and what several nodes share.
 
-use crate::world::{World, gpu, mark, node, on_node, rank_of, with};
+use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
@@ -78,9 +78,84 @@ fn a_failure_that_goes_on_after_its_verdict_is_one_failure() {
         assert_eq!(world.diagnosis.conclude(now, Catalogue::builtin()), []);
     }
     assert_eq!(world.opened(), 1);
-    // Another failure of the same job is another case.
+    // Another failure of the same job is another case, with a cause of its own.
     world.exits(1_001_000, 1, KILL);
     assert_eq!(world.opened(), 2);
+    let case = world.settle();
+    assert_eq!((class(&case), &case.verdict.blamed), ("killed-by-signal", &rank_of(1)));
+}
+
+/// A full store silences no agent.
+#[test]
+fn a_failed_save_explains_no_silent_node() {
+    let mut world = World::new();
+    let full = mark("disk-full", Role::Root, 0.95);
+    let body = EvidenceBody::ShardFailed {
+        step: Step(10),
+        reason: "no space left on device".to_owned(),
+    };
+    world.at(1_000, EvidenceSource::Checkpoint, rank_of(0), body, vec![full]);
+    assert_eq!(class(&world.settle()), "disk-full");
+    world.silent(52_000, 2);
+    let case = world.settle();
+    assert_eq!(case.verdict.blamed, on_node(2), "{}", reasons(&case));
+}
+
+/// A rank that stands later does not do so because of a checkpoint that failed before.
+#[test]
+fn a_rank_that_stands_later_joins_no_concluded_failure() {
+    let mut world = World::new();
+    let full = mark("disk-full", Role::Root, 0.95);
+    let body = EvidenceBody::ShardFailed {
+        step: Step(10),
+        reason: "no space left on device".to_owned(),
+    };
+    world.at(1_000, EvidenceSource::Checkpoint, rank_of(0), body, vec![full]);
+    let before = world.settle();
+    let stands = mark("hang-no-error", Role::Confirmation, 0.6);
+    let body = line("no step for 8.7 s after step 183");
+    world.at(31_000, EvidenceSource::Ranks, rank_of(1), body, vec![stands]);
+    let joined = world
+        .changes
+        .iter()
+        .any(|change| matches!(change, DraftChange::Late { draft, .. } if *draft == before.draft));
+    assert!(!joined, "{:?}", world.changes);
+}
+
+/// 50,576 and 51,092 are parts of one uneven all-gather.
+#[test]
+fn uneven_parts_of_one_collective_are_no_mismatch() {
+    for (op, is_mismatch) in [("ALLGATHER", false), ("ALLREDUCE", true)] {
+        let mut world = World::new();
+        for (rank, elements) in [(0, 50_576), (1, 51_092), (3, 51_092)] {
+            let text = format!(
+                "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=93, OpType={op}, \
+                 NumelIn={elements}, NumelOut=12773, Timeout(ms)=30028) ran for 30028 milliseconds before timing out."
+            );
+            world.says(31_000, rank, &text, mark("nccl-timeout", Role::Cascade, 0.9));
+            world.exits(31_010, rank, ProcessExit::Code(1));
+        }
+        let case = world.settle();
+        assert_eq!(class(&case) == "collective-mismatch", is_mismatch, "{op}: {case:#?}");
+        assert_eq!(reasons(&case).contains("of 50576 elements"), is_mismatch, "{op}");
+    }
+}
+
+/// Another program's memory has no part in an abort half a minute later.
+#[test]
+fn a_kill_of_another_program_long_before_explains_no_abort() {
+    for (ms, expected) in [(31_000, "process-aborted"), (5_000, "host-oom-kill")] {
+        let mut world = World::new();
+        let kill = with(mark("host-oom-kill", Role::Root, 0.9), &[("pid", "999999")]);
+        world.kernel(
+            1_000,
+            on_node(1),
+            "Out of memory: Killed process 999999 (prometheus)",
+            kill,
+        );
+        world.exits(ms, 0, ProcessExit::Signal(6));
+        assert_eq!(class(&world.settle()), expected, "{ms}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
-use rankguard_faults::Catalogue;
-use rankguard_model::{EvidenceId, JobId, NodeId, Role, SharedValue, Timestamp};
+use rankguard_faults::{Catalogue, classes};
+use rankguard_model::{Classification, EvidenceId, EvidenceSource, JobId, NodeId, Role, SharedValue, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
@@ -229,7 +229,8 @@ impl Diagnosis {
             let own = draft.scope.lend() == scope;
             // A fault was reported earlier and the job continued; now it failed, which is a new draft.
             let is_again = glimpse.decides() && glimpse.class() == Some(&before.class);
-            let is_own_failure = !is_again && fails_afterwards(glimpse, before.at.after(settle));
+            let stood = draft.holds(&SignalMeaning::Stalled);
+            let is_own_failure = !is_again && fails_afterwards(glimpse, before.at.after(settle), stood);
             let is_new = is_exit || has_fault_ends && is_own_failure;
             if !stale && is_new && !before.failed && own {
                 return None;
@@ -423,8 +424,13 @@ fn ends_fault(glimpse: &SignalRef<'_>) -> bool {
     mark.is_some_and(|mark| mark.signature == LINK_UP_SIGNATURE || reports_store_recovery(mark))
 }
 
-/// Returns true if a rank reports a cause of its own after a time.
-fn fails_afterwards(glimpse: &SignalRef<'_>, at: Timestamp) -> bool {
+/// Returns true if a rank reports a cause of its own after a time, or its agent that it stands, unless it `stood` before.
+fn fails_afterwards(glimpse: &SignalRef<'_>, at: Timestamp, stood: bool) -> bool {
     let is_root = glimpse.mark().is_some_and(|mark| mark.role == Role::Root);
-    is_root && glimpse.at > at && glimpse.entity.rank().is_some()
+    let stands = !stood && glimpse.source == EvidenceSource::Ranks && glimpse.mark().is_some_and(is_hang);
+    (is_root || stands) && glimpse.at > at && glimpse.entity.rank().is_some()
+}
+
+fn is_hang(mark: &Classification) -> bool {
+    [classes::HANG_NO_ERROR, classes::HANG_STALLED_RANKS].contains(&mark.class.as_str())
 }

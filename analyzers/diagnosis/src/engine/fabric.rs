@@ -198,6 +198,25 @@ struct TimedOutCollective {
     seq: Option<u64>,
 }
 
+/// Operations in which the inputs of all ranks have one size, as PyTorch's watchdog names them (`opTypeToString`). Parts
+/// of the others may differ: `all_gather` and `reduce_scatter` accept uneven lists of tensors.
+const EVEN_OPERATIONS: [&str; 7] = [
+    "ALLREDUCE",
+    "ALLREDUCE_COALESCED",
+    "BARRIER",
+    "BROADCAST",
+    "REDUCE",
+    "_ALLGATHER_BASE",
+    "_REDUCE_SCATTER_BASE",
+];
+
+impl TimedOutCollective {
+    /// Returns the size that all ranks must have in common; `None` if the operation has none.
+    fn common_size(&self) -> Option<u64> {
+        self.elements.filter(|_| EVEN_OPERATIONS.contains(&self.op.as_str()))
+    }
+}
+
 /// Returns true if no rank below the highest known one is unknown: logs of some ranks may be missing.
 fn has_all_ranks(scene: &FailureScene<'_>) -> bool {
     let highest = scene.placements.keys().next_back().map_or(0, |rank| rank.0);
@@ -238,7 +257,16 @@ fn works(scene: &FailureScene<'_>) -> BTreeMap<Rank, (usize, TimedOutCollective)
 /// A different operation or size is stronger evidence than a different sequence number.
 fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCollective)>) -> Option<CauseCandidate> {
     let (first, _) = works.values().min_by_key(|(index, _)| *index)?;
-    let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, work.elements)).collect();
+    let size = |work: &TimedOutCollective| {
+        if scene.has_fault_ends {
+            work.common_size()
+        } else {
+            work.elements
+        }
+    };
+    let shapes: BTreeSet<_> = works.values().map(|(_, work)| (&work.op, size(work))).collect();
+    let ops: BTreeSet<_> = works.values().map(|(_, work)| &work.op).collect();
+    let has_sizes = scene.has_fault_ends && ops.len() == 1 && shapes.len() > 1;
     let numbers: BTreeSet<_> = works.values().map(|(_, work)| work.seq).collect();
     let score = match (shapes.len() > 1, numbers.len() > 1) {
         (true, true) => 0.85,
@@ -249,9 +277,11 @@ fn mismatch(scene: &FailureScene<'_>, works: &BTreeMap<Rank, (usize, TimedOutCol
     let told: Vec<_> = works
         .iter()
         .take(4)
-        .map(|(rank, (_, work))| match work.seq {
-            Some(seq) => format!("rank {rank} in {} number {seq}", work.op),
-            None => format!("rank {rank} in {}", work.op),
+        .map(|(rank, (_, work))| {
+            let number = work.seq.map_or_else(String::new, |seq| format!(" number {seq}"));
+            let elements = work.elements.filter(|_| has_sizes);
+            let size = elements.map_or_else(String::new, |elements| format!(" of {elements} elements"));
+            format!("rank {rank} in {}{number}{size}", work.op)
         })
         .collect();
     let mut candidate = CauseCandidate::new(

@@ -1,6 +1,7 @@
 //! Engine for the machine around the GPUs: memory, processors, buses, disks, the kernel itself.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, ProcessExit, Rank, Role, Severity};
@@ -208,6 +209,14 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
              that the kernel sends for lack of memory."
                 .to_owned(),
         );
+    } else if scene.has_fault_ends && is_long_before_ends(scene, sign, &victims) {
+        candidate.strength = CandidateStrength::Outcome;
+        candidate.score *= 0.25;
+        candidate.notes.push(
+            "The kernel names a process that is no rank of this job, and no rank ended within the time in which a rank \
+             notices the end of a child."
+                .to_owned(),
+        );
     } else if kills_no_rank(scene, sign) && scene.exits().next().is_some() {
         candidate.strength = CandidateStrength::Outcome;
         candidate.score *= 0.25;
@@ -244,6 +253,18 @@ fn is_of_another(scene: &FailureScene<'_>, sign: &Signal, victims: &BTreeSet<u32
     let exits = scene.exits().filter(|(_, end, ..)| end.timed && sign.timed);
     let first = exits.min_by_key(|(_, end, ..)| end.at);
     !victims.is_empty() && first.is_some_and(|(.., exit)| is_sent(exit) && exit.shell_code() != 137)
+}
+
+/// Time in which a process notices the end of a child: PyTorch's data loader asks every 5 s for its workers
+/// (`MP_STATUS_CHECK_INTERVAL`).
+const NOTICES_CHILD: Duration = Duration::from_secs(15);
+
+/// Returns true if an out-of-memory kill named another process than a rank, and the first rank ended so much later that
+/// the named process was no child of it.
+fn is_long_before_ends(scene: &FailureScene<'_>, sign: &Signal, victims: &BTreeSet<u32>) -> bool {
+    let mut ends = scene.exits().map(|(_, end, ..)| end).peekable();
+    let is_later = |end: &Signal| end.timed && end.at.since(sign.at) > NOTICES_CHILD;
+    sign.timed && !victims.is_empty() && ends.peek().is_some() && ends.all(is_later)
 }
 
 /// Returns true if a program of the job reports an error of its own and no log reports a killed process, so that the

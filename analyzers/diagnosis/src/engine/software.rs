@@ -79,7 +79,20 @@ fn candidate(
     } else {
         (strength, score)
     };
+    let is_shard_report =
+        scene.has_fault_ends && signs.iter().all(|(_, sign)| sign.source == EvidenceSource::Checkpoint);
+    let is_end = scene.exits().next().is_some() || scene.silent().next().is_some();
+    let (strength, score) = if is_shard_report && is_end {
+        (CandidateStrength::Outcome, score * CONTRADICTED)
+    } else {
+        (strength, score)
+    };
     let mut candidate = CauseCandidate::new(class, blamed, first, strength, score);
+    if is_shard_report && is_end {
+        // A rank that gives up for a failed save reports that itself.
+        let note = "The checkpoint service could not keep a shard, which ends no rank and silences no node.";
+        candidate.notes.push(note.to_owned());
+    }
     if is_message {
         candidate.notes.push(format!(
             "The program ended itself with exit code {} and wrote no traceback; its last line on standard error is shown.",
