@@ -193,6 +193,28 @@ fn carry_out_while(
     Ok(collected)
 }
 
+/// Removes the folders without a manifest that `is_dead` names: attempts of which the caller knows that they are never
+/// committed. A folder into which a shard is being written is left for a later call.
+///
+/// [`collect`] leaves those that are newer than the newest checkpoint, so that they could fill a store for good.
+pub fn remove_dead(store: &Store, job: &JobId, is_dead: RemovalCheck<'_>) -> Result<CollectionReport, StoreError> {
+    let folders = store.folders(job)?;
+    let committed = folders.iter().filter_map(|(id, committed)| committed.then_some(*id));
+    let lent = store.borrowed_shards(job, committed)?;
+    let mut collected = CollectionReport::default();
+    for (id, _) in folders.iter().filter(|(id, committed)| !committed && is_dead(*id)) {
+        match remove_torn(store, job, *id, &lent, is_dead) {
+            Ok(RemovalResult::Whole) => collected.torn.push(*id),
+            Ok(_) => {}
+            Err(error) => {
+                let dir = store.dir(job, *id)?;
+                collected.problems.push(StoreProblem::of(*id, dir, None, &error));
+            }
+        }
+    }
+    Ok(collected)
+}
+
 /// Removes a folder without a manifest, unless another tier is filling it or filled it since the plan.
 fn remove_torn(
     store: &Store,

@@ -19,7 +19,8 @@
 //! names chunks that were not written; a manifest never names an index that was not synced.
 //!
 //! Removal uses the reverse order: `MANIFEST` first, then a sync, then the rest. A folder without `MANIFEST` is torn:
-//! it is no checkpoint, and [`crate::retention`] removes it once a newer checkpoint is committed.
+//! it is no checkpoint, and [`crate::retention`] removes it once a newer checkpoint is committed, or, if its attempt is
+//! void or its generation has ended, when the shard of such an attempt is reported.
 //!
 //! # Fencing
 //!

@@ -9,14 +9,16 @@ mod check;
 mod collect;
 mod store_locks;
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rankguard_checkpoint::format::{CheckpointId, Manifest, ShardIndex};
-use rankguard_checkpoint::{Store, StoreError};
+use rankguard_checkpoint::{Store, StoreError, retention};
 use rankguard_checkpoint_schedule::replica_differences::{BoxReplica, ReplicaDifference, differences};
-use rankguard_core::{ChunkName, Event};
+use rankguard_core::{ChunkName, DeadAttempts, Event};
 use rankguard_model::{Generation, JobId, Step, with_causes};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::{Instant, timeout, timeout_at};
@@ -42,6 +44,8 @@ const DIFFERENCES_MAX: usize = 16;
 pub(crate) struct StoreTasks {
     running: JoinSet<TaskResult>,
     turns: StoreLocks,
+    /// Removals of dead attempts that run, by store and job, each with the one to start after it.
+    removals: BTreeMap<(String, JobId), Option<DeadAttempts>>,
 }
 
 /// Result of a task.
@@ -52,6 +56,8 @@ enum TaskResult {
     Answered(Event, Option<CheckpointCollection>),
     /// End of a collection.
     Collected,
+    /// End of a removal of dead attempts.
+    Removed(String, JobId),
 }
 
 /// Parameters of one commit.
@@ -107,6 +113,21 @@ impl StoreTasks {
             .spawn(async move { TaskResult::Answered(check::check(store, job, id, chunk).await, None) });
     }
 
+    /// Starts the removal of the folders of attempts that are never committed, or starts it again after the one that runs.
+    pub(crate) fn remove_dead(&mut self, store: String, job: JobId, dead: DeadAttempts) {
+        match self.removals.entry((store, job)) {
+            Entry::Occupied(mut running) => {
+                running.insert(Some(dead));
+            }
+            Entry::Vacant(none) => {
+                let (store, job) = none.key().clone();
+                none.insert(None);
+                let turn = self.turns.of(&store);
+                self.running.spawn(remove_dead(store, job, dead, turn));
+            }
+        }
+    }
+
     /// Returns the outcome of the next commit, listing or check that ends; pending while there is none. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Event {
         loop {
@@ -121,12 +142,40 @@ impl StoreTasks {
                     return event;
                 }
                 Some(Ok(TaskResult::Collected)) => {}
+                Some(Ok(TaskResult::Removed(store, job))) => {
+                    let key = (store, job);
+                    if let Some(Some(dead)) = self.removals.remove(&key) {
+                        self.remove_dead(key.0, key.1, dead);
+                    }
+                }
                 // The tasks catch the panics of their threads and do not panic themselves.
                 Some(Err(problem)) => warn!(%problem, "a commit ended without an outcome"),
                 None => std::future::pending().await,
             }
         }
     }
+}
+
+async fn remove_dead(store: String, job: JobId, dead: DeadAttempts, turn: Arc<StoreLock>) -> TaskResult {
+    let epoch = turn.epoch();
+    let guard = turn.clone().wait().await;
+    let (place, name) = (store.clone(), job.clone());
+    let removal = spawn_blocking(move || {
+        let _guard = guard;
+        let is_dead = |id: CheckpointId| dead.has(id.generation, id.step) && turn.may_remove(epoch, &name, id);
+        retention::remove_dead(&Store::at(place), &name, &is_dead)
+    });
+    match timeout(COMMIT_DEADLINE, removal).await {
+        Ok(Ok(Ok(report))) => {
+            for problem in &report.problems {
+                warn!(%job, %problem, "removal of attempts that are never committed");
+            }
+        }
+        Ok(Ok(Err(problem))) => warn!(%job, problem = with_causes(&problem), "attempts were not removed"),
+        Ok(Err(problem)) => warn!(%job, %problem, "the removing thread failed"),
+        Err(_) => warn!(%job, %store, "the store does not answer; attempts that are never committed stay in it"),
+    }
+    TaskResult::Removed(store, job)
 }
 
 async fn find(store: String, job: JobId, generation: Generation, (of, after): (Generation, Option<Step>)) -> Event {

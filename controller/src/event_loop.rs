@@ -39,7 +39,7 @@ use crate::replay::ReplayClock;
 use crate::session_table::SessionTable;
 use crate::submission;
 use crate::timers::TimerTable;
-use crate::void_reports::VoidCount;
+use crate::void_reports::{VoidCount, dead_attempts};
 use crate::witnesses::WitnessBoard;
 
 /// Longest sleep while no timer is set.
@@ -422,6 +422,9 @@ impl EventLoop {
             let actions = step(&mut self.state, &stamped);
             if let Some(count) = void_count {
                 count.report(&self.state, &mut self.roster);
+            }
+            if let Some((store, job, dead)) = dead_attempts(&self.state, &stamped.event) {
+                self.commits.remove_dead(store, job, dead);
             }
             self.witnesses.observe(&stamped.event);
             if let Event::NodeUncordoned { node } = &stamped.event

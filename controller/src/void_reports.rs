@@ -2,8 +2,10 @@
 //!
 //! A checkpoint is void for all ranks when one of them lost its shard, or when the manifest could not be written. Reports are sent
 //! once and answered by nothing: agents that are away miss them, and the counts of the job stand in `status` all the same.
+//!
+//! A shard of an attempt that is never committed takes room in the store until its folder is removed ([`dead_attempts`]).
 
-use rankguard_core::{DecisionState, Event};
+use rankguard_core::{DeadAttempts, DecisionState, Event};
 use rankguard_model::{Entity, EvidenceBody, Generation, JobId};
 use rankguard_proto::v1;
 use rankguard_proto::v1::to_agent::Kind;
@@ -53,4 +55,26 @@ impl VoidCount {
             roster.send(node, Kind::Void(report));
         }
     }
+}
+
+/// Returns the store, the job and its attempts that are never committed, if `event` reports a shard of such an attempt.
+pub(crate) fn dead_attempts(state: &DecisionState, event: &Event) -> Option<(String, JobId, DeadAttempts)> {
+    let Event::EvidenceArrived { evidence } = event else {
+        return None;
+    };
+    let Entity::Rank {
+        job: name, generation, ..
+    } = &evidence.entity
+    else {
+        return None;
+    };
+    let step = match &evidence.body {
+        EvidenceBody::ShardFailed { step, .. } => *step,
+        EvidenceBody::ShardDurable { seal } => seal.step,
+        _ => return None,
+    };
+    let job = state.jobs().get(name)?;
+    let store = job.spec.checkpoint.as_ref()?.store.clone();
+    let dead = job.checkpoints.dead_attempts();
+    dead.has(*generation, step).then(|| (store, name.clone(), dead))
 }

@@ -103,6 +103,48 @@ def test_void_checkpoints_are_counted_with_their_reason(tmp_path, small_disk, no
         cluster.close()
 
 
+SAVES_ON = """
+import sys, time
+import numpy
+import rankguard
+
+rankguard.init(when_full="wait", wait_s=30)
+state = {"weights": numpy.zeros(40_000)}
+restored = rankguard.restore(state)
+source = numpy.random.default_rng(7)
+for n in range(restored.step + 1 if restored else 1, 100_000):
+    state["weights"][:] = source.random(40_000)
+    rankguard.step(n)
+    rankguard.checkpoint(state)
+    time.sleep(0.2)
+"""
+
+
+def test_what_an_ended_generation_left_does_not_fill_the_store_for_good(tmp_path, small_disk) -> None:
+    cluster = Cluster(tmp_path, slots=2)
+    try:
+        script, store = tmp_path / "rank.py", small_disk / "store"
+        script.write_text(SAVES_ON)
+        store.mkdir()
+        cluster.run("left", [sys.executable, str(script)], 2, store, 1, "--keep", "2")
+        until("a commit", lambda: committed(store, "left"), 120)
+        # As much as two agents write while no controller commits, of a generation before this one and newer than its commits.
+        left = store / "left" / "000000900000-g0"
+        left.mkdir()
+        with open(left / "rank-00000.shard", "wb") as shard:
+            try:
+                while True:
+                    shard.write(bytes(4096))
+                    shard.flush()
+            except OSError:
+                pass
+        before = committed(store, "left")[-1]
+        until("commits after it", lambda: committed(store, "left")[-1] > before + 5 or None, 120)
+        assert not left.exists()
+    finally:
+        cluster.close()
+
+
 ALTERNATING = """
 import os, sys, time
 import numpy

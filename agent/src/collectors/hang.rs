@@ -16,10 +16,11 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rankguard_faults::classes;
-use rankguard_model::{EvidenceBody, EvidenceSource, RankRef, Role, Step};
+use rankguard_model::{EvidenceBody, EvidenceSource, RankRef, Role, Step, Timestamp};
 
 use super::flight::FlightDumps;
 use super::ras;
+use crate::clock;
 use crate::intake::EvidenceIntake;
 use crate::pending_evidence::{PendingEvidence, mark};
 use crate::roster::{RankRoster, RankSilence};
@@ -94,6 +95,8 @@ impl HangCollector {
 
     fn look(&self, seen: &mut ObservedRanks, now: Instant) {
         seen.looks += 1;
+        // The silence is measured now; stacks may take seconds, and the evidence is of before them.
+        let dated = clock::now();
         let running = self.roster.paces(self.floor, now);
         let here = |rank: &RankRef| running.iter().any(|(known, ..)| known == rank);
         seen.told.retain(|rank, _| here(rank));
@@ -127,13 +130,15 @@ impl HangCollector {
             let words = self.stack_process.as_slice();
             std::thread::scope(|scope| {
                 for (rank, pid, silence) in some {
-                    scope.spawn(move || self.report_silence(rank, *silence, stacks::look(proc_root, *pid, words)));
+                    scope.spawn(move || {
+                        self.report_silence(rank, *silence, dated, stacks::look(proc_root, *pid, words))
+                    });
                 }
             });
         }
     }
 
-    fn report_silence(&self, rank: &RankRef, silence: RankSilence, stack: Option<ProcessStack>) {
+    fn report_silence(&self, rank: &RankRef, silence: RankSilence, dated: Timestamp, stack: Option<ProcessStack>) {
         // A rank that has ended meanwhile is reported by its exit.
         let Some(stack) = stack else { return };
         let text = format!(
@@ -161,8 +166,8 @@ impl HangCollector {
             repeats: 1,
         };
         let entity = self.roster.entity(rank);
-        self.intake
-            .push(PendingEvidence::now(EvidenceSource::Ranks, entity, body).marked(vec![stalled]));
+        let sighting = PendingEvidence::now(EvidenceSource::Ranks, entity, body).at(dated);
+        self.intake.push(sighting.marked(vec![stalled]));
     }
 }
 

@@ -6,6 +6,7 @@ use rankguard_faults::classes;
 use rankguard_model::Timestamp;
 
 use crate::Signal;
+use crate::steps::RECOVERED_AFTER;
 
 /// Signature of the kernel for a link that is up.
 pub const LINK_UP_SIGNATURE: &str = "nic-link-up";
@@ -17,12 +18,20 @@ pub(crate) fn is_link_up(sign: &Signal) -> bool {
     sign.is_signed(LINK_UP_SIGNATURE)
 }
 
+fn is_loss(sign: &Signal) -> bool {
+    sign.class()
+        .is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
+}
+
+/// Returns true for a lost link after which ranks of its node completed steps, the last of them at `went_on`: no collective
+/// of the job needs it.
+pub(crate) fn is_unused(sign: &Signal, went_on: impl FnOnce() -> Option<Timestamp>) -> bool {
+    is_loss(sign) && went_on().is_some_and(|at| at.since(sign.at) >= RECOVERED_AFTER)
+}
+
 /// Returns true if a link that came up ends an earlier loss for a failure at `at`: the generation began when the link was
 /// up, or the link was up for long.
 pub(crate) fn ends_link_fault(up: &Signal, loss: &Signal, since: Option<Timestamp>, at: Timestamp) -> bool {
-    let is_loss = loss
-        .class()
-        .is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN);
-    let is_same = is_loss && up.entity == loss.entity && up.at >= loss.at;
+    let is_same = is_loss(loss) && up.entity == loss.entity && up.at >= loss.at;
     is_same && (since.is_some_and(|since| up.at <= since) || at.since(up.at) >= STABLE)
 }

@@ -10,7 +10,7 @@ use crate::Signal;
 
 /// Minimum time from a complaint to a completed step that shows that the complaint was harmless. Progress is reported
 /// with a delay, so a shorter time proves nothing.
-const RECOVERED_AFTER: Duration = Duration::from_secs(2);
+pub(crate) const RECOVERED_AFTER: Duration = Duration::from_secs(2);
 
 /// Maximum number of jobs; beyond it the one without a step for longest is removed.
 const JOBS_MAX: usize = 1_000;

@@ -101,6 +101,31 @@ fn a_failed_save_explains_no_silent_node() {
     assert_eq!(case.verdict.blamed, on_node(2), "{}", reasons(&case));
 }
 
+/// Ranks that train over a lost link do not need it.
+#[test]
+fn a_lost_link_that_ranks_trained_over_explains_no_later_kill() {
+    for (last_step, expected) in [(9_000, "killed-by-signal"), (1_500, "nic-link-down")] {
+        let mut world = World::new();
+        world.kernel(1_000, on_node(1), "Link DOWN", mark("nic-link-down", Role::Root, 0.9));
+        assert_eq!(class(&world.settle()), "nic-link-down");
+        for rank in 0..6 {
+            world.steps(last_step, rank, 41);
+        }
+        world.exits(9_200, 4, KILL);
+        for rank in [0, 1] {
+            world.says(
+                9_250,
+                rank,
+                "connection reset",
+                mark("remote-worker-lost", Role::Cascade, 0.78),
+            );
+            world.exits(9_300, rank, ProcessExit::Code(1));
+        }
+        let case = world.settle();
+        assert_eq!(class(&case), expected, "{}", reasons(&case));
+    }
+}
+
 /// A rank that stands later does not do so because of a checkpoint that failed before.
 #[test]
 fn a_rank_that_stands_later_joins_no_concluded_failure() {

@@ -18,6 +18,24 @@ use crate::suspicion::CheckpointSuspicions;
 /// Attempts with recorded stalls; the oldest is dropped first.
 const STALLS_MAX: usize = 8;
 
+/// Attempts at checkpoints that are never committed: void ones, and those of generations before the one that trained last,
+/// which are completed before its ranks start or not at all.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeadAttempts {
+    before: Generation,
+    void: BTreeSet<(Generation, Step)>,
+    /// Attempts with a manifest, or of which the manifest is being written.
+    committed: BTreeSet<(Generation, Step)>,
+}
+
+impl DeadAttempts {
+    /// Returns true if this attempt is one of them.
+    pub fn has(&self, generation: Generation, step: Step) -> bool {
+        let attempt = (generation, step);
+        !self.committed.contains(&attempt) && (generation < self.before || self.void.contains(&attempt))
+    }
+}
+
 /// Checkpoints of one job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct JobCheckpoints {
@@ -186,6 +204,17 @@ impl JobCheckpoints {
     /// Returns the generation of the ranks that were started last; 0 before the first.
     pub fn trained(&self) -> Generation {
         self.trained
+    }
+
+    /// Returns the attempts that are never committed.
+    pub fn dead_attempts(&self) -> DeadAttempts {
+        let being = self.committing.iter().map(|being| (being.generation, being.step));
+        let done = self.committed.iter().map(|done| (done.generation, done.step));
+        DeadAttempts {
+            before: self.trained,
+            void: self.attempts.void().clone(),
+            committed: done.chain(being).collect(),
+        }
     }
 
     /// Returns true if the generation that trained last sealed a step later than every committed or complete one.

@@ -57,6 +57,11 @@ impl StoreLock {
         self.epoch.fetch_add(1, Ordering::SeqCst) + 1
     }
 
+    /// Returns the number of the newest commit or check; a removal that belongs to it stops when the number grows.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::SeqCst)
+    }
+
     /// Waits until no other thread works in the store.
     pub(super) async fn wait(self: Arc<Self>) -> StoreLockGuard {
         StoreLockGuard {

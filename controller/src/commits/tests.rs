@@ -100,3 +100,32 @@ async fn a_store_that_cannot_be_made_is_a_refusal_and_no_panic() {
     );
     assert!(matches!(commits.next().await, Event::ManifestRefused { .. }));
 }
+
+/// A void attempt, and one of a generation that ended, are newer than every commit, and would stay for good.
+#[tokio::test]
+async fn attempts_that_are_never_committed_are_removed_and_others_stay() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let folder = |name: &str| dir.path().join("digits").join(name);
+    let (ended, void, open) = ("000000000090-g1", "000000000080-g2", "000000000085-g2");
+    for name in [ended, void, open] {
+        std::fs::create_dir_all(folder(name)).expect("a folder");
+        std::fs::write(folder(name).join("rank-00000.shard"), [7; 64]).expect("a shard");
+    }
+    let mut checkpoints = rankguard_core::JobCheckpoints::default();
+    checkpoints.launched(Generation(2));
+    checkpoints.failed(Generation(2), Step(80), "no space");
+    let mut commits = StoreTasks::default();
+    let store = dir.path().display().to_string();
+    commits.remove_dead(store.clone(), JobId::from("digits"), checkpoints.dead_attempts());
+    commits.remove_dead(store, JobId::from("digits"), checkpoints.dead_attempts());
+    let removed = async {
+        while folder(ended).exists() || folder(void).exists() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::select! {
+        event = commits.next() => panic!("a removal is no event: {event:?}"),
+        result = timeout(Duration::from_secs(60), removed) => result.expect("they are removed"),
+    }
+    assert!(folder(open).join("rank-00000.shard").exists());
+}

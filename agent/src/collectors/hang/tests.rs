@@ -119,6 +119,28 @@ fn a_rank_that_is_silent_beyond_its_baseline_is_told_once_with_where_it_stands()
     assert_eq!(scene.look(200).len(), 2);
 }
 
+/// The stack of a stopped process may take as long as its deadline.
+#[test]
+fn a_silence_is_dated_before_the_stack_is_read() {
+    let mut scene = Scene::new();
+    for step in 0..20 {
+        scene.step(1, step, step);
+    }
+    scene.process(71, 'T', "do_signal_stop", 5);
+    let folder = tempfile::tempdir().expect("a folder");
+    let read_at = folder.path().join("read-at");
+    let command = [OsString::from("sh"), "-c".into(), "date +%s%N > \"$0\"".into()];
+    scene.hangs.stack_process = command.into_iter().chain([read_at.clone().into()]).collect();
+    let told = scene.look(50);
+    assert_eq!(told.len(), 1, "{told:?}");
+    let read_at: i64 = std::fs::read_to_string(read_at)
+        .expect("written")
+        .trim()
+        .parse()
+        .expect("a time");
+    assert!(told[0].at.0 <= read_at, "{told:?} {read_at}");
+}
+
 #[test]
 fn a_rank_that_has_said_that_it_is_done_may_be_silent() {
     let mut scene = Scene::new();

@@ -9,7 +9,7 @@ use crate::attribution::{concerns, joins_concluded, lasts, machine_of};
 use crate::conclude::conclude;
 use crate::draft::Draft;
 use crate::drafts::ScopeDrafts;
-use crate::links::{LINK_UP_SIGNATURE, ends_link_fault, is_link_up};
+use crate::links::{LINK_UP_SIGNATURE, ends_link_fault, is_link_up, is_unused};
 use crate::memory::RememberedSignal;
 use crate::scope::ScopeRef;
 use crate::scopes::{each_scope, opens};
@@ -288,8 +288,10 @@ impl Diagnosis {
             let sign = &held.sign;
             let recent = at.since(sign.at) <= self.policy.window;
             let is_link_back = links_up.iter().any(|up| ends_link_fault(up, sign, draft.since(), at));
+            let is_unused = self.has_fault_ends && is_unused(sign, || sign.node().and_then(went_on));
             recent
                 && !is_link_back
+                && !is_unused
                 && self.may_explain(held, opening, &draft.scope, context, catalogue)
                 && !self.steps.overcame(sign)
                 && !is_over(sign, &answers, || sign.node().and_then(went_on))

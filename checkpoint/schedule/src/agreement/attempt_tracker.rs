@@ -124,6 +124,11 @@ impl<S> AttemptTracker<S> {
         self.void.contains(&(generation, step))
     }
 
+    /// Returns the attempts that are known to be void.
+    pub fn void(&self) -> &BTreeSet<(Generation, Step)> {
+        &self.void
+    }
+
     /// Returns the step and the images of the newest whole attempt of a generation.
     pub fn newest_complete(&self, generation: Generation) -> Option<(Step, &BTreeMap<Rank, S>)> {
         let of = self

@@ -242,7 +242,7 @@ fn torn(store: &Store, job: &JobId, id: CheckpointId) -> Result<UsabilityReport,
     let removal = if committed.iter().any(|other| *other > id) {
         "a newer checkpoint is committed, so the next collection may remove this folder"
     } else {
-        "it is removed once a newer checkpoint is committed"
+        "it is removed once a newer checkpoint is committed or fails"
     };
     let why = vec![
         "it has no manifest: it was not committed (a save ended early, or is still being written), or its manifest was \
