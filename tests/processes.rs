@@ -16,6 +16,7 @@ mod failed_generation;
 mod identity;
 mod inject;
 mod launch;
+mod launcher;
 mod mirror_processes;
 mod mirror_restore;
 mod naming;

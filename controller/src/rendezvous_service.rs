@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rankguard_identity::ConnectionPeer;
+use rankguard_identity::{ConnectionPeer, PeerRole};
 use rankguard_model::{NodeId, PrintableText, is_hidden};
 use rankguard_proto::v1;
 use rankguard_proto::v1::from_torchrun::Kind;
@@ -195,10 +195,9 @@ fn join_request(join: v1::RendezvousJoin, caller: &ConnectionPeer) -> Result<(St
     };
     let terms = join.terms.ok_or("`terms` is missing")?;
     let store_port = join.request.map(|request| store_port(request.store_port)).transpose()?;
-    let name = caller.name.as_ref().map(|name| name.own().to_owned());
     let request = JoinRequest {
         id: member_id(join.member)?,
-        owner: name.filter(|name| !name.is_empty()),
+        owner: owner(caller),
         terms: RunTerms {
             nodes_min: terms.nodes_min as usize,
             nodes_max: terms.nodes_max as usize,
@@ -215,6 +214,17 @@ fn join_request(join: v1::RendezvousJoin, caller: &ConnectionPeer) -> Result<(St
         is_finished: join.is_finished,
     };
     Ok((run, request))
+}
+
+/// Returns the owner of a run that the caller opens: the name of an operator, role and name of another peer, so that an
+/// operator and a launcher of the same name are two owners. `None` on loopback without an identity.
+fn owner(caller: &ConnectionPeer) -> Option<String> {
+    let name = caller.name.as_ref()?;
+    match name.role() {
+        _ if name.own().is_empty() => None,
+        PeerRole::Operator => Some(name.own().to_owned()),
+        _ => Some(name.short()),
+    }
 }
 
 fn round(message: v1::TorchrunRound) -> Result<TorchrunRound, String> {

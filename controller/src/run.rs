@@ -289,7 +289,8 @@ fn serve(
     let rendezvous = RendezvousServer::new(services.rendezvous)
         .max_decoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(TORCHRUN_MESSAGE_BYTES_MAX);
-    let rendezvous = InterceptedService::new(rendezvous, gate("join runs of torchrun", operators));
+    let launchers = &[PeerRole::Launcher, PeerRole::Operator, PeerRole::Controller];
+    let rendezvous = InterceptedService::new(rendezvous, gate("join runs of torchrun", launchers));
     let incoming = PeerListener::new(listener, network, AlpnProtocol::grpc());
     let mut server = Server::builder()
         .max_concurrent_streams(STREAMS_MAX)

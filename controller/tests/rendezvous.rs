@@ -383,3 +383,62 @@ async fn a_run_belongs_to_the_person_who_opened_it() {
     assert_eq!(status.torchruns[0].owner.as_deref(), Some("ann"));
     controller.stop().await;
 }
+
+#[tokio::test]
+async fn a_launcher_has_no_part_in_the_run_of_another_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let holders = [
+        (PeerRole::Controller, ""),
+        (PeerRole::Operator, "ann"),
+        (PeerRole::Launcher, "ann"),
+        (PeerRole::Launcher, "bob"),
+    ];
+    let networks = networks(dir.path(), &holders);
+    let [own, operator, ann, bob] = networks.try_into().expect("four networks");
+    let settings = Settings {
+        network: own,
+        ..settings(&dir.path().join("state"))
+    };
+    let controller = Running::start_for(settings, operator.clone()).await;
+    let address = controller.address;
+    let mut first = Torchrun::open_as(&ann, address, request(1, 1, 2))
+        .await
+        .expect("a stream");
+    first.round().await;
+    // Another launcher, one that states the member of the run, and an operator of the same name.
+    for (network, member) in [(&bob, 2), (&bob, 1), (&operator, 2)] {
+        let mut other = Torchrun::open_as(network, address, request(member, 1, 2))
+            .await
+            .expect("a stream");
+        let refusal = other.refusal().await;
+        assert_eq!(refusal.kind(), v1::RefusalKind::Denied);
+        assert_eq!(
+            refusal.reason,
+            "the run belongs to launcher ann; choose another --rdzv-id"
+        );
+        // Messages after the refusal have no effect.
+        for kind in [
+            Up::Close(v1::RunClose {}),
+            Up::Finished(v1::WorkersFinished {}),
+            Up::Leave(v1::RendezvousLeave {
+                reason: v1::LeaveReason::Failed.into(),
+            }),
+        ] {
+            let _ = other.up.send(v1::FromTorchrun { kind: Some(kind) }).await;
+        }
+        while timeout(DEADLINE, other.down.message())
+            .await
+            .expect("the stream ends")
+            .is_ok_and(|message| message.is_some())
+        {}
+    }
+    let mut second = Torchrun::open_as(&ann, address, request(2, 1, 2))
+        .await
+        .expect("a stream");
+    assert_eq!(first.over().await, "node n2 joined", "the run goes on");
+    first.request(1_011).await;
+    assert_eq!(second.round().await.0, 2);
+    let status = controller.status().await;
+    assert_eq!(status.torchruns[0].owner.as_deref(), Some("launcher ann"));
+    controller.stop().await;
+}

@@ -157,7 +157,7 @@ impl CertificateAuthority {
         let mut params = params(&name, &wanted.hosts, wanted.days)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        if wanted.role != PeerRole::Operator {
+        if wanted.role.is_server() {
             params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth);
         }
         params.use_authority_key_identifier_extension = true;

@@ -20,6 +20,8 @@ pub enum PeerRole {
     Agent,
     /// Submits jobs, drains nodes, queries.
     Operator,
+    /// Joins runs of torchrun, and does nothing else.
+    Launcher,
 }
 
 impl PeerRole {
@@ -30,18 +32,30 @@ impl PeerRole {
             Self::Controller => "controller",
             Self::Agent => "agent",
             Self::Operator => "operator",
+            Self::Launcher => "launcher",
         }
+    }
+
+    /// Returns true if peers of the role accept connections, which needs a server certificate.
+    pub fn is_server(self) -> bool {
+        matches!(self, Self::Controller | Self::Agent)
     }
 
     /// Returns true if a cluster has several peers of the role, so that each has a name of its own.
     pub fn is_named(self) -> bool {
-        matches!(self, Self::Agent | Self::Operator)
+        matches!(self, Self::Agent | Self::Operator | Self::Launcher)
     }
 
     fn of(word: &str) -> Option<Self> {
-        [Self::Authority, Self::Controller, Self::Agent, Self::Operator]
-            .into_iter()
-            .find(|role| role.word() == word)
+        [
+            Self::Authority,
+            Self::Controller,
+            Self::Agent,
+            Self::Operator,
+            Self::Launcher,
+        ]
+        .into_iter()
+        .find(|role| role.word() == word)
     }
 }
 
@@ -65,7 +79,7 @@ pub struct PeerName {
 pub enum NameError {
     #[error("{word:?} is not a valid name; expected 1 to {WORD_MAX} letters, digits, `.`, `_` or `-`")]
     Word { word: String },
-    #[error("an {role} has a name of its own; none was given")]
+    #[error("a certificate of role {role} has a name of its own; none was given")]
     Nameless { role: PeerRole },
     #[error("there is one {role} in a cluster: it has no name of its own, and {own:?} was given")]
     Named { role: PeerRole, own: String },
@@ -179,6 +193,7 @@ mod tests {
             "rankguard://prod/authority",
             "rankguard://prod-2/agent/gpu-017.rack3",
             "rankguard://c/operator/ada_l",
+            "rankguard://c/launcher/vision-team",
         ] {
             let name: PeerName = text.parse().expect(text);
             assert_eq!(name.to_string(), text);
@@ -203,6 +218,8 @@ mod tests {
             "rankguard:///agent/n1",
             "rankguard://c/Agent/n1",
             "rankguard://c/agent/n1?x",
+            "rankguard://c/launcher",
+            "rankguard://c/launchers/x",
         ] {
             assert!(text.parse::<PeerName>().is_err(), "{text}");
         }
@@ -210,7 +227,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_text_that_is_a_name_is_the_only_text_of_that_name(text in "rankguard://[a-z./%-]{1,4}/(agent|operator|controller)(/[a-zA-Z0-9./%-]{0,6})?") {
+        fn a_text_that_is_a_name_is_the_only_text_of_that_name(text in "rankguard://[a-z./%-]{1,4}/(agent|operator|launcher|controller)(/[a-zA-Z0-9./%-]{0,6})?") {
             if let Ok(name) = text.parse::<PeerName>() {
                 prop_assert_eq!(name.to_string(), text);
             }

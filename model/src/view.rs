@@ -261,7 +261,7 @@ pub struct StateSpan {
 pub struct TorchrunView {
     /// Name of the run (`--rdzv-id`).
     pub run: String,
-    /// Name in the certificate of the person who opened it; absent on loopback without an identity.
+    /// Certificate name that opened it: that of an operator, or `launcher NAME`; absent on loopback without an identity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// State of the run.

@@ -32,7 +32,7 @@ pub(crate) enum IdentityAction {
         #[arg(long, default_value_t = 3650, value_parser = clap::value_parser!(u32).range(1..=36_500))]
         days: u32,
     },
-    /// Create a key and a certificate for a controller, agent or operator
+    /// Create a key and a certificate for a controller, agent, operator or launcher
     Issue(IssueArgs),
     /// Show a certificate's role, name and expiry; exit code 1 if one expires within 14 days
     Show {
@@ -51,7 +51,8 @@ pub(crate) struct IssueArgs {
     /// Role of the certificate's owner
     #[arg(long)]
     pub(crate) role: IssuedRole,
-    /// Name of the owner: the node of an agent, the person or tool of an operator; may be repeated
+    /// Name of the owner: the node of an agent, the person or tool of an operator, the person or team of a launcher; may be
+    /// repeated
     #[arg(long = "name", value_name = "NAME")]
     pub(crate) names: Vec<String>,
     /// File with one name per line, each followed by its hosts
@@ -78,6 +79,8 @@ pub(crate) enum IssuedRole {
     Agent,
     /// Submits jobs, drains nodes, reads state
     Operator,
+    /// Joins runs of torchrun, nothing else
+    Launcher,
 }
 
 impl From<IssuedRole> for PeerRole {
@@ -86,13 +89,14 @@ impl From<IssuedRole> for PeerRole {
             IssuedRole::Controller => Self::Controller,
             IssuedRole::Agent => Self::Agent,
             IssuedRole::Operator => Self::Operator,
+            IssuedRole::Launcher => Self::Launcher,
         }
     }
 }
 
 /// Hints for unusable names.
 const CLUSTER_HINT: &str = "set the name of the cluster with --cluster";
-const OWNER_HINT: &str = "set the name of an agent's node, or of an operator, with --name";
+const OWNER_HINT: &str = "set the name of an agent's node, an operator or a launcher with --name";
 /// Maximum size of a file of names, in bytes.
 const NAMES_BYTES: u64 = 4 << 20;
 /// Maximum size of a certificate file, in bytes.

@@ -49,7 +49,7 @@ struct RoundEnd {
 /// State of one run of torchrun processes.
 #[derive(Debug)]
 pub(super) struct RunState {
-    /// Name in the certificate of the person who opened it; absent on loopback without an identity.
+    /// Certificate name that opened it; absent on loopback without an identity.
     owner: Option<String>,
     terms: RunTerms,
     members: BTreeMap<MemberId, RunMember>,
@@ -111,6 +111,11 @@ impl RunState {
             change: format!("opened by node {}", request.profile.node),
             arrivals: 0,
         }
+    }
+
+    /// Returns true if the run has this owner, which has a certificate.
+    pub(super) fn is_owned_by(&self, owner: &str) -> bool {
+        self.owner.as_deref() == Some(owner)
     }
 
     pub(super) fn is_empty(&self) -> bool {

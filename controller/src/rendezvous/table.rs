@@ -12,6 +12,8 @@ use super::run::{RETURN_GRACE, RunState};
 
 /// Runs at one time. A further one is refused.
 const RUNS_MAX: usize = 256;
+/// Runs of one certificate name at one time, so that one name cannot take the room of all others.
+const OWNER_RUNS_MAX: usize = 64;
 /// Members of a run at one time, and largest `nodes_max`. A further one is refused. A round goes to each of its members,
 /// so its messages grow with the square of this number, to some 100 MB.
 pub(crate) const MEMBERS_MAX: usize = 1_024;
@@ -81,6 +83,10 @@ impl RunTable {
             }
         } else if self.runs.len() >= RUNS_MAX {
             return denied(format!("the controller has {RUNS_MAX} runs already"));
+        } else if let Some(owner) = &request.owner
+            && self.runs.values().filter(|run| run.is_owned_by(owner)).count() >= OWNER_RUNS_MAX
+        {
+            return denied(format!("{owner} has {OWNER_RUNS_MAX} runs already"));
         }
         let hold_until = self.hold_until;
         let run = self
