@@ -1,8 +1,8 @@
-//! Compiles `rankguard/v1/*.proto` and `otlp/*.proto` to Rust with protox, so that no protoc is needed.
+//! Compiles `rankguard/v1/*.proto`, `otlp/*.proto` and `torchft/*.proto` to Rust with protox, so that no protoc is needed.
 
 use std::error::Error;
 
-const FILES: [&str; 10] = [
+const FILES: [&str; 11] = [
     "otlp/common.proto",
     "otlp/logs.proto",
     "otlp/metrics.proto",
@@ -13,6 +13,7 @@ const FILES: [&str; 10] = [
     "rankguard/v1/order.proto",
     "rankguard/v1/rank.proto",
     "rankguard/v1/rendezvous.proto",
+    "torchft/lighthouse.proto",
 ];
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -16,11 +16,18 @@ use crate::error::ControllerError;
 pub const ADDRESS_FILE: &str = "controller.addr";
 /// Name of the file with the address of the endpoint for health and metrics, in the same format.
 pub const METRICS_ADDRESS_FILE: &str = "metrics.addr";
+/// Name of the file with the address of the lighthouse for torchft, in the same format.
+pub const TORCHFT_ADDRESS_FILE: &str = "torchft.addr";
 
 /// Reads the address on which the controller of this state directory listens, or listened last. Fails with
 /// [`io::ErrorKind::InvalidData`] if the file holds no socket address.
 pub fn read_address(state_dir: &Path) -> io::Result<SocketAddr> {
-    let path = state_dir.join(ADDRESS_FILE);
+    read_address_file(state_dir, ADDRESS_FILE)
+}
+
+/// Reads an address file.
+pub(crate) fn read_address_file(state_dir: &Path, name: &str) -> io::Result<SocketAddr> {
+    let path = state_dir.join(name);
     fs::read_to_string(&path)?.trim().parse().map_err(|problem| {
         io::Error::new(
             io::ErrorKind::InvalidData,

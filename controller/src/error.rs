@@ -77,6 +77,15 @@ pub enum ControllerError {
     /// The metrics endpoint cannot be served.
     #[error("cannot serve health and numbers on {address} (controller.metrics_listen)")]
     Metrics { address: String, source: io::Error },
+    /// The lighthouse would listen on all addresses.
+    #[error(
+        "{address} is every address of this machine, and torchft has neither TLS nor authentication; set the address that the \
+         hosts of the job reach (controller.torchft_listen)"
+    )]
+    TorchftExposed { address: SocketAddr },
+    /// The lighthouse for torchft cannot be served.
+    #[error("cannot serve the lighthouse for torchft on {address} (controller.torchft_listen)")]
+    Torchft { address: SocketAddr, source: io::Error },
     /// A replay-only controller ends when its journal cannot be written.
     #[error("{problem}")]
     Degraded {

@@ -32,6 +32,19 @@ struct HealthState {
     inbound: InboundBudget,
     view: Mutex<HealthView>,
     torchruns: Mutex<TorchrunCounts>,
+    /// Absent without a lighthouse.
+    torchft: Mutex<Option<TorchftCounts>>,
+}
+
+/// Counts of the lighthouse for torchft.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TorchftCounts {
+    /// Replicas that send heartbeats or wait.
+    pub(crate) replicas: usize,
+    /// Members of the newest quorum.
+    pub(crate) members: usize,
+    /// Id of the newest quorum; 0 before the first one.
+    pub(crate) quorum: i64,
 }
 
 /// Counts of the rendezvous.
@@ -78,6 +91,7 @@ impl SharedHealth {
             inbound,
             view: Mutex::default(),
             torchruns: Mutex::default(),
+            torchft: Mutex::default(),
         }))
     }
 
@@ -93,6 +107,10 @@ impl SharedHealth {
 
     pub(crate) fn count_torchruns(&self, counts: TorchrunCounts) {
         *self.0.torchruns.lock().unwrap_or_else(PoisonError::into_inner) = counts;
+    }
+
+    pub(crate) fn count_torchft(&self, counts: TorchftCounts) {
+        *self.0.torchft.lock().unwrap_or_else(PoisonError::into_inner) = Some(counts);
     }
 
     fn view(&self) -> HealthView {
@@ -253,11 +271,36 @@ impl SharedHealth {
                 torchruns.rounds as f64,
             ),
         ];
+        if let Some(counts) = *self.0.torchft.lock().unwrap_or_else(PoisonError::into_inner) {
+            numbers.extend(counts.numbers());
+        }
         if let Some(at) = view.snapshot_at {
             let age = view.now.since(at).as_secs_f64();
             numbers.push(("snapshot_age_seconds", "Age of the newest snapshot", age));
         }
         numbers
+    }
+}
+
+impl TorchftCounts {
+    fn numbers(self) -> [(&'static str, &'static str, f64); 3] {
+        [
+            (
+                "torchft_replicas",
+                "Replicas of torchft that send heartbeats or wait for a quorum",
+                self.replicas as f64,
+            ),
+            (
+                "torchft_quorum_members",
+                "Replicas in the newest quorum of torchft",
+                self.members as f64,
+            ),
+            (
+                "torchft_quorum_id",
+                "Id of the newest quorum of torchft; it changes with the members",
+                self.quorum as f64,
+            ),
+        ]
     }
 }
 

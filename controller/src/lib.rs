@@ -20,6 +20,7 @@
 //!   ([`rankguard_core::Policy::replay_only`]), and refuses the sessions and the journal of the other mode.
 //! - Without an identity the controller listens on loopback only. With one, an agent's certificate authorises its own
 //!   node, an operator's certificate the operator service, and neither authorises the other ([`rankguard_identity`]).
+//!   Exception: the lighthouse for torchft, which has no TLS, listens where its setting states.
 //!
 //! Modules lie in layers; a module imports modules of lower layers only (`tests/house`):
 //!
@@ -27,11 +28,11 @@
 //! |---|---|---|
 //! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
 //! | 5 | `event_loop` | select, journal, apply |
-//! | 4 | `replay` | replay-only mode |
-//! | 3 | `intake`, `operator`, `rendezvous_service`, `settings` | inputs to events; operator service; torchrun processes; settings |
-//! | 2 | `batch`, `catalogue`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; rounds of torchrun; sessions; submissions |
-//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports |
-//! | 0 | `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
+//! | 4 | `replay`, `torchft` | replay-only mode; start of the lighthouse |
+//! | 3 | `intake`, `lighthouse_service`, `operator`, `rendezvous_service`, `settings` | inputs to events; torchft's managers; operator service; torchrun processes; settings |
+//! | 2 | `batch`, `catalogue`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; quorums of torchft; rounds of torchrun; sessions; submissions |
+//! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
+//! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
 //!
 //! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP and
 //! scheduler executors.
@@ -39,6 +40,7 @@
 mod address;
 mod authority;
 mod batch;
+mod bind;
 mod catalogue;
 mod claims;
 mod clock;
@@ -53,9 +55,13 @@ mod input;
 mod intake;
 mod join;
 mod journal_keeper;
+mod lighthouse;
+mod lighthouse_service;
+mod lighthouse_task;
 mod liveness;
 mod name_conflicts;
 mod operator;
+mod quorum_ids;
 mod rendezvous;
 mod rendezvous_service;
 mod rendezvous_task;
@@ -69,10 +75,11 @@ mod shutdown_report;
 mod state_dir;
 mod submission;
 mod timers;
+mod torchft;
 mod void_reports;
 mod witnesses;
 
-pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, read_address};
+pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, TORCHFT_ADDRESS_FILE, read_address};
 pub use catalogue::CatalogueFiles;
 pub use error::ControllerError;
 /// Mode of the preflight checks before each generation.
@@ -80,5 +87,5 @@ pub use rankguard_core::PreflightMode;
 pub use rankguard_journal as journal;
 pub use rankguard_journal::JournalRetention;
 pub use run::run;
-pub use settings::Settings;
+pub use settings::{Settings, TorchftSettings};
 pub use shutdown_report::ShutdownReport;

@@ -22,6 +22,7 @@ use tonic::transport::Server;
 use tracing::{info, warn};
 
 use crate::address::{METRICS_ADDRESS_FILE, read_address, write_address, write_address_file};
+use crate::bind::bind_again;
 use crate::clock::MonotonicClock;
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
@@ -38,6 +39,7 @@ use crate::session::AgentService;
 use crate::settings::Settings;
 use crate::shutdown_report::ShutdownReport;
 use crate::state_dir::prepare_state_dir;
+use crate::torchft::Lighthouse;
 
 /// Time limit for open streams to end after the event loop; then they are cut.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(2);
@@ -105,6 +107,7 @@ pub async fn run(
     let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
+    let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
         operator: OperatorService::new(inputs.clone(), rendezvous_inputs.clone()),
@@ -128,6 +131,7 @@ pub async fn run(
         outcome = helm.run(shutdown) => outcome,
         never = follow => match never {},
         never = rendezvous.run() => match never {},
+        never = Lighthouse::run(lighthouse) => match never {},
         never = network.watch(|_| ()) => match never {},
         ended = &mut server => {
             let problem = match ended {
@@ -237,26 +241,17 @@ fn life_name() -> Result<u64, ControllerError> {
 
 async fn listen(settings: &Settings) -> Result<(TcpListener, SocketAddr), ControllerError> {
     let wanted = settings.listen;
-    let mut bound = None;
-    if wanted.port() == 0
-        && let Ok(last) = read_address(&settings.state_dir)
-        && last.ip() == wanted.ip()
-    {
-        bound = TcpListener::bind(last).await.ok();
-    }
-    let listener = match bound {
-        Some(listener) => listener,
-        None => TcpListener::bind(wanted).await.map_err(|source| match source.kind() {
-            io::ErrorKind::AddrInUse => ControllerError::PortInUse {
-                address: wanted,
-                source,
-            },
-            _ => ControllerError::Listen {
-                address: wanted,
-                source,
-            },
-        })?,
-    };
+    let bound = bind_again(wanted, read_address(&settings.state_dir).ok()).await;
+    let listener = bound.map_err(|source| match source.kind() {
+        io::ErrorKind::AddrInUse => ControllerError::PortInUse {
+            address: wanted,
+            source,
+        },
+        _ => ControllerError::Listen {
+            address: wanted,
+            source,
+        },
+    })?;
     let address = listener.local_addr().map_err(|source| ControllerError::Listen {
         address: wanted,
         source,

@@ -34,9 +34,36 @@ pub struct Settings {
     /// HTTP address for health and metrics (`/healthz`, `/readyz`, `/metrics`); absent: disabled; port 0 takes a free
     /// port. Any client that reaches the port is served.
     pub metrics_listen: Option<String>,
+    /// Lighthouse for torchft.
+    pub torchft: TorchftSettings,
     /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
     /// history.
     pub policy: Policy,
+}
+
+/// Settings of the lighthouse for torchft.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TorchftSettings {
+    /// Listen address; absent: disabled. Without TLS and authentication: any client that reaches the port is served.
+    pub listen: Option<SocketAddr>,
+    /// Minimum of replicas in a quorum.
+    pub replicas_min: u32,
+    /// Maximum wait for healthy replicas that have not requested a quorum.
+    pub join_timeout: Duration,
+    /// Silence after which a replica counts as lost.
+    pub heartbeat_timeout: Duration,
+}
+
+impl Default for TorchftSettings {
+    /// Returns the defaults of torchft's own lighthouse.
+    fn default() -> Self {
+        Self {
+            listen: None,
+            replicas_min: 1,
+            join_timeout: Duration::from_secs(60),
+            heartbeat_timeout: Duration::from_secs(5),
+        }
+    }
 }
 
 impl Settings {
@@ -50,6 +77,7 @@ impl Settings {
             catalogue: CatalogueFiles::default(),
             journal: JournalRetention::default(),
             metrics_listen: None,
+            torchft: TorchftSettings::default(),
             policy: Policy::default(),
         }
     }
@@ -62,6 +90,9 @@ impl Settings {
                 address: self.listen,
                 source,
             })?;
+        if let Some(address) = self.torchft.listen.filter(|address| address.ip().is_unspecified()) {
+            return Err(ControllerError::TorchftExposed { address });
+        }
         if self.silence_limit < SILENCE_LIMIT_MIN {
             return Err(ControllerError::SilenceLimit {
                 limit_ms: self.silence_limit.as_millis(),

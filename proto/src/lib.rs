@@ -2,7 +2,8 @@
 //!
 //! Four protocols: agents and the controller ([`v1::control_client`], [`v1::peers_client`]), operators and the
 //! controller ([`v1::operator_client`]), torchrun processes and the controller ([`v1::rendezvous_client`]), a rank and the
-//! agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by [`frame`]). In addition, the part of OTLP that agents send to OpenTelemetry collectors ([`otlp`]).
+//! agent of its node ([`v1::FromRank`], [`v1::ToRank`], framed by [`frame`]). In addition, the part of OTLP that agents send to OpenTelemetry
+//! collectors ([`otlp`]), and the protocol of torchft's managers with a lighthouse ([`torchft`]).
 //!
 //! Every model type on the wire has `From<&model>` for its message and `TryFrom<message>` back. A message that cannot
 //! be converted is refused with a [`WireError`] that names the field; no value is guessed or defaulted: an absent enum
@@ -44,6 +45,12 @@ pub const HINT_HEADER: &str = "rankguard-hint";
 #[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
 pub mod v1 {
     tonic::include_proto!("rankguard.v1");
+}
+
+/// Messages and service between torchft's managers and a lighthouse, generated from `torchft/lighthouse.proto`.
+#[allow(missing_docs, unreachable_pub, clippy::all, rustdoc::all)]
+pub mod torchft {
+    tonic::include_proto!("torchft");
 }
 
 /// Messages that agents send to an OpenTelemetry collector (OTLP 1 over gRPC), generated from `otlp/*.proto`. The

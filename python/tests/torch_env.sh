@@ -22,6 +22,9 @@ $pip install --no-deps safetensors==0.8.0 dlrover==0.6.1
 # The frameworks that there are adapters for, with what of their needs a run on CPUs imports.
 $pip install --no-deps lightning==2.6.6 lightning-utilities==0.15.3 torchmetrics==1.9.0 accelerate==1.15.0 \
     transformers==5.23.0 tokenizers==0.23.3 huggingface_hub==2.4.0
+# torchft, whose lighthouse the controller can be, and what it imports.
+$pip install --no-deps torchft-nightly==2026.10.26
+$pip install opentelemetry-api==1.45.2 opentelemetry-sdk==1.45.2 opentelemetry-exporter-otlp-proto-http==1.45.2
 # StatefulDataLoader.
 $pip install --no-deps torchdata==0.11.0
 # 8-bit optimizers: tensors that are made of other tensors.

@@ -16,9 +16,10 @@ const HEARTBEATS: u64 = 3;
 /// Maximum length of a node name, as in certificates.
 const NAME_MAX: usize = 128;
 /// Settings with listen addresses.
-const LISTENERS: [&str; 4] = [
+const LISTENERS: [&str; 5] = [
     "controller.listen",
     "controller.metrics_listen",
+    "controller.torchft_listen",
     "agent.peer_listen",
     "agent.metrics_listen",
 ];
@@ -46,6 +47,7 @@ impl ResolvedConfig {
         mistakes.extend(self.impossible_node_name());
         mistakes.extend(self.rare_heartbeat());
         mistakes.extend(self.open_addresses());
+        mistakes.extend(self.open_lighthouse());
         mistakes.extend(self.exposed_controllers());
         mistakes.extend(self.shared_addresses());
         mistakes.extend(self.unknown_users());
@@ -196,6 +198,20 @@ impl ResolvedConfig {
             })
         })
         .collect()
+    }
+
+    /// Checks that the lighthouse for torchft, which has no authentication, does not listen on every address.
+    fn open_lighthouse(&self) -> Option<ConfigMistake> {
+        let setting = "controller.torchft_listen";
+        let address = self.text(setting).parse::<SocketAddr>().ok()?;
+        address.ip().is_unspecified().then_some(())?;
+        Some(ConfigMistake {
+            at: self.set(setting)?.clone(),
+            what: format!(
+                "{setting}: {address} is every address of this machine, and torchft has neither TLS nor authentication; set the \
+                 address that the hosts of the job reach"
+            ),
+        })
     }
 
     /// True if any file of an identity is set. An incomplete identity is a mistake of its own.
@@ -435,6 +451,15 @@ mod tests {
             "",
         );
         check("[agent]\nmetrics_listen = '127.0.0.1:7700'\n", "");
+        check(
+            "[controller]\ntorchft_listen = '127.0.0.1:7700'\n",
+            "c.toml:2: controller.torchft_listen: 127.0.0.1:7700 is already used by controller.listen",
+        );
+        check(
+            "[controller]\ntorchft_listen = '0.0.0.0:29510'\n",
+            "c.toml:2: controller.torchft_listen: 0.0.0.0:29510 is every address of this machine",
+        );
+        check("[controller]\ntorchft_listen = '10.0.0.1:29510'\n", "");
         check(
             "[agent]\nrank_user = 'no-such-user-here'\n",
             "c.toml:2: agent.rank_user: ",

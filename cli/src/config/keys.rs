@@ -455,6 +455,26 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "directory of the controller's journal",
     ),
     key(
+        "controller.torchft_heartbeat_timeout_ms",
+        WAIT,
+        "silence after which a replica of torchft counts as lost, ms",
+    ),
+    key(
+        "controller.torchft_join_timeout_ms",
+        WAIT,
+        "maximum wait of a torchft quorum for live replicas that do not request it, ms",
+    ),
+    key(
+        "controller.torchft_listen",
+        SettingKind::Socket,
+        "listen address of the lighthouse for torchft, without TLS and authentication; default none",
+    ),
+    key(
+        "controller.torchft_min_replicas",
+        SettingKind::Count(1, 1_024),
+        "minimum of replicas in a torchft quorum",
+    ),
+    key(
         "identity.ca",
         SettingKind::Name,
         "certificate of the cluster's authority (PEM); with certificate and key it enables mutual TLS",

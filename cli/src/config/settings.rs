@@ -34,6 +34,11 @@ impl ResolvedConfig {
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
         settings.metrics_listen = self.value("controller.metrics_listen").map(SettingValue::show);
+        settings.torchft.listen = self.text("controller.torchft_listen").parse().ok();
+        settings.torchft.replicas_min =
+            u32::try_from(self.count("controller.torchft_min_replicas")).unwrap_or(u32::MAX);
+        settings.torchft.join_timeout = self.wait("controller.torchft_join_timeout_ms");
+        settings.torchft.heartbeat_timeout = self.wait("controller.torchft_heartbeat_timeout_ms");
         settings.journal.max_bytes = self.count("controller.journal.retain_bytes");
         settings.journal.max_age = Duration::from_secs(self.count("controller.journal.retain_days") * DAY_S);
         settings.journal.snapshot_entries = self.count("controller.journal.snapshot_entries");
@@ -219,6 +224,18 @@ pub(super) fn defaults() -> Vec<(&'static str, SettingValue)> {
         ("controller.listen", text(&controller.listen.to_string())),
         ("controller.state_dir", path(&controller.state_dir)),
         ("controller.silence_limit_ms", millis(controller.silence_limit)),
+        (
+            "controller.torchft_heartbeat_timeout_ms",
+            millis(controller.torchft.heartbeat_timeout),
+        ),
+        (
+            "controller.torchft_join_timeout_ms",
+            millis(controller.torchft.join_timeout),
+        ),
+        (
+            "controller.torchft_min_replicas",
+            SettingValue::Count(u64::from(controller.torchft.replicas_min)),
+        ),
         (
             "controller.journal.retain_bytes",
             SettingValue::Count(controller.journal.max_bytes),
@@ -426,6 +443,7 @@ mod tests {
             "agent.otlp_headers",
             "agent.rank_user",
             "controller.metrics_listen",
+            "controller.torchft_listen",
             "identity.ca",
             "identity.certificate",
             "identity.key",
