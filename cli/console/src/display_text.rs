@@ -2,7 +2,9 @@
 
 use serde::{Serialize, Serializer};
 
-use rankguard_model::{Case, CaseState, JobState, NodeState, NodeView, Role, Severity};
+use rankguard_model::{
+    Case, CaseState, JobState, NodeState, NodeView, Role, Severity, TorchrunMemberState, TorchrunState, TorchrunView,
+};
 
 pub fn job_state(state: JobState) -> &'static str {
     match state {
@@ -13,6 +15,31 @@ pub fn job_state(state: JobState) -> &'static str {
         JobState::Finished => "finished",
         JobState::Stopped => "stopped",
     }
+}
+
+pub fn torchrun_state(state: TorchrunState) -> &'static str {
+    match state {
+        TorchrunState::Waiting => "waiting",
+        TorchrunState::Running => "running",
+        TorchrunState::Restarting => "restarting",
+        TorchrunState::Closed => "closed",
+    }
+}
+
+pub fn torchrun_member_state(state: TorchrunMemberState) -> &'static str {
+    match state {
+        TorchrunMemberState::Running => "running",
+        TorchrunMemberState::Stopping => "stopping",
+        TorchrunMemberState::Waiting => "waiting",
+        TorchrunMemberState::Spare => "spare",
+        TorchrunMemberState::Finished => "finished",
+        TorchrunMemberState::Disconnected => "disconnected",
+    }
+}
+
+/// Counts the members of a run in one state.
+pub fn torchrun_members(run: &TorchrunView, state: TorchrunMemberState) -> usize {
+    run.members.iter().filter(|member| member.state == state).count()
 }
 
 pub fn node_state(state: NodeState) -> &'static str {

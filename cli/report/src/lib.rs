@@ -18,6 +18,7 @@ pub mod sample;
 mod summary;
 mod text;
 mod timeline;
+mod torchruns;
 
 use std::io;
 use std::path::Path;

@@ -6,7 +6,7 @@ use rankguard_console::display_text;
 use rankguard_model::{Case, JobView, NodeState, StatusView, Timestamp};
 
 use super::text::escape;
-use super::{ReportInput, cases, summary, timeline};
+use super::{ReportInput, cases, summary, timeline, torchruns};
 
 const STYLE: &str = include_str!("style.css");
 
@@ -37,7 +37,7 @@ pub(super) fn pages(input: &ReportInput) -> Vec<ReportPage> {
     let start = start(input);
     let mut top = summary::tiles(input);
     top.push_str(&job_sections(input));
-    let bottom = nodes(status);
+    let bottom = torchruns::section(status) + &nodes(status);
     let chunks = chunks(
         &input.cases,
         start,

@@ -5,12 +5,12 @@ use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use rankguard_model::{JobState, JobView, NodeView, StatusView, TorchrunMemberState, TorchrunState, TorchrunView};
+use rankguard_model::{JobState, JobView, NodeView, StatusView, TorchrunMemberState, TorchrunView};
 use serde::Serialize;
 
 use crate::args::{ControllerAddress, FormatArgs, OutputFormat};
 use crate::client::ControllerClient;
-use crate::display_text::{count, job_state, node_use, or_empty};
+use crate::display_text::{count, job_state, node_use, or_empty, torchrun_members as members, torchrun_state};
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
@@ -95,20 +95,6 @@ const TORCHRUNS: &[TableColumn<TorchrunView>] = &[
     ("changed", |run| run.changed_at.to_string()),
     ("reason", |run| run.reason.clone()),
 ];
-
-fn torchrun_state(state: TorchrunState) -> &'static str {
-    match state {
-        TorchrunState::Waiting => "waiting",
-        TorchrunState::Running => "running",
-        TorchrunState::Restarting => "restarting",
-        TorchrunState::Closed => "closed",
-    }
-}
-
-/// Counts the members of a run in one state.
-fn members(run: &TorchrunView, state: TorchrunMemberState) -> usize {
-    run.members.iter().filter(|member| member.state == state).count()
-}
 
 /// A line of `--format jsonl`, which mixes nodes, jobs and runs of torchrun.
 #[derive(Serialize)]
