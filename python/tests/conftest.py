@@ -14,7 +14,15 @@ CHECKOUT = str(pathlib.Path(__file__).resolve().parents[2])
 sys.path[:] = [folder for folder in sys.path if folder not in ("", CHECKOUT)]
 
 TORCH = importlib.util.find_spec("torch") is not None
-_LONGEST_FIRST = ["test_acceptance", "test_torch_jobs", "test_elastic", "test_wheel", "test_trainer_guide", "test_launch"]
+_LONGEST_FIRST = [
+    "test_acceptance",
+    "test_torchrun_frameworks",
+    "test_torch_jobs",
+    "test_elastic",
+    "test_wheel",
+    "test_trainer_guide",
+    "test_launch",
+]
 
 
 class FrameworkScheduling(LoadScopeScheduling):
@@ -26,7 +34,7 @@ class FrameworkScheduling(LoadScopeScheduling):
         if stem == "test_acceptance":
             return test.partition("[")[2]
         # These tests share nothing, and each is long.
-        return nodeid if stem == "test_torch_jobs" else file
+        return nodeid if stem in ("test_torch_jobs", "test_torchrun_frameworks") else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling:

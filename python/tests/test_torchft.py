@@ -337,7 +337,8 @@ def test_a_replica_on_a_cordoned_node_is_left_out_until_the_node_is_back(tmp_pat
 def test_a_lighthouse_on_all_addresses_is_refused(tmp_path: pathlib.Path) -> None:
     config = tmp_path / "all.toml"
     config.write_text('[controller]\ntorchft_listen = "0.0.0.0:0"\n')
-    words = [str(program()), "--config", str(config), "controller", "--listen", "127.0.0.1:0", "--state-dir", str(tmp_path / "s")]
+    words = [str(program()), "--config", str(config), "controller", "--listen", "127.0.0.1:0"]
+    words += ["--state-dir", str(tmp_path / "s")]
     ran = subprocess.run(words, capture_output=True, text=True, timeout=60, env={**clean(), "RUST_LOG": "info"})
     assert ran.returncode == 2 and "torchft has neither TLS nor authentication" in ran.stderr, ran.stderr
     assert os.path.exists(tmp_path / "s" / "torchft.addr") is False

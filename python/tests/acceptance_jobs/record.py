@@ -5,6 +5,7 @@ import hashlib
 import json
 import os
 import pathlib
+import time
 
 import torch
 from torch import nn
@@ -73,7 +74,7 @@ class RankRecord:
         self._start = {"generation": self._generation, "rank": rank, "world": world}
         path = pathlib.Path(out) / f"g{self._generation:06}-r{rank}-{os.getpid()}.jsonl"
         self._file = open(path, "w", buffering=1)
-        self._write(restored=restored)
+        self._write(restored=restored, began=time.time_ns())
 
     def step(self, n: int, ids: "list[int]", weights: "list[torch.Tensor]") -> None:
         self._write(step=n, ids=ids, digest=digest(weights))
