@@ -140,7 +140,7 @@ impl LighthouseTask {
         }
     }
 
-    /// Withdraws the requests whose client ended its call.
+    /// Withdraws the requests of clients that ended their call.
     fn withdraw_ended(&mut self) {
         let machine = &mut self.machine;
         self.waiting.retain(|id, reply| {

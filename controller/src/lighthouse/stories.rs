@@ -185,7 +185,7 @@ fn a_quorum_may_be_asked_not_to_grow() {
     stage.ask("a");
     stage.ask("b");
     stage.expect(2, &["a", "b", "c"]);
-    // A newcomer has no say.
+    // The request of a newcomer does not count.
     stage.ask_as(shrink("d"));
     for name in ["a", "b", "c"] {
         stage.ask(name);
@@ -241,7 +241,7 @@ fn the_minimum_counts_replicas_that_wait() {
     stage.ask("b");
     stage.machine.withdraw(&ReplicaId("b".to_owned()));
     stage.expect_none("1 of 2 healthy replicas wait, at least 2 are required");
-    // A replica whose connection is open and whose heartbeats stopped.
+    // A replica with an open connection and without heartbeats.
     stage.ask("b");
     stage.pass(HEARTBEAT_MS + 200, &["a"]);
     stage.expect_none("1 of 1 healthy replicas wait, at least 2 are required");
