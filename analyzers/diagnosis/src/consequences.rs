@@ -13,7 +13,7 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts, crashes,
-    engine_exceptions, exit_class, lost_links, own_exceptions, recovery_actions, storage,
+    engine_exceptions, exit_class, firmware_records, lost_links, own_exceptions, recovery_actions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -68,6 +68,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         connect_attempts::demote(scene, ranking);
         engine_exceptions::demote_foreign(scene, ranking);
         merge_reports_of_ranks(scene, ranking);
+        firmware_records::merge(scene, ranking);
         chains::weigh(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
         storage::demote_io_errors(scene, ranking);

@@ -35,6 +35,7 @@ mod drafts;
 mod engine;
 mod engine_exceptions;
 mod exit_class;
+mod firmware_records;
 mod first_rank;
 mod flight;
 mod frames;

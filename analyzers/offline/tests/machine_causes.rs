@@ -380,3 +380,63 @@ fn an_error_without_a_time_belongs_to_the_period_after_the_last_work_of_its_log(
         classes(&cases)
     );
 }
+
+#[test]
+fn the_head_of_a_firmware_record_is_part_of_the_fault_that_its_section_names() {
+    let record = |lines: &[&str]| -> String {
+        let lines = lines.iter().enumerate();
+        let lines = lines.map(|(at, line)| format!("2026-05-02T08:00:00.{at:03}000+00:00 b7 kernel: {line}\n"));
+        lines.collect()
+    };
+    let head = [
+        "{1}[Hardware Error]: Hardware error from APEI Generic Hardware Error Source: 514",
+        "{1}[Hardware Error]: event severity: fatal",
+        "{1}[Hardware Error]:  Error 0, type: fatal",
+    ];
+    let sections: [(&[&str], &str); 4] = [
+        (
+            &[
+                "{1}[Hardware Error]:   section_type: PCIe error",
+                "{1}[Hardware Error]:   device_id: 0000:3a:00.0",
+            ],
+            "pcie-error",
+        ),
+        (
+            &["{1}[Hardware Error]:   section_type: memory error"],
+            "host-memory-fault",
+        ),
+        (
+            &[
+                "{1}[Hardware Error]:   section type: unknown, 330f1140-72a5-11df-9690-0002a5d5c51b",
+                "pcieport 0000:3a:00.0: AER: Uncorrected (Fatal) error received: 0000:3a:00.0",
+            ],
+            "pcie-error",
+        ),
+        (
+            &["EDAC MC0: 1 UE memory read error on CPU_SrcID#0_MC#0_Chan#0_DIMM#0 (channel:0 slot:0 page:0x3f4e2c)"],
+            "host-memory-fault",
+        ),
+    ];
+    for (section, class) in sections {
+        let lines: Vec<&str> = head.iter().chain(section).copied().collect();
+        let cases = diagnose(&[("b7/kern.log", &record(&lines))]);
+        assert_eq!(classes(&cases), [class], "{section:?}");
+        assert!(
+            has_reason(&cases[0], &["cpu-hardware-error", "which confirms it"]),
+            "{:?}",
+            cases[0].reasoning
+        );
+        assert!(cases[0].alternatives.is_empty(), "{:?}", cases[0].alternatives);
+    }
+    // A head without a section, and one of another record, name no part.
+    let alone = diagnose(&[("b7/kern.log", &record(&head))]);
+    assert_eq!(classes(&alone), ["cpu-hardware-error"]);
+    let mut other = head.to_vec();
+    other.push("{2}[Hardware Error]:   section_type: PCIe error");
+    let cases = diagnose(&[("b7/kern.log", &record(&other))]);
+    assert!(
+        !has_reason(&cases[0], &["cpu-hardware-error", "which confirms it"]),
+        "{:?}",
+        cases[0].reasoning
+    );
+}
