@@ -12,8 +12,9 @@ use crate::own_exceptions::{is_own_error, reports_own_error};
 use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, chains, connect_attempts, crashes,
-    engine_exceptions, exit_class, firmware_records, lost_links, own_exceptions, recovery_actions, storage,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, absent_gpus, chains, connect_attempts,
+    crashes, engine_exceptions, exit_class, firmware_records, lost_links, named_gpus, own_exceptions, recovery_actions,
+    storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -59,6 +60,7 @@ const OVERCOME: Duration = Duration::from_secs(60);
 pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     lost_links::blame_unplugged(scene, ranking);
     recovery_actions::blame(scene, ranking);
+    absent_gpus::blame(scene, ranking);
     if ranking.len() > 1 {
         crashes::blame_named_workers(scene, ranking);
         crashes::blame_lost_tasks(scene, ranking);
@@ -69,6 +71,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         engine_exceptions::demote_foreign(scene, ranking);
         merge_reports_of_ranks(scene, ranking);
         firmware_records::merge(scene, ranking);
+        named_gpus::join(scene, ranking);
         chains::weigh(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
         storage::demote_io_errors(scene, ranking);

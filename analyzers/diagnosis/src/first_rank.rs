@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{NodeId, Rank};
+use rankguard_model::{EvidenceSource, NodeId, Rank};
 
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -165,6 +165,17 @@ pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
     let field = || sign.field("local_rank")?.parse().ok();
     let local = field().or_else(|| local_rank_of(&sign.text))?;
     Some((local, host))
+}
+
+/// Layers of failures that a log reports of another machine than the one that wrote it.
+const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
+
+/// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher.
+pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
+    let is_output = matches!(first.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+    let is_own = first.is_root_mark() || unplaced_local_rank(first).is_some();
+    let host = first.field(HOST_FIELD).filter(|_| is_output && is_own);
+    host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
 }
 
 /// Parses the local rank from the command line that a launcher quotes when it reports the end of a process.

@@ -17,6 +17,7 @@
 //! Absent: operation timings, which a crate of its own reads and which are not joined with cases yet; learning from
 //! past cases.
 
+mod absent_gpus;
 mod arbiter;
 mod attribution;
 mod candidate;
@@ -44,8 +45,10 @@ mod knowledge;
 mod links;
 mod lost_links;
 mod memory;
+mod named_gpus;
 mod own_exceptions;
 mod own_fault;
+mod place_in_log;
 mod policy;
 mod program_errors;
 mod reasoning;
@@ -80,7 +83,7 @@ pub use connect_attempts::is_connect_attempt;
 pub use context::{JobContext, PlacementIndex};
 pub use diagnosis::Diagnosis;
 pub use draft::DraftId;
-pub use first_rank::{HOST_FIELD, unplaced_local_rank};
+pub use first_rank::{HOST_FIELD, labelled_node, unplaced_local_rank};
 pub use flight::{RankDump, flight_signals};
 pub use links::LINK_UP_SIGNATURE;
 pub use own_exceptions::is_own_error;
@@ -90,7 +93,7 @@ pub use reasoning::is_about_machine;
 pub use scene::{FailureScene, RunBeside};
 pub use scope::DraftScope;
 pub use separate::SeparateFailure;
-pub use signal::{CallerFact, REPEATS_FIELD, Signal, SignalMeaning, StallSuspect};
+pub use signal::{CallerFact, REPEATS_FIELD, Signal, SignalMeaning, StallSuspect, WRITTEN_UNTIL_FIELD};
 pub use stacks::{MergedStacks, merge};
 pub use storage::reports_store_recovery;
 pub use wait::stated_wait;

@@ -232,7 +232,8 @@ fn has_exception_name(text: &str) -> bool {
 /// writer of such an exception reported no lost connection before it, no peer did clearly earlier, and no other rank had
 /// ended.
 pub(crate) fn explaining_exceptions(scene: &FailureScene<'_>) -> Vec<usize> {
-    if !scene.has_fault_limits || !scene.has(FailureFamily::Fabric) {
+    let waits = || scene.has_fault_ends && scene.marks().any(|(_, sign)| waits_to_meet(sign));
+    if !scene.has_fault_limits || !(scene.has(FailureFamily::Fabric) || waits()) {
         return Vec::new();
     }
     let mut losses: BTreeMap<Writer<'_>, FirstLoss> = BTreeMap::new();
@@ -280,7 +281,21 @@ struct FirstLoss {
 fn is_loss(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     let is_cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
-    scene.family(index) == Some(FailureFamily::Fabric) && (is_cascade || LOST_PEER_CLASSES.contains(&class))
+    let is_lost =
+        scene.family(index) == Some(FailureFamily::Fabric) && (is_cascade || LOST_PEER_CLASSES.contains(&class));
+    is_lost || scene.has_fault_ends && waits_to_meet(sign)
+}
+
+/// Returns true if a rank waited in vain for others that did not join: `Timed out after 301 seconds waiting for clients`.
+fn waits_to_meet(sign: &Signal) -> bool {
+    let is_class = sign
+        .class()
+        .is_some_and(|class| class.as_str() == classes::RENDEZVOUS_FAILURE);
+    let text = sign.text.to_ascii_lowercase();
+    is_class
+        && ["waiting for clients", "clients joined", "workers joined"]
+            .iter()
+            .any(|words| text.contains(words))
 }
 
 /// Returns true if the sign at `index` reports a lost connection that the exception at `first` explains.

@@ -8,14 +8,18 @@ use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::direction::is_of_machine_beside;
+use crate::first_rank::labelled_node;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
+use crate::place_in_log::{has_unknown_order, older_until};
 use crate::scene::RunBeside;
 use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
 /// Signature of a daemon that ends processes before memory is exhausted.
 const OOM_DAEMON: &str = "oom-earlyoom";
+/// Signature of a scheduler that ends a job for the memory that its own daemon measures.
+const MEMORY_LIMIT: &str = "slurm-memory-limit";
 /// Maximum length of quoted foreign text, characters.
 const QUOTE: usize = 200;
 
@@ -102,6 +106,8 @@ struct FollowerGroup<'a> {
     is_earlier_wait: bool,
     /// True for reports of a machine that follow from no program, unless they came before the first cause.
     is_of_machine_beside: bool,
+    /// True if stamps or the places in one log show the order to the first cause.
+    is_of_known_order: bool,
 }
 
 impl FollowerGroup<'_> {
@@ -139,8 +145,10 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let is_earlier = sign.timed && first.timed && sign.at < first.at;
         let is_noise = role == Role::Noise && !is_earlier;
         let is_of_machine_beside = is_noise && is_of_machine_beside(scene, winner, index);
+        let is_of_known_order = !has_unknown_order(sign, first);
         let known = |group: &&mut FollowerGroup<'_>| {
             (group.source, group.class, group.role) == (source, class, role)
+                && group.is_of_known_order == is_of_known_order
                 && (group.is_of_own_fault, group.is_earlier_wait) == (is_of_own_fault, is_earlier_wait)
                 && group.is_of_machine_beside == is_of_machine_beside
         };
@@ -165,6 +173,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
                 is_of_own_fault,
                 is_earlier_wait,
                 is_of_machine_beside,
+                is_of_known_order,
             });
         }
     }
@@ -202,6 +211,7 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
         Role::Confirmation => "which confirms it",
         Role::Root => "which is a fault of its own",
         Role::Noise => "which does not explain it",
+        Role::Cascade if scene.is_of_logs() && !group.is_of_known_order => "which may follow from it and blames nobody",
         Role::Cascade => "which follows from it and blames nobody",
     };
     let mut text = String::with_capacity(ROOM);
@@ -380,6 +390,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         CandidateStrength::Overriding if scene.has_fault_ends && first.is_signed(OOM_DAEMON) => {
             "a daemon of the machine ended a process for it, whatever the program does"
         }
+        CandidateStrength::Overriding if scene.has_fault_ends && first.is_signed(MEMORY_LIMIT) => {
+            "the scheduler ended the job for it, whatever the program does"
+        }
         CandidateStrength::Overriding if verdict.class.as_str().ends_with("oom-kill") => {
             "the kernel ended a process for it, whatever the program does"
         }
@@ -407,7 +420,7 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
             text.push_str(part);
         }
         (None, Entity::Unknown) if is_about_machine(verdict, scene.catalogue) => {
-            text.push_str("The logs name no machine to blame");
+            unplaced(&mut text, scene, first, &verdict.layer);
         }
         (None, Entity::Unknown) => text.push_str("The logs name no job or rank to blame"),
         (None, entity) => {
@@ -425,6 +438,20 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
     text
 }
 
+/// Writes where a fault of a machine lies if no entity of the cluster is to blame.
+fn unplaced(text: &mut String, scene: &FailureScene<'_>, first: &Signal, layer: &str) {
+    if let Some(node) = labelled_node(first, layer) {
+        return beside(text, "The blame is on ", "node ", Some(&node));
+    }
+    let nodes: Vec<&str> = scene.named_nodes.iter().map(NodeId::as_str).collect();
+    if nodes.is_empty() {
+        return text.push_str("The logs name no machine to blame");
+    }
+    text.push_str("The logs do not show which machine to blame (they name ");
+    text.push_str(&nodes.join(", "));
+    text.push(')');
+}
+
 /// Returns true if a verdict is about a machine, its platform or its network adapter.
 pub fn is_about_machine(verdict: &Verdict, catalogue: &Catalogue) -> bool {
     let is_layer = matches!(verdict.layer.as_str(), "hardware" | "platform");
@@ -440,6 +467,10 @@ fn hundredths(text: &mut String, share: f64) {
 
 /// Writes the time relative to the first cause; omits the order if the clocks are not comparable.
 fn moment(text: &mut String, sign: &Signal, first: &Signal) {
+    if let Some(until) = older_until(sign, first) {
+        text.push_str("by its place in the log before ");
+        return until.push_to(text);
+    }
     if !sign.timed && !first.timed {
         return text.push_str("besides");
     }

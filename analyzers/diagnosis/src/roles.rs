@@ -12,6 +12,7 @@ use crate::own_exceptions::explains_loss;
 use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
 };
+use crate::place_in_log::older_until;
 use crate::waited_before::waited_before;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -152,6 +153,10 @@ pub(crate) fn role(
     let is_explained = || explains_loss(scene, winner.first, index);
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
         let why = "It came before the first cause and does not explain it.".to_owned();
+        return (Role::Noise, 0.6, why);
+    }
+    if let Some(until) = older_until(sign, first) {
+        let why = format!("By its place in its log it was written before {until}, long before the first cause.");
         return (Role::Noise, 0.6, why);
     }
     if is_of_machine_beside(scene, winner, index) {

@@ -35,6 +35,8 @@ pub struct FailureScene<'a> {
     pub(crate) beside_run: Option<RunBeside>,
     /// True if it holds the signs of one failure beside another one.
     is_part: bool,
+    /// Nodes that logs name, for logs that are read later.
+    pub(crate) named_nodes: BTreeSet<NodeId>,
     /// Start of the generation, if known: faults of machines before it are older than the failure.
     since: Option<Timestamp>,
     /// Properties of every sign that all engines use, computed on first use.
@@ -73,6 +75,7 @@ impl<'a> FailureScene<'a> {
             reports_ends: false,
             beside_run: None,
             is_part: false,
+            named_nodes: BTreeSet::new(),
             since: None,
             seen: OnceCell::new(),
             unmarked: OnceCell::new(),
@@ -95,6 +98,13 @@ impl<'a> FailureScene<'a> {
         self
     }
 
+    /// Returns the scene of logs that name nodes.
+    #[must_use]
+    pub fn naming(mut self, nodes: BTreeSet<NodeId>) -> Self {
+        self.named_nodes = nodes;
+        self
+    }
+
     /// Returns the scene of a cluster, where agents report the end of each rank.
     #[must_use]
     pub(crate) fn of_cluster(mut self) -> Self {
@@ -110,6 +120,7 @@ impl<'a> FailureScene<'a> {
         part.reports_ends = self.reports_ends;
         part.beside_run = self.beside_run;
         part.is_part = true;
+        part.named_nodes.clone_from(&self.named_nodes);
         part
     }
 
@@ -297,7 +308,11 @@ impl FailureScene<'_> {
 
     /// Returns a rank of the job as an entity, or the job if its node is unknown.
     pub fn rank_entity(&self, rank: Rank, seen_on: Option<&NodeId>) -> Entity {
-        match (self.job, self.placements.get(&rank).or(seen_on)) {
+        // Logs that are read later place ranks on nodes without a name.
+        let is_named = |node: &&NodeId| !node.as_str().is_empty();
+        let placed = self.placements.get(&rank);
+        let node = placed.filter(is_named).or(seen_on.filter(is_named));
+        match (self.job, node.or(placed).or(seen_on)) {
             (Some(job), Some(node)) => Entity::Rank {
                 job: job.clone(),
                 generation: self.generation,

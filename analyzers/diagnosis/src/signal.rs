@@ -15,6 +15,10 @@ pub(crate) const CHECK_SIGNATURE: &str = "preflight";
 /// Field of logs that are read later: number of equal messages that a sign stands for, if there are several.
 pub const REPEATS_FIELD: &str = "repeats";
 
+/// Field of logs that are read later: time before which a line without a stamp was written, nanoseconds since 1970. It is
+/// the stamp of the first line below it in the same log.
+pub const WRITTEN_UNTIL_FIELD: &str = "written_until";
+
 /// Signature of a rank that makes no steps while others do ([`CallerFact::RankStands`]).
 pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";
 
@@ -314,6 +318,12 @@ impl Signal {
     pub(crate) fn repeats(&self) -> u64 {
         let stated = self.field(REPEATS_FIELD).and_then(|count| count.parse().ok());
         stated.unwrap_or(1).max(1)
+    }
+
+    /// Returns the time before which a line without a stamp was written, if its log shows it.
+    pub(crate) fn written_until(&self) -> Option<Timestamp> {
+        let nanos = self.field(WRITTEN_UNTIL_FIELD).filter(|_| !self.timed)?;
+        nanos.parse().ok().map(Timestamp)
     }
 
     /// Returns process id and exit, if the sign is an exit.

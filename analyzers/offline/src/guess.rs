@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use rankguard_faults::line::{self, LineClock, YearHint};
+use rankguard_faults::line::{self, LineClock, SyslogTag, YearHint};
 use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
 use crate::services;
@@ -25,16 +25,22 @@ pub fn source(path: &Path, lines: &[String]) -> EvidenceSource {
         (
             parsed.kernel,
             parsed.host.is_some() && services::is_service_line(parsed.text),
+            parsed.host.is_some() && SyslogTag::parse(parsed.text).is_some_and(|tag| tag.pid.is_some()),
         )
     };
-    let kinds: Vec<(bool, bool)> = filled.iter().map(|text| of_machine(text)).collect();
-    let kernel = kinds.iter().filter(|(kernel, _)| *kernel).count();
-    let machine = kinds.iter().filter(|(kernel, service)| *kernel || *service).count();
+    let kinds: Vec<(bool, bool, bool)> = filled.iter().map(|text| of_machine(text)).collect();
+    let kernel = kinds.iter().filter(|(kernel, ..)| *kernel).count();
+    let machine = kinds.iter().filter(|(kernel, service, _)| *kernel || *service).count();
+    let tagged = kinds
+        .iter()
+        .filter(|(kernel, service, tagged)| *kernel || *service || *tagged);
+    let tagged = tagged.count();
     let booted = filled.iter().filter(|text| begins_with_uptime(text)).count();
     let is_console = name.contains("console") && booted * 3 > filled.len() * 2;
     if kernel * 3 > filled.len()
         || is_console
         || machine > 0 && machine * 10 >= filled.len() * 9
+        || machine > 0 && machine * 2 >= filled.len() && tagged * 10 >= filled.len() * 9
         || ["dmesg", "kmsg", "kern.log", "pstore"]
             .iter()
             .any(|part| name.contains(part))

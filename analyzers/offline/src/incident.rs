@@ -7,15 +7,17 @@
 //! machine is added to the logs of a job only if both name the same process, or if it alone explains an error in them
 //! ([`crate::explanation`]), and never to that of another unnamed machine.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_diagnosis::Signal;
+use rankguard_diagnosis::{HOST_FIELD, Signal};
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
+use crate::aftermath;
 use crate::excuse::{causes, is_excused, without_excused};
 use crate::explanation;
+use crate::named_logs::name_machines;
 use crate::outcome::WENT_ON;
 use crate::services::without_services;
 use crate::stream::{PlacedObservation, ReadStream, wait_start};
@@ -77,6 +79,12 @@ pub struct Incident {
     pub(crate) ended_well: bool,
     /// Time of the last work that the logs of jobs show, if they report nothing else.
     pub(crate) worked_until: Option<Timestamp>,
+    /// Time of the last work that all logs of jobs with work show, whether or not they fail later.
+    pub(crate) last_work: Option<Timestamp>,
+    /// Nodes of the logs that were read with those of the incident.
+    pub(crate) nodes: BTreeSet<NodeId>,
+    /// Ranks with a log of their own, with the time of its last line.
+    pub(crate) ranks: BTreeMap<Rank, Option<Timestamp>>,
 }
 
 impl Incident {
@@ -100,6 +108,18 @@ impl Incident {
 }
 
 impl Incident {
+    /// Returns the nodes that the logs name, those of the lines included.
+    pub(crate) fn named_nodes(&self) -> BTreeSet<NodeId> {
+        let of_lines = self.items.iter().filter_map(|item| item.sign.node().cloned());
+        let labels = self
+            .items
+            .iter()
+            .filter_map(|item| item.sign.field(HOST_FIELD))
+            .map(NodeId::from);
+        let all = self.nodes.iter().cloned().chain(of_lines).chain(labels);
+        all.filter(|node| !node.as_str().is_empty()).collect()
+    }
+
     /// Returns the incident with the items that the predicate selects.
     pub(crate) fn part(&self, is_of_part: impl Fn(&LocatedSignal) -> bool) -> Self {
         let items = self.items.iter().filter(|item| is_of_part(item));
@@ -108,6 +128,9 @@ impl Incident {
             items: items.cloned().collect(),
             ended_well: self.ended_well,
             worked_until: self.worked_until,
+            last_work: self.last_work,
+            nodes: self.nodes.clone(),
+            ranks: self.ranks.clone(),
         }
     }
 }
@@ -117,7 +140,7 @@ pub(crate) struct StreamSegment {
     /// Index of the stream.
     pub(crate) stream: usize,
     /// Earliest and latest wall clock of its observations; a timeout begins when its wait began.
-    from: Option<Timestamp>,
+    pub(crate) from: Option<Timestamp>,
     to: Option<Timestamp>,
     pub(crate) items: Vec<LocatedSignal>,
 }
@@ -130,6 +153,7 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     } else {
         streams
     };
+    let nodes = streams.iter().filter_map(|stream| stream.node.clone()).collect();
     let logs = streams.iter().map(log).collect();
     let items = streams
         .iter()
@@ -139,8 +163,8 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
     let mut incident = Incident {
         logs,
         items,
-        ended_well: false,
-        worked_until: None,
+        nodes,
+        ..Incident::default()
     };
     order(&mut incident);
     incident
@@ -148,7 +172,8 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
 
 /// Divides streams into incidents at pauses of their wall clocks, as the module documentation describes. Excused alarms
 /// are left out.
-pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
+pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
+    name_machines(&mut streams);
     let streams = without_services(streams);
     let machines = streams
         .iter()
@@ -179,6 +204,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
             _ => groups.push((stretch.to, vec![stretch])),
         }
     }
+    let mut groups = aftermath::join(&streams, groups);
     if let [(_, only)] = groups.as_mut_slice() {
         only.extend(loose);
     } else {
@@ -207,7 +233,7 @@ pub fn incidents(streams: Vec<ReadStream>) -> Vec<Incident> {
 
 /// Longest time from the last work of a log to a failure below it that has no time. Collectives and watchdogs wait up to
 /// half an hour.
-const UNTIL_REPORTED: Duration = Duration::from_secs(1_800);
+pub(crate) const UNTIL_REPORTED: Duration = Duration::from_secs(1_800);
 
 /// Returns the only group of the time of a segment without a wall clock, if the log has a time above it: the segment is
 /// below the last work of its log.
@@ -229,7 +255,7 @@ fn group_after_work(streams: &[ReadStream], groups: &[SegmentGroup], segment: &S
 }
 
 /// Segments of streams with the latest time among them.
-type SegmentGroup = (Option<Timestamp>, Vec<StreamSegment>);
+pub(crate) type SegmentGroup = (Option<Timestamp>, Vec<StreamSegment>);
 
 /// Returns segments of machines' logs, each with the index of the group that it belongs to: one that names the same
 /// process, or the only one with an error that faults of one machine explain.
@@ -314,11 +340,14 @@ fn worked_until(streams: &[ReadStream]) -> Option<Timestamp> {
             .any(|sign| !is_noise(sign));
         reports || stream.records.states_failure() || stream.last_lines.failure.is_some()
     };
-    let of_jobs = || streams.iter().filter(|stream| !is_machine_log(stream));
-    if of_jobs().any(|stream| fails(&stream)) {
-        return None;
-    }
-    of_jobs().filter_map(|stream| stream.last_lines.worked_at).min()
+    let mut of_jobs = streams.iter().filter(|stream| !is_machine_log(stream));
+    last_work(streams).filter(|_| !of_jobs.any(|stream| fails(&stream)))
+}
+
+/// Returns the earliest of the times of last work in the logs of jobs.
+fn last_work(streams: &[ReadStream]) -> Option<Timestamp> {
+    let of_jobs = streams.iter().filter(|stream| !is_machine_log(stream));
+    of_jobs.filter_map(|stream| stream.last_lines.worked_at).min()
 }
 
 /// Builds an incident of segments and the logs that they are from.
@@ -330,6 +359,9 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
         items: Vec::new(),
         ended_well: ended_well(streams),
         worked_until: worked_until(streams),
+        last_work: last_work(streams),
+        nodes: streams.iter().filter_map(|stream| stream.node.clone()).collect(),
+        ranks: rank_logs(streams),
     };
     for stretch in group {
         let log = place(stretch.stream);
@@ -339,6 +371,14 @@ fn incident(streams: &[ReadStream], group: Vec<StreamSegment>) -> Incident {
     }
     order(&mut incident);
     incident
+}
+
+/// Returns the ranks with a log of their own, and the time of the last line of each.
+fn rank_logs(streams: &[ReadStream]) -> BTreeMap<Rank, Option<Timestamp>> {
+    let of_jobs = streams.iter().filter(|stream| !is_machine_log(stream));
+    of_jobs
+        .filter_map(|stream| Some((stream.rank?, stream.last_lines.written_at)))
+        .collect()
 }
 
 fn log(stream: &ReadStream) -> IncidentLog {

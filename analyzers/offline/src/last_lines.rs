@@ -21,6 +21,8 @@ const STATED: f64 = 0.3;
 pub(crate) struct LastLines {
     /// Time of the last line that shows work, by the clock of the log.
     pub(crate) worked_at: Option<Timestamp>,
+    /// Time of the last line with a stamp, by the clock of the log.
+    pub(crate) written_at: Option<Timestamp>,
     /// First line after the last work that states a failure.
     pub(crate) failure: Option<StatedFailure>,
 }
@@ -43,6 +45,7 @@ impl LastLines {
         for text in lines.rev() {
             let cleaned = line::clean(text);
             let parsed = line::parse(&cleaned, clock);
+            found.written_at = found.written_at.or(parsed.at);
             if is_progress(text) {
                 found.worked_at = parsed.at;
                 break;

@@ -10,6 +10,7 @@
 //! Wall clocks of different nodes are compared uncorrected unless a measured offset is given; the reasoning states
 //! it.
 
+mod aftermath;
 mod batch_host;
 mod certainty;
 mod error_file;
@@ -20,6 +21,7 @@ mod group;
 pub mod guess;
 mod incident;
 mod last_lines;
+mod named_logs;
 mod named_machine;
 mod node_names;
 mod outcome;

@@ -356,6 +356,7 @@ impl StreamReader {
         };
         let mut last = LastLines::read(whole.lines(), self.lines, &self.clock()).without_known(&self.seen);
         last.worked_at = last.worked_at.map(|at| self.corrected(at));
+        last.written_at = last.written_at.map(|at| self.corrected(at));
         last
     }
 
@@ -428,6 +429,8 @@ impl StreamReader {
             .or_else(|| self.origin.node.clone())
             .or_else(|| observation.host.as_deref().map(NodeId::from));
         let node = node.unwrap_or_else(|| NodeId::from(""));
+        let is_host = self.source == EvidenceSource::Host && !node.as_str().is_empty();
+        let is_of_machine_log = self.source == EvidenceSource::KernelLog || is_host;
         let entity = match (&observation.device, observation.rank) {
             (Some(device), _) => Entity::Device {
                 node,
@@ -439,7 +442,7 @@ impl StreamReader {
                 rank,
                 node,
             },
-            (None, None) if self.source == EvidenceSource::KernelLog || machine.is_some() => Entity::Node { node },
+            (None, None) if is_of_machine_log || machine.is_some() => Entity::Node { node },
             (None, None) => Entity::Job { job: JobId::from(JOB) },
         };
         Evidence {

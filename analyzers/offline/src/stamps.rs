@@ -1,8 +1,9 @@
 //! Stamps above lines without one: a traceback below the line of a logger that reports the error is of the same moment.
 //!
 //! Only a line that reports an error gives its time, and only to what is printed right below it. Any other line, such as
-//! the warning with which a launcher begins, was written at an unknown time before.
+//! the warning with which a launcher begins, was written at an unknown time before. The stamp below a line bounds its time.
 
+use rankguard_diagnosis::{SignalMeaning, WRITTEN_UNTIL_FIELD};
 use rankguard_faults::line::{self, LineClock, LogLevel};
 use rankguard_model::{Rank, Timestamp};
 
@@ -11,7 +12,7 @@ use crate::stream::PlacedObservation;
 
 /// Maximum distance of a line from the stamp above it, lines.
 const NEAR: u64 = 12;
-/// Maximum number of recorded stamps.
+/// Maximum number of recorded stamps and bounds.
 const STAMPS: usize = 20_000;
 /// Maximum part of a line that is parsed, bytes.
 const HEAD: usize = 512;
@@ -58,6 +59,10 @@ pub(crate) struct StampIndex {
     last: Option<Stamp>,
     /// Earlier stamps, in line order.
     stamps: Vec<Stamp>,
+    /// True if the newest line has no stamp.
+    is_open: bool,
+    /// Number and time of each stamped line below one without a stamp, in line order.
+    bounds: Vec<(u64, Timestamp)>,
 }
 
 impl StampIndex {
@@ -66,12 +71,16 @@ impl StampIndex {
         let head = line::clean(&text[..text.floor_char_boundary(HEAD)]);
         let parsed = line::parse(&head, clock);
         let Some(at) = parsed.at else {
+            self.is_open = true;
             let is_work = is_progress(text) || is_step(parsed.text);
             if let Some(last) = self.last.as_mut().filter(|last| last.until + 1 == number && !is_work) {
                 last.until = number;
             }
             return;
         };
+        if std::mem::take(&mut self.is_open) && self.bounds.len() < STAMPS {
+            self.bounds.push((number, at));
+        }
         self.close();
         let lower = parsed.text.to_ascii_lowercase();
         let has_error_word = ERROR_WORDS.iter().any(|word| lower.contains(word));
@@ -106,10 +115,13 @@ impl StampIndex {
         self.close();
         for seen in seen.iter_mut().filter(|seen| seen.own_clock.is_none()) {
             let rank = seen.signs.iter().find_map(|sign| sign.entity.rank());
-            let Some(at) = self.above(seen.first_line, rank) else {
+            let corrected = |at: Timestamp| Timestamp(at.0.saturating_sub(ahead_ns));
+            let Some(at) = self.above(seen.first_line, rank).map(corrected) else {
+                if let Some(until) = self.below(seen.last_line).map(corrected) {
+                    bound(seen, until);
+                }
                 continue;
             };
-            let at = Timestamp(at.0.saturating_sub(ahead_ns));
             seen.wall = Some(at);
             seen.own_clock = Some(at);
             for sign in &mut seen.signs {
@@ -119,11 +131,26 @@ impl StampIndex {
         }
     }
 
+    /// Returns the stamp of the first stamped line below a line.
+    fn below(&self, number: u64) -> Option<Timestamp> {
+        let bound = self.bounds.partition_point(|(line, _)| *line <= number);
+        self.bounds.get(bound).map(|(_, at)| *at)
+    }
+
     fn above(&self, number: u64, rank: Option<Rank>) -> Option<Timestamp> {
         let below = self.stamps.partition_point(|stamp| stamp.line < number);
         let stamp = self.stamps.get(below.checked_sub(1)?)?;
         let is_same = stamp.rank.is_none() || rank.is_none() || stamp.rank == rank;
         let is_near = number <= stamp.until && number - stamp.line <= stamp.reach;
         (is_same && is_near).then_some(stamp.at)
+    }
+}
+
+/// Records the time before which an observation without a stamp was written.
+fn bound(seen: &mut PlacedObservation, until: Timestamp) {
+    for sign in &mut seen.signs {
+        if let SignalMeaning::Mark(mark) = &mut sign.what {
+            mark.fields.fill(WRITTEN_UNTIL_FIELD, until.0.to_string());
+        }
     }
 }

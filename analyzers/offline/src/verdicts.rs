@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{
-    CandidateStrength, FailureScene, HOST_FIELD, Signal, diagnose_within, is_about_machine, is_same_device,
+    CandidateStrength, FailureScene, Signal, diagnose_within, is_about_machine, is_same_device, labelled_node,
     unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
@@ -302,7 +302,8 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let has_job = incident.logs.iter().any(|log| log.source != EvidenceSource::KernelLog);
     let placements = placements(incident);
     let scene = FailureScene::new(&signs, has_job.then_some(&job), Generation(0), &placements, catalogue)
-        .beside_run(overcome::beside_run(incident));
+        .beside_run(overcome::beside_run(incident))
+        .naming(incident.named_nodes());
     let item_of = |evidence: &EvidenceId| incident.items.iter().find(|item| item.sign.evidence == *evidence);
     let limit = |sign: &Signal| item_of(&sign.evidence).map_or(1.0, |item| EndEvidence::of(incident, item).limit());
     let now = signs.iter().map(|sign| sign.at).max().unwrap_or_default();
@@ -332,7 +333,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let end = first.map(|first| EndEvidence::of(incident, first));
     let blamed = verdict.blamed.node();
     let of_rank = verdict.root_rank.and_then(|rank| placements.get(&rank));
-    let labelled = || labelled_node(first?, &verdict.layer);
+    let labelled = || labelled_node(&first?.sign, &verdict.layer);
     let root_node = blamed.or(of_rank).filter(|node| !node.as_str().is_empty()).cloned();
     let written_on = labelled().filter(|_| root_node.is_none());
     let root_node = root_node.or_else(|| written_on.clone());
@@ -346,8 +347,11 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         severity: verdict.severity,
         blamed: match verdict.blamed_part {
             Some(ref part) => part.clone(),
-            None => unnamed_gpu(&verdict.blamed, first)
-                .unwrap_or_else(|| name(&verdict.blamed, is_about_machine(&verdict, catalogue))),
+            None => unnamed_gpu(&verdict.blamed, first).unwrap_or_else(|| {
+                let unplaced =
+                    is_about_machine(&verdict, catalogue).then(|| unplaced_machine(incident, written_on.as_ref()));
+                name(&verdict.blamed, unplaced)
+            }),
         },
         root_rank: verdict.root_rank,
         root_node,
@@ -374,6 +378,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .map(|reason| reason.text)
             .chain(written_on.map(|node| format!("The label of its line names node {node}.")))
             .chain(first.filter(|_| verdict.root_rank.is_none()).and_then(local_rank))
+            .chain(silent_ranks(incident, &verdict.class))
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
             .chain(overcome::beside_run(incident).map(|run| overcome::beside_sentence(run).to_owned()))
@@ -424,24 +429,44 @@ fn witnesses(signs: &[SharedValue<Signal>]) -> usize {
     marks.map(|mark| &mark.class).collect::<BTreeSet<_>>().len()
 }
 
-/// Layers of failures that a log reports of another machine than the one that wrote it.
-const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
-
-/// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher.
-fn labelled_node(first: &LocatedSignal, layer: &str) -> Option<NodeId> {
-    let sign = &first.sign;
-    let is_output = matches!(sign.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
-    let is_own = sign.is_root_mark() || unplaced_local_rank(sign).is_some();
-    let host = sign.field(HOST_FIELD).filter(|_| is_output && is_own);
-    host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
-}
-
 /// Returns a sentence about the local rank that a launcher of one of several nodes reports.
 fn local_rank(first: &LocatedSignal) -> Option<String> {
     let (local, host) = unplaced_local_rank(&first.sign)?;
     Some(format!(
         "The launcher of node {host} reports local rank {local}; the logs do not give the rank in the job."
     ))
+}
+
+/// Minimum number of ranks that report a timeout before the others are named.
+const WAITING: usize = 2;
+/// Maximum number of named ranks that do not report it; more of them are no exception.
+const MISSING: usize = 4;
+
+/// Returns a sentence about the ranks that report no timeout while others waited in vain: one of them may be the one that
+/// took no part.
+fn silent_ranks(incident: &Incident, class: &ClassId) -> Option<String> {
+    if ![classes::NCCL_TIMEOUT, classes::HCCL_TIMEOUT].contains(&class.as_str()) {
+        return None;
+    }
+    let is_report = |item: &&LocatedSignal| item.sign.class() == Some(class);
+    let reports = incident.items.iter().filter(is_report);
+    let waiting: BTreeSet<Rank> = reports.filter_map(|item| item.sign.entity.rank()).collect();
+    let silent = incident.ranks.iter().filter(|(rank, _)| !waiting.contains(rank));
+    let silent: Vec<String> = silent
+        .map(|(rank, at)| match at {
+            Some(at) => format!("rank {rank} (last line of {at})"),
+            None => format!("rank {rank}"),
+        })
+        .collect();
+    let is_exception =
+        waiting.len() >= WAITING && (1..=MISSING).contains(&silent.len()) && silent.len() < waiting.len();
+    is_exception.then(|| {
+        format!(
+            "{} ranks report that they waited in vain; these logs report no timeout: {}.",
+            waiting.len(),
+            silent.join(", ")
+        )
+    })
 }
 
 /// Returns a caveat if the order of the signs rests on unmeasured clocks.
@@ -561,8 +586,19 @@ fn unnamed_gpu(blamed: &Entity, first: Option<&LocatedSignal>) -> Option<String>
     is_unnamed.then(|| format!("gpu {number} of a machine that the log does not name"))
 }
 
+/// Returns the words for the machine of a fault that no entity of the cluster has; `label` is the node in the prefix of its
+/// line.
+fn unplaced_machine(incident: &Incident, label: Option<&NodeId>) -> String {
+    match label {
+        Some(node) => format!("node {node}"),
+        None if incident.named_nodes().is_empty() => "a machine that the log does not name".to_owned(),
+        None => "a machine that the logs do not show".to_owned(),
+    }
+}
+
 /// Returns the blamed entity in words, without the names that offline logs lack.
-fn name(entity: &Entity, is_about_machine: bool) -> String {
+/// `unplaced` are the words for an unknown machine, if the failure is one of a machine.
+fn name(entity: &Entity, unplaced: Option<String>) -> String {
     let of = |node: &NodeId| {
         if node.as_str().is_empty() {
             String::new()
@@ -576,7 +612,6 @@ fn name(entity: &Entity, is_about_machine: bool) -> String {
         Entity::Node { node } if node.as_str().is_empty() => "the node that wrote the log".to_owned(),
         Entity::Node { node } => format!("node {node}"),
         Entity::Job { .. } => "the job".to_owned(),
-        Entity::Unknown if is_about_machine => "a machine that the log does not name".to_owned(),
-        Entity::Unknown => "a program that the log connects with no job or rank".to_owned(),
+        Entity::Unknown => unplaced.unwrap_or_else(|| "a program that the log connects with no job or rank".to_owned()),
     }
 }

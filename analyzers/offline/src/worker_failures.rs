@@ -9,8 +9,9 @@
 //! ```
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use rankguard_diagnosis::Signal;
+use rankguard_diagnosis::{Signal, SignalMeaning};
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_model::{Entity, NodeId, Rank, Timestamp};
 
@@ -95,14 +96,18 @@ impl WorkerFailures {
         for summary in &self.done {
             date_last_error(summary, seen);
         }
+        let walls: Vec<(u64, Timestamp)> = seen.iter().filter_map(|one| Some((one.last_line, one.wall?))).collect();
         for one in seen {
             let lines = |summary: &&WorkerSummary| (summary.first_line..=summary.last_line).contains(&one.key_line);
             let own = self.done.iter().find(lines);
             if let (Some(at), None) = (own.and_then(|summary| summary.at), one.wall) {
-                set_time(one, at);
+                set_time(one, of_second(at, &walls, one.first_line));
             }
             for sign in &mut one.signs {
                 set_node(sign, &hosts);
+                if let Some(summary) = own {
+                    set_fields(sign, summary);
+                }
             }
         }
     }
@@ -120,6 +125,25 @@ fn date_last_error(summary: &WorkerSummary, seen: &mut [PlacedObservation]) {
     let last = seen.iter_mut().rfind(is_own);
     if let Some(last) = last.filter(|last| last.own_clock.is_none()) {
         set_time(last, at);
+    }
+}
+
+/// Returns the time of a line in a summary, which gives whole seconds: no earlier than the lines above it of that second.
+fn of_second(at: Timestamp, walls: &[(u64, Timestamp)], line: u64) -> Timestamp {
+    let above = walls.iter().filter(|(last, _)| *last < line).map(|(_, wall)| *wall);
+    let is_of_second = |wall: &Timestamp| *wall >= at && wall.since(at) < Duration::from_secs(1);
+    above.filter(is_of_second).max().unwrap_or(at)
+}
+
+/// Sets the rank and the node of a line in a summary, which the line itself does not repeat.
+fn set_fields(sign: &mut Signal, summary: &WorkerSummary) {
+    if let SignalMeaning::Mark(mark) = &mut sign.what {
+        if let Some(rank) = summary.rank {
+            mark.fields.fill("rank", rank.to_string());
+        }
+        if let Some(host) = &summary.host {
+            mark.fields.fill("node", host.as_str());
+        }
     }
 }
 

@@ -25,4 +25,5 @@ mod raising_code;
 mod same_bytes;
 mod statements;
 mod survived;
+mod true_statements;
 mod unexplained;

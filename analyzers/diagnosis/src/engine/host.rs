@@ -23,6 +23,9 @@ const NO_KILL_TOLD: &str = "The limit of a memory cgroup was reached, and no log
 /// Note of a kill on a node of which no rank has ended.
 const NO_RANK_KILLED: &str = "No rank of this job ended by this kill: none on its node has ended by itself.";
 
+/// Signature of a scheduler that ends a job for its own memory limit, which is no fault of the node.
+const SCHEDULER_LIMIT: &str = "slurm-memory-limit";
+
 /// Classes of reports that a process of a job was killed or is gone.
 const KILLED: [&str; 7] = [
     classes::CONTAINER_OOM_KILL,
@@ -140,7 +143,13 @@ fn oom(scene: &FailureScene<'_>, index: usize, sign: &Signal, victim: Option<Ran
     let is_limit = scene.has_fault_limits && is_group_limit(sign);
     let job = scene.job_entity();
     let has_job = job != Entity::Unknown;
-    let blamed = if is_limit && has_job { job } else { machine_of(sign) };
+    let is_placed = sign.node().is_some_and(|node| !node.as_str().is_empty());
+    let is_of_scheduler = scene.has_fault_ends && sign.is_signed(SCHEDULER_LIMIT) && !is_placed;
+    let blamed = if (is_limit || is_of_scheduler) && has_job {
+        job
+    } else {
+        machine_of(sign)
+    };
     let mut candidate = CauseCandidate::new(class, blamed, index, strength, confidence(sign));
     if is_limit && !has_job {
         candidate.notes.push(NO_JOB_NAMED.to_owned());

@@ -155,6 +155,9 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
         }
         if let Some(known) = all.iter_mut().find(|candidate| candidate.class == *class) {
             known.support.insert(index);
+            if scene.is_of_logs() {
+                join_report(scene, known, index);
+            }
             continue;
         }
         // A process that shuts down after it lost a peer often crashes on exit.
@@ -190,6 +193,28 @@ fn crash_marks(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
         all.push(candidate);
     }
     all
+}
+
+/// Adds what another report of a crash shows: an earlier time, and the rank of the process.
+fn join_report(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, index: usize) {
+    let sign = &scene.signs[index];
+    let first = &scene.signs[candidate.first];
+    let is_same = sign.pid().is_some() && sign.pid() == first.pid() && same_node(sign, first);
+    // A line has several meanings, and one of them may carry the rank.
+    let mut of_line = scene.signs.iter().filter(|other| other.evidence == sign.evidence);
+    let rank = of_line.find_map(|other| other.rank());
+    if let Some(rank) = rank.filter(|_| candidate.root_rank.is_none()) {
+        let is_named = |node: &&NodeId| !node.as_str().is_empty();
+        let placed = scene.placements.get(&rank).filter(is_named);
+        let nodes = [sign.node(), first.node(), placed];
+        let node = nodes.into_iter().flatten().find(is_named).cloned();
+        let node = node.unwrap_or_else(|| NodeId::from(""));
+        candidate.blamed = scene.rank_entity(rank, Some(&node));
+        candidate.root_rank = Some(rank);
+    }
+    if is_same && sign.timed && first.timed && sign.at < first.at {
+        candidate.first = index;
+    }
 }
 
 /// Returns a candidate for a child that a launcher reports with an exit code of 1 to 127: the program ended itself,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use rankguard_diagnosis::{RunBeside, Signal};
 use rankguard_faults::{Catalogue, FailureClass, classes};
-use rankguard_model::{EvidenceSource, Role, Severity};
+use rankguard_model::{EvidenceSource, NodeId, Role, Severity};
 
 use super::came_back;
 use super::corrected::holds_only_corrected;
@@ -21,6 +21,8 @@ const ENDS: usize = 3;
 const WELL: &str = "the logs of the run state that it ended well";
 /// Reason why a report is no case: the run worked on.
 const WORKED: &str = "the logs of the run show work long after it and no failure";
+/// Reason why a lost link is no case: the run worked on.
+const WORKED_WITHOUT: &str = "the logs of the run show work long after it";
 /// Reason why the end of a process is no case.
 const SURVIVED: &str = "the run went on after it";
 /// Reason why a report is no case: the hardware corrected the error.
@@ -45,6 +47,8 @@ pub struct OvercomeReport {
     pub file: String,
     /// Line number, from 1.
     pub line: u64,
+    /// Node of the report, if it is known.
+    pub node: Option<NodeId>,
     /// Class of the report.
     pub class: String,
     /// Message, without prefixes.
@@ -53,11 +57,11 @@ pub struct OvercomeReport {
 
 impl fmt::Display for OvercomeReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{}, line {}: {} (\"{}\"); no case, because {}",
-            self.file, self.line, self.class, self.text, self.reason
-        )
+        write!(f, "{}, line {}: {}", self.file, self.line, self.class)?;
+        if let Some(node) = &self.node {
+            write!(f, " on node {node}")?;
+        }
+        write!(f, " (\"{}\"); no case, because {}", self.text, self.reason)
     }
 }
 
@@ -79,6 +83,19 @@ pub(crate) fn beside_run(incident: &Incident) -> Option<RunBeside> {
     } else {
         None
     }
+}
+
+/// Returns true if an incident holds only links that went down, and the run worked for longer than [`QUIET`] after them. A
+/// lost link breaks the connections that use it at once, so a later failure of the run does not follow from it.
+fn worked_without_links(incident: &Incident) -> bool {
+    let is_lost_link = |item: &LocatedSignal| {
+        let class = item.sign.class().map_or("", |class| class.as_str());
+        let is_machine = matches!(item.sign.source, EvidenceSource::KernelLog | EvidenceSource::Host);
+        let worked = incident.last_work.filter(|_| item.sign.timed);
+        let is_before = worked.is_some_and(|worked| worked.since(item.sign.at) > QUIET);
+        class == classes::NIC_LINK_DOWN && is_machine && is_before
+    };
+    means_something(incident).next().is_some() && means_something(incident).all(is_lost_link)
 }
 
 /// Returns the sentence that is added to the case of a fault that lasts.
@@ -105,8 +122,10 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
         TOOK_OVER
     } else if answered_disk(&incident.items) {
         ANSWERED
-    } else if ended_nothing {
+    } else if ended_nothing && beside_run(incident).is_some() {
         WORKED
+    } else if ended_nothing {
+        WORKED_WITHOUT
     } else {
         return None;
     };
@@ -119,6 +138,7 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
             .map(|log| log.name.clone())
             .unwrap_or_default(),
         line: item.key_line,
+        node: named_node(&item.sign),
         class: item.sign.class().map(ToString::to_string).unwrap_or_default(),
         text: item.sign.text.clone(),
     })
@@ -132,7 +152,12 @@ pub(crate) fn ended_nothing(incident: &Incident, catalogue: &Catalogue) -> bool 
         Some(RunBeside::WorkedOn) => is_of_hardware(&item.sign, catalogue),
         None => true,
     };
-    beside_run(incident).is_some() && !means_something(incident).any(needs_action)
+    let is_overcome = beside_run(incident).is_some() && !means_something(incident).any(needs_action);
+    is_overcome || worked_without_links(incident)
+}
+
+fn named_node(sign: &Signal) -> Option<NodeId> {
+    sign.node().filter(|node| !node.as_str().is_empty()).cloned()
 }
 
 /// Returns true for a report about hardware. An exception of an engine is the program's.
@@ -141,7 +166,8 @@ fn is_of_hardware(sign: &Signal, catalogue: &Catalogue) -> bool {
     class.is_some_and(|class| class.layer == "hardware" && class.id.as_str() != classes::GPU_ENGINE_EXCEPTION)
 }
 
-/// Returns the ends of processes and nodes that the logs of a job report and after which its run went on.
+/// Returns the ends of processes and nodes, and the lacks of GPU memory, that the logs of a job report and after which its
+/// run went on.
 pub(crate) fn survived_ends(streams: &[ReadStream]) -> Vec<OvercomeReport> {
     let of_jobs = streams.iter().filter(|stream| {
         let source = stream.source;
@@ -158,12 +184,15 @@ fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
     let mut reports: Vec<OvercomeReport> = Vec::new();
     for seen in &stream.seen {
         let mut signs = seen.signs.iter();
+        let is_excused = is_excused(stream, seen, &causes);
         let end = signs.find(|sign| {
             let is_noise = sign.mark().is_some_and(|mark| mark.role == Role::Noise);
-            !is_noise && sign.class().is_some_and(|class| ENDINGS.contains(&class.as_str()))
+            let class = sign.class().map_or("", |class| class.as_str());
+            // A retry with a smaller batch turns the report into noise.
+            let is_memory = class == classes::CUDA_OOM;
+            (is_memory || !is_noise && ENDINGS.contains(&class)) && (is_excused || is_memory && is_noise)
         });
-        let Some(end) = end.filter(|_| went_on_after(stream, seen.last_line) && is_excused(stream, seen, &causes))
-        else {
+        let Some(end) = end.filter(|_| went_on_after(stream, seen.last_line)) else {
             continue;
         };
         let class = end.class().map(ToString::to_string).unwrap_or_default();
@@ -172,6 +201,7 @@ fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
                 reason: SURVIVED,
                 file: stream.name.clone(),
                 line: seen.key_line,
+                node: named_node(end).or_else(|| stream.node.clone()),
                 class,
                 text: end.text.clone(),
             });
