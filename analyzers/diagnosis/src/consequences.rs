@@ -13,8 +13,8 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, absent_gpus, chains, connect_attempts,
-    crashes, engine_exceptions, exit_class, firmware_records, lost_links, named_gpus, own_exceptions, recovery_actions,
-    storage,
+    crashes, engine_exceptions, exit_class, firmware_records, lost_links, named_parts, own_exceptions,
+    recovery_actions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -71,7 +71,7 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         engine_exceptions::demote_foreign(scene, ranking);
         merge_reports_of_ranks(scene, ranking);
         firmware_records::merge(scene, ranking);
-        named_gpus::join(scene, ranking);
+        named_parts::join(scene, ranking);
         chains::weigh(scene, ranking);
         own_exceptions::demote_losses(scene, ranking);
         storage::demote_io_errors(scene, ranking);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{EvidenceSource, NodeId, Rank};
+use rankguard_model::{EvidenceSource, NodeId, Rank, SharedValue};
 
 use crate::knowledge::ClassEntry;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
@@ -49,13 +49,7 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     if winner.strength == CandidateStrength::Overriding || survivor || everybody || !known.has_first_rank() {
         return None;
     }
-    // Processes that crash together are reported one after the other in random order.
-    let crashes = scene
-        .signs
-        .iter()
-        .filter(|sign| sign.text.contains("Process received signal"))
-        .count();
-    if crashes > 1 {
+    if has_several_crashes(scene) {
         return None;
     }
     let reports: Vec<(usize, &Signal)> = scene
@@ -104,6 +98,13 @@ pub(crate) fn launcher_hint(scene: &FailureScene<'_>, winner: &CauseCandidate, k
     }
     let ended = one || matches!(class, classes::FRAMEWORK_BUG | classes::REMOTE_WORKER_LOST);
     ended.then(|| sole_silent_rank(scene)).flatten()
+}
+
+/// Returns true if several processes report their own crash: those that crash together are reported one after the other in
+/// random order.
+pub(crate) fn has_several_crashes(scene: &FailureScene<'_>) -> bool {
+    let is_crash = |sign: &&SharedValue<Signal>| sign.text.contains("Process received signal");
+    scene.signs.iter().filter(is_crash).count() > 1
 }
 
 /// Returns true if the rank that reports a program mistake is not the one that the launcher observed first: then

@@ -45,7 +45,7 @@ mod knowledge;
 mod links;
 mod lost_links;
 mod memory;
-mod named_gpus;
+mod named_parts;
 mod own_exceptions;
 mod own_fault;
 mod place_in_log;

@@ -78,10 +78,11 @@ const LAUNCHER_STARTS: [&str; 7] = [
 const FAILURE_FIELDS: [&str; 6] = ["error_file", "exitcode", "host", "rank", "time", "traceback"];
 
 /// Daemons that write to a system log without a process id.
-const DAEMONS: [&str; 17] = [
+const DAEMONS: [&str; 18] = [
     "containerd",
     "cron",
     "dockerd",
+    "ipmievd",
     "kubelet",
     "logger",
     "mcelog",

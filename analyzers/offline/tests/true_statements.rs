@@ -307,6 +307,27 @@ fn a_node_in_the_name_of_a_console_log_is_the_one_that_the_scheduler_names() {
 }
 
 #[test]
+fn a_node_that_an_event_names_after_its_pod_is_to_blame() {
+    let events = "LAST SEEN   TYPE      REASON              OBJECT        MESSAGE\n8m          Warning   NodeNotReady        \
+                  pod/train-3   Node is not ready\n8m          Normal    NodeNotReady        node/k4       Node k4 status is \
+                  now: NodeNotReady\n";
+    let cases = diagnose(&[("events.txt", events)]);
+    assert_eq!(
+        (classes(&cases), cases[0].blamed.as_str()),
+        (vec!["node-crash"], "node k4")
+    );
+}
+
+#[test]
+fn a_smart_value_that_changed_is_no_fault_of_a_disk() {
+    let log = |text: &str| format!("May  2 09:58:00 n9 smartd[800]: Device: /dev/sda [SAT], {text}\n");
+    let changed = log("SMART Prefailure Attribute: 1 Raw_Read_Error_Rate changed from 117 to 118");
+    assert_eq!(classes(&diagnose(&[("n9/messages", &changed)])), Vec::<&str>::new());
+    let failed = log("FAILED SMART self-check. BACK UP DATA NOW!");
+    assert_eq!(classes(&diagnose(&[("n9/messages", &failed)])), ["local-disk-fault"]);
+}
+
+#[test]
 fn a_system_log_of_services_only_is_a_log_of_its_node() {
     let messages = "May  2 09:58:00 n9 systemd[1]: Dependency failed for Remote File Systems.\nMay  2 09:58:00 n9 \
                     mount.nfs[811]: mount.nfs: Connection timed out for filer1:/export/data on /data\nMay  2 09:58:00 n9 \

@@ -8,6 +8,7 @@ use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role};
 
 use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{exit_class, signal_name};
+use crate::first_rank::has_several_crashes;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, signalled_ranks};
 
 pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>) {
@@ -203,7 +204,8 @@ fn join_report(scene: &FailureScene<'_>, candidate: &mut CauseCandidate, index: 
     // A line has several meanings, and one of them may carry the rank.
     let mut of_line = scene.signs.iter().filter(|other| other.evidence == sign.evidence);
     let rank = of_line.find_map(|other| other.rank());
-    if let Some(rank) = rank.filter(|_| candidate.root_rank.is_none()) {
+    let is_open = candidate.root_rank.is_none() && !has_several_crashes(scene);
+    if let Some(rank) = rank.filter(|_| is_open) {
         let is_named = |node: &&NodeId| !node.as_str().is_empty();
         let placed = scene.placements.get(&rank).filter(is_named);
         let nodes = [sign.node(), first.node(), placed];

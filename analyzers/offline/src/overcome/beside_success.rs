@@ -29,13 +29,13 @@ const SURVIVED: &str = "the run went on after it";
 const CORRECTED: &str = "the hardware corrected the error, which ends no program";
 
 /// Reason why a report is no case: another interface of the bond took over.
-const TOOK_OVER: &str = "another interface of the bond took over and nothing else failed";
+const TOOK_OVER: &str = "another interface of the bond took over and nothing else failed at its time";
 
 /// Reason why a report is no case: the disk needed no reset.
-const ANSWERED: &str = "the disk aborted the late command without a reset and nothing else failed";
+const ANSWERED: &str = "the disk aborted the late command without a reset and nothing else failed at its time";
 
 /// Reason why a report is no case: the link came up again.
-const UP_AGAIN: &str = "the link came up again and nothing else failed";
+const UP_AGAIN: &str = "the link came up again and nothing else failed at its time";
 
 /// Report that ended no run: a link that came back, an error that was corrected, a kill of a process outside the job, the
 /// end of a rank after which the run was started again.
@@ -192,7 +192,8 @@ fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
             let is_memory = class == classes::CUDA_OOM;
             (is_memory || !is_noise && ENDINGS.contains(&class)) && (is_excused || is_memory && is_noise)
         });
-        let Some(end) = end.filter(|_| went_on_after(stream, seen.last_line)) else {
+        let is_report = !seen.is_quoted && went_on_after(stream, seen.last_line);
+        let Some(end) = end.filter(|_| is_report) else {
             continue;
         };
         let class = end.class().map(ToString::to_string).unwrap_or_default();

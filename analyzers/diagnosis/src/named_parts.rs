@@ -1,4 +1,5 @@
-//! Faults of a GPU that the driver reports first without a device and then with one.
+//! Faults that a log reports first without the failed part and then with it: the driver of a GPU names the device in its
+//! second line, and Kubernetes names the node after the pod.
 
 use std::time::Duration;
 
@@ -10,11 +11,48 @@ use crate::{CandidateStrength, CauseCandidate, FailureScene};
 /// Maximum time between the reports.
 const REPORT: Duration = Duration::from_secs(60);
 
-/// Joins a fault of an unnamed GPU with that of the only GPU of the node for which the kernel reports the same.
+/// Joins a fault of an unnamed part with that of the only part for which the same log reports the same.
 pub(crate) fn join(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
-    if !scene.has_fault_ends {
-        return;
+    if scene.has_fault_ends {
+        name_gpus(scene, ranking);
+        if scene.is_of_logs() {
+            name_nodes(scene, ranking);
+        }
     }
+}
+
+/// Joins a fault of a machine that a log does not name with that of the only node for which the log reports the same.
+fn name_nodes(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
+    let is_unnamed = |candidate: &CauseCandidate| {
+        candidate.blamed == Entity::Unknown
+            && candidate.shared.is_none()
+            && candidate.strength == CandidateStrength::Overriding
+    };
+    let is_named = |candidate: &CauseCandidate| match &candidate.blamed {
+        Entity::Node { node } => !node.as_str().is_empty(),
+        _ => false,
+    };
+    let Some(at) = ranking.iter().position(is_unnamed) else {
+        return;
+    };
+    let log = |candidate: &CauseCandidate| &scene.signs[candidate.first].evidence.node;
+    let is_same = |other: &usize| {
+        let named = &ranking[*other];
+        is_named(named) && named.class == ranking[at].class && log(named) == log(&ranking[at])
+    };
+    let mut same = (0..ranking.len()).filter(is_same);
+    let (Some(named), None) = (same.next(), same.next()) else {
+        return;
+    };
+    let other = ranking[named].clone();
+    let unnamed = &mut ranking[at];
+    unnamed.blamed = other.blamed;
+    unnamed.support.extend(other.support.iter());
+    ranking.remove(named);
+}
+
+/// Joins a fault of an unnamed GPU with that of the only GPU of the node for which the kernel reports the same.
+fn name_gpus(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>) {
     let is_kernel = |candidate: &CauseCandidate| {
         let source = scene.signs[candidate.first].source;
         source == EvidenceSource::KernelLog && candidate.strength == CandidateStrength::Overriding
