@@ -13,6 +13,7 @@ use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::place_in_log::{has_unknown_order, older_until};
 use crate::scene::RunBeside;
+use crate::signalled_ranks::has_known_order;
 use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
@@ -309,8 +310,12 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let ranks: BTreeSet<Rank> = exits.iter().filter_map(|(sign, _)| sign.rank()).collect();
             let hows: BTreeSet<&str> = exits.iter().map(|(_, how)| how.as_str()).collect();
             let hows: Vec<_> = hows.into_iter().collect();
+            let ends: Vec<&Signal> = exits.iter().map(|(end, _)| *end).filter(|end| is_other(end, first)).collect();
             let meaning = match relation {
                 EndRelation::Own => "which is a failure of its own",
+                EndRelation::Equal if ends.iter().all(|end| has_known_order(first, end)) => {
+                    "and nothing shows that one ended because of another"
+                }
                 EndRelation::Equal => "in an order that proves nothing",
                 EndRelation::Part if has_own_fault_before(scene, winner, sign) => "after a fault of this node itself",
                 EndRelation::Part => part_in_failure(verdict, &reporters, node, &ranks),
@@ -318,6 +323,10 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let mut text = String::with_capacity(ROOM);
             if is_last_line(first, sign) {
                 text.push_str("right after it");
+            } else if let Some(span) = span_of_equal_ends(relation, &ends, first) {
+                text.push_str("within ");
+                number(&mut text, span);
+                text.push_str(" ms");
             } else {
                 moment(&mut text, sign, first);
             }
@@ -342,6 +351,19 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             })
         })
         .collect()
+}
+
+fn is_other(end: &Signal, first: &Signal) -> bool {
+    end.evidence != first.evidence
+}
+
+/// Returns the longest time between the first end and one that is equal to it, milliseconds; `None` if there is no
+/// difference.
+fn span_of_equal_ends(relation: EndRelation, ends: &[&Signal], first: &Signal) -> Option<u64> {
+    let is_timed = first.timed && ends.iter().all(|end| end.timed);
+    let spans = ends.iter().map(|end| end.at.millis_since(first.at).unsigned_abs());
+    let longest = spans.max().filter(|span| *span > 0);
+    longest.filter(|_| relation == EndRelation::Equal && is_timed)
 }
 
 /// Maximum time from the end of a rank to the read of its last lines.

@@ -6,13 +6,14 @@ use rankguard_model::{CaseFinding, ClassId, Role};
 use crate::connect_attempts::is_connect_attempt;
 use crate::direction::is_of_machine_beside;
 use crate::engine_exceptions::reason_beside;
-use crate::exit_class::exit_class;
+use crate::exit_class::{exit_class, signal_name};
 use crate::independent::is_independent;
 use crate::own_exceptions::explains_loss;
 use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
 };
 use crate::place_in_log::older_until;
+use crate::signalled_ranks::has_known_order;
 use crate::waited_before::waited_before;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -84,6 +85,18 @@ pub(crate) fn representatives(scene: &FailureScene<'_>, winner: Option<&CauseCan
     chosen
 }
 
+/// Returns the reason why the end of a rank is no consequence of the equal end that is named first.
+fn why_equal_end(scene: &FailureScene<'_>, first: &Signal, sign: &Signal) -> &'static str {
+    let has_signal = sign.exit().is_some_and(|(_, exit)| signal_name(exit).is_some());
+    if scene.distinguishes_ends() && has_known_order(first, sign) {
+        "The same signal ended it; nothing shows that it ended because of the first."
+    } else if scene.distinguishes_ends() && !has_signal {
+        "It ended with the same exit code at about the same time; which rank was first is not known."
+    } else {
+        "The same signal ended it at about the same time; which rank was first is not known."
+    }
+}
+
 /// Returns the role of the signal at `index` relative to the first cause, with confidence (0 to 1) and reason.
 pub(crate) fn role(
     scene: &FailureScene<'_>,
@@ -105,7 +118,7 @@ pub(crate) fn role(
         } else if sign.what == SignalMeaning::NodeRebooted {
             "The node was started again, so it had stopped."
         } else if sign.exit().is_some() && first.exit().is_some() {
-            "The same signal ended it at about the same time; which rank was first is not known."
+            why_equal_end(scene, first, sign)
         } else {
             "It reports the first cause as well, or an effect of it."
         };

@@ -78,6 +78,12 @@ pub(crate) fn equal_ends(scene: &FailureScene<'_>, first: usize) -> Vec<usize> {
         .collect()
 }
 
+/// Returns true if the order of two ends is known: one kernel reported both, further apart than they are noticed.
+pub(crate) fn has_known_order(one: &Signal, other: &Signal) -> bool {
+    let distance = Duration::from_millis(one.at.millis_since(other.at).unsigned_abs());
+    one.timed && other.timed && one.node() == other.node() && distance > SAME_MOMENT
+}
+
 /// Returns true if a peer's report of a lost connection can be the consequence of a rank's end.
 pub(crate) fn explains_complaint(end: &Signal, complaint: &Signal) -> bool {
     end.timed && complaint.timed && end.at <= complaint.at.after(REPORT_LEAD)

@@ -333,6 +333,46 @@ fn ranks_that_one_signal_ended_at_one_time_blame_none_of_them() {
     }
 }
 
+/// The kernel of one node reports both ends with one clock.
+#[test]
+fn kills_far_apart_on_one_node_are_in_a_known_order() {
+    let mut world = World::new();
+    world.exits(1_000, 1, KILL).exits(1_928, 0, KILL);
+    let case = world.settle();
+    assert_eq!(case.verdict.root_rank, None);
+    let text = reasons(&case);
+    assert!(
+        text.contains("Ranks 0, 1 were ended by SIGKILL within 928 ms, rank 1 first: nothing shows who sent"),
+        "{text}"
+    );
+    assert!(text.contains("Within 928 ms, ranks 0, 1 on node n1 ended"), "{text}");
+    for false_words in ["moment", "order that proves nothing", "which was first"] {
+        assert!(!text.contains(false_words), "{text}");
+    }
+    let why = &case.findings.iter().find(|finding| finding.entity == rank_of(0)).unwrap().why;
+    assert_eq!(why, "The same signal ended it; nothing shows that it ended because of the first.");
+}
+
+/// Clocks of two nodes may differ by as much.
+#[test]
+fn kills_on_two_nodes_are_in_no_known_order() {
+    let mut world = World::new();
+    world.exits(1_000, 1, KILL).exits(1_928, 2, KILL);
+    let text = reasons(&world.settle());
+    assert!(text.contains("within 928 ms on 2 nodes: nothing shows which was first"), "{text}");
+    assert!(text.contains("Within 928 ms, rank 2 on node n2 ended"), "{text}");
+}
+
+#[test]
+fn equal_exit_codes_are_no_signal() {
+    let mut world = World::new();
+    let code = ProcessExit::Code(4);
+    world.exits(1_000, 0, code).exits(1_009, 2, code);
+    let case = world.settle();
+    let why = &case.findings.iter().find(|finding| finding.entity == rank_of(2)).unwrap().why;
+    assert!(why.starts_with("It ended with the same exit code"), "{why}");
+}
+
 /// An order that clocks can prove is used, and so is the signal.
 #[test]
 fn a_rank_that_ended_first_by_a_crash_is_blamed() {

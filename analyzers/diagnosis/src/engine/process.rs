@@ -103,12 +103,20 @@ fn share_blame(scene: &FailureScene<'_>, mut candidate: CauseCandidate) -> Cause
     candidate.blamed = scene.job_entity();
     candidate.root_rank = None;
     let ranks = ranks.join(", ");
-    candidate.notes.push(match signal_name(exit) {
-        Some(name) => format!(
+    let is_first_known = equal
+        .iter()
+        .all(|index| signalled_ranks::has_known_order(first, &scene.signs[*index]));
+    let first_rank = first.rank().filter(|_| is_first_known);
+    candidate.notes.push(match (signal_name(exit), first_rank) {
+        (Some(name), Some(rank)) => format!(
+            "Ranks {ranks} were ended by {name} within {span} ms, rank {rank} first: nothing shows who sent the signals, or \
+             that one ended because of another."
+        ),
+        (Some(name), None) => format!(
             "Ranks {ranks} were ended by {name} within {span} ms{place}: nothing shows which was first, or who sent the \
              signal."
         ),
-        None => format!(
+        (None, _) => format!(
             "Ranks {ranks} ended themselves with {exit} within {span} ms{place}: nothing shows which was first, or that \
              one ended because of another."
         ),
