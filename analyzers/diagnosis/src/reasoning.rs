@@ -289,7 +289,9 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
     let reporters: BTreeSet<Rank> = marks.filter_map(|sign| sign.entity.rank()).collect();
     let mut groups: BTreeMap<&NodeId, Vec<(EndRelation, &Signal, String)>> = BTreeMap::new();
     for (index, sign, _, exit) in scene.exits() {
-        if let Some(node) = sign.node() {
+        // The opening describes the end that is the first cause.
+        let is_described = scene.distinguishes_ends() && index == winner.first;
+        if let Some(node) = sign.node().filter(|_| !is_described) {
             let relation = EndRelation::of(scene, winner, index);
             groups.entry(node).or_default().push((relation, sign, exit.to_string()));
         }
@@ -310,11 +312,11 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let ranks: BTreeSet<Rank> = exits.iter().filter_map(|(sign, _)| sign.rank()).collect();
             let hows: BTreeSet<&str> = exits.iter().map(|(_, how)| how.as_str()).collect();
             let hows: Vec<_> = hows.into_iter().collect();
-            let ends: Vec<&Signal> = exits.iter().map(|(end, _)| *end).filter(|end| is_other(end, first)).collect();
+            let ends: Vec<&Signal> = exits.iter().map(|(end, _)| *end).collect();
             let meaning = match relation {
                 EndRelation::Own => "which is a failure of its own",
                 EndRelation::Equal if ends.iter().all(|end| has_known_order(first, end)) => {
-                    "and nothing shows that one ended because of another"
+                    "and nothing shows that they ended because of the first"
                 }
                 EndRelation::Equal => "in an order that proves nothing",
                 EndRelation::Part if has_own_fault_before(scene, winner, sign) => "after a fault of this node itself",
@@ -323,10 +325,8 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let mut text = String::with_capacity(ROOM);
             if is_last_line(first, sign) {
                 text.push_str("right after it");
-            } else if let Some(span) = span_of_equal_ends(relation, &ends, first) {
-                text.push_str("within ");
-                number(&mut text, span);
-                text.push_str(" ms");
+            } else if scene.distinguishes_ends() {
+                moments(&mut text, &ends, first);
             } else {
                 moment(&mut text, sign, first);
             }
@@ -351,19 +351,6 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             })
         })
         .collect()
-}
-
-fn is_other(end: &Signal, first: &Signal) -> bool {
-    end.evidence != first.evidence
-}
-
-/// Returns the longest time between the first end and one that is equal to it, milliseconds; `None` if there is no
-/// difference.
-fn span_of_equal_ends(relation: EndRelation, ends: &[&Signal], first: &Signal) -> Option<u64> {
-    let is_timed = first.timed && ends.iter().all(|end| end.timed);
-    let spans = ends.iter().map(|end| end.at.millis_since(first.at).unsigned_abs());
-    let longest = spans.max().filter(|span| *span > 0);
-    longest.filter(|_| relation == EndRelation::Equal && is_timed)
 }
 
 /// Maximum time from the end of a rank to the read of its last lines.
@@ -516,6 +503,21 @@ fn moment(text: &mut String, sign: &Signal, first: &Signal) {
         }
     }
     text.push_str(if millis < 0 { "earlier" } else { "later" });
+}
+
+/// Writes the times of several ends relative to the first cause: from the first to the last of them.
+fn moments(text: &mut String, ends: &[&Signal], first: &Signal) {
+    let is_timed = first.timed && ends.iter().all(|end| end.timed);
+    let start = ends.iter().min_by_key(|end| end.at);
+    let last = ends.iter().max_by_key(|end| end.at);
+    let (Some(start), Some(last)) = (start, last) else {
+        return;
+    };
+    moment(text, start, first);
+    if is_timed && start.at != last.at {
+        text.push_str(" to ");
+        moment(text, last, first);
+    }
 }
 
 /// Writes a quotient with one decimal. The formatter computes all digits first, so it is used only for an exact half

@@ -345,12 +345,43 @@ fn kills_far_apart_on_one_node_are_in_a_known_order() {
         text.contains("Ranks 0, 1 were ended by SIGKILL within 928 ms, rank 1 first: nothing shows who sent"),
         "{text}"
     );
-    assert!(text.contains("Within 928 ms, ranks 0, 1 on node n1 ended"), "{text}");
+    let later = "928 ms later, rank 0 on node n1 ended (signal 9 (exit code 137)), and nothing shows that they ended because of";
+    assert!(text.contains(later), "{text}");
     for false_words in ["moment", "order that proves nothing", "which was first"] {
         assert!(!text.contains(false_words), "{text}");
     }
-    let why = &case.findings.iter().find(|finding| finding.entity == rank_of(0)).unwrap().why;
-    assert_eq!(why, "The same signal ended it; nothing shows that it ended because of the first.");
+    let why = &case
+        .findings
+        .iter()
+        .find(|finding| finding.entity == rank_of(0))
+        .unwrap()
+        .why;
+    assert_eq!(
+        why,
+        "The same signal ended it; nothing shows that it ended because of the first."
+    );
+}
+
+/// A killed rank is no survivor, and its peers end one after the other.
+#[test]
+fn survivors_are_described_apart_from_the_rank_that_ended_first() {
+    let mut world = World::new();
+    world.exits(1_000, 1, KILL);
+    for (ms, rank) in [(1_127, 0), (1_023, 2), (1_123, 3)] {
+        world.exits(ms, rank, ProcessExit::Code(1));
+    }
+    let case = world.settle();
+    assert_eq!(case.verdict.root_rank, rank_of(1).rank());
+    let text = reasons(&case);
+    assert!(
+        text.contains("127 ms later, rank 0 on node n1 ended (exit code 1), on the node of"),
+        "{text}"
+    );
+    assert!(
+        text.contains("23 ms later to 123 ms later, ranks 2, 3 on node n2 ended (exit code 1), as survivors do."),
+        "{text}"
+    );
+    assert!(!text.contains("same moment"), "{text}");
 }
 
 /// Clocks of two nodes may differ by as much.
@@ -359,8 +390,14 @@ fn kills_on_two_nodes_are_in_no_known_order() {
     let mut world = World::new();
     world.exits(1_000, 1, KILL).exits(1_928, 2, KILL);
     let text = reasons(&world.settle());
-    assert!(text.contains("within 928 ms on 2 nodes: nothing shows which was first"), "{text}");
-    assert!(text.contains("Within 928 ms, rank 2 on node n2 ended"), "{text}");
+    assert!(
+        text.contains("within 928 ms on 2 nodes: nothing shows which was first"),
+        "{text}"
+    );
+    assert!(
+        text.contains("928 ms later, rank 2 on node n2 ended (signal 9 (exit code 137)), in an order"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -369,7 +406,12 @@ fn equal_exit_codes_are_no_signal() {
     let code = ProcessExit::Code(4);
     world.exits(1_000, 0, code).exits(1_009, 2, code);
     let case = world.settle();
-    let why = &case.findings.iter().find(|finding| finding.entity == rank_of(2)).unwrap().why;
+    let why = &case
+        .findings
+        .iter()
+        .find(|finding| finding.entity == rank_of(2))
+        .unwrap()
+        .why;
     assert!(why.starts_with("It ended with the same exit code"), "{why}");
 }
 

@@ -33,6 +33,10 @@ const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 /// at fault.
 const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION_DENIED];
 
+/// Outcome of a case about an error that the hardware confined to a process that is no rank of the job.
+const CONFINED: &str = "the error is confined to the process that used the memory, and every rank of the job is alive, so \
+                        nothing is restarted";
+
 /// Result of the decision to cordon the blamed node of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum NodeIsolation {
@@ -120,6 +124,9 @@ impl DecisionContext<'_> {
         match decision {
             RecoveryDecision::Nothing(why) => match &isolated {
                 NodeIsolation::Refused(_) => self.close(id, format!("{}; {why}", isolated.outcome(String::new()))),
+                NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } if why == CONFINED => {
+                    self.close(id, format!("{}; {why}", isolated.outcome(String::new())));
+                }
                 NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } => self.close(id, why.to_owned()),
                 NodeIsolation::None => self.end_without_action(id, why.to_owned()),
             },
@@ -320,7 +327,10 @@ impl DecisionContext<'_> {
         let isolated = self.isolate(id, concluded);
         self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);
-        if let NodeIsolation::Cordoned(node) = isolated {
+        let is_confined = self.is_confined(&verdict.class) && !concluded.failed;
+        if let NodeIsolation::Cordoned(node) = isolated
+            && !is_confined
+        {
             self.move_job_away(id, &node, &verdict.class);
         }
     }
@@ -353,9 +363,15 @@ impl DecisionContext<'_> {
         }
         let fault = format!("{} on {}", finding.class, finding.entity);
         let isolated = self.take_out_of_use(id, node.clone(), &fault);
-        if isolated.cordoned().is_some() && !has_cordon {
+        if isolated.cordoned().is_some() && !has_cordon && !self.is_confined(&finding.class) {
             self.move_job_away(id, node, &finding.class);
         }
+    }
+
+    /// Returns true for errors that end only the process that used the memory: the ranks on the node work on, and no new
+    /// ones are placed there.
+    fn is_confined(&self, class: &ClassId) -> bool {
+        self.state.confines_contained_errors() && class.as_str() == classes::GPU_ECC_CONTAINED
     }
 
     /// Returns true for a finding about a real fault of hardware that does not follow from another finding.
@@ -626,6 +642,7 @@ impl DecisionContext<'_> {
         let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
         let ignores_completed = self.state.ignores_completed_ranks();
         let is_same = !self.state.compares_failures() || self.is_same_as_before(id, name, concluded);
+        let is_confined = self.is_confined(&verdict.class) && !concluded.failed;
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -647,6 +664,9 @@ impl DecisionContext<'_> {
         let on_isolated = isolated && verdict.blamed.node().is_some_and(|node| works_on.contains(node));
         if !on_isolated && !lost_node && !concluded.failed {
             return RecoveryDecision::Nothing("every rank of the job is alive, so nothing is restarted");
+        }
+        if is_confined && !lost_node {
+            return RecoveryDecision::Nothing(CONFINED);
         }
         job.progress_mark.answer(&concluded.signature);
         if worked_long {

@@ -274,6 +274,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if an error that the hardware confined to one process restarts a job only if a rank ended (since rules
+    /// 8; before, it restarted the job on the node).
+    pub(crate) fn confines_contained_errors(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the best checkpoints of earlier attempts are kept although their metric is not known (since rules 8).
     pub(crate) fn keeps_inherited_checkpoints(&self) -> bool {
         self.rules >= 8

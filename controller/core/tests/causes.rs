@@ -9,7 +9,7 @@ use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy, RULES};
 use rankguard_model::{
     CaseState, CheckpointTiers, Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
-    JobSpec, NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
+    Generation, JobSpec, NodeInfo, ProcessExit, Rank, RankRef, Role, RunningRank, Timestamp,
 };
 
 const BOOT: &str = "5e4a3f52-4b8e-4f4e-8a2e-0d3b6f2f8a11";
@@ -740,5 +740,48 @@ fn a_fault_that_awaits_a_decision_is_no_part_of_the_case_of_another_node() {
         if rules == RULES {
             assert_eq!(blamed, [node(0), node(1), node(2)]);
         }
+    }
+}
+
+/// Reports an error that the hardware confined to one process of node 3, and the end of rank 6 there if it was that process.
+fn contained_error(rules: u32, is_rank: bool, delay: Duration) -> Cluster {
+    let mut cluster = Cluster::checkpointed(policy(rules), CheckpointTiers::default());
+    let entity = Entity::Device {
+        node: node(3),
+        device: Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        },
+    };
+    let line = "NVRM: Xid (PCI:0000:9b:00): 94, pid=4411, name=python3, Contained: SM (0x1). RST: No, D-RST: No";
+    let contained = vec![mark("gpu-ecc-contained", Role::Root)];
+    cluster.report(node(3), EvidenceSource::KernelLog, entity, text(line), contained);
+    cluster.wait(delay);
+    if is_rank {
+        cluster.exits(6, ProcessExit::Signal(6));
+    }
+    cluster.wait(Duration::from_secs(20));
+    cluster
+}
+
+#[test]
+fn an_error_that_is_confined_to_another_process_restarts_no_job() {
+    let cluster = contained_error(RULES, false, Duration::ZERO);
+    assert_eq!(cluster.generation(), Generation(1));
+    let cordon = cluster.state.fleet().get(&node(3)).and_then(|node| node.cordon.clone());
+    assert!(cordon.is_some(), "no further job is placed beside the faulty memory");
+    let outcome = cluster.cases()[0].outcome.clone().expect("an outcome");
+    let wanted = "node node-3 was taken out of use; the error is confined to the process that used the memory, and every rank \
+                  of the job is alive, so nothing is restarted";
+    assert_eq!(outcome, wanted);
+    assert_eq!(contained_error(7, false, Duration::ZERO).generation(), Generation(2));
+}
+
+#[test]
+fn an_error_that_is_confined_to_a_rank_restarts_its_job_elsewhere() {
+    for delay in [Duration::ZERO, Duration::from_secs(15)] {
+        let cluster = contained_error(RULES, true, delay);
+        assert_eq!(cluster.generation(), Generation(2), "{delay:?}");
+        assert!(!cluster.state.jobs()[&job()].nodes().contains(&node(3)));
     }
 }
