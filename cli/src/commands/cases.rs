@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use rankguard_faults::classes;
 use rankguard_model::{Case, CaseDelays, CaseId, CaseNoteKind, CaseState, ReasoningEntry, StatusView, Timestamp};
 
 use rankguard_proto::v1;
@@ -269,13 +270,15 @@ fn print(args: &CasesListArgs, cases: Vec<Case>) {
 
 /// Describes what ends a case with a fault that is still present.
 fn present_fault_text(case: &Case) -> String {
-    let job = case
-        .job
-        .as_ref()
-        .map_or("", |_| ", when its job ends or restarts its ranks");
+    let is_of_ranks = [classes::HANG_STALLED_RANKS, classes::STRAGGLER].contains(&case.verdict.class.as_str());
+    let job = if is_of_ranks && case.job.is_some() {
+        ", when its job ends or restarts its ranks"
+    } else {
+        ""
+    };
     format!(
-        "its fault is still present; the case is closed when it is cleared ({}){job}, or by `rankguard cases close {}`",
-        case.clears, case.id
+        "its fault is still present; the case is closed when the end of the fault is reported{job}, or by `rankguard cases close {}`",
+        case.id
     )
 }
 

@@ -188,6 +188,25 @@ impl CaseTable {
         true
     }
 
+    /// Adds a finding of another case to a case that lacks it, up to [`FINDINGS_MAX`]. What was noise there explains
+    /// nothing here.
+    pub(crate) fn add_new_finding(&mut self, id: CaseId, finding: CaseFinding) {
+        let case = self.all.get_mut(&id).filter(|case| case.findings.len() < FINDINGS_MAX);
+        let Some(case) = case.filter(|_| finding.role != Role::Noise) else {
+            return;
+        };
+        let is_known = |known: &CaseFinding| known.evidence == finding.evidence && known.class == finding.class;
+        if !case.findings.iter().any(is_known) {
+            let role = if finding.role == Role::Root {
+                Role::Confirmation
+            } else {
+                finding.role
+            };
+            case.findings.push(CaseFinding { role, ..finding });
+            limit_findings(&mut case.findings);
+        }
+    }
+
     /// Adds a late finding to the case of a draft, up to [`FINDINGS_MAX`]: a cascade may be long.
     fn join(&mut self, draft: DraftId, finding: CaseFinding) {
         let case = self.drafts.get(&draft).and_then(|id| self.all.get_mut(id));
@@ -581,14 +600,19 @@ impl DecisionContext<'_> {
         let at = self.at;
         let id = self.state.jobs.get(name).and_then(|job| job.case());
         let isolated = id.and_then(|id| self.node_isolated_by(id));
+        let stopped = format!("the job was stopped: {reason}");
+        let outcome = match isolated {
+            Some(node) => format!("{stopped}; {}", cordon_outcome(&node)),
+            None => stopped,
+        };
         if let Some(case) = self.case_of(name) {
             case.state = CaseState::Closed;
             case.closed_at = Some(at);
-            let stopped = format!("the job was stopped: {reason}");
-            case.outcome = Some(match isolated {
-                Some(node) => format!("{stopped}; {}", cordon_outcome(&node)),
-                None => stopped,
-            });
+            case.outcome = Some(outcome.clone());
+        }
+        let case = id.and_then(|id| self.state.cases.all().get(&id));
+        if let Some(id) = id.filter(|_| case.is_some_and(|case| self.state.has_lasting_condition(case))) {
+            self.state.cases.set_present(id, outcome);
         }
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.end_recovery();

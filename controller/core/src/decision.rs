@@ -4,6 +4,7 @@ mod activity;
 mod adopt;
 mod agent_returns;
 mod budget;
+mod conditions;
 mod drain;
 mod ended_ranks;
 mod evidence;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use rankguard_diagnosis::DraftId;
-use rankguard_model::{CaseId, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp};
+use rankguard_model::{CaseId, ClassId, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::fence::FenceRequest;
@@ -54,9 +54,27 @@ pub struct Node {
     /// Links that came up again while no case blamed them, each with the time of the report. A verdict may follow.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub links_up: BTreeMap<String, Timestamp>,
+    /// Conditions of the machine of which the end has not been reported.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<LastingCondition>,
     /// Fences of jobs that have left the node, which its agent has not confirmed (RG-3).
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fences: BTreeMap<JobId, FenceRequest>,
+}
+
+/// Condition of a machine that lasts until its end is reported.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LastingCondition {
+    /// Time of the report.
+    pub since: Timestamp,
+    /// What has it: a file system, a server, a cable.
+    pub place: String,
+    /// Class of the report; `none` if it is no failure by itself.
+    pub class: ClassId,
+    /// Place and condition in words.
+    pub text: String,
+    /// True if the agent measures it, false if the kernel reports its changes.
+    pub is_measured: bool,
 }
 
 /// Report of an agent that it was asked to end.
@@ -154,6 +172,7 @@ impl Fleet {
             uncordoned_fault: None,
             links_down: BTreeMap::new(),
             links_up: BTreeMap::new(),
+            conditions: Vec::new(),
             fences: BTreeMap::new(),
             info,
         };
@@ -161,6 +180,7 @@ impl Fleet {
             // A boot brings links up again.
             if known.info.boot_id == node.info.boot_id {
                 node.links_down = known.links_down;
+                node.conditions = known.conditions;
             }
             node.cordon = known.cordon;
             node.uncordoned_fault = known.uncordoned_fault;

@@ -274,6 +274,17 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if conditions of machines that last are recorded until their end is reported (since rules 8).
+    pub(crate) fn records_conditions(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if the last message of a node that fell silent is recorded (since rules 8; before, its silence counted
+    /// from the declaration of its loss).
+    pub(crate) fn dates_silence(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if an error that the hardware confined to one process restarts a job only if a rank ended (since rules
     /// 8; before, it restarted the job on the node).
     pub(crate) fn confines_contained_errors(&self) -> bool {

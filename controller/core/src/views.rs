@@ -121,7 +121,10 @@ fn node_reason(node: &Node, has_job: bool) -> Option<String> {
     let unjoined = node.unjoined_since.filter(|_| !is_named).map(unjoined_reason);
     let links = node.links_down.iter();
     let links = links.map(|(link, since)| format!("the link of {link} has been down since {since}"));
-    let reasons: Vec<String> = fault.into_iter().chain(reason).chain(unjoined).chain(links).collect();
+    let conditions = node.conditions.iter();
+    let conditions = conditions.map(|condition| format!("{} since {}", condition.text, condition.since));
+    let faults = fault.into_iter().chain(reason).chain(unjoined);
+    let reasons: Vec<String> = faults.chain(links).chain(conditions).collect();
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 

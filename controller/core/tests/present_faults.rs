@@ -8,7 +8,7 @@ use cluster::{Cluster, job, node};
 use rankguard_core::{DecisionState, Event, Policy, RULES};
 use rankguard_model::{
     Case, CaseId, CaseNote, CaseNoteKind, CaseState, CheckpointTiers, ClassId, Classification, Device, DeviceKind,
-    Entity, EvidenceBody, EvidenceSource, FieldValues, NodeId, ProcessExit, Rank, Role, Step, Timestamp,
+    Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, ProcessExit, Rank, Role, Step, Timestamp,
 };
 
 fn mark(class: &str, role: Role, signature: &str) -> Classification {
@@ -63,15 +63,23 @@ fn standing(rules: u32, ranks: &[u32]) -> Cluster {
     });
     cluster.wait(Duration::from_secs(31));
     for rank in ranks {
-        let mut stalled = mark("hang-no-error", Role::Confirmation, "ranks.stalled");
-        stalled.fields = [("step", "40".to_owned()), ("silent_ms", "31000".to_owned())].into();
-        cluster.rank_says(*rank, line("no step for 31 s after step 40"), vec![stalled]);
+        reports_stall(&mut cluster, *rank);
     }
+    steps_of_first(&mut cluster);
+    cluster
+}
+
+fn reports_stall(cluster: &mut Cluster, rank: u32) {
+    let mut stalled = mark("hang-no-error", Role::Confirmation, "ranks.stalled");
+    stalled.fields = [("step", "40".to_owned()), ("silent_ms", "31000".to_owned())].into();
+    cluster.rank_says(rank, line("no step for 31 s after step 40"), vec![stalled]);
+}
+
+fn steps_of_first(cluster: &mut Cluster) {
     for step in 41..360 {
         cluster.progress(0, step);
         cluster.wait(Duration::from_secs(1));
     }
-    cluster
 }
 
 #[test]
@@ -287,4 +295,217 @@ fn a_link_keeps_its_case_open_while_it_is_down() {
         "{}",
         outcome(&cluster)
     );
+}
+
+fn kernel_line(cluster: &mut Cluster, number: u32, text: &str, class: Classification) {
+    let entity = Entity::Node { node: node(number) };
+    cluster.report(node(number), EvidenceSource::KernelLog, entity, line(text), vec![class]);
+}
+
+fn with(mut mark: Classification, fields: &[(&str, &str)]) -> Classification {
+    for (name, value) in fields {
+        mark.fields.insert((*name).to_owned(), (*value).to_owned());
+    }
+    mark
+}
+
+fn reason_of(cluster: &Cluster, number: u32) -> String {
+    let status = cluster.state.status(cluster.now);
+    let view = status.nodes.into_iter().find(|view| view.node == node(number));
+    view.and_then(|view| view.reason).unwrap_or_default()
+}
+
+/// All ranks wait for a server until an operator cancels their job.
+#[test]
+fn a_server_that_does_not_answer_keeps_its_case_open_until_it_does() {
+    let mut cluster = Cluster::running(Policy::default());
+    let waits = |server| {
+        with(
+            mark("filesystem-hang", Role::Root, "nfs-not-responding"),
+            &[("server", server)],
+        )
+    };
+    let back = |server| with(mark("none", Role::Noise, "nfs-ok"), &[("server", server)]);
+    kernel_line(
+        &mut cluster,
+        1,
+        "nfs: server nas1 not responding, still trying",
+        waits("nas1"),
+    );
+    let since = cluster.now;
+    cluster.wait(Duration::from_secs(31));
+    (0..8).for_each(|rank| reports_stall(&mut cluster, rank));
+    cluster.wait(Duration::from_secs(10));
+    assert_eq!(only_case(&cluster).verdict.class.as_str(), "filesystem-hang");
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
+    assert_eq!(only_case(&cluster).state, CaseState::FaultPresent);
+    assert!(reason_of(&cluster, 1).ends_with(&format!("the server nas1 has not answered since {since}")));
+    kernel_line(&mut cluster, 1, "nfs: server nas2 OK", back("nas2"));
+    kernel_line(&mut cluster, 2, "nfs: server nas1 OK", back("nas1"));
+    assert_eq!(
+        only_case(&cluster).state,
+        CaseState::FaultPresent,
+        "the server has not answered"
+    );
+    kernel_line(&mut cluster, 1, "nfs: server nas1 OK", back("nas1"));
+    assert_eq!(only_case(&cluster).state, CaseState::Closed);
+    assert!(
+        outcome(&cluster).contains("; the server nas1 answers again at "),
+        "{}",
+        outcome(&cluster)
+    );
+    assert!(!reason_of(&cluster, 1).contains("nas1"));
+}
+
+fn space(cluster: &mut Cluster, number: u32, value: f64) {
+    let metric = "host.disk_available /tmp";
+    let is_low = value < 0.02;
+    let marks = is_low.then(|| mark("disk-full", Role::Confirmation, metric));
+    let body = EvidenceBody::Sample {
+        metric: metric.to_owned(),
+        value,
+        unit: "ratio".to_owned(),
+    };
+    let entity = Entity::Node { node: node(number) };
+    cluster.report(
+        node(number),
+        EvidenceSource::Host,
+        entity,
+        body,
+        marks.into_iter().collect(),
+    );
+}
+
+#[test]
+fn a_full_disk_of_a_node_keeps_its_case_open_until_it_has_space() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), CheckpointTiers::default());
+    space(&mut cluster, 2, 0.0);
+    save_fails(&mut cluster, 4, 50);
+    cluster.wait(Duration::from_secs(20));
+    commits(&mut cluster, 60);
+    assert_eq!(
+        only_case(&cluster).state,
+        CaseState::FaultPresent,
+        "{:#?}",
+        cluster.cases()
+    );
+    assert!(reason_of(&cluster, 2).starts_with("the file system /tmp has had little or no space left since "));
+    space(&mut cluster, 2, 0.5);
+    assert_eq!(only_case(&cluster).state, CaseState::Closed);
+    assert!(
+        outcome(&cluster).contains("; the file system /tmp has space again at "),
+        "{}",
+        outcome(&cluster)
+    );
+    assert_eq!(reason_of(&cluster, 2), "");
+}
+
+#[test]
+fn a_cable_is_shown_while_it_is_unplugged() {
+    let mut cluster = Cluster::running(Policy::default());
+    cluster.wait(Duration::from_secs(1));
+    let cable = |role, class: &str, signature: &str, module: &str| {
+        with(
+            mark(class, role, signature),
+            &[("bdf", "0000:5e:00.0"), ("module", module)],
+        )
+    };
+    let text = "mlx5_core 0000:5e:00.0: Port module event: module 0, Cable unplugged";
+    let unplugged = cable(Role::Confirmation, "nic-link-down", "mlx5-unplugged", "0");
+    kernel_line(&mut cluster, 1, text, unplugged);
+    let wanted = "the cable of module 0 of adapter 0000:5e:00.0 has been unplugged since ";
+    assert!(reason_of(&cluster, 1).starts_with(wanted), "{}", reason_of(&cluster, 1));
+    kernel_line(
+        &mut cluster,
+        1,
+        "other",
+        cable(Role::Noise, "none", "mlx5-plugged", "1"),
+    );
+    assert_ne!(reason_of(&cluster, 1), "");
+    kernel_line(
+        &mut cluster,
+        1,
+        "plugged",
+        cable(Role::Noise, "none", "mlx5-plugged", "0"),
+    );
+    assert_eq!(reason_of(&cluster, 1), "");
+}
+
+fn link_changes(cluster: &mut Cluster, nic: &str, is_up: bool) {
+    let link = device(node(1), DeviceKind::Nic, nic);
+    let (text, change) = if is_up {
+        ("Link up", mark("none", Role::Noise, "nic-link-up"))
+    } else {
+        ("Link down", mark("nic-link-down", Role::Root, "nic-link-down"))
+    };
+    let text = line(&format!("mlx5_core 0000:5e:00.0 {nic}: {text}"));
+    cluster.report(node(1), EvidenceSource::KernelLog, link, text, vec![change]);
+}
+
+fn slave_lost(cluster: &mut Cluster, nic: &str) {
+    let link = device(node(1), DeviceKind::Nic, nic);
+    let lost = mark("nic-link-down", Role::Root, "bond-slave-down");
+    let text = line(&format!(
+        "bond0: (slave {nic}): link status definitely down, disabling slave"
+    ));
+    cluster.report(node(1), EvidenceSource::KernelLog, link, text, vec![lost]);
+}
+
+/// Both links of a bond go down one after the other, and their reports follow after the verdicts.
+#[test]
+fn a_bond_that_loses_its_links_is_one_open_case() {
+    let mut cluster = Cluster::running(Policy::default());
+    for nic in ["ens1f0", "ens1f1"] {
+        link_changes(&mut cluster, nic, false);
+        cluster.wait(Duration::from_millis(400));
+        slave_lost(&mut cluster, nic);
+        cluster.wait(Duration::from_secs(8));
+        slave_lost(&mut cluster, nic);
+        cluster.wait(Duration::from_secs(20));
+    }
+    assert_eq!(opened(&cluster), [CaseId(1)], "{:#?}", cluster.cases());
+    let links = |case: &Case| case.findings.iter().filter_map(|finding| finding.entity.node()).count();
+    assert!(links(cluster.cases()[0]) >= 4, "{:#?}", cluster.cases()[0]);
+    link_changes(&mut cluster, "ens1f0", true);
+    assert_eq!(opened(&cluster), [CaseId(1)], "the other link is down");
+    link_changes(&mut cluster, "ens1f1", true);
+    assert_eq!(opened(&cluster), []);
+}
+
+/// A job that a full disk has stopped leaves the disk full.
+#[test]
+fn a_full_disk_that_stopped_its_job_is_present_until_it_has_space() {
+    let mut cluster = Cluster::new(Policy::default());
+    let spec = JobSpec {
+        max_restarts: 0,
+        ..cluster.spec(4, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.obey();
+    cluster.obey();
+    space(&mut cluster, 2, 0.0);
+    let full = mark("disk-full", Role::Root, "enospc");
+    let text = line("OSError: [Errno 28] No space left on device: '/tmp/x'");
+    cluster.rank_says(4, text, vec![full]);
+    let exit = EvidenceBody::RankExited {
+        pid: 4,
+        exit: ProcessExit::Code(1),
+        ended_by_agent: false,
+    };
+    cluster.rank_says(4, exit, Vec::new());
+    cluster.wait(Duration::from_secs(20));
+    cluster.tell(Event::JobCancelled { job: job(), by: None });
+    assert_eq!(
+        only_case(&cluster).state,
+        CaseState::FaultPresent,
+        "{:#?}",
+        cluster.cases()
+    );
+    assert!(
+        outcome(&cluster).starts_with("the job was stopped: "),
+        "{}",
+        outcome(&cluster)
+    );
+    space(&mut cluster, 2, 0.5);
+    assert_eq!(only_case(&cluster).state, CaseState::Closed);
 }

@@ -26,6 +26,7 @@ impl DecisionContext<'_> {
         self.take_farewell(evidence);
         self.lease_ended(evidence);
         self.watch_links(evidence);
+        self.watch_conditions(evidence);
         self.pass_to_diagnosis(evidence);
         self.take_failed_rank(evidence);
         self.follow_exit(evidence);

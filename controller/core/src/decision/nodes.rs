@@ -36,6 +36,7 @@ impl DecisionContext<'_> {
         self.node_span(&node);
         if restarted {
             self.forget_refusals(&node);
+            self.drop_measured_conditions(&node);
             // The ranks of the old agent died with it, and so did its reports of their ends.
             self.ranks_vanished(info, last_heard, boot);
         }
@@ -118,6 +119,15 @@ impl DecisionContext<'_> {
         let known = entry.and_then(|entry| entry.last_heard.or(entry.session_ended));
         let last_heard = unjoined.and(known).unwrap_or(last_heard);
         self.state.fleet.lose(self.at, node);
+        let dates_silence = self.state.dates_silence();
+        if let Some(entry) = self
+            .state
+            .fleet
+            .get_mut(node)
+            .filter(|_| dates_silence && unjoined.is_none())
+        {
+            entry.last_heard.get_or_insert(last_heard);
+        }
         self.state.timers.remove(&TimerKey::Fence { node: node.clone() });
         self.watch_departed();
         self.node_span(node);

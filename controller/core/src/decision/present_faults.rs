@@ -1,7 +1,7 @@
 //! Faults that are still present after the verdict although nothing is restarted for them.
 //!
 //! `Open => FaultPresent` of a case whose job goes on, if the end of the fault will be seen: ranks that stand while others
-//! make steps, slow ranks, a store that keeps no checkpoint, a link that is down. `FaultPresent => Closed` when that end is
+//! make steps, slow ranks, a store that keeps no checkpoint, a link that is down, a condition of a machine that lasts. `FaultPresent => Closed` when that end is
 //! seen, when the job ends or starts another generation, or by an operator. `Closed => FaultPresent` when the same failure
 //! is reported again, unless an operator closed the case.
 
@@ -20,7 +20,20 @@ const STORE_FAULTS: [&str; 2] = [classes::DISK_FULL, classes::STORAGE_IO_ERROR];
 impl DecisionState {
     /// Returns true if the fault of a concluded case is present now, as far as its end can be seen.
     pub(crate) fn has_present_fault(&self, case: &Case) -> bool {
-        self.is_link_down(case) || self.job_of(case).is_some_and(|job| has_present_fault(job, case))
+        self.is_link_down(case)
+            || self.has_lasting_condition(case)
+            || self.job_of(case).is_some_and(|job| has_present_fault(job, case))
+    }
+
+    /// Returns the case with the same fault that is still present.
+    fn present_fault_like(&self, case: &Case) -> Option<CaseId> {
+        let is_same = |other: &&Case| {
+            other.id != case.id
+                && other.job == case.job
+                && other.verdict.class == case.verdict.class
+                && other.verdict.blamed == case.verdict.blamed
+        };
+        self.cases.with_present_fault().find(is_same).map(|case| case.id)
     }
 
     fn job_of(&self, case: &Case) -> Option<&Job> {
@@ -28,11 +41,16 @@ impl DecisionState {
         (!job.is_over()).then_some(job)
     }
 
+    /// Returns true if the blamed link, or another one of which the case reports the loss, is down.
     fn is_link_down(&self, case: &Case) -> bool {
-        let blamed = &case.verdict.blamed;
-        let entry = blamed.node().and_then(|node| self.fleet.get(node));
-        case.verdict.class.as_str() == classes::NIC_LINK_DOWN
-            && entry.is_some_and(|entry| entry.links_down.contains_key(&blamed.to_string()))
+        let is_down = |link: &Entity| {
+            let entry = link.node().and_then(|node| self.fleet.get(node));
+            entry.is_some_and(|entry| entry.links_down.contains_key(&link.to_string()))
+        };
+        let class = &case.verdict.class;
+        let mut lost = case.findings.iter().filter(|finding| finding.class == *class);
+        class.as_str() == classes::NIC_LINK_DOWN
+            && (is_down(&case.verdict.blamed) || lost.any(|finding| is_down(&finding.entity)))
     }
 }
 
@@ -48,7 +66,7 @@ fn is_rank_affected(job: &Job, finding: &CaseFinding) -> bool {
         return false;
     };
     let is_affected = match finding.class.as_str() {
-        classes::HANG_STALLED_RANKS => job.hang.is_standing(*rank),
+        classes::HANG_STALLED_RANKS | classes::FILESYSTEM_HANG => job.hang.is_standing(*rank),
         classes::STRAGGLER => job.tempo.is_slow(*rank),
         _ => false,
     };
@@ -76,17 +94,23 @@ impl DecisionContext<'_> {
         if !self.state.keeps_present_faults() || !self.state.has_present_fault(case) {
             return self.close(id, outcome);
         }
-        let is_same = |other: &&Case| {
-            other.job == case.job
-                && other.verdict.class == case.verdict.class
-                && other.verdict.blamed == case.verdict.blamed
-        };
-        let known = self.state.cases.with_present_fault().find(is_same).map(|case| case.id);
-        match known {
-            Some(known) => self.close(id, format!("the fault of case {known} is still present")),
+        match self.state.present_fault_like(case) {
+            Some(known) => self.merge(id, known),
             None => self.state.cases.set_present(id, outcome),
         }
         self.limit_present_faults();
+    }
+
+    /// Closes a case about the fault of another one, which takes its evidence.
+    fn merge(&mut self, id: CaseId, known: CaseId) {
+        let findings = self.state.cases.all().get(&id).map(|case| case.findings.clone());
+        for finding in findings.into_iter().flatten() {
+            self.state.cases.add_new_finding(known, finding);
+        }
+        self.close(
+            id,
+            format!("the fault of case {known} is still present, and the evidence is part of that case"),
+        );
     }
 
     /// `Closed => FaultPresent` after a late report of the same failure.
@@ -98,7 +122,9 @@ impl DecisionContext<'_> {
         if !is_again || was_closed_by_operator(case) || !self.state.keeps_present_faults() {
             return;
         }
-        if self.state.has_present_fault(case) {
+        if let Some(known) = self.state.present_fault_like(case) {
+            self.state.cases.add_new_finding(known, finding.clone());
+        } else if self.state.has_present_fault(case) {
             let outcome = "the failure was reported again, and nothing is restarted".to_owned();
             self.state.cases.set_present(id, outcome);
             self.limit_present_faults();
@@ -113,6 +139,11 @@ impl DecisionContext<'_> {
     /// `FaultPresent => Closed` of the cases that blame a node, or a device of it, with a fault that is no longer present.
     pub(crate) fn close_past_faults_of_node(&mut self, node: &NodeId, how: &str) {
         self.close_past(how, |case| case.verdict.blamed.node() == Some(node));
+    }
+
+    /// `FaultPresent => Closed` of the cases of a class with a fault that is no longer present.
+    pub(crate) fn close_past_faults_of_class(&mut self, class: &ClassId, how: &str) {
+        self.close_past(how, |case| case.verdict.class == *class);
     }
 
     /// `FaultPresent => Closed` of a case with another verdict, of which the end is not seen.
@@ -150,7 +181,13 @@ impl DecisionContext<'_> {
         if before.ends_with(how) {
             return self.close(id, before);
         }
-        self.close(id, format!("{before}; {how} at {at}"));
+        // A text with a time of its own ends with it.
+        let dated = if how.ends_with('Z') {
+            how.to_owned()
+        } else {
+            format!("{how} at {at}")
+        };
+        self.close(id, format!("{before}; {dated}"));
         self.note(Some(id), how.to_owned());
     }
 
