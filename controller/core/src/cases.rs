@@ -188,14 +188,19 @@ impl CaseTable {
         true
     }
 
-    /// Adds a finding of another case to a case that lacks it, up to [`FINDINGS_MAX`]. What was noise there explains
-    /// nothing here.
+    /// Adds a finding of another case to a case that lacks it, up to [`FINDINGS_MAX`]. A case takes in no evidence of ranks
+    /// of another generation, and what was noise there explains nothing here.
     pub(crate) fn add_new_finding(&mut self, id: CaseId, finding: CaseFinding) {
         let case = self.all.get_mut(&id).filter(|case| case.findings.len() < FINDINGS_MAX);
         let Some(case) = case.filter(|_| finding.role != Role::Noise) else {
             return;
         };
         let is_known = |known: &CaseFinding| known.evidence == finding.evidence && known.class == finding.class;
+        if let Entity::Rank { generation, .. } = &finding.entity
+            && case.generation != Some(*generation)
+        {
+            return;
+        }
         if !case.findings.iter().any(is_known) {
             let role = if finding.role == Role::Root {
                 Role::Confirmation

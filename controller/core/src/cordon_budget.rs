@@ -3,6 +3,7 @@
 use rankguard_model::Timestamp;
 
 use crate::DecisionState;
+use crate::counted_nouns::{count, count_are, counted};
 
 /// Rules version from which on [`CordonBudget`] counts live nodes; see [`crate::Policy::rules`].
 const SINCE_RULES: u32 = 1;
@@ -31,16 +32,23 @@ impl CordonBudget {
             recent,
         } = *self;
         if cordoned >= limit {
-            return Some(format!("{cordoned} nodes are cordoned and {limit} may be"));
+            return Some(format!(
+                "{} cordoned and {limit} may be",
+                count_are(counted(cordoned), "node")
+            ));
         }
         if cordoned > 0 && cordoned + lost >= limit {
+            let verb = if lost == 1 { "is" } else { "are" };
             return Some(format!(
-                "{cordoned} nodes are cordoned, {lost} are lost, and {limit} may be out of use"
+                "{} cordoned, {lost} {verb} lost, and {limit} may be out of use",
+                count_are(counted(cordoned), "node")
             ));
         }
         if recent >= limit {
+            let verb = if recent == 1 { "was" } else { "were" };
             return Some(format!(
-                "{recent} nodes were cordoned within the rate window and {limit} may be"
+                "{} {verb} cordoned within the rate window and {limit} may be",
+                count(counted(recent), "node")
             ));
         }
         None

@@ -39,6 +39,7 @@ pub(crate) use gate::BETWEEN;
 pub use gate::PreflightResults;
 pub use hang::SilentRanks;
 pub use interval::scope_of;
+pub(crate) use jobs::missing_nodes;
 use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{AgentOrder, CheckpointPolicy, JobId, NodeId, Rank, RetainedSet, Timestamp};
 pub use refusals::RefusedEvidence;
@@ -47,12 +48,6 @@ use crate::{Action, DecisionState, Event, Job, StampedEvent};
 
 /// Grace period between SIGTERM and SIGKILL when a job is stopped.
 const STOP_GRACE_MS: u64 = 2_000;
-
-/// Formats a number with its noun: `1 node`, `3 nodes`.
-pub(crate) fn count(number: u32, noun: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {noun}{plural}")
-}
 
 /// Applies one event and returns the resulting actions. The state changes only here.
 pub fn step(state: &mut DecisionState, stamped: &StampedEvent) -> Vec<Action> {

@@ -3,6 +3,7 @@
 use rankguard_model::{CaseId, Generation, NodeState, Timestamp, UnconfirmedNode};
 use serde::{Deserialize, Serialize};
 
+use crate::counted_nouns::{count, counted};
 use crate::{Node, Policy};
 
 /// Ranks of one job on one node that must end before the node takes work.
@@ -55,10 +56,8 @@ impl FenceRequest {
                 )
             }
         } else if !self.left.is_empty() {
-            format!(
-                "its agent could not end {} processes and is asked again",
-                self.left.len()
-            )
+            let left = count(counted(self.left.len()), "process");
+            format!("its agent could not end {left} and is asked again")
         } else if self.overdue {
             format!(
                 "its agent has not answered within {} s and is asked again",

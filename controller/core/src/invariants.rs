@@ -66,7 +66,7 @@ fn living(state: &DecisionState) -> impl Iterator<Item = &Job> {
 fn no_node_serves_two_jobs(state: &DecisionState) -> Option<String> {
     let mut owner: BTreeMap<&NodeId, &Job> = BTreeMap::new();
     for job in living(state) {
-        for node in job.nodes() {
+        for node in job.nodes().iter().filter(|node| state.has_node(job, node)) {
             if let Some(other) = owner.insert(node, job) {
                 return Some(format!("{node} serves {} and {}", other.spec.id, job.spec.id));
             }

@@ -93,6 +93,9 @@ pub struct Job {
     /// Ranks of this generation that their agent no longer runs and that it has not reported as ended yet.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     exits_due: BTreeSet<Rank>,
+    /// Nodes of its generation on which another job was placed while it waited for nodes.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    given_up: BTreeSet<NodeId>,
     /// True if the ranks of this generation are being ended, because one of them failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     ending: bool,
@@ -179,6 +182,7 @@ impl Job {
             launch_record: LaunchRecord::default(),
             completed: BTreeSet::new(),
             exits_due: BTreeSet::new(),
+            given_up: BTreeSet::new(),
             ending: false,
             step: None,
             generation_step: None,

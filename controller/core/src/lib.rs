@@ -27,6 +27,7 @@ mod catalogue;
 mod checkpoints;
 mod controller_starts;
 mod cordon_budget;
+mod counted_nouns;
 mod decision;
 mod event;
 mod fence;

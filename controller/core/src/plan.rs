@@ -3,6 +3,8 @@
 use rankguard_model::{CaseId, Generation, JobId, NodeId, PlanId, Rank, RankPlacement, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use crate::counted_nouns::count;
+
 /// Kind of change from one plan to the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -98,10 +100,10 @@ impl Plan {
     pub fn describe(&self) -> String {
         let nodes: Vec<&str> = self.nodes.iter().map(NodeId::as_str).collect();
         format!(
-            "{}: generation {} with {} ranks on {}",
+            "{}: generation {} with {} on {}",
             self.kind.describe(),
             self.generation,
-            self.world_size(),
+            count(self.world_size(), "rank"),
             nodes.join(", ")
         )
     }

@@ -149,6 +149,9 @@ impl DecisionContext<'_> {
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.recover_from(id);
                 }
+                if self.state.notes_stops() {
+                    self.note(Some(id), format!("the job is stopped: {reason}"));
+                }
                 self.stop_job(&name, format!("{reason} (case {id})"));
             }
         }
@@ -590,11 +593,11 @@ impl DecisionContext<'_> {
         let alive = |name: &&JobId| self.state.jobs.get(*name).is_some_and(|job| !job.is_over());
         let named = concluded.job.as_ref().filter(alive);
         let uses = |node: &NodeId| {
-            self.state
-                .jobs
-                .iter()
-                .find(|(_, job)| !job.is_over() && job.nodes().contains(node))
-                .map(|(name, _)| name)
+            let jobs = || self.state.jobs.iter().filter(|(_, job)| !job.is_over());
+            // A waiting job may have left the node to another one.
+            let holder = jobs().find(|(_, job)| self.state.has_node(job, node));
+            let user = holder.or_else(|| jobs().find(|(_, job)| job.nodes().contains(node)));
+            user.map(|(name, _)| name)
         };
         let blamed = concluded.verdict.blamed.node();
         named

@@ -274,6 +274,17 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if the actions of a case contain the stop of its job (since rules 8).
+    pub(crate) fn notes_stops(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if a waiting job has no nodes but those on which its ranks run, and nodes are offered to the oldest job
+    /// first (since rules 8; before, a waiting job kept the nodes of its last generation, and names gave the order).
+    pub(crate) fn frees_waiting_nodes(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if conditions of machines that last are recorded until their end is reported (since rules 8).
     pub(crate) fn records_conditions(&self) -> bool {
         self.rules >= 8
@@ -464,11 +475,30 @@ impl DecisionState {
 
     /// Returns the nodes that belong to jobs other than `job`.
     pub(crate) fn nodes_of_other_jobs(&self, job: &JobId) -> BTreeSet<NodeId> {
-        self.jobs
+        let others = self
+            .jobs
             .iter()
-            .filter(|(name, other)| *name != job && !other.is_over())
-            .flat_map(|(_, other)| other.nodes().iter().cloned())
-            .collect()
+            .filter(|(name, other)| *name != job && !other.is_over());
+        let nodes = others.flat_map(|(_, other)| other.nodes().iter().filter(|node| self.has_node(other, node)));
+        nodes.cloned().collect()
+    }
+
+    /// Returns true if a job has a node, so that no other job is placed there. A waiting job has those on which ranks run.
+    pub(crate) fn has_node(&self, job: &Job, node: &NodeId) -> bool {
+        if self.frees_waiting_nodes() {
+            job.holds(node)
+        } else {
+            job.nodes().contains(node)
+        }
+    }
+
+    /// Returns the names of the jobs in the order in which they are offered nodes: that of submission.
+    pub(crate) fn names_by_age(&self) -> Vec<JobId> {
+        let mut jobs: Vec<(Timestamp, &JobId)> = self.jobs.iter().map(|(name, job)| (job.submitted_at, name)).collect();
+        if self.frees_waiting_nodes() {
+            jobs.sort();
+        }
+        jobs.into_iter().map(|(_, name)| name.clone()).collect()
     }
 
     /// Updates the context of diagnosis for a job. Callers invoke it after every change of the job's plan or end.

@@ -45,8 +45,11 @@ impl DecisionState {
         }
         let foreign = foreign_jobs(&self.fleet, &unconfirmed, at);
         let view = |job: &Job| {
-            let view = job_view(job, &self.fleet, self.policy.hang_ms);
-            let reasons: Vec<String> = view.reason.into_iter().chain(self.size_reason(job, at)).collect();
+            let missing = self.missing_now(job);
+            let view = job_view(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
+            let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
+            let reason = self.settling_reason(job).or(view.reason);
+            let reasons: Vec<String> = reason.into_iter().chain(obstacles).collect();
             JobView {
                 unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
                 reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
@@ -55,6 +58,13 @@ impl DecisionState {
         };
         let ended = self.ended_foreign_jobs(&unconfirmed);
         self.jobs.values().map(view).chain(foreign).chain(ended).collect()
+    }
+
+    /// Returns the reason of a job of which a failure is examined before it has worked: its ranks are no longer quiet.
+    fn settling_reason(&self, job: &Job) -> Option<String> {
+        let is_starting = matches!(job.phase(), JobPhase::Starting) && job.case().is_none();
+        let case = self.cases.settling(&job.spec.id).filter(|_| is_starting)?;
+        Some(format!("a failure is being examined, see case {case}"))
     }
 
     /// Returns the states of the jobs of other journals, as `status` lists them.
@@ -78,7 +88,7 @@ impl DecisionState {
     }
 
     fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
-        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && holds_node(job, name));
+        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && job.holds(name));
         fleet
             .iter()
             .map(|(name, node)| NodeView {
@@ -95,16 +105,6 @@ impl DecisionState {
             })
             .collect()
     }
-}
-
-/// Returns true if a job has a node: its plan places ranks there, or, while it waits for nodes, ranks run on there.
-fn holds_node(job: &Job, name: &NodeId) -> bool {
-    let runs_on = || {
-        job.places()
-            .iter()
-            .any(|(rank, node)| node == name && job.is_alive(*rank))
-    };
-    job.nodes().contains(name) && (!job.is_pending() || runs_on())
 }
 
 /// Returns the fault of a node on which ranks may be placed, or run.
@@ -237,6 +237,7 @@ fn foreign_job(
             &Job::new(spec, joined.unwrap_or(at), FailureRates::default()),
             &Fleet::default(),
             0,
+            None,
         )
     }
 }
@@ -277,7 +278,12 @@ fn ended_foreign_job(name: &JobId, end: &ForeignEnd) -> JobView {
         generation: end.generation,
         step: end.step,
         ended_at: Some(end.at),
-        ..job_view(&Job::new(spec, end.at, FailureRates::default()), &Fleet::default(), 0)
+        ..job_view(
+            &Job::new(spec, end.at, FailureRates::default()),
+            &Fleet::default(),
+            0,
+            None,
+        )
     }
 }
 
@@ -359,9 +365,9 @@ fn quiet_start(job: &Job) -> Option<String> {
     })
 }
 
-fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64) -> JobView {
+fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> JobView {
     let reason = match job.phase() {
-        JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing)),
+        JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing_now.unwrap_or(missing))),
         JobPhase::Stopped { reason } => Some(reason.clone()),
         JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
         _ if job.checkpoints.suspicions.unreadable_since().is_some() => store_wait_reason(job),

@@ -80,7 +80,10 @@ impl DecisionContext<'_> {
             return;
         };
         match job.phase() {
-            JobPhase::Pending { .. } if job.plan().is_some() => self.place(name, None, Vec::new()),
+            JobPhase::Pending { .. } if job.plan().is_some() => {
+                self.place(name, None, Vec::new());
+                self.offer_freed_nodes(name);
+            }
             JobPhase::Starting | JobPhase::Running
                 if !job.ended_ranks().is_empty() && !self.state.cases.is_settling(name) =>
             {
@@ -109,7 +112,8 @@ impl DecisionContext<'_> {
         };
         let had_exits_due = job.drop_exits_due();
         if job.is_pending() && had_exits_due {
-            return self.place(name, None, Vec::new());
+            self.place(name, None, Vec::new());
+            return self.offer_freed_nodes(name);
         }
         let ended = job.ended_ranks();
         if ended.is_empty() || self.state.cases.is_settling(name) {

@@ -80,7 +80,7 @@ impl DecisionContext<'_> {
     }
 
     /// Sends all fence requests of a node. Repeating the orders is harmless.
-    fn order_fences(&mut self, node: &NodeId) {
+    pub(super) fn order_fences(&mut self, node: &NodeId) {
         let requests = self.state.fleet.get(node).map(|entry| entry.fences.clone());
         for (job, request) in requests.unwrap_or_default() {
             let current = self

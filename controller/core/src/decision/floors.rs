@@ -208,7 +208,8 @@ pub(crate) fn loss_text(node: &NodeId, mark: &JournalMark, loss: JournalLoss) ->
     let position = mark.position;
     match loss {
         JournalLoss::RolledBack(Some(entries)) => format!(
-            "the journal was restored from a copy: node {node} knows of entry {position}, and {entries} entries are lost"
+            "the journal was restored from a copy: node {node} knows of entry {position}, and {} lost",
+            crate::counted_nouns::count_are(u32::try_from(entries).unwrap_or(u32::MAX), "entry")
         ),
         JournalLoss::RolledBack(None) => format!(
             "the journal was restored from a copy: node {node} knows of entry {position} of a controller's start that is \

@@ -240,11 +240,11 @@ impl DecisionContext<'_> {
             .map(|check| format!("{} {}: {} ({})", check.check, check.subject, check.found, check.advice))
             .collect();
         if !everywhere.is_empty() {
-            let count = answers.environments.len();
-            self.stop_job(
-                name,
-                format!("it cannot run on any of its {count} nodes: {}", everywhere.join("; ")),
-            );
+            let nodes = match answers.environments.len() {
+                1 => "its node".to_owned(),
+                many => format!("any of its {many} nodes"),
+            };
+            self.stop_job(name, format!("it cannot run on {nodes}: {}", everywhere.join("; ")));
             return false;
         }
         let reasons: Vec<String> = refused

@@ -8,10 +8,11 @@ use rankguard_model::{
 };
 
 use super::runs::passed_over_void;
-use super::{DecisionContext, STOP_GRACE_MS, count, fence_order};
+use super::{DecisionContext, STOP_GRACE_MS, fence_order};
+use crate::counted_nouns::count;
 use crate::job::{GenerationStart, JobLookup};
 use crate::plan::{Plan, PlanKind};
-use crate::{AdoptionStage, Job, JobPhase, TimerKey, plan_check};
+use crate::{AdoptionStage, DecisionState, Job, JobPhase, TimerKey, plan_check};
 
 impl DecisionContext<'_> {
     pub(super) fn job_submitted(&mut self, spec: &JobSpec, claim: Option<&StoreClaim>) {
@@ -53,7 +54,7 @@ impl DecisionContext<'_> {
         }
         let range = job.spec.nodes;
         let slots = job.spec.ranks_per_node;
-        let nodes = self.free_nodes(name);
+        let nodes = self.state.free_nodes(name);
         let gathered = job.may_start_smaller();
         if let Some(id) = case
             && job.is_budget_spent()
@@ -123,6 +124,42 @@ impl DecisionContext<'_> {
         if job.wait_for_nodes(missing.clone(), gathered) {
             self.announce(format!("job {name} {missing}"));
             self.wait_at_most(name, self.state.policy.pending_ms);
+            self.offer_freed_nodes(name);
+        }
+    }
+
+    /// Offers nodes that a waiting job does not have to the other waiting jobs, the oldest first.
+    pub(super) fn offer_freed_nodes(&mut self, name: &JobId) {
+        let is_freed = |job: &Job| job.is_pending() && job.plan().is_some();
+        if !self.state.frees_waiting_nodes() || !self.state.jobs.get(name).is_some_and(is_freed) {
+            return;
+        }
+        for other in self.state.names_by_age() {
+            let is_waiting = self.state.jobs.get(&other).is_some_and(Job::is_pending);
+            if other != *name && is_waiting {
+                self.place(&other, None, Vec::new());
+            }
+        }
+    }
+
+    /// Takes the nodes of a plan from waiting jobs. Fences end what these have there: processes that wait for another rank,
+    /// and ranks that were ordered and have not started (RG-3).
+    fn take_from_waiting_jobs(&mut self, plan: &Plan) {
+        if !self.state.frees_waiting_nodes() {
+            return;
+        }
+        let mut taken: Vec<(NodeId, JobId, Generation)> = Vec::new();
+        for (name, job) in self.state.jobs.iter_mut().filter(|(name, _)| **name != plan.job) {
+            let of_job = |node: &&NodeId| job.is_pending() && job.nodes().contains(node);
+            let nodes: Vec<NodeId> = plan.nodes.iter().filter(of_job).cloned().collect();
+            for node in nodes {
+                job.give_up(&node);
+                taken.push((node, name.clone(), job.generation().next()));
+            }
+        }
+        for (node, job, generation) in taken {
+            self.require_fence(&node, &job, generation, None);
+            self.order_fences(&node);
         }
     }
 
@@ -134,26 +171,13 @@ impl DecisionContext<'_> {
         let waiting = self.state.jobs.iter().filter(|(_, job)| job.is_pending());
         let names: Vec<JobId> = waiting.map(|(name, _)| name.clone()).collect();
         for name in names {
-            let found = self.free_nodes(&name).len();
+            let found = self.state.free_nodes(&name).len();
             let Some(job) = self.state.jobs.get_mut(&name) else {
                 continue;
             };
             let gathered = job.may_start_smaller();
             job.wait_for_nodes(missing_nodes(job, found), gathered);
         }
-    }
-
-    /// Returns the nodes on which a job could be placed, at most as many as it takes.
-    fn free_nodes(&self, name: &JobId) -> Vec<NodeId> {
-        let Some(job) = self.state.jobs.live(name) else {
-            return Vec::new();
-        };
-        let mut taken = self.state.nodes_of_other_jobs(name);
-        taken.extend(job.refused.iter().cloned());
-        let most = job.spec.nodes.max as usize;
-        self.state
-            .fleet
-            .choose(job.nodes(), &taken, job.spec.ranks_per_node, most)
     }
 
     /// Begins a plan by fencing the old ranks (RG-3).
@@ -177,6 +201,7 @@ impl DecisionContext<'_> {
         for node in &left {
             self.require_fence(node, &name, plan.generation, plan.case);
         }
+        self.take_from_waiting_jobs(&plan);
         let members = self.members_of(&plan);
         self.state.next_plan = plan.id.next();
         self.state.plans.insert(plan.id, plan.clone());
@@ -438,8 +463,21 @@ impl DecisionContext<'_> {
     }
 }
 
+impl DecisionState {
+    /// Returns the nodes on which a job could be placed, at most as many as it takes.
+    pub(crate) fn free_nodes(&self, name: &JobId) -> Vec<NodeId> {
+        let Some(job) = self.jobs.live(name) else {
+            return Vec::new();
+        };
+        let mut taken = self.nodes_of_other_jobs(name);
+        taken.extend(job.refused.iter().cloned());
+        let most = job.spec.nodes.max as usize;
+        self.fleet.choose(job.nodes(), &taken, job.spec.ranks_per_node, most)
+    }
+}
+
 /// Returns the condition for which a job without enough nodes waits; `found` nodes are free for it.
-fn missing_nodes(job: &Job, found: usize) -> String {
+pub(crate) fn missing_nodes(job: &Job, found: usize) -> String {
     let range = job.spec.nodes;
     let slots = job.spec.ranks_per_node;
     let refused = super::starts::refused_words(job);

@@ -191,8 +191,7 @@ impl DecisionContext<'_> {
 
     /// Offers a node that may have become usable to jobs that wait for nodes or may grow.
     pub(crate) fn offer_node(&mut self) {
-        let names: Vec<JobId> = self.state.jobs.keys().cloned().collect();
-        for name in names {
+        for name in self.state.names_by_age() {
             let Some(job) = self.state.jobs.get(&name) else {
                 continue;
             };

@@ -107,10 +107,7 @@ impl DecisionContext<'_> {
         for finding in findings.into_iter().flatten() {
             self.state.cases.add_new_finding(known, finding);
         }
-        self.close(
-            id,
-            format!("the fault of case {known} is still present, and the evidence is part of that case"),
-        );
+        self.close(id, format!("the fault of case {known} is still present"));
     }
 
     /// `Closed => FaultPresent` after a late report of the same failure.

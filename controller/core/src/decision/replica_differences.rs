@@ -8,6 +8,7 @@ use rankguard_model::{
 };
 
 use super::{DecisionContext, node_of};
+use crate::counted_nouns::{count, counted};
 
 impl DecisionContext<'_> {
     /// Reports each difference to diagnosis: against the ranks that a majority contradicts, or against the job without
@@ -69,10 +70,10 @@ impl DecisionContext<'_> {
             None => "there is no majority".to_owned(),
         };
         let text = format!(
-            "replicas of tensor {} at {:?} differ in {} chunks at step {step}, ranks {}: {told}",
+            "replicas of tensor {} at {:?} differ in {} at step {step}, ranks {}: {told}",
             difference.tensor,
             difference.offset,
-            difference.chunks.len(),
+            count(counted(difference.chunks.len()), "chunk"),
             list(&difference.ranks())
         );
         let fields = FieldValues::from([

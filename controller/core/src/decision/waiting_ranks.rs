@@ -25,7 +25,7 @@ impl DecisionContext<'_> {
     pub(super) fn can_resume(&self, job: &Job, nodes: &[NodeId]) -> bool {
         let chosen: BTreeSet<&NodeId> = nodes.iter().collect();
         let own: BTreeSet<&NodeId> = job.nodes().iter().collect();
-        chosen == own && self.works_while_waiting(job)
+        chosen == own && !job.has_given_up() && self.works_while_waiting(job)
     }
 
     /// `Pending => Running` with the ranks that ran on.

@@ -61,10 +61,10 @@ impl DecisionContext<'_> {
             JobPhase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
             JobPhase::Pending { missing, .. } => {
                 let since = job.case().map(|case| format!(" (case {case})")).unwrap_or_default();
-                let reason = format!(
-                    "{missing}; nothing changed within {} ms{since}",
-                    self.state.policy.pending_ms
-                );
+                let limit = Duration::from_millis(self.state.policy.pending_ms).as_secs_f64();
+                let missing = self.state.missing_now(job).unwrap_or_else(|| missing.clone());
+                let waited = missing.replacen("waits for", "waited for", 1);
+                let reason = format!("{waited}; it waits for at most {limit} s{since}");
                 self.stop_job(name, reason);
             }
             JobPhase::Fencing { waiting, .. } => {

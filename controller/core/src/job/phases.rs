@@ -117,6 +117,7 @@ impl Job {
         self.restored = RestoreBytes::default();
         self.completed.clear();
         self.exits_due.clear();
+        self.given_up.clear();
         self.ending = false;
         self.checkpoints.fence();
         self.calls = CheckpointCalls::new(self.generation);

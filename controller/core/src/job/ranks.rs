@@ -125,6 +125,23 @@ impl Job {
             .collect()
     }
 
+    /// Returns true if the job has a node: its plan places ranks there, or, while it waits for nodes, ranks run on there.
+    pub(crate) fn holds(&self, node: &NodeId) -> bool {
+        let runs_on = || self.ranks_on(node).into_iter().any(|rank| self.is_alive(rank));
+        let is_held = || !self.is_pending() || self.awaits_exits() || runs_on();
+        self.nodes().contains(node) && !self.given_up.contains(node) && is_held()
+    }
+
+    /// Leaves a node of its generation to another job. Its processes there are fenced, and do not count any more.
+    pub(crate) fn give_up(&mut self, node: &NodeId) {
+        self.given_up.insert(node.clone());
+    }
+
+    /// Returns true if the job has given up nodes of its generation.
+    pub(crate) fn has_given_up(&self) -> bool {
+        !self.given_up.is_empty()
+    }
+
     /// Returns the nodes with ranks of its generation that have not completed.
     pub(crate) fn nodes_with_work(&self) -> BTreeSet<NodeId> {
         let open = self.places().into_iter();

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use rankguard_model::{NodeId, NodeState, Timestamp};
 
+use crate::counted_nouns::count;
+use crate::decision::missing_nodes;
 use crate::{DecisionState, Job, JobPhase, TimerKey};
 
 /// Nodes with obstacles, which are named.
@@ -23,6 +25,30 @@ impl DecisionState {
             let added = nodes.into_iter().filter(|node| !job.nodes().contains(node));
             added.collect()
         })
+    }
+
+    /// Returns the condition for which a job waits, with the nodes that are free now; `None` if the recorded one holds.
+    pub(crate) fn missing_now(&self, job: &Job) -> Option<String> {
+        let is_waiting = job.is_pending() && self.frees_waiting_nodes();
+        let found = is_waiting.then(|| self.free_nodes(&job.spec.id).len())?;
+        (found < job.spec.nodes.min as usize).then(|| missing_nodes(job, found))
+    }
+
+    /// Returns why nodes are not free for a waiting job; `None` if each is.
+    pub(super) fn waiting_obstacles(&self, job: &Job) -> Option<String> {
+        if !job.is_pending() || !self.frees_waiting_nodes() {
+            return None;
+        }
+        let taken = self.nodes_of_other_jobs(&job.spec.id);
+        let slots = job.spec.ranks_per_node;
+        let is_free = |name: &NodeId| {
+            let node = self.fleet.get(name);
+            let is_fit = node.is_some_and(|node| node.is_usable() && node.info.slots >= slots);
+            is_fit && !taken.contains(name) && !job.refused.contains(name)
+        };
+        let names = self.fleet.iter().map(|(name, _)| name);
+        let others: Vec<&NodeId> = names.filter(|name| !is_free(name)).collect();
+        (!others.is_empty()).then(|| self.counted_obstacles(job, &others))
     }
 
     /// Returns the reason why a job with running ranks has fewer nodes than its maximum; `None` if it has all.
@@ -52,8 +78,13 @@ impl DecisionState {
     fn other_obstacles(&self, job: &Job) -> String {
         let others = self.fleet.iter().map(|(name, _)| name);
         let others: Vec<&NodeId> = others.filter(|name| !job.nodes().contains(name)).collect();
+        self.counted_obstacles(job, &others)
+    }
+
+    /// Names the obstacles of the first nodes and counts the others.
+    fn counted_obstacles(&self, job: &Job, others: &[&NodeId]) -> String {
         let Some(rest) = others.len().checked_sub(OBSTACLES_MAX) else {
-            return self.listed_obstacles(job, &others);
+            return self.listed_obstacles(job, others);
         };
         let listed = self.listed_obstacles(job, &others[..OBSTACLES_MAX]);
         match rest {
@@ -80,7 +111,7 @@ impl DecisionState {
         let user = self
             .jobs
             .values()
-            .find(|other| other.spec.id != job.spec.id && !other.is_over() && other.nodes().contains(name));
+            .find(|other| other.spec.id != job.spec.id && !other.is_over() && self.has_node(other, name));
         if node.lost_since.is_some() {
             return format!("{name} is lost");
         }
@@ -94,7 +125,7 @@ impl DecisionState {
             return format!("{name} failed the preflight of this job");
         }
         if node.info.slots < slots {
-            return format!("{name} has fewer than {slots} slots");
+            return format!("{name} has fewer than {}", count(slots, "slot"));
         }
         if node.state() == NodeState::Fencing {
             return format!("the end of old ranks on {name} is not confirmed");
