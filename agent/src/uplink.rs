@@ -81,7 +81,7 @@ enum SessionLoss {
     Status(Box<tonic::Status>),
     #[error("the controller closed the session")]
     Closed,
-    #[error("the controller has been silent for {0:?}")]
+    #[error("the controller did not answer within {0:?}")]
     Silent(Duration),
     #[error("use the spool: {0}")]
     Spool(#[from] crate::spool::SpoolError),

@@ -8,6 +8,8 @@ use rankguard_checkpoint_tiers::placement::{ParityGroup, PlacementNode, plan_par
 use rankguard_model::{CheckpointParity, NodeId};
 use serde::Serialize;
 
+use crate::display_text;
+
 /// Maximum number of fatal node sets that are listed.
 const FATAL_NAMED: usize = 4;
 
@@ -122,8 +124,8 @@ impl ParityLanes {
         }
         if let Some(first) = fatal.first() {
             sentences.push(format!(
-                "smallest simultaneous losses that lose data in memory, {} nodes each: {}",
-                first.len(),
+                "smallest simultaneous losses that lose data in memory, {} each: {}",
+                display_text::count(first.len(), "node"),
                 named.join("; ")
             ));
         }

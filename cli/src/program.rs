@@ -40,8 +40,9 @@ use crate::{commands, demo, out};
 #[command(name = "rankguard", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "\
 Data goes to standard output, everything else to standard error.
-Exit codes: 0 fine, 1 something wrong was found, 2 it could not be done, 3 the job failed, 4 the job was cancelled,
-  64 usage or configuration, 69 no controller answers.
+Exit codes: 0 fine (`status` and `cases` also with open cases), 1 a check found something wrong,
+  2 it could not be done, 3 the job failed, 4 the job was cancelled, 64 usage or configuration,
+  69 no controller answers.
 Settings: a TOML file (--config), then the environment, then flags; `rankguard config show` lists them all.")]
 pub(crate) struct Cli {
     #[command(flatten)]

@@ -195,7 +195,8 @@ impl RankService {
         if command.is_none() && more == 0 {
             return None;
         }
-        let mut text = format!("checkpoint {id} was restored, but copies of {repairs} chunks are damaged or missing");
+        let chunks = if repairs == 1 { "chunk" } else { "chunks" };
+        let mut text = format!("checkpoint {id} was restored, but copies of {repairs} {chunks} are damaged or missing");
         if let Some(command) = command {
             text += &format!("; `{command}` rebuilds them in the store");
         }

@@ -209,8 +209,13 @@ impl GpuCollector {
 
     fn report_left(&self, left: usize, told: &mut GpuReports) {
         if left > told.left_behind {
+            let (noun, verbs, subject) = if left == 1 {
+                ("process", "was killed and is", "it waits")
+            } else {
+                ("processes", "were killed and are", "they wait")
+            };
             let text = format!(
-                "{left} processes that called the GPU management library were killed and are not gone: they wait inside the kernel"
+                "{left} {noun} that called the GPU management library {verbs} not gone: {subject} inside the kernel"
             );
             let mut says = mark(classes::GPU_DRIVER_FAULT, Role::Confirmation, 0.7, "gpu.left_behind");
             says.fields.insert("left_behind".to_owned(), left.to_string());

@@ -62,7 +62,13 @@ pub(crate) fn note(
 
 fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
-    text.push_str("The first cause");
+    // Of several equal ends, the first one is the cause of none of the others.
+    let is_shared = verdict.root_rank.is_none() && matches!(verdict.blamed, Entity::Job { .. });
+    text.push_str(if first.exit().is_some() && is_shared && scene.distinguishes_ends() {
+        "The end that was noticed first"
+    } else {
+        "The first cause"
+    });
     if first.timed {
         text.push_str(" is of ");
         first.at.push_to(&mut text);

@@ -1,7 +1,7 @@
 //! Role, confidence and reason of each piece of evidence, relative to the chosen first cause.
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, Role};
+use rankguard_model::{CaseFinding, ClassId, EvidenceSource, Role};
 
 use crate::connect_attempts::is_connect_attempt;
 use crate::direction::is_of_machine_beside;
@@ -125,7 +125,13 @@ pub(crate) fn role(
         return (Role::Confirmation, winner.score, why.to_owned());
     }
     if sign.mark().is_some_and(|mark| mark.role == Role::Noise) {
-        return (Role::Noise, 0.9, "Its signature says that it means nothing.".to_owned());
+        let is_of_agent = scene.has_fault_ends && sign.source == EvidenceSource::Ranks;
+        let why = if is_of_agent {
+            "It is a report of the agent, and no sign of a failure."
+        } else {
+            "Its signature says that it means nothing."
+        };
+        return (Role::Noise, 0.9, why.to_owned());
     }
     if is_own_fault(scene, winner, index) {
         let why = "It is a fault of its own: the first cause does not explain it.".to_owned();
@@ -211,7 +217,7 @@ fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFindi
         at: sign.at,
         source: sign.source,
         entity: sign.entity.clone(),
-        class: class_of(sign),
+        class: class_of(&sign.what),
         role,
         confidence,
         text: sign.text.clone(),
@@ -221,8 +227,8 @@ fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFindi
 }
 
 /// Returns the class of a finding: that of its classification; exits and facts of the caller have fixed classes.
-fn class_of(sign: &Signal) -> ClassId {
-    match &sign.what {
+pub(crate) fn class_of(meaning: &SignalMeaning) -> ClassId {
+    match meaning {
         SignalMeaning::Mark(mark) => mark.class.clone(),
         SignalMeaning::Exit { exit, .. } => exit_class(*exit).0.into(),
         SignalMeaning::NodeRebooted => classes::NODE_CRASH.into(),

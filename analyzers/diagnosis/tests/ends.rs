@@ -384,12 +384,30 @@ fn survivors_are_described_apart_from_the_rank_that_ended_first() {
     assert!(!text.contains("same moment"), "{text}");
 }
 
+#[test]
+fn an_end_after_the_verdict_has_the_class_of_its_exit() {
+    for (exit, class) in [(ProcessExit::Code(1), "rank-exit-unknown"), (KILL, "killed-by-signal")] {
+        let mut world = World::new();
+        world.exits(1_000, 1, KILL);
+        let case = world.settle();
+        assert_eq!(case.verdict.root_rank, rank_of(1).rank());
+        world.exits(1_400, 2, exit);
+        let late = world.changes.iter().find_map(|change| match change {
+            DraftChange::Late { finding, .. } => Some(finding.class.as_str().to_owned()),
+            _ => None,
+        });
+        assert_eq!(late.as_deref(), Some(class), "{:?}", world.changes);
+    }
+}
+
 /// Clocks of two nodes may differ by as much.
 #[test]
 fn kills_on_two_nodes_are_in_no_known_order() {
     let mut world = World::new();
     world.exits(1_000, 1, KILL).exits(1_928, 2, KILL);
     let text = reasons(&world.settle());
+    assert!(text.contains("The end that was noticed first is of "), "{text}");
+    assert!(!text.contains("first cause"), "{text}");
     assert!(
         text.contains("within 928 ms on 2 nodes: nothing shows which was first"),
         "{text}"

@@ -130,8 +130,11 @@ pub fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
-/// Formats a number with its noun: `1 rank`, `3 ranks`, `2 indexes`. The plural of `noun` is formed with (e)s.
+/// Formats a number with its noun: `1 rank`, `3 ranks`, `2 indexes`, `2 copies`.
 pub fn count(number: usize, noun: &str) -> String {
+    if let Some(stem) = noun.strip_suffix("py").filter(|_| number != 1) {
+        return format!("{number} {stem}pies");
+    }
     let plural = match number {
         1 => "",
         _ if noun.ends_with(['x', 's']) => "es",

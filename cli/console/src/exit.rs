@@ -7,7 +7,7 @@ use std::process::ExitCode;
 pub enum CommandExit {
     /// 0: done, and nothing wrong was found.
     Fine,
-    /// 1: done, and something wrong was found (a case, a damaged checkpoint, a mistake in a file).
+    /// 1: done, and a check found something wrong (a failure in logs, a damaged checkpoint, a mistake in a file).
     Finding,
     /// 2: the command could not do its work.
     Failure,

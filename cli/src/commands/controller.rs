@@ -8,6 +8,7 @@ use rankguard_controller::journal::JournalError;
 
 use crate::args::CommonArgs;
 use crate::config::FlagValue;
+use crate::display_text;
 use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::runtime::{block_on, reload_identity};
@@ -87,8 +88,9 @@ async fn serve(settings: rankguard_controller::Settings) -> Result<CommandExit, 
         failed(problem.into())
     })?;
     out::note(&format!(
-        "the controller on {} has ended with {} events in its journal",
-        ended.address, ended.events
+        "the controller on {} has ended with {} in its journal",
+        ended.address,
+        display_text::count(usize::try_from(ended.events).unwrap_or(usize::MAX), "event")
     ));
     Ok(CommandExit::Fine)
 }

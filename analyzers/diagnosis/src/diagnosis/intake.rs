@@ -235,7 +235,7 @@ impl Diagnosis {
             if !stale && is_new && !before.failed && own {
                 return None;
             }
-            let late = LateFinding::of(glimpse, before, draft.has_fault_limits, catalogue);
+            let late = LateFinding::of(glimpse, before, draft.has_fault_limits, has_fault_ends, catalogue);
             if has_fault_ends && is_again && own {
                 draft.renewed_at = Some(now);
             }

@@ -6,7 +6,8 @@ use rankguard_model::{CaseFinding, ClassId, Classification, Role};
 use crate::conclusion::DraftConclusion;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::FirstCause;
-use crate::signal_ref::SignalRef;
+use crate::roles::class_of;
+use crate::signal_ref::{MeaningRef, SignalRef};
 use crate::{DraftChange, DraftId, SeparateFailure};
 
 /// Reason of a late finding.
@@ -24,11 +25,13 @@ pub(super) struct LateFinding {
 }
 
 impl LateFinding {
-    /// Classifies late evidence. `has_fault_limits` allows for faults that do not follow from the first cause.
+    /// Classifies late evidence. `has_fault_limits` allows for faults that do not follow from the first cause;
+    /// `has_fault_ends` gives each end the class of its own exit.
     pub(super) fn of(
         glimpse: &SignalRef<'_>,
         before: &DraftConclusion,
         has_fault_limits: bool,
+        has_fault_ends: bool,
         catalogue: &Catalogue,
     ) -> Self {
         let class = glimpse.class();
@@ -49,7 +52,10 @@ impl LateFinding {
             _ if class == Some(&before.class) => (Role::Confirmation, LATE),
             _ => (Role::Cascade, LATE),
         };
-        let class = class.cloned().unwrap_or_else(|| classes::KILLED_BY_SIGNAL.into());
+        let class = match (class, &glimpse.meaning) {
+            (None, MeaningRef::Plain(meaning)) if has_fault_ends => class_of(meaning),
+            (known, _) => known.cloned().unwrap_or_else(|| classes::KILLED_BY_SIGNAL.into()),
+        };
         let is_same_machine = first.is_machine() && before.blamed.node() == glimpse.node();
         Self {
             class,

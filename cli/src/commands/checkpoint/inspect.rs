@@ -217,7 +217,8 @@ fn reasons(store: &Store, job: &JobId, id: CheckpointId, chunks: u64) -> Result<
         ),
         "the digest of every index matches the manifest".to_owned(),
         format!(
-            "the digests of all {chunks} chunks ({}) match their indexes",
+            "the digests of {} ({}) match their indexes",
+            display_text::count(usize::try_from(chunks).unwrap_or(usize::MAX), "chunk"),
             display_text::bytes(manifest.bytes())
         ),
     ];

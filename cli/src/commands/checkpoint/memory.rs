@@ -5,6 +5,7 @@ use rankguard_checkpoint_tiers::placement::PlacementNode;
 use rankguard_model::{CheckpointView, JobId, JobView, NodeId, StatusView};
 
 use crate::args::{CommonArgs, ControllerAddress};
+use crate::display_text;
 use crate::error::CliError;
 use crate::parity::ParityLanes;
 use crate::runtime::block_on;
@@ -55,7 +56,9 @@ pub(super) fn memory_lines(status: &StatusView, job: &JobId, id: CheckpointId) -
         let copied = known.copied;
         let images = known.world_size;
         lines.push(format!(
-            "{copied} copies of its {images} images in the memory of other nodes"
+            "{} of its {} in the memory of other nodes",
+            display_text::count(copied as usize, "copy"),
+            display_text::count(images as usize, "image")
         ));
     }
     if let Some(parity) = tiers.parity {

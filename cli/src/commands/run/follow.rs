@@ -107,7 +107,9 @@ impl JobFollower {
             Ok(seen) => seen,
             Err(problem) if problem.is_away() => {
                 let since = *self.away.get_or_insert_with(|| {
-                    out::note(&format!("{problem}; the job continues, waiting for the controller"));
+                    out::note(&format!(
+                        "{problem}; the job is not cancelled: ranks that run go on without the controller; waiting for it"
+                    ));
                     Instant::now()
                 });
                 return if since.elapsed() > AWAY_MAX {
