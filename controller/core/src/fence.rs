@@ -45,9 +45,19 @@ impl FenceRequest {
     pub(crate) fn view(&self, at: Timestamp, node: &Node, policy: &Policy) -> UnconfirmedNode {
         let state = node.state();
         let lease = node.info.lease_ms;
+        // Killed ranks may take as long to die as a fence may take.
+        let is_lease_over = node.lost_since.is_some_and(|since| {
+            let limit = i64::try_from(lease.saturating_add(policy.fence_ms)).unwrap_or(i64::MAX);
+            lease > 0 && at.millis_since(since) > limit
+        });
         let reason = if let (NodeState::Lost, Some(lost)) = (state, node.lost_since) {
             let since = node.last_heard.or(node.session_ended).unwrap_or(lost);
-            if lease == 0 {
+            if is_lease_over {
+                format!(
+                    "away since {since}; its lease of {} s has ended since, and its ranks with it, which is not confirmed",
+                    seconds(lease)
+                )
+            } else if lease == 0 {
                 format!("away since {since}; its agent has no lease, so its ranks may run on")
             } else {
                 format!(
@@ -72,11 +82,7 @@ impl FenceRequest {
             since: self.since,
             reason,
             left: self.left.clone(),
-            // Killed ranks may take as long to die as a fence may take.
-            is_lease_over: node.lost_since.is_some_and(|since| {
-                let limit = i64::try_from(lease.saturating_add(policy.fence_ms)).unwrap_or(i64::MAX);
-                lease > 0 && at.millis_since(since) > limit
-            }),
+            is_lease_over,
         }
     }
 }

@@ -312,9 +312,11 @@ impl DecisionContext<'_> {
         let Some(earlier) = cases.rev().find(is_earlier).map(|case| case.id) else {
             return;
         };
+        let names_rank = concluded.verdict.root_rank.is_some() || !compares_blame;
+        let same = if names_rank { "class and rank" } else { "class" };
         self.note(
             Some(id),
-            format!("case {earlier} was of the same class and rank, and the job had worked again after it"),
+            format!("case {earlier} was of the same {same}, and the job had worked again after it"),
         );
     }
 

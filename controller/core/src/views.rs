@@ -431,7 +431,8 @@ fn waiting_reason(job: &Job, fleet: &Fleet, missing: &str) -> String {
     let silent: Vec<&str> = silent.iter().map(NodeId::as_str).collect();
     let silent = match silent.as_slice() {
         [] => String::new(),
-        nodes => format!("; ranks on {} may run too, its agent does not answer", nodes.join(" ")),
+        [node] => format!("; ranks on {node} may run too, its agent does not answer"),
+        nodes => format!("; ranks on {} may run too, their agents do not answer", nodes.join(" ")),
     };
     if nodes.is_empty() {
         return format!("{missing}{silent}");

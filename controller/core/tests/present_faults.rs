@@ -509,3 +509,37 @@ fn a_full_disk_that_stopped_its_job_is_present_until_it_has_space() {
     space(&mut cluster, 2, 0.5);
     assert_eq!(only_case(&cluster).state, CaseState::Closed);
 }
+
+/// A switch that fails takes the links of several nodes: the case blames none of them.
+#[test]
+fn links_of_several_nodes_keep_their_case_open_until_all_are_up() {
+    let mut cluster = Cluster::running(Policy::default());
+    let change = |cluster: &mut Cluster, number: u32, is_up: bool| {
+        let link = device(node(number), DeviceKind::Nic, "ibs2");
+        let (text, change) = if is_up {
+            ("Link up", mark("none", Role::Noise, "nic-link-up"))
+        } else {
+            ("Link down", mark("nic-link-down", Role::Root, "nic-link-down"))
+        };
+        let text = line(&format!("mlx5_core 0000:9a:00.0 ibs2: {text}"));
+        cluster.report(node(number), EvidenceSource::KernelLog, link, text, vec![change]);
+    };
+    (0..3).for_each(|number| change(&mut cluster, number, false));
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(
+        only_case(&cluster).state,
+        CaseState::FaultPresent,
+        "{:#?}",
+        cluster.cases()
+    );
+    change(&mut cluster, 0, true);
+    change(&mut cluster, 1, true);
+    assert_eq!(only_case(&cluster).state, CaseState::FaultPresent);
+    change(&mut cluster, 2, true);
+    assert_eq!(only_case(&cluster).state, CaseState::Closed);
+    let ends = outcome(&cluster);
+    assert!(
+        ends.ends_with('Z') && !ends.contains("Z at "),
+        "one time for one event: {ends}"
+    );
+}

@@ -5,7 +5,7 @@
 
 use rankguard_diagnosis::LINK_UP_SIGNATURE;
 use rankguard_faults::classes;
-use rankguard_model::{CaseId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp};
+use rankguard_model::{CaseId, ClassId, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceSource, Role, Timestamp};
 
 use super::DecisionContext;
 use crate::limits::ACTIONS_MAX;
@@ -77,9 +77,9 @@ impl DecisionContext<'_> {
                 if was_down && !self.note_link_up(&evidence.entity, evidence.at) && self.state.has_fault_ends() {
                     self.retain_link_up(&evidence.entity, evidence.at);
                 }
-                if let Some(node) = evidence.entity.node() {
-                    self.close_past_faults_of_node(node, &format!("the link was up again at {}", evidence.at));
-                }
+                // A case may blame what several nodes share.
+                let class = ClassId::from(classes::NIC_LINK_DOWN);
+                self.close_past_faults_of_class(&class, &format!("the link was up again at {}", evidence.at));
             }
         }
     }
