@@ -67,7 +67,7 @@ pub struct Node {
 pub struct LastingCondition {
     /// Time of the report.
     pub since: Timestamp,
-    /// What has it: a file system, a server, a cable.
+    /// File system, server or cable that has it.
     pub place: String,
     /// Class of the report; `none` if it is no failure by itself.
     pub class: ClassId,

@@ -155,3 +155,39 @@ fn a_job_that_waited_for_too_long_is_stopped_with_the_nodes_that_were_free() {
                   most 60 s";
     assert_eq!(reason, wanted);
 }
+
+/// The last message of a node precedes the declaration of its loss by the silence limit.
+#[test]
+fn a_node_that_fell_silent_is_away_since_its_last_message() {
+    let mut cluster = Cluster::checkpointed(Policy::default(), rankguard_model::CheckpointTiers::default());
+    let last_heard = cluster.now;
+    cluster.wait(Duration::from_secs(10));
+    cluster.tell(Event::NodeFellSilent {
+        node: node(3),
+        last_heard,
+    });
+    cluster.wait(Duration::from_secs(20));
+    cluster.obey();
+    let unconfirmed = view(&cluster, "llm").unconfirmed;
+    let of_node = unconfirmed
+        .iter()
+        .find(|place| place.node == node(3))
+        .expect("its ranks may run");
+    let wanted = format!("away since {last_heard}; its agent has no lease, so its ranks may run on");
+    assert_eq!(of_node.reason, wanted);
+}
+
+#[test]
+fn only_a_lost_node_without_a_job_is_forgotten() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.tell(Event::NodeForgotten { node: node(2) });
+    let refused = "node node-2 is in use or speaks, and is not forgotten";
+    assert_eq!(cluster.announced.last().map(String::as_str), Some(refused));
+    loses(&mut cluster, 2);
+    cluster.tell(Event::NodeForgotten { node: node(2) });
+    assert_eq!(
+        cluster.announced.last().map(String::as_str),
+        Some("node node-2 is forgotten by an operator")
+    );
+    assert!(cluster.state.fleet().get(&node(2)).is_none());
+}
