@@ -309,7 +309,7 @@ fn a_faulty_node_beyond_the_cordon_limit_is_shown_as_faulty() {
     for part in [
         "in use although faulty",
         "case 2: gpu-fallen-off-bus",
-        "1 nodes are cordoned and 1 may be",
+        "1 node is cordoned and 1 may be",
     ] {
         assert!(line.contains(part), "{part:?} is not in: {line}");
     }
