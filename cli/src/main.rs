@@ -21,7 +21,7 @@ mod runtime;
 mod signals;
 mod waiting;
 
-pub(crate) use rankguard_console::{display_text, error, exit, listing, out};
+pub(crate) use rankguard_console::{display_text, error, exit, listing, out, recovery_text};
 
 fn main() -> std::process::ExitCode {
     program::main().into()

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, Role, SharedValue, Timestamp,
+    CaseFinding, CaseId, ClassId, Entity, EvidenceId, Generation, JobId, PlanId, Rank, RecoveryChoice, Role,
+    SharedValue, Timestamp,
 };
 
 /// Record of one failure, from the first evidence to the outcome.
@@ -33,6 +34,9 @@ pub struct Case {
     pub reasoning: Vec<ReasoningEntry>,
     /// Newest plan made for this case.
     pub plan: Option<PlanId>,
+    /// Recovery options that were compared for this case, and the newest choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovery: Option<RecoveryChoice>,
     /// Actions taken for this case, one sentence an entry.
     pub actions: Vec<ReasoningEntry>,
     /// Outcome in words; absent while the case is gathering evidence or recovering.
@@ -69,6 +73,7 @@ impl Case {
             findings: Vec::new(),
             reasoning: Vec::new(),
             plan: None,
+            recovery: None,
             actions: Vec::new(),
             outcome: None,
             clears: String::new(),
@@ -84,6 +89,11 @@ impl Case {
     pub fn is_open(&self) -> bool {
         let is_ended = matches!(self.state, CaseState::Recovered | CaseState::Closed);
         !is_ended || self.awaits_operator.is_some()
+    }
+
+    /// Returns the measured time from the newest plan to the first step, milliseconds.
+    pub fn restart_ms(&self) -> Option<i64> {
+        Some(self.delays.first_step_ms? - self.delays.plan_ms?)
     }
 
     /// Returns the words before its clearing condition. A case ends with its outcome, which may come before the fault itself

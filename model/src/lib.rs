@@ -20,6 +20,7 @@ mod ids;
 mod job;
 mod order;
 mod printable;
+mod recovery;
 mod resume;
 mod retention;
 mod shared;
@@ -53,6 +54,7 @@ pub use order::{
     RestorePoint,
 };
 pub use printable::{PrintableText, is_hidden, printable, printable_lines};
+pub use recovery::{CostInput, OptionOutcome, RecoveryChoice, RecoveryCost, RecoveryKind, RecoveryOption};
 pub use resume::{ResumePlace, ResumeSource, RunStart, StoreClaim};
 pub use retention::{MetricGoal, MetricRule, RetainedSet, RetentionPolicy};
 pub use shared::SharedValue;

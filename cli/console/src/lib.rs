@@ -11,6 +11,7 @@ pub mod exit;
 mod format;
 pub mod listing;
 pub mod out;
+pub mod recovery_text;
 pub mod times;
 pub mod waiting;
 pub mod width;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use rankguard_console::display_text;
+use rankguard_console::{display_text, recovery_text};
 use rankguard_model::{Case, CaseFinding, CaseState, ReasoningEntry, Role, Timestamp};
 
 use super::delays;
@@ -130,8 +130,40 @@ pub(super) fn card(case: &Case, start: Timestamp) -> String {
         .plan
         .map_or_else(|| "Actions".to_owned(), |plan| format!("Plan {plan} and its actions"));
     html.push_str(&reasons(&plan, &case.actions, case.first_at, false));
+    html.push_str(&recovery_options(case));
     html.push_str(&findings(&case.findings, case.first_at));
     html.push_str("</article>");
+    html
+}
+
+/// Renders the recovery options with their costs; empty if none were compared.
+fn recovery_options(case: &Case) -> String {
+    let Some(choice) = &case.recovery else {
+        return String::new();
+    };
+    let mut html = String::from(
+        "<details><summary>Recovery options</summary><div class=\"scroll\" role=\"group\" tabindex=\"0\" \
+         aria-label=\"Table of the recovery options, may be scrolled\"><table><thead><tr>",
+    );
+    for heading in recovery_text::HEADINGS {
+        let _ = write!(html, "<th scope=\"col\">{heading}</th>");
+    }
+    html.push_str("</tr></thead><tbody>");
+    for row in recovery_text::option_rows(choice) {
+        html.push_str("<tr>");
+        for cell in row {
+            let _ = write!(html, "<td>{}</td>", escape(&cell));
+        }
+        html.push_str("</tr>");
+    }
+    html.push_str("</tbody></table></div><ul>");
+    for line in recovery_text::restart_line(case)
+        .into_iter()
+        .chain(recovery_text::input_lines(choice))
+    {
+        let _ = write!(html, "<li>{}</li>", escape(&line));
+    }
+    html.push_str("</ul></details>");
     html
 }
 

@@ -193,6 +193,21 @@ mod tests {
     }
 
     #[test]
+    fn recovery_options_are_shown_with_their_costs() {
+        let (status, mut cases) = sample::cluster();
+        cases[0].recovery = Some(sample::recovery_choice());
+        let html = first_page(&ReportInput::new("report", status, cases, None));
+        for part in [
+            "<summary>Recovery options</summary>",
+            "<td>shrink</td><td>2</td><td>1855.5</td>",
+            "predicted 4.00 s",
+            "(assumed; 0 returns",
+        ] {
+            assert!(html.contains(part), "{part:?} is not in the page");
+        }
+    }
+
+    #[test]
     fn a_link_in_the_folder_is_replaced_and_not_followed() {
         let folder = tempfile::tempdir().expect("a folder");
         let other = folder.path().join("other");

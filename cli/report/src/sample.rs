@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
-    Case, CaseDelays, CaseFinding, CaseId, CaseState, CheckpointPolicy, CheckpointView, ClassId, Device, DeviceKind,
-    Entity, EvidenceId, EvidenceSource, Generation, JobId, JobSpec, JobState, JobView, NodeId, NodeRange, NodeState,
-    NodeView, PlanId, ProgressPoint, Rank, RankPlacement, ReasoningEntry, Role, Sequence, Severity, StateSpan,
-    StatusView, Step, Timestamp, Verdict,
+    Case, CaseDelays, CaseFinding, CaseId, CaseState, CheckpointPolicy, CheckpointView, ClassId, CostInput, Device,
+    DeviceKind, Entity, EvidenceId, EvidenceSource, Generation, JobId, JobSpec, JobState, JobView, NodeId, NodeRange,
+    NodeState, NodeView, OptionOutcome, PlanId, ProgressPoint, Rank, RankPlacement, ReasoningEntry, RecoveryChoice,
+    RecoveryCost, RecoveryKind, RecoveryOption, Role, Sequence, Severity, StateSpan, StatusView, Step, Timestamp,
+    Verdict,
 };
 use serde_json::{Value, json};
 
@@ -389,5 +390,53 @@ fn case(draft: SampleCase) -> Case {
         notes: Vec::new(),
         replayed: false,
         awaits_operator: None,
+        recovery: None,
+    }
+}
+
+/// Returns the recovery options of a job of three nodes that lost one.
+pub fn recovery_choice() -> RecoveryChoice {
+    let option = |kind, nodes, outcome, reason: &str, cost| RecoveryOption {
+        kind,
+        nodes,
+        wait_ms: 0,
+        outcome,
+        reason: reason.to_owned(),
+        cost,
+    };
+    let shrink = RecoveryCost {
+        restart: 12_000,
+        repeated: 1_500,
+        capacity: 1_830_000,
+        growth: 12_000,
+        ..RecoveryCost::default()
+    };
+    RecoveryChoice {
+        at: at(20_000),
+        nodes_before: 3,
+        nodes_full: 3,
+        restart_ms: Some(4_000),
+        options: vec![
+            option(
+                RecoveryKind::RestartInPlace,
+                0,
+                OptionOutcome::Unavailable,
+                "1 of its 3 nodes cannot be used",
+                None,
+            ),
+            option(
+                RecoveryKind::Shrink,
+                2,
+                OptionOutcome::Chosen,
+                "the only option that suffices",
+                Some(shrink),
+            ),
+        ],
+        inputs: vec![CostInput {
+            name: "return of the lost nodes".to_owned(),
+            value: "1800.0 s".to_owned(),
+            assumed: true,
+            basis: "0 returns of nodes have been measured".to_owned(),
+        }],
     }
 }

@@ -18,6 +18,7 @@ use crate::error::CliError;
 use crate::exit::CommandExit;
 use crate::listing::{self, TableColumn};
 use crate::out;
+use crate::recovery_text;
 use crate::runtime::block_on;
 
 #[derive(Debug, Clone, Args)]
@@ -390,6 +391,17 @@ fn page(case: &Case) -> String {
     page.heading(&format!("Plan {} and actions", or_dash(case.plan)));
     page.reasons(&case.actions, case.first_at);
 
+    if let Some(choice) = &case.recovery {
+        page.heading("Recovery options");
+        page.table(recovery_text::HEADINGS, recovery_text::option_rows(choice));
+        for line in recovery_text::restart_line(case)
+            .into_iter()
+            .chain(recovery_text::input_lines(choice))
+        {
+            page.item(&line);
+        }
+    }
+
     page.heading("Delays after the first evidence");
     for (what, delay) in delays(&case.delays) {
         page.fact(
@@ -437,6 +449,18 @@ impl CaseText {
 
     fn under<'a>(&mut self, lines: impl Iterator<Item = &'a str>) {
         lines.for_each(|line| self.line(&format!("      {line}")));
+    }
+
+    /// Adds the recovery options that were compared, if there are any.
+    fn recovery_options(&mut self, case: &Case) {
+        let Some(choice) = &case.recovery else { return };
+        self.heading("Recovery options");
+        let rows = recovery_text::option_rows(choice);
+        let table = listing::text_table(recovery_text::HEADINGS, rows, None);
+        table.lines().for_each(|line| self.item(line));
+        let restart = recovery_text::restart_line(case);
+        let lines = restart.into_iter().chain(recovery_text::input_lines(choice));
+        lines.for_each(|line| self.item(&line));
     }
 
     fn reasons(&mut self, reasons: &[ReasoningEntry], first: Timestamp) {
@@ -504,6 +528,25 @@ mod tests {
             "why: ",
             "first step  6.21 s",
             "also considered: ",
+        ] {
+            assert!(page.contains(part), "{part:?} is not in:\n{page}");
+        }
+    }
+
+    #[test]
+    fn recovery_options_are_shown_with_their_costs_and_assumptions() {
+        let (_, mut cases) = sample::cluster();
+        assert!(!page(&cases[0]).contains("Recovery options"));
+        cases[0].recovery = Some(sample::recovery_choice());
+        cases[0].delays.plan_ms = Some(2_000);
+        cases[0].delays.first_step_ms = Some(6_210);
+        let page = page(&cases[0]);
+        for part in [
+            "  shrink            2      1855.5  restart 12.0, repeated work 1.5, missing capacity 1830.0, later growth 12.0  chosen: the only option that suffices\n",
+            "  restart in place  -      -       -  ",
+            "not available: 1 of its 3 nodes cannot be used\n",
+            "  from the plan to the first step: predicted 4.00 s, measured 4.21 s\n",
+            "  return of the lost nodes: 1800.0 s (assumed; 0 returns of nodes have been measured)\n",
         ] {
             assert!(page.contains(part), "{part:?} is not in:\n{page}");
         }

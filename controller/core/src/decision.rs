@@ -21,6 +21,7 @@ mod jobs;
 mod lease;
 mod links;
 mod nodes;
+mod planning;
 mod present_faults;
 mod refusals;
 mod replica_differences;

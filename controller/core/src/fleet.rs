@@ -385,7 +385,8 @@ impl Fleet {
                     .is_some_and(|node| node.is_usable() && node.info.slots >= slots)
         };
         // A new node takes the place of the node it replaces, so that the others retain their ranks.
-        let mut others = self.nodes.keys().filter(|name| !before.contains(name)).filter(fits);
+        let own: BTreeSet<&NodeId> = before.iter().collect();
+        let mut others = self.nodes.keys().filter(|name| !own.contains(name)).filter(fits);
         let mut chosen: Vec<NodeId> = Vec::new();
         for name in before {
             let place = Some(name).filter(fits).or_else(|| others.next());

@@ -25,10 +25,12 @@ use crate::Plan;
 use crate::calls::CheckpointCalls;
 use crate::checkpoints::JobCheckpoints;
 use crate::decision::{AdoptionStage, PreflightResults, SilentRanks};
-use crate::growth::PendingGrowth;
+use crate::growth::{PendingGrowth, ShrinkRecord};
 use crate::interval_inputs::IntervalInputs;
 use crate::job_activity::JobActivity;
 use crate::launch_record::LaunchRecord;
+use crate::planned_wait::PlannedWait;
+use crate::planner::restarts::RestartRecord;
 use crate::progress_mark::ProgressMark;
 use crate::start_record::StartRecord;
 use crate::step_times::StepTimes;
@@ -134,6 +136,15 @@ pub struct Job {
     /// Pending growth onto more nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     growth: Option<PendingGrowth>,
+    /// Wait for the return of nodes that is cheaper than a start without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    planned_wait: Option<PlannedWait>,
+    /// Measured restarts.
+    #[serde(default, skip_serializing_if = "RestartRecord::is_empty")]
+    pub(crate) restarts: RestartRecord,
+    /// Times of the newest shrinks, oldest first, for the delay of growth.
+    #[serde(default, skip_serializing_if = "ShrinkRecord::is_empty")]
+    pub(crate) shrinks: ShrinkRecord,
     /// Step at which the job began to wait for nodes while its ranks ran on, see [`crate::decision`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     waiting_since_step: Option<Step>,
@@ -198,6 +209,9 @@ impl Job {
             progress_mark: ProgressMark::default(),
             activity: JobActivity::default(),
             growth: None,
+            planned_wait: None,
+            restarts: RestartRecord::default(),
+            shrinks: ShrinkRecord::default(),
             waiting_since_step: None,
             answers: PreflightResults::default(),
             refused: BTreeSet::new(),
@@ -288,6 +302,21 @@ impl Job {
     /// Ends the wait for a growth.
     pub(crate) fn end_growth(&mut self) {
         self.growth = None;
+    }
+
+    /// Returns the wait for the return of nodes that is cheaper than a start without them.
+    pub(crate) fn planned_wait(&self) -> Option<&PlannedWait> {
+        self.planned_wait.as_ref()
+    }
+
+    /// Begins to wait for the return of nodes.
+    pub(crate) fn plan_wait(&mut self, wait: PlannedWait) {
+        self.planned_wait = Some(wait);
+    }
+
+    /// Ends the wait for the return of nodes and returns it.
+    pub(crate) fn end_planned_wait(&mut self) -> Option<PlannedWait> {
+        self.planned_wait.take()
     }
 
     /// Records the checkpoint that the ranks of its generation are ordered to load.

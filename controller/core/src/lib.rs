@@ -43,6 +43,8 @@ mod limits;
 mod order_ledger;
 mod plan;
 mod plan_check;
+mod planned_wait;
+mod planner;
 mod policy;
 mod progress_mark;
 mod recovery;

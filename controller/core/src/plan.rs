@@ -1,6 +1,8 @@
 //! Plans: the wanted state of one job.
 
-use rankguard_model::{CaseId, Generation, JobId, NodeId, PlanId, Rank, RankPlacement, Timestamp};
+use std::collections::BTreeSet;
+
+use rankguard_model::{CaseId, Generation, JobId, NodeId, PlanId, Rank, RankPlacement, RecoveryChoice, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::counted_nouns::count;
@@ -24,11 +26,12 @@ pub enum PlanKind {
 impl PlanKind {
     /// Classifies a change of nodes.
     pub fn of(before: &[NodeId], after: &[NodeId]) -> Self {
+        let known: BTreeSet<&NodeId> = after.iter().collect();
         match after.len().cmp(&before.len()) {
             _ if before.is_empty() => Self::Start,
             std::cmp::Ordering::Less => Self::Shrink,
             std::cmp::Ordering::Greater => Self::Grow,
-            std::cmp::Ordering::Equal if before.iter().all(|node| after.contains(node)) => Self::RestartInPlace,
+            std::cmp::Ordering::Equal if before.iter().all(|node| known.contains(node)) => Self::RestartInPlace,
             std::cmp::Ordering::Equal => Self::SwapSpare,
         }
     }
@@ -64,6 +67,9 @@ pub struct Plan {
     pub case: Option<CaseId>,
     /// Reasons, one sentence each.
     pub reasons: Vec<String>,
+    /// Options that were compared; absent for a plan without a failure, and in older journals.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub choice: Option<RecoveryChoice>,
     pub made_at: Timestamp,
 }
 

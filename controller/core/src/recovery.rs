@@ -146,6 +146,7 @@ impl DecisionContext<'_> {
             }
             RecoveryDecision::Stop(reason) => {
                 self.advise_after_restart(id, &name, &concluded.signature);
+                self.record_stop(&name, id, &reason);
                 if let Some(job) = self.state.jobs.get_mut(&name) {
                     job.recover_from(id);
                 }

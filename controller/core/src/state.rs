@@ -15,6 +15,8 @@ use crate::catalogue::CatalogueInForce;
 use crate::decision::{ForeignEnds, RefusedEvidence};
 use crate::limits::RemovedCounts;
 use crate::order_ledger::OrderLedger;
+use crate::planner::restarts::RestartRecord;
+use crate::planner::returns::AbsenceRecord;
 use crate::{Action, ControllerStarts, Fleet, GenerationFloors, Job, Plan, Policy, TimerKey};
 
 /// State of the decision core. It is built from events only, so a journal restores it. A state that was serialised and
@@ -61,6 +63,12 @@ pub struct DecisionState {
     /// Ends of jobs that another journal has begun.
     #[serde(default, skip_serializing_if = "ForeignEnds::is_empty")]
     pub(crate) foreign_ends: ForeignEnds,
+    /// Newest absences of nodes.
+    #[serde(default, skip_serializing_if = "AbsenceRecord::is_empty")]
+    pub(crate) absences: AbsenceRecord,
+    /// Newest restarts of all jobs.
+    #[serde(default, skip_serializing_if = "RestartRecord::is_empty")]
+    pub(crate) restarts: RestartRecord,
     /// True if finished jobs, plans and closed cases are retained without limit.
     #[serde(skip)]
     pub(crate) unlimited: bool,
@@ -94,6 +102,8 @@ impl DecisionState {
             removed_names: VecDeque::new(),
             removed: RemovedCounts::default(),
             foreign_ends: ForeignEnds::default(),
+            absences: AbsenceRecord::default(),
+            restarts: RestartRecord::default(),
             // A replay is finite, and its result must be complete.
             unlimited: policy.replay_only,
             policy,
@@ -325,6 +335,12 @@ impl DecisionState {
     /// Returns true if a job is idle since the newest activity of all its ranks (since rules 8; before, since that of the
     /// rank that was reported last).
     pub(crate) fn compares_last_activity(&self) -> bool {
+        self.rules >= 8
+    }
+
+    /// Returns true if the recovery options of a failure are compared by cost, and repeated shrinks delay growth (since rules
+    /// 8; before, a job was placed at once on as many nodes as it could use).
+    pub(crate) fn plans_by_cost(&self) -> bool {
         self.rules >= 8
     }
 

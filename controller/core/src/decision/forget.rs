@@ -25,6 +25,7 @@ impl DecisionContext<'_> {
         let limit = self.state.policy.forget_ms;
         let forgotten = self.state.fleet.forget_departed(self.at, limit, &in_use);
         for node in &forgotten {
+            self.record_absence(self.at.before(Duration::from_millis(limit)), false);
             self.announce(format!("node {node} has been away for too long and is forgotten"));
             let removed = format!("node {node} has been away for too long and was removed");
             self.settle_uncordoned_fault(node, &removed);

@@ -4,14 +4,17 @@
 //! after the next commit instead: a restart would repeat everything since the last one, which costs more than the new
 //! nodes bring. A job that never committed and lost no checkpoint has none to wait for: it grows once it has worked for
 //! a while, before there is more to repeat.
+//!
+//! A job grows no sooner than `grow_ms` after a shrink for a failure; each further shrink within an hour doubles the
+//! pause, up to an hour. With the default of 30 s a node that comes and goes causes at most eight growths an hour.
 
 use std::time::Duration;
 
 use rankguard_model::{CheckpointCall, Generation, JobId, Step};
 
 use super::DecisionContext;
-use crate::TimerKey;
 use crate::growth::PendingGrowth;
+use crate::{Plan, PlanKind, TimerKey};
 
 impl DecisionContext<'_> {
     pub(super) fn grow(&mut self, name: &JobId) {
@@ -20,6 +23,10 @@ impl DecisionContext<'_> {
             return;
         }
         let Some(job) = self.state.jobs.get(name) else { return };
+        let pause = job.shrinks.growth_from(self.at, self.state.policy.grow_ms);
+        if let Some(from) = pause.filter(|from| *from > self.at) {
+            return self.ask_growth_at(name, from);
+        }
         if !self.state.refills_budgets() {
             return self.place_grown(name);
         }
@@ -94,6 +101,19 @@ impl DecisionContext<'_> {
         }
         // If nodes are still free afterwards, the job requests growth again.
         self.offer_node();
+    }
+
+    /// Records the shrink of a job that recovers from a failure, which delays its growth.
+    pub(super) fn record_shrink(&mut self, plan: &Plan) {
+        if !self.state.plans_by_cost() || plan.kind != PlanKind::Shrink {
+            return;
+        }
+        let at = self.at;
+        if let Some(job) = self.state.jobs.get_mut(&plan.job)
+            && (plan.case.is_some() || job.case().is_some())
+        {
+            job.shrinks.add(at);
+        }
     }
 
     fn can_grow(&self, name: &JobId) -> bool {

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rankguard_model::{
-    AgentOrder, CaseId, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RestorePoint, StoreClaim, Timestamp,
+    AgentOrder, CaseId, Generation, JobId, JobSpec, LaunchOrder, NodeId, RankSlot, RecoveryChoice, RestorePoint,
+    StoreClaim, Timestamp,
 };
 
 use super::runs::passed_over_void;
@@ -45,6 +46,11 @@ impl DecisionContext<'_> {
 
     /// Selects nodes for a job and begins its next generation; without enough nodes the job waits.
     pub(crate) fn place(&mut self, name: &JobId, case: Option<CaseId>, reasons: Vec<String>) {
+        self.place_after(name, case, reasons, false);
+    }
+
+    /// The same; `has_waited` is true at the end of a wait for the return of nodes.
+    pub(super) fn place_after(&mut self, name: &JobId, case: Option<CaseId>, reasons: Vec<String>, has_waited: bool) {
         let Some(job) = self.state.jobs.live(name) else {
             return;
         };
@@ -56,21 +62,32 @@ impl DecisionContext<'_> {
         let slots = job.spec.ranks_per_node;
         let nodes = self.state.free_nodes(name);
         let gathered = job.may_start_smaller();
+        if case.is_none() && self.awaits_return(job, nodes.len()) {
+            return;
+        }
         if let Some(id) = case
             && job.is_budget_spent()
             && !self.waits_for_store(name)
         {
             let reason = self.spent_budget_text(id, job);
+            self.record_stop(name, id, &reason);
             self.advise_after_restart(id, name, "");
             return self.stop_job(name, reason);
         }
         let enough = if gathered { range.min } else { range.max };
-        if nodes.len() < enough as usize {
-            return self.wait_for_nodes(name, nodes.len(), gathered);
-        }
-        if case.is_none() && self.can_resume(job, &nodes) {
+        let is_enough = nodes.len() >= enough as usize;
+        if is_enough && (case.is_none() || has_waited) && self.can_resume(job, &nodes) {
             return self.resume_waiting(name);
         }
+        let waited = self.end_planned_wait(name);
+        let case = case.or(waited);
+        let has_waited = has_waited || waited.is_some();
+        let Some((nodes, choice)) = self.nodes_for(name, case, nodes, has_waited) else {
+            return;
+        };
+        let Some(job) = self.state.jobs.live(name) else {
+            return;
+        };
         let plan = Plan {
             id: self.state.next_plan,
             parent: job.plan().map(|plan| plan.id),
@@ -82,6 +99,7 @@ impl DecisionContext<'_> {
             ranks_per_node: slots,
             case,
             reasons,
+            choice,
             made_at: self.at,
         };
         let problems = plan_check(self.state, &plan);
@@ -92,6 +110,31 @@ impl DecisionContext<'_> {
             return self.wait_for_nodes(name, 0, gathered);
         }
         self.begin(plan);
+    }
+
+    /// Returns the nodes on which a job starts, with the comparison of options after a failure; `None` if it waits for
+    /// nodes. `free` are the nodes that it could use.
+    fn nodes_for(
+        &mut self,
+        name: &JobId,
+        case: Option<CaseId>,
+        free: Vec<NodeId>,
+        has_waited: bool,
+    ) -> Option<(Vec<NodeId>, Option<RecoveryChoice>)> {
+        let job = self.state.jobs.live(name)?;
+        let range = job.spec.nodes;
+        let gathered = job.may_start_smaller();
+        let is_restart = self.state.plans_by_cost() && !job.nodes().is_empty();
+        if let Some(id) = case.filter(|_| is_restart) {
+            let start = self.plan_recovery(name, id, free.len(), has_waited)?;
+            return Some((start.nodes, Some(start.choice)));
+        }
+        let enough = if gathered { range.min } else { range.max };
+        if free.len() < enough as usize {
+            self.wait_for_nodes(name, free.len(), gathered);
+            return None;
+        }
+        Some((free, None))
     }
 
     /// Returns the reason to stop a job if a case spends its restart budget.
@@ -191,7 +234,8 @@ impl DecisionContext<'_> {
                 .filter(|node| self.state.fleet.is_live(node))
                 .cloned(),
         );
-        let left = job.nodes().iter().filter(|node| !plan.nodes.contains(node));
+        let planned: BTreeSet<&NodeId> = plan.nodes.iter().collect();
+        let left = job.nodes().iter().filter(|node| !planned.contains(node));
         // An agent that was asked to end has reported the ends of its ranks.
         let has_ended = |node: &&NodeId| {
             let node = self.state.fleet.get(node);
@@ -211,6 +255,7 @@ impl DecisionContext<'_> {
         self.observe_failure(&plan);
         let at = self.at;
         let waits = self.waits_for_store(&name);
+        self.record_shrink(&plan);
         if let Some(job) = self.state.jobs.get_mut(&name) {
             let start = GenerationStart {
                 is_fruitless: plan.case.is_some() && !waits,
@@ -416,6 +461,7 @@ impl DecisionContext<'_> {
         if let Some(job) = self.state.jobs.get_mut(name) {
             job.run(now, job.places());
         }
+        self.record_restart(name);
         self.drop_timer(name);
         self.watch_stall(name);
         self.note_recovered(name, at, "the job made steps again");
@@ -478,6 +524,9 @@ impl DecisionState {
 
 /// Returns the condition for which a job without enough nodes waits; `found` nodes are free for it.
 pub(crate) fn missing_nodes(job: &Job, found: usize) -> String {
+    if let Some(wait) = job.planned_wait() {
+        return wait.describe();
+    }
     let range = job.spec.nodes;
     let slots = job.spec.ranks_per_node;
     let refused = super::starts::refused_words(job);

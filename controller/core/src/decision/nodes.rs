@@ -29,6 +29,10 @@ impl DecisionContext<'_> {
             (false, false) => BootChange::Unknown,
         };
         let last_heard = self.last_heard(&node);
+        let lost_since = self.state.fleet.get(&node).and_then(|known| known.lost_since);
+        if let Some(lost_since) = lost_since {
+            self.record_absence(lost_since, true);
+        }
         let accepted = self.accepted(info);
         self.state.fleet.join(self.at, accepted);
         self.close_past_faults_of_node(&node, &format!("node {node} started again"));

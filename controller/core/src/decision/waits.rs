@@ -58,6 +58,7 @@ impl DecisionContext<'_> {
             return;
         };
         match job.phase() {
+            JobPhase::Pending { .. } if job.planned_wait().is_some() => self.planned_wait_overdue(name),
             JobPhase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
             JobPhase::Pending { missing, .. } => {
                 let since = job.case().map(|case| format!(" (case {case})")).unwrap_or_default();

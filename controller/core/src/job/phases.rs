@@ -89,6 +89,7 @@ impl Job {
 
     /// `Pending => Running` with the ranks that ran on.
     pub(crate) fn resume(&mut self) {
+        self.planned_wait = None;
         self.phase = JobPhase::Running;
         self.deadline = None;
     }
@@ -108,6 +109,7 @@ impl Job {
         }
         self.activity = JobActivity::default();
         self.growth = None;
+        self.planned_wait = None;
         self.plan = Some(plan);
         self.running.clear();
         self.launch_record.begin(members);
@@ -228,6 +230,7 @@ impl Job {
     /// `=> Finished`: all ranks have completed.
     pub(crate) fn finish(&mut self, at: Timestamp) {
         self.phase = JobPhase::Finished;
+        self.planned_wait = None;
         self.ended_at = Some(at);
         self.deadline = None;
     }
@@ -235,6 +238,7 @@ impl Job {
     /// `=> Stopped`: the job is ended for good.
     pub(crate) fn stop(&mut self, reason: String, at: Timestamp) {
         self.phase = JobPhase::Stopped { reason };
+        self.planned_wait = None;
         self.ended_at = Some(at);
         self.deadline = None;
         self.close_spans(at, |_| true);

@@ -18,6 +18,12 @@ impl DecisionState {
     pub(crate) fn nodes_to_grow_onto(&self, job: &Job) -> Option<Vec<NodeId>> {
         let mut taken = self.nodes_of_other_jobs(&job.spec.id);
         taken.extend(job.refused.iter().cloned());
+        if self.plans_by_cost() {
+            // It would be the first to be replaced again.
+            let faulty = self.fleet.iter().filter(|(_, node)| node.uncordoned_fault.is_some());
+            let faulty = faulty.filter(|(name, _)| !job.nodes().contains(name));
+            taken.extend(faulty.map(|(name, _)| name.clone()));
+        }
         let most = job.spec.nodes.max as usize;
         let nodes = self.fleet.choose(job.nodes(), &taken, job.spec.ranks_per_node, most);
         let keeps_all = job.nodes().iter().all(|node| nodes.contains(node));
@@ -123,6 +129,9 @@ impl DecisionState {
         }
         if job.refused.contains(name) {
             return format!("{name} failed the preflight of this job");
+        }
+        if node.uncordoned_fault.is_some() && self.plans_by_cost() {
+            return format!("{name} has a fault about which an operator has not decided");
         }
         if node.info.slots < slots {
             return format!("{name} has fewer than {}", count(slots, "slot"));

@@ -1,0 +1,466 @@
+//! Recovery by cost: choices of live jobs, their records, waits for nodes, and the delay of growth.
+
+mod cluster;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use cluster::{Cluster, job, node};
+use proptest::prelude::*;
+use rankguard_core::{Event, Job, JobPhase, Plan, PlanKind, Policy, StampedEvent, step};
+use rankguard_model::{
+    Case, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
+    Generation, JobSpec, JobState, NodeHistory, NodeId, NodeInfo, NodeRange, OptionOutcome, RecoveryKind, Role,
+};
+
+/// Rules before costs.
+const OLDER: u32 = 7;
+
+fn older() -> Policy {
+    Policy {
+        rules: OLDER,
+        ..Policy::default()
+    }
+}
+
+impl Cluster {
+    fn job(&self) -> &Job {
+        &self.state.jobs()[&job()]
+    }
+
+    fn falls_silent(&mut self, number: u32) {
+        let last_heard = self.now;
+        self.tell(Event::NodeFellSilent {
+            node: node(number),
+            last_heard,
+        });
+    }
+
+    fn joins(&mut self, number: u32, incarnation: &str) {
+        let info = self.info(number, incarnation);
+        self.tell(Event::NodeJoined { info });
+    }
+
+    fn info(&self, number: u32, incarnation: &str) -> NodeInfo {
+        NodeInfo {
+            node: node(number),
+            incarnation: incarnation.to_owned(),
+            boot_id: String::new(),
+            host: "h".to_owned(),
+            peer_address: "h:1".to_owned(),
+            image_address: "h:1".to_owned(),
+            slots: 2,
+            failure_domain: String::new(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+            lease_ms: 0,
+            is_kernel_log_first: false,
+            history: NodeHistory::default(),
+        }
+    }
+
+    /// Carries out orders until the ranks of the next generation have started.
+    fn restarts(&mut self) {
+        for _ in 0..4 {
+            self.obey();
+        }
+    }
+
+    fn gpu_is_lost(&mut self, number: u32) {
+        let name = node(number);
+        let mark = Classification {
+            class: ClassId::from("gpu-fallen-off-bus"),
+            role: Role::Root,
+            confidence: 0.95,
+            signature: "nvrm.xid-79".into(),
+            fields: FieldValues::new(),
+        };
+        let device = Device {
+            kind: DeviceKind::Gpu,
+            address: "0000:9b:00".to_owned(),
+        };
+        let entity = Entity::Device {
+            node: name.clone(),
+            device,
+        };
+        let body = EvidenceBody::Line {
+            text: "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.".to_owned(),
+            context: Vec::new(),
+            repeats: 1,
+        };
+        self.report(name, EvidenceSource::KernelLog, entity, body, vec![mark]);
+    }
+
+    fn steps(&mut self, step: u64) {
+        let ranks = self.job().nodes().len() as u32 * 2;
+        for rank in 0..ranks {
+            self.progress(rank, step);
+        }
+    }
+
+    fn last_case(&self) -> &Case {
+        self.cases().pop().expect("there is a case")
+    }
+
+    fn plan_nodes(&self) -> Vec<NodeId> {
+        self.job().nodes().to_vec()
+    }
+}
+
+fn outcome(case: &Case, kind: RecoveryKind) -> (OptionOutcome, String) {
+    let choice = case.recovery.as_ref().expect("options were compared");
+    let option = choice.options.iter().find(|option| option.kind == kind);
+    let option = option.expect("every kind is listed");
+    (option.outcome, option.reason.clone())
+}
+
+fn nodes(numbers: &[u32]) -> Vec<NodeId> {
+    numbers.iter().map(|number| node(*number)).collect()
+}
+
+/// A job on all four nodes with a start that took 100 s. A node has been away three times before, 20 s each.
+fn with_measured_returns(policy: Policy) -> Cluster {
+    let mut cluster = Cluster::new(policy);
+    for boot in 0..3 {
+        cluster.falls_silent(3);
+        cluster.wait(Duration::from_secs(20));
+        cluster.joins(3, &format!("earlier-{boot}"));
+    }
+    cluster.submit(2);
+    cluster.restarts();
+    cluster.wait(Duration::from_secs(100));
+    cluster.steps(40);
+    assert_eq!(cluster.job().state(), JobState::Running);
+    cluster.falls_silent(3);
+    cluster.wait(Duration::from_secs(5));
+    cluster
+}
+
+#[test]
+fn the_options_of_a_lost_node_are_recorded_in_plan_and_case() {
+    let mut cluster = Cluster::new(Policy::default());
+    cluster.submit(2);
+    cluster.restarts();
+    cluster.steps(40);
+    cluster.falls_silent(3);
+    cluster.wait(Duration::from_secs(5));
+    let case = cluster.last_case().clone();
+    let (wait, why) = outcome(&case, RecoveryKind::Wait);
+    assert_eq!(
+        (wait, why.as_str()),
+        (
+            OptionOutcome::Unavailable,
+            "0 returns of nodes have been measured, and a wait needs 3"
+        )
+    );
+    assert_eq!(outcome(&case, RecoveryKind::Shrink).0, OptionOutcome::Chosen);
+    assert_eq!(outcome(&case, RecoveryKind::SwapSpare).0, OptionOutcome::Unavailable);
+    let choice = case.recovery.as_ref().expect("options were compared");
+    let absence = choice
+        .inputs
+        .iter()
+        .find(|input| input.name == "return of the lost nodes");
+    assert!(absence.is_some_and(|input| input.assumed), "{choice:#?}");
+    let plan = cluster.job().plan().expect("the job restarts");
+    assert_eq!((plan.kind, plan.choice.as_ref()), (PlanKind::Shrink, Some(choice)));
+    // The prediction can be compared with what followed.
+    cluster.restarts();
+    cluster.steps(41);
+    let case = cluster.last_case();
+    let restart = case.restart_ms().expect("it made a step");
+    assert!(restart >= 0 && case.recovery.as_ref().is_some_and(|choice| choice.restart_ms.is_some()));
+}
+
+#[test]
+fn older_rules_record_no_options_and_start_at_once() {
+    let cluster = with_measured_returns(older());
+    assert_eq!(cluster.last_case().recovery, None);
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
+    let text = serde_json::to_string(&cluster.state).expect("a state can be written");
+    for field in [
+        "\"absences\"",
+        "\"restarts\"",
+        "\"shrinks\"",
+        "\"planned_wait\"",
+        "\"choice\"",
+    ] {
+        assert!(!text.contains(field), "{field} is in the state");
+    }
+}
+
+#[test]
+fn a_node_that_usually_returns_soon_is_awaited_and_the_job_keeps_its_size() {
+    let mut cluster = with_measured_returns(Policy::default());
+    let case = cluster.last_case().clone();
+    assert_eq!(outcome(&case, RecoveryKind::Wait).0, OptionOutcome::Chosen, "{case:#?}");
+    assert_eq!(outcome(&case, RecoveryKind::Shrink).0, OptionOutcome::Costlier);
+    let JobPhase::Pending { missing, .. } = cluster.job().phase() else {
+        panic!("{:?}", cluster.job().phase());
+    };
+    assert!(missing.contains("at most for the return of node-3"), "{missing}");
+    cluster.wait(Duration::from_secs(5));
+    cluster.joins(3, "later");
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2, 3]));
+    let plan = cluster.job().plan().expect("the job restarts");
+    assert_eq!(plan.case, Some(case.id), "it counts as a restart for the case");
+    assert_eq!(plan.kind, PlanKind::RestartInPlace);
+}
+
+/// RG-9: the wait has a deadline, and the plan at its end does not wait again.
+#[test]
+fn a_node_that_does_not_return_in_time_is_left_out() {
+    let mut cluster = with_measured_returns(Policy::default());
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
+    let case = cluster.last_case();
+    assert_eq!(
+        outcome(case, RecoveryKind::Wait),
+        (
+            OptionOutcome::Unavailable,
+            "the job has waited for this failure already".to_owned()
+        )
+    );
+    assert_eq!(case.plan, cluster.job().plan().map(|plan| plan.id));
+}
+
+/// RG-8: a state that is written during the wait goes on alike.
+#[test]
+fn a_wait_survives_a_restart_of_the_controller() {
+    let mut cluster = with_measured_returns(Policy::default());
+    let text = serde_json::to_string(&cluster.state).expect("a state can be written");
+    let again = serde_json::from_str(&text).expect("a state can be read");
+    assert!(cluster.state == again, "it reads back as another state");
+    cluster.state = again;
+    cluster.wait(Duration::from_secs(20));
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
+}
+
+/// The cordon limit is used up by the node of an operator, so that the faulty node may not be cordoned (RG-6).
+fn beyond_the_cordon_limit(policy: Policy) -> Cluster {
+    let mut cluster = Cluster::new(policy);
+    cluster.joins(4, "1");
+    cluster.tell(Event::NodeCordoned {
+        node: node(4),
+        reason: "repair".to_owned(),
+    });
+    let spec = JobSpec {
+        nodes: NodeRange { min: 2, max: 3 },
+        ..cluster.spec(2, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    cluster.restarts();
+    cluster.steps(40);
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2]));
+    cluster.gpu_is_lost(2);
+    cluster.rank_says(
+        4,
+        EvidenceBody::RankExited {
+            pid: 4,
+            exit: rankguard_model::ProcessExit::Code(1),
+            ended_by_agent: false,
+        },
+        Vec::new(),
+    );
+    cluster.wait(Duration::from_secs(5));
+    assert!(
+        cluster
+            .state
+            .fleet()
+            .get(&node(2))
+            .is_some_and(|node| node.cordon.is_none())
+    );
+    assert_eq!(cluster.generation(), Generation(2));
+    cluster
+}
+
+#[test]
+fn a_free_spare_replaces_a_faulty_node_that_may_not_be_cordoned() {
+    let cluster = beyond_the_cordon_limit(Policy::default());
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 3]));
+    let case = cluster.last_case();
+    assert_eq!(
+        outcome(case, RecoveryKind::SwapSpare).0,
+        OptionOutcome::Chosen,
+        "{case:#?}"
+    );
+    assert_eq!(outcome(case, RecoveryKind::RestartInPlace).0, OptionOutcome::Costlier);
+    let old = beyond_the_cordon_limit(older());
+    assert_eq!(old.plan_nodes(), nodes(&[0, 1, 2]), "the old rules hold");
+}
+
+/// Both nodes with faults leave in one plan.
+#[test]
+fn several_faulty_nodes_leave_together() {
+    let mut policy = Policy::default();
+    policy.cordon_share.0 = 100;
+    let mut cluster = Cluster::new(policy);
+    cluster.submit(2);
+    cluster.restarts();
+    cluster.steps(40);
+    for number in [1, 2] {
+        cluster.gpu_is_lost(number);
+    }
+    cluster.wait(Duration::from_secs(5));
+    assert_eq!(cluster.generation(), Generation(2));
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 3]));
+}
+
+/// What happens to a node.
+#[derive(Debug, Clone, Copy)]
+enum Change {
+    Silence,
+    Return,
+    Work(u64),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    let change = prop_oneof![
+        Just(Change::Silence),
+        Just(Change::Return),
+        (1_u64..200).prop_map(Change::Work),
+    ];
+    proptest::collection::vec(change, 1..40)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    /// Each growth follows the last shrink by `grow_ms`, doubled for each earlier shrink within an hour.
+    #[test]
+    fn a_node_that_comes_and_goes_does_not_restart_its_job_often(list in changes()) {
+        let mut policy = Policy::default();
+        policy.grow_ms = 10_000;
+        let mut cluster = Cluster::new(policy.clone());
+        cluster.submit(2);
+        cluster.restarts();
+        cluster.steps(1);
+        let mut plans: BTreeMap<_, Plan> = BTreeMap::new();
+        for (step, change) in list.iter().enumerate() {
+            match change {
+                Change::Silence => cluster.falls_silent(3),
+                Change::Return => cluster.joins(3, &format!("boot-{step}")),
+                Change::Work(seconds) => cluster.wait(Duration::from_secs(*seconds)),
+            }
+            cluster.restarts();
+            if cluster.job().has_started() {
+                cluster.steps(step as u64 + 2);
+            }
+            plans.extend(cluster.state.plans().iter().map(|(id, plan)| (*id, plan.clone())));
+        }
+        let mut shrinks: Vec<&Plan> = Vec::new();
+        for plan in plans.values() {
+            let recent = |earlier: &&&Plan| plan.made_at.since(earlier.made_at) < Duration::from_secs(3_600);
+            match plan.kind {
+                PlanKind::Shrink => shrinks.push(plan),
+                PlanKind::Grow => {
+                    let recent = shrinks.iter().filter(recent).count();
+                    let Some(last) = shrinks.last() else { continue };
+                    let doubled = policy.grow_ms << recent.saturating_sub(1);
+                    let pause = if recent == 0 { 0 } else { doubled.min(3_600_000) };
+                    let since = plan.made_at.since(last.made_at);
+                    prop_assert!(since >= Duration::from_millis(pause), "{since:?} after {recent} shrinks");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Guards the property above against sequences without any growth.
+#[test]
+fn a_second_shrink_doubles_the_delay_of_growth() {
+    let grows_after = |policy: Policy| {
+        let mut cluster = Cluster::new(policy);
+        cluster.submit(2);
+        cluster.restarts();
+        cluster.steps(1);
+        let mut step = 1;
+        let mut delays = Vec::new();
+        for boot in 0..3 {
+            cluster.falls_silent(3);
+            cluster.wait(Duration::from_secs(5));
+            cluster.restarts();
+            step += 1;
+            cluster.steps(step);
+            assert_eq!(cluster.plan_nodes().len(), 3);
+            cluster.joins(3, &format!("boot-{boot}"));
+            cluster.restarts();
+            let mut seconds = 0;
+            while cluster.plan_nodes().len() < 4 {
+                cluster.wait(Duration::from_secs(1));
+                seconds += 1;
+                assert!(seconds < 1_000, "it never grows");
+            }
+            delays.push(seconds);
+            cluster.restarts();
+            step += 1;
+            cluster.steps(step);
+        }
+        delays
+    };
+    // Each shrink follows the loss by at most 5 s.
+    let delays = grows_after(Policy::default());
+    assert!((25..=30).contains(&delays[0]), "{delays:?}");
+    assert!((50..=60).contains(&delays[1]), "{delays:?}");
+    assert!((110..=120).contains(&delays[2]), "{delays:?}");
+    assert_eq!(grows_after(older()), [30, 30, 30]);
+}
+
+/// Prints the time of the event that plans the recovery of a job on 9,990 of 10,000 nodes.
+#[test]
+#[ignore = "measures a time: `cargo test --release --test planner -- --ignored --nocapture`"]
+#[allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    clippy::print_stderr,
+    reason = "it measures a time"
+)]
+fn planning_time_on_10_000_nodes() {
+    let mut cluster = Cluster::new(Policy::default());
+    let mut state = cluster.state.clone();
+    let at = |event| StampedEvent { at: cluster.now, event };
+    for number in 4..10_000 {
+        let info = cluster.info(number, "1");
+        step(&mut state, &at(Event::NodeJoined { info }));
+    }
+    let spec = JobSpec {
+        nodes: NodeRange { min: 9_000, max: 9_990 },
+        ..cluster.spec(2, None)
+    };
+    step(&mut state, &at(Event::JobSubmitted { spec, claim: None }));
+    cluster.state = state;
+    let lost = cluster.job().nodes()[5_000].clone();
+    let last_heard = cluster.now;
+    step(
+        &mut cluster.state,
+        &StampedEvent {
+            at: cluster.now,
+            event: Event::NodeFellSilent { node: lost, last_heard },
+        },
+    );
+    let mut longest = Duration::ZERO;
+    while cluster.generation() < Generation(2) {
+        let timers = cluster.state.timers();
+        let (timer, due) = timers.iter().min_by_key(|(_, due)| **due).expect("a case settles");
+        let (timer, due) = (timer.clone(), *due);
+        cluster.now = cluster.now.max(due);
+        let began = std::time::Instant::now();
+        step(
+            &mut cluster.state,
+            &StampedEvent {
+                at: cluster.now,
+                event: Event::TimerFired { timer },
+            },
+        );
+        longest = longest.max(began.elapsed());
+    }
+    assert_eq!(
+        cluster.job().nodes().len(),
+        9_990,
+        "a spare takes the place of the lost node"
+    );
+    eprintln!("the longest event until the plan took {longest:?}");
+}
