@@ -391,16 +391,7 @@ fn page(case: &Case) -> String {
     page.heading(&format!("Plan {} and actions", or_dash(case.plan)));
     page.reasons(&case.actions, case.first_at);
 
-    if let Some(choice) = &case.recovery {
-        page.heading("Recovery options");
-        page.table(recovery_text::HEADINGS, recovery_text::option_rows(choice));
-        for line in recovery_text::restart_line(case)
-            .into_iter()
-            .chain(recovery_text::input_lines(choice))
-        {
-            page.item(&line);
-        }
-    }
+    page.recovery_options(case);
 
     page.heading("Delays after the first evidence");
     for (what, delay) in delays(&case.delays) {
