@@ -105,5 +105,18 @@ fn a_node_that_is_gone_beside_a_failed_rank_is_not_waited_for() {
     let all = cases(&cluster);
     assert_eq!(all.len(), 1, "{all:#?}");
     assert_eq!(all[0]["verdict"]["blamed"]["node"], "n2", "{all:#?}");
+    // The options that were compared are in the case, with what is assumed.
+    let id = all[0]["id"].to_string();
+    let shown = rankguard(&["cases", "show", &id, "--controller", &cluster.address]).expect(0);
+    for part in [
+        "Recovery options\n",
+        "  restart in place  -      -",
+        "not available: 1 of its 2 nodes cannot be used\n",
+        "chosen: lowest expected cost\n",
+        "not available: 0 returns of nodes have been measured, and a wait needs 3\n",
+        "  return of the lost nodes: 1800.0 s (assumed; ",
+    ] {
+        assert!(shown.stdout.contains(part), "{part:?} is not in:\n{}", shown.stdout);
+    }
     rankguard(&["cancel", "pair", "--controller", &cluster.address]);
 }
