@@ -331,8 +331,10 @@ proptest! {
     /// Each growth follows the last shrink by `grow_ms`, doubled for each earlier shrink within an hour.
     #[test]
     fn a_node_that_comes_and_goes_does_not_restart_its_job_often(list in changes()) {
-        let mut policy = Policy::default();
-        policy.grow_ms = 10_000;
+        let policy = Policy {
+            grow_ms: 10_000,
+            ..Policy::default()
+        };
         let mut cluster = Cluster::new(policy.clone());
         cluster.submit(2);
         cluster.restarts();
