@@ -112,7 +112,7 @@ fn a_node_that_is_gone_beside_a_failed_rank_is_not_waited_for() {
         "Recovery options\n",
         "  restart in place  -      -",
         "not available: 1 of its 2 nodes cannot be used\n",
-        "chosen: lowest expected cost\n",
+        "chosen: the only option that suffices\n",
         "not available: 0 returns of nodes have been measured, and a wait needs 3\n",
         "  return of the lost nodes: 1800.0 s (assumed; ",
     ] {

@@ -168,6 +168,9 @@ pub(crate) fn choose(input: &PlannerInput) -> PlannerChoice {
         RecoveryKind::Grow,
         RecoveryKind::Wait,
     ];
+    let is_only = candidates
+        .iter()
+        .all(|candidate| Some(candidate.kind) == chosen.map(|chosen| chosen.kind));
     let option = |kind: RecoveryKind| {
         let of_kind = candidates.iter().filter(|candidate| candidate.kind == kind);
         let Some(best) = of_kind.min_by_key(|candidate| candidate.rank()) else {
@@ -179,9 +182,7 @@ pub(crate) fn choose(input: &PlannerInput) -> PlannerChoice {
                 OptionOutcome::Chosen,
                 "too few nodes can be used; the job is stopped if they do not come".to_owned(),
             ),
-            _ if is_chosen && candidates.len() == 1 => {
-                (OptionOutcome::Chosen, "the only option that suffices".to_owned())
-            }
+            _ if is_chosen && is_only => (OptionOutcome::Chosen, "the only option that suffices".to_owned()),
             _ if is_chosen => (OptionOutcome::Chosen, "lowest expected cost".to_owned()),
             Some(chosen) if chosen.cost.total() == best.cost.total() => {
                 (OptionOutcome::Costlier, "costs as much, and moves more".to_owned())

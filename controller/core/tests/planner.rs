@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use rankguard_core::{Event, Job, JobPhase, Plan, PlanKind, Policy, StampedEvent, step};
 use rankguard_model::{
     Case, ClassId, Classification, ClockOffset, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, FieldValues,
-    Generation, JobSpec, JobState, NodeHistory, NodeId, NodeInfo, NodeRange, OptionOutcome, RecoveryKind, Role,
+    Generation, JobId, JobSpec, JobState, NodeHistory, NodeId, NodeInfo, NodeRange, OptionOutcome, RecoveryKind, Role,
 };
 
 /// Rules before costs.
@@ -206,6 +206,21 @@ fn a_node_that_usually_returns_soon_is_awaited_and_the_job_keeps_its_size() {
     let plan = cluster.job().plan().expect("the job restarts");
     assert_eq!(plan.case, Some(case.id), "it counts as a restart for the case");
     assert_eq!(plan.kind, PlanKind::RestartInPlace);
+}
+
+/// The cost of the wait counts on the nodes that are left.
+#[test]
+fn a_job_that_awaits_a_node_keeps_its_other_nodes() {
+    let mut cluster = with_measured_returns(Policy::default());
+    let spec = JobSpec {
+        id: "other".into(),
+        nodes: NodeRange { min: 1, max: 1 },
+        ..cluster.spec(1, None)
+    };
+    cluster.tell(Event::JobSubmitted { spec, claim: None });
+    assert!(cluster.state.jobs()[&JobId::from("other")].is_pending());
+    cluster.joins(3, "later");
+    assert_eq!(cluster.plan_nodes(), nodes(&[0, 1, 2, 3]));
 }
 
 /// RG-9: the wait has a deadline, and the plan at its end does not wait again.

@@ -125,10 +125,11 @@ impl Job {
             .collect()
     }
 
-    /// Returns true if the job has a node: its plan places ranks there, or, while it waits for nodes, ranks run on there.
+    /// Returns true if the job has a node: its plan places ranks there. While it waits for nodes, ranks run on there, or the
+    /// wait is part of its recovery, which counts on them.
     pub(crate) fn holds(&self, node: &NodeId) -> bool {
         let runs_on = || self.ranks_on(node).into_iter().any(|rank| self.is_alive(rank));
-        let is_held = || !self.is_pending() || self.awaits_exits() || runs_on();
+        let is_held = || !self.is_pending() || self.planned_wait().is_some() || self.awaits_exits() || runs_on();
         self.nodes().contains(node) && !self.given_up.contains(node) && is_held()
     }
 
