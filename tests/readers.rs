@@ -171,7 +171,7 @@ fn slow_lines_are_bounded_rg_11() {
     ];
     let mut dice = 7_u64;
     let mut text = String::new();
-    while text.len() < 4 << 20 {
+    while text.len() < 2 << 20 {
         let end = text.len() + 16_000;
         while text.len() < end {
             dice = dice.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);

@@ -423,6 +423,8 @@ async fn rg_5_a_full_disk_stops_the_journal_and_nothing_else_and_recovery_needs_
     // A controller that is killed meanwhile starts on the full disk, with all acknowledged evidence.
     drop(agent);
     controller.kill();
+    // Its end frees what it had removed and not closed.
+    disk.fill();
     let controller = start().await;
     assert_eq!(controller.get("/readyz").await.0, 503);
     assert_eq!(controller.get("/healthz").await.0, 200);

@@ -56,12 +56,19 @@ fn oom_beside(ms: i64, is_drill: bool) -> ConcludedDraft {
     world.settle()
 }
 
+fn lost_shard() -> Classification {
+    Classification {
+        signature: "checkpoint-store".into(),
+        ..mark("disk-full", Role::Root, 0.95)
+    }
+}
+
 /// A full disk voids each checkpoint, and the job goes on.
 #[test]
 fn a_failure_that_goes_on_after_its_verdict_is_one_failure() {
     let mut world = World::new();
     let full = |world: &mut World, ms: i64, rank: u32| {
-        let mark = mark("disk-full", Role::Root, 0.95);
+        let mark = lost_shard();
         let body = EvidenceBody::ShardFailed {
             step: Step(u64::try_from(ms).expect("positive")),
             reason: "no space left on device".to_owned(),
@@ -89,7 +96,7 @@ fn a_failure_that_goes_on_after_its_verdict_is_one_failure() {
 #[test]
 fn a_failed_save_explains_no_silent_node() {
     let mut world = World::new();
-    let full = mark("disk-full", Role::Root, 0.95);
+    let full = lost_shard();
     let body = EvidenceBody::ShardFailed {
         step: Step(10),
         reason: "no space left on device".to_owned(),
@@ -126,11 +133,25 @@ fn a_lost_link_that_ranks_trained_over_explains_no_later_kill() {
     }
 }
 
+/// A rank that could not read its checkpoint ends of it.
+#[test]
+fn a_failed_restore_explains_the_end_of_its_rank() {
+    let mut world = World::new();
+    let unread = Classification {
+        signature: "checkpoint-restore".into(),
+        ..mark("storage-io-error", Role::Root, 0.95)
+    };
+    let body = line("the checkpoint of step 5 cannot be loaded");
+    world.at(1_000, EvidenceSource::Checkpoint, rank_of(0), body, vec![unread]);
+    world.exits(1_100, 0, ProcessExit::Code(1));
+    assert_eq!(class(&world.settle()), "storage-io-error");
+}
+
 /// A rank that stands later does not do so because of a checkpoint that failed before.
 #[test]
 fn a_rank_that_stands_later_joins_no_concluded_failure() {
     let mut world = World::new();
-    let full = mark("disk-full", Role::Root, 0.95);
+    let full = lost_shard();
     let body = EvidenceBody::ShardFailed {
         step: Step(10),
         reason: "no space left on device".to_owned(),

@@ -79,8 +79,7 @@ fn candidate(
     } else {
         (strength, score)
     };
-    let is_shard_report =
-        scene.has_fault_ends && signs.iter().all(|(_, sign)| sign.source == EvidenceSource::Checkpoint);
+    let is_shard_report = scene.has_fault_ends && signs.iter().all(|(_, sign)| sign.is_signed(LOST_SHARD));
     let is_end = scene.exits().next().is_some() || scene.silent().next().is_some();
     let (strength, score) = if is_shard_report && is_end {
         (CandidateStrength::Outcome, score * CONTRADICTED)
@@ -254,6 +253,9 @@ fn output_age(scene: &FailureScene<'_>, end: &Signal) -> Option<Duration> {
 
 /// Silence after a report from which on its rank counts as hanging in the end that the error caused.
 const HANGS: Duration = Duration::from_secs(5);
+
+/// Signature of agents for a shard that could not be kept.
+const LOST_SHARD: &str = "checkpoint-store";
 
 /// Factor on the score of a report that the end of its rank contradicts.
 const CONTRADICTED: f64 = 0.25;
