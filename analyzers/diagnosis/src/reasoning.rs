@@ -493,22 +493,29 @@ fn moment(text: &mut String, sign: &Signal, first: &Signal) {
         return text.push_str("at a time that cannot be compared");
     }
     let millis = sign.at.millis_since(first.at);
-    match millis.unsigned_abs() {
-        0 => return text.push_str("at the same moment"),
-        span @ 1..1_000 => {
-            number(text, span);
-            text.push_str(" ms ");
+    if millis == 0 {
+        return text.push_str("at the same moment");
+    }
+    length(text, millis.unsigned_abs());
+    text.push_str(if millis < 0 { " earlier" } else { " later" });
+}
+
+/// Writes a length of time.
+fn length(text: &mut String, millis: u64) {
+    match millis {
+        0..1_000 => {
+            number(text, millis);
+            text.push_str(" ms");
         }
-        span @ 1_000..120_000 => {
-            tenths(text, span, 1_000);
-            text.push_str(" s ");
+        1_000..120_000 => {
+            tenths(text, millis, 1_000);
+            text.push_str(" s");
         }
-        span => {
-            tenths(text, span, 60_000);
-            text.push_str(" min ");
+        _ => {
+            tenths(text, millis, 60_000);
+            text.push_str(" min");
         }
     }
-    text.push_str(if millis < 0 { "earlier" } else { "later" });
 }
 
 /// Writes the times of several ends relative to the first cause: from the first to the last of them.
@@ -519,8 +526,13 @@ fn moments(text: &mut String, ends: &[&Signal], first: &Signal) {
     let (Some(start), Some(last)) = (start, last) else {
         return;
     };
+    let is_span = is_timed && start.at != last.at;
+    if is_span && start.at == first.at {
+        text.push_str("within ");
+        return length(text, last.at.millis_since(first.at).unsigned_abs());
+    }
     moment(text, start, first);
-    if is_timed && start.at != last.at {
+    if is_span {
         text.push_str(" to ");
         moment(text, last, first);
     }
