@@ -127,17 +127,22 @@ def test_what_an_ended_generation_left_does_not_fill_the_store_for_good(tmp_path
         script.write_text(SAVES_ON)
         store.mkdir()
         cluster.run("left", [sys.executable, str(script)], 2, store, 1, "--keep", "2")
-        until("a commit", lambda: committed(store, "left"), 120)
+        until("a commit", lambda: committed(store, "left") or None, 120)
         # As much as two agents write while no controller commits, of a generation before this one and newer than its commits.
         left = store / "left" / "000000900000-g0"
-        left.mkdir()
-        with open(left / "rank-00000.shard", "wb") as shard:
+
+        def fill() -> bool | None:
+            """Takes the room of all but two checkpoints; others are removed meanwhile, and this one may be."""
+            shard = left / "rank-00000.shard"
             try:
-                while True:
-                    shard.write(bytes(4096))
-                    shard.flush()
+                left.mkdir(exist_ok=True)
+                with open(shard, "ab", buffering=0) as file:
+                    while True:
+                        file.write(bytes(4096))
             except OSError:
-                pass
+                return (shard.exists() and shard.stat().st_size > 1_500_000) or None
+
+        until("a full store", fill, 120)
         before = committed(store, "left")[-1]
         until("commits after it", lambda: committed(store, "left")[-1] > before + 5 or None, 120)
         assert not left.exists()
