@@ -23,10 +23,10 @@ fn is_loss(sign: &Signal) -> bool {
         .is_some_and(|class| class.as_str() == classes::NIC_LINK_DOWN)
 }
 
-/// Returns true for a lost link after which ranks of its node completed steps, the last of them at `went_on`: no collective
-/// of the job needs it.
-pub(crate) fn is_unused(sign: &Signal, went_on: impl FnOnce() -> Option<Timestamp>) -> bool {
-    is_loss(sign) && went_on().is_some_and(|at| at.since(sign.at) >= RECOVERED_AFTER)
+/// Returns true for a lost link over which ranks of its node completed a whole step, which began at `began`: no collective
+/// of the job needs it. A step that was under way may have had its collectives behind it.
+pub(crate) fn is_unused(sign: &Signal, began: impl FnOnce() -> Option<Timestamp>) -> bool {
+    is_loss(sign) && began().is_some_and(|at| at.since(sign.at) >= RECOVERED_AFTER)
 }
 
 /// Returns true if a link that came up ends an earlier loss for a failure at `at`: the generation began when the link was

@@ -26,6 +26,9 @@ pub(crate) struct StepTimes(BTreeMap<JobId, BTreeMap<Rank, NewestStep>>);
 struct NewestStep {
     generation: Generation,
     at: Timestamp,
+    /// Time at which the newest step began; none in states that were written by older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    began: Option<Timestamp>,
     /// First step of the rank in this generation; none in states that were written by older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     first: Option<FirstStep>,
@@ -42,7 +45,7 @@ impl StepTimes {
     /// Records a step; ignores other evidence.
     pub(crate) fn take(&mut self, evidence: &Evidence) {
         let (
-            EvidenceBody::Progress { .. },
+            EvidenceBody::Progress { step_ms, .. },
             Entity::Rank {
                 job,
                 generation,
@@ -53,9 +56,12 @@ impl StepTimes {
         else {
             return;
         };
+        let began = Duration::try_from_secs_f64(step_ms / 1_000.0).ok();
+        let began = began.map(|lasted| evidence.at.before(lasted));
         let known = self.0.get_mut(job).and_then(|ranks| ranks.get_mut(rank));
         if let Some(known) = known.filter(|known| known.generation == *generation) {
             known.at = evidence.at;
+            known.began = began;
             return;
         }
         let first = FirstStep {
@@ -65,6 +71,7 @@ impl StepTimes {
         let newest = NewestStep {
             generation: *generation,
             at: evidence.at,
+            began,
             first: Some(first),
         };
         match self.0.get_mut(job) {
@@ -132,12 +139,32 @@ impl StepTimes {
         placements: &BTreeMap<Rank, NodeId>,
         node: &NodeId,
     ) -> Option<Timestamp> {
-        let ranks = self.0.get(job)?;
-        let there = placements.iter().filter(|(_, at)| *at == node);
-        let steps = there.filter_map(|(rank, _)| ranks.get(rank));
-        steps
-            .filter(|newest| newest.generation == generation)
-            .map(|newest| newest.at)
-            .max()
+        let steps = self.steps_on(job, generation, placements, node);
+        steps.map(|newest| newest.at).max()
+    }
+
+    /// Returns the time at which the newest step began that a rank of a generation completed on a node.
+    pub(crate) fn newest_began_on(
+        &self,
+        job: &JobId,
+        generation: Generation,
+        placements: &BTreeMap<Rank, NodeId>,
+        node: &NodeId,
+    ) -> Option<Timestamp> {
+        let steps = self.steps_on(job, generation, placements, node);
+        steps.filter_map(|newest| newest.began).max()
+    }
+
+    fn steps_on<'a>(
+        &'a self,
+        job: &JobId,
+        generation: Generation,
+        placements: &'a BTreeMap<Rank, NodeId>,
+        node: &'a NodeId,
+    ) -> impl Iterator<Item = &'a NewestStep> {
+        let ranks = self.0.get(job);
+        let there = placements.iter().filter(move |(_, at)| *at == node);
+        let steps = there.filter_map(move |(rank, _)| ranks?.get(rank));
+        steps.filter(move |newest| newest.generation == generation)
     }
 }

@@ -284,11 +284,17 @@ impl Diagnosis {
             DraftScope::Job { job, generation } => self.steps.newest_on(job, *generation, &draft.placements, node),
             DraftScope::Node { .. } => None,
         };
+        let began = |node: &NodeId| match &draft.scope {
+            DraftScope::Job { job, generation } => {
+                self.steps.newest_began_on(job, *generation, &draft.placements, node)
+            }
+            DraftScope::Node { .. } => None,
+        };
         all.retain(|held| {
             let sign = &held.sign;
             let recent = at.since(sign.at) <= self.policy.window;
             let is_link_back = links_up.iter().any(|up| ends_link_fault(up, sign, draft.since(), at));
-            let is_unused = self.has_fault_ends && is_unused(sign, || sign.node().and_then(went_on));
+            let is_unused = self.has_fault_ends && is_unused(sign, || sign.node().and_then(began));
             recent
                 && !is_link_back
                 && !is_unused

@@ -18,6 +18,8 @@ pub(crate) struct World {
     pub(crate) changes: Vec<DraftChange>,
     /// True while the evidence is of a drill.
     pub(crate) is_drill: bool,
+    /// Duration of the steps that ranks report.
+    pub(crate) step_ms: f64,
     /// Current generation of the job.
     pub(crate) generation: Generation,
 }
@@ -36,6 +38,7 @@ impl World {
             seq: 0,
             changes: Vec::new(),
             is_drill: false,
+            step_ms: 5.0,
             generation: Generation(1),
         }
     }
@@ -155,7 +158,7 @@ impl World {
         let body = EvidenceBody::Progress {
             step: Step(step),
             loss: None,
-            step_ms: 5.0,
+            step_ms: self.step_ms,
             own_ms: None,
         };
         let entity = self.rank(rank);
