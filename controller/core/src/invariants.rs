@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use rankguard_diagnosis::PlacementIndex;
-use rankguard_model::{CaseState, Entity, JobId, NodeId, Role};
+use rankguard_model::{Case, CaseState, Entity, JobId, NodeId, Role, Timestamp};
 
 use crate::state::placed;
 use crate::{DecisionState, Job, JobPhase, Plan};
@@ -316,14 +316,20 @@ fn cases_rest_on_machines_in_use(state: &DecisionState) -> Option<String> {
     })
 }
 
-/// Evidence that an operator cleared is in no case that was opened later.
+/// Evidence that an operator cleared is in no case that was opened later, unless the case was split from one that was
+/// open when the node was cleared.
 fn cases_rest_on_nothing_cleared(state: &DecisionState) -> Option<String> {
-    state.cases.all().values().find_map(|case| {
+    let all = state.cases.all();
+    let was_open = |case: &Case, cleared: Timestamp| {
+        let mut others = all.values().filter(|other| other.id < case.id && other.job == case.job);
+        others.any(|other| other.opened_at <= cleared && other.closed_at.is_none_or(|closed| closed > cleared))
+    };
+    all.values().find_map(|case| {
         let stale = case.findings.iter().find(|finding| match &finding.entity {
             Entity::Node { node } | Entity::Device { node, .. } => {
-                let cleared = state.diagnosis.cleared_at(node);
-                finding.evidence.seq.0 > 0
-                    && cleared.is_some_and(|cleared| finding.at <= cleared && case.opened_at > cleared)
+                let is_stale = |cleared: &Timestamp| finding.at <= *cleared && case.opened_at > *cleared;
+                let cleared = state.diagnosis.cleared_at(node).filter(is_stale);
+                finding.evidence.seq.0 > 0 && cleared.is_some_and(|cleared| !was_open(case, cleared))
             }
             _ => false,
         })?;

@@ -240,3 +240,25 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
     answer(&mut walk, damaged());
     assert_eq!(walk.state.jobs()[&job(0)].state(), JobState::Stopped);
 }
+
+/// A node is cleared while a case that holds its evidence is open: the failure of its own that is split from that case
+/// is stated nevertheless.
+#[test]
+fn a_failure_in_an_open_case_is_stated_although_its_node_was_cleared_meanwhile() {
+    let mut walk = Walk::new();
+    let join = |node| Move::Join {
+        node,
+        incarnation: 0,
+        fence: None,
+    };
+    let broke = |node, drill| Move::Hardware { node, class: 0, drill };
+    let submit = Move::Submit { job: 0, min: 1, max: 3 };
+    let settle = || Move::Timer { pick: 0 };
+    let placed = [join(3), broke(1, false), join(4), submit, join(1)];
+    let cleared = [broke(4, true), Move::Obey, Move::Obey, Move::Uncordon { node: 4 }];
+    for one in placed.into_iter().chain(cleared).chain([settle(), settle()]) {
+        walk.make(&one);
+    }
+    let blames = |case: &rankguard_model::Case| case.verdict.blamed.node() == Some(&node(4));
+    assert!(walk.state.cases().values().any(blames));
+}
