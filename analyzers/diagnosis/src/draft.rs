@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::conclusion::DraftConclusion;
 use crate::repeats::{RepeatDecision, RepeatTracker};
 use crate::separate::{SeparateFailure, separate_failure, separate_failures};
+use crate::signal::CHECK_SIGNATURE;
 use crate::signal_ref::{SignalRef, decides};
 use crate::{
     CandidateStrength, CauseCandidate, DraftPolicy, DraftScope, FailureScene, PlacementIndex, SceneVerdict, Signal,
@@ -263,6 +264,13 @@ impl Draft {
     /// Returns true if a rank of its job ended, or a node of it became silent.
     pub(crate) fn has_failed(&self) -> bool {
         self.signs.iter().any(|sign| sign.mark().is_none())
+    }
+
+    /// Returns true if nodes refused to start the ranks, and nothing else ended.
+    pub(crate) fn is_refused_start(&self) -> bool {
+        let is_refusal = |sign: &Signal| sign.what == SignalMeaning::OrderFailed || sign.is_signed(CHECK_SIGNATURE);
+        let is_end = |sign: &Signal| sign.exit().is_some() || sign.what.is_silence();
+        self.signs.iter().any(|sign| is_refusal(sign)) && !self.signs.iter().any(|sign| is_end(sign))
     }
 
     /// Returns true if a drill is part of it.

@@ -184,6 +184,10 @@ impl<'e> SignalRef<'e> {
         matches!(self.meaning, MeaningRef::Plain(SignalMeaning::Exit { .. }))
     }
 
+    pub(crate) fn is_silence(&self) -> bool {
+        matches!(&self.meaning, MeaningRef::Plain(meaning) if meaning.is_silence())
+    }
+
     pub(crate) fn node(&self) -> Option<&'e NodeId> {
         self.entity.node()
     }

@@ -1,10 +1,11 @@
 //! Ends of ranks that do not follow from each other: kills, drills, equal ends, and what several nodes share.
 
 use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
-use rankguard_diagnosis::{ConcludedDraft, DraftChange, SeparateFailure};
+use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, ProcessExit, Role, Step, Timestamp,
+    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, Generation, OrderId, ProcessExit, Role,
+    Step, Timestamp,
 };
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
@@ -616,4 +617,43 @@ fn a_node_is_a_crashed_one_once_something_but_its_silence_shows_it() {
     world.diagnosis.set_fault_ends(false);
     world.silent(1_000, 1);
     assert_eq!(class(&world.settle()), "node-crash");
+}
+
+/// A node that lacks a file is refused, the case is concluded, and the agent of the node falls silent later.
+#[test]
+fn the_silence_of_a_node_explains_no_start_that_it_had_refused_before() {
+    let refused_check = |world: &mut World| {
+        let fact = CallerFact::CheckFailed {
+            node: node(1),
+            class: "path-not-found".into(),
+            text: "preflight of path /data: it is not there".to_owned(),
+            since: Timestamp::from_millis(1_000),
+        };
+        let now = Timestamp::from_millis(1_000);
+        let changes = world
+            .diagnosis
+            .observe_fact(now, &fact, &world.context, Catalogue::builtin());
+        world.changes.extend(changes);
+    };
+    let refused_order = |world: &mut World| {
+        let body = EvidenceBody::OrderFailed {
+            order: OrderId(1),
+            job: "train".into(),
+            generation: Generation(1),
+            reason: "cannot enter the working directory /data: No such file or directory".to_owned(),
+            newest: None,
+        };
+        world.of_node(1_000, 1, EvidenceSource::Agent, on_node(1), body);
+    };
+    for refuse in [&refused_check as &dyn Fn(&mut World), &refused_order] {
+        let mut world = World::new();
+        refuse(&mut world);
+        let first = world.settle();
+        world.silent(2_200, 1);
+        let revised = |change: &DraftChange| matches!(change, DraftChange::Revised(_) | DraftChange::Late { .. });
+        assert!(!world.changes.iter().any(revised), "{:?}", world.changes);
+        let second = world.settle();
+        assert_ne!(class(&first), "node-agent-silent");
+        assert_eq!(class(&second), "node-agent-silent", "{}", reasons(&second));
+    }
 }

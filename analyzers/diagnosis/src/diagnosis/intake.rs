@@ -223,6 +223,7 @@ impl Diagnosis {
         let own = newest.filter(|id| self.drafts.get(*id).is_some_and(|draft| self.takes_in(glimpse, draft)));
         let Some(id) = other.or(own) else { return false };
         let is_exit = glimpse.is_exit();
+        let is_silence = glimpse.is_silence();
         let (has_fault_ends, settle) = (self.has_fault_ends, self.policy.settle);
         let joined = self.drafts.change(id, &self.policy, |draft| {
             let before = draft.concluded.as_ref()?;
@@ -233,6 +234,10 @@ impl Diagnosis {
             let is_own_failure = !is_again && fails_afterwards(glimpse, before.at.after(settle), stood);
             let is_new = is_exit || has_fault_ends && is_own_failure;
             if !stale && is_new && !before.failed && own {
+                return None;
+            }
+            // The agent refused the start before it was lost.
+            if has_fault_ends && is_silence && draft.is_refused_start() && own {
                 return None;
             }
             let late = LateFinding::of(glimpse, before, draft.has_fault_limits, has_fault_ends, catalogue);

@@ -35,8 +35,12 @@ impl CaseJudge {
 }
 
 fn compare(before: &Case, concluded: Timestamp, case: &Case, state: &DecisionState, is_return: bool) {
-    let is_known = |finding: &&CaseFinding| !before.findings.iter().any(|known| known.evidence == finding.evidence);
-    let new: Vec<&CaseFinding> = case.findings.iter().filter(is_known).collect();
+    // Facts of the controller about one node have one evidence id.
+    let is_same = |known: &CaseFinding, finding: &CaseFinding| {
+        known.evidence == finding.evidence && (finding.evidence.seq.0 > 0 || known.text == finding.text)
+    };
+    let is_new = |finding: &&CaseFinding| !before.findings.iter().any(|known| is_same(known, finding));
+    let new: Vec<&CaseFinding> = case.findings.iter().filter(is_new).collect();
     for finding in &new {
         assert!(
             is_of_the_failure(before, concluded, finding, state),
