@@ -25,13 +25,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Optional, Union
+from typing import Any, Literal, Optional, Union
 
+from . import _replicas
 from ._arrays import Shard, Unsavable
 from ._connect import WhenFull, connect
 from ._elastic import GenerationEnded, elastic
 from ._ledger import LedgerInterval, SampleLedger
 from ._rankguard import RankguardError, __version__
+from ._replicas import ReplicaDifference, ReplicasDiffer
 from ._sampler import Sampler
 from ._session import Counts, Loaded, Restored, Saved, Session, load_path
 from ._shares import BatchShare
@@ -47,6 +49,8 @@ __all__ = [
     "Loaded",
     "PerRank",
     "RankguardError",
+    "ReplicaDifference",
+    "ReplicasDiffer",
     "Restored",
     "SampleLedger",
     "Sampler",
@@ -59,6 +63,7 @@ __all__ = [
     "begin",
     "checkpoint",
     "checkpoint_every",
+    "compare",
     "connect",
     "counts",
     "done",
@@ -202,6 +207,29 @@ def wait(seconds: float = 600.0) -> Optional[int]:
 def idle() -> bool:
     """See :meth:`Session.idle`."""
     return session().idle()
+
+
+def compare(
+    state: Any,
+    every: int = 1,
+    *,
+    step: Optional[int] = None,
+    group: Any = None,
+    on_difference: Literal["raise", "report"] = "raise",
+) -> list[ReplicaDifference]:
+    """Compares the tensors of ``state`` with those of the other ranks that hold the same parts, every ``every`` steps.
+
+    Data-parallel ranks hold equal parameters and, after the reduction, equal gradients, to the last bit. A difference is a
+    wrong result of a processor, a memory or a link (silent data corruption), or ranks that the program lets diverge. All
+    ranks of ``group`` (all of the job without it) must call this after the same steps: each computes a digest of 64 bits of
+    every tensor where the tensor lies, and the ranks exchange one digest of all. ``step`` is that of :func:`step` without it.
+    Buffers that DistributedDataParallel broadcasts and values of one rank (:class:`PerRank`) are left out.
+
+    Raises :class:`ReplicasDiffer` on all ranks, naming the first tensor and the rank that differs from the majority; with
+    ``on_difference="report"`` that rank prints the same sentence, and the differences are returned.
+    """
+    step = session().last_step if step is None else step
+    return _replicas.compare(state, step=step, every=every, group=group, on_difference=on_difference)
 
 
 def counts() -> Counts:

@@ -270,7 +270,7 @@ def _torch_box(name: str, tensor: Any, writable: bool, staging: Optional[Staging
         raise Unsavable(f"{name}: a nested tensor cannot be saved; save the list of its parts (unbind())")
     global_shape, offset, replica = list(tensor.shape), [0] * tensor.dim(), 0
     if is_dtensor(tensor):
-        placed = _dtensor_part(name, tensor)
+        placed = dtensor_part(name, tensor)
         if placed is None:
             return None
         local, offset, replica = placed
@@ -325,7 +325,8 @@ def _hint_for(dtype: Any) -> str:
     return f"known are {', '.join(_NUMPY)}"
 
 
-def _dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]]:
+def dtensor_part(name: str, tensor: Any) -> Optional[tuple[Any, list[int], int]]:
+    """The local part, its first element in the whole, and which copy it is; ``None`` when it holds nothing."""
     with _loaded("torch").no_grad():
         # With gradients this would be an operation of autograd, and so would a detach of the DTensor: a tenth of a millisecond
         # for each tensor, in which the trainer stands still.
