@@ -14,11 +14,13 @@
 //!    blamed device with the class of the verdict, because the episode continues. Everything else is another failure.
 //! 4. A drill joins no failure that was concluded without one: real cases do not become synthetic.
 //! 5. Clearing a node (uncordon) ends its earlier evidence: older evidence of the node and its devices explains no
-//!    later failure, and later evidence joins no failure that was concluded before.
+//!    later failure, and later evidence joins no failure that was concluded before. Evidence that arrives after the
+//!    clearing is older only beyond the resolution of the stamps of system logs ([`STAMP_RESOLUTION`]).
 //! 6. Evidence in a concluded failure of a generation explains no second failure of it, except outright faults and
 //!    storage failures.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Classification, Entity, EvidenceId, NodeId, Role, Timestamp};
@@ -32,6 +34,10 @@ use crate::{DraftPolicy, JobContext};
 
 /// Maximum number of nodes with a recorded clearing; the oldest is removed first.
 const CLEARED_MAX: usize = 4_096;
+
+/// Resolution of the times of a system log that prints whole seconds: a fault reported after the clearing of its node may
+/// have happened after it, although its time is earlier by less than this.
+pub const STAMP_RESOLUTION: Duration = Duration::from_secs(1);
 
 /// Time of the last clearing of each node.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -52,12 +58,12 @@ impl NodeClearings {
         self.0.get(node).copied()
     }
 
-    /// Returns true if a machine's evidence is older than the clearing of its node.
-    pub(crate) fn has_cleared(&self, glimpse: &SignalRef<'_>) -> bool {
+    /// Returns true if a machine's evidence is older than the clearing of its node by `resolution` or more.
+    pub(crate) fn has_cleared(&self, glimpse: &SignalRef<'_>, resolution: Duration) -> bool {
         let machine = machine_of(glimpse.entity, glimpse.evidence).filter(|_| glimpse.mark().is_some());
         machine
             .and_then(|node| self.of(node))
-            .is_some_and(|cleared| glimpse.at <= cleared)
+            .is_some_and(|cleared| glimpse.at.after(resolution) <= cleared)
     }
 }
 

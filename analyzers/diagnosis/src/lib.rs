@@ -77,6 +77,7 @@ mod waited_before;
 mod wrappers;
 
 pub use arbiter::{SceneVerdict, diagnose, diagnose_within};
+pub use attribution::STAMP_RESOLUTION;
 pub use candidate::{CandidateStrength, CauseCandidate};
 pub use change::{ConcludedDraft, DraftChange};
 pub use connect_attempts::is_connect_attempt;

@@ -4,8 +4,8 @@ use crate::world::{World, gpu, line, mark, node, on_node, rank_of, with};
 use rankguard_diagnosis::{CallerFact, ConcludedDraft, DraftChange, SeparateFailure};
 use rankguard_faults::Catalogue;
 use rankguard_model::{
-    Classification, Device, DeviceKind, Entity, EvidenceBody, EvidenceSource, Generation, OrderId, ProcessExit, Role,
-    Step, Timestamp,
+    Classification, Device, DeviceKind, Entity, Evidence, EvidenceBody, EvidenceId, EvidenceSource, Generation,
+    OrderId, ProcessExit, Role, Sequence, Step, Timestamp,
 };
 
 const KILL: ProcessExit = ProcessExit::Signal(9);
@@ -656,4 +656,36 @@ fn the_silence_of_a_node_explains_no_start_that_it_had_refused_before() {
         assert_ne!(class(&first), "node-agent-silent");
         assert_eq!(class(&second), "node-agent-silent", "{}", reasons(&second));
     }
+}
+
+/// The stamps of a system log are whole seconds: a fault a moment after an uncordon has an earlier time.
+#[test]
+fn a_fault_that_is_reported_after_the_clearing_of_its_node_is_not_lost_to_a_coarse_stamp() {
+    let reported = |stamp_ms: i64, arrives_ms: i64| {
+        let mut world = World::new();
+        world.diagnosis.clear_node(Timestamp::from_millis(24_468), &node(3));
+        let evidence = Evidence {
+            id: EvidenceId {
+                node: node(3),
+                seq: Sequence(1),
+            },
+            at: Timestamp::from_millis(stamp_ms),
+            source: EvidenceSource::KernelLog,
+            entity: gpu(3),
+            body: line("NVRM: Xid (PCI:0000:9b:00): 48, pid=4242, Double Bit ECC Error"),
+            marks: vec![mark("gpu-ecc-uncorrectable", Role::Root, 0.9)],
+            synthetic: false,
+        };
+        let now = Timestamp::from_millis(arrives_ms);
+        let changes = world
+            .diagnosis
+            .observe(now, &evidence, &world.context, Catalogue::builtin());
+        changes
+            .iter()
+            .any(|change| matches!(change, DraftChange::Opened { .. }))
+    };
+    assert!(reported(24_000, 24_573));
+    assert!(reported(24_500, 24_573));
+    // Its time is before the clearing at any resolution.
+    assert!(!reported(23_000, 24_573));
 }

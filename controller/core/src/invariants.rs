@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use rankguard_diagnosis::PlacementIndex;
+use rankguard_diagnosis::{PlacementIndex, STAMP_RESOLUTION};
 use rankguard_model::{Case, CaseState, Entity, JobId, NodeId, Role, Timestamp};
 
 use crate::state::placed;
@@ -327,7 +327,8 @@ fn cases_rest_on_nothing_cleared(state: &DecisionState) -> Option<String> {
     all.values().find_map(|case| {
         let stale = case.findings.iter().find(|finding| match &finding.entity {
             Entity::Node { node } | Entity::Device { node, .. } => {
-                let is_stale = |cleared: &Timestamp| finding.at <= *cleared && case.opened_at > *cleared;
+                let is_older = |cleared: Timestamp| finding.at.after(STAMP_RESOLUTION) <= cleared;
+                let is_stale = |cleared: &Timestamp| is_older(*cleared) && case.opened_at > *cleared;
                 let cleared = state.diagnosis.cleared_at(node).filter(is_stale);
                 finding.evidence.seq.0 > 0 && cleared.is_some_and(|cleared| !was_open(case, cleared))
             }

@@ -1,11 +1,13 @@
 //! Intake of one sign: into the open draft, into a concluded failure, into a new draft, or into the memory.
 
+use std::time::Duration;
+
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Classification, EvidenceId, EvidenceSource, JobId, NodeId, Role, SharedValue, Timestamp};
 
 use super::Diagnosis;
 use super::late::LateFinding;
-use crate::attribution::{concerns, joins_concluded, lasts, machine_of};
+use crate::attribution::{STAMP_RESOLUTION, concerns, joins_concluded, lasts, machine_of};
 use crate::conclude::conclude;
 use crate::draft::Draft;
 use crate::drafts::ScopeDrafts;
@@ -136,7 +138,12 @@ impl Diagnosis {
     /// Returns true if a sign is older than the clearing of its node, unless a draft that was open then may rest on
     /// it.
     fn is_cleared(&self, glimpse: &SignalRef<'_>, scope: ScopeRef<'_>) -> bool {
-        if !self.clearings.has_cleared(glimpse) {
+        let resolution = if self.has_fault_ends {
+            STAMP_RESOLUTION
+        } else {
+            Duration::ZERO
+        };
+        if !self.clearings.has_cleared(glimpse, resolution) {
             return false;
         }
         let open = self.drafts.of_scope(scope).and_then(|of| of.open);
