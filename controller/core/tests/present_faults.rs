@@ -429,6 +429,29 @@ fn a_cable_is_shown_while_it_is_unplugged() {
         cable(Role::Noise, "none", "mlx5-plugged", "0"),
     );
     assert_eq!(reason_of(&cluster, 1), "");
+    // A link that is up has its cable, and says nothing of another adapter.
+    let up = |port: &str| {
+        with(
+            mark("none", Role::Noise, "nic-link-up"),
+            &[("bdf", port), ("nic", "ens1f0np0")],
+        )
+    };
+    let unplugged = cable(Role::Confirmation, "nic-link-down", "mlx5-unplugged", "0");
+    kernel_line(&mut cluster, 1, text, unplugged);
+    kernel_line(
+        &mut cluster,
+        1,
+        "mlx5_core 0000:9a:00.0 ens2: Link up",
+        up("0000:9a:00.0"),
+    );
+    assert_ne!(reason_of(&cluster, 1), "");
+    kernel_line(
+        &mut cluster,
+        1,
+        "mlx5_core 0000:5e:00.0 ens1f0np0: Link up",
+        up("0000:5e:00.0"),
+    );
+    assert_eq!(reason_of(&cluster, 1), "");
 }
 
 fn link_changes(cluster: &mut Cluster, nic: &str, is_up: bool) {

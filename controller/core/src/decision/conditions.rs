@@ -4,7 +4,7 @@
 //! Each has an end that is reported: the agent reports both crossings of a limit, kernels report servers that answer again
 //! and cables that are plugged in.
 
-use rankguard_diagnosis::reports_store_recovery;
+use rankguard_diagnosis::{LINK_UP_SIGNATURE, reports_store_recovery};
 use rankguard_faults::classes;
 use rankguard_model::{Case, ClassId, Classification, Evidence, EvidenceBody, EvidenceSource, NodeId, Role};
 
@@ -41,6 +41,10 @@ enum ConditionChange {
     Ended {
         place: String,
         how: String,
+    },
+    /// Link of an adapter that came up.
+    LinkUp {
+        adapter: String,
     },
     /// End of the waits for a server or mount; one without a name ends all.
     Answered {
@@ -127,6 +131,10 @@ impl ConditionChange {
                 place,
                 how: format!("the cable of module {module} of adapter {port} is plugged in again"),
             }),
+            // A link that is up has its cable.
+            LINK_UP_SIGNATURE => Some(Self::LinkUp {
+                adapter: port.to_owned(),
+            }),
             _ => None,
         }
     }
@@ -176,6 +184,11 @@ impl DecisionContext<'_> {
             ConditionChange::Began(condition) => begin(entry, condition),
             ConditionChange::Ended { place, how } => {
                 self.end_conditions(evidence, &how, |condition| condition.place == place);
+            }
+            ConditionChange::LinkUp { adapter } => {
+                let how = format!("the link of adapter {adapter} is up again");
+                let cables = format!("cable {adapter} ");
+                self.end_conditions(evidence, &how, |condition| condition.place.starts_with(&cables));
             }
             ConditionChange::Answered { places, how } => {
                 self.end_conditions(evidence, &how, |condition| condition.waits_for(&places));
