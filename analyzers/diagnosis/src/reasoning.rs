@@ -60,6 +60,17 @@ pub(crate) fn note(
     lines
 }
 
+/// Returns true for a wait in vain that blames no rank.
+fn is_wait(verdict: &Verdict) -> bool {
+    let waits = [
+        classes::HANG_NO_ERROR,
+        classes::HANG_STALLED_RANKS,
+        classes::HCCL_TIMEOUT,
+        classes::NCCL_TIMEOUT,
+    ];
+    verdict.root_rank.is_none() && waits.contains(&verdict.class.as_str())
+}
+
 fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> String {
     let mut text = String::with_capacity(ROOM + first.text.len().min(QUOTE));
     // Of several equal ends, the first one is the cause of none of the others.
@@ -420,6 +431,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         CandidateStrength::Overriding => "it would end ranks whatever the program does",
         CandidateStrength::Cause if scene.has_fault_ends && verdict.class.as_str() == classes::UNKNOWN => {
             "it was reported, and no class is known for it"
+        }
+        CandidateStrength::Cause if scene.has_fault_ends && is_wait(verdict) => {
+            "it waited in vain, and the cause itself was not seen"
         }
         CandidateStrength::Cause => "it names its cause itself",
         CandidateStrength::Symptom if verdict.class.as_str() == classes::JOB_CANCELLED => {

@@ -1,5 +1,7 @@
 //! Role, confidence and reason of each piece of evidence, relative to the chosen first cause.
 
+use std::time::Duration;
+
 use rankguard_faults::classes;
 use rankguard_model::{CaseFinding, ClassId, EvidenceSource, Role};
 
@@ -168,6 +170,10 @@ pub(crate) fn role(
         let why = "It follows from the fault of its own node, which is a failure of its own.".to_owned();
         return (Role::Cascade, 0.8, why);
     }
+    if scene.has_fault_ends && is_closing(first, sign) {
+        let why = "The launcher ends the other processes after one has ended; it reports that end itself later.";
+        return (Role::Cascade, 0.8, why.to_owned());
+    }
     let comparable = sign.timed && first.timed;
     let is_explained = || explains_loss(scene, winner.first, index);
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
@@ -209,6 +215,18 @@ pub(crate) fn role(
         _ => "The first cause explains it better than the other way round.".to_owned(),
     };
     (Role::Cascade, 0.8, why)
+}
+
+/// Longest time from the end of a process to the launcher's report of its exit code: launchers first wait for the others,
+/// DeepSpeed for 30 s (`launch.py`, `sigkill_handler`).
+const CLOSING: Duration = Duration::from_secs(60);
+
+/// Returns true if a launcher ends its processes shortly before it reports the end of one, which is the first cause.
+fn is_closing(first: &Signal, sign: &Signal) -> bool {
+    let is_end = first.mark().is_some_and(|mark| mark.signature.starts_with("exit-"));
+    let is_same_log = sign.source == first.source && sign.node() == first.node();
+    let is_before = sign.timed && first.timed && sign.at < first.at && first.at.since(sign.at) <= CLOSING;
+    is_end && is_same_log && is_before && sign.is_signed("launcher-closing")
 }
 
 fn finding(sign: &Signal, role: Role, confidence: f64, why: String) -> CaseFinding {

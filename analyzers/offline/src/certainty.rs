@@ -59,7 +59,7 @@ impl EndEvidence {
             return Self::Absent;
         };
         let worked_after = log.last_work > first.last_line;
-        if first.sign.field("packages").is_some() && !worked_after {
+        if (first.sign.field("packages").is_some() || log.raised) && !worked_after {
             Self::Raised
         } else if log.lines.saturating_sub(first.last_line) <= LAST_WORDS && !worked_after {
             Self::Last

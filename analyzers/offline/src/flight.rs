@@ -62,6 +62,7 @@ pub fn join(incidents: &mut Vec<Incident>, found: Vec<NamedDump>) {
             worked: false,
             last_work: 0,
             states_failure: false,
+            raised: false,
             lines: 0,
         });
     }

@@ -66,6 +66,8 @@ pub(crate) struct IncidentLog {
     pub last_work: u64,
     /// True if it states that a run failed.
     pub states_failure: bool,
+    /// True if it ends with an exception that left the program.
+    pub raised: bool,
     /// Number of lines.
     pub lines: u64,
 }
@@ -391,6 +393,7 @@ fn log(stream: &ReadStream) -> IncidentLog {
         worked: stream.records.states_success() || !stream.progress.is_empty(),
         last_work: stream.progress.last().map_or(0, |work| work.line),
         states_failure: stream.records.states_failure(),
+        raised: stream.last_lines.raised,
         lines: stream.lines,
     }
 }

@@ -25,6 +25,8 @@ pub(crate) struct LastLines {
     pub(crate) written_at: Option<Timestamp>,
     /// First line after the last work that states a failure.
     pub(crate) failure: Option<StatedFailure>,
+    /// True if an exception left the main module of a Python program after the last work.
+    pub(crate) raised: bool,
 }
 
 /// Line that states a failure.
@@ -54,6 +56,8 @@ impl LastLines {
             if matches!(event, Some(RunEvent::Ended(RunResult::Success, _) | RunEvent::Started)) {
                 break;
             }
+            found.raised |=
+                parsed.text.trim_start().starts_with("File \"") && parsed.text.trim_end().ends_with(", in <module>");
             let is_fatal = parsed.level == Some(LogLevel::Critical) || is_named_fatal(parsed.text);
             if is_fatal || matches!(event, Some(RunEvent::Ended(RunResult::Failure, _))) {
                 found.failure = Some(StatedFailure {

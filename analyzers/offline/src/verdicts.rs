@@ -501,7 +501,9 @@ pub fn add(cases: &mut Vec<OfflineCase>, case: OfflineCase) {
         .first()
         .map(|line| format!(" (line {})", line.line))
         .unwrap_or_default();
-    known.reasoning.push(format!("The same was seen again{when}{line}."));
+    known
+        .reasoning
+        .push(format!("{} was reported again{when}{line}.", known.class));
     let room = KEY_LINES.saturating_sub(known.key_lines.len());
     known.key_lines.extend(case.key_lines.into_iter().take(room));
 }

@@ -340,3 +340,94 @@ fn a_system_log_of_services_only_is_a_log_of_its_node() {
         (vec!["filesystem-mount-failure"], "node n9")
     );
 }
+
+#[test]
+fn a_log_that_ends_with_an_uncaught_exception_states_the_end_of_its_run() {
+    let bus = "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n";
+    let frames = "  File \"/opt/lib/queue.py\", line 173, in get\n    self.not_empty.wait(remaining)\n".repeat(5);
+    let log = format!(
+        "Epoch 0: 6843.771 seconds\n{bus}Traceback (most recent call last):\n{frames}RuntimeError: DataLoader worker (pid \
+         325) is killed by signal: Bus error.\n\nDuring handling of the above exception, another exception occurred:\n\n\
+         Traceback (most recent call last):\n  File \"main.py\", line 580, in <module>\n    main()\n{frames}RuntimeError: \
+         DataLoader worker (pid(s) 325) exited unexpectedly\n"
+    );
+    let cases = diagnose(&[("log.txt", &log)]);
+    let doubt = ["No line states that a run ended"];
+    assert!(!has_reason(&cases[0], &doubt), "{:?}", cases[0].reasoning);
+    // The same exception in a run that went on.
+    let logged = format!("{log}{}", work(0, 9));
+    let cases = diagnose(&[("log.txt", &logged)]);
+    assert!(
+        cases.is_empty() || has_reason(&cases[0], &doubt),
+        "{:?}",
+        cases[0].reasoning
+    );
+}
+
+#[test]
+fn a_wait_that_blames_no_rank_does_not_name_its_cause() {
+    let frames = [
+        r#"File "/home/user/recipes/lora_finetune_distributed.py", line 894, in train"#,
+        "  self.save_checkpoint(epoch=curr_epoch)",
+        r#"File "/home/user/recipes/lora_finetune_distributed.py", line 745, in save_checkpoint"#,
+        "  torch.distributed.barrier()",
+        r#"File "/opt/lib/python3.10/site-packages/torch/distributed/distributed_c10d.py", line 4556, in barrier"#,
+        "  work.wait()",
+    ];
+    let frames: String = frames.iter().map(|line| format!("[rank2]:   {line}\n")).collect();
+    let log = format!(
+        "[rank2]: Traceback (most recent call last):\n{frames}[rank2]: RuntimeError: [/pytorch/third_party/gloo/gloo/\
+         transport/tcp/unbound_buffer.cc:81] Timed out waiting 1800000ms for recv operation to complete\n"
+    );
+    let cases = diagnose(&[("train.log", &log)]);
+    assert!(
+        has_reason(&cases[0], &["it waited in vain"]),
+        "{:?}",
+        cases[0].reasoning
+    );
+    assert!(!has_reason(&cases[0], &["names its cause itself"]));
+}
+
+#[test]
+fn the_launcher_that_ends_the_others_reacts_to_the_end_that_it_reports_later() {
+    let log = "[2026-07-10 04:26:05,876] [INFO] [launch.py:318:sigkill_handler] Killing subprocess 94984\n\
+               [2026-07-10 04:26:05,876] [INFO] [launch.py:318:sigkill_handler] Killing subprocess 94985\n\
+               [2026-07-10 04:26:35,999] [ERROR] [launch.py:324:sigkill_handler] ['python', '-u', 'train.py', \
+               '--local_rank=1'] exits with return code = -11\n";
+    let cases = diagnose(&[("train.log", log)]);
+    assert_eq!(classes(&cases), ["segfault"]);
+    assert!(
+        has_reason(
+            &cases[0],
+            &["30.1 s earlier", "external-termination", "follows from it"]
+        ),
+        "{:?}",
+        cases[0].reasoning
+    );
+}
+
+#[test]
+fn a_second_report_of_a_class_is_no_claim_about_the_same_failure() {
+    let log = "[Wed Jul 31 23:14:18 2024] NVRM: Xid (PCI:0000:00:05): 43, pid=1045242, name=pt_main_thread, Ch 00000008\n\
+               [Mon Aug  5 03:54:13 2024] NVRM: Xid (PCI:0000:00:05): 43, pid=2512125, name=python3.10, Ch 00000008\n";
+    let cases = diagnose(&[("dmesg.txt", log)]);
+    let again = ["gpu-engine-exception was reported again at 2024-08-05T03:54:13.000Z (line 2)"];
+    assert!(has_reason(&cases[0], &again), "{:?}", cases[0].reasoning);
+}
+
+#[test]
+fn the_time_of_a_cancellation_and_the_rank_of_a_nan_are_read_from_their_lines() {
+    let bar = "  4%|#| 11/50 [1:55:26<6:49:05, 629.37s/it]slurmstepd: error: *** JOB 42221 ON clr1247 CANCELLED AT \
+               2026-04-14T16:20:46 DUE TO TIME LIMIT ***\n";
+    let cases = diagnose(&[("train.err", bar)]);
+    assert_eq!(
+        cases[0].first_at.as_deref(),
+        Some("2026-04-14T16:20:46.000Z"),
+        "{cases:?}"
+    );
+    let nan = "AssertionError: Rank 3: found NaN in local grad norm in backward pass before data-parallel communication \
+               collective. Device: 3, node: gpu-133.mt\n";
+    let cases = diagnose(&[("train.log", nan)]);
+    assert_eq!(cases[0].class, "loss-nan");
+    assert_eq!(cases[0].root_rank.map(|rank| rank.0), Some(3), "{cases:?}");
+}

@@ -306,7 +306,7 @@ fn a_fault_that_repeats_is_one_case() {
     let root = folder(&[("dmesg.txt", format!("{KERNEL}{later}").as_bytes())]);
     let found = read(root.path());
     assert_eq!(classes(&found), ["gpu-fallen-off-bus"]);
-    let again = "The same was seen again at 2026-11-21T05:44:28.000Z (line 4).";
+    let again = "gpu-fallen-off-bus was reported again at 2026-11-21T05:44:28.000Z (line 4).";
     assert_eq!(found.cases[0].reasoning.last().map(String::as_str), Some(again));
 }
 

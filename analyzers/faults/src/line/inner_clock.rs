@@ -16,16 +16,18 @@ pub(super) fn read(line: &mut ParsedLine<'_>, clock: &LineClock) {
         line.level = line.level.or(level);
     } else if let Some(at) = event_record(line.text, clock) {
         line.at = Some(at);
-    } else if line.text.starts_with("slurm") {
-        line.at = cancellation(line.text, clock);
     } else if line.text.starts_with('{') {
         structured(line, clock);
+    } else {
+        // A progress bar without a line end may come before it.
+        line.at = cancellation(line.text, clock);
     }
 }
 
 /// Parses `*** STEP 771.0 ON n7 CANCELLED AT 2026-11-24T10:00:00 ***` of slurmstepd: the time at which it ended the step.
 fn cancellation(text: &str, clock: &LineClock) -> Option<Timestamp> {
-    let (_, stated) = text.split_once(" CANCELLED AT ")?;
+    let (before, stated) = text.split_once(" CANCELLED AT ")?;
+    before.contains("slurmstepd").then_some(())?;
     moment::any(&mut LineCursor::new(stated), clock)?
 }
 
