@@ -324,6 +324,11 @@ impl Job {
         self.launch_record.restores(self.generation, checkpoint);
     }
 
+    /// Returns the step of the newest checkpoint that ranks of the last generation before this one were ordered to load.
+    pub(crate) fn last_restored_step(&self) -> Option<Step> {
+        self.launch_record.restored_before(self.generation)
+    }
+
     /// Returns the time at which the job finished or was stopped.
     pub fn ended_at(&self) -> Option<Timestamp> {
         self.ended_at

@@ -50,6 +50,12 @@ impl LaunchRecord {
         self.processes.get(&rank).copied()
     }
 
+    /// Returns the step of the newest checkpoint that ranks of the last generation before this one were ordered to load.
+    pub(crate) fn restored_before(&self, generation: Generation) -> Option<Step> {
+        let (_, points) = self.restore_points.range(..generation).next_back()?;
+        points.iter().map(|(_, step)| *step).max()
+    }
+
     /// Returns the checkpoints that ranks of a generation were ordered to load.
     pub(crate) fn restored_from(&self, generation: Generation) -> Option<&BTreeSet<(Generation, Step)>> {
         self.restore_points.get(&generation)

@@ -365,10 +365,13 @@ impl DecisionContext<'_> {
     }
 
     pub(super) fn launch(&mut self, name: &JobId, port: u16) {
+        let has_fault_ends = self.state.has_fault_ends();
         let Some(job) = self.state.jobs.get_mut(name) else {
             return;
         };
-        let lost_from = job.launch(port);
+        // An attempt that made no step began with the steps of its checkpoint.
+        let attempted = job.last_restored_step().filter(|_| has_fault_ends);
+        let lost_from = job.launch(port).or(attempted);
         let restored = job
             .checkpoints
             .newest()

@@ -190,33 +190,6 @@ fn an_unreadable_checkpoint_gives_way_to_the_one_before_and_the_last_one_stops_t
             .map(|newest| newest.step.0)
     };
     assert_eq!(newest(&walk), Some(10));
-    let corrupt = |walk: &mut Walk, step: u64, from: u8| {
-        let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
-        let mark = Classification {
-            class: ClassId::from("checkpoint-corrupt"),
-            role: Role::Root,
-            confidence: 0.95,
-            signature: "walk".into(),
-            fields: fields.into(),
-        };
-        let entity = Entity::Rank {
-            job: job(0),
-            generation: Generation(1),
-            rank: Rank(0),
-            node: node(from),
-        };
-        let body = EvidenceBody::Line {
-            text: "it cannot be loaded".to_owned(),
-            context: Vec::new(),
-            repeats: 1,
-        };
-        walk.report(node(from), EvidenceSource::Checkpoint, entity, body, vec![mark]);
-    };
-    let answer = |walk: &mut Walk, finding: CheckFinding| {
-        let (job, id) = walk.checks.pop().expect("the controller is to read it");
-        assert!(walk.checks.is_empty(), "once");
-        walk.checked(job, id, finding);
-    };
     let damaged = || CheckFinding::Damaged {
         what: "a flipped bit".to_owned(),
     };
@@ -261,4 +234,81 @@ fn a_failure_in_an_open_case_is_stated_although_its_node_was_cleared_meanwhile()
     }
     let blames = |case: &rankguard_model::Case| case.verdict.blamed.node() == Some(&node(4));
     assert!(walk.state.cases().values().any(blames));
+}
+
+/// Reports that a checkpoint of generation 1 cannot be loaded.
+fn corrupt(walk: &mut Walk, step: u64, from: u8) {
+    let fields = [("step", step.to_string()), ("generation", "1".to_owned())];
+    let mark = Classification {
+        class: ClassId::from("checkpoint-corrupt"),
+        role: Role::Root,
+        confidence: 0.95,
+        signature: "walk".into(),
+        fields: fields.into(),
+    };
+    let entity = Entity::Rank {
+        job: job(0),
+        generation: Generation(1),
+        rank: Rank(0),
+        node: node(from),
+    };
+    let body = EvidenceBody::Line {
+        text: "it cannot be loaded".to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    walk.report(node(from), EvidenceSource::Checkpoint, entity, body, vec![mark]);
+}
+
+/// Answers the one checkpoint that the controller is to read.
+fn answer(walk: &mut Walk, finding: CheckFinding) {
+    let (job, id) = walk.checks.pop().expect("the controller is to read it");
+    assert!(walk.checks.is_empty(), "once");
+    walk.checked(job, id, finding);
+}
+
+/// An attempt that cannot read its checkpoint makes no step: the steps from there to the checkpoint before are repeated,
+/// too.
+#[test]
+fn steps_between_a_damaged_checkpoint_and_the_one_before_count_as_lost() {
+    let mut walk = Walk::new();
+    let join = Move::Join {
+        node: 0,
+        incarnation: 0,
+        fence: None,
+    };
+    let submit = Move::Submit { job: 0, min: 1, max: 1 };
+    let checkpoint = [Move::Checkpoint { job: 0, ahead: 5 }, Move::Commit { refuse: false }];
+    let started = [join, submit, Move::Obey, Move::Obey];
+    let saved = checkpoint.clone().into_iter().chain(checkpoint);
+    for one in started.into_iter().chain(saved) {
+        walk.make(&one);
+    }
+    let fail = |walk: &mut Walk| {
+        let exit = Move::Exit {
+            job: 0,
+            rank: 0,
+            code: 2,
+            old: false,
+        };
+        for one in [exit, Move::Timer { pick: 0 }, Move::Obey, Move::Obey, Move::Obey] {
+            walk.make(&one);
+        }
+    };
+    walk.make(&Move::Progress {
+        job: 0,
+        rank: 0,
+        step: 12,
+    });
+    fail(&mut walk);
+    corrupt(&mut walk, 10, 0);
+    answer(
+        &mut walk,
+        CheckFinding::Damaged {
+            what: "a flipped bit".to_owned(),
+        },
+    );
+    fail(&mut walk);
+    let lost: Vec<_> = walk.state.cases().values().filter_map(|case| case.steps_lost).collect();
+    assert_eq!(lost, [2, 5]);
 }
