@@ -25,6 +25,7 @@ mod calls;
 mod cases;
 mod catalogue;
 mod checkpoints;
+mod confined_errors;
 mod controller_starts;
 mod cordon_budget;
 mod counted_nouns;

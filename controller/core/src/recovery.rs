@@ -10,6 +10,7 @@ use rankguard_model::{
     Severity, Step, Verdict,
 };
 
+use crate::confined_errors;
 use crate::decision::DecisionContext;
 use crate::fleet::{Cordon, UncordonedFault};
 use crate::limits::ACTIONS_MAX;
@@ -32,10 +33,6 @@ const USER_LAYERS: &[&str] = &["user-code", "user-data", "model-numerics"];
 /// Classes of launch failures that repeat at every try. A job that has trained had a valid command, so then the node is
 /// at fault.
 const START_REFUSALS: &[&str] = &[classes::INVALID_JOB_SPEC, classes::PERMISSION_DENIED];
-
-/// Outcome of a case about an error that the hardware confined to a process that is no rank of the job.
-const CONFINED: &str = "the error is confined to the process that used the memory, and every rank of the job is alive, so \
-                        nothing is restarted";
 
 /// Result of the decision to cordon the blamed node of a case.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -124,7 +121,7 @@ impl DecisionContext<'_> {
         match decision {
             RecoveryDecision::Nothing(why) => match &isolated {
                 NodeIsolation::Refused(_) => self.close(id, format!("{}; {why}", isolated.outcome(String::new()))),
-                NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } if why == CONFINED => {
+                NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } if confined_errors::is_outcome(why) => {
                     self.close(id, format!("{}; {why}", isolated.outcome(String::new())));
                 }
                 NodeIsolation::Cordoned(_) | NodeIsolation::Earlier { .. } => self.close(id, why.to_owned()),
@@ -333,7 +330,7 @@ impl DecisionContext<'_> {
         let isolated = self.isolate(id, concluded);
         self.open_separate_cases(id, concluded);
         self.isolate_others(id, concluded);
-        let is_confined = self.is_confined(&verdict.class) && !concluded.failed;
+        let is_confined = self.confinement(concluded).is_some();
         if let NodeIsolation::Cordoned(node) = isolated
             && !is_confined
         {
@@ -369,15 +366,21 @@ impl DecisionContext<'_> {
         }
         let fault = format!("{} on {}", finding.class, finding.entity);
         let isolated = self.take_out_of_use(id, node.clone(), &fault);
-        if isolated.cordoned().is_some() && !has_cordon && !self.is_confined(&finding.class) {
+        if isolated.cordoned().is_some() && !has_cordon && !self.is_confined(finding) {
             self.move_job_away(id, node, &finding.class);
         }
     }
 
-    /// Returns true for errors that end only the process that used the memory: the ranks on the node work on, and no new
-    /// ones are placed there.
-    fn is_confined(&self, class: &ClassId) -> bool {
-        self.state.confines_contained_errors() && class.as_str() == classes::GPU_ECC_CONTAINED
+    /// Returns the outcome of a case about an error that ended only one process, and no rank: the ranks on the node work on,
+    /// and no new ones are placed there.
+    fn confinement(&self, concluded: &ConcludedDraft) -> Option<&'static str> {
+        let confines = self.state.confines_contained_errors() && !concluded.failed;
+        let outcome = || confined_errors::of_verdict(concluded, self.state.catalogue());
+        confines.then(outcome).flatten()
+    }
+
+    fn is_confined(&self, finding: &CaseFinding) -> bool {
+        self.state.confines_contained_errors() && confined_errors::is_confined(finding, self.state.catalogue())
     }
 
     /// Returns true for a finding about a real fault of hardware that does not follow from another finding.
@@ -648,7 +651,7 @@ impl DecisionContext<'_> {
         let worked_long = self.state.jobs.get(name).is_some_and(|job| self.has_worked_long(job));
         let ignores_completed = self.state.ignores_completed_ranks();
         let is_same = !self.state.compares_failures() || self.is_same_as_before(id, name, concluded);
-        let is_confined = self.is_confined(&verdict.class) && !concluded.failed;
+        let confinement = self.confinement(concluded);
         let Some(job) = self.state.jobs.get_mut(name) else {
             return RecoveryDecision::Nothing("the job is gone");
         };
@@ -671,8 +674,8 @@ impl DecisionContext<'_> {
         if !on_isolated && !lost_node && !concluded.failed {
             return RecoveryDecision::Nothing("every rank of the job is alive, so nothing is restarted");
         }
-        if is_confined && !lost_node {
-            return RecoveryDecision::Nothing(CONFINED);
+        if let Some(outcome) = confinement.filter(|_| !lost_node) {
+            return RecoveryDecision::Nothing(outcome);
         }
         job.progress_mark.answer(&concluded.signature);
         if worked_long {

@@ -306,8 +306,8 @@ impl DecisionState {
         self.rules >= 8
     }
 
-    /// Returns true if an error that the hardware confined to one process restarts a job only if a rank ended (since rules
-    /// 8; before, it restarted the job on the node).
+    /// Returns true if an error that ends only one process restarts a job only if a rank ended (since rules 8; before, it
+    /// restarted the job on the node).
     pub(crate) fn confines_contained_errors(&self) -> bool {
         self.rules >= 8
     }
