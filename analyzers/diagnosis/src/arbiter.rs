@@ -11,8 +11,8 @@ use crate::knowledge::ClassEntry;
 use crate::own_fault::is_own_end;
 use crate::waited_before::waited_before;
 use crate::{
-    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, reasoning, refine,
-    roles, shared_part, signature, storage, wrappers,
+    CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, mitigation, reasoning,
+    refine, roles, shared_part, signature, storage, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -114,7 +114,7 @@ fn limited_opinion(
         first_cause: scene.signs.get(winner.first).map(|sign| sign.evidence.clone()),
         confidence: limited,
         taxonomies: known.taxonomies(scene.catalogue),
-        mitigation: known.mitigation(scene.catalogue),
+        mitigation: mitigation::of_cause(scene, winner, known),
         alternatives,
         class: winner.class.clone(),
     };

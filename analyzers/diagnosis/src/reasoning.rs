@@ -578,14 +578,16 @@ fn speaker(text: &mut String, scene: &FailureScene<'_>, sign: &Signal) {
     {
         return text.push_str(writer);
     }
-    let is_service = || speaker::system_writer(&sign.text) == speaker::SYSTEM_LOG;
-    if speaker::is_mixed(sign.source) && matches!(sign.entity, Entity::Node { .. }) && is_service() {
+    let is_system_log = sign.source == EvidenceSource::KernelLog
+        || speaker::is_mixed(sign.source) && matches!(sign.entity, Entity::Node { .. });
+    if let Some(daemon) = speaker::daemon(&sign.text).filter(|_| is_system_log) {
+        if scene.has_fault_ends {
+            *text += &format!("{daemon} in ");
+        }
         return beside(text, speaker::SYSTEM_LOG, " of node ", sign.node());
     }
     let (who, nameless) = match sign.source {
-        EvidenceSource::KernelLog => {
-            return beside(text, speaker::system_writer(&sign.text), " of node ", sign.node());
-        }
+        EvidenceSource::KernelLog => return beside(text, "the kernel log", " of node ", sign.node()),
         EvidenceSource::Host => return beside(text, "the host monitor", " of node ", sign.node()),
         EvidenceSource::Gpu => return beside(text, "the GPU library", " of node ", sign.node()),
         EvidenceSource::Nic => return beside(text, "the network monitor", " of node ", sign.node()),

@@ -78,24 +78,39 @@ const LAUNCHER_STARTS: [&str; 7] = [
 const FAILURE_FIELDS: [&str; 6] = ["error_file", "exitcode", "host", "rank", "time", "traceback"];
 
 /// Daemons that write to a system log without a process id.
-const DAEMONS: [&str; 18] = [
+const DAEMONS: [&str; 33] = [
+    "abrtd",
+    "automount",
+    "chronyd",
     "containerd",
+    "crio",
     "cron",
+    "dhclient",
     "dockerd",
     "ipmievd",
+    "ipmiseld",
+    "iscsid",
     "kubelet",
     "logger",
     "mcelog",
+    "multipathd",
+    "networkmanager",
     "nscd",
+    "ntpd",
     "nv-fabricmanager",
+    "nv-hostengine",
     "nvidia-persistenced",
+    "nvsm",
+    "opensm",
     "puppet-agent",
     "rasdaemon",
     "root",
+    "rpcbind",
     "slurmd",
     "slurmstepd",
     "smartd",
     "sshd",
+    "sudo",
     "systemd",
 ];
 
@@ -153,10 +168,15 @@ pub(crate) fn writer(text: &str, has_rank: bool) -> Option<&'static str> {
     if text.contains("termination-handler") || text.contains("SPOT_ITN") || text.contains("Spot ITN") {
         return Some("the termination handler of the node");
     }
-    if text.matches(" | ").count() > 2 && text.trim_end().ends_with("sserted") {
+    if is_board_event(text) {
         return Some("the event log of the machine's controller");
     }
     None
+}
+
+/// Returns true for an event in the log of a machine's board controller, as `ipmitool sel list` prints it.
+pub fn is_board_event(text: &str) -> bool {
+    text.matches(" | ").count() > 2 && text.trim_end().ends_with("sserted")
 }
 
 /// Returns true for a line that a scheduler or Kubernetes writes, by its form.
@@ -215,17 +235,12 @@ fn is_cluster_event(text: &str) -> bool {
 /// Log of the daemons of a machine, in words.
 pub(crate) const SYSTEM_LOG: &str = "the system log";
 
-/// Returns the writer of a line from a kernel log or a system log: a daemon, if the line names one.
-pub(crate) fn system_writer(text: &str) -> &'static str {
-    let Some(tag) = SyslogTag::parse(text) else {
-        return "the kernel log";
-    };
+/// Returns the daemon that wrote a line of a kernel log or a system log; `None` for the kernel.
+pub(crate) fn daemon(text: &str) -> Option<&str> {
+    let tag = SyslogTag::parse(text)?;
     let is_process = tag.pid.is_some() && !TRAPS.iter().any(|words| tag.text.starts_with(words));
-    if is_process || DAEMONS.contains(&tag.name.to_ascii_lowercase().as_str()) {
-        SYSTEM_LOG
-    } else {
-        "the kernel log"
-    }
+    let is_daemon = is_process || DAEMONS.contains(&tag.name.to_ascii_lowercase().as_str());
+    is_daemon.then_some(tag.name)
 }
 
 /// Returns true if a source collects the output of several programs.
@@ -296,21 +311,28 @@ mod tests {
         for (text, expect) in [
             (
                 "sshd[100]: error: kex_exchange_identification: Connection closed",
-                "the system log",
+                Some("sshd"),
             ),
-            ("root: drill begins", "the system log"),
+            ("root: drill begins", Some("root")),
             (
-                "NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.",
-                "the kernel log",
+                "ipmievd: Power Supply sensor PSU2 Failure detected - Asserted",
+                Some("ipmievd"),
             ),
+            ("rasdaemon: mce_record: bank=7, uncorrected error", Some("rasdaemon")),
+            ("mcelog: Hardware event. This is not a software error.", Some("mcelog")),
+            ("multipathd[811]: mpatha: remaining active paths: 1", Some("multipathd")),
             (
-                "python3[4242]: segfault at 0 ip 00007f error 4 in libc.so",
-                "the kernel log",
+                "NetworkManager[900]: <warn> device (eth0): link disconnected",
+                Some("NetworkManager"),
             ),
-            ("nfs: server 10.0.0.5 not responding, still trying", "the kernel log"),
-            ("Out of memory: Killed process 7 (python)", "the kernel log"),
+            ("NVRM: Xid (PCI:0000:9b:00): 79, GPU has fallen off the bus.", None),
+            ("python3[4242]: segfault at 0 ip 00007f error 4 in libc.so", None),
+            ("watchdog: BUG: soft lockup - CPU#3 stuck for 22s!", None),
+            ("mce: [Hardware Error]: Machine check events logged", None),
+            ("nfs: server 10.0.0.5 not responding, still trying", None),
+            ("Out of memory: Killed process 7 (python)", None),
         ] {
-            assert_eq!(system_writer(text), expect, "{text}");
+            assert_eq!(daemon(text), expect, "{text}");
         }
     }
 }

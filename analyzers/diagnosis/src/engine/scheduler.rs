@@ -49,6 +49,10 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
             .and_modify(|candidate| {
                 candidate.support.insert(index);
                 candidate.score = candidate.score.max(score);
+                // Slurm reports a failed prolog first without the node, then with it.
+                if scene.has_fault_ends && matches!(candidate.blamed, Entity::Job { .. }) {
+                    candidate.blamed = lost_node(sign).unwrap_or_else(|| candidate.blamed.clone());
+                }
                 // The order of notification is random.
                 candidate.root_rank = candidate
                     .root_rank

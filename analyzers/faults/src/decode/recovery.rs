@@ -19,11 +19,27 @@ const ACTIONS: &[(&str, &str, &str)] = &[
     ("pf flr", "gpu-reset", "reset the GPU"),
     ("node reboot", "node-reboot", "reboot the node"),
     ("os reboot", "node-reboot", "reboot the node"),
+    (
+        "imex domain",
+        "recover-imex-domain",
+        "recover the IMEX domain of the node",
+    ),
+    ("bus reset", "bus-reset", "reset the PCIe bus of the GPU"),
+    ("system reboot", "system-reboot", "reboot the system"),
     ("none", "none", "nothing more"),
 ];
 
-/// Action ids by number, for messages with a truncated name.
-const NUMBERS: [&str; 5] = ["none", "gpu-reset", "node-reboot", "drain-p2p", "drain-and-reset"];
+/// Action ids by number (`nvmlDeviceGpuRecoveryAction_t`), for messages with a truncated or unknown name.
+const NUMBERS: [&str; 8] = [
+    "none",
+    "gpu-reset",
+    "node-reboot",
+    "drain-p2p",
+    "drain-and-reset",
+    "recover-imex-domain",
+    "bus-reset",
+    "system-reboot",
+];
 
 /// Decodes `GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)`
 pub(super) fn refine(text: &str, decoded: &mut DecodedMessage) {

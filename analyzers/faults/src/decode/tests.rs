@@ -348,6 +348,20 @@ fn the_driver_says_which_recovery_it_needs() {
         "drain-and-reset",
         Role::Confirmation,
     );
+    for (to, recovery) in [
+        ("0x5 (Recover IMEX Domain)", "recover-imex-domain"),
+        ("0x5", "recover-imex-domain"),
+        ("0x6 (Bus Reset)", "bus-reset"),
+        ("0x6", "bus-reset"),
+        ("0x7 (System Reboot)", "system-reboot"),
+        ("0x7", "system-reboot"),
+    ] {
+        check_action(
+            &format!("154, GPU recovery action changed from 0x0 (None) to {to}"),
+            recovery,
+            Role::Confirmation,
+        );
+    }
     check_action(
         "154, GPU recovery action changed from 0x4 (Drain and Reset) to 0x0 (None)",
         "none",

@@ -34,8 +34,8 @@ impl RepeatGroup {
     }
 
     /// Returns the deduplication key: two lines with the same key within [`WINDOW`] are the same event. Driver events
-    /// are keyed by device and number, independent of channel and process; all others by their wording without
-    /// numbers and the process they name.
+    /// are keyed by device, number and requested recovery, independent of channel and process; all others by their wording
+    /// without numbers and the process they name.
     fn key(&self) -> String {
         let observation = &self.observation;
         let Some(best) = observation.marks.first() else {
@@ -67,7 +67,8 @@ impl RepeatGroup {
             observation.local_rank,
             observation.host.as_deref(),
         );
-        format!("{}|{:?}|{code}|{what}|{who:?}", best.class, best.role)
+        let recovery = field("recovery");
+        format!("{}|{:?}|{code}{recovery}|{what}|{who:?}", best.class, best.role)
     }
 }
 
