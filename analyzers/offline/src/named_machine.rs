@@ -1,4 +1,5 @@
-//! Machines that messages name in their text: `Nodes gpu-07 not responding`, `node/gpu-07`, `srun: error: gpu-07: task 3`.
+//! Machines that messages name in their text: `Nodes gpu-07 not responding`, `node/gpu-07`, `node(s)=gpu-07`,
+//! `srun: error: gpu-07: task 3`.
 
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{Classification, NodeId};
@@ -7,10 +8,11 @@ use rankguard_model::{Classification, NodeId};
 const NODE_WORDS: [&str; 5] = ["Node", "Nodes", "node", "nodes", "host"];
 
 /// Classes of failures of a machine outside the layer of hardware.
-const OF_MACHINES: [&str; 6] = [
+const OF_MACHINES: [&str; 7] = [
     classes::DRIVER_VERSION_MISMATCH,
     classes::FABRIC_MANAGER_NOT_READY,
     classes::HOST_OOM_KILL,
+    classes::HUNG_TASK,
     classes::NIC_FAULT,
     classes::NIC_LINK_DOWN,
     classes::SLURM_NODE_FAIL,
@@ -38,7 +40,7 @@ pub(crate) fn nodes_in(text: &str) -> impl Iterator<Item = &str> {
     let mut before = "";
     let named = text.split_whitespace().filter_map(move |word| {
         let after = std::mem::replace(&mut before, word);
-        let object = word.strip_prefix("node/");
+        let object = word.strip_prefix("node/").or_else(|| word.strip_prefix("node(s)="));
         object.or_else(|| {
             NODE_WORDS
                 .contains(&after.trim_start_matches(['(', '"']))
@@ -108,6 +110,8 @@ mod tests {
         check("killed at node (ID: abc, IP: 10.0.0.8) over time", &["10.0.0.8"]);
         check("node failure after 3 tries on node 12", &[]);
         check("no node is free", &[]);
+        check("slurmd error running JobId=9 on node(s)=c7: Prolog error", &["c7"]);
+        check("slurmd error running JobId=9 on node(s)=c[7-9]: Prolog error", &[]);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Names of folders and files that are names of nodes.
 //!
 //! `gpu-07/` has the form of a host name, and so has `ticket-99/`. A name of this form is a node only if log lines of the
-//! diagnosis name the same host, or if sibling names of the same form hold logs of one node each: system logs, or logs of
-//! different ranks.
+//! diagnosis name the same host, or if sibling names of the same form hold logs of one node each: system logs, logs of
+//! different ranks, or folders with either.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -28,6 +28,9 @@ const SYSTEM_LOGS: [&str; 12] = [
     "pstore",
     "syslog",
 ];
+
+/// Names of logs that the controller of a machine's board writes, without their endings.
+const BOARD_LOGS: [&str; 4] = ["bmc", "sel", "sel-list", "sel_list"];
 
 /// Minimum number of sibling names of the same form.
 const SIBLINGS: usize = 2;
@@ -92,7 +95,9 @@ impl NodeNames {
             let file = path.file_name().map(|file| file.to_string_lossy().to_lowercase());
             let file = file.unwrap_or_default();
             logs.is_folder = is_folder;
-            logs.has_system_log |= SYSTEM_LOGS.iter().any(|part| file.contains(part));
+            let stem = file.split('.').next().unwrap_or_default();
+            let is_system_log = SYSTEM_LOGS.iter().any(|part| file.contains(part)) || BOARD_LOGS.contains(&stem);
+            logs.has_system_log |= is_system_log;
             logs.ranks.extend(guess::rank(root, path));
         }
         for logs in siblings.into_values().filter(|logs| logs.len() >= SIBLINGS) {
@@ -101,10 +106,10 @@ impl NodeNames {
                 .filter(|logs| logs.has_system_log || !logs.is_folder)
                 .count();
             let has_machines = of_machines >= SIBLINGS;
-            let has_ranks = have_different_ranks(&logs);
+            let is_each_of_node = have_different_ranks(&logs) || are_folders_of_nodes(&logs);
             let found = logs
                 .into_iter()
-                .filter(|(_, logs)| has_ranks || has_machines && (logs.has_system_log || !logs.is_folder));
+                .filter(|(_, logs)| is_each_of_node || has_machines && (logs.has_system_log || !logs.is_folder));
             names.extend(found.map(|(name, _)| name));
         }
         Self {
@@ -141,6 +146,15 @@ fn have_different_ranks(logs: &BTreeMap<String, NamedLogs>) -> bool {
     let total: usize = logs.values().map(|logs| logs.ranks.len()).sum();
     let all: BTreeSet<Rank> = logs.values().flat_map(|logs| logs.ranks.iter().copied()).collect();
     logs.values().all(|logs| !logs.ranks.is_empty()) && all.len() == total
+}
+
+/// Returns true if all names are folders with a system log or with logs of ranks, and no two have the same rank.
+fn are_folders_of_nodes(logs: &BTreeMap<String, NamedLogs>) -> bool {
+    let with_ranks = || logs.values().filter(|logs| !logs.ranks.is_empty());
+    let total: usize = with_ranks().map(|logs| logs.ranks.len()).sum();
+    let all: BTreeSet<Rank> = with_ranks().flat_map(|logs| logs.ranks.iter().copied()).collect();
+    let is_of_node = |logs: &NamedLogs| logs.is_folder && (logs.has_system_log || !logs.ranks.is_empty());
+    with_ranks().next().is_some() && logs.values().all(is_of_node) && all.len() == total
 }
 
 #[cfg(test)]
@@ -245,6 +259,30 @@ mod tests {
         );
         check(
             &[("/logs/tcn1/rank-0.err", ""), ("/logs/abc2/rank-4.err", "")],
+            &[None, None],
+        );
+    }
+
+    #[test]
+    fn a_folder_with_the_log_of_a_board_is_a_node_beside_folders_with_ranks() {
+        for log in ["sel.log", "bmc.txt", "ipmi-sel.log", "dmesg", "syslog"] {
+            let machine = format!("/logs/tcn4/{log}");
+            check(
+                &[(machine.as_str(), ""), ("/logs/tcn1/rank-0.log", "")],
+                &[Some("tcn4"), Some("tcn1")],
+            );
+        }
+        // Folders of runs.
+        check(
+            &[
+                ("/logs/llama-3/rank-0.err", ""),
+                ("/logs/llama-4/rank-0.err", ""),
+                ("/logs/llama-4/dmesg", ""),
+            ],
+            &[None, None, None],
+        );
+        check(
+            &[("/logs/tcn4/select.log", ""), ("/logs/tcn1/rank-0.log", "")],
             &[None, None],
         );
     }

@@ -21,7 +21,7 @@ pub use beside_success::{OvercomeReport, machine_report};
 pub(crate) use beside_success::{beside_run, beside_sentence, ended_nothing, is_lasting};
 pub(crate) use corrected::{only_corrected, without_corrected};
 use demotion::{NEAR, silence};
-pub(crate) use redundant::{answered_disk, took_over};
+pub(crate) use redundant::{answered_disk, paths_came_back, took_over};
 
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
 /// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use rankguard_diagnosis::{HOST_FIELD, REPEATS_FIELD, Signal, stated_wait};
+use rankguard_diagnosis::{HOST_FIELD, REPEATS_FIELD, Signal, is_board_event, stated_wait};
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{
@@ -411,7 +411,7 @@ impl StreamReader {
             services::is_service_line(&observation.text).then(|| NodeId::from(host))
         };
         let of_daemon = || {
-            let is_own = observation.text.contains(OWN_PROLOG);
+            let is_own = observation.text.contains(OWN_PROLOG) || is_board_event(&observation.text);
             self.origin.node.clone().filter(|_| is_own)
         };
         let is_job_log = self.source != EvidenceSource::KernelLog;

@@ -319,6 +319,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         || overcome::came_back(&incident.items)
         || overcome::took_over(&incident.items)
         || overcome::answered_disk(&incident.items)
+        || overcome::paths_came_back(&incident.items)
         || overcome::only_corrected(incident);
     if !says_failure || weak || overcome || opinion.verdict.class.as_str() == classes::NONE {
         return None;

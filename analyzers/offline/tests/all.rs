@@ -27,3 +27,4 @@ mod statements;
 mod survived;
 mod true_statements;
 mod unexplained;
+mod vendor_rules;

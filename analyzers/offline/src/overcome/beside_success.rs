@@ -8,7 +8,7 @@ use rankguard_model::{EvidenceSource, NodeId, Role, Severity};
 
 use super::came_back;
 use super::corrected::holds_only_corrected;
-use super::redundant::{answered_disk, took_over};
+use super::redundant::{answered_disk, paths_came_back, took_over};
 use crate::certainty::ENDINGS;
 use crate::excuse::{causes, is_excused};
 use crate::incident::{Incident, LocatedSignal, QUIET};
@@ -36,6 +36,12 @@ const ANSWERED: &str = "the disk aborted the late command without a reset and no
 
 /// Reason why a report is no case: the link came up again.
 const UP_AGAIN: &str = "the link came up again and nothing else failed at its time";
+
+/// Reason why a report is no case: the path came up again.
+const PATH_UP: &str = "the path came up again and nothing else failed at its time";
+
+/// Signature of a scheduler's report that processes of a job on a node did not end.
+const UNKILLABLE: &str = "unkillable";
 
 /// Report that ended no run: a link that came back, an error that was corrected, a kill of a process outside the job, the
 /// end of a rank after which the run was started again.
@@ -67,8 +73,10 @@ impl fmt::Display for OvercomeReport {
 
 /// Returns the course of the run if only machines report: it ended well, or it worked on for longer than [`QUIET`].
 pub(crate) fn beside_run(incident: &Incident) -> Option<RunBeside> {
-    let of_machine =
-        |item: &LocatedSignal| matches!(item.sign.source, EvidenceSource::KernelLog | EvidenceSource::Host);
+    let of_machine = |item: &LocatedSignal| {
+        let is_machine = matches!(item.sign.source, EvidenceSource::KernelLog | EvidenceSource::Host);
+        is_machine || item.sign.is_signed(UNKILLABLE)
+    };
     if !means_something(incident).all(of_machine) {
         return None;
     }
@@ -122,6 +130,8 @@ pub fn machine_report(incident: &Incident, catalogue: &Catalogue) -> Option<Over
         TOOK_OVER
     } else if answered_disk(&incident.items) {
         ANSWERED
+    } else if paths_came_back(&incident.items) {
+        PATH_UP
     } else if ended_nothing && beside_run(incident).is_some() {
         WORKED
     } else if ended_nothing {
