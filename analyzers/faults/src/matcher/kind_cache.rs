@@ -15,8 +15,9 @@ use super::masked::SHORT;
 use super::rule::KindMatch;
 use crate::scan;
 
-/// Maximum number of cached kinds.
-const LINES: usize = 512;
+/// Maximum number of cached kinds. The logs of ten systems have 3,800; a cache that holds fewer than a log has is of no
+/// use, because their lines alternate. An entry takes some hundred bytes, at most about 2 KiB.
+const LINES: usize = 8_192;
 
 /// Cached result for one kind of line.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl KindEntry {
     }
 }
 
-/// Direct-mapped cache of kinds of lines, indexed by a hash of the text.
+/// Cache of kinds of lines, indexed by a hash of the text. Each kind has two slots, the hashed one and its neighbour.
 #[derive(Debug, Default)]
 pub(super) struct KindCache(Mutex<Vec<Option<Arc<KindEntry>>>>);
 
@@ -56,15 +57,18 @@ impl KindCache {
     /// Returns the entry of such a line; none if it is not cached, or if another thread holds the lock.
     pub(super) fn of(&self, source: EvidenceSource, masked: &[u8]) -> Option<Arc<KindEntry>> {
         let lines = self.0.try_lock().ok()?;
-        let known = lines.get(place(source, masked))?.as_ref()?;
-        (known.source == source && *known.masked == *masked).then(|| Arc::clone(known))
+        let place = place(source, masked);
+        let slots = [place, place ^ 1].map(|slot| lines.get(slot)?.as_ref());
+        let is_same = |known: &&Arc<KindEntry>| known.source == source && *known.masked == *masked;
+        slots.into_iter().flatten().find(is_same).map(Arc::clone)
     }
 
-    /// Stores an entry and replaces the one in its slot.
+    /// Stores an entry in its slot. The one that was there moves to the neighbouring slot and replaces the one there.
     pub(super) fn remember(&self, known: KindEntry) {
         let Ok(mut lines) = self.0.try_lock() else { return };
         lines.resize_with(LINES, || None);
         let place = place(known.source, &known.masked);
+        lines.swap(place, place ^ 1);
         lines[place] = Some(Arc::new(known));
     }
 }
