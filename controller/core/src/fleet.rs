@@ -1,6 +1,7 @@
 //! Nodes and their state transitions.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 use rankguard_diagnosis::DraftId;
 use rankguard_model::{CaseId, ClassId, Generation, JobId, NodeId, NodeInfo, NodeState, RunningRank, Timestamp};
@@ -317,6 +318,12 @@ impl Fleet {
     /// Returns all nodes, by name.
     pub fn iter(&self) -> impl Iterator<Item = (&NodeId, &Node)> {
         self.nodes.iter()
+    }
+
+    /// Returns the nodes after a name, by name; all nodes without one.
+    pub fn after(&self, name: Option<&NodeId>) -> impl Iterator<Item = (&NodeId, &Node)> {
+        let start = name.map_or(Bound::Unbounded, Bound::Excluded);
+        self.nodes.range::<NodeId, _>((start, Bound::Unbounded))
     }
 
     /// Returns true if the node exists and is not lost.

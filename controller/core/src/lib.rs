@@ -78,4 +78,5 @@ pub use progress_mark::ProgressMark;
 pub use start_record::StartRecord;
 pub use state::DecisionState;
 pub use step_times::{SlowRank, StepTimes};
+pub use views::JobSummary;
 pub use witness_ring::{WITNESSES_MAX, WitnessRing};

@@ -1,6 +1,7 @@
 //! Views of the state for operators.
 
 mod size;
+mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,12 +16,14 @@ use crate::fleet::UncordonedFault;
 use crate::step_times::SlowRank;
 use crate::{DecisionState, Fleet, Job, JobPhase, Node, Plan};
 
+pub use summary::JobSummary;
+
 impl DecisionState {
     /// Returns the status of the cluster.
     pub fn status(&self, at: Timestamp) -> StatusView {
         StatusView {
             at,
-            nodes: self.nodes(&self.fleet),
+            nodes: self.node_views(None).collect(),
             node_spans: self.node_spans.clone(),
             jobs: self.job_views(at),
             open_cases: self
@@ -36,28 +39,51 @@ impl DecisionState {
     }
 
     fn job_views(&self, at: Timestamp) -> Vec<JobView> {
-        let mut unconfirmed: BTreeMap<&JobId, Vec<UnconfirmedNode>> = BTreeMap::new();
+        let unconfirmed = self.unconfirmed_nodes(at);
+        let view = |job: &Job| self.own_job_view(job, &unconfirmed, at);
+        let foreign = foreign_jobs(&self.fleet, &unconfirmed, at);
+        let ended = self.ended_foreign_jobs(&unconfirmed);
+        self.jobs.values().map(view).chain(foreign).chain(ended).collect()
+    }
+
+    /// Returns the view of one job.
+    pub fn job_view(&self, name: &JobId, at: Timestamp) -> Option<JobView> {
+        let unconfirmed = self.unconfirmed_nodes(at);
+        if let Some(job) = self.jobs.get(name) {
+            return Some(self.own_job_view(job, &unconfirmed, at));
+        }
+        let foreign = foreign_jobs(&self.fleet, &unconfirmed, at).into_iter();
+        let mut foreign = foreign.chain(self.ended_foreign_jobs(&unconfirmed));
+        foreign.find(|view| view.spec.id == *name)
+    }
+
+    fn own_job_view(&self, job: &Job, unconfirmed: &UnconfirmedNodes<'_>, at: Timestamp) -> JobView {
+        JobView {
+            unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
+            ..job_view(job, self.job_reason(job, at))
+        }
+    }
+
+    /// Returns the reason of a job's state, with the obstacles of its wait or of its growth.
+    fn job_reason(&self, job: &Job, at: Timestamp) -> Option<String> {
+        let missing = self.missing_now(job);
+        let reason = phase_reason(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
+        let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
+        let reason = self.settling_reason(job).or(reason);
+        let reasons: Vec<String> = reason.into_iter().chain(obstacles).collect();
+        (!reasons.is_empty()).then(|| reasons.join("; "))
+    }
+
+    /// Returns the nodes of each job that have not confirmed the end of its ranks.
+    fn unconfirmed_nodes(&self, at: Timestamp) -> UnconfirmedNodes<'_> {
+        let mut unconfirmed = UnconfirmedNodes::new();
         for (_, node) in self.fleet.iter() {
             for (job, request) in &node.fences {
                 let view = request.view(at, node, &self.policy);
                 unconfirmed.entry(job).or_default().push(view);
             }
         }
-        let foreign = foreign_jobs(&self.fleet, &unconfirmed, at);
-        let view = |job: &Job| {
-            let missing = self.missing_now(job);
-            let view = job_view(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
-            let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
-            let reason = self.settling_reason(job).or(view.reason);
-            let reasons: Vec<String> = reason.into_iter().chain(obstacles).collect();
-            JobView {
-                unconfirmed: unconfirmed.get(&job.spec.id).cloned().unwrap_or_default(),
-                reason: (!reasons.is_empty()).then(|| reasons.join("; ")),
-                ..view
-            }
-        };
-        let ended = self.ended_foreign_jobs(&unconfirmed);
-        self.jobs.values().map(view).chain(foreign).chain(ended).collect()
+        unconfirmed
     }
 
     /// Returns the reason of a job of which a failure is examined before it has worked: its ranks are no longer quiet.
@@ -77,7 +103,7 @@ impl DecisionState {
     }
 
     /// Returns the jobs of another journal that have no running rank.
-    fn ended_foreign_jobs(&self, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>) -> Vec<JobView> {
+    fn ended_foreign_jobs(&self, unconfirmed: &UnconfirmedNodes<'_>) -> Vec<JobView> {
         let is_over = |name: &JobId| !self.jobs.contains_key(name) && self.foreign_nodes(name).is_empty();
         let ends = self.foreign_ends.iter().filter(|(name, _)| is_over(name));
         ends.map(|(name, end)| JobView {
@@ -87,25 +113,42 @@ impl DecisionState {
         .collect()
     }
 
-    fn nodes(&self, fleet: &Fleet) -> Vec<NodeView> {
-        let job_on = |name| self.jobs.values().find(|job| !job.is_over() && job.holds(name));
-        fleet
-            .iter()
-            .map(|(name, node)| NodeView {
-                node: name.clone(),
-                state: node.state(),
-                reason: node_reason(node, job_on(name).is_some()),
-                faulty_in_use: fault_in_use(node).map(|fault| fault.case),
-                slots: node.info.slots,
-                job: job_on(name).map(|job| job.spec.id.clone()),
-                address: node.info.peer_address.clone(),
-                failure_domain: node.info.failure_domain.clone(),
-                refused_evidence: self.refused.get(name).map_or(0, RefusedEvidence::count),
-                lease_ms: node.info.lease_ms,
-            })
-            .collect()
+    /// Returns the views of the nodes after a name, sorted by name; of all nodes without one.
+    pub fn node_views(&self, after: Option<&NodeId>) -> impl Iterator<Item = NodeView> {
+        let owners = self.owners();
+        let nodes = self.fleet.after(after);
+        nodes.map(move |(name, node)| self.node_view(name, node, owners.get(name).copied()))
+    }
+
+    fn node_view(&self, name: &NodeId, node: &Node, job: Option<&JobId>) -> NodeView {
+        NodeView {
+            node: name.clone(),
+            state: node.state(),
+            reason: node_reason(node, job.is_some()),
+            faulty_in_use: fault_in_use(node).map(|fault| fault.case),
+            slots: node.info.slots,
+            job: job.cloned(),
+            address: node.info.peer_address.clone(),
+            failure_domain: node.info.failure_domain.clone(),
+            refused_evidence: self.refused.get(name).map_or(0, RefusedEvidence::count),
+            lease_ms: node.info.lease_ms,
+        }
+    }
+
+    /// Returns the job of each node, the first by name where several have one.
+    fn owners(&self) -> BTreeMap<&NodeId, &JobId> {
+        let mut owners = BTreeMap::new();
+        for job in self.jobs.values().filter(|job| !job.is_over()) {
+            for node in job.held_nodes() {
+                owners.entry(node).or_insert(&job.spec.id);
+            }
+        }
+        owners
     }
 }
+
+/// Nodes of each job that have not confirmed the end of its ranks.
+type UnconfirmedNodes<'s> = BTreeMap<&'s JobId, Vec<UnconfirmedNode>>;
 
 /// Returns the fault of a node on which ranks may be placed, or run.
 fn fault_in_use(node: &Node) -> Option<&UncordonedFault> {
@@ -182,7 +225,7 @@ fn foreign_reason(node: &Node) -> Option<String> {
 }
 
 /// Returns the jobs of which this journal has no record, with their running ranks.
-fn foreign_jobs(fleet: &Fleet, unconfirmed: &BTreeMap<&JobId, Vec<UnconfirmedNode>>, at: Timestamp) -> Vec<JobView> {
+fn foreign_jobs(fleet: &Fleet, unconfirmed: &UnconfirmedNodes<'_>, at: Timestamp) -> Vec<JobView> {
     let mut jobs: BTreeMap<&JobId, Vec<(&Node, &RunningRank)>> = BTreeMap::new();
     for (_, node) in fleet.iter() {
         for running in &node.foreign {
@@ -233,13 +276,13 @@ fn foreign_job(
         step: ranks.iter().filter_map(|(_, running)| running.step).max(),
         placements,
         unconfirmed,
-        ..job_view(
-            &Job::new(spec, joined.unwrap_or(at), FailureRates::default()),
-            &Fleet::default(),
-            0,
-            None,
-        )
+        ..unrecorded_job_view(spec, joined.unwrap_or(at))
     }
+}
+
+/// Returns the view of a job without a record, apart from what its ranks show.
+fn unrecorded_job_view(spec: JobSpec, since: Timestamp) -> JobView {
+    job_view(&Job::new(spec, since, FailureRates::default()), None)
 }
 
 /// Returns the part of a specification that the running ranks of a job show.
@@ -278,12 +321,7 @@ fn ended_foreign_job(name: &JobId, end: &ForeignEnd) -> JobView {
         generation: end.generation,
         step: end.step,
         ended_at: Some(end.at),
-        ..job_view(
-            &Job::new(spec, end.at, FailureRates::default()),
-            &Fleet::default(),
-            0,
-            None,
-        )
+        ..unrecorded_job_view(spec, end.at)
     }
 }
 
@@ -365,8 +403,9 @@ fn quiet_start(job: &Job) -> Option<String> {
     })
 }
 
-fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> JobView {
-    let reason = match job.phase() {
+/// Returns the reason of a job's phase.
+fn phase_reason(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -> Option<String> {
+    match job.phase() {
         JobPhase::Pending { missing, .. } => Some(waiting_reason(job, fleet, missing_now.unwrap_or(missing))),
         JobPhase::Stopped { reason } => Some(reason.clone()),
         JobPhase::Finished => job.checkpoints.counts.warning(job.step()),
@@ -375,7 +414,10 @@ fn job_view(job: &Job, fleet: &Fleet, hang_ms: u64, missing_now: Option<&str>) -
         JobPhase::Starting if job.case().is_none() => quiet_start(job),
         JobPhase::Running => job.hang.restart_wait_reason(hang_ms).or_else(|| completed_ranks(job)),
         _ => job.hang.restart_wait_reason(hang_ms),
-    };
+    }
+}
+
+fn job_view(job: &Job, reason: Option<String>) -> JobView {
     let all = job.plan().into_iter().flat_map(Plan::placements);
     // A job that waits for nodes has the ranks that run on, and no others.
     let has_rank = |place: &RankPlacement| !job.is_pending() || job.is_alive(place.rank);

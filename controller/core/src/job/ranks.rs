@@ -128,9 +128,19 @@ impl Job {
     /// Returns true if the job has a node: its plan places ranks there. While it waits for nodes, ranks run on there, or the
     /// wait is part of its recovery, which counts on them.
     pub(crate) fn holds(&self, node: &NodeId) -> bool {
+        self.nodes().contains(node) && self.holds_place(node)
+    }
+
+    /// Returns the nodes that the job has ([`Self::holds`]).
+    pub(crate) fn held_nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.nodes().iter().filter(|node| self.holds_place(node))
+    }
+
+    /// Returns true if the job still has a node of its plan.
+    fn holds_place(&self, node: &NodeId) -> bool {
         let runs_on = || self.ranks_on(node).into_iter().any(|rank| self.is_alive(rank));
         let is_held = || !self.is_pending() || self.planned_wait().is_some() || self.awaits_exits() || runs_on();
-        self.nodes().contains(node) && !self.given_up.contains(node) && is_held()
+        !self.given_up.contains(node) && is_held()
     }
 
     /// Leaves a node of its generation to another job. Its processes there are fenced, and do not count any more.
