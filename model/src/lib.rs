@@ -9,6 +9,7 @@
 
 mod cancellation;
 mod case;
+mod case_query;
 mod causes;
 mod checkpoint_counts;
 mod entity;
@@ -33,6 +34,7 @@ pub use case::{
     Case, CaseDelays, CaseNote, CaseNoteKind, CaseState, ReasoningEntry, RecommendedMitigation, Severity, Verdict,
     rests_on_drill,
 };
+pub use case_query::CaseQuery;
 pub use causes::with_causes;
 pub use checkpoint_counts::{CheckpointCounts, VoidCheckpoint};
 pub use entity::{Device, DeviceKind, Entity};

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use rankguard_faults::{Catalogue, classes};
-use rankguard_model::{Case, CaseFinding, CaseId, Entity, NodeId, StatusView, Timestamp};
+use rankguard_model::{Case, CaseId, CaseQuery, NodeId, StatusView, Timestamp};
 
 use crate::config::nearest;
 use crate::error::CliError;
@@ -85,7 +85,7 @@ impl CaseFilterArgs {
                 .split_once(':')
                 .and_then(|(taxonomy, category)| catalogue.category_name(taxonomy, category));
             // Taxonomies of controller.catalogue are known by their cases only.
-            let is_used = cases.iter().any(|case| is_in_category(case, wanted));
+            let is_used = cases.iter().any(|case| case.is_in_category(wanted));
             if known.is_none() && !is_used {
                 return Err(CliError::usage(format!("there is no category {wanted:?}"), hint));
             }
@@ -100,7 +100,7 @@ impl CaseFilterArgs {
             require("job", job, known, "`rankguard status jobs --all` lists the jobs")?;
         }
         if let Some(node) = &self.node {
-            let of_cases = cases.iter().flat_map(nodes_of);
+            let of_cases = cases.iter().flat_map(Case::nodes).map(NodeId::as_str);
             let of_status = status.into_iter().flat_map(|status| &status.nodes);
             let known = of_cases.chain(of_status.map(|node| node.node.as_str())).collect();
             require("node", node, known, "`rankguard status nodes` lists the nodes")?;
@@ -110,7 +110,9 @@ impl CaseFilterArgs {
 
     /// Returns the newest matching cases: at most `--limit`, else at most `limit`.
     pub(crate) fn page(&self, mut cases: Vec<Case>, limit: Option<usize>) -> CasePage {
-        cases.retain(|case| self.wants(case));
+        let query = self.query();
+        let is_after = |case: &Case| self.after.is_none_or(|after| case.id < CaseId(after));
+        cases.retain(|case| query.matches(case) && is_after(case));
         cases.sort_by_key(|case| std::cmp::Reverse(case.id));
         let all = cases.len();
         let asked = self.limit.and_then(|limit| usize::try_from(limit).ok());
@@ -119,49 +121,19 @@ impl CaseFilterArgs {
         CasePage { cases, older }
     }
 
-    fn wants(&self, case: &Case) -> bool {
-        let is =
-            |wanted: &Option<String>, found: Option<&str>| wanted.as_deref().is_none_or(|wanted| found == Some(wanted));
-        let in_category = self
-            .taxonomy
-            .as_deref()
-            .is_none_or(|wanted| is_in_category(case, wanted));
-        let of_node = self
-            .node
-            .as_deref()
-            .is_none_or(|node| nodes_of(case).any(|other| other == node));
-        is(&self.job, case.job.as_ref().map(|job| job.as_str()))
-            && (is(&self.class, Some(case.verdict.class.as_str()))
-                || is(&self.class, case.corrected_class().map(|class| class.as_str())))
-            && is(&self.layer, Some(&case.verdict.layer))
-            && in_category
-            && of_node
-            && self.since.is_none_or(|since| case.first_at >= since)
-            && self.until.is_none_or(|until| case.first_at < until)
-            && self.after.is_none_or(|after| case.id < CaseId(after))
-            && !(self.no_drills && case.is_synthetic())
-            && (!self.open || case.is_open())
+    fn query(&self) -> CaseQuery {
+        CaseQuery {
+            job: self.job.clone(),
+            node: self.node.clone(),
+            class: self.class.clone(),
+            layer: self.layer.clone(),
+            category: self.taxonomy.clone(),
+            since: self.since,
+            until: self.until,
+            without_drills: self.no_drills,
+            only_open: self.open,
+        }
     }
-}
-
-fn is_in_category(case: &Case, wanted: &str) -> bool {
-    wanted.split_once(':').is_some_and(|(taxonomy, category)| {
-        case.verdict.taxonomies.iter().any(|(name, categories)| {
-            name.as_str() == taxonomy && categories.iter().any(|other| other.as_str() == category)
-        })
-    })
-}
-
-/// Returns the nodes that a case refers to.
-fn nodes_of(case: &Case) -> impl Iterator<Item = &str> {
-    let found = case.findings.iter().filter_map(node_of_finding);
-    case.verdict.blamed.node().into_iter().chain(found).map(NodeId::as_str)
-}
-
-/// Returns the node of a finding. A finding about a job, such as a failed start, is of the node that reported it.
-pub(super) fn node_of_finding(finding: &CaseFinding) -> Option<&NodeId> {
-    let of_job = matches!(finding.entity, Entity::Job { .. }).then_some(&finding.evidence.node);
-    finding.entity.node().or(of_job)
 }
 
 fn require(what: &str, wanted: &str, known: BTreeSet<&str>, hint: &str) -> Result<(), CliError> {

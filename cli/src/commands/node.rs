@@ -10,7 +10,6 @@ use rankguard_model::{
 };
 use serde::Serialize;
 
-use super::case_filter::node_of_finding;
 use crate::args::{CommonArgs, ControllerAddress, DocumentFormat, DocumentFormatArgs};
 use crate::client::{ClientError, ControllerClient};
 use crate::config::nearest;
@@ -288,10 +287,7 @@ fn node_case(case: &Case, node: &NodeId) -> Option<NodeCase> {
     let blamed = &case.verdict.blamed;
     let is_blamed = matches!(blamed, Entity::Node { node: at } | Entity::Device { node: at, .. } if at == node);
     let ran_here = blamed.node() == Some(node);
-    let is_named = case
-        .findings
-        .iter()
-        .any(|finding| node_of_finding(finding) == Some(node));
+    let is_named = case.findings.iter().any(|finding| finding.node() == Some(node));
     (ran_here || is_named).then(|| NodeCase {
         case: case.id,
         state: case_progress_id(case),
