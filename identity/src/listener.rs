@@ -173,7 +173,9 @@ impl PeerAuthenticator {
             return Err(bad(format!("it is {name}, and this is cluster {own}")));
         }
         let welcomed = async {
-            secured.write_u8(WELCOME).await?;
+            if self.protocol.has_welcome() {
+                secured.write_u8(WELCOME).await?;
+            }
             secured.flush().await
         };
         welcomed.await.map_err(|problem| bad(handshake::failed(&problem)))?;
