@@ -117,10 +117,17 @@ impl DecisionState {
     pub fn node_views(&self, after: Option<&NodeId>) -> impl Iterator<Item = NodeView> {
         let owners = self.owners();
         let nodes = self.fleet.after(after);
-        nodes.map(move |(name, node)| self.node_view(name, node, owners.get(name).copied()))
+        nodes.map(move |(name, node)| self.view_of(name, node, owners.get(name).copied()))
     }
 
-    fn node_view(&self, name: &NodeId, node: &Node, job: Option<&JobId>) -> NodeView {
+    /// Returns the view of one node.
+    pub fn node_view(&self, name: &NodeId) -> Option<NodeView> {
+        let mut jobs = self.jobs.values();
+        let job = jobs.find(|job| !job.is_over() && job.holds(name));
+        Some(self.view_of(name, self.fleet.get(name)?, job.map(|job| &job.spec.id)))
+    }
+
+    fn view_of(&self, name: &NodeId, node: &Node, job: Option<&JobId>) -> NodeView {
         NodeView {
             node: name.clone(),
             state: node.state(),

@@ -1,0 +1,83 @@
+//! Answers: documents with an entity tag, and the headers of every answer.
+
+use axum::body::Body;
+use bytes::Bytes;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, IF_NONE_MATCH};
+use hyper::{HeaderMap, Response, StatusCode};
+use rankguard_model::Timestamp;
+use twox_hash::XxHash3_128;
+
+/// Time of the newest event that an answer contains.
+const AS_OF: HeaderName = HeaderName::from_static("rankguard-as-of");
+
+/// Returns a JSON document, or 304 if the client has it.
+pub(crate) fn document(body: Bytes, as_of: Option<Timestamp>, request: &HeaderMap) -> Response<Body> {
+    let tag = format!("\"{:032x}\"", XxHash3_128::oneshot(&body));
+    let is_known = is_known(&tag, request);
+    let mut response = if is_known {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        response
+    } else {
+        Response::new(Body::from(body))
+    };
+    let headers = response.headers_mut();
+    if !is_known {
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    }
+    // A cache may keep the document, and asks each time whether it is current.
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("private, no-cache"));
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        headers.insert(ETAG, tag);
+    }
+    if let Some(as_of) = as_of.and_then(|at| HeaderValue::from_str(&at.to_string()).ok()) {
+        headers.insert(AS_OF, as_of);
+    }
+    response
+}
+
+/// Returns true if `If-None-Match` has the tag, by weak comparison (RFC 9110, 13.1.2).
+fn is_known(tag: &str, request: &HeaderMap) -> bool {
+    let lists = request
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .filter_map(|list| list.to_str().ok());
+    let mut tags = lists.flat_map(|list| list.split(',')).map(str::trim);
+    tags.any(|known| known == "*" || known.strip_prefix("W/").unwrap_or(known) == tag)
+}
+
+/// Adds the headers of every answer.
+pub(crate) fn harden(response: &mut Response<Body>) {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        ("x-content-type-options", "nosniff"),
+        ("cross-origin-resource-policy", "same-origin"),
+        ("content-security-policy", "default-src 'none'"),
+    ] {
+        headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_known_tag_needs_no_body() {
+        let first = document(Bytes::from_static(b"{}"), None, &HeaderMap::new());
+        let tag = first.headers()[ETAG].clone();
+        let tag = tag.to_str().expect("ASCII");
+        for (list, is_known) in [
+            (tag.to_owned(), true),
+            (format!("\"other\", W/{tag}"), true),
+            ("*".to_owned(), true),
+            ("\"other\"".to_owned(), false),
+            (tag.trim_matches('"').to_owned(), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(IF_NONE_MATCH, HeaderValue::from_str(&list).expect("a header"));
+            let status = document(Bytes::from_static(b"{}"), None, &headers).status();
+            assert_eq!(status == StatusCode::NOT_MODIFIED, is_known, "{list}");
+        }
+    }
+}

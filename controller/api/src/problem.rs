@@ -1,0 +1,114 @@
+//! Errors as problem documents (RFC 9457).
+
+use axum::body::Body;
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::{Response, StatusCode};
+use rankguard_model::PrintableText;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Characters of a client's text that an error repeats.
+const QUOTED_MAX: usize = 100;
+
+/// Error as RFC 9457 defines it; `field`, `known` and `hint` are extensions.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    /// Kind of the error, stable across versions.
+    #[serde(rename = "type")]
+    #[schema(example = "urn:rankguard:problem:unknown-parameter")]
+    kind: String,
+    /// Kind of the error in words.
+    title: String,
+    /// HTTP status.
+    status: u16,
+    /// Cause of this error.
+    detail: String,
+    /// Parameter, header or part of the path that is wrong.
+    field: Option<String>,
+    /// Values that are accepted instead.
+    known: Vec<String>,
+    /// Remedy.
+    hint: Option<String>,
+}
+
+impl Problem {
+    pub(crate) fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Self {
+        Self {
+            kind: format!("urn:rankguard:problem:{kind}"),
+            title: title.to_owned(),
+            status: status.as_u16(),
+            detail: detail.into(),
+            field: None,
+            known: Vec::new(),
+            hint: None,
+        }
+    }
+
+    /// Returns the problem of a value that cannot be used.
+    pub(crate) fn invalid(field: &str, detail: impl Into<String>) -> Self {
+        let title = "a value cannot be used";
+        Self::new(StatusCode::BAD_REQUEST, "invalid-value", title, detail).of(field)
+    }
+
+    /// Returns the problem of a resource that does not exist.
+    pub(crate) fn absent(what: &str, name: &str, list: &str) -> Self {
+        let detail = format!("there is no {what} {}", quoted(name));
+        Self::new(
+            StatusCode::NOT_FOUND,
+            "not-found",
+            "the resource does not exist",
+            detail,
+        )
+        .hint(format!("GET {list} lists what there is"))
+    }
+
+    /// Returns the problem of a server that is too busy.
+    pub(crate) fn busy(detail: &str) -> Self {
+        let title = "the server is busy";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "busy", title, detail).hint("repeat the request after a second")
+    }
+
+    #[must_use]
+    pub(crate) fn of(mut self, field: &str) -> Self {
+        self.field = Some(PrintableText::first(field, QUOTED_MAX).to_string());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    #[must_use]
+    pub(crate) fn known<'a>(mut self, known: impl IntoIterator<Item = &'a str>) -> Self {
+        self.known = known.into_iter().map(str::to_owned).collect();
+        self
+    }
+
+    pub(crate) fn status(&self) -> StatusCode {
+        StatusCode::from_u16(self.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+    }
+
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let status = self.status();
+        let body = serde_json::to_vec(&self).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
+        }
+        if status == StatusCode::SERVICE_UNAVAILABLE {
+            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        response
+    }
+}
+
+/// Quotes a client's text without hidden characters, shortened.
+pub(crate) fn quoted(text: &str) -> String {
+    format!("\"{}\"", PrintableText::first(text, QUOTED_MAX))
+}

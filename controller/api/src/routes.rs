@@ -1,0 +1,301 @@
+//! Table of the routes: each with its parameters, the schema of its document and the function that makes it. Requests
+//! are parsed by this table, and the OpenAPI document is made from it.
+
+mod cases;
+mod catalogue;
+mod jobs;
+mod nodes;
+mod plans;
+
+use rankguard_core::DecisionState;
+use rankguard_model::Timestamp;
+use serde::Serialize;
+use utoipa::openapi::{RefOr, Schema};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::documents::{
+    CaseDocument, CaseSummary, CheckpointDocument, ClassDocument, JobDocument, JobSummaryDocument, NodeDocument,
+    NodeHealth, NodeSummary, Page, PlanDocument, PlanSummary, TaxonomyDocument,
+};
+use crate::problem::Problem;
+use crate::query::{CURSOR, LIMIT, Parameter, ParameterKind, Query};
+
+/// Route of the API.
+#[derive(Debug)]
+pub(crate) struct Route {
+    /// Path, with at most one parameter in braces.
+    pub(crate) path: &'static str,
+    pub(crate) summary: &'static str,
+    /// Meaning of the parameter of the path; empty without one.
+    pub(crate) path_doc: &'static str,
+    pub(crate) parameters: &'static [Parameter],
+    pub(crate) content: RouteContent,
+}
+
+/// Content of a route.
+#[derive(Debug)]
+pub(crate) enum RouteContent {
+    /// Document made from the copy of the state.
+    State {
+        schema: fn() -> DocumentSchema,
+        answer: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
+    },
+    /// True if the event loop runs.
+    Live,
+    /// True if evidence and commands are accepted.
+    Ready,
+    /// Stream of changes.
+    Watch,
+    /// OpenAPI document.
+    OpenApi,
+}
+
+/// Name of a document, with the schemas that it needs.
+pub(crate) struct DocumentSchema {
+    pub(crate) name: String,
+    pub(crate) schemas: Vec<(String, RefOr<Schema>)>,
+}
+
+/// Request for a document of the state.
+#[derive(Debug)]
+pub(crate) struct StateRequest<'r> {
+    pub(crate) state: &'r DecisionState,
+    /// Time of the request on the controller's clock.
+    pub(crate) now: Timestamp,
+    /// Parameter of the path; empty without one.
+    pub(crate) name: &'r str,
+    pub(crate) query: &'r Query,
+}
+
+const fn parameter(name: &'static str, kind: ParameterKind, doc: &'static str) -> Parameter {
+    Parameter { name, kind, doc }
+}
+
+const JOB_STATE: Parameter = parameter(
+    "state",
+    ParameterKind::Choice(&["pending", "starting", "running", "recovering", "finished", "stopped"]),
+    "State of the job.",
+);
+const NODE_STATE: Parameter = parameter(
+    "state",
+    ParameterKind::Choice(&["healthy", "cordoned", "lost", "fencing"]),
+    "State of the node.",
+);
+const SCHEDULABLE: Parameter = parameter(
+    "schedulable",
+    ParameterKind::Flag,
+    "True for nodes on which new ranks may be placed, false for the others.",
+);
+const CASE_PARAMETERS: &[Parameter] = &[
+    LIMIT,
+    CURSOR,
+    parameter("job", ParameterKind::Text, "Name of the job."),
+    parameter(
+        "node",
+        ParameterKind::Text,
+        "Node that the case blames or has evidence of.",
+    ),
+    parameter(
+        "class",
+        ParameterKind::Text,
+        "Failure class of the verdict, or of its newest correction.",
+    ),
+    parameter("layer", ParameterKind::Text, "Layer of the verdict."),
+    parameter(
+        "taxonomy",
+        ParameterKind::Text,
+        "Category of a published taxonomy, TAXONOMY:CATEGORY.",
+    ),
+    parameter(
+        "state",
+        ParameterKind::Choice(&["open", "recovering", "fault-present", "recovered", "closed"]),
+        "State of the case.",
+    ),
+    parameter(
+        "open",
+        ParameterKind::Flag,
+        "True for cases that are handled, of which the fault is present, or that await a decision of an operator; false for \
+         the others.",
+    ),
+    parameter("since", ParameterKind::Time, "Earliest time of the first evidence."),
+    parameter(
+        "until",
+        ParameterKind::Time,
+        "Time before which the first evidence was observed.",
+    ),
+    parameter(
+        "drills",
+        ParameterKind::Flag,
+        "False leaves out cases of drills and simulations; default true.",
+    ),
+];
+
+const fn state<T: ToSchema>(
+    path: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+    answer: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
+) -> Route {
+    Route {
+        path,
+        summary,
+        path_doc: "",
+        parameters,
+        content: RouteContent::State {
+            schema: document_schema::<T>,
+            answer,
+        },
+    }
+}
+
+/// Returns the route of a list of these entries.
+const fn list<T: ToSchema>(
+    path: &'static str,
+    summary: &'static str,
+    parameters: &'static [Parameter],
+    answer: fn(&StateRequest<'_>) -> Result<Vec<u8>, Problem>,
+) -> Route {
+    Route {
+        path,
+        summary,
+        path_doc: "",
+        parameters,
+        content: RouteContent::State {
+            schema: page_schema::<T>,
+            answer,
+        },
+    }
+}
+
+const fn plain(path: &'static str, summary: &'static str, content: RouteContent) -> Route {
+    Route {
+        path,
+        summary,
+        path_doc: "",
+        parameters: &[],
+        content,
+    }
+}
+
+impl Route {
+    const fn of(mut self, path_doc: &'static str) -> Self {
+        self.path_doc = path_doc;
+        self
+    }
+}
+
+/// All routes.
+pub(crate) static ROUTES: &[Route] = &[
+    list::<CaseSummary>("/api/v1/cases", "Cases, newest first", CASE_PARAMETERS, cases::list),
+    state::<CaseDocument>(
+        "/api/v1/cases/{id}",
+        "Case with its evidence, reasoning and plan",
+        &[],
+        cases::one,
+    )
+    .of("Number of the case."),
+    state::<ClassDocument>(
+        "/api/v1/classes/{id}",
+        "Failure class: meaning, action and places in the literature",
+        &[],
+        catalogue::class,
+    )
+    .of("Id or alias of the class."),
+    list::<NodeHealth>(
+        "/api/v1/health/nodes",
+        "Health of the nodes for tenants and schedulers, by name",
+        &[LIMIT, CURSOR, SCHEDULABLE],
+        nodes::health,
+    ),
+    plain("/healthz", "Succeeds while the event loop runs", RouteContent::Live),
+    list::<JobSummaryDocument>("/api/v1/jobs", "Jobs, by name", &[LIMIT, CURSOR, JOB_STATE], jobs::list),
+    state::<JobDocument>("/api/v1/jobs/{name}", "Job with its ranks", &[], jobs::one).of("Name of the job."),
+    list::<CheckpointDocument>(
+        "/api/v1/jobs/{name}/checkpoints",
+        "Committed checkpoints of a job, newest first",
+        &[LIMIT, CURSOR],
+        jobs::checkpoints,
+    )
+    .of("Name of the job."),
+    list::<NodeSummary>(
+        "/api/v1/nodes",
+        "Nodes, by name",
+        &[LIMIT, CURSOR, NODE_STATE, SCHEDULABLE],
+        nodes::list,
+    ),
+    state::<NodeDocument>(
+        "/api/v1/nodes/{name}",
+        "Node with its agent, cordon and devices",
+        &[],
+        nodes::one,
+    )
+    .of("Name of the node."),
+    plain("/api/v1/openapi.json", "This document", RouteContent::OpenApi),
+    list::<PlanSummary>(
+        "/api/v1/plans",
+        "Plans, newest first",
+        &[LIMIT, CURSOR, parameter("job", ParameterKind::Text, "Name of the job.")],
+        plans::list,
+    ),
+    state::<PlanDocument>(
+        "/api/v1/plans/{id}",
+        "Plan with its nodes, reasons and alternatives",
+        &[],
+        plans::one,
+    )
+    .of("Number of the plan."),
+    plain(
+        "/readyz",
+        "Succeeds while evidence and commands are accepted",
+        RouteContent::Ready,
+    ),
+    list::<TaxonomyDocument>(
+        "/api/v1/taxonomies",
+        "Published taxonomies of failures",
+        &[],
+        catalogue::taxonomies,
+    ),
+    plain(
+        "/api/v1/watch",
+        "Changes of cases and jobs as server-sent events",
+        RouteContent::Watch,
+    ),
+];
+
+/// Returns the schemas of a document.
+pub(crate) fn document_schema<T: ToSchema>() -> DocumentSchema {
+    let name = T::name().into_owned();
+    let mut schemas = vec![(name.clone(), <T as PartialSchema>::schema())];
+    T::schemas(&mut schemas);
+    DocumentSchema { name, schemas }
+}
+
+/// Returns the schemas of a page of these entries.
+fn page_schema<T: ToSchema>() -> DocumentSchema {
+    let entry = document_schema::<T>();
+    // utoipa names every page alike.
+    let name = format!("{}Page", entry.name);
+    let mut schemas = entry.schemas;
+    schemas.push((name.clone(), Page::<T>::schema()));
+    DocumentSchema { name, schemas }
+}
+
+/// Writes a document as JSON.
+fn json(document: &impl Serialize) -> Result<Vec<u8>, Problem> {
+    serde_json::to_vec(document).map_err(|problem| {
+        let status = hyper::StatusCode::INTERNAL_SERVER_ERROR;
+        Problem::new(
+            status,
+            "internal",
+            "the document cannot be written",
+            problem.to_string(),
+        )
+    })
+}
+
+/// Parses the number in a path.
+fn number(text: &str, what: &str, list: &str) -> Result<u64, Problem> {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = text.parse().ok().filter(|_| is_number);
+    number.ok_or_else(|| Problem::absent(what, text, list))
+}

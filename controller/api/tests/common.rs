@@ -1,0 +1,256 @@
+//! A state with nodes, jobs and cases, made from events as a controller receives them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::{HeaderMap, Request, StatusCode};
+use rankguard_api::{ApiService, ControllerHealth, StateFeed, StateReader};
+use rankguard_core::{DecisionState, Event, Policy, StampedEvent, step};
+use rankguard_faults::Catalogue;
+use rankguard_identity::{ConnectionPeer, RefusalCounters};
+use rankguard_model::{
+    CaseId, CaseNote, CaseNoteKind, Classification, ClockOffset, Device, DeviceKind, Entity, Evidence, EvidenceBody,
+    EvidenceId, EvidenceSource, FieldValues, JobId, JobSpec, NodeHistory, NodeId, NodeInfo, NodeRange, Role, Sequence,
+    Timestamp,
+};
+
+/// Names of nodes and jobs that are hard to write in paths.
+pub(crate) const ODD_NAMES: [&str; 4] = ["näme 中", "a/b", "x%00y", "q?a=b&c"];
+
+/// Cluster as the decision core sees it.
+pub(crate) struct SampleCluster {
+    pub(crate) state: DecisionState,
+    pub(crate) events: Vec<StampedEvent>,
+    now: Timestamp,
+    sequence: u64,
+}
+
+impl SampleCluster {
+    /// Creates a cluster without nodes.
+    pub(crate) fn empty() -> Self {
+        Self {
+            state: DecisionState::new(Policy::default(), Catalogue::builtin()),
+            events: Vec::new(),
+            now: Timestamp::from_millis(1_764_000_000_000),
+            sequence: 0,
+        }
+    }
+
+    /// Creates a cluster with `nodes` nodes, a running job on half of them, and `cases` cases of broken GPUs.
+    pub(crate) fn new(nodes: u32, cases: u32) -> Self {
+        let mut cluster = Self::empty();
+        cluster.tell(Event::ControllerStarted);
+        for number in 0..nodes {
+            cluster.join(&node_name(number));
+        }
+        for name in ODD_NAMES {
+            cluster.join(name);
+        }
+        cluster.submit("train", nodes / 2);
+        cluster.submit("waits", nodes * 10);
+        cluster.submit("näme-中", 1);
+        cluster.tell(Event::NodeCordoned {
+            node: node_name(nodes - 1).into(),
+            reason: "a new fan\u{0}\u{202e}".to_owned(),
+        });
+        for number in 0..cases {
+            cluster.break_gpu(&node_name(number % nodes), number);
+        }
+        cluster.settle();
+        cluster
+    }
+
+    pub(crate) fn tell(&mut self, event: Event) {
+        self.now = Timestamp(self.now.0 + 1_000_000);
+        let stamped = StampedEvent { at: self.now, event };
+        let _ = step(&mut self.state, &stamped);
+        self.events.push(stamped);
+    }
+
+    /// Fires the timers of the next 30 s.
+    pub(crate) fn settle(&mut self) {
+        let until = Timestamp(self.now.0 + 30_000_000_000);
+        for _ in 0..1_000 {
+            let timers = self.state.timers().iter();
+            let Some((timer, at)) = timers
+                .min_by_key(|(_, at)| **at)
+                .map(|(timer, at)| (timer.clone(), *at))
+            else {
+                break;
+            };
+            if at > until {
+                break;
+            }
+            self.now = self.now.max(at);
+            self.tell(Event::TimerFired { timer });
+        }
+        self.now = self.now.max(until);
+    }
+
+    fn join(&mut self, name: &str) {
+        let info = NodeInfo {
+            node: name.into(),
+            incarnation: "1".to_owned(),
+            boot_id: "boot".to_owned(),
+            host: "127.0.0.1".to_owned(),
+            peer_address: "127.0.0.1:1".to_owned(),
+            image_address: String::new(),
+            slots: 8,
+            failure_domain: "rack1".to_owned(),
+            running: Vec::new(),
+            clock: ClockOffset::default(),
+            lease_ms: 30_000,
+            is_kernel_log_first: true,
+            history: NodeHistory::default(),
+        };
+        self.tell(Event::NodeJoined { info });
+    }
+
+    pub(crate) fn submit(&mut self, name: &str, nodes: u32) {
+        let spec = JobSpec {
+            id: name.into(),
+            command: vec!["train".to_owned(), "--secret".to_owned()],
+            env: BTreeMap::from([("TOKEN".to_owned(), "hidden-credential".to_owned())]),
+            workdir: None,
+            nodes: NodeRange { min: nodes, max: nodes },
+            ranks_per_node: 8,
+            checkpoint: None,
+            max_restarts: 3,
+            user: None,
+            resume_from: None,
+            standby: None,
+        };
+        self.tell(Event::JobSubmitted { spec, claim: None });
+    }
+
+    /// Reports a GPU that has fallen off the bus, with 32 KiB of text.
+    pub(crate) fn break_gpu(&mut self, node: &str, number: u32) {
+        self.sequence += 1;
+        let mark = Classification {
+            class: "gpu-fallen-off-bus".into(),
+            role: Role::Root,
+            confidence: 0.9,
+            signature: "xid-79".into(),
+            fields: FieldValues::new(),
+        };
+        let evidence = Evidence {
+            id: EvidenceId {
+                node: node.into(),
+                seq: Sequence(self.sequence),
+            },
+            at: self.now,
+            source: EvidenceSource::KernelLog,
+            entity: Entity::Device {
+                node: node.into(),
+                device: Device {
+                    kind: DeviceKind::Gpu,
+                    address: format!("0000:{:02x}:00", number % 8),
+                },
+            },
+            body: EvidenceBody::Line {
+                text: format!("NVRM: Xid 79 <script>\u{202e} {}", "ü".repeat(16 << 10)),
+                context: Vec::new(),
+                repeats: 1,
+            },
+            marks: vec![mark],
+            synthetic: false,
+        };
+        self.tell(Event::EvidenceArrived { evidence });
+    }
+
+    /// Adds a note to each case.
+    pub(crate) fn note_cases(&mut self, text: &str) {
+        let ids: Vec<CaseId> = self.state.cases().keys().copied().collect();
+        for case in ids {
+            let note = CaseNote {
+                at: Timestamp::default(),
+                by: "ada".to_owned(),
+                kind: CaseNoteKind::Comment,
+                text: text.to_owned(),
+            };
+            self.tell(Event::CaseNoted { case, note });
+        }
+    }
+
+    /// Serves the state.
+    pub(crate) fn service(&self) -> (ApiService, StateFeed, StateReader) {
+        let (feed, reader) = StateFeed::start(self.state.clone(), self.now, 7).expect("a thread");
+        let health = Arc::new(Healthy(self.now));
+        let service = ApiService::new(reader.clone(), health, RefusalCounters::default());
+        (service, feed, reader)
+    }
+}
+
+struct Healthy(Timestamp);
+
+impl ControllerHealth for Healthy {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Err("the journal cannot be written".to_owned())
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0
+    }
+}
+
+pub(crate) fn node_name(number: u32) -> String {
+    format!("n{number:05}")
+}
+
+/// Local client without a certificate.
+pub(crate) fn local() -> ConnectionPeer {
+    ConnectionPeer {
+        address: None,
+        name: None,
+    }
+}
+
+/// Answer to a request.
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|problem| panic!("{problem}: {:?}", self.body))
+    }
+}
+
+/// Sends GET with headers; `None` if the URI cannot be written.
+pub(crate) async fn get_with(service: &ApiService, uri: &str, headers: &[(&str, &str)]) -> Option<Answer> {
+    let mut request = Request::builder().uri(uri).header("host", "127.0.0.1:1");
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Empty::<Bytes>::new()).ok()?;
+    let response = service.handle(request, &local()).await;
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    Some(Answer {
+        status: parts.status,
+        headers: parts.headers,
+        body,
+    })
+}
+
+pub(crate) async fn get(service: &ApiService, uri: &str) -> Answer {
+    get_with(service, uri, &[]).await.expect("a URI")
+}
+
+/// Returns the names of all jobs of a sample.
+pub(crate) fn job_names(state: &DecisionState) -> Vec<JobId> {
+    state.jobs().keys().cloned().collect()
+}
+
+/// Returns the names of all nodes of a sample.
+pub(crate) fn node_names(state: &DecisionState) -> Vec<NodeId> {
+    state.fleet().iter().map(|(name, _)| name.clone()).collect()
+}
