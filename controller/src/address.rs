@@ -16,6 +16,8 @@ use crate::error::ControllerError;
 pub const ADDRESS_FILE: &str = "controller.addr";
 /// Name of the file with the address of the endpoint for health and metrics, in the same format.
 pub const METRICS_ADDRESS_FILE: &str = "metrics.addr";
+/// Name of the file with the address of the HTTP API, in the same format.
+pub const HTTP_ADDRESS_FILE: &str = "http.addr";
 /// Name of the file with the address of the lighthouse for torchft, in the same format.
 pub const TORCHFT_ADDRESS_FILE: &str = "torchft.addr";
 

@@ -21,6 +21,8 @@ pub(crate) struct EventBatch {
     pub(crate) permits: Vec<InboundPermit>,
     /// Queries of operators, answered after all events have been applied.
     pub(crate) queries: Vec<OperatorQuery>,
+    /// Bytes of the journal entries that [`EventBatch::take_bytes`] has taken out.
+    pub(crate) taken: usize,
     /// Rank processes that its evidence reports as started.
     pub(crate) started: StartedProcesses,
 }
@@ -70,6 +72,7 @@ impl EventBatch {
 
     /// Takes the encoded entries out for the journal.
     pub(crate) fn take_bytes(&mut self) -> Vec<Vec<u8>> {
+        self.taken = self.entries.iter().map(|entry| entry.bytes.len()).sum();
         self.entries
             .iter_mut()
             .map(|entry| std::mem::take(&mut entry.bytes))

@@ -77,6 +77,16 @@ pub enum ControllerError {
     /// The metrics endpoint cannot be served.
     #[error("cannot serve health and numbers on {address} (controller.metrics_listen)")]
     Metrics { address: String, source: io::Error },
+    /// The HTTP API would be exposed without authentication.
+    #[error("cannot serve the HTTP API on {address} (controller.http_listen): any client could read jobs and cases")]
+    HttpExposed {
+        address: SocketAddr,
+        /// Requirement for a safe exposure.
+        source: rankguard_identity::ExposedAddress,
+    },
+    /// The HTTP API cannot be served.
+    #[error("cannot serve the HTTP API on {address} (controller.http_listen)")]
+    Http { address: SocketAddr, source: io::Error },
     /// The lighthouse would listen on all addresses.
     #[error(
         "{address} is every address of this machine, and torchft has neither TLS nor authentication; set the address that the \

@@ -13,6 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rankguard_api::StateFeed;
 use rankguard_core::{Action, DecisionState, Event, Node, RULES, step};
 use rankguard_model::{EvidenceBody, NodeId, Timestamp};
 use rankguard_proto::v1;
@@ -109,6 +110,8 @@ pub(crate) struct EventLoop {
     replay: Option<ReplayClock>,
     /// Id of this controller start; absent in a replay.
     life: Option<u64>,
+    /// Receives each applied event for the HTTP API; absent without one.
+    feed: Option<StateFeed>,
 }
 
 impl EventLoop {
@@ -121,6 +124,7 @@ impl EventLoop {
         health: SharedHealth,
         replay: Option<ReplayClock>,
         life: Option<u64>,
+        feed: Option<StateFeed>,
     ) -> Self {
         let OpenedJournal { keeper, state, last } = opened;
         let ticking = |every| {
@@ -155,6 +159,7 @@ impl EventLoop {
             counted_at: None,
             replay,
             life,
+            feed,
         }
     }
 
@@ -363,10 +368,14 @@ impl EventLoop {
         let (keeper, missed) = tried.await.map_err(task_failed)?;
         self.keeper = keeper;
         let Some(missed) = missed else { return Ok(self) };
-        for stamped in missed {
+        for stamped in &missed {
             self.last = stamped.at;
-            let actions = step(&mut self.state, &stamped);
+            let actions = step(&mut self.state, stamped);
             actions.into_iter().for_each(|action| self.act(action));
+        }
+        if let Some(feed) = &mut self.feed {
+            // The journal has had the entries for some time; their size is not at hand.
+            feed.push(missed, 0, &self.state);
         }
         self.acknowledged.clone_from(self.state.all_acknowledged());
         let reason = Status::unavailable("the controller can write its journal again; join again");
@@ -406,6 +415,7 @@ impl EventLoop {
 
     fn apply(&mut self, batch: EventBatch) {
         let position = self.keeper.entries();
+        let mut applied = Vec::new();
         for BatchEntry { stamped, after, .. } in batch.entries {
             self.last = stamped.at;
             // Epochs before this join.
@@ -448,6 +458,12 @@ impl EventLoop {
                 // The operator may have disconnected.
                 let _ = reply.send(Ok(()));
             }
+            if self.feed.is_some() {
+                applied.push(stamped);
+            }
+        }
+        if let Some(feed) = &mut self.feed {
+            feed.push(applied, batch.taken, &self.state);
         }
         for node in batch.acknowledge {
             let sequence = self.acknowledged.get(&node).map_or(0, |sequence| sequence.0);

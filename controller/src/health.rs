@@ -124,7 +124,7 @@ impl SharedHealth {
     }
 
     /// Returns an error with the time since the latest turn if the event loop is stuck.
-    fn live(&self) -> Result<(), String> {
+    pub(crate) fn live(&self) -> Result<(), String> {
         let silence = self.silence();
         if silence > STUCK_AFTER {
             return Err(format!("the event loop has made no turn for {} s", silence.as_secs()));
@@ -133,7 +133,7 @@ impl SharedHealth {
     }
 
     /// Returns an error if the event loop is stuck or the journal cannot be written.
-    fn ready(&self) -> Result<(), String> {
+    pub(crate) fn ready(&self) -> Result<(), String> {
         self.live()?;
         self.view().failure.map_or(Ok(()), Err)
     }

@@ -18,6 +18,8 @@
 //!   what its retention allows ([`keeper`]), and if it cannot be written the controller waits instead of ending.
 //! - Recorded evidence never reaches a live cluster: a controller accepts live agents and jobs, or replays only
 //!   ([`rankguard_core::Policy::replay_only`]), and refuses the sessions and the journal of the other mode.
+//! - The HTTP API reads a copy of the state in a thread of its own ([`rankguard_api`]), which the event loop feeds and
+//!   never waits for.
 //! - Without an identity the controller listens on loopback only. With one, an agent's certificate authorises its own
 //!   node, an operator's certificate the operator service, and neither authorises the other ([`rankguard_identity`]).
 //!   Exception: the lighthouse for torchft, which has no TLS, listens where its setting states.
@@ -28,13 +30,13 @@
 //! |---|---|---|
 //! | 6 | `run` | life of a controller: opens the journal, listens, runs, ends |
 //! | 5 | `event_loop` | select, journal, apply |
-//! | 4 | `replay`, `torchft` | replay-only mode; start of the lighthouse |
+//! | 4 | `http_api`, `replay`, `torchft` | start of the HTTP API; replay-only mode; start of the lighthouse |
 //! | 3 | `intake`, `lighthouse_service`, `operator`, `rendezvous_service`, `settings` | inputs to events; torchft's managers; operator service; torchrun processes; settings |
 //! | 2 | `batch`, `catalogue`, `lighthouse_task`, `rendezvous_task`, `session`, `submission` | events of one commit; catalogue files; quorums of torchft; rounds of torchrun; sessions; submissions |
 //! | 1 | `address`, `authority`, `health`, `input`, `journal_keeper`, `lighthouse`, `state_dir`, `void_reports`, `witnesses` | inputs, rules for evidence, journal, reports, quorums |
 //! | 0 | `bind`, `claims`, `clock`, `commits`, `error`, `evidence_limits`, `gap`, `inbound`, `join`, `liveness`, `name_conflicts`, `quorum_ids`, `rendezvous`, `reserve`, `session_table`, `shutdown_report`, `timers` | tables, limits, clocks, errors |
 //!
-//! Not included: rights of single operators (each may do everything); several controllers on one state; HTTP and
+//! Not included: rights of single operators (each may do everything); several controllers on one state; webhook and
 //! scheduler executors.
 
 mod address;
@@ -50,6 +52,7 @@ mod event_loop;
 mod evidence_limits;
 mod gap;
 mod health;
+mod http_api;
 mod inbound;
 mod input;
 mod intake;
@@ -79,7 +82,7 @@ mod torchft;
 mod void_reports;
 mod witnesses;
 
-pub use address::{ADDRESS_FILE, METRICS_ADDRESS_FILE, TORCHFT_ADDRESS_FILE, read_address};
+pub use address::{ADDRESS_FILE, HTTP_ADDRESS_FILE, METRICS_ADDRESS_FILE, TORCHFT_ADDRESS_FILE, read_address};
 pub use catalogue::CatalogueFiles;
 pub use error::ControllerError;
 /// Mode of the preflight checks before each generation.

@@ -27,6 +27,7 @@ use crate::clock::MonotonicClock;
 use crate::error::ControllerError;
 use crate::event_loop::EventLoop;
 use crate::health::{self, HealthEndpoint, SharedHealth};
+use crate::http_api::HttpApi;
 use crate::inbound::{AGENT_MESSAGE_BYTES_MAX, InboundBudget};
 use crate::input::{INPUTS_MAX, LoopInput};
 use crate::journal_keeper::{JournalKeeper, OpenedJournal};
@@ -107,6 +108,9 @@ pub async fn run(
     let (rendezvous_inputs, rendezvous_queue) = mpsc::channel(RENDEZVOUS_INPUTS_MAX);
     let is_restart = life.opened.keeper.entries() > 0;
     let rendezvous = RendezvousTask::new(clock, is_restart, rendezvous_queue, inputs.clone(), health.clone());
+    let restored = (&life.opened.state, last);
+    let api = HttpApi::start(&settings, restored, clock, &health).await?;
+    let (feed, _api) = api.map(|api| (api.feed, api.server)).unzip();
     let lighthouse = Lighthouse::start(&settings, clock, &inputs, &health).await?;
     let services = ControllerServices {
         control,
@@ -125,7 +129,7 @@ pub async fn run(
     let replay = replay_only.then(|| ReplayClock::new(last, settle));
     // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
-    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name);
+    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name, feed);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,

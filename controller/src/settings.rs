@@ -34,6 +34,9 @@ pub struct Settings {
     /// HTTP address for health and metrics (`/healthz`, `/readyz`, `/metrics`); absent: disabled; port 0 takes a free
     /// port. Any client that reaches the port is served.
     pub metrics_listen: Option<String>,
+    /// Listen address of the HTTP API; absent: disabled. Loopback only without an identity; port 0 takes the port of the last
+    /// run if it is free, else any. The address in use is written to `<state_dir>/http.addr`.
+    pub http_listen: Option<SocketAddr>,
     /// Lighthouse for torchft.
     pub torchft: TorchftSettings,
     /// Settings of the decision core. Fixed for the life of a journal: a replay under other settings would give another
@@ -77,12 +80,13 @@ impl Settings {
             catalogue: CatalogueFiles::default(),
             journal: JournalRetention::default(),
             metrics_listen: None,
+            http_listen: None,
             torchft: TorchftSettings::default(),
             policy: Policy::default(),
         }
     }
 
-    /// Checks the listen address and the silence limit.
+    /// Checks the listen addresses and the silence limit.
     pub(crate) fn check(&self) -> Result<(), ControllerError> {
         self.network
             .may_use(self.listen.ip())
@@ -90,6 +94,10 @@ impl Settings {
                 address: self.listen,
                 source,
             })?;
+        if let Some(address) = self.http_listen {
+            let allowed = self.network.may_use(address.ip());
+            allowed.map_err(|source| ControllerError::HttpExposed { address, source })?;
+        }
         if let Some(address) = self.torchft.listen.filter(|address| address.ip().is_unspecified()) {
             return Err(ControllerError::TorchftExposed { address });
         }

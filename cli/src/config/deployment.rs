@@ -16,8 +16,9 @@ const HEARTBEATS: u64 = 3;
 /// Maximum length of a node name, as in certificates.
 const NAME_MAX: usize = 128;
 /// Settings with listen addresses.
-const LISTENERS: [&str; 5] = [
+const LISTENERS: [&str; 6] = [
     "controller.listen",
+    "controller.http_listen",
     "controller.metrics_listen",
     "controller.torchft_listen",
     "agent.peer_listen",
@@ -185,7 +186,7 @@ impl ResolvedConfig {
             let address = self.text(setting).parse::<SocketAddr>();
             address.is_ok_and(|address| !address.ip().to_canonical().is_loopback())
         };
-        let settings = ["controller.listen", "agent.peer_listen"];
+        let settings = ["controller.listen", "controller.http_listen", "agent.peer_listen"];
         let open = settings.into_iter().filter(|setting| is_open(setting));
         open.filter_map(|setting| {
             Some(ConfigMistake {
@@ -451,6 +452,14 @@ mod tests {
             "",
         );
         check("[agent]\nmetrics_listen = '127.0.0.1:7700'\n", "");
+        check(
+            "[controller]\nhttp_listen = '127.0.0.1:7700'\n",
+            "c.toml:2: controller.http_listen: 127.0.0.1:7700 is already used by controller.listen",
+        );
+        check(
+            "[controller]\nhttp_listen = '0.0.0.0:7701'\n",
+            "c.toml:2: controller.http_listen: 0.0.0.0:7701 is reachable from other machines, which requires an identity",
+        );
         check(
             "[controller]\ntorchft_listen = '127.0.0.1:7700'\n",
             "c.toml:2: controller.torchft_listen: 127.0.0.1:7700 is already used by controller.listen",

@@ -289,6 +289,11 @@ pub(crate) const KEYS: &[SettingKey] = &[
         "additional catalogue files (TOML): classes, codes and taxonomies; reloaded on SIGHUP",
     ),
     key(
+        "controller.http_listen",
+        SettingKind::Socket,
+        "listen address of the HTTP API (docs/http-api.md); loopback only without an identity; default none",
+    ),
+    key(
         "controller.journal.retain_bytes",
         SettingKind::Count(1 << 20, 1 << 50),
         "journal size above which the oldest entries are removed, bytes",

@@ -34,6 +34,7 @@ impl ResolvedConfig {
         settings.silence_limit = self.wait("controller.silence_limit_ms");
         settings.catalogue = CatalogueFiles::new(self.paths("controller.catalogue"));
         settings.metrics_listen = self.value("controller.metrics_listen").map(SettingValue::show);
+        settings.http_listen = self.text("controller.http_listen").parse().ok();
         settings.torchft.listen = self.text("controller.torchft_listen").parse().ok();
         settings.torchft.replicas_min =
             u32::try_from(self.count("controller.torchft_min_replicas")).unwrap_or(u32::MAX);
@@ -442,6 +443,7 @@ mod tests {
             "agent.otlp_endpoint",
             "agent.otlp_headers",
             "agent.rank_user",
+            "controller.http_listen",
             "controller.metrics_listen",
             "controller.torchft_listen",
             "identity.ca",
