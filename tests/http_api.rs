@@ -86,7 +86,8 @@ impl Site {
 
     /// Runs a command against the controller.
     fn ask(&self, words: &[&str]) {
-        rankguard(&[words, &["--controller", &self.address]].concat()).expect(0);
+        let (command, rest) = words.split_first().expect("a command");
+        rankguard(&[&[*command, "--controller", &self.address], rest].concat()).expect(0);
     }
 
     /// Sends GET without TLS; returns status and body.
@@ -243,9 +244,8 @@ fn a_public_address_needs_an_identity() {
     rankguard(&words)
         .expect(2)
         .says(&["controller.http_listen", "requires an identity"]);
-    rankguard(&["--config", text_of(&config), "config", "check"])
-        .expect(64)
-        .says(&["controller.http_listen"]);
+    let checked = rankguard(&["--config", text_of(&config), "config", "check"]).expect(1);
+    assert!(checked.stdout.contains("controller.http_listen"), "{}", checked.stdout);
 }
 
 /// What the commands change is in the answers, and a watch goes over a restart of the controller with a gap.

@@ -49,13 +49,20 @@ struct ReplicaShared {
 
 #[derive(Debug, Default)]
 struct FeedQueue {
-    events: VecDeque<StampedEvent>,
+    events: VecDeque<QueuedEvent>,
     bytes: usize,
     /// State that replaces the copy before any event is applied.
     restart: Option<Box<StateCopy>>,
     /// True if events were dropped since the newest copy of the state.
     has_dropped: bool,
     has_ended: bool,
+}
+
+/// Event with its share of the bytes of its batch.
+#[derive(Debug)]
+struct QueuedEvent {
+    stamped: StampedEvent,
+    bytes: usize,
 }
 
 #[derive(Debug)]
@@ -115,8 +122,12 @@ impl StateFeed {
             queue.bytes = 0;
             queue.has_dropped = true;
         } else {
-            queue.events.extend(events);
-            queue.bytes += bytes;
+            let bytes = bytes / events.len();
+            queue.bytes += bytes * events.len();
+            let events = events.into_iter();
+            queue
+                .events
+                .extend(events.map(|stamped| QueuedEvent { stamped, bytes }));
         }
         drop(queue);
         self.shared.wake.notify_one();
@@ -194,10 +205,9 @@ impl ReplicaShared {
         }
         let restart = queue.restart.take();
         let count = queue.events.len().min(EVENTS_AT_ONCE);
-        let events: Vec<StampedEvent> = queue.events.drain(..count).collect();
-        if queue.events.is_empty() {
-            queue.bytes = 0;
-        }
+        let events: Vec<QueuedEvent> = queue.events.drain(..count).collect();
+        queue.bytes -= events.iter().map(|event| event.bytes).sum::<usize>();
+        let events = events.into_iter().map(|event| event.stamped).collect();
         Some(ReplicaWork { restart, events })
     }
 
@@ -264,6 +274,9 @@ mod tests {
         };
         let blocked = reader.0.copy.read().expect("no panic");
         push(&mut feed, 1, 1);
+        while !reader.0.queue().events.is_empty() {
+            thread::yield_now();
+        }
         push(&mut feed, 2, BYTES_MAX);
         push(&mut feed, 3, BYTES_MAX);
         let queue = reader.0.queue();

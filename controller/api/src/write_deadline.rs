@@ -60,3 +60,26 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for WriteDeadline<S> {
         self.within(cx, closed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    /// RG-9: a peer that reads nothing ends the connection; one that reads does not.
+    #[tokio::test]
+    async fn a_peer_that_does_not_read_ends_the_connection() {
+        let (stream, peer) = tokio::io::duplex(8);
+        let mut stream = WriteDeadline::new(stream, Duration::from_millis(20));
+        let error = stream.write_all(&[0; 64]).await.expect_err("nothing is read");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(peer);
+        let (stream, mut peer) = tokio::io::duplex(8);
+        let mut stream = WriteDeadline::new(stream, Duration::from_secs(60));
+        let read = tokio::spawn(async move { tokio::io::copy(&mut peer, &mut tokio::io::sink()).await });
+        stream.write_all(&[0; 64]).await.expect("it is read");
+        drop(stream);
+        assert_eq!(read.await.expect("no panic").expect("readable"), 64);
+    }
+}
