@@ -89,7 +89,7 @@ impl SampleCluster {
         self.now = self.now.max(until);
     }
 
-    fn join(&mut self, name: &str) {
+    pub(crate) fn join(&mut self, name: &str) {
         let info = NodeInfo {
             node: name.into(),
             incarnation: "1".to_owned(),

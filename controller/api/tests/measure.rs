@@ -9,7 +9,7 @@ use rankguard_core::Event;
 use crate::common::{SampleCluster, get, node_name};
 
 const NODES: u32 = 10_000;
-const CASES: u32 = 2_000;
+const CASES: u32 = 500;
 const REQUESTS: usize = 100;
 
 /// Memory of this process, MiB.
@@ -28,11 +28,20 @@ fn measured_at_ten_thousand_nodes() {
         .enable_all()
         .build();
     let runtime = runtime.expect("a runtime");
-    let mut cluster = SampleCluster::new(NODES, 0);
+    let begin = Instant::now();
+    let mut cluster = SampleCluster::empty();
+    for number in 0..NODES {
+        cluster.join(&node_name(number));
+    }
+    println!("joined: {:?}", begin.elapsed());
+    cluster.submit("train", NODES / 2);
+    println!("submitted: {:?}", begin.elapsed());
     for number in 0..CASES {
-        cluster.break_gpu(&node_name(number), number);
-        if number % 50 == 49 {
-            cluster.settle();
+        // Each has a case of its own: a node outside the job, after the case before was concluded.
+        cluster.break_gpu(&node_name(NODES - 1 - number), number);
+        cluster.settle();
+        if number % 100 == 99 {
+            println!("case {number}: {:?}", begin.elapsed());
         }
     }
     cluster.settle();

@@ -128,19 +128,27 @@ impl Job {
     /// Returns true if the job has a node: its plan places ranks there. While it waits for nodes, ranks run on there, or the
     /// wait is part of its recovery, which counts on them.
     pub(crate) fn holds(&self, node: &NodeId) -> bool {
-        self.nodes().contains(node) && self.holds_place(node)
+        let runs_on = || self.running_nodes().any(|running| running == node);
+        let is_kept = self.nodes().contains(node) && !self.given_up.contains(node);
+        is_kept && (self.holds_all_nodes() || runs_on())
     }
 
     /// Returns the nodes that the job has ([`Self::holds`]).
     pub(crate) fn held_nodes(&self) -> impl Iterator<Item = &NodeId> {
-        self.nodes().iter().filter(|node| self.holds_place(node))
+        let holds_all = self.holds_all_nodes();
+        let running: BTreeSet<&NodeId> = self.running_nodes().filter(|_| !holds_all).collect();
+        let nodes = self.nodes().iter();
+        nodes.filter(move |node| !self.given_up.contains(*node) && (holds_all || running.contains(node)))
     }
 
-    /// Returns true if the job still has a node of its plan.
-    fn holds_place(&self, node: &NodeId) -> bool {
-        let runs_on = || self.ranks_on(node).into_iter().any(|rank| self.is_alive(rank));
-        let is_held = || !self.is_pending() || self.planned_wait().is_some() || self.awaits_exits() || runs_on();
-        !self.given_up.contains(node) && is_held()
+    /// Returns true if the job has the nodes of its plan also where no rank runs.
+    fn holds_all_nodes(&self) -> bool {
+        !self.is_pending() || self.planned_wait().is_some() || self.awaits_exits()
+    }
+
+    /// Returns the node of each rank that runs.
+    fn running_nodes(&self) -> impl Iterator<Item = &NodeId> {
+        self.running.iter().filter_map(|rank| self.plan()?.node_of(*rank))
     }
 
     /// Leaves a node of its generation to another job. Its processes there are fenced, and do not count any more.
