@@ -124,7 +124,6 @@ impl EventLoop {
         health: SharedHealth,
         replay: Option<ReplayClock>,
         life: Option<u64>,
-        feed: Option<StateFeed>,
     ) -> Self {
         let OpenedJournal { keeper, state, last } = opened;
         let ticking = |every| {
@@ -159,8 +158,13 @@ impl EventLoop {
             counted_at: None,
             replay,
             life,
-            feed,
+            feed: None,
         }
+    }
+
+    /// Passes each applied event on to the HTTP API.
+    pub(crate) fn with_feed(self, feed: Option<StateFeed>) -> Self {
+        Self { feed, ..self }
     }
 
     /// Runs until `stop` is ready; returns the number of journalled events. Inputs that wait at that time were never

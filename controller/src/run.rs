@@ -129,7 +129,7 @@ pub async fn run(
     let replay = replay_only.then(|| ReplayClock::new(last, settle));
     // Replayed evidence belongs to no controller start.
     let name = if replay_only { None } else { Some(life_name()?) };
-    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name, feed);
+    let helm = EventLoop::new(clock, life.opened, queue, liveness, health, replay, name).with_feed(feed);
     let shutdown = pin!(shutdown);
     let outcome = tokio::select! {
         outcome = helm.run(shutdown) => outcome,

@@ -15,27 +15,31 @@ const QUOTED_MAX: usize = 100;
 pub(crate) struct Problem {
     /// Kind of the error, stable across versions.
     #[serde(rename = "type")]
-    #[schema(example = "urn:rankguard:problem:unknown-parameter")]
-    kind: String,
+    #[schema(value_type = String, example = "urn:rankguard:problem:unknown-parameter")]
+    kind: Box<str>,
     /// Kind of the error in words.
-    title: String,
+    #[schema(value_type = String)]
+    title: &'static str,
     /// HTTP status.
     status: u16,
     /// Cause of this error.
-    detail: String,
+    #[schema(value_type = String)]
+    detail: Box<str>,
     /// Parameter, header or part of the path that is wrong.
-    field: Option<String>,
+    #[schema(value_type = Option<String>)]
+    field: Option<Box<str>>,
     /// Values that are accepted instead.
     known: Vec<String>,
     /// Remedy.
-    hint: Option<String>,
+    #[schema(value_type = Option<String>)]
+    hint: Option<Box<str>>,
 }
 
 impl Problem {
-    pub(crate) fn new(status: StatusCode, kind: &str, title: &str, detail: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, kind: &str, title: &'static str, detail: impl Into<Box<str>>) -> Self {
         Self {
-            kind: format!("urn:rankguard:problem:{kind}"),
-            title: title.to_owned(),
+            kind: format!("urn:rankguard:problem:{kind}").into(),
+            title,
             status: status.as_u16(),
             detail: detail.into(),
             field: None,
@@ -45,7 +49,7 @@ impl Problem {
     }
 
     /// Returns the problem of a value that cannot be used.
-    pub(crate) fn invalid(field: &str, detail: impl Into<String>) -> Self {
+    pub(crate) fn invalid(field: &str, detail: impl Into<Box<str>>) -> Self {
         let title = "a value cannot be used";
         Self::new(StatusCode::BAD_REQUEST, "invalid-value", title, detail).of(field)
     }
@@ -70,12 +74,12 @@ impl Problem {
 
     #[must_use]
     pub(crate) fn of(mut self, field: &str) -> Self {
-        self.field = Some(PrintableText::first(field, QUOTED_MAX).to_string());
+        self.field = Some(PrintableText::first(field, QUOTED_MAX).to_string().into());
         self
     }
 
     #[must_use]
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    pub(crate) fn hint(mut self, hint: impl Into<Box<str>>) -> Self {
         self.hint = Some(hint.into());
         self
     }

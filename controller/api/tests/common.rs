@@ -41,7 +41,7 @@ impl SampleCluster {
     /// Creates a cluster with `nodes` nodes, a running job on half of them, and `cases` cases of broken GPUs.
     pub(crate) fn new(nodes: u32, cases: u32) -> Self {
         let mut cluster = Self::empty();
-        cluster.tell(Event::ControllerStarted);
+        cluster.apply(Event::ControllerStarted);
         for number in 0..nodes {
             cluster.join(&node_name(number));
         }
@@ -51,7 +51,7 @@ impl SampleCluster {
         cluster.submit("train", nodes / 2);
         cluster.submit("waits", nodes * 10);
         cluster.submit("näme-中", 1);
-        cluster.tell(Event::NodeCordoned {
+        cluster.apply(Event::NodeCordoned {
             node: node_name(nodes - 1).into(),
             reason: "a new fan\u{0}\u{202e}".to_owned(),
         });
@@ -62,7 +62,8 @@ impl SampleCluster {
         cluster
     }
 
-    pub(crate) fn tell(&mut self, event: Event) {
+    /// Applies an event a millisecond later.
+    pub(crate) fn apply(&mut self, event: Event) {
         self.now = Timestamp(self.now.0 + 1_000_000);
         let stamped = StampedEvent { at: self.now, event };
         let _ = step(&mut self.state, &stamped);
@@ -84,7 +85,7 @@ impl SampleCluster {
                 break;
             }
             self.now = self.now.max(at);
-            self.tell(Event::TimerFired { timer });
+            self.apply(Event::TimerFired { timer });
         }
         self.now = self.now.max(until);
     }
@@ -105,7 +106,7 @@ impl SampleCluster {
             is_kernel_log_first: true,
             history: NodeHistory::default(),
         };
-        self.tell(Event::NodeJoined { info });
+        self.apply(Event::NodeJoined { info });
     }
 
     pub(crate) fn submit(&mut self, name: &str, nodes: u32) {
@@ -122,7 +123,7 @@ impl SampleCluster {
             resume_from: None,
             standby: None,
         };
-        self.tell(Event::JobSubmitted { spec, claim: None });
+        self.apply(Event::JobSubmitted { spec, claim: None });
     }
 
     /// Reports a GPU that has fallen off the bus, with 32 KiB of text.
@@ -157,7 +158,7 @@ impl SampleCluster {
             marks: vec![mark],
             synthetic: false,
         };
-        self.tell(Event::EvidenceArrived { evidence });
+        self.apply(Event::EvidenceArrived { evidence });
     }
 
     /// Adds a note to each case.
@@ -170,7 +171,7 @@ impl SampleCluster {
                 kind: CaseNoteKind::Comment,
                 text: text.to_owned(),
             };
-            self.tell(Event::CaseNoted { case, note });
+            self.apply(Event::CaseNoted { case, note });
         }
     }
 

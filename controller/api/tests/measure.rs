@@ -93,7 +93,7 @@ fn measured_at_ten_thousand_nodes() {
     }
     let known = cluster.events.len();
     for number in 0..1_000 {
-        cluster.tell(Event::NodeCordoned {
+        cluster.apply(Event::NodeCordoned {
             node: node_name(number).into(),
             reason: "measured".to_owned(),
         });

@@ -108,7 +108,7 @@ fn pages_stay_in_place_while_entries_appear() {
             .await
             .json();
         let known = cluster.events.len();
-        cluster.tell(Event::NodeUncordoned { node: "n00009".into() });
+        cluster.apply(Event::NodeUncordoned { node: "n00009".into() });
         for number in 0..4 {
             cluster.break_gpu(&node_name(9), 20 + number);
             cluster.settle();
