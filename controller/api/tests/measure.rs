@@ -9,8 +9,8 @@ use rankguard_core::Event;
 use crate::common::{SampleCluster, get, node_name};
 
 const NODES: u32 = 10_000;
-const CASES: u32 = 500;
-const REQUESTS: usize = 100;
+const CASES: u32 = 200;
+const REQUESTS: usize = 50;
 
 /// Memory of this process, MiB.
 fn memory() -> u64 {
@@ -34,7 +34,7 @@ fn measured_at_ten_thousand_nodes() {
         cluster.join(&node_name(number));
     }
     println!("joined: {:?}", begin.elapsed());
-    cluster.submit("train", NODES / 2);
+    cluster.submit("train", NODES / 10);
     println!("submitted: {:?}", begin.elapsed());
     for number in 0..CASES {
         // Each has a case of its own: a node outside the job, after the case before was concluded.
