@@ -1,4 +1,4 @@
-//! Measurement of the routes at 10,000 nodes; run with `--release -- --ignored --nocapture measured`.
+//! Measurement of the routes at 10,000 nodes; run with `-- --ignored --nocapture measured`.
 
 #![allow(clippy::print_stdout, reason = "the figures are the result")]
 
