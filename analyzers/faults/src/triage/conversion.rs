@@ -14,6 +14,9 @@ use crate::signature::EntityRule;
 /// Factor on the confidence of a line that its writer logs as information.
 const INFORMED: f64 = 0.7;
 
+/// Signature of a report in which a rank names another one, which did not take part: the line is of the rank that waited.
+const ABOUT_PEER: &str = "monitored-barrier";
+
 impl Triage {
     /// Processes a single line.
     pub(super) fn single(&mut self, key: &LaneKey, parsed: &ParsedLine<'_>, now: Timestamp) {
@@ -47,12 +50,9 @@ impl Triage {
         let mut observation = self.observe(parsed);
         observation.context = self.recent.before(line_no, key, &self.stream.clock);
         observation.device = hits.iter().find_map(|hit| device_of(hit.entity, &hit.mark));
-        let spoken_of = hits[0]
-            .mark
-            .fields
-            .get("rank")
-            .and_then(|rank| rank.parse().ok())
-            .map(Rank);
+        let best = &hits[0].mark;
+        let named = best.fields.get("rank").and_then(|rank| rank.parse().ok()).map(Rank);
+        let spoken_of = named.filter(|_| best.signature != ABOUT_PEER);
         observation.rank = spoken_of.or(observation.rank).or_else(|| bracketed_rank(parsed.text));
         observation.marks = hits.into_iter().map(|hit| hit.mark).collect();
         self.wait(RepeatGroup::new(key.clone(), observation, now));
