@@ -4,10 +4,13 @@ use std::cmp::Ordering;
 use std::time::Duration;
 
 use rankguard_faults::classes;
-use rankguard_model::{CaseFinding, ClassId, Entity, EvidenceId, ReasoningEntry, Severity, Timestamp, Verdict};
+use rankguard_model::{
+    CaseFinding, ClassId, Entity, EvidenceId, EvidenceSource, ReasoningEntry, Severity, Timestamp, Verdict,
+};
 
 use crate::independent::is_independent;
 use crate::knowledge::ClassEntry;
+use crate::named_losses::named_pod;
 use crate::own_fault::is_own_end;
 use crate::waited_before::waited_before;
 use crate::{
@@ -132,6 +135,18 @@ fn limited_opinion(
 
 /// Returns the blamed part in words, if no entity of the cluster is to blame.
 fn blamed_part(scene: &FailureScene<'_>, winner: &CauseCandidate) -> Option<String> {
+    let first = &scene.signs[winner.first];
+    let is_part_of_job = match &winner.blamed {
+        Entity::Job { .. } => true,
+        // The kubelet of a node reports on the pods there.
+        Entity::Node { .. } => scene
+            .known(winner.first)
+            .is_some_and(|known| known.layer() != "hardware"),
+        _ => false,
+    };
+    if scene.is_of_logs() && is_part_of_job && winner.root_rank.is_none() && first.source != EvidenceSource::Host {
+        return named_pod(first);
+    }
     let port = || scene.signs[winner.first].switch_port();
     let part = winner.shared.clone().or_else(port);
     part.filter(|_| winner.blamed == Entity::Unknown)

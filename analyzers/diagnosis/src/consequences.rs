@@ -13,8 +13,8 @@ use crate::own_fault::is_same_device;
 use crate::program_errors::is_plain_error;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, SignalMeaning, absent_gpus, chains, connect_attempts,
-    crashes, engine_exceptions, exit_class, firmware_records, lost_links, named_parts, own_exceptions,
-    recovery_actions, storage,
+    crashes, engine_exceptions, exit_class, firmware_records, first_failure, kill_senders, lost_links, named_losses,
+    named_parts, names, own_exceptions, recovery_actions, storage,
 };
 
 /// Maximum time from a machine fault to the kernel panic that it causes.
@@ -84,8 +84,16 @@ pub(crate) fn weigh(scene: &FailureScene<'_>, ranking: &mut Vec<CauseCandidate>)
         }
         afterwards(scene, ranking);
         tolerated(scene, ranking);
+        first_failure::blame(scene, ranking);
     }
     warned(scene, ranking);
+    if scene.is_of_logs() {
+        names::join_failed_lookups(scene, ranking);
+        crashes::blame_named_tasks(scene, ranking);
+        kill_senders::blame(scene, ranking);
+        named_losses::blame(scene, ranking);
+        named_losses::note_boots(scene, ranking);
+    }
 }
 
 /// Demotes faults of machines that are older than the failure, if the failure has another reason: the program failed by

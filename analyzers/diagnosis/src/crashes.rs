@@ -137,6 +137,36 @@ pub(crate) fn blame_lost_tasks(scene: &FailureScene<'_>, ranking: &mut Vec<Cause
     ranking.push(candidate);
 }
 
+/// Classes of ends of processes that a scheduler or a launcher reports of one rank.
+const ENDS: [&str; 6] = [
+    classes::CONTAINER_OOM_KILL,
+    classes::HOST_OOM_KILL,
+    classes::KILLED_BY_SIGNAL,
+    classes::LAUNCHER_CHILD_FAILED,
+    classes::PROCESS_ABORTED,
+    classes::SEGFAULT,
+];
+
+/// Blames the rank for the end that a scheduler or a launcher reports of it together with its node: `srun: error: n4: task
+/// 24: Killed`.
+pub(crate) fn blame_named_tasks(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
+    let is_end = |candidate: &CauseCandidate| {
+        let is_of_job = candidate.blamed == scene.job_entity() && candidate.shared.is_none();
+        is_of_job && ENDS.contains(&candidate.class.as_str())
+    };
+    for candidate in ranking.iter_mut().filter(|other| is_end(other)) {
+        let Some(rank) = candidate.root_rank else { continue };
+        let mut reports = candidate.support.iter().map(|index| &scene.signs[index]);
+        let is_named = reports.any(|sign| {
+            let names_node = sign.field("node").is_some_and(|node| !node.is_empty());
+            names_node && is_mixed(sign.source) && sign.rank_named() == Some(rank)
+        });
+        if is_named {
+            candidate.blamed = scene.rank_entity(rank, None);
+        }
+    }
+}
+
 /// Returns true for a report that a peer or its connection was lost.
 fn is_loss(sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());

@@ -159,10 +159,20 @@ fn happens_to_one(class: &str, known: ClassEntry<'_>) -> bool {
 /// Field of logs that are read later: host in the prefix of a line, as launchers of several nodes write it.
 pub const HOST_FIELD: &str = "host";
 
+/// Field of logs that are read later: node of the log in which a line of a job without a rank stands.
+pub const LOG_NODE_FIELD: &str = "log_node";
+
+/// Returns the node that a line is about or that wrote it, as far as it is known.
+pub(crate) fn reporting_node(sign: &Signal) -> Option<&str> {
+    let node = sign.node().map(NodeId::as_str).filter(|node| !node.is_empty());
+    node.or_else(|| sign.field(HOST_FIELD))
+        .or_else(|| sign.field(LOG_NODE_FIELD))
+}
+
 /// Returns the local rank that a launcher reports for a process that ended, and the node of the launcher, if the logs do
 /// not show which rank of the job it is.
 pub fn unplaced_local_rank(sign: &Signal) -> Option<(u32, &str)> {
-    let host = sign.field(HOST_FIELD)?;
+    let host = sign.field(HOST_FIELD).or_else(|| sign.field(LOG_NODE_FIELD))?;
     let field = || sign.field("local_rank")?.parse().ok();
     let local = field().or_else(|| local_rank_of(&sign.text))?;
     Some((local, host))
@@ -174,8 +184,10 @@ const ELSEWHERE: [&str; 3] = ["network", "scheduler", "storage"];
 /// Returns the node in the prefix of a line about a failure of its own process or of a process of its launcher.
 pub fn labelled_node(first: &Signal, layer: &str) -> Option<NodeId> {
     let is_output = matches!(first.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
-    let is_own = first.is_root_mark() || unplaced_local_rank(first).is_some();
-    let host = first.field(HOST_FIELD).filter(|_| is_output && is_own);
+    let local = unplaced_local_rank(first);
+    let is_own = first.is_root_mark() || local.is_some();
+    let label = first.field(HOST_FIELD).filter(|_| is_own);
+    let host = label.or(local.map(|(_, node)| node)).filter(|_| is_output);
     host.filter(|_| !ELSEWHERE.contains(&layer)).map(NodeId::from)
 }
 
@@ -208,6 +220,13 @@ fn has_several_nodes(scene: &FailureScene<'_>) -> bool {
     placed.len() > 1 || reporting.len() > 1
 }
 
+/// Returns the rank at a position among the ranks of a node with logs, if none between them is missing.
+fn nth_of_all(ranks: &BTreeSet<Rank>, local: u32) -> Option<u32> {
+    let (first, last) = (ranks.first()?.0, ranks.last()?.0);
+    let is_whole = (last - first) as usize + 1 == ranks.len();
+    (is_whole && local as usize <= (last - first) as usize).then_some(first + local)
+}
+
 /// Converts a local rank to a global one: by the placement on the node of the report, equal in a job of one node,
 /// otherwise the only reporting rank at that position. Assumes [`NODE_RANKS`] GPUs a node.
 fn of_local(scene: &FailureScene<'_>, sign: &Signal, local: u32, seen: &BTreeSet<u32>) -> Option<u32> {
@@ -216,8 +235,11 @@ fn of_local(scene: &FailureScene<'_>, sign: &Signal, local: u32, seen: &BTreeSet
         return placed.iter().nth(local as usize).map(|rank| rank.0);
     }
     // A launcher that names its node is one of several.
-    if scene.is_of_logs() && sign.field(HOST_FIELD).is_some() {
-        return None;
+    if scene.is_of_logs()
+        && let Some(node) = reporting_node(sign)
+    {
+        let ranks = scene.ranks_on(&NodeId::from(node));
+        return nth_of_all(&ranks, local);
     }
     if has_several_nodes(scene) && seen.last().is_none_or(|last| *last < NODE_RANKS) {
         return None;

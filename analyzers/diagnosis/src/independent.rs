@@ -10,6 +10,7 @@ use rankguard_faults::classes;
 use rankguard_model::{DeviceKind, Entity, EvidenceSource, NodeId, Rank};
 
 use crate::engine::FailureFamily;
+use crate::first_rank::reporting_node;
 use crate::knowledge::ClassEntry;
 use crate::links::is_link_up;
 use crate::own_exceptions::{LOST_PEER_CLASSES, is_about_others, is_own_error};
@@ -86,6 +87,21 @@ fn is_misuse(sign: &Signal) -> bool {
     is_class && sign.is_root_mark() && !is_about_others(sign)
 }
 
+/// Returns true for an exception of a program or about its data that was raised before the first cause: a failure of another
+/// rank cannot be its reason.
+fn is_raised_before(scene: &FailureScene<'_>, index: usize, first: &Signal) -> bool {
+    let sign = &scene.signs[index];
+    let is_program = scene
+        .known(index)
+        .is_some_and(|known| matches!(known.layer(), "user-code" | "user-data"));
+    let is_before = sign.timed && first.timed && sign.at < first.at;
+    is_program
+        && is_before
+        && sign.field("exception").is_some()
+        && sign.entity.rank().is_some()
+        && !is_about_others(sign)
+}
+
 fn is_of_machine(sign: &Signal) -> bool {
     matches!(sign.source, EvidenceSource::KernelLog | EvidenceSource::Host)
 }
@@ -141,13 +157,16 @@ pub(crate) fn is_independent(scene: &FailureScene<'_>, winner: &CauseCandidate, 
         return false;
     };
     let class = sign.class().map_or("", |class| class.as_str());
-    let Some(failure) = LocalFailure::of(scene, sign, class) else {
+    let failure = LocalFailure::of(scene, sign, class);
+    let failure = failure.or_else(|| is_raised_before(scene, index, first).then_some(LocalFailure::OwnError));
+    let Some(failure) = failure else {
         return false;
     };
     let pair = FailurePair {
         scene,
         index,
         cause,
+        first,
         place: FailurePlace::of_winner(scene, winner),
         own: FailurePlace::of_sign(scene, sign),
     };
@@ -171,6 +190,8 @@ struct FailurePair<'a, 's> {
     /// Number of the sign of the other failure.
     index: usize,
     cause: LocalFailure,
+    /// Sign of the first cause.
+    first: &'a Signal,
     /// Location of the first cause.
     place: FailurePlace<'a>,
     /// Location of the other failure.
@@ -224,6 +245,8 @@ impl FailurePair<'_, '_> {
         let is_plain =
             class != classes::PYTHON_NONE_DEREFERENCE && !sign.text.contains("NoneType") && !is_about_others(sign);
         let is_path = match self.cause {
+            // An error that came before is no consequence.
+            _ if self.is_earlier() => false,
             LocalFailure::HungFileSystem | LocalFailure::FullDisk | LocalFailure::Process => !is_memory,
             _ => false,
         };
@@ -233,6 +256,11 @@ impl FailurePair<'_, '_> {
         );
         let is_elsewhere = self.is_on_other_node() || is_of_ranks && self.own.is_other_rank(&self.place);
         is_plain && !is_path && is_elsewhere && !has_lost_peer_before(self.scene, self.index)
+    }
+
+    fn is_earlier(&self) -> bool {
+        let sign = self.sign();
+        sign.timed && self.first.timed && sign.at < self.first.at
     }
 
     /// Returns true for a server that never answered: no GPU reaches it, and no failure of another node, unless that node
@@ -271,6 +299,45 @@ impl FailurePair<'_, '_> {
         };
         is_without_path && self.own.node.is_some() && !is_up
     }
+}
+
+/// Returns true if a log of a job reports the end of a process that a machine names: `failed (exitcode: -9) ... (pid: 20)`. The
+/// first process of every container has the number 1.
+pub fn reports_process(sign: &Signal, pid: u32, node: Option<&NodeId>) -> bool {
+    let node = node.map(NodeId::as_str).filter(|node| !node.is_empty());
+    let is_there = match (reporting_node(sign), node) {
+        (Some(one), Some(other)) => one == other,
+        _ => true,
+    };
+    speaker::is_mixed(sign.source) && pid > 1 && sign.pid() == Some(pid) && is_there
+}
+
+/// Returns true if a sign of a log of a job reports the end of a process that another kill than the winner ended, which is a
+/// failure of its own.
+pub(crate) fn follows_own_kill(scene: &FailureScene<'_>, winner: &CauseCandidate, sign: &Signal) -> bool {
+    if !scene.is_of_logs() || !speaker::is_mixed(sign.source) {
+        return false;
+    }
+    let is_kill = |sign: &Signal| sign.class().is_some_and(|class| class.as_str().ends_with("oom-kill"));
+    let first = &scene.signs[winner.first];
+    // Of several meanings of a line, one holds the number of the process.
+    let mut of_line = scene.marks().filter(|(_, other)| other.evidence == sign.evidence);
+    let Some((_, report)) = of_line.find(|(_, other)| other.pid().is_some()) else {
+        return false;
+    };
+    if first
+        .pid()
+        .is_some_and(|pid| reports_process(report, pid, first.node()))
+    {
+        return false;
+    }
+    let mut kills = scene
+        .roots()
+        .filter(|(_, kill)| is_kill(kill) && kill.source == EvidenceSource::KernelLog);
+    kills.any(|(index, kill)| {
+        let is_its_end = kill.pid().is_some_and(|pid| reports_process(report, pid, kill.node()));
+        is_its_end && is_independent(scene, winner, index)
+    })
 }
 
 /// Returns true if a file system of a node does not answer: programs that cannot write fill the memory.

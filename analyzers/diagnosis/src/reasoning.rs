@@ -9,6 +9,7 @@ use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role
 
 use crate::direction::is_of_machine_beside;
 use crate::first_rank::labelled_node;
+use crate::independent::follows_own_kill;
 use crate::knowledge::ClassEntry;
 use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end};
 use crate::place_in_log::{has_unknown_order, older_until};
@@ -147,7 +148,9 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
     // A line with several meanings is one finding of a case, and is described once.
     let is_live = scene.has_fault_limits && !scene.placements.is_empty();
     let described = is_live.then(|| roles::representatives(scene, Some(winner)));
-    let is_described = |index: usize| described.as_ref().is_none_or(|all| all.binary_search(&index).is_ok());
+    let is_repeated = |index: usize| scene.is_of_logs() && repeats_meaning(scene, winner, index);
+    let is_described =
+        |index: usize| described.as_ref().is_none_or(|all| all.binary_search(&index).is_ok()) && !is_repeated(index);
     for (index, sign) in scene.marks().filter(|(index, _)| is_described(*index)) {
         let (Some(class), Some(mark)) = (sign.class(), sign.mark()) else {
             continue;
@@ -158,7 +161,7 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
         let (role, ..) = roles::role(scene, winner, index, sign);
         let source = sign.source;
         let class = shown_class(class.as_str(), mark.role);
-        let is_of_own_fault = follows_own_fault(scene, winner, sign);
+        let is_of_own_fault = follows_own_fault(scene, winner, sign) || follows_own_kill(scene, winner, sign);
         let is_earlier_wait = role == Role::Root && waited_before(scene, winner, index);
         let is_earlier = sign.timed && first.timed && sign.at < first.at;
         let is_noise = role == Role::Noise && !is_earlier;
@@ -199,6 +202,22 @@ fn followers(scene: &FailureScene<'_>, winner: &CauseCandidate, first: &Signal) 
     groups.sort_by_key(|group| (!group.first.timed, group.first.timed.then_some(group.first.at)));
     groups.iter_mut().for_each(|group| group.count_folded(first));
     groups.iter().map(|group| follower(scene, group, first)).collect()
+}
+
+/// Returns true if another meaning of the same line has the same class and decides its role: it supports the first cause,
+/// or comes first.
+fn repeats_meaning(scene: &FailureScene<'_>, winner: &CauseCandidate, index: usize) -> bool {
+    let sign = &scene.signs[index];
+    let is_same = |at: &usize| scene.signs[*at].evidence == sign.evidence;
+    // The signs of one line are neighbours.
+    let before = (0..index).rev().take_while(is_same);
+    let after = (index + 1..scene.signs.len()).take_while(is_same);
+    let is_support = |at: usize| winner.support.contains(at);
+    before.chain(after).any(|at| {
+        let other = &scene.signs[at];
+        let is_class = other.class() == sign.class() && other.mark().is_some_and(|mark| mark.role != Role::Noise);
+        is_class && (is_support(at), at < index) > (is_support(index), index < at)
+    })
 }
 
 /// Returns words for the writers of two messages if they differ.

@@ -9,7 +9,8 @@ use crate::connect_attempts::is_connect_attempt;
 use crate::direction::is_of_machine_beside;
 use crate::engine_exceptions::reason_beside;
 use crate::exit_class::{exit_class, signal_name};
-use crate::independent::is_independent;
+use crate::independent::{follows_own_kill, is_independent};
+use crate::named_losses::is_in_silence;
 use crate::own_exceptions::explains_loss;
 use crate::own_fault::{
     follows_own_fault, has_own_fault_before, is_drill_beside, is_own_end, is_own_fault, kills_no_rank,
@@ -174,8 +175,12 @@ pub(crate) fn role(
         let why = "The launcher ends the other processes after one has ended; it reports that end itself later.";
         return (Role::Cascade, 0.8, why.to_owned());
     }
+    if follows_own_kill(scene, winner, sign) {
+        let why = "It is the end of a process that another kill ended, which is a failure of its own.".to_owned();
+        return (Role::Noise, 0.8, why);
+    }
     let comparable = sign.timed && first.timed;
-    let is_explained = || explains_loss(scene, winner.first, index);
+    let is_explained = || explains_loss(scene, winner.first, index) || is_in_silence(first, sign);
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
         let why = "It came before the first cause and does not explain it.".to_owned();
         return (Role::Noise, 0.6, why);

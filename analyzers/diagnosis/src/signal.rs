@@ -18,6 +18,8 @@ pub const REPEATS_FIELD: &str = "repeats";
 /// Field of logs that are read later: time before which a line without a stamp was written, nanoseconds since 1970. It is
 /// the stamp of the first line below it in the same log.
 pub const WRITTEN_UNTIL_FIELD: &str = "written_until";
+/// Field of logs that are read later: number of the line with which another attempt of the run begins below a failure.
+pub const NEXT_ATTEMPT_FIELD: &str = "next_attempt";
 
 /// Signature of a rank that makes no steps while others do ([`CallerFact::RankStands`]).
 pub(crate) const STANDING_SIGNATURE: &str = "ranks.standing";

@@ -11,6 +11,7 @@ use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Severity};
 
 use super::stalled::StallReports;
 use super::{CandidateMap, FailureFamily, MachineRef, add, confidence, machine_of};
+use crate::names::ONE_FAMILY;
 use crate::own_exceptions::{LOST_PEER_CLASSES, explaining_exceptions};
 use crate::signal::STANDING_SIGNATURE;
 use crate::signalled_ranks::{complains, explains_complaint, struck_rank};
@@ -103,10 +104,13 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                 let sign = &scene.signs[index];
                 sign.source == EvidenceSource::FlightRecorder || sign.is_signed(STANDING_SIGNATURE)
             };
+            // In logs that are read later nothing stronger will come than the report of the rank that waited.
+            let is_report = scene.is_of_logs() && candidate.class.as_str() == classes::HANG_STALLED_RANKS;
+            let unplaced = NodeId::from("");
             if let Some(rank) = candidate.root_rank
-                && candidate.support.iter().any(dumped)
+                && (is_report || candidate.support.iter().any(dumped))
             {
-                candidate.blamed = scene.rank_entity(rank, None);
+                candidate.blamed = scene.rank_entity(rank, is_report.then_some(&unplaced));
             }
         }
         if (nameless || unresolved.is_some()) && candidate.class.as_str() == classes::RENDEZVOUS_FAILURE {
@@ -155,7 +159,7 @@ fn weigh_complaints(complaints: &[(usize, &Signal)], candidate: &mut CauseCandid
 /// Returns a DNS failure if PyTorch could not resolve a name for IPv6, tried no other address, and the rendezvous
 /// failed. The message alone is harmless: every host name without an IPv6 address causes it.
 fn unresolved(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
-    let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed("name-of-one-family"))?;
+    let (index, _) = scene.marks().find(|(_, sign)| sign.is_signed(ONE_FAMILY))?;
     let tried = scene.marks().any(|(_, sign)| sign.is_signed("store-retry"));
     let (met, sign) = scene.roots().find(|(_, sign)| {
         sign.class()

@@ -69,8 +69,20 @@ pub(super) fn candidates(scene: &FailureScene<'_>, all: &mut Vec<CauseCandidate>
                 candidate
             });
     }
+    let requeued = scene
+        .marks()
+        .find(|(_, sign)| scene.is_of_logs() && sign.is_signed(REQUEUED));
+    if let (Some((index, _)), Some(candidate)) = (requeued, found.get_mut(classes::EXTERNAL_TERMINATION))
+        && candidate.support.contains(index)
+    {
+        candidate.notes.push(REQUEUE_NOTE.to_owned());
+    }
     all.extend(found.into_values());
 }
+
+/// Signature of a job that Slurm stops to start it again.
+const REQUEUED: &str = "slurm-requeue";
+const REQUEUE_NOTE: &str = "Slurm states that it queued the job again: it starts the job by itself.";
 
 /// Classes of reports that a task of a job ended.
 const TASK_ENDS: [&str; 6] = [
