@@ -5,6 +5,7 @@ use rankguard_faults::Catalogue;
 use crate::flight::{NamedDump, join};
 use crate::incident::incidents;
 use crate::last_lines::unexplained_failure;
+use crate::open_ends::{OpenEnd, open_ends};
 use crate::overcome::{OvercomeReport, machine_report, survived_ends};
 use crate::stream::ReadStream;
 use crate::verdicts::{OfflineCase, conclude_each, is_foreign_kill};
@@ -16,12 +17,15 @@ pub struct GroupDiagnosis {
     pub cases: Vec<OfflineCase>,
     /// Reports that ended no run.
     pub reports: Vec<OvercomeReport>,
+    /// Logs that do not state how their run ended, if there is no case.
+    pub open_ends: Vec<OpenEnd>,
 }
 
 /// Diagnoses a group of logs and flight-recorder dumps.
 pub fn diagnose_group(streams: Vec<ReadStream>, dumps: Vec<NamedDump>, catalogue: &Catalogue) -> GroupDiagnosis {
     let stated = unexplained_failure(&streams, catalogue);
     let mut reports = survived_ends(&streams);
+    let mut open_ends = open_ends(&streams);
     let mut incidents = incidents(streams);
     join(&mut incidents, dumps);
     // A kill that no log of a job reports follows what happened to the jobs.
@@ -37,5 +41,12 @@ pub fn diagnose_group(streams: Vec<ReadStream>, dumps: Vec<NamedDump>, catalogue
     if cases.is_empty() {
         cases.extend(stated);
     }
-    GroupDiagnosis { cases, reports }
+    if !cases.is_empty() {
+        open_ends.clear();
+    }
+    GroupDiagnosis {
+        cases,
+        reports,
+        open_ends,
+    }
 }

@@ -10,15 +10,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use rankguard_diagnosis::{HOST_FIELD, Signal};
+use rankguard_diagnosis::{HOST_FIELD, NEXT_ATTEMPT_FIELD, Signal};
 use rankguard_faults::classes;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Role, Timestamp};
 
 use crate::aftermath;
+use crate::attempts::{Restart, mark_next};
 use crate::excuse::{causes, is_excused, without_excused};
 use crate::explanation;
 use crate::named_logs::name_machines;
 use crate::outcome::WENT_ON;
+use crate::pod_ends::place_pods;
 use crate::services::without_services;
 use crate::stream::{PlacedObservation, ReadStream, wait_start};
 
@@ -144,6 +146,10 @@ pub(crate) struct StreamSegment {
     /// Earliest and latest wall clock of its observations; a timeout begins when its wait began.
     pub(crate) from: Option<Timestamp>,
     to: Option<Timestamp>,
+    /// Number of attempts of the run that its log shows below it.
+    attempts_below: usize,
+    /// Times of the stamps around a segment of an earlier attempt.
+    within: Option<(Timestamp, Timestamp)>,
     pub(crate) items: Vec<LocatedSignal>,
 }
 
@@ -176,6 +182,7 @@ pub(crate) fn single(streams: Vec<ReadStream>) -> Incident {
 /// are left out.
 pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
     name_machines(&mut streams);
+    place_pods(&mut streams);
     let streams = without_services(streams);
     let machines = streams
         .iter()
@@ -195,6 +202,7 @@ pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
         .flat_map(|(index, stream)| stretches(index, stream));
     let (own, shared): (Vec<_>, Vec<_>) = all.partition(alone);
     let (mut timed, loose): (Vec<_>, Vec<_>) = shared.into_iter().partition(|stretch| stretch.from.is_some());
+    let (earlier, loose): (Vec<_>, Vec<_>) = loose.into_iter().partition(|stretch| stretch.attempts_below > 0);
     timed.sort_by_key(|stretch| (stretch.from, stretch.stream));
     let mut groups: Vec<SegmentGroup> = Vec::new();
     for stretch in timed {
@@ -207,6 +215,7 @@ pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
         }
     }
     let mut groups = aftermath::join(&streams, groups);
+    let earlier = place_earlier(&mut groups, earlier);
     if let [(_, only)] = groups.as_mut_slice() {
         only.extend(loose);
     } else {
@@ -221,6 +230,7 @@ pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
             groups.push((None, unplaced));
         }
     }
+    groups.splice(0..0, earlier);
     for (stretch, home) in homes_of(&streams, &groups, own) {
         match home {
             Some(home) => groups[home].1.push(stretch),
@@ -231,6 +241,28 @@ pub fn incidents(mut streams: Vec<ReadStream>) -> Vec<Incident> {
     let is_of_machines = |(_, group): &SegmentGroup| group.iter().all(|part| is_machine_log(&streams[part.stream]));
     groups.sort_by_key(is_of_machines);
     groups.into_iter().map(|(_, group)| incident(&streams, group)).collect()
+}
+
+/// Adds segments of earlier attempts without a wall clock to the only group of the time between the stamps around them, and
+/// returns the others as groups of their own, the earliest first.
+fn place_earlier(groups: &mut [SegmentGroup], earlier: Vec<StreamSegment>) -> Vec<SegmentGroup> {
+    let mut own: BTreeMap<std::cmp::Reverse<usize>, Vec<StreamSegment>> = BTreeMap::new();
+    for segment in earlier {
+        let is_of_time = |(end, group): &SegmentGroup| {
+            let from = group.iter().filter_map(|part| part.from).min();
+            let within = segment.within.zip(from.zip(*end));
+            within.is_some_and(|((above, below), (from, end))| from <= below && above <= end)
+        };
+        let mut of_time = (0..groups.len()).filter(|group| is_of_time(&groups[*group]));
+        match (of_time.next(), of_time.next()) {
+            (Some(group), None) => groups[group].1.push(segment),
+            _ => own
+                .entry(std::cmp::Reverse(segment.attempts_below))
+                .or_default()
+                .push(segment),
+        }
+    }
+    own.into_values().map(|segments| (None, segments)).collect()
 }
 
 /// Longest time from the last work of a log to a failure below it that has no time. Collectives and watchdogs wait up to
@@ -413,12 +445,22 @@ fn order(incident: &mut Incident) {
     }
 }
 
-/// Divides a stream at pauses of its own clock that are longer than [`QUIET`]. A reported wait is no pause.
+/// Divides a stream at pauses of its own clock that are longer than [`QUIET`], and where another attempt of the run begins. A
+/// reported wait is no pause.
 fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
-    let mut all = Vec::new();
+    let mut all: Vec<StreamSegment> = Vec::new();
     let mut start = 0;
     let mut newest: Option<Timestamp> = None;
     for (at, seen) in stream.seen.iter().enumerate() {
+        let restart = at
+            .checked_sub(1)
+            .and_then(|before| stream.restarts.between(&stream.seen[before], seen));
+        if let Some(restart) = restart.filter(|_| start < at) {
+            all.extend(stretch(index, stream, start..at));
+            end_attempt(&mut all, &restart);
+            start = at;
+            newest = None;
+        }
         if let (Some(newest), Some(now)) = (newest, seen.own_clock)
             && wait_start(now, seen.wait).since(newest) > QUIET
         {
@@ -426,10 +468,23 @@ fn stretches(index: usize, stream: &ReadStream) -> Vec<StreamSegment> {
             all.extend(stretch(index, stream, start..end));
             start = end;
         }
-        newest = seen.own_clock.or(newest);
+        newest = seen.own_clock.max(seen.announced).or(newest);
     }
     all.extend(stretch(index, stream, start..stream.seen.len()));
     all
+}
+
+/// Records in the segments before a start of the run that they are of an earlier attempt.
+fn end_attempt(segments: &mut [StreamSegment], restart: &Restart) {
+    for segment in segments {
+        segment.attempts_below += 1;
+        segment.within = segment.within.or(Some((restart.above.1, restart.below.1)));
+        for item in &mut segment.items {
+            if item.sign.field(NEXT_ATTEMPT_FIELD).is_none() {
+                mark_next(&mut item.sign, restart);
+            }
+        }
+    }
 }
 
 /// Returns the end of a segment with a pause of its clock before the last observation. Those without a clock before the pause
@@ -450,12 +505,14 @@ fn end_of_stretch(seen: &[PlacedObservation]) -> usize {
 fn stretch(index: usize, stream: &ReadStream, range: std::ops::Range<usize>) -> Option<StreamSegment> {
     let seen = &stream.seen[range.clone()];
     let from = first_moment(seen);
-    let to = seen.iter().filter_map(|seen| seen.wall).max();
+    let to = seen.iter().filter_map(|seen| seen.wall.max(seen.announced)).max();
     let items = items(index, stream, range);
     (!items.is_empty()).then_some(StreamSegment {
         stream: index,
         from,
         to,
+        attempts_below: 0,
+        within: None,
         items,
     })
 }

@@ -21,12 +21,23 @@ const STATED: f64 = 0.3;
 pub(crate) struct LastLines {
     /// Time of the last line that shows work, by the clock of the log.
     pub(crate) worked_at: Option<Timestamp>,
+    /// Last line that shows work.
+    pub(crate) work: Option<LastWork>,
     /// Time of the last line with a stamp, by the clock of the log.
     pub(crate) written_at: Option<Timestamp>,
     /// First line after the last work that states a failure.
     pub(crate) failure: Option<StatedFailure>,
     /// True if an exception left the main module of a Python program after the last work.
     pub(crate) raised: bool,
+}
+
+/// Line that shows work.
+#[derive(Debug, Clone)]
+pub(crate) struct LastWork {
+    /// Line number, from 1.
+    pub(crate) line: u64,
+    /// Message, without prefixes.
+    pub(crate) text: String,
 }
 
 /// Line that states a failure.
@@ -50,6 +61,12 @@ impl LastLines {
             found.written_at = found.written_at.or(parsed.at);
             if is_progress(text) {
                 found.worked_at = parsed.at;
+                // A complete bar and the last epoch state the end.
+                let is_complete = record(number, text).is_some_and(|record| record.event != RunEvent::Started);
+                found.work = (!is_complete).then(|| LastWork {
+                    line: number,
+                    text: parsed.text.to_owned(),
+                });
                 break;
             }
             let event = record(number, text).map(|record| record.event);

@@ -11,7 +11,10 @@
 //! it.
 
 mod aftermath;
+mod announced;
+mod attempts;
 mod batch_host;
+mod boots;
 mod certainty;
 mod error_file;
 mod excuse;
@@ -24,6 +27,7 @@ mod last_lines;
 mod named_logs;
 mod named_machine;
 mod node_names;
+mod open_ends;
 mod outcome;
 mod outcome_records;
 mod overcome;
@@ -45,6 +49,7 @@ pub use flight::{NamedDump, join};
 pub use group::{GroupDiagnosis, diagnose_group};
 pub use incident::{Incident, incidents};
 pub use node_names::{NodeNames, hosts_of};
+pub use open_ends::OpenEnd;
 pub use overcome::{OvercomeReport, machine_report};
 pub use reading::{StreamOrigin, StreamReader};
 pub use record::{CaseRecord, RecordError, RecordStream, StreamKind};

@@ -64,6 +64,39 @@ fn node_address(text: &str) -> Option<&str> {
     Some(address).filter(|address| address.parse::<std::net::IpAddr>().is_ok())
 }
 
+/// Returns the node that a launcher reports as lost or as not reachable: `Remote daemon: [[51202,0],1] on node n2`, `n3: ssh:
+/// connect to host n3 port 22`, Ray's `node with node id: ... and address: 10.0.0.7 ... has been marked dead`.
+pub(crate) fn lost_node(text: &str) -> Option<&str> {
+    let word_after = |words: &str| text.split_once(words)?.1.split_whitespace().next().map(bare);
+    if text.trim_start().starts_with("Remote daemon: [") {
+        return word_after("] on node ").filter(|name| is_node_name(name));
+    }
+    if text.contains("has been marked dead") {
+        return word_after(" and address: ");
+    }
+    // Without a label the same words are of programs that copy files or code.
+    let (label, _) = text.split_once(": ssh: connect to host ")?;
+    let label = label.rsplit(' ').next().unwrap_or(label);
+    word_after("connect to host ").filter(|name| *name == label && is_node_name(name))
+}
+
+/// Returns the pod that an event of Kubernetes is about: `5m  Warning  Evicted  pod/train-1  ...`, or the kubelet's
+/// `pod="default/train-1"`.
+pub(crate) fn named_pod(text: &str) -> Option<&str> {
+    let kubelet = || {
+        text.split_once("pod=\"")?
+            .1
+            .split_once('"')
+            .map(|(name, _)| name.rsplit('/').next().unwrap_or(name))
+    };
+    let mut columns = text.split_whitespace();
+    let is_event = columns.any(|column| matches!(column, "Normal" | "Warning"));
+    let event = columns
+        .filter(|_| is_event)
+        .find_map(|column| column.strip_prefix("pod/").or(column.strip_prefix("Pod/")));
+    event.or_else(kubelet).map(bare).filter(|name| !name.is_empty())
+}
+
 /// Returns the node that a description of `kubectl` is about, which its header names: `Name:    gpu-07`.
 pub(crate) fn described_node(context: &[String]) -> Option<NodeId> {
     let header = context.iter().find_map(|line| line.strip_prefix("Name:   "))?;
@@ -112,6 +145,38 @@ mod tests {
         check("no node is free", &[]);
         check("slurmd error running JobId=9 on node(s)=c7: Prolog error", &["c7"]);
         check("slurmd error running JobId=9 on node(s)=c[7-9]: Prolog error", &[]);
+    }
+
+    #[test]
+    fn launchers_name_the_node_that_they_lost() {
+        for (text, expect) in [
+            ("  Remote daemon: [[51202,0],1] on node c7", Some("c7")),
+            ("Remote daemon: [prterun-c1-77@0,1] on node c7", Some("c7")),
+            ("c7: ssh: connect to host c7 port 22: Connection timed out", Some("c7")),
+            ("ssh: connect to host c7 port 22: Connection timed out", None),
+            ("c7: ssh: connect to host c9 port 22: Connection refused", None),
+            (
+                "The node with node id: ab12 and address: 10.0.0.7 and node name: 10.0.0.7 has been marked dead because",
+                Some("10.0.0.7"),
+            ),
+        ] {
+            assert_eq!(lost_node(text), expect, "{text}");
+        }
+    }
+
+    #[test]
+    fn events_name_their_pod() {
+        for (text, expect) in [
+            (
+                "12m  Warning  Evicted  pod/w-1  The node was low on resource",
+                Some("w-1"),
+            ),
+            ("kubelet.go:2419] \"Killing\" pod=\"default/w-1\" reason=x", Some("w-1")),
+            ("2m  Normal  Killing  node/c7  pod/w-1", Some("w-1")),
+            ("copying pod/w-1 to disk", None),
+        ] {
+            assert_eq!(named_pod(text), expect, "{text}");
+        }
     }
 
     #[test]

@@ -231,6 +231,11 @@ impl RunRecords {
         later.copied().collect()
     }
 
+    /// Returns true if any record states the end of a run.
+    pub(crate) fn states_end(&self) -> bool {
+        self.0.iter().any(|record| record.event != RunEvent::Started)
+    }
+
     /// Returns true if any record states a failure.
     pub(crate) fn states_failure(&self) -> bool {
         self.0.iter().any(|record| record.failure().is_some())

@@ -58,6 +58,9 @@ const FAILED_STATES: [&str; 12] = [
     "TIMEOUT",
 ];
 
+/// Text of Slurm for a job that it stops to start it again later.
+const REQUEUE: &str = "DUE TO JOB REQUEUE";
+
 /// Phrases before the exit status of a process.
 const STATUSES: [&str; 12] = [
     "exit code",
@@ -183,7 +186,8 @@ fn slurm(text: &str) -> Option<RunEvent> {
     if let Some((_, status)) = text.split_once(" WEXITSTATUS ") {
         return Some(ended(status.trim() == "0", EndSource::Scheduler));
     }
-    if text.contains("*** ") && text.contains(" CANCELLED AT ") {
+    // A job that is queued again has not ended.
+    if text.contains("*** ") && text.contains(" CANCELLED AT ") && !text.contains(REQUEUE) {
         return Some(ended(false, EndSource::Scheduler));
     }
     // A row of `sacct`: state, then exit code and signal.
@@ -432,6 +436,10 @@ mod tests {
         check(
             "=========== 1 failed, 14 passed in 61.10s (0:01:01) ===========",
             Some(ended(false, EndSource::Framework)),
+        );
+        check(
+            "slurmstepd: error: *** JOB 9 ON n1 CANCELLED AT 2026-05-02T09:00:22 DUE TO JOB REQUEUE ***",
+            None,
         );
         check("3 ranks passed the barrier in 4s", None);
         check("[n1][INFO] Process 77 exits successfully.", None);

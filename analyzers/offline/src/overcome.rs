@@ -7,6 +7,7 @@ mod beside_success;
 mod corrected;
 mod demotion;
 mod redundant;
+mod requeue;
 
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ pub(crate) use beside_success::{beside_run, beside_sentence, ended_nothing, is_l
 pub(crate) use corrected::{only_corrected, without_corrected};
 use demotion::{NEAR, silence};
 pub(crate) use redundant::{answered_disk, paths_came_back, took_over};
+pub(crate) use requeue::{asks_for_requeue, requeued};
 
 /// Signatures that end a wait, with the class of the complaint. A scheduled pod has its volumes, the containers of a
 /// completed job are stopped, a throttled processor runs at full speed again, and one of the tried batch sizes fits.

@@ -9,10 +9,13 @@
 //!       Finished:     Thu, 02 Jul 2026 10:00:07 +0000
 //! ```
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use rankguard_diagnosis::{POD_FIELD, POD_NODE_FIELD, Signal, SignalMeaning};
 use rankguard_faults::line::{LineClock, parse};
 use rankguard_model::{Entity, NodeId, Timestamp};
 
-use crate::stream::PlacedObservation;
+use crate::stream::{PlacedObservation, ReadStream};
 
 /// Maximum number of retained ends; further ones are ignored.
 const KEPT: usize = 4_096;
@@ -26,6 +29,8 @@ const MONTHS: [&str; 12] = [
 /// Ends of containers of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct PodEnds {
+    /// Name of the pod that is being read.
+    pod: Option<String>,
     /// Node of the pod that is being read.
     node: Option<NodeId>,
     /// Line of the newest reason without a time, from 1.
@@ -43,18 +48,22 @@ struct ContainerEnd {
     /// Line of the exit code, from 1.
     line: u64,
     at: Timestamp,
+    pod: Option<String>,
     node: Option<NodeId>,
 }
 
 impl PodEnds {
     /// Reads a line if it is a field of a pod.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
-        let Some((name, value)) = line.split_once(":  ") else {
+        let Some((name, value)) = line.split_once(": ") else {
             return;
         };
         let value = value.trim();
         match name {
-            "Name" => self.node = None,
+            "Name" => {
+                self.node = None;
+                self.pod = (!value.is_empty()).then(|| value.to_owned());
+            }
             "Node" => {
                 let host = value
                     .split('/')
@@ -77,8 +86,13 @@ impl PodEnds {
         if let (Some(line), Some(at)) = (exit, moment(value))
             && self.done.len() < KEPT
         {
-            let node = self.node.clone();
-            self.done.push(ContainerEnd { reason, line, at, node });
+            self.done.push(ContainerEnd {
+                reason,
+                line,
+                at,
+                pod: self.pod.clone(),
+                node: self.node.clone(),
+            });
         }
     }
 
@@ -95,6 +109,7 @@ impl PodEnds {
             for sign in &mut one.signs {
                 sign.at = end.at;
                 sign.timed = true;
+                set_pod(sign, end.pod.as_deref(), end.node.as_ref());
                 if end.line == one.key_line
                     && let (Entity::Job { .. } | Entity::Unknown, Some(node)) = (&sign.entity, &end.node)
                 {
@@ -105,11 +120,51 @@ impl PodEnds {
     }
 }
 
-/// Parses `Thu, 02 Jul 2026 10:00:07 +0000`.
-fn moment(text: &str) -> Option<Timestamp> {
+fn set_pod(sign: &mut Signal, pod: Option<&str>, node: Option<&NodeId>) {
+    let SignalMeaning::Mark(mark) = &mut sign.what else {
+        return;
+    };
+    if let Some(pod) = pod {
+        mark.fields.fill(POD_FIELD, pod);
+        if let Some(node) = node {
+            mark.fields.fill(POD_NODE_FIELD, node.as_str());
+        }
+    }
+}
+
+/// Sets the node of events of pods with a node that another log states.
+pub(crate) fn place_pods(streams: &mut [ReadStream]) {
+    let mut nodes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    let signs = streams
+        .iter()
+        .flat_map(|stream| &stream.seen)
+        .flat_map(|seen| &seen.signs);
+    for sign in signs {
+        if let (Some(pod), Some(node)) = (sign.field(POD_FIELD), sign.field(POD_NODE_FIELD)) {
+            nodes.entry(pod.to_owned()).or_default().insert(node.to_owned());
+        }
+    }
+    // A pod that was made anew may be on another node.
+    nodes.retain(|_, names| names.len() == 1);
+    if nodes.is_empty() {
+        return;
+    }
+    let seen = streams.iter_mut().flat_map(|stream| &mut stream.seen);
+    for sign in seen.flat_map(|seen| &mut seen.signs) {
+        let node = sign.field(POD_FIELD).and_then(|pod| nodes.get(pod)?.first());
+        let Some(node) = node.cloned() else { continue };
+        if let SignalMeaning::Mark(mark) = &mut sign.what {
+            mark.fields.fill(POD_NODE_FIELD, node);
+        }
+    }
+}
+
+/// Parses `Thu, 02 Jul 2026 10:00:07 +0000`, or the same with the zone `GMT`.
+pub(crate) fn moment(text: &str) -> Option<Timestamp> {
     let mut words = text.split_whitespace().skip(1);
     let (day, month, year) = (words.next()?, words.next()?, words.next()?);
     let (time, zone) = (words.next()?, words.next()?);
+    let zone = if zone.starts_with("GMT") { "+0000" } else { zone };
     let month = MONTHS.iter().position(|name| *name == month)? + 1;
     let (hours, minutes) = zone.split_at_checked(3)?;
     let iso = format!("{year}-{month:02}-{day:0>2}T{time}{hours}:{minutes} end");

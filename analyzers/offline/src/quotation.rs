@@ -19,7 +19,8 @@ pub(crate) fn is_quoted(matcher: &SignatureMatcher, source: EvidenceSource, obse
     let Some(rest) = unquoted(&observation.text) else {
         return false;
     };
-    is_label(&rest) && !matcher.marks(source, &rest).iter().any(|mark| mark.class == best.class)
+    (is_label(&rest) || is_sample(&observation.text))
+        && !matcher.marks(source, &rest).iter().any(|mark| mark.class == best.class)
 }
 
 /// Returns true for a name with a colon or an equals sign, and no word of an alarm.
@@ -28,6 +29,16 @@ fn is_label(text: &str) -> bool {
     let name = lower.strip_suffix([':', '=']);
     let is_plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || " _-[]#/".contains(c));
     name.is_some_and(|name| is_plain(name) && !ALARMS.iter().any(|word| name.contains(word)))
+}
+
+/// Returns true for a text that begins with a quotation after a plain label and goes on without a field: `sample 3: "..." she
+/// wrote`.
+fn is_sample(text: &str) -> bool {
+    let Some((label, rest)) = text.split_once('"') else {
+        return false;
+    };
+    let after = rest.rsplit_once('"').map_or("", |(_, after)| after);
+    is_label(label) && !after.is_empty() && !after.contains('=')
 }
 
 /// Returns a text without what stands in quotes; none if it has no quotation. An apostrophe in a word is no quote.
@@ -76,6 +87,20 @@ mod tests {
         assert_eq!(unquoted("it's 'a' shard's name").as_deref(), Some("it's  shard's name"));
         assert_eq!(unquoted("it's the rank's"), None);
         assert_eq!(unquoted("an open \"quotation"), None);
+    }
+
+    #[test]
+    fn a_sample_goes_on_in_words() {
+        assert!(is_sample(
+            "sample 3: \"CUDA out of memory\" she wrote, and the kernel panicked."
+        ));
+        for text in [
+            "msg=\"CUDA out of memory\" level=error",
+            "error: \"CUDA out of memory\" was raised",
+            "sample 3: CUDA out of memory",
+        ] {
+            assert!(!is_sample(text), "{text}");
+        }
     }
 
     #[test]

@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use memchr::memmem::Finder;
 use memchr::{memchr, memchr_iter, memrchr};
-use rankguard_diagnosis::{HOST_FIELD, REPEATS_FIELD, Signal, is_board_event, stated_wait};
+use rankguard_diagnosis::{
+    HOST_FIELD, LOG_NODE_FIELD, LOST_NODE_FIELD, POD_FIELD, REPEATS_FIELD, SILENT_SINCE_FIELD, Signal, is_board_event,
+    is_sender, stated_wait,
+};
 use rankguard_faults::line::{self, LineClock, YearHint};
 use rankguard_faults::{LogObservation, SignatureMatcher, StreamContext, Triage};
 use rankguard_model::{
@@ -14,9 +17,11 @@ use rankguard_model::{
     Sequence, Timestamp,
 };
 
+use crate::announced::announced_end;
 use crate::batch_host::name_batch_host;
+use crate::boots;
 use crate::last_lines::LastLines;
-use crate::named_machine::{described_node, is_of_machine, node_in};
+use crate::named_machine::{described_node, is_of_machine, lost_node, named_pod, node_in};
 use crate::outcome::RunRecords;
 use crate::outcome_records::{ALARM_HINTS, END_HINTS};
 use crate::overcome;
@@ -41,6 +46,19 @@ fn stated_silence(text: &str, at: Timestamp) -> Option<Duration> {
     let last = Timestamp::from_millis(seconds.checked_mul(1_000)?);
     let silence = at.since(last);
     (last <= at && silence <= LONGEST_SILENCE).then_some(silence)
+}
+
+/// Returns the time without a line before the boot of a machine that was not shut down.
+fn unannounced_silence(boot: &LogObservation) -> Option<Duration> {
+    let since = boot
+        .marks
+        .first()?
+        .fields
+        .get(SILENT_SINCE_FIELD)?
+        .parse()
+        .ok()
+        .map(Timestamp)?;
+    Some(boot.at?.since(since))
 }
 
 /// Job of offline logs; there is no fleet to query.
@@ -104,6 +122,8 @@ pub struct StreamReader {
     last_read: u64,
     /// End of the bytes read so far, at most [`TAIL`].
     tail: Vec<u8>,
+    /// End of the bytes before the next part of the log of a machine, at most [`boots::ABOVE`].
+    above: Vec<u8>,
     end_hints: [Finder<'static>; END_HINTS.len()],
     alarm_hints: [Finder<'static>; ALARM_HINTS.len()],
 }
@@ -144,6 +164,7 @@ impl StreamReader {
             partial: None,
             last_read: 0,
             tail: Vec::new(),
+            above: Vec::new(),
             end_hints: END_HINTS.map(Finder::new),
             alarm_hints: ALARM_HINTS.map(Finder::new),
         }
@@ -173,11 +194,26 @@ impl StreamReader {
             let most = &rest[..rest.len().min(STRETCH)];
             let (stretch, more) = rest.split_at(memrchr(b'\n', most).map_or(most.len(), |at| at + 1));
             rest = more;
+            self.read_boots(stretch);
             for observation in self.triage.push_block(stretch, Timestamp(0)) {
                 self.add_observation(observation);
             }
             self.follow(stretch);
         }
+    }
+
+    /// Searches for boots in the log of a machine.
+    fn read_boots(&mut self, stretch: &[u8]) {
+        if !matches!(self.source, EvidenceSource::KernelLog | EvidenceSource::Host) {
+            return;
+        }
+        for boot in boots::unannounced(&self.above, stretch, self.lines + 1, &self.clock()) {
+            self.add_observation(boot);
+        }
+        self.above
+            .extend_from_slice(&stretch[stretch.len().saturating_sub(boots::ABOVE)..]);
+        let excess = self.above.len().saturating_sub(boots::ABOVE);
+        self.above.drain(..excess);
     }
 
     /// Retains the end of what was read.
@@ -315,6 +351,7 @@ impl StreamReader {
         }
         self.add_logged_last();
         self.seen.sort_by_key(|seen| seen.first_line);
+        let restarts = std::mem::take(&mut self.stamps.restarts);
         // The time at which the stream was written is that of its lines.
         if self.origin.at.is_none() && matches!(self.source, EvidenceSource::JobLog | EvidenceSource::Launcher) {
             std::mem::take(&mut self.stamps).date(&mut self.seen, self.origin.ahead_ns.unwrap_or(0));
@@ -324,6 +361,10 @@ impl StreamReader {
         name_batch_host(&mut self.seen);
         if self.has_local_ranks {
             forget_task_ranks(&mut self.seen);
+        }
+        let asks_for_requeue = overcome::asks_for_requeue(&String::from_utf8_lossy(&self.tail));
+        if asks_for_requeue {
+            overcome::requeued(&mut self.seen);
         }
         overcome::forgive(&mut self.seen, self.progress.last().map(|work| work.line), self.lines);
         let last_lines = self.last_lines();
@@ -338,6 +379,8 @@ impl StreamReader {
             completed: self.completed,
             finite_loss: self.finite_loss,
             records: self.records,
+            restarts,
+            asks_for_requeue,
             last_lines,
             lines: self.lines,
         }
@@ -372,6 +415,7 @@ impl StreamReader {
         let since_boot = observation.since_boot_us.and_then(|us| i64::try_from(us).ok());
         let own_clock = wall.or_else(|| since_boot.map(|us| Timestamp(us.saturating_mul(1_000))));
         let evidence = self.evidence(&observation);
+        let announced = announced_end(&observation, observation.at).map(|at| self.corrected(at));
         let retried = is_retried(&observation);
         let is_quoted = is_quoted(&self.matcher, self.source, &observation);
         self.has_local_ranks |= observation.local_rank.is_some();
@@ -391,7 +435,9 @@ impl StreamReader {
             is_quoted,
             wait: stated_wait(&observation.text)
                 .or_else(|| stated_silence(&observation.text, wall?))
+                .or_else(|| unannounced_silence(&observation))
                 .unwrap_or_default(),
+            announced,
         });
     }
 
@@ -462,24 +508,35 @@ impl StreamReader {
                 context: observation.context.clone(),
                 repeats: observation.repeats,
             },
-            marks: marks_with_origin(observation, &entity),
+            marks: marks_with_origin(observation, &entity, self.origin.node.as_ref()),
             synthetic: false,
         }
     }
 }
 
 /// Returns the marks of an observation with what logs show of its origin: the number of equal lines, and the host that
-/// labels a line of a job without a rank.
-fn marks_with_origin(observation: &LogObservation, entity: &Entity) -> Vec<Classification> {
+/// labels a line of a job without a rank, or the node of its log.
+fn marks_with_origin(observation: &LogObservation, entity: &Entity, node: Option<&NodeId>) -> Vec<Classification> {
     let mut marks = observation.marks.clone();
-    let host = observation.host.as_deref();
-    let host = host.filter(|_| matches!(entity, Entity::Job { .. }));
+    let is_of_job = matches!(entity, Entity::Job { .. });
+    let host = observation.host.as_deref().filter(|_| is_of_job);
+    let node = node.filter(|_| is_of_job && host.is_none());
+    let text = &observation.text;
     for mark in &mut marks {
+        if let Some(pod) = named_pod(text) {
+            mark.fields.fill(POD_FIELD, pod);
+        }
+        if let Some(lost) = lost_node(text) {
+            mark.fields.fill(LOST_NODE_FIELD, lost);
+        }
         if observation.repeats > 1 {
             mark.fields.fill(REPEATS_FIELD, observation.repeats.to_string());
         }
         if let Some(host) = host {
             mark.fields.fill(HOST_FIELD, host);
+        }
+        if let Some(node) = node {
+            mark.fields.fill(LOG_NODE_FIELD, node.as_str());
         }
     }
     marks
@@ -507,6 +564,9 @@ fn weigh_service(observation: &mut LogObservation) -> bool {
     let mut relations = Vec::new();
     let text = &observation.text;
     observation.marks.retain(|mark| {
+        if is_sender(mark) {
+            return true;
+        }
         let relation = services::relation(text, mark);
         relations.push(relation);
         relation != ServiceRelation::None

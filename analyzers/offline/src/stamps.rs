@@ -7,6 +7,7 @@ use rankguard_diagnosis::{SignalMeaning, WRITTEN_UNTIL_FIELD};
 use rankguard_faults::line::{self, LineClock, LogLevel};
 use rankguard_model::{Rank, Timestamp};
 
+use crate::attempts::Restarts;
 use crate::progress::is_progress;
 use crate::stream::PlacedObservation;
 
@@ -63,6 +64,8 @@ pub(crate) struct StampIndex {
     is_open: bool,
     /// Number and time of each stamped line below one without a stamp, in line order.
     bounds: Vec<(u64, Timestamp)>,
+    /// Starts of the run below pauses.
+    pub(crate) restarts: Restarts,
 }
 
 impl StampIndex {
@@ -81,6 +84,7 @@ impl StampIndex {
         if std::mem::take(&mut self.is_open) && self.bounds.len() < STAMPS {
             self.bounds.push((number, at));
         }
+        self.restarts.read(number, at, &parsed);
         self.close();
         let lower = parsed.text.to_ascii_lowercase();
         let has_error_word = ERROR_WORDS.iter().any(|word| lower.contains(word));

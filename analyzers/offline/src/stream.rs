@@ -5,6 +5,7 @@ use std::time::Duration;
 use rankguard_diagnosis::Signal;
 use rankguard_model::{EvidenceSource, NodeId, Rank, Timestamp};
 
+use crate::attempts::Restarts;
 use crate::last_lines::LastLines;
 use crate::outcome::RunRecords;
 use crate::progress::ProgressLine;
@@ -29,6 +30,10 @@ pub struct ReadStream {
     pub(crate) finite_loss: Option<u64>,
     /// Records of starts and ends of runs.
     pub(crate) records: RunRecords,
+    /// Starts of the run below pauses.
+    pub(crate) restarts: Restarts,
+    /// True if the program itself reports in its last lines that it asks for a requeue.
+    pub(crate) asks_for_requeue: bool,
     /// Contents of its last lines, for the log of a job.
     pub(crate) last_lines: LastLines,
     /// Number of lines.
@@ -57,6 +62,8 @@ pub(crate) struct PlacedObservation {
     pub(crate) is_quoted: bool,
     /// Wait that the line reports to have ended in vain; zero without one.
     pub(crate) wait: Duration,
+    /// Time that a notice announces for the end of its machine.
+    pub(crate) announced: Option<Timestamp>,
 }
 
 /// Returns the start of a wait that ended at a time.

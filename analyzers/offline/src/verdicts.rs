@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use rankguard_diagnosis::{
-    CandidateStrength, FailureScene, Signal, diagnose_within, is_about_machine, is_same_device, labelled_node,
-    unplaced_local_rank,
+    CandidateStrength, FailureScene, HOST_FIELD, NEXT_ATTEMPT_FIELD, POD_NODE_FIELD, Signal, diagnose_within,
+    is_about_machine, is_same_device, labelled_node, reports_process, unplaced_local_rank,
 };
 use rankguard_faults::{Catalogue, classes};
 use rankguard_model::{
@@ -184,6 +184,8 @@ struct OwnFailure {
     error: Option<ClassId>,
     /// True for a kill for lack of memory, which several logs report.
     is_kill: bool,
+    /// Process that such a kill names.
+    pid: Option<u32>,
     /// Report of a part that several nodes may share.
     shared: Option<Signal>,
     first_at: Option<Timestamp>,
@@ -207,6 +209,7 @@ impl OwnFailure {
             entity: sign.entity.clone(),
             error: sign.class().filter(|_| is_of_rank && !is_kill).cloned(),
             is_kill,
+            pid: sign.pid().filter(|_| is_kill),
             shared: Some(sign).filter(is_shared).cloned(),
             first_at: Some(sign.at).filter(|_| sign.timed),
         }
@@ -229,7 +232,13 @@ impl OwnFailure {
     fn is_reported_by(&self, sign: &Signal) -> bool {
         let is_same_error = self.error.is_some() && sign.class() == self.error.as_ref();
         let is_same_kill = self.is_kill && is_memory_kill(sign) && sign.node() == self.entity.node();
-        is_same_error || is_same_kill || self.shared.as_ref().is_some_and(|shared| is_together(shared, sign))
+        let is_same_process = self
+            .pid
+            .is_some_and(|pid| reports_process(sign, pid, self.entity.node()));
+        is_same_error
+            || is_same_kill
+            || is_same_process
+            || self.shared.as_ref().is_some_and(|shared| is_together(shared, sign))
     }
 }
 
@@ -337,10 +346,14 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
     let labelled = || labelled_node(&first?.sign, &verdict.layer);
     let root_node = blamed.or(of_rank).filter(|node| !node.as_str().is_empty()).cloned();
     let written_on = labelled().filter(|_| root_node.is_none());
-    let root_node = root_node.or_else(|| written_on.clone());
+    let of_pod = || first?.sign.field(POD_NODE_FIELD).map(NodeId::from);
+    let root_node = root_node.or_else(|| written_on.clone()).or_else(of_pod);
     let own_failures = own_failures(incident, &opinion.findings, catalogue);
     let unexplained = unexplained(incident, &opinion.findings);
     let waiting = waiting(incident, &opinion.findings, &opinion.earlier_waits);
+    let root_rank = verdict.root_rank.and_then(|rank| placed_rank(incident, first, rank));
+    let requeued = incident.items.iter().any(|item| item.sign.is_signed(REQUEUE));
+    let requeued = requeued && verdict.class.as_str() == classes::EXTERNAL_TERMINATION;
     let case = OfflineCase {
         id: first.map(|item| place(incident, item).0).unwrap_or_default(),
         class: verdict.class.to_string(),
@@ -354,7 +367,7 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
                 name(&verdict.blamed, unplaced)
             }),
         },
-        root_rank: verdict.root_rank,
+        root_rank,
         root_node,
         confidence: verdict.confidence,
         first_at: first
@@ -362,9 +375,21 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .map(|item| item.sign.at.to_string()),
         key_lines: key_lines(incident, &opinion.findings),
         taxonomies: verdict.taxonomies,
-        action: verdict.mitigation.action.clone(),
-        advice: verdict.mitigation.advice.clone(),
-        recommended_by: verdict.mitigation.recommended_by.clone(),
+        action: if requeued {
+            NO_ACTION.to_owned()
+        } else {
+            verdict.mitigation.action.clone()
+        },
+        advice: if requeued {
+            REQUEUED.to_owned()
+        } else {
+            verdict.mitigation.advice.clone()
+        },
+        recommended_by: if requeued {
+            Vec::new()
+        } else {
+            verdict.mitigation.recommended_by.clone()
+        },
         alternatives: verdict
             .alternatives
             .into_iter()
@@ -377,8 +402,9 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
             .reasoning
             .into_iter()
             .map(|reason| reason.text)
-            .chain(written_on.map(|node| format!("The label of its line names node {node}.")))
+            .chain(written_on.map(|node| origin_of_line(first, &node)))
             .chain(first.filter(|_| verdict.root_rank.is_none()).and_then(local_rank))
+            .chain(first.and_then(next_attempt))
             .chain(silent_ranks(incident, &verdict.class))
             .chain(doubt_of_clocks(incident))
             .chain(end.and_then(EndEvidence::doubt).map(str::to_owned))
@@ -392,6 +418,44 @@ fn judge(incident: &Incident, catalogue: &Catalogue) -> Option<JudgedIncident> {
         unexplained,
         waiting,
     })
+}
+
+/// Signature of a job that Slurm stops to start it again.
+const REQUEUE: &str = "slurm-requeue";
+/// Action for a job that starts again by itself.
+const NO_ACTION: &str = "none";
+/// Advice for such a job.
+const REQUEUED: &str = "Slurm starts the job again by itself; `scontrol show job` states who asked for the requeue.";
+
+/// Returns the rank of a process that a launcher names by its number on the node only: by the ranks with a log of their own,
+/// if there are any and none between them is missing.
+fn placed_rank(incident: &Incident, first: Option<&LocatedSignal>, rank: Rank) -> Option<Rank> {
+    // A line has several meanings, and one of them may carry the number.
+    let of_line = |item: &&LocatedSignal| first.is_some_and(|first| item.sign.evidence == first.sign.evidence);
+    let line = || incident.items.iter().filter(of_line).map(|item| &item.sign);
+    let is_named = line().any(|sign| sign.rank().is_some());
+    let local = line().filter(|_| !is_named);
+    let local = local
+        .filter_map(|sign| sign.field("local_rank")?.parse::<u32>().ok())
+        .next();
+    let (Some(local), Some(least), Some(greatest)) =
+        (local, incident.ranks.keys().next(), incident.ranks.keys().next_back())
+    else {
+        return Some(rank);
+    };
+    let is_whole = (greatest.0 - least.0) as usize + 1 == incident.ranks.len();
+    let is_there = local <= greatest.0 - least.0;
+    (is_whole && is_there).then(|| Rank(least.0 + local))
+}
+
+/// Returns a sentence about the node of the first line, which is that of its label or that of its log.
+fn origin_of_line(first: Option<&LocatedSignal>, node: &NodeId) -> String {
+    let has_label = first.is_some_and(|item| item.sign.field(HOST_FIELD).is_some());
+    if has_label {
+        format!("The label of its line names node {node}.")
+    } else {
+        format!("Its log is of node {node}.")
+    }
 }
 
 /// Returns the node of each rank: that of its log, or the one that a launcher or scheduler names for it; an empty name if
@@ -435,6 +499,14 @@ fn local_rank(first: &LocatedSignal) -> Option<String> {
     let (local, host) = unplaced_local_rank(&first.sign)?;
     Some(format!(
         "The launcher of node {host} reports local rank {local}; the logs do not give the rank in the job."
+    ))
+}
+
+/// Returns a sentence about the next attempt of the run in the log of its first cause.
+fn next_attempt(first: &LocatedSignal) -> Option<String> {
+    let line = first.sign.field(NEXT_ATTEMPT_FIELD)?;
+    Some(format!(
+        "Its log goes on with another attempt of the run in line {line}."
     ))
 }
 

@@ -7,11 +7,15 @@
 //!   rank      : 7 (local_rank: 7)
 //!   exitcode  : 1 (pid: 4021)
 //! ```
+//!
+//! Below `Root Cause (first observed failure)` is the worker that ended first; the others stand above this heading.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use rankguard_diagnosis::{Signal, SignalMeaning};
+use rankguard_diagnosis::{
+    EXIT_STATUS_FIELD, FIRST_OF_SUMMARY, LATER_IN_SUMMARY, SUMMARY_FIELD, Signal, SignalMeaning,
+};
 use rankguard_faults::line::{LineClock, clean, parse};
 use rankguard_model::{Entity, NodeId, Rank, Timestamp};
 
@@ -20,9 +24,14 @@ use crate::stream::PlacedObservation;
 /// Maximum number of retained summaries; further ones are ignored.
 const KEPT: usize = 65_536;
 
+/// Heading of the worker that failed first.
+const FIRST_FAILURE: &str = "Root Cause (first observed failure)";
+
 /// Summaries of one stream.
 #[derive(Debug, Default)]
 pub(crate) struct WorkerFailures {
+    /// True below the heading of the first failure, until its summary begins.
+    is_below_heading: bool,
     /// Summary that is being read; its first line is 0 if there is none.
     open: WorkerSummary,
     /// Completed summaries with a rank, in line order.
@@ -38,11 +47,21 @@ struct WorkerSummary {
     at: Option<Timestamp>,
     host: Option<NodeId>,
     rank: Option<Rank>,
+    /// Exit code, or the negative number of a signal.
+    exit: Option<i32>,
+    pid: Option<u32>,
+    /// True for the worker that failed first.
+    is_first: bool,
 }
 
 impl WorkerFailures {
     /// Reads a line if it is a field of a summary.
     pub(crate) fn read(&mut self, number: u64, line: &str) {
+        if line.contains(FIRST_FAILURE) {
+            self.close();
+            self.is_below_heading = true;
+            return;
+        }
         // Only lines that may be a field are parsed.
         let is_open = self.open.first_line > 0;
         if !(line.contains(" : ") || is_open && line.contains("error_file: ")) {
@@ -64,11 +83,15 @@ impl WorkerFailures {
                 let digits = value.split_whitespace().next();
                 self.open.rank = digits.and_then(|digits| digits.parse().ok()).map(Rank);
             }
-            "exitcode" | "error_file" | "traceback" if self.open.first_line > 0 => {}
+            "exitcode" if self.open.first_line > 0 => {
+                (self.open.exit, self.open.pid) = exit(value);
+            }
+            "error_file" | "traceback" if self.open.first_line > 0 => {}
             _ => return,
         }
         if self.open.first_line == 0 {
             self.open.first_line = number;
+            self.open.is_first = std::mem::take(&mut self.is_below_heading);
         }
         self.open.last_line = number;
     }
@@ -103,14 +126,40 @@ impl WorkerFailures {
             if let (Some(at), None) = (own.and_then(|summary| summary.at), one.wall) {
                 set_time(one, of_second(at, &walls, one.first_line));
             }
+            let reported = one.signs.iter().find_map(|sign| self.of_process(sign));
             for sign in &mut one.signs {
                 set_node(sign, &hosts);
                 if let Some(summary) = own {
-                    set_fields(sign, summary);
+                    let has_first = self.has_first_below(summary);
+                    set_fields(sign, summary, has_first);
+                } else if let Some(summary) = reported {
+                    set_fields(sign, summary, false);
                 }
             }
         }
     }
+
+    /// Returns true if a summary stands in a table that names the first failure below it.
+    fn has_first_below(&self, summary: &WorkerSummary) -> bool {
+        let mut below = self.done.iter().filter(|other| other.first_line > summary.last_line);
+        !summary.is_first && below.any(|other| other.is_first)
+    }
+
+    /// Returns the only summary of the process that a report of the launcher names by its number.
+    fn of_process(&self, sign: &Signal) -> Option<&WorkerSummary> {
+        let pid = sign.pid().filter(|_| sign.field("local_rank").is_some())?;
+        let mut same = self.done.iter().filter(|summary| summary.pid == Some(pid));
+        let summary = same.next()?;
+        same.all(|other| other.rank == summary.rank).then_some(summary)
+    }
+}
+
+/// Parses `-6 (pid: 4021)`: exit code and process.
+fn exit(value: &str) -> (Option<i32>, Option<u32>) {
+    let mut words = value.split_whitespace();
+    let code = words.next().and_then(|word| word.parse().ok());
+    let pid = words.find_map(|word| word.trim_end_matches(')').parse().ok());
+    (code, pid)
 }
 
 /// Gives the last error of a rank without a time that of the summary below, which the launcher wrote as the rank ended.
@@ -135,9 +184,18 @@ fn of_second(at: Timestamp, walls: &[(u64, Timestamp)], line: u64) -> Timestamp 
     above.filter(is_of_second).max().unwrap_or(at)
 }
 
-/// Sets the rank and the node of a line in a summary, which the line itself does not repeat.
-fn set_fields(sign: &mut Signal, summary: &WorkerSummary) {
+/// Sets what a summary states of its process and the line itself does not repeat: rank, node, exit status, and whether the
+/// process failed first. `has_first` is true if the table names another process as the first.
+fn set_fields(sign: &mut Signal, summary: &WorkerSummary, has_first: bool) {
     if let SignalMeaning::Mark(mark) = &mut sign.what {
+        if summary.is_first {
+            mark.fields.fill(SUMMARY_FIELD, FIRST_OF_SUMMARY);
+        } else if has_first {
+            mark.fields.fill(SUMMARY_FIELD, LATER_IN_SUMMARY);
+        }
+        if let Some(exit) = summary.exit {
+            mark.fields.fill(EXIT_STATUS_FIELD, exit.to_string());
+        }
         if let Some(rank) = summary.rank {
             mark.fields.fill("rank", rank.to_string());
         }

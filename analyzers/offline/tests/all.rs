@@ -22,6 +22,7 @@ mod outcomes;
 mod overcome;
 mod periods;
 mod raising_code;
+mod run_structure;
 mod same_bytes;
 mod statements;
 mod survived;

@@ -9,6 +9,7 @@ use rankguard_model::{EvidenceSource, NodeId, Role, Severity};
 use super::came_back;
 use super::corrected::holds_only_corrected;
 use super::redundant::{answered_disk, paths_came_back, took_over};
+use super::requeue::is_requeue;
 use crate::certainty::ENDINGS;
 use crate::excuse::{causes, is_excused};
 use crate::incident::{Incident, LocatedSignal, QUIET};
@@ -25,6 +26,8 @@ const WORKED: &str = "the logs of the run show work long after it and no failure
 const WORKED_WITHOUT: &str = "the logs of the run show work long after it";
 /// Reason why the end of a process is no case.
 const SURVIVED: &str = "the run went on after it";
+/// Reason why the end of a process is no case: Slurm starts the job again.
+const REQUEUED: &str = "the run asked for a requeue and Slurm queued the job again";
 /// Reason why a report is no case: the hardware corrected the error.
 const CORRECTED: &str = "the hardware corrected the error, which ends no program";
 
@@ -200,16 +203,18 @@ fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
             let class = sign.class().map_or("", |class| class.as_str());
             // A retry with a smaller batch turns the report into noise.
             let is_memory = class == classes::CUDA_OOM;
-            (is_memory || !is_noise && ENDINGS.contains(&class)) && (is_excused || is_memory && is_noise)
+            let is_requeued = stream.asks_for_requeue && is_requeue(sign);
+            is_requeued || (is_memory || !is_noise && ENDINGS.contains(&class)) && (is_excused || is_memory && is_noise)
         });
-        let is_report = !seen.is_quoted && went_on_after(stream, seen.last_line);
-        let Some(end) = end.filter(|_| is_report) else {
+        let is_requeued = stream.asks_for_requeue && end.is_some_and(is_requeue);
+        let is_report = is_requeued || !seen.is_quoted && went_on_after(stream, seen.last_line);
+        let Some(end) = end.filter(|end| is_report && !is_of_some_kernel(end)) else {
             continue;
         };
         let class = end.class().map(ToString::to_string).unwrap_or_default();
         if reports.len() < ENDS && reports.iter().all(|known| known.class != class) {
             reports.push(OvercomeReport {
-                reason: SURVIVED,
+                reason: if is_requeued { REQUEUED } else { SURVIVED },
                 file: stream.name.clone(),
                 line: seen.key_line,
                 node: named_node(end).or_else(|| stream.node.clone()),
@@ -219,6 +224,21 @@ fn survived_ends_of(stream: &ReadStream) -> Vec<OvercomeReport> {
         }
     }
     reports
+}
+
+/// Texts of kernels about a kill for lack of memory.
+const KERNEL_KILLS: [&str; 4] = [
+    "Killed process ",
+    "Memory cgroup out of memory",
+    "invoked oom-killer",
+    "oom-kill:constraint",
+];
+
+/// Returns true for the text of a kernel in the log of a job: a sample, or a copy of another log. A kernel does not write to
+/// the log of a job, so it is not known which process and which run it is about.
+fn is_of_some_kernel(end: &Signal) -> bool {
+    let is_job = matches!(end.source, EvidenceSource::JobLog | EvidenceSource::Launcher);
+    is_job && KERNEL_KILLS.iter().any(|words| end.text.contains(words))
 }
 
 /// Returns true if a log shows work or a success after a line. Launchers and schedulers end processes that are done, too.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use rankguard_faults::Catalogue;
+use rankguard_model::Timestamp;
 use rankguard_offline::{
     GroupDiagnosis, NodeNames, OfflineCase, StreamOrigin, StreamReader, add, diagnose_group, guess, hosts_of,
 };
@@ -15,6 +16,11 @@ pub(crate) fn diagnose(files: &[(&str, &str)]) -> Vec<OfflineCase> {
 
 /// Diagnoses files of a folder, and returns also the reports that ended no run.
 pub(crate) fn group(files: &[(&str, &str)]) -> GroupDiagnosis {
+    group_written_by(files, None)
+}
+
+/// Diagnoses files of a folder that were last written at a time, which gives stamps their year.
+pub(crate) fn group_written_by(files: &[(&str, &str)], written: Option<Timestamp>) -> GroupDiagnosis {
     let root = Path::new("/logs");
     let paths: Vec<_> = files.iter().map(|(name, _)| root.join(name)).collect();
     let heads: Vec<Vec<String>> = files
@@ -34,7 +40,7 @@ pub(crate) fn group(files: &[(&str, &str)]) -> GroupDiagnosis {
                 source: Some(guess::source(path, lines)),
                 rank: guess::rank(root, path),
                 node: names.node(root, path),
-                year: guess::year_hint(newest, None),
+                year: guess::year_hint(newest, written),
                 ..StreamOrigin::default()
             });
             reader.push_block(text.as_bytes());
