@@ -37,9 +37,9 @@ use rankguard_model::printable;
 use rankguard_templates::NoveltyFinding;
 use thiserror::Error;
 
-use rankguard_offline::{OfflineCase, add, diagnose_group};
+use rankguard_offline::{OfflineCase, OpenEnd, add, diagnose_group};
 
-use generations::{JobGeneration, LogGroup, generation_of, merged};
+use generations::{JobGeneration, LogGroup, generation_of, host_folders, merged};
 
 /// Options of a diagnosis.
 #[derive(Debug, Clone)]
@@ -132,6 +132,8 @@ pub(crate) struct Diagnoses {
     pub(crate) problems: Vec<String>,
     /// Remarks on the selection of logs.
     pub(crate) notes: Vec<String>,
+    /// Number of logs that show work and do not state how their run ended, without a failure.
+    pub(crate) open_ends: usize,
     /// Number of streams read.
     pub(crate) streams: usize,
     /// Number of paths of which nothing could be read.
@@ -199,6 +201,7 @@ pub(crate) fn diagnose(
         if paths.len() > 1 {
             skip_read(path, &mut files, &mut read_files, &mut found.notes);
         }
+        let hosts = host_folders(&files);
         let heads = logs::FileHeads::read(path, &files, clocks, budget);
         if !clocks.is_empty() {
             nodes.extend(files.iter().filter_map(|file| heads.nodes.node(path, file)));
@@ -226,14 +229,18 @@ pub(crate) fn diagnose(
             } else if let Some(dump) = dumps::found(path, &file, &heads.nodes) {
                 found.streams += 1;
                 match dump {
-                    Ok(dump) => groups.entry(generation_of(&file)).or_default().dumps.push(dump),
+                    Ok(dump) => groups.entry(generation_of(&file, &hosts)).or_default().dumps.push(dump),
                     Err(problem) => found.problems.push(problem),
                 }
             } else if let Some(stream) = logs::read(path, &file, clocks, &heads, rules, budget, &mut found.problems) {
                 found.streams += 1;
                 // A stream with a problem was not read to its end.
                 found.partial += usize::from(found.problems.len() > problems_before);
-                groups.entry(generation_of(&file)).or_default().streams.push(stream);
+                groups
+                    .entry(generation_of(&file, &hosts))
+                    .or_default()
+                    .streams
+                    .push(stream);
             }
         }
         let has_problem = found.problems.len() > before.1;
@@ -245,6 +252,7 @@ pub(crate) fn diagnose(
                 add(&mut found.cases, case);
             }
             found.notes.extend(group.reports.iter().map(ToString::to_string));
+            note_open_ends(&mut found, &group.open_ends);
         }
     }
     for node in clocks.keys().filter(|node| !nodes.contains(*node)) {
@@ -253,6 +261,21 @@ pub(crate) fn diagnose(
         ));
     }
     found
+}
+
+/// Maximum number of logs without a stated end that are noted one by one.
+const OPEN_ENDS: usize = 8;
+
+/// Adds notes about the logs that do not state how their run ended.
+fn note_open_ends(found: &mut Diagnoses, open_ends: &[OpenEnd]) {
+    found.open_ends += open_ends.len();
+    found
+        .notes
+        .extend(open_ends.iter().take(OPEN_ENDS).map(ToString::to_string));
+    if open_ends.len() > OPEN_ENDS {
+        let more = count(open_ends.len() - OPEN_ENDS, "further log");
+        found.notes.push(format!("{more} without a stated end"));
+    }
 }
 
 /// Removes the files that an earlier path contains, and adds a note about them.

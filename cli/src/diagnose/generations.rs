@@ -2,8 +2,8 @@
 //!
 //! Generations are separate incidents, even if their lines have no clocks: a restarted rank has another history.
 
-use std::collections::BTreeMap;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use rankguard_offline::{NamedDump, ReadStream};
 
@@ -26,9 +26,30 @@ pub(super) struct LogGroup {
     pub(super) dumps: Vec<NamedDump>,
 }
 
+/// Parts of the names of logs of a machine.
+const MACHINE_LOGS: [&str; 8] = [
+    "console", "dmesg", "ipmi", "journal", "kern", "messages", "sel.", "syslog",
+];
+
+/// Returns the folders that hold the log of a machine: a folder `g2` with `kern.log` is that of a host `g2`.
+pub(super) fn host_folders(files: &[PathBuf]) -> BTreeSet<PathBuf> {
+    let is_of_machine = |file: &&PathBuf| {
+        let name = file.file_name().map(|name| name.to_string_lossy().to_lowercase());
+        name.is_some_and(|name| {
+            MACHINE_LOGS
+                .iter()
+                .any(|part| name.starts_with(part) || name.contains(&format!("-{part}")))
+        })
+    };
+    let of_machines = files.iter().filter(is_of_machine);
+    of_machines
+        .filter_map(|file| file.parent().map(Path::to_path_buf))
+        .collect()
+}
+
 /// Returns the generation that wrote a file of output: `<job>/g<generation>/<file>`. The same generation on several nodes is
-/// one.
-pub(super) fn generation_of(file: &Path) -> Option<JobGeneration> {
+/// one. If one of the folders beside it is that of a host (`hosts`), all are.
+pub(super) fn generation_of(file: &Path, hosts: &BTreeSet<PathBuf>) -> Option<JobGeneration> {
     let name = |path: &Path| path.file_name().map(|name| name.to_string_lossy().into_owned());
     let parent = file.parent()?;
     let folder = if name(parent)? == DUMPS {
@@ -39,6 +60,9 @@ pub(super) fn generation_of(file: &Path) -> Option<JobGeneration> {
         return None;
     };
     let generation = name(folder)?.strip_prefix('g')?.parse().ok()?;
+    if hosts.iter().any(|host| host.parent() == folder.parent()) {
+        return None;
+    }
     Some(JobGeneration {
         job: name(folder.parent()?)?,
         generation,
@@ -74,7 +98,7 @@ mod tests {
     #[test]
     fn output_of_an_agent_has_a_job_and_a_generation() {
         let check = |file: &str, expect: Option<(&str, u64)>| {
-            let found = generation_of(Path::new(file));
+            let found = generation_of(Path::new(file), &BTreeSet::new());
             let found = found.as_ref().map(|found| (found.job.as_str(), found.generation));
             assert_eq!(found, expect, "{file}");
         };
@@ -85,5 +109,19 @@ mod tests {
         check("logs/g1/syslog", None);
         check("g3/rank-0.err", None);
         check("rank-0.err", None);
+    }
+
+    #[test]
+    fn folders_beside_that_of_a_host_are_hosts() {
+        let files = [
+            "/logs/a/g2/kern.log",
+            "/logs/a/g2/rank-0.log",
+            "/logs/a/g3/rank-8.log",
+            "/logs/b/g1/rank-0.err",
+        ];
+        let files = files.map(PathBuf::from);
+        let hosts = host_folders(&files);
+        let found: Vec<bool> = files.iter().map(|file| generation_of(file, &hosts).is_some()).collect();
+        assert_eq!(found, [false, false, false, true]);
     }
 }

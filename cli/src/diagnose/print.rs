@@ -70,6 +70,16 @@ fn table(found: &Diagnoses, out: &mut dyn Write) -> io::Result<()> {
         )?;
         return novelties(found, out);
     }
+    if found.cases.is_empty() && found.open_ends > 0 {
+        let states = if found.open_ends == 1 { "log does" } else { "logs do" };
+        writeln!(
+            out,
+            "No failure in {}, but {} {states} not state how the run ended.",
+            logs(found.streams),
+            found.open_ends
+        )?;
+        return novelties(found, out);
+    }
     if found.cases.is_empty() {
         writeln!(out, "No failure in {}.", logs(found.streams))?;
         return novelties(found, out);

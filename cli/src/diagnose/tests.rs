@@ -203,8 +203,24 @@ fn a_complaint_after_which_training_went_on_is_no_case() {
     let mut out = Vec::new();
     let mut notes = Vec::new();
     assert!(!run(&args, &mut out, &mut notes).unwrap());
-    assert_eq!(String::from_utf8(out).unwrap(), "No failure in 1 log.\n");
-    assert!(notes.is_empty());
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "No failure in 1 log, but 1 log does not state how the run ended.\n"
+    );
+    let notes = String::from_utf8(notes).unwrap();
+    assert!(notes.contains("the last work (\"step 4 loss 0.6\")"), "{notes}");
+    assert_eq!(notes.lines().count(), 1, "{notes}");
+}
+
+#[test]
+fn a_log_that_states_the_end_of_its_run_is_not_open() {
+    let root = folder(&[
+        ("rank-0.log", b"step 1 loss 0.9\nstep 2 loss 0.8\n"),
+        ("slurm-7.out", b"step 2 loss 0.8\nTraining completed successfully\n"),
+    ]);
+    let found = read(root.path());
+    assert!(found.cases.is_empty());
+    assert_eq!((found.open_ends, found.notes.len()), (0, 0), "{:?}", found.notes);
 }
 
 #[test]
