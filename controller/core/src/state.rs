@@ -312,6 +312,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if an attempt that cannot use its start checkpoint names the one from which it goes on instead (since
+    /// rules 8).
+    pub(crate) fn replaces_starts(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if the best checkpoints of earlier attempts are kept although their metric is not known (since rules 8).
     pub(crate) fn keeps_inherited_checkpoints(&self) -> bool {
         self.rules >= 8

@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use rankguard_model::{Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role, is_cancellation};
+use rankguard_model::{
+    Case, CaseFinding, CaseId, CaseState, JobId, JobState, JobView, Role, RunStart, is_cancellation,
+};
 
 use super::checkpoint_news::CheckpointNotes;
 use crate::client::{ClientError, ControllerClient};
@@ -47,8 +49,10 @@ pub(super) struct JobFollower {
     unlisted: Option<Instant>,
     saving: Option<Instant>,
     settling: Option<Instant>,
-    /// True if the start of the job was reported.
-    reported_start: bool,
+    /// Reported start of the job.
+    reported_start: Option<RunStart>,
+    /// Number of reported checkpoints that the job passed over.
+    reported_passed: usize,
     checkpoints: CheckpointNotes,
     finished: bool,
     /// Prints the output of the ranks, with `--output`.
@@ -68,7 +72,8 @@ impl JobFollower {
             unlisted: None,
             saving: None,
             settling: None,
-            reported_start: false,
+            reported_start: None,
+            reported_passed: 0,
             checkpoints: CheckpointNotes::default(),
             finished: false,
             reader,
@@ -198,14 +203,17 @@ impl JobFollower {
         over
     }
 
-    /// Reports once the checkpoint that the job resumes from.
+    /// Reports the checkpoint that the job resumes from, and another one if that cannot be used.
     fn report_start(&mut self, view: &JobView) {
-        if let (Some(start), false) = (&view.resumed_from, std::mem::replace(&mut self.reported_start, true)) {
+        let Some(start) = &view.resumed_from else { return };
+        if self.reported_start.as_ref() != Some(start) {
             out::note(&format!("job {} resumes from {start}", view.spec.id));
-            for passed_over in &view.passed_over {
-                out::note(&format!("warning: job {} passed over {passed_over}", view.spec.id));
-            }
+            self.reported_start = Some(start.clone());
         }
+        for passed_over in view.passed_over.iter().skip(self.reported_passed) {
+            out::note(&format!("warning: job {} passed over {passed_over}", view.spec.id));
+        }
+        self.reported_passed = view.passed_over.len();
     }
 
     fn report_state(&mut self, view: &JobView) {

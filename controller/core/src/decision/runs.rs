@@ -1,5 +1,6 @@
 //! Runs: the checkpoint folder that a job has claimed, and the start checkpoint of its attempt.
 
+use rankguard_checkpoint_format::CheckpointId;
 use rankguard_model::{Generation, JobId, JobSpec, ResumePlace, StoreClaim, VoidCheckpoint};
 
 use super::DecisionContext;
@@ -28,6 +29,26 @@ impl DecisionContext<'_> {
             self.announce(format!("job {name} passes over {passed_over}"));
         }
         job.passed_over.clone_from(&claim.passed_over);
+    }
+
+    /// Handles the loss of a checkpoint as a start. If the attempt was to start from it and has committed none of its own,
+    /// it goes on from the newest one that is left; the lost one is listed among those that it passed over.
+    pub(super) fn lost_start(&mut self, name: &JobId, id: CheckpointId, reason: &str) {
+        let replaces_starts = self.state.replaces_starts();
+        let Some(job) = self.state.jobs.get_mut(name).filter(|_| replaces_starts) else {
+            return;
+        };
+        let newest = job.checkpoints.newest().map(|newest| (newest.generation, newest.step));
+        let Some(start) = job.resumed_from.as_mut() else { return };
+        if (start.generation, start.step) != (id.generation, id.step) {
+            return;
+        }
+        match newest {
+            Some((_, step)) if step > id.step => return,
+            Some((generation, step)) => (start.generation, start.step) = (generation, step),
+            None => job.resumed_from = None,
+        }
+        job.passed_over.push(format!("step {}: {reason}", id.step));
     }
 }
 

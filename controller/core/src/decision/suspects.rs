@@ -127,7 +127,13 @@ impl DecisionContext<'_> {
         if !job.checkpoints.distrust(generation, step) {
             return;
         }
-        match job.checkpoints.newest().map(|newest| newest.step) {
+        let next = job.checkpoints.newest().map(|newest| newest.step);
+        self.lost_start(
+            name,
+            CheckpointId { step, generation },
+            &format!("damaged, struck off ({what})"),
+        );
+        match next {
             Some(next) => self.note_restore(
                 name,
                 format!(
@@ -169,14 +175,16 @@ impl DecisionContext<'_> {
             return;
         }
         match job.checkpoints.pass_over_newest() {
-            Some((step, next)) => self.note_restore(
-                name,
-                format!(
-                    "checkpoint of step {step} of job {name} could not be read for {} s: the job goes on from step {next}; step \
-                     {step} is kept",
-                    limit.as_secs()
-                ),
-            ),
+            Some((step, next)) => {
+                let unread = format!("could not be read for {} s", limit.as_secs());
+                self.lost_start(name, id, &unread);
+                self.note_restore(
+                    name,
+                    format!(
+                        "checkpoint of step {step} of job {name} {unread}: the job goes on from step {next}; step {step} is kept"
+                    ),
+                );
+            }
             // Its restarts count from now on.
             None => self.note_restore(
                 name,

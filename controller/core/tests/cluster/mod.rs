@@ -93,7 +93,7 @@ impl Cluster {
         Self::started(policy, Some(Self::checkpoint_policy(tiers)), 3)
     }
 
-    fn checkpoint_policy(tiers: CheckpointTiers) -> CheckpointPolicy {
+    pub(crate) fn checkpoint_policy(tiers: CheckpointTiers) -> CheckpointPolicy {
         CheckpointPolicy {
             every_steps: 10,
             store: "/checkpoints".to_owned(),
