@@ -7,11 +7,17 @@ use rankguard_model::{CaseFinding, NodeId, ReasoningEntry, Role, Timestamp, rest
 
 use crate::conclusion::DraftConclusion;
 use crate::draft::Draft;
+use crate::unordered::is_consequence_before;
 use crate::{ConcludedDraft, SignalMeaning};
 
-/// Returns the time of the earliest evidence of a failure: noise is none.
-fn first_effect(findings: &[CaseFinding]) -> Option<Timestamp> {
-    let effects = findings.iter().filter(|finding| finding.role != Role::Noise);
+/// Returns the time of the earliest evidence of a failure: noise is none. With `is_ordered`, a consequence that is earlier
+/// than the first cause by less than their order proves is none either.
+fn first_effect(findings: &[CaseFinding], is_ordered: bool) -> Option<Timestamp> {
+    let root = findings.first().filter(|first| is_ordered && first.role == Role::Root);
+    let is_before = |finding: &CaseFinding| root.is_some_and(|root| is_consequence_before(finding, root));
+    let effects = findings
+        .iter()
+        .filter(|finding| finding.role != Role::Noise && !is_before(finding));
     effects.map(|finding| finding.at).min()
 }
 
@@ -27,7 +33,7 @@ pub(crate) fn conclude(draft: &mut Draft, now: Timestamp, catalogue: &Catalogue)
         synthetic: draft.has_cause_limits.then(|| rests_on_drill(&opinion.findings)),
     });
     let first = if draft.has_cause_limits {
-        first_effect(&opinion.findings)
+        first_effect(&opinion.findings, draft.has_fault_ends)
     } else {
         opinion.findings.first().map(|finding| finding.at)
     };

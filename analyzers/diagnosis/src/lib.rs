@@ -77,6 +77,7 @@ mod speaker;
 mod stacks;
 mod steps;
 mod storage;
+mod unordered;
 mod wait;
 mod waited_before;
 mod wrappers;

@@ -31,7 +31,7 @@ const DEVICE_ERRORS: [&str; 5] = ["cublas-", "cuda-", "cudnn-", "gpu-", classes:
 const GPU_LIBRARIES: [&str; 3] = ["cublas-", "cuda-", "cudnn-"];
 
 /// Classes that an exception without a class of its own has.
-const UNSPECIFIC: [&str; 2] = [classes::ASSERTION_ERROR, classes::UNCAUGHT_EXCEPTION];
+pub(crate) const UNSPECIFIC: [&str; 2] = [classes::ASSERTION_ERROR, classes::UNCAUGHT_EXCEPTION];
 
 /// Texts of exceptions about peers, devices or signals. Lower case.
 const FOREIGN_REASONS: [&str; 46] = [
@@ -278,7 +278,7 @@ struct FirstLoss {
 }
 
 /// Returns true if a sign reports a lost connection or a wait in vain.
-fn is_loss(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
+pub(crate) fn is_loss(scene: &FailureScene<'_>, index: usize, sign: &Signal) -> bool {
     let class = sign.class().map_or("", |class| class.as_str());
     let is_cascade = sign.mark().is_some_and(|mark| mark.role == Role::Cascade);
     let is_lost =

@@ -15,6 +15,7 @@ use crate::own_fault::{follows_own_fault, has_own_fault_before, is_drill_beside,
 use crate::place_in_log::{has_unknown_order, older_until};
 use crate::scene::RunBeside;
 use crate::signalled_ranks::has_known_order;
+use crate::unordered::{ended_of_own_error, is_a_moment_before};
 use crate::waited_before::waited_before;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
 
@@ -27,6 +28,10 @@ const QUOTE: usize = 200;
 
 /// Maximum number of mark groups in the log.
 const GROUPS: usize = 12;
+
+/// Words around the time of a consequence that is earlier than its cause by less than their order proves.
+const ABOUT_SAME_TIME: &str = "at about the same time (";
+const PROVES_NO_ORDER: &str = ", which proves no order)";
 
 /// Initial capacity, bytes: enough for most sentences without quotes.
 const ROOM: usize = 160;
@@ -78,6 +83,8 @@ fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> Strin
     let is_shared = verdict.root_rank.is_none() && matches!(verdict.blamed, Entity::Job { .. });
     text.push_str(if first.exit().is_some() && is_shared && scene.distinguishes_ends() {
         "The end that was noticed first"
+    } else if first.what.is_silence() && verdict.blamed == Entity::Unknown && scene.distinguishes_ends() {
+        "The silence that began first"
     } else {
         "The first cause"
     });
@@ -251,11 +258,17 @@ fn follower(scene: &FailureScene<'_>, group: &FollowerGroup<'_>, first: &Signal)
         Role::Cascade if scene.is_of_logs() && !group.is_of_known_order => "which may follow from it and blames nobody",
         Role::Cascade => "which follows from it and blames nobody",
     };
+    let is_cascade = group.role == Role::Cascade && !group.is_of_own_fault;
+    let is_cascade_before = scene.distinguishes_ends() && is_cascade && is_a_moment_before(sign, first);
     let mut text = String::with_capacity(ROOM);
     if is_written_before_end(scene, sign) {
         text.push_str("before its rank ended");
     } else if group.is_begun_before {
         text.push_str("after it");
+    } else if is_cascade_before {
+        text.push_str(ABOUT_SAME_TIME);
+        moment(&mut text, sign, first);
+        text.push_str(PROVES_NO_ORDER);
     } else {
         moment(&mut text, sign, first);
     }
@@ -300,6 +313,8 @@ enum EndRelation {
     Part,
     /// End by the signal of the first cause, in an unknown order.
     Equal,
+    /// End after an error that the rank raised for a reason of its own.
+    Error,
     /// Failure of its own.
     Own,
 }
@@ -310,6 +325,8 @@ impl EndRelation {
         let is_of_end = scene.signs[winner.first].exit().is_some() && winner.support.len() > 1;
         if is_own {
             Self::Own
+        } else if ended_of_own_error(scene, winner, &scene.signs[index]) {
+            Self::Error
         } else if scene.distinguishes_ends() && is_of_end && winner.support.contains(index) {
             Self::Equal
         } else {
@@ -351,6 +368,7 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let ends: Vec<&Signal> = exits.iter().map(|(end, _)| *end).collect();
             let meaning = match relation {
                 EndRelation::Own => "which is a failure of its own",
+                EndRelation::Error => "after an error of its own",
                 EndRelation::Equal if ends.iter().all(|end| has_known_order(first, end)) => {
                     "and nothing shows that they ended because of the first"
                 }
@@ -361,6 +379,10 @@ fn ended(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdict, f
             let mut text = String::with_capacity(ROOM);
             if is_last_line(first, sign) {
                 text.push_str("right after it");
+            } else if scene.distinguishes_ends() && relation == EndRelation::Part && is_a_moment_before(sign, first) {
+                text.push_str(ABOUT_SAME_TIME);
+                moments(&mut text, &ends, first);
+                text.push_str(PROVES_NO_ORDER);
             } else if scene.distinguishes_ends() {
                 moments(&mut text, &ends, first);
             } else {

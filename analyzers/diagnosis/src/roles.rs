@@ -17,6 +17,9 @@ use crate::own_fault::{
 };
 use crate::place_in_log::older_until;
 use crate::signalled_ranks::has_known_order;
+use crate::unordered::{
+    are_silent_together, ended_of_own_error, is_a_moment_before, is_error_of_another, is_loss_before,
+};
 use crate::waited_before::waited_before;
 use crate::{CauseCandidate, FailureScene, Signal, SignalMeaning};
 
@@ -120,6 +123,8 @@ pub(crate) fn role(
             "The agent returned on the same boot, so the node itself did not crash."
         } else if sign.what == SignalMeaning::NodeRebooted {
             "The node was started again, so it had stopped."
+        } else if are_silent_together(sign, first) && sign.node() != first.node() {
+            "The node became silent at the same time; the silence of one does not cause that of another."
         } else if sign.exit().is_some() && first.exit().is_some() {
             why_equal_end(scene, first, sign)
         } else {
@@ -180,7 +185,14 @@ pub(crate) fn role(
         return (Role::Noise, 0.8, why);
     }
     let comparable = sign.timed && first.timed;
-    let is_explained = || explains_loss(scene, winner.first, index) || is_in_silence(first, sign);
+    if is_error_of_another(scene, winner, index) {
+        let why =
+            "It is an error that its rank raised for a reason of its own: nothing leads from the first cause to it.";
+        return (Role::Root, 0.8, why.to_owned());
+    }
+    let is_explained = || {
+        explains_loss(scene, winner.first, index) || is_in_silence(first, sign) || is_loss_before(scene, winner, index)
+    };
     if comparable && sign.at < first.at && sign.mark().is_some() && !is_explained() {
         let why = "It came before the first cause and does not explain it.".to_owned();
         return (Role::Noise, 0.6, why);
@@ -197,6 +209,12 @@ pub(crate) fn role(
     let why = match &sign.what {
         SignalMeaning::Exit { .. } if is_before && scene.distinguishes_ends() && reports(scene, winner, sign) => {
             "It is the end of a rank that reports the first cause; its log was read a moment later.".to_owned()
+        }
+        SignalMeaning::Exit { .. } if ended_of_own_error(scene, winner, sign) => {
+            "The rank ended after an error of its own.".to_owned()
+        }
+        SignalMeaning::Exit { .. } if scene.distinguishes_ends() && is_a_moment_before(sign, first) => {
+            "The rank ended at about the same time, in an order that proves nothing; it is a consequence.".to_owned()
         }
         SignalMeaning::Exit { .. } if is_before => {
             "The rank ended before the first cause was reported, which explains it.".to_owned()

@@ -9,6 +9,7 @@ use std::time::Duration;
 use rankguard_faults::classes;
 use rankguard_model::{Entity, EvidenceSource, NodeId};
 
+use crate::unordered::are_silent_together;
 use crate::{CauseCandidate, FailureScene, Signal};
 
 /// Maximum time between reports of one fault by several nodes: clients notice a lost server at their next request.
@@ -23,6 +24,7 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         if let Some(node) = reported_node(scene, candidate) {
             candidate.blamed = Entity::Node { node };
         }
+        blame_shared_silence(scene, candidate);
         let is_candidate = matches!(candidate.blamed, Entity::Node { .. } | Entity::Device { .. });
         let same: Vec<(usize, &Signal)> = scene
             .marks()
@@ -47,6 +49,36 @@ pub(crate) fn blame(scene: &FailureScene<'_>, ranking: &mut [CauseCandidate]) {
         candidate.blamed = Entity::Unknown;
         candidate.support.extend(same.iter().map(|(index, _)| *index));
     }
+}
+
+/// Blames no node if the agents of several fell silent together: the silence of one does not cause that of another.
+fn blame_shared_silence(scene: &FailureScene<'_>, candidate: &mut CauseCandidate) {
+    let first = &scene.signs[candidate.first];
+    if !scene.distinguishes_ends() || !matches!(candidate.blamed, Entity::Node { .. }) {
+        return;
+    }
+    let together = scene.silent().filter(|(_, other)| are_silent_together(first, other));
+    let together: Vec<(usize, &Signal)> = together.collect();
+    let nodes: BTreeSet<&NodeId> = together.iter().filter_map(|(_, sign)| sign.node()).collect();
+    if nodes.len() < 2 {
+        return;
+    }
+    let times = || together.iter().map(|(_, sign)| sign.at);
+    let (Some(start), Some(last)) = (times().min(), times().max()) else {
+        return;
+    };
+    let names: Vec<&str> = nodes.iter().take(6).map(|node| node.as_str()).collect();
+    let names = names.join(", ");
+    candidate.shared = Some(format!("what nodes {names} share"));
+    candidate.notes.push(format!(
+        "{} nodes fell silent within {} ms ({names}), which points to what they share, such as a rack, a switch or the \
+         network of the controller, rather than to one of them.",
+        nodes.len(),
+        last.millis_since(start)
+    ));
+    candidate.blamed = Entity::Unknown;
+    candidate.root_rank = None;
+    candidate.support.extend(together.iter().map(|(index, _)| *index));
 }
 
 /// Classes of a machine that is not ready for a program, which the program reports as well.

@@ -13,7 +13,7 @@ use crate::exit_class::{is_fault, is_kill, signal_name};
 use crate::{FailureScene, Signal};
 
 /// Maximum lead of a peer's report over the end of the killed rank: scheduling delay on a busy node, and clock skew.
-const REPORT_LEAD: Duration = Duration::from_secs(2);
+pub(crate) const REPORT_LEAD: Duration = Duration::from_secs(2);
 
 /// Returns true for SIGKILL and the signals of a process that failed by itself. Launchers send SIGTERM to survivors, and
 /// a lost peer causes SIGPIPE.
@@ -42,7 +42,8 @@ const CLOCKS: Duration = Duration::from_secs(2);
 /// Difference of two ends on one node that may come from the order in which they were noticed.
 const SAME_MOMENT: Duration = Duration::from_millis(50);
 
-/// Difference of the ends of ranks that ended themselves with one code, up to which none noticed the end of another.
+/// Difference of the ends of ranks that ended themselves with one code, or that crashed on one node, up to which none
+/// noticed the end of another.
 const NO_REACTION: Duration = Duration::from_millis(250);
 
 /// Returns the ends of other ranks by the signal or with the exit code of the rank of the sign at `first`, if the order of
@@ -58,9 +59,9 @@ pub(crate) fn equal_ends(scene: &FailureScene<'_>, first: usize) -> Vec<usize> {
     }
     let is_code = signal_name(exit).is_none();
     let limit = |other: &Signal| {
-        if (is_fault(exit) || is_code) && other.node() == sign.node() {
+        if is_code && other.node() == sign.node() {
             SAME_MOMENT
-        } else if is_code {
+        } else if is_code || is_fault(exit) && other.node() == sign.node() {
             NO_REACTION
         } else {
             CLOCKS

@@ -14,4 +14,5 @@ mod order;
 mod storage;
 mod stories;
 mod struck;
+mod unordered;
 mod unrelated;
