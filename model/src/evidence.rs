@@ -268,6 +268,16 @@ pub const LEASE_SIGNATURE: &str = "agent.lease";
 /// Signature of an agent's report that it was asked to end and ends its ranks.
 pub const FAREWELL_SIGNATURE: &str = "agent-asked-to-end";
 
+/// Signature of the mark on the exit of a rank that ended with its supervisor process, which a signal ended. Its fields
+/// are `supervisor` (process id) and `signal`.
+pub const SUPERVISOR_LOST: &str = "agent.supervisor-lost";
+
+/// Signature of an agent's report that its state directory is full.
+pub const STATE_DIR_FULL: &str = "agent.state_dir_full";
+
+/// Signature of an agent's report that its state directory has room again.
+pub const STATE_DIR_HAS_ROOM: &str = "agent.state_dir_has_room";
+
 /// Signature of the last line on standard error of a rank that ended itself with an error code and without a traceback.
 /// Its fields are `exit` and `message`.
 pub const EXIT_MESSAGE: &str = "agent.exit-message";

@@ -6,14 +6,18 @@
 //!   catalog).
 //! - A row of memory could not be replaced. The failure outlasts a reset: the vendor replaces the board if its field
 //!   diagnostic confirms it (NVIDIA GPU Memory Error Management, RMA policy for row remapping).
+//! - A program ended itself with a text and without a traceback: there is no exception to read.
 //! - A process was killed and no log names the sender: more memory is no answer until a log shows a lack of it.
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, RecommendedMitigation, Role, SharedValue};
+use rankguard_model::{EXIT_MESSAGE, Entity, RecommendedMitigation, Role, SharedValue};
 
 use crate::knowledge::ClassEntry;
 use crate::own_fault::is_same_device;
 use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal};
+
+/// Advice for a program that ended itself with a text and without a traceback.
+const READ_MESSAGE: &str = "Read the message with which the program ended itself.";
 
 /// Source of the rule that the requested recovery goes before a general one.
 const CATALOG: &str = "nvidia-xid-catalog";
@@ -70,6 +74,12 @@ pub(crate) fn of_cause(
     }
     if is_suspected_kill(scene, cause) {
         return scene.catalogue.mitigation(&classes::KILLED_BY_SIGNAL.into());
+    }
+    if cause.class.as_str() == classes::UNCAUGHT_EXCEPTION && scene.signs[cause.first].is_signed(EXIT_MESSAGE) {
+        return SharedValue::from(RecommendedMitigation {
+            advice: READ_MESSAGE.to_owned(),
+            ..(*general).clone()
+        });
     }
     of_gpu(scene, cause).unwrap_or(general)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use rankguard_faults::{Catalogue, classes};
-use rankguard_model::{Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
+use rankguard_model::{EXIT_MESSAGE, Entity, EvidenceSource, NodeId, Rank, ReasoningEntry, Role, Timestamp, Verdict};
 
 use crate::direction::is_of_machine_beside;
 use crate::first_rank::labelled_node;
@@ -17,7 +17,7 @@ use crate::scene::RunBeside;
 use crate::signalled_ranks::has_known_order;
 use crate::unordered::{ended_of_own_error, is_a_moment_before};
 use crate::waited_before::waited_before;
-use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, speaker};
+use crate::{CandidateStrength, CauseCandidate, FailureScene, Signal, roles, signature, speaker};
 
 /// Signature of a daemon that ends processes before memory is exhausted.
 const OOM_DAEMON: &str = "oom-earlyoom";
@@ -105,6 +105,10 @@ fn opening(scene: &FailureScene<'_>, first: &Signal, verdict: &Verdict) -> Strin
         // Of exceptions that were raised from each other, the one that has the class.
         quote(&mut text, first.field("reported").unwrap_or(&first.text));
         text.push('"');
+        let place = signature::place(first);
+        if scene.distinguishes_ends() && !place.is_empty() {
+            text.extend([" (", &place, ")"]);
+        }
     }
     text.push_str("; it reads as ");
     text.push_str(verdict.class.as_str());
@@ -479,6 +483,9 @@ fn conclusion(scene: &FailureScene<'_>, winner: &CauseCandidate, verdict: &Verdi
         CandidateStrength::Cause => "it names its cause itself",
         CandidateStrength::Symptom if verdict.class.as_str() == classes::JOB_CANCELLED => {
             "it was cancelled from outside"
+        }
+        CandidateStrength::Symptom if scene.distinguishes_ends() && first.is_signed(EXIT_MESSAGE) => {
+            "the program ended itself and gave this reason"
         }
         CandidateStrength::Symptom => "it is a symptom and the cause itself was not seen",
         CandidateStrength::Outcome => "only the ending was seen, not why",

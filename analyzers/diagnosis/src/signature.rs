@@ -64,7 +64,8 @@ fn words(sign: &Signal) -> &str {
     sign.field("message").unwrap_or(&sign.text)
 }
 
-fn place(sign: &Signal) -> String {
+/// Returns the file and line that a sign names; empty if it names none.
+pub(crate) fn place(sign: &Signal) -> String {
     match (sign.field("file"), sign.field("line")) {
         (Some(file), Some(line)) => format!("{file}:{line}"),
         (Some(file), None) => file.to_owned(),

@@ -2,7 +2,9 @@
 
 use crate::world::{World, mark, rank_of};
 use rankguard_diagnosis::ConcludedDraft;
-use rankguard_model::{Classification, EXIT_MESSAGE, Entity, ProcessExit, Role};
+use rankguard_model::{
+    Classification, EXIT_MESSAGE, Entity, EvidenceBody, EvidenceSource, ProcessExit, Role, SUPERVISOR_LOST,
+};
 
 const GLOO: &str = "RuntimeError: [gloo/transport/tcp/pair.cc:545] Read error [127.0.0.1]:40877: Connection reset by peer. This is \
                     typically caused by a remote worker hanging or bugs in the application.";
@@ -58,6 +60,14 @@ fn a_program_that_ends_itself_is_named_by_its_words() {
     let case = world.settle();
     check(&case, "uncaught-exception", &rank_of(1));
     assert_eq!(case.headline, "config wrong");
+    let advice = &case.verdict.mitigation.advice;
+    assert_eq!(advice, "Read the message with which the program ended itself.");
+    let text: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+    assert!(
+        text.join("\n")
+            .contains("the program ended itself and gave this reason"),
+        "{text:?}"
+    );
 }
 
 #[test]
@@ -107,4 +117,51 @@ fn a_silent_survivor_is_not_the_cause_beside_a_killed_rank_rg_7() {
         world.says(1_020, rank, GLOO, lost_peer());
     }
     check(&world.settle(), "killed-by-signal", &rank_of(1));
+}
+
+/// The rank ended because its supervisor did.
+#[test]
+fn a_rank_that_ended_with_its_supervisor_is_described_so() {
+    for has_peer in [true, false] {
+        let mut world = World::new();
+        let lost = Classification {
+            signature: SUPERVISOR_LOST.into(),
+            fields: [("supervisor", "812"), ("signal", "9")].into(),
+            ..mark("none", Role::Noise, 0.0)
+        };
+        let body = EvidenceBody::RankExited {
+            pid: 1001,
+            exit: ProcessExit::Signal(9),
+            ended_by_agent: false,
+        };
+        world.at(1_000, EvidenceSource::Ranks, rank_of(1), body, vec![lost]);
+        if has_peer {
+            world.says(1_020, 2, GLOO, lost_peer());
+        }
+        let case = world.settle();
+        check(&case, "killed-by-signal", &rank_of(1));
+        let text: Vec<&str> = case.reasoning.iter().map(|entry| entry.text.as_str()).collect();
+        let text = text.join("\n");
+        assert!(
+            text.contains("Its supervisor, process 812 of the agent, was ended by SIGKILL"),
+            "{text}"
+        );
+        assert!(!text.contains("no evidence names the sender"), "{text}");
+    }
+}
+
+#[test]
+fn the_case_of_an_exception_names_file_and_line() {
+    let mut world = World::new();
+    let mut raised = mark("key-error", Role::Root, 0.9);
+    raised.fields = [("file", "b.py"), ("line", "5")].into();
+    world
+        .says(1_000, 1, "KeyError: 'lr'", raised)
+        .exits(1_010, 1, ProcessExit::Code(1));
+    let case = world.settle();
+    let first = &case.reasoning[0].text;
+    assert!(
+        first.contains("says \"KeyError: 'lr'\" (b.py:5); it reads as key-error"),
+        "{first}"
+    );
 }

@@ -132,7 +132,7 @@ impl Node {
     pub fn is_usable(&self) -> bool {
         let has_session = self.session_ended.is_none() && self.unjoined_since.is_none();
         let is_connected = self.state() == NodeState::Healthy && has_session;
-        is_connected && self.suspected.is_none() && self.foreign.is_empty()
+        is_connected && self.suspected.is_none() && self.foreign.is_empty() && !self.has_full_agent()
     }
 
     /// Returns true if the agent has reported that all processes of the job below this generation ended with it.

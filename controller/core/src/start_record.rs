@@ -17,6 +17,9 @@ pub struct StartRecord {
     failed: BTreeMap<NodeId, FailedStart>,
     /// Nodes that are not used for the job because its ranks do not start there.
     refused: BTreeSet<NodeId>,
+    /// Nodes that were tried once more before the job would have been stopped.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    tried_again: BTreeSet<NodeId>,
 }
 
 /// Failed start of ranks on one node.
@@ -96,10 +99,22 @@ impl StartRecord {
         &self.refused
     }
 
+    /// Returns the refused nodes that were not tried once more, and uses the job on them again.
+    pub(crate) fn try_again(&mut self) -> BTreeSet<NodeId> {
+        let untried: BTreeSet<NodeId> = self.refused.difference(&self.tried_again).cloned().collect();
+        for node in &untried {
+            self.failed.remove(node);
+            self.refused.remove(node);
+            self.tried_again.insert(node.clone());
+        }
+        untried
+    }
+
     /// Forgets the failures of a node, after a restart of its agent or an uncordon.
     pub(crate) fn forget(&mut self, node: &NodeId) {
         self.failed.remove(node);
         self.refused.remove(node);
+        self.tried_again.remove(node);
     }
 }
 

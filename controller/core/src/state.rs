@@ -312,6 +312,12 @@ impl DecisionState {
         self.rules >= 8
     }
 
+    /// Returns true if nodes on which the ranks of a waiting job did not start are tried once more before it is stopped
+    /// (since rules 8).
+    pub(crate) fn tries_nodes_again(&self) -> bool {
+        self.rules >= 8
+    }
+
     /// Returns true if an attempt that cannot use its start checkpoint names the one from which it goes on instead (since
     /// rules 8).
     pub(crate) fn replaces_starts(&self) -> bool {

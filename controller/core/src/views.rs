@@ -70,7 +70,8 @@ impl DecisionState {
         let reason = phase_reason(job, &self.fleet, self.policy.hang_ms, missing.as_deref());
         let obstacles = self.size_reason(job, at).or_else(|| self.waiting_obstacles(job));
         let reason = self.settling_reason(job).or(reason);
-        let reasons: Vec<String> = reason.into_iter().chain(obstacles).collect();
+        let drain = self.drain_obstacle(job);
+        let reasons: Vec<String> = reason.into_iter().chain(obstacles).chain(drain).collect();
         (!reasons.is_empty()).then(|| reasons.join("; "))
     }
 
@@ -187,7 +188,10 @@ fn unavailable_reason(node: &Node, has_job: bool) -> Option<String> {
     let suspected = node
         .suspected
         .map(|_| "a fatal fault of its hardware is being examined; it takes no work until the verdict".to_owned());
-    let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected);
+    let full = node
+        .has_full_agent()
+        .then(|| "it takes no work while its agent has no room to record it".to_owned());
+    let silent = silent.or(away).or_else(|| foreign_reason(node)).or(suspected).or(full);
     let cordon = || {
         node.cordon.as_ref().map(|cordon| {
             if cordon.drains && (has_job || !node.fences.is_empty()) {

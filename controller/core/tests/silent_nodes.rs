@@ -39,7 +39,11 @@ fn agents_that_fall_silent_together_blame_none_and_the_job_goes_on_without_them(
     assert_eq!(case.blamed_text(), "what nodes node-1, node-2 share");
     assert_eq!(case.state, CaseState::Recovered, "{case:#?}");
     let status = cluster.state.status(cluster.now);
-    let nodes: Vec<&str> = status.jobs[0].placements.iter().map(|place| place.node.as_str()).collect();
+    let nodes: Vec<&str> = status.jobs[0]
+        .placements
+        .iter()
+        .map(|place| place.node.as_str())
+        .collect();
     assert_eq!(nodes, ["node-0", "node-0", "node-3", "node-3"]);
     assert!(status.open_cases.is_empty(), "{:?}", status.open_cases);
 }

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use cluster::{Cluster, job, node};
 use rankguard_core::{Event, JobPhase, Policy};
-use rankguard_model::{AgentOrder, Entity, EvidenceBody, EvidenceSource, JobSpec, NodeId, NodeRange, OrderId};
+use rankguard_model::{
+    AgentOrder, ClassId, Classification, Entity, EvidenceBody, EvidenceSource, FieldValues, JobSpec, NodeId, NodeRange,
+    OrderId, Role, STATE_DIR_FULL, STATE_DIR_HAS_ROOM,
+};
 
 const NO_WORKDIR: &str = "the working directory /mnt/x does not exist on node node-1";
 const NO_PROGRAM: &str = "the command `trian` was not found on node node-0 (PATH is /bin)";
@@ -168,7 +171,7 @@ fn without_another_node_the_job_waits_for_the_node_at_fault() {
         panic!("{:?}", cluster.state.jobs()[&job()].phase());
     };
     assert!(
-        missing.contains("without node-1, where its ranks do not start"),
+        missing.contains("without node-1, where its ranks did not start"),
         "{missing}"
     );
     cluster.tell(Event::NodeUncordoned { node: node(1) });
@@ -186,4 +189,95 @@ fn older_journals_replay_the_stop() {
     settle(&mut cluster, &[(1, NO_WORKDIR)]);
     assert!(stop_reason(&cluster).contains("the same command cannot start"));
     assert_eq!(cluster.cases()[0].verdict.class.as_str(), "invalid-job-spec");
+}
+
+/// Lets the longest wait for nodes pass, and more.
+fn wait_for_nodes(cluster: &mut Cluster, bad: &[(u32, &str)]) {
+    for _ in 0..Policy::default().pending_ms / 5_000 + 4 {
+        obey(cluster, bad);
+        cluster.wait(Duration::from_secs(5));
+    }
+}
+
+/// What was wrong on the node may be over.
+#[test]
+fn a_node_on_which_ranks_did_not_start_is_tried_once_more_before_the_job_is_stopped() {
+    let waiting = || {
+        let mut cluster = Cluster::new(Policy::default());
+        submit(&mut cluster, 4, 4);
+        settle(&mut cluster, &[(1, NO_WORKDIR)]);
+        cluster
+    };
+    let mut cluster = waiting();
+    wait_for_nodes(&mut cluster, &[]);
+    let job_nodes = cluster.state.jobs()[&job()].nodes();
+    assert_eq!(job_nodes, [0, 1, 2, 3].map(node));
+    assert!(!cluster.state.jobs()[&job()].is_over());
+    // It is still so.
+    let mut cluster = waiting();
+    wait_for_nodes(&mut cluster, &[(1, NO_WORKDIR)]);
+    assert!(!cluster.state.jobs()[&job()].is_over());
+    wait_for_nodes(&mut cluster, &[(1, NO_WORKDIR)]);
+    let reason = stop_reason(&cluster);
+    assert!(
+        reason.contains("without node-1, where its ranks did not start"),
+        "{reason}"
+    );
+}
+
+fn reports_room(cluster: &mut Cluster, number: u32, signature: &str, class: &str, role: Role) {
+    let mark = Classification {
+        class: ClassId::from(class),
+        role,
+        confidence: 0.5,
+        signature: signature.into(),
+        fields: FieldValues::new(),
+    };
+    let body = EvidenceBody::Line {
+        text: "the state directory of the agent".to_owned(),
+        context: Vec::new(),
+        repeats: 1,
+    };
+    let entity = Entity::Node { node: node(number) };
+    cluster.report(node(number), EvidenceSource::Host, entity, body, vec![mark]);
+}
+
+fn reason(cluster: &Cluster, number: u32) -> String {
+    let status = cluster.state.status(cluster.now);
+    let view = status.nodes.into_iter().find(|view| view.node == node(number));
+    view.expect("it is known").reason.unwrap_or_default()
+}
+
+#[test]
+fn a_node_with_a_full_agent_is_shown_and_takes_no_job_until_it_has_room() {
+    let mut cluster = Cluster::new(Policy::default());
+    reports_room(&mut cluster, 1, STATE_DIR_FULL, "disk-full", Role::Confirmation);
+    let shown = reason(&cluster, 1);
+    assert!(
+        shown.contains("the state directory of its agent has been full since"),
+        "{shown}"
+    );
+    assert!(shown.contains("takes no work"), "{shown}");
+    submit(&mut cluster, 4, 4);
+    settle(&mut cluster, &[]);
+    assert!(cluster.state.jobs()[&job()].is_pending());
+    reports_room(&mut cluster, 1, STATE_DIR_HAS_ROOM, "none", Role::Noise);
+    settle(&mut cluster, &[]);
+    is_started_on(&cluster, &[0, 1, 2, 3]);
+    assert_eq!(reason(&cluster, 1), "");
+    assert!(cluster.cases().is_empty(), "{:#?}", cluster.cases());
+}
+
+/// The start failed for the full directory.
+#[test]
+fn a_node_that_has_room_again_is_tried_at_once() {
+    const FULL: &str = "the fence cannot be written: No space left on device (os error 28)";
+    let mut cluster = Cluster::new(Policy::default());
+    submit(&mut cluster, 4, 4);
+    settle(&mut cluster, &[(1, FULL)]);
+    reports_room(&mut cluster, 1, STATE_DIR_FULL, "disk-full", Role::Confirmation);
+    settle(&mut cluster, &[(1, FULL)]);
+    reports_room(&mut cluster, 1, STATE_DIR_HAS_ROOM, "none", Role::Noise);
+    settle(&mut cluster, &[]);
+    is_started_on(&cluster, &[0, 1, 2, 3]);
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use rankguard_faults::classes;
-use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role};
+use rankguard_model::{Entity, NodeId, ProcessExit, Rank, Role, SUPERVISOR_LOST};
 
 use super::{FailureFamily, add, confidence, same_node};
 use crate::exit_class::{exit_class, signal_name};
@@ -60,9 +60,9 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
         let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Symptom, score + 0.2);
         candidate.root_rank = sign.rank();
         candidate.notes.extend(signal_note(exit));
-        candidate.notes.push(
-            "It ended by a signal as its peers lost their connections, and no evidence names the sender.".to_owned(),
-        );
+        candidate.notes.push(lost_supervisor(scene, sign).unwrap_or_else(|| {
+            "It ended by a signal as its peers lost their connections, and no evidence names the sender.".to_owned()
+        }));
         return Some(candidate);
     }
     if left && complaint.is_some_and(|(_, mark)| signalled_ranks::explains_complaint(sign, mark)) {
@@ -77,7 +77,21 @@ fn exits(scene: &FailureScene<'_>) -> Option<CauseCandidate> {
     }
     let mut candidate = CauseCandidate::new(class, blamed, index, CandidateStrength::Outcome, score);
     candidate.notes.extend(signal_note(exit));
+    candidate.notes.extend(lost_supervisor(scene, sign));
     Some(candidate)
+}
+
+/// Returns a note about a rank that ended with its supervisor, to which the signal was sent.
+fn lost_supervisor(scene: &FailureScene<'_>, end: &Signal) -> Option<String> {
+    let mut marks = scene.marks().filter(|(_, mark)| mark.evidence == end.evidence);
+    let (_, mark) = marks.find(|(_, mark)| mark.is_signed(SUPERVISOR_LOST))?;
+    let signal = ProcessExit::Signal(mark.field("signal")?.parse().ok()?);
+    let name = signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned);
+    Some(format!(
+        "Its supervisor, process {} of the agent, was ended by {name}, and the rank ended with it: the signal was not sent \
+         to the rank; look for what ends processes of Rankguard on the node.",
+        mark.field("supervisor")?
+    ))
 }
 
 /// Blames no rank if several ended by the same signal or with the same code, and the order of their ends proves nothing.

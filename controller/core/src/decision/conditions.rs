@@ -6,7 +6,10 @@
 
 use rankguard_diagnosis::{LINK_UP_SIGNATURE, reports_store_recovery};
 use rankguard_faults::classes;
-use rankguard_model::{Case, ClassId, Classification, Evidence, EvidenceBody, EvidenceSource, NodeId, Role};
+use rankguard_model::{
+    Case, ClassId, Classification, Evidence, EvidenceBody, EvidenceSource, NodeId, Role, STATE_DIR_FULL,
+    STATE_DIR_HAS_ROOM,
+};
 
 use super::DecisionContext;
 use crate::DecisionState;
@@ -17,6 +20,9 @@ const CONDITIONS_MAX: usize = 64;
 /// Signatures of the driver of an adapter for its cable.
 const UNPLUGGED: &str = "mlx5-unplugged";
 const PLUGGED: &str = "mlx5-plugged";
+
+/// Place of the condition that the state directory of the node's agent is full.
+const STATE_DIR: &str = "agent state directory";
 
 /// Values of file systems that agents report in both directions, with the words for either.
 const METRICS: [(&str, &str, &str); 3] = [
@@ -88,7 +94,7 @@ impl ConditionChange {
     }
 
     fn of_line(evidence: &Evidence, mark: &Classification) -> Option<Self> {
-        if let Some(change) = Self::of_cable(evidence, mark) {
+        if let Some(change) = Self::of_cable(evidence, mark).or_else(|| Self::of_agent(evidence, mark)) {
             return Some(change);
         }
         if reports_store_recovery(mark) {
@@ -113,6 +119,28 @@ impl ConditionChange {
             is_measured: evidence.source == EvidenceSource::Host,
             place,
         }))
+    }
+
+    /// Returns the change of a state directory that an agent reports of itself.
+    fn of_agent(evidence: &Evidence, mark: &Classification) -> Option<Self> {
+        let is_of_agent = evidence.source == EvidenceSource::Host && evidence.entity.node() == Some(&evidence.id.node);
+        match mark.signature.as_str() {
+            STATE_DIR_FULL if is_of_agent => Some(Self::Began(LastingCondition {
+                since: evidence.at,
+                place: STATE_DIR.to_owned(),
+                class: mark.class.clone(),
+                text: "the state directory of its agent has been full".to_owned(),
+                is_measured: true,
+            })),
+            STATE_DIR_HAS_ROOM if is_of_agent => Some(Self::Ended {
+                place: STATE_DIR.to_owned(),
+                how: format!(
+                    "the state directory of the agent of node {} has room again",
+                    evidence.id.node
+                ),
+            }),
+            _ => None,
+        }
     }
 
     fn of_cable(evidence: &Evidence, mark: &Classification) -> Option<Self> {
@@ -153,6 +181,13 @@ impl LastingCondition {
         let is_same_kind = |place: &String| place.split(' ').nth(1) == self.place.split(' ').nth(1);
         let is_named = self.place.starts_with("the ") && places.iter().any(is_same_kind);
         self.class.as_str() == classes::FILESYSTEM_HANG && (!is_named || places.contains(&self.place))
+    }
+}
+
+impl Node {
+    /// Returns true if the agent of the node cannot record what it must before it starts ranks: no job is placed on it.
+    pub(crate) fn has_full_agent(&self) -> bool {
+        self.conditions.iter().any(|condition| condition.place == STATE_DIR)
     }
 }
 
@@ -205,8 +240,14 @@ impl DecisionContext<'_> {
             .conditions
             .extract_if(.., |condition| is_ended(condition))
             .collect();
+        let is_of_agent = ended.iter().any(|condition| condition.place == STATE_DIR);
         for condition in ended {
             self.close_past_faults_of_class(&condition.class, how);
+        }
+        if is_of_agent && let Some(node) = evidence.entity.node() {
+            // Ranks that did not start there may start now.
+            self.forget_refusals(&node.clone());
+            self.offer_node();
         }
     }
 

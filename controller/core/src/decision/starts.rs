@@ -99,7 +99,7 @@ impl DecisionContext<'_> {
             job.refused.extend(failed.iter().cloned());
             job.starts.refuse(&failed);
             self.announce(format!(
-                "job {name} is not placed on {} again: its ranks do not start there",
+                "job {name} is not placed on {} again: its ranks did not start there",
                 names(&failed)
             ));
             return None;
@@ -117,6 +117,29 @@ impl DecisionContext<'_> {
                 "{headline}; its ranks start on none of the {count} nodes that were tried ({on}), so it is not tried again"
             ),
         })
+    }
+
+    /// Places a job that would be stopped once more on nodes on which its ranks did not start: what was wrong there may be
+    /// over. Returns false if it has no such node, or still too few.
+    pub(super) fn tries_nodes_again(&mut self, name: &JobId) -> bool {
+        if !self.state.tries_nodes_again() {
+            return false;
+        }
+        let Some(job) = self.state.jobs.get_mut(name) else {
+            return false;
+        };
+        let nodes = job.starts.try_again();
+        job.refused.retain(|node| !nodes.contains(node));
+        let least = job.spec.nodes.min as usize;
+        if nodes.is_empty() || self.state.free_nodes(name).len() < least {
+            return false;
+        }
+        self.announce(format!(
+            "job {name} is placed on {} once more, where its ranks did not start",
+            names(&nodes)
+        ));
+        self.place(name, None, Vec::new());
+        true
     }
 
     /// Returns true if enough nodes are free for a job without the nodes on which its start failed.
@@ -141,7 +164,7 @@ pub(super) fn refused_words(job: &Job) -> String {
         words.push(format!("without {preflight} that preflight refused"));
     }
     if !unstarted.is_empty() {
-        words.push(format!("without {}, where its ranks do not start", names(unstarted)));
+        words.push(format!("without {}, where its ranks did not start", names(unstarted)));
     }
     words.into_iter().map(|words| format!(", {words}")).collect()
 }

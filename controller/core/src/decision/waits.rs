@@ -60,14 +60,7 @@ impl DecisionContext<'_> {
         match job.phase() {
             JobPhase::Pending { .. } if job.planned_wait().is_some() => self.planned_wait_overdue(name),
             JobPhase::Pending { .. } if self.works_while_waiting(job) => self.wait_longer(name),
-            JobPhase::Pending { missing, .. } => {
-                let since = job.case().map(|case| format!(" (case {case})")).unwrap_or_default();
-                let limit = Duration::from_millis(self.state.policy.pending_ms).as_secs_f64();
-                let missing = self.state.missing_now(job).unwrap_or_else(|| missing.clone());
-                let waited = missing.replacen("waits for", "waited for", 1);
-                let reason = format!("{waited}; it waits for at most {limit} s{since}");
-                self.stop_job(name, reason);
-            }
+            JobPhase::Pending { .. } => self.stop_waiting(name),
             JobPhase::Fencing { waiting, .. } => {
                 let late = super::gate::awaited(job, waiting);
                 self.declare_lost(name, &late, "did not end its old ranks, or look at itself, in time");
@@ -116,6 +109,23 @@ impl DecisionContext<'_> {
             }
             JobPhase::Finished | JobPhase::Stopped { .. } => {}
         }
+    }
+
+    /// Stops a job that has waited for nodes for as long as it may.
+    fn stop_waiting(&mut self, name: &JobId) {
+        if self.tries_nodes_again(name) {
+            return;
+        }
+        let Some(job) = self.state.jobs.get(name) else { return };
+        let JobPhase::Pending { missing, .. } = job.phase() else {
+            return;
+        };
+        let since = job.case().map(|case| format!(" (case {case})")).unwrap_or_default();
+        let limit = Duration::from_millis(self.state.policy.pending_ms).as_secs_f64();
+        let missing = self.state.missing_now(job).unwrap_or_else(|| missing.clone());
+        let waited = missing.replacen("waits for", "waited for", 1);
+        let reason = format!("{waited}; it waits for at most {limit} s{since}");
+        self.stop_job(name, reason);
     }
 
     /// Declares nodes lost that did not carry out an order in time; the job continues without them.

@@ -72,6 +72,29 @@ impl DecisionState {
         Some(format!("runs on {own} of at most {most} nodes: {why}"))
     }
 
+    /// Returns why a job with ranks on drained nodes stays there although it is called to checkpoint; `None` if checkpoints
+    /// are committed.
+    pub(super) fn drain_obstacle(&self, job: &Job) -> Option<String> {
+        let counts = &job.checkpoints.counts;
+        let void = counts.newest_void.as_ref().filter(|_| counts.void_in_row > 0)?;
+        let is_up = matches!(job.phase(), JobPhase::Starting | JobPhase::Running);
+        let nodes = job.nodes_with_work();
+        let drained = nodes.iter().filter(|node| self.fleet.is_draining(node));
+        let names: Vec<&str> = drained.map(NodeId::as_str).collect();
+        if !is_up || names.is_empty() {
+            return None;
+        }
+        let failed = match counts.void_in_row {
+            1 => "the last one failed".to_owned(),
+            many => format!("the last {many} failed"),
+        };
+        Some(format!(
+            "it leaves {}, which an operator drains, after its next checkpoint, and {failed}: {}",
+            names.join(" "),
+            void.reason
+        ))
+    }
+
     /// Names the node of a job on which no new ranks could be placed.
     fn own_obstacle(&self, job: &Job) -> String {
         let unusable = |node: &&NodeId| self.fleet.get(node).is_none_or(|node| !node.is_usable());
@@ -126,6 +149,12 @@ impl DecisionState {
         }
         if let Some(user) = user {
             return format!("{name} has job {}", user.spec.id);
+        }
+        if job.starts.refused().contains(name) {
+            return format!("its ranks did not start on {name}");
+        }
+        if node.has_full_agent() {
+            return format!("the state directory of the agent on {name} is full");
         }
         if job.refused.contains(name) {
             return format!("{name} failed the preflight of this job");
