@@ -15,7 +15,7 @@ use crate::own_fault::is_own_end;
 use crate::waited_before::waited_before;
 use crate::{
     CandidateStrength, CauseCandidate, FailureScene, Signal, consequences, engine, first_rank, mitigation, reasoning,
-    refine, roles, shared_part, signature, storage, unordered, wrappers,
+    refine, roles, shared_part, signature, storage, timed_out_ranks, unordered, wrappers,
 };
 
 /// Delay after the first failure beyond which a machine fault did not start it. Logs of different collectors are read
@@ -180,6 +180,7 @@ fn beside_each_other(scene: &FailureScene<'_>) -> Vec<CauseCandidate> {
     consequences::weigh(scene, &mut ranking);
     unordered::blame_first_error(scene, &mut ranking);
     shared_part::blame(scene, &mut ranking);
+    timed_out_ranks::note(scene, &mut ranking);
     ranking
 }
 

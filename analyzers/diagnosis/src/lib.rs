@@ -77,6 +77,7 @@ mod speaker;
 mod stacks;
 mod steps;
 mod storage;
+mod timed_out_ranks;
 mod unordered;
 mod wait;
 mod waited_before;

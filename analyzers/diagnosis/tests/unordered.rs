@@ -160,3 +160,23 @@ fn journals_of_older_rules_blame_the_first_silent_node() {
     world.silent(1_000, 1).silent(1_001, 2);
     assert_eq!(world.settle().verdict.blamed, on_node(1));
 }
+
+/// Of two ranks one waits in vain; the other one sleeps.
+#[test]
+fn ranks_that_report_no_timeout_beside_those_that_do_are_named() {
+    let mut world = World::new();
+    let text = "RuntimeError: [third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 15000ms for recv \
+                operation to complete";
+    for rank in [0, 2, 3, 4, 5] {
+        world.says(1_000, rank, text, mark("nccl-timeout", Role::Cascade, 0.8));
+        world.exits(1_010, rank, FAILED);
+    }
+    let case = world.settle();
+    assert_eq!(case.verdict.class.as_str(), "nccl-timeout");
+    let text = reasons(&case);
+    assert!(
+        text.contains("Rank 1 has reported no timeout, and the others have."),
+        "{text}"
+    );
+    assert!(text.contains("The operation is one of gloo"), "{text}");
+}

@@ -586,3 +586,25 @@ fn a_job_that_makes_a_step_before_the_verdict_about_its_silence_is_left_alone() 
     assert_eq!(cluster.cases().len(), 2);
     assert_eq!(cluster.job().generation().0, 2, "it stands still");
 }
+
+/// The job would lose the steps since the last commit.
+#[test]
+fn a_job_that_cannot_leave_a_drained_node_for_failed_checkpoints_states_that() {
+    let mut cluster = Cluster::checkpointed(policy(), CheckpointTiers::default());
+    cluster.checkpoint(50);
+    cluster.tell(Event::NodeDrained {
+        node: node(1),
+        reason: "upgrade".to_owned(),
+    });
+    let reason = |cluster: &Cluster| cluster.state.status(cluster.now).jobs[0].reason.clone();
+    assert_eq!(reason(&cluster), None);
+    for step in [60, 70] {
+        let reason = "no space left on device".to_owned();
+        let step = Step(step);
+        cluster.rank_says(3, EvidenceBody::ShardFailed { step, reason }, Vec::new());
+    }
+    let wanted = "it leaves node-1, which an operator drains, after its next checkpoint, and the last 2 failed: no space left \
+                  on device";
+    assert_eq!(reason(&cluster).as_deref(), Some(wanted));
+    assert!(cluster.job().nodes().contains(&node(1)));
+}
